@@ -1,0 +1,18 @@
+//! The nouns of sidestep: ids, units, topologies and scenarios.
+//!
+//! Nothing here opens a file, a socket or a clock; the other rooms build on these types.
+
+pub mod generate;
+mod ids;
+pub mod pattern;
+pub mod scenario;
+pub mod srv6;
+mod topology;
+pub mod topology_file;
+mod units;
+
+// pub use generate::{Dumbbell, ParallelPaths};
+pub use ids::{ArcId, Direction, LinkId, NodeId};
+// pub use scenario::Scenario;
+pub use topology::{Channel, Link, NamedPath, Node, NodeKind, Queue, Topology, TopologyError};
+pub use units::{Bytes, QueueLimit, Rate, Ratio, Span, Time, UnitError};

@@ -1,0 +1,305 @@
+//! Networks: nodes, and links with two independent directions.
+
+use std::collections::BTreeMap;
+
+use ipnet::Ipv6Net;
+use thiserror::Error;
+
+use crate::{ArcId, Bytes, LinkId, NodeId, QueueLimit, Rate, Ratio, Span};
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// An end host; never forwards for others.
+    Host,
+    /// A router; forwards, and takes part in the IGP.
+    Router,
+}
+
+/// A host or a router.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Unique name, of letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Host or router.
+    pub kind: NodeKind,
+    /// A host's address prefix (its address is the prefix's `::1`); `None` for routers.
+    pub prefix: Option<Ipv6Net>,
+    /// A router's SRv6 locator, a /48 (see [`srv6`](crate::srv6)); `None` for hosts.
+    pub locator: Option<Ipv6Net>,
+}
+
+/// The queue in front of one direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Queue {
+    /// Drop-tail limit; what is being transmitted does not count.
+    pub limit: QueueLimit,
+    /// Occupancy from which ECN-capable packets are marked CE on arrival; `None`: never.
+    pub ecn_threshold: Option<QueueLimit>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Channel {
+    /// Transmission rate of IP packets; zero means "not limited".
+    pub rate: Rate,
+    /// Propagation delay.
+    pub delay: Span,
+    /// Queue and its management.
+    pub queue: Queue,
+    /// Probability that a packet is lost at random.
+    pub loss: Ratio,
+    /// IGP weight of this direction, at least 1.
+    pub weight: u32,
+}
+
+/// A link between two nodes; several may connect the same pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// Unique name.
+    pub name: String,
+    /// One end.
+    pub a: NodeId,
+    /// The other end.
+    pub b: NodeId,
+    /// From `a` to `b`.
+    pub ab: Channel,
+    /// From `b` to `a`.
+    pub ba: Channel,
+    /// Largest IP packet that it carries, in bytes.
+    pub mtu: u32,
+}
+
+/// A named set of links that results are reported for, such as one of the disjoint paths of a generator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPath {
+    /// Its name in results.
+    pub name: String,
+    /// Its links in order.
+    pub links: Vec<LinkId>,
+}
+
+/// A network of nodes and links, checked when built: ids are dense and every link's ends exist.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Topology {
+    nodes: Vec<Node>,
+    links: Vec<Link>,
+    paths: Vec<NamedPath>,
+    by_name: BTreeMap<String, NodeId>,
+    outgoing: Vec<Vec<ArcId>>,
+}
+
+/// Why a topology cannot be built.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum TopologyError {
+    /// Two nodes or two links share a name.
+    #[error("{what} `{name}` exists twice; give each a name of its own")]
+    Duplicate {
+        /// "node" or "link".
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A name that no node has.
+    #[error("there is no node `{0}`")]
+    UnknownNode(String),
+    /// A name with characters other than letters, digits, `-`, `_`, `.`, or longer than 32.
+    #[error("`{0}` cannot be a name; use 1 to 32 letters, digits, `-`, `_` or `.`")]
+    BadName(String),
+    /// A link from a node to itself.
+    #[error("link `{0}` connects a node with itself")]
+    SelfLoop(String),
+    /// A property outside its range.
+    #[error("{what} of `{name}` {problem}")]
+    BadValue {
+        /// The property.
+        what: &'static str,
+        /// The node or link.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// More nodes or links than the address plan has numbers.
+    #[error("{count} {what} are more than the {limit} that a topology can have")]
+    TooLarge {
+        /// "nodes" or "links".
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+/// Node numbers and link numbers must fit 16 bits of the address plan.
+pub(crate) const MAX_ITEMS: usize = 65_000;
+
+impl Topology {
+    /// An empty network.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a node and returns its id.
+    pub fn add_node(&mut self, node: Node) -> Result<NodeId, TopologyError> {
+        check_name(&node.name)?;
+        check_count("nodes", self.nodes.len())?;
+        if self.by_name.contains_key(&node.name) {
+            return Err(TopologyError::Duplicate { what: "node", name: node.name });
+        }
+        let id = NodeId(self.nodes.len() as u32);
+        self.by_name.insert(node.name.clone(), id);
+        self.nodes.push(node);
+        self.outgoing.push(Vec::new());
+        Ok(id)
+    }
+
+    /// Adds a link and returns its id.
+    pub fn add_link(&mut self, link: Link) -> Result<LinkId, TopologyError> {
+        check_name(&link.name)?;
+        check_count("links", self.links.len())?;
+        if self.links.iter().any(|other| other.name == link.name) {
+            return Err(TopologyError::Duplicate { what: "link", name: link.name });
+        }
+        if link.a == link.b {
+            return Err(TopologyError::SelfLoop(link.name));
+        }
+        for end in [link.a, link.b] {
+            if end.index() >= self.nodes.len() {
+                return Err(TopologyError::UnknownNode(format!("#{}", end.0)));
+            }
+        }
+        let bad = |what, problem: &str| TopologyError::BadValue { what, name: link.name.clone(), problem: problem.into() };
+        if !(1280..=65_000).contains(&link.mtu) {
+            return Err(bad("mtu", "must be between 1280 (IPv6's minimum) and 65000 bytes"));
+        }
+        for channel in [&link.ab, &link.ba] {
+            if channel.weight == 0 {
+                return Err(bad("weight", "must be at least 1"));
+            }
+            let room = match channel.queue.limit {
+                QueueLimit::Packets(packets) => packets >= 1,
+                QueueLimit::Bytes(bytes) => bytes >= Bytes::new(u64::from(link.mtu)),
+            };
+            if !room {
+                return Err(bad("queue", "must have room for at least one packet of the link's mtu"));
+            }
+        }
+        let id = LinkId(self.links.len() as u32);
+        self.outgoing[link.a.index()].push(id.arc(crate::Direction::AToB));
+        self.outgoing[link.b.index()].push(id.arc(crate::Direction::BToA));
+        self.links.push(link);
+        Ok(id)
+    }
+
+    /// Names a set of links that results are reported for.
+    pub fn add_path(&mut self, path: NamedPath) -> Result<(), TopologyError> {
+        check_name(&path.name)?;
+        if self.paths.iter().any(|other| other.name == path.name) {
+            return Err(TopologyError::Duplicate { what: "path", name: path.name });
+        }
+        self.paths.push(path);
+        Ok(())
+    }
+
+    /// All nodes; a [`NodeId`] indexes this slice.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// All links; a [`LinkId`] indexes this slice.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The sets of links that results are reported for.
+    pub fn paths(&self) -> &[NamedPath] {
+        &self.paths
+    }
+
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The node with this id, to fill in addresses.
+    pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.index()]
+    }
+
+    /// The link with this id.
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.links[id.index()]
+    }
+
+    /// Ids of all nodes in order.
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// Ids of all links in order.
+    pub fn link_ids(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..self.links.len() as u32).map(LinkId)
+    }
+
+    /// Number of arcs: two per link.
+    pub fn arc_count(&self) -> usize {
+        self.links.len() * 2
+    }
+
+    /// The arcs that leave `node`, by ascending id of their links.
+    pub fn outgoing(&self, node: NodeId) -> &[ArcId] {
+        &self.outgoing[node.index()]
+    }
+
+    /// Where an arc begins.
+    pub fn tail(&self, arc: ArcId) -> NodeId {
+        let link = self.link(arc.link());
+        if arc.direction() == crate::Direction::AToB { link.a } else { link.b }
+    }
+
+    /// Where an arc ends.
+    pub fn head(&self, arc: ArcId) -> NodeId {
+        self.tail(arc.reversed())
+    }
+
+    /// The properties of an arc.
+    pub fn channel(&self, arc: ArcId) -> &Channel {
+        let link = self.link(arc.link());
+        if arc.direction() == crate::Direction::AToB { &link.ab } else { &link.ba }
+    }
+
+    /// The node called `name`.
+    pub fn find(&self, name: &str) -> Result<NodeId, TopologyError> {
+        self.by_name.get(name).copied().ok_or_else(|| TopologyError::UnknownNode(name.into()))
+    }
+
+    /// The link called `name`.
+    pub fn find_link(&self, name: &str) -> Option<LinkId> {
+        self.link_ids().find(|id| self.link(*id).name == name)
+    }
+
+    /// Whether `node` is a router.
+    pub fn is_router(&self, node: NodeId) -> bool {
+        self.node(node).kind == NodeKind::Router
+    }
+
+    /// The router that a host hangs on: the far end of its first link to a router; `None` for routers.
+    pub fn access_router(&self, host: NodeId) -> Option<NodeId> {
+        if self.is_router(host) {
+            return None;
+        }
+        self.outgoing(host).iter().map(|arc| self.head(*arc)).find(|far| self.is_router(*far))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), TopologyError> {
+    let fine = (1..=32).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && !name.starts_with('.');
+    if fine { Ok(()) } else { Err(TopologyError::BadName(name.into())) }
+}
+
+fn check_count(what: &'static str, have: usize) -> Result<(), TopologyError> {
+    if have < MAX_ITEMS { Ok(()) } else { Err(TopologyError::TooLarge { what, count: have + 1, limit: MAX_ITEMS }) }
+}
