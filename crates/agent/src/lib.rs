@@ -1,1 +1,22 @@
-//! agent
+//! The daemons: on hosts the path changer's keeper, on routers the keeper of Path IDs.
+//!
+//! Neither carries a packet. The host daemon loads the program that moves connections and keeps its routes and maps;
+//! should it die, connections go on along the paths that they are on. The router daemon installs what a Path ID
+//! stands for and reports how busy the links are.
+
+mod config;
+mod error;
+mod events;
+mod host;
+mod paths;
+mod router;
+
+pub use config::{ConfigError, HostConfig, StaticDestination, StaticPath};
+pub use error::AgentError;
+pub use events::{EventLog, EventRecord};
+pub use host::{HostOptions, run_host};
+pub use paths::{DestinationPaths, HostPath, PathRoute};
+pub use router::{RouterOptions, run_router};
+
+/// What a daemon prints on standard output when it does its work.
+pub const READY: &str = "ready";

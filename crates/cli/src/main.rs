@@ -1,1 +1,41 @@
-fn main() {}
+//! `sidestep`: moves traffic around congestion, and lets its user rehearse the move first.
+
+mod args;
+mod commands;
+mod failure;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(cli.verbose);
+    let result = match cli.command {
+        Command::Lab(lab) => commands::lab::run(lab),
+        Command::Controller(options) => commands::daemons::controller(options),
+        Command::Agent(options) => commands::daemons::agent(options),
+        Command::Router(options) => commands::daemons::router(options),
+        Command::Bench(bench) => commands::bench::run(bench),
+        Command::Traffic(traffic) => commands::traffic::run(traffic),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Logs go to standard error; what a command is asked for goes to standard output.
+fn start_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SIDESTEP_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,1 +1,14 @@
-//! controller
+//! The controller: computes the paths between access routers, names each with a stable Path ID, streams both to the
+//! agents, and learns from the routers how full the paths are.
+//!
+//! [`Controller`] has no socket and no clock; [`serve`] gives it both.
+
+mod controller;
+mod path_id;
+mod plan;
+mod service;
+mod usage;
+
+pub use controller::{Controller, PairPaths, PathInfo, RequestError, RouterBindings};
+pub use plan::PlanError;
+pub use service::serve;

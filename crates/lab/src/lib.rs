@@ -1,1 +1,21 @@
-//! lab
+//! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real agents.
+
+mod daemons;
+mod error;
+mod moves;
+mod names;
+mod network;
+pub mod plan;
+mod processes;
+mod run;
+mod sampler;
+mod session;
+mod site;
+mod system;
+mod timeline;
+pub mod traffic;
+
+pub use error::LabError;
+pub use network::Network;
+pub use run::{Observer, RunOptions, run};
+pub use site::{Cleaned, clean};

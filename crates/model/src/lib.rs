@@ -11,8 +11,8 @@ mod topology;
 pub mod topology_file;
 mod units;
 
-// pub use generate::{Dumbbell, ParallelPaths};
+pub use generate::{Dumbbell, ParallelPaths};
 pub use ids::{ArcId, Direction, LinkId, NodeId};
-// pub use scenario::Scenario;
+pub use scenario::Scenario;
 pub use topology::{Channel, Link, NamedPath, Node, NodeKind, Queue, Topology, TopologyError};
 pub use units::{Bytes, QueueLimit, Rate, Ratio, Span, Time, UnitError};

@@ -1,1 +1,215 @@
-//! (being written)
+//! Scenarios: one TOML file that describes a network, its traffic, what goes wrong, and the systems to compare.
+//!
+//! The files under `scenarios/` show the format; every key:
+//!
+//! ```toml
+//! name = "six-paths"                  # default: the file's stem
+//! seed = 1                            # default
+//! duration = "30 s"                   # required
+//! warmup = "0 s"
+//! sample = "100 ms"
+//! systems = ["tcp", "pathchanger:policy=exp3,gamma=0.2"]       # default ["tcp"]; see SystemSpec
+//! [topology]                          # required; see topology_file
+//! [tcp]                               # see TcpKnobs
+//! [paths]                             # see PathKnobs
+//! [agent]                             # see AgentKnobs
+//! [[flow]]
+//! kind = "bulk"
+//! name = "bulk-1"                     # default: kind and number of the flow in the file
+//! from = "c*"                         # a host, a pattern (`*`, `?`) or a list of them
+//! to = ["s1", "s2"]
+//! pairing = "zip"                     # i-th with i-th, the shorter list starts again; or "all": each with each
+//! # pairs = [["c1", "s1"]]            # instead of from, to and pairing
+//! connections = 4                     # of each pair; default 1
+//! start = "0 s"
+//! stop = "20 s"                       # default: the end of the run
+//! size = "10 MB"                      # of each connection; default: until stop
+//! port = 5001                         # default: the world chooses
+//! [[flow]]
+//! kind = "exec"
+//! node = "s1"
+//! command = ["iperf3", "-c", "{s1}"]  # see ExecFlow::resolved for {s1}
+//! env = { KEY = "value" }
+//! wait = true                         # false: a server, ended with the run
+//! # name, start and stop as above
+//! [[event]]
+//! at = "10 s"
+//! link = "A-m1"                       # a link, a pattern or a list of them; or path = "path-1"
+//! direction = "both"                  # or "forward": from a link's first end to its second; or "reverse"
+//! action = "rate"                     # with rate; "delay", "loss" likewise; or "down", "up", "blackhole"
+//! rate = "1 Mbit/s"
+//! ```
+//!
+//! Of a pair of the same host twice, which patterns can give, nothing is made.
+
+pub(crate) mod document;
+mod knobs;
+mod placeholder;
+pub(crate) mod print;
+mod read;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use document::{MAX_TEXT, ParseError};
+pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName, TcpKnobs};
+pub use system::{SystemError, SystemName, SystemSpec};
+
+use crate::{Bytes, LinkId, NodeId, Rate, Ratio, Span, Topology, TopologyError};
+
+/// A complete experiment, with every default filled in and every pattern expanded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Name in results; by default the file's.
+    pub name: String,
+    /// From which every random choice follows.
+    pub seed: u64,
+    /// Length of the run.
+    pub duration: Span,
+    /// Time at the start that goodput and utilisation leave out.
+    pub warmup: Span,
+    /// Time between two samples of the series.
+    pub sample: Span,
+    /// The systems to run one after the other, each under the same network and traffic.
+    pub systems: Vec<SystemSpec>,
+    /// The network, addresses assigned.
+    pub topology: Topology,
+    /// TCP's settings on every host.
+    pub tcp: TcpKnobs,
+    /// How paths are computed.
+    pub paths: PathKnobs,
+    /// The path changer's settings, before a system's own parameters.
+    pub agent: AgentKnobs,
+    /// The traffic.
+    pub flows: Vec<Flow>,
+    /// What happens to links on the way, by time.
+    pub events: Vec<Event>,
+}
+
+/// A source of traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Flow {
+    /// The built-in generator: TCP connections that send as fast as TCP lets them.
+    Bulk(BulkFlow),
+    /// A program of the user's.
+    Exec(ExecFlow),
+}
+
+/// TCP connections between pairs of hosts that send as fast as TCP lets them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BulkFlow {
+    /// Unique name in results.
+    pub name: String,
+    /// Sender and receiver of each pair; two different hosts.
+    pub pairs: Vec<(NodeId, NodeId)>,
+    /// Connections of each pair.
+    pub connections: u32,
+    /// When they open.
+    pub start: Span,
+    /// When they end if they still run; `None`: at the end of the run.
+    pub stop: Option<Span>,
+    /// Bytes that each connection sends; `None`: until `stop`.
+    pub size: Option<Bytes>,
+    /// Port that the receiver listens on; `None`: the world chooses.
+    pub port: Option<u16>,
+}
+
+/// A program that runs on a host of the lab.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecFlow {
+    /// Unique name in results.
+    pub name: String,
+    /// Where it runs.
+    pub node: NodeId,
+    /// Program and arguments, placeholders not yet replaced (see [`ExecFlow::resolved`]).
+    pub command: Vec<String>,
+    /// Environment variables to add, placeholders not yet replaced.
+    pub env: BTreeMap<String, String>,
+    /// When it starts.
+    pub start: Span,
+    /// When it is ended if it still runs; `None`: at the end of the run.
+    pub stop: Option<Span>,
+    /// Whether the run waits for it to exit; a server, which is ended with the run, says `false`.
+    pub wait: bool,
+}
+
+/// Something that happens to links during the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When, since the start of the run.
+    pub at: Span,
+    /// To which links.
+    pub links: Vec<LinkId>,
+    /// To which of their directions.
+    pub direction: EventDirection,
+    /// What happens.
+    pub change: Change,
+}
+
+/// The directions of a link that an event touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventDirection {
+    /// Both.
+    Both,
+    /// From the link's first end to its second.
+    Forward,
+    /// From the link's second end to its first.
+    Reverse,
+}
+
+/// What an event does to a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// Takes the link down; its ends notice, as with a pulled cable.
+    Down,
+    /// Ends an outage or a black hole.
+    Up,
+    /// Drops every packet without telling anyone.
+    Blackhole,
+    /// Sets the rate; zero means "not limited".
+    Rate(Rate),
+    /// Sets the propagation delay.
+    Delay(Span),
+    /// Sets the probability of random loss.
+    Loss(Ratio),
+}
+
+impl Scenario {
+    /// Reads a scenario file; `default_name` (the file's stem) names it if it does not name itself.
+    pub fn parse(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
+        read::scenario(text, default_name)
+    }
+
+    /// The resolved copy: the scenario as TOML with every default filled in, generators and patterns expanded.
+    ///
+    /// Parsing it gives an equal scenario, as long as it is not longer than [`MAX_TEXT`].
+    pub fn to_toml(&self) -> String {
+        print::scenario(self)
+    }
+}
+
+impl Flow {
+    /// The flow's unique name.
+    pub fn name(&self) -> &str {
+        match self {
+            Flow::Bulk(flow) => &flow.name,
+            Flow::Exec(flow) => &flow.name,
+        }
+    }
+}
+
+impl ExecFlow {
+    /// The flow with `{NAME}` in command and environment replaced by that node's address.
+    ///
+    /// `${NAME}`, `%{NAME}` and other braces stay; `{{NAME}}` becomes `{NAME}`. Fails where there is no node NAME, which
+    /// cannot happen to a flow that was parsed together with `topology`.
+    pub fn resolved(&self, topology: &Topology) -> Result<ExecFlow, TopologyError> {
+        let substitute = |text: &String| placeholder::substitute(text, topology);
+        let command = self.command.iter().map(substitute).collect::<Result<_, _>>()?;
+        let env =
+            self.env.iter().map(|(key, value)| Ok((key.clone(), substitute(value)?))).collect::<Result<_, _>>()?;
+        Ok(ExecFlow { command, env, ..self.clone() })
+    }
+}

@@ -1,6 +1,6 @@
 //! Networks: nodes, and links with two independent directions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::Ipv6Net;
 use thiserror::Error;
@@ -86,6 +86,8 @@ pub struct Topology {
     links: Vec<Link>,
     paths: Vec<NamedPath>,
     by_name: BTreeMap<String, NodeId>,
+    link_by_name: BTreeMap<String, LinkId>,
+    path_names: BTreeSet<String>,
     outgoing: Vec<Vec<ArcId>>,
 }
 
@@ -158,7 +160,7 @@ impl Topology {
     pub fn add_link(&mut self, link: Link) -> Result<LinkId, TopologyError> {
         check_name(&link.name)?;
         check_count("links", self.links.len())?;
-        if self.links.iter().any(|other| other.name == link.name) {
+        if self.link_by_name.contains_key(&link.name) {
             return Err(TopologyError::Duplicate { what: "link", name: link.name });
         }
         if link.a == link.b {
@@ -169,7 +171,8 @@ impl Topology {
                 return Err(TopologyError::UnknownNode(format!("#{}", end.0)));
             }
         }
-        let bad = |what, problem: &str| TopologyError::BadValue { what, name: link.name.clone(), problem: problem.into() };
+        let bad =
+            |what, problem: &str| TopologyError::BadValue { what, name: link.name.clone(), problem: problem.into() };
         if !(1280..=65_000).contains(&link.mtu) {
             return Err(bad("mtu", "must be between 1280 (IPv6's minimum) and 65000 bytes"));
         }
@@ -188,6 +191,7 @@ impl Topology {
         let id = LinkId(self.links.len() as u32);
         self.outgoing[link.a.index()].push(id.arc(crate::Direction::AToB));
         self.outgoing[link.b.index()].push(id.arc(crate::Direction::BToA));
+        self.link_by_name.insert(link.name.clone(), id);
         self.links.push(link);
         Ok(id)
     }
@@ -195,7 +199,7 @@ impl Topology {
     /// Names a set of links that results are reported for.
     pub fn add_path(&mut self, path: NamedPath) -> Result<(), TopologyError> {
         check_name(&path.name)?;
-        if self.paths.iter().any(|other| other.name == path.name) {
+        if !self.path_names.insert(path.name.clone()) {
             return Err(TopologyError::Duplicate { what: "path", name: path.name });
         }
         self.paths.push(path);
@@ -276,7 +280,7 @@ impl Topology {
 
     /// The link called `name`.
     pub fn find_link(&self, name: &str) -> Option<LinkId> {
-        self.link_ids().find(|id| self.link(*id).name == name)
+        self.link_by_name.get(name).copied()
     }
 
     /// Whether `node` is a router.

@@ -1,1 +1,92 @@
-//! (being written)
+//! The `[topology]` table of a scenario, which alone is also the controller's topology file.
+//!
+//! Either a generator and its settings ([`ParallelPaths`](crate::ParallelPaths), [`Dumbbell`](crate::Dumbbell)), or the network itself:
+//!
+//! ```toml
+//! [topology]
+//! [[topology.node]]
+//! name = "c1"
+//! kind = "host"               # or "router", the default
+//! [[topology.node]]
+//! name = "A"
+//! [[topology.link]]
+//! ends = ["c1", "A"]
+//! rate = "100 Mbit/s"
+//! delay = "1 ms"
+//! [[topology.path]]           # what results are reported for
+//! name = "uplink"
+//! links = ["c1-A"]
+//! ```
+//!
+//! A node may have a `prefix` (hosts) or `locator` (routers, a /48); the address plan gives one to each that has
+//! none. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `loss`
+//! (`"0 %"`), `weight` (10), `mtu` (1500), and `reverse`, a table with those of `rate`, `delay`, `queue`, `ecn`, `loss`
+//! and `weight` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
+
+mod read;
+
+use std::fmt::Write as _;
+
+pub(crate) use read::{ecn_threshold, read};
+use serde::{Deserialize, de::IgnoredAny};
+
+use crate::{
+    Channel, NodeId, NodeKind, Topology,
+    scenario::{
+        ParseError,
+        document::Document,
+        print::{list, quoted},
+    },
+};
+
+/// Reads a topology file: a `[topology]` table and nothing else. Addresses are assigned.
+pub fn parse(text: &str) -> Result<Topology, ParseError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[serde(rename = "topology")]
+        _topology: IgnoredAny,
+    }
+    let document = Document::parse(text)?;
+    let File { .. } = document.read(document.root(), &[])?;
+    read(&document)
+}
+
+/// Prints a topology file with everything filled in; [`parse`] gives the same topology if its addresses are assigned.
+pub fn print(topology: &Topology) -> String {
+    let name = |id: NodeId| topology.node(id).name.as_str();
+    let mut out = String::from("[topology]\nnode = [\n");
+    for node in topology.nodes() {
+        let kind = if node.kind == NodeKind::Host { "host" } else { "router" };
+        let _ = write!(out, "  {{ name = {}, kind = \"{kind}\"", quoted(&node.name));
+        for (key, net) in [("prefix", node.prefix), ("locator", node.locator)] {
+            let _ = net.map(|net| write!(out, ", {key} = \"{net}\""));
+        }
+        out.push_str(" },\n");
+    }
+    out.push_str("]\nlink = [\n");
+    for link in topology.links() {
+        let ends = list([name(link.a), name(link.b)]);
+        let _ = write!(out, "  {{ name = {}, ends = {ends}, {}", quoted(&link.name), print_channel(&link.ab));
+        if link.ba != link.ab {
+            let _ = write!(out, ", reverse = {{ {} }}", print_channel(&link.ba));
+        }
+        let _ = writeln!(out, ", mtu = {} }},", link.mtu);
+    }
+    out.push_str("]\npath = [\n");
+    for path in topology.paths() {
+        let links = list(path.links.iter().map(|id| topology.link(*id).name.as_str()));
+        let _ = writeln!(out, "  {{ name = {}, links = {links} }},", quoted(&path.name));
+    }
+    out.push_str("]\n");
+    out
+}
+
+fn print_channel(channel: &Channel) -> String {
+    let Channel { rate, delay, queue, loss, weight } = channel;
+    let ecn = queue.ecn_threshold.map_or("never".into(), |threshold| threshold.to_string());
+    let limit = queue.limit;
+    format!(
+        "rate = \"{rate}\", delay = \"{delay}\", queue = \"{limit}\", ecn = \"{ecn}\", loss = \"{loss}\", weight = {weight}"
+    )
+}

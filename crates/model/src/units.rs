@@ -261,7 +261,8 @@ impl Sub for Bytes {
 /// A unit's name and how many of the base unit it is.
 type UnitTable = &'static [(&'static str, u64)];
 
-const SPAN_UNITS: UnitTable = &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", NANOS), ("min", 60 * NANOS)];
+const SPAN_UNITS: UnitTable =
+    &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", NANOS), ("min", 60 * NANOS)];
 const RATE_UNITS: UnitTable =
     &[("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000), ("Tbit/s", 1_000_000_000_000)];
 const BYTES_UNITS: UnitTable = &[
@@ -441,7 +442,10 @@ mod tests {
         let error = "50".parse::<Span>().unwrap_err();
         assert_eq!(error.to_string(), "`50` is not a time; write a number and a unit, such as `50 ms`");
         let error = "5 Mbps".parse::<Rate>().unwrap_err();
-        assert_eq!(error.to_string(), "`Mbps` is not a unit of rate; known units: bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s");
+        assert_eq!(
+            error.to_string(),
+            "`Mbps` is not a unit of rate; known units: bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s"
+        );
         assert!("1e400 s".parse::<Span>().is_err());
         assert!("99999999999999 min".parse::<Span>().is_err());
         assert!("-1 s".parse::<Span>().is_err());

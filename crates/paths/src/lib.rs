@@ -1,1 +1,26 @@
-//! paths
+//! Which ways a network offers, and which segment lists force them.
+//!
+//! - [`Igp`]: the shortest-path DAGs by which routers forward, with ECMP and with failed links;
+//! - [`segment_list`] and [`reroute`]: from a path to the shortest list that forces it, and back;
+//! - [`disjoint_paths`]: link-disjoint paths under a limit of segments;
+//! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best.
+//!
+//! # What a segment list means here
+//! A list ends with `Node(exit router)`, whose SID decapsulates, and that entry counts. `Node(v)` goes on by the
+//! IGP's shortest path to `v`; `Adjacency(arc)` goes by the IGP to the arc's tail, whose locator its SID carries, and
+//! then over the arc. A segment forces a path only where that shortest path is unique: parallel links of equal weight
+//! make it ambiguous as any other ECMP does. Lists are read on the full IGP, whatever links a path must avoid.
+
+#[cfg(test)]
+mod brute_force;
+mod disjoint;
+mod igp;
+mod maxflow;
+mod route;
+mod segments;
+
+pub use disjoint::disjoint_paths;
+pub use igp::Igp;
+pub use maxflow::{max_flow_links, max_flow_rate};
+pub use route::{Route, Segment, SegmentRules};
+pub use segments::{RerouteError, SegmentError, reroute, segment_list};

@@ -1,1 +1,5 @@
-//! proto
+//! Protocol cores without I/O: they are told the time and what happened, and say what to do.
+//!
+//! The simulator drives them with virtual time, the lab and the daemons with the machine's clock.
+
+pub mod link;

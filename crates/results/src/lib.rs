@@ -1,1 +1,26 @@
-//! results
+//! What a run leaves behind, in the lab and in the simulator alike: names, measures and files.
+//!
+//! A [`Recorder`] takes one system's raw records and computes its [`SystemResult`]; nothing else computes measures.
+//! A [`Writer`] streams the records to `flows.csv` and `series.csv` and, at the end of the run, writes `result.json`,
+//! `plot.svg`, `index.html` and `scenario.resolved.toml` beside them.
+
+pub mod measures;
+mod named;
+mod page;
+mod plot;
+mod record;
+mod recorder;
+mod result;
+mod summary;
+#[cfg(test)]
+mod testing;
+mod writer;
+
+pub use named::Named;
+pub use page::page;
+pub use plot::{PlotError, plot};
+pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
+pub use recorder::{Recorder, Trace};
+pub use result::{PathResult, RunResult, SCHEMA, SystemResult, World};
+pub use summary::table;
+pub use writer::{WriteError, Writer};

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What host.bpf.c and the agent exchange through maps; mirrored in crates/linux/src/bpf/host.rs. */
+#ifndef SIDESTEP_HOST_H
+#define SIDESTEP_HOST_H
+
+#include "policy/pathchanger.h"
+
+/* Map `config`, one entry. */
+struct host_config {
+	struct pc_config policy;
+	__u32 mark_mask;	/* contiguous bits of SO_MARK that are ours */
+	__u32 mark_shift;	/* position of the mask's lowest bit */
+};
+
+/* Key of map `destinations`: longest prefix match on the remote address, network byte order. */
+struct host_prefix {
+	__u32 len;
+	__u8 addr[16];
+};
+
+/* Value of map `destinations`. Path i is reached with mark slot i + 1; slot 0 is the default route. */
+struct host_paths {
+	__u32 n;
+	__u32 generation;	/* changes when ids change, not when weights do */
+	struct pc_path path[PC_MAX_PATHS];
+};
+
+enum host_event_kind {
+	HOST_OPENED,	/* a connection got its first path */
+	HOST_DECIDED,	/* a draw, to another path or to the same */
+};
+
+/* Record of ring buffer `events`. */
+struct host_event {
+	__u64 time_ns;		/* CLOCK_MONOTONIC */
+	__u32 local_addr[4];	/* network byte order */
+	__u32 remote_addr[4];
+	__u16 local_port;	/* host byte order */
+	__u16 remote_port;
+	__u8 kind;		/* enum host_event_kind */
+	__u8 reason;		/* enum pc_reason */
+	__u8 passive;		/* the other side opened the connection */
+	__u8 pad;
+	__u32 from_id;		/* path ids; equal when the draw stayed; from 0 when opened */
+	__u32 to_id;
+};
+
+/* Indices of per-CPU array `counters`. */
+enum host_counter {
+	HOST_ACTIVE,		/* connections opened from here that got a path */
+	HOST_PASSIVE,		/* connections accepted here that got a path */
+	HOST_UNTOUCHED,		/* connections to destinations without paths */
+	HOST_NO_STORAGE,	/* connections left alone for want of memory */
+	HOST_EVENTS_LOST,	/* events for which the ring had no room */
+	HOST_MARK_REFUSED,	/* moves that the kernel refused */
+	HOST_STAYED,		/* draws that chose the same path again */
+	HOST_MOVED,		/* + enum pc_reason: moves by reason */
+	HOST_COUNTERS = HOST_MOVED + PC_REASONS,
+};
+
+_Static_assert(sizeof(struct host_prefix) == 20, "mirrored in Rust");
+_Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * EXP3: Auer, Cesa-Bianchi, Freund, Schapire, "The nonstochastic multiarmed bandit problem", 2002.
+ *
+ *     probability_i = (1 - gamma) * weight_i / sum(weight) + gamma / n
+ *     weight_p     *= exp(gamma * reward / (probability_p * n))     for the path p in use
+ *
+ * Weights are kept as logarithms with the greatest at 0, so that no history overflows them.
+ */
+#ifndef SIDESTEP_POLICY_EXP3_H
+#define SIDESTEP_POLICY_EXP3_H
+
+#include "types.h"
+
+struct pc_exp3 {
+	__s64 log_weight[PC_MAX_PATHS]; /* base 2, Q32, in PC_LOG_FLOOR..=0, where the
+					   floor weighs nothing: also unused paths */
+};
+_Static_assert(sizeof(struct pc_exp3) == 128, "shared with Rust");
+
+/* An update adds at most 1.5: from here no path returns within 10^8 updates, and nothing overflows. */
+#define PC_LOG_FLOOR (-(1LL << 60))
+#define PC_LOG2_E_Q31 3098164009ULL
+
+/* The part [from, to) of the unit interval, Q32, that a path's probability occupies. */
+struct pc_share {
+	__u64 from;
+	__u64 to;
+};
+
+/*
+ * 1 if a > b, else 0; both below 2^63. It takes no branch, as in a loop the verifier follows both
+ * sides of each; the empty assembly keeps the compiler from seeing the comparison and making one.
+ */
+POLICY_FN __u64 pc_above(__u64 a, __u64 b)
+{
+	__u64 difference = b - a;
+
+	__asm__("" : "+r"(difference));
+	return difference >> 63;
+}
+
+/* log2 of value >= 1, Q32; absolute error below 2e-8. */
+POLICY_FN __s64 pc_log2(__u32 value)
+{
+	__u64 rest = value, whole = 0, step, mantissa, s, s2, sum;
+
+	step = pc_above(rest, 0xffff) << 4;
+	rest >>= step;
+	whole += step;
+	step = pc_above(rest, 0xff) << 3;
+	rest >>= step;
+	whole += step;
+	step = pc_above(rest, 0xf) << 2;
+	rest >>= step;
+	whole += step;
+	step = pc_above(rest, 0x3) << 1;
+	rest >>= step;
+	whole += step;
+	whole += rest >> 1;
+
+	/* log2(m) = 2/ln(2) * (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), for m in 1..2 */
+	mantissa = ((__u64)value << 32) >> whole;
+	s = ((mantissa - PC_Q32_ONE) << 32) / (mantissa + PC_Q32_ONE);
+	s2 = (s * s) >> 32;
+	sum = 953281234ULL;
+	sum = ((sum * s2) >> 32) + 1126605094ULL;
+	sum = ((sum * s2) >> 32) + 1376961782ULL;
+	sum = ((sum * s2) >> 32) + 1770379434ULL;
+	sum = ((sum * s2) >> 32) + 2478531207ULL;
+	sum = ((sum * s2) >> 32) + 4130885346ULL;
+	sum = ((sum * s2) >> 32) + 12392656037ULL;
+	return (__s64)((whole << 32) + ((sum * s) >> 32));
+}
+
+/* 2^log for log <= 0 in Q32, as Q40; relative error below 1e-8 until it reaches 0 at 2^-41. */
+POLICY_FN __u64 pc_exp2(__s64 log)
+{
+	/* The shift of a negative number rounds down, in gcc and clang, so that 0 <= part < 1. */
+	__u64 shift = (__u64)-(log >> 32);
+	__u64 part = (__u64)log & 0xffffffff;
+	__u64 sum;
+
+	/* (2^part - 1) / part, interpolated at Chebyshev nodes */
+	sum = 894123;
+	sum = ((sum * part) >> 32) + 5451244;
+	sum = ((sum * part) >> 32) + 41455862;
+	sum = ((sum * part) >> 32) + 238353606;
+	sum = ((sum * part) >> 32) + 1031767986;
+	sum = ((sum * part) >> 32) + 2977044430ULL;
+	sum = PC_Q32_ONE + ((sum * part) >> 32);
+	shift |= -pc_above(shift, 63);
+	return (sum << 8) >> (shift & 63);
+}
+
+/* The weight of path `i`, relative to the greatest, Q40. */
+POLICY_FN __u64 pc_exp3_weight(const struct pc_exp3 *exp3, __u32 i)
+{
+	return pc_exp2(exp3->log_weight[PC_INDEX(i)]);
+}
+
+/* Subtracts the greatest log weight from all. */
+POLICY_FN void pc_exp3_normalise(struct pc_exp3 *exp3)
+{
+	__s64 max = PC_LOG_FLOOR;
+	__u32 i;
+
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		if (exp3->log_weight[i] > max)
+			max = exp3->log_weight[i];
+	}
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		exp3->log_weight[i] -= max;
+		if (exp3->log_weight[i] < PC_LOG_FLOOR)
+			exp3->log_weight[i] = PC_LOG_FLOOR;
+	}
+}
+
+/* Starts from the initial weights of the first `n` of `paths`. */
+POLICY_FN void pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n)
+{
+	__u32 i;
+
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u32 weight = paths[i].weight + 1 - pc_above(paths[i].weight, 0);
+
+		exp3->log_weight[i] = pc_log2(weight) + PC_LOG_FLOOR * (__s64)pc_above(i + 1, n);
+	}
+	pc_exp3_normalise(exp3);
+}
+
+/*
+ * Where the shares of the first `i` of `n` paths, which weigh `sum` of `total`, end on the unit
+ * interval, Q32. Shares are differences of ends, so that they add up to exactly one.
+ */
+POLICY_FN __u64 pc_exp3_end(__u64 sum, __u64 total, __u32 i, __u32 n, __u32 gamma_q16)
+{
+	/* A long division in two digits: the product with 2^32 does not fit. */
+	__u64 scaled = sum * (PC_Q16_ONE - gamma_q16);
+	__u64 high = scaled / total;
+	__u64 low = ((scaled % total) << 16) / total;
+
+	return (high << 16) + low + (((__u64)gamma_q16 * i) << 16) / n;
+}
+
+/* The share of `path`; `gamma_q16` in 1..=65536, path < n. */
+POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
+					__u32 path)
+{
+	struct pc_share share;
+	__u64 before = 0, total = 0;
+	__u32 i;
+
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 weight = pc_exp3_weight(exp3, i);
+
+		before += weight * pc_above(path, i);
+		total += weight;
+	}
+	share.from = pc_exp3_end(before, total, path, n, gamma_q16);
+	before += pc_exp3_weight(exp3, path);
+	share.to = pc_exp3_end(before, total, path + 1, n, gamma_q16);
+	return share;
+}
+
+/* Draws one of `n` paths, never one whose share lies in `avoid` (empty: any). */
+POLICY_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
+			     struct pc_share avoid, __u32 random)
+{
+	__u64 point = pc_scale(random, PC_Q32_ONE - (avoid.to - avoid.from));
+	__u64 sum = 0, total = 0;
+	__u32 i;
+
+	if (point >= avoid.from)
+		point += avoid.to - avoid.from;
+	for (i = 0; i < PC_MAX_PATHS; i++)
+		total += pc_exp3_weight(exp3, i);
+	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
+		sum += pc_exp3_weight(exp3, i);
+		if (point < pc_exp3_end(sum, total, i + 1, n, gamma_q16))
+			break;
+	}
+	return i;
+}
+
+/* Credits `path` with a reward in 0..=65536, Q16. */
+POLICY_FN void pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
+			      __u32 reward_q16)
+{
+	struct pc_share share = pc_exp3_share(exp3, n, gamma_q16, path);
+	__u64 divisor = (share.to - share.from) * n;
+	__u64 gain_q31;
+
+	gain_q31 = (((__u64)gamma_q16 * reward_q16) << 31) / divisor;
+	exp3->log_weight[PC_INDEX(path)] += (__s64)((gain_q31 * PC_LOG2_E_Q31) >> 30);
+	pc_exp3_normalise(exp3);
+}
+
+#endif

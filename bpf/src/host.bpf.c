@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The path changer inside TCP. It hears round trips, retransmits and timeouts of the connections of
+ * one cgroup, asks the policy, and moves a connection by changing its mark: the agent's rules and
+ * tables make a route of each mark. Connections to destinations without paths cost one lookup.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "host.h"
+
+#define AF_INET6 10
+#define SOL_SOCKET 1
+#define SO_MARK 36
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_config);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct host_prefix);
+	__type(value, struct host_paths);
+} destinations SEC(".maps");
+
+struct conn {
+	struct pc_conn policy;
+	__u32 generation;
+	__u32 current_id;
+	__u8 passive;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct conn);
+} connections SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HOST_COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static void count(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&counters, &which);
+
+	if (counter)
+		*counter += 1;
+}
+
+static struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
+{
+	struct host_prefix key = { .len = 128 };
+	__u32 *addr = (__u32 *)key.addr;
+
+	if (ops->family != AF_INET6)
+		return 0;
+	addr[0] = ops->remote_ip6[0];
+	addr[1] = ops->remote_ip6[1];
+	addr[2] = ops->remote_ip6[2];
+	addr[3] = ops->remote_ip6[3];
+	return bpf_map_lookup_elem(&destinations, &key);
+}
+
+static __u32 path_id(const struct host_paths *paths, __u32 index)
+{
+	return index < PC_MAX_PATHS ? paths->path[index].id : 0;
+}
+
+static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
+{
+	struct host_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		count(HOST_EVENTS_LOST);
+		return;
+	}
+	event->time_ns = bpf_ktime_get_ns();
+	event->local_addr[0] = ops->local_ip6[0];
+	event->local_addr[1] = ops->local_ip6[1];
+	event->local_addr[2] = ops->local_ip6[2];
+	event->local_addr[3] = ops->local_ip6[3];
+	event->remote_addr[0] = ops->remote_ip6[0];
+	event->remote_addr[1] = ops->remote_ip6[1];
+	event->remote_addr[2] = ops->remote_ip6[2];
+	event->remote_addr[3] = ops->remote_ip6[3];
+	event->local_port = ops->local_port;
+	event->remote_port = bpf_ntohl(ops->remote_port);
+	event->kind = kind;
+	event->reason = reason;
+	event->passive = conn->passive;
+	event->pad = 0;
+	event->from_id = from_id;
+	event->to_id = conn->current_id;
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* Puts the connection on path `index`: only our bits of its mark change, and the kernel looks its route up anew. */
+static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, __u32 index)
+{
+	__u32 slot = ((index + 1) << cfg->mark_shift) & cfg->mark_mask;
+	__u32 mark = (sk->mark & ~cfg->mark_mask) | slot;
+
+	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &mark, sizeof(mark))) {
+		count(HOST_MARK_REFUSED);
+		return false;
+	}
+	return true;
+}
+
+static void open_connection(struct bpf_sock_ops *ops, const struct host_config *cfg, bool passive)
+{
+	struct host_paths *paths = paths_to_peer(ops);
+	struct bpf_sock *sk = ops->sk;
+	struct conn *conn;
+
+	if (!paths || !paths->n) {
+		count(HOST_UNTOUCHED);
+		return;
+	}
+	if (!sk)
+		return;
+	conn = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!conn) {
+		count(HOST_NO_STORAGE);
+		return;
+	}
+	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, bpf_ktime_get_ns(), bpf_get_prandom_u32());
+	conn->generation = paths->generation;
+	conn->passive = passive;
+	conn->current_id = path_id(paths, conn->policy.current);
+	if (!take_path(ops, sk, cfg, conn->policy.current))
+		return;
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
+				  BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG);
+	count(passive ? HOST_PASSIVE : HOST_ACTIVE);
+	report(ops, conn, HOST_OPENED, PC_NONE, 0);
+}
+
+/* The path set changed under the connection: begin to learn anew, and stay where the old path still exists. */
+static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, struct conn *conn,
+		  const struct host_paths *paths)
+{
+	__u32 i, from_id = conn->current_id;
+
+	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, bpf_ktime_get_ns(), bpf_get_prandom_u32());
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		if (i < paths->n && paths->path[i].id == from_id)
+			conn->policy.current = i;
+	}
+	conn->generation = paths->generation;
+	conn->current_id = path_id(paths, conn->policy.current);
+	take_path(ops, sk, cfg, conn->policy.current);
+	if (conn->current_id != from_id)
+		report(ops, conn, HOST_DECIDED, PC_NONE, from_id);
+}
+
+static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
+{
+	struct pc_decision decision = {};
+	struct host_paths *paths;
+	struct bpf_sock *sk = ops->sk;
+	struct bpf_tcp_sock *tp;
+	struct conn *conn;
+	__u64 now, cwnd_bytes;
+	__u32 random, from_id;
+
+	if (!sk)
+		return;
+	conn = bpf_sk_storage_get(&connections, sk, 0, 0);
+	if (!conn)
+		return;
+	paths = paths_to_peer(ops);
+	tp = bpf_tcp_sock(sk);
+	if (!paths || !paths->n || !tp)
+		return;
+	if (conn->generation != paths->generation) {
+		adopt(ops, sk, cfg, conn, paths);
+		return;
+	}
+	now = bpf_ktime_get_ns();
+	random = bpf_get_prandom_u32();
+	cwnd_bytes = (__u64)tp->snd_cwnd * tp->mss_cache;
+
+	if (ops->op == BPF_SOCK_OPS_RTT_CB) {
+		struct pc_round round = {
+			.now_ns = now,
+			.cwnd_bytes = cwnd_bytes,
+			.delivered = tp->delivered,
+			.delivered_ce = tp->delivered_ce,
+		};
+		pc_round(&conn->policy, &cfg->policy, paths->path, &round, random, &decision);
+	} else if (ops->op == BPF_SOCK_OPS_RETRANS_CB) {
+		pc_retransmit(&conn->policy, &cfg->policy, paths->path, now, ops->args[1], cwnd_bytes, random, &decision);
+	} else {
+		bool syn = ops->state == BPF_TCP_SYN_SENT;
+
+		pc_timeout(&conn->policy, &cfg->policy, now, syn, random, &decision);
+	}
+	if (!decision.decided)
+		return;
+	from_id = conn->current_id;
+	if (decision.moved) {
+		if (!take_path(ops, sk, cfg, decision.path))
+			return;
+		conn->current_id = path_id(paths, decision.path);
+		if (decision.reason < PC_REASONS)
+			count(HOST_MOVED + decision.reason);
+	} else {
+		count(HOST_STAYED);
+	}
+	report(ops, conn, HOST_DECIDED, decision.reason, from_id);
+}
+
+SEC("sockops")
+int sidestep_host(struct bpf_sock_ops *ops)
+{
+	__u32 zero = 0;
+	struct host_config *cfg = bpf_map_lookup_elem(&config, &zero);
+
+	if (!cfg)
+		return 1;
+	switch (ops->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		open_connection(ops, cfg, false);
+		break;
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		open_connection(ops, cfg, true);
+		break;
+	case BPF_SOCK_OPS_RTT_CB:
+	case BPF_SOCK_OPS_RETRANS_CB:
+	case BPF_SOCK_OPS_RTO_CB:
+		signal(ops, cfg);
+		break;
+	}
+	return 1;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,40 @@
+//! Why a daemon stops.
+
+use std::path::PathBuf;
+
+use sidestep_api::{ClientError, EndpointError};
+use sidestep_linux::LinuxError;
+use thiserror::Error;
+
+use crate::ConfigError;
+
+/// Why a daemon could not start, or cannot go on.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
+    /// The controller cannot be used.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The controller's address is not one.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file cannot be written.
+    #[error("writing {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Neither a controller nor paths of its own.
+    #[error("there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)")]
+    NothingToDo,
+    /// An interface named in the options does not exist.
+    #[error("there is no interface `{0}`; `ip link` lists those that exist")]
+    NoInterface(String),
+}

@@ -1,0 +1,184 @@
+//! A host's paths, wherever they come from, and what they become: routes in the kernel, entries in the program's map.
+
+use std::{collections::BTreeMap, net::Ipv6Addr};
+
+use ipnet::Ipv6Net;
+use sidestep_api::PathUpdate;
+use sidestep_linux::netlink::{NextHop, Route, Target};
+use sidestep_model::{Rate, Span};
+use sidestep_policy::raw;
+
+/// How packets are put on a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathRoute {
+    /// By an SRv6 segment list of our own, first segment first.
+    Segments(Vec<Ipv6Addr>),
+    /// By a Path ID: the binding SID of an access router.
+    PathId(Ipv6Addr),
+    /// By a next hop, for hosts with several providers; with the interface's index.
+    Via(Ipv6Addr, u32),
+}
+
+/// One path of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPath {
+    /// Number that names it in events; unique among the paths of a destination.
+    pub id: u32,
+    /// Name for people.
+    pub name: String,
+    /// How packets are put on it.
+    pub route: PathRoute,
+    /// Bandwidth of its narrowest link; zero if unknown.
+    pub capacity: Rate,
+    /// What of that is in use; zero if unknown.
+    pub usage: Rate,
+    /// Round-trip propagation time.
+    pub rtt: Span,
+    /// Largest packet in bytes, where less than the interface's.
+    pub mtu: Option<u32>,
+}
+
+/// The paths to one destination prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationPaths {
+    /// The prefix.
+    pub destination: Ipv6Net,
+    /// The paths; the position is the path's slot.
+    pub paths: Vec<HostPath>,
+}
+
+/// Mark slots, tables and rules count from one: slot zero is the default route.
+pub(crate) fn slot_of(index: usize) -> u32 {
+    index as u32 + 1
+}
+
+impl DestinationPaths {
+    /// The sets of a controller's update.
+    pub fn from_update(update: &PathUpdate) -> Vec<DestinationPaths> {
+        let path = |path: &sidestep_api::Path| HostPath {
+            id: path.id.get(),
+            name: path.name.clone(),
+            route: PathRoute::PathId(path.binding_sid),
+            capacity: path.capacity,
+            usage: path.usage,
+            rtt: path.rtt,
+            mtu: Some(path.route_mtu),
+        };
+        let set = |set: &sidestep_api::PathSet| DestinationPaths {
+            destination: set.destination,
+            paths: set.paths.iter().map(path).collect(),
+        };
+        update.sets.iter().map(set).collect()
+    }
+
+    /// A number that changes whenever the ids or their order do (FNV-1a over the ids), never zero.
+    pub(crate) fn generation(&self) -> u32 {
+        let bytes = self.paths.iter().flat_map(|path| path.id.to_be_bytes());
+        bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
+    }
+
+    /// The entries of the program's map.
+    pub(crate) fn entries(&self) -> Vec<raw::Path> {
+        self.paths.iter().map(HostPath::entry).collect()
+    }
+}
+
+impl HostPath {
+    /// Weighs the path by the bandwidth that is left on it, and by a twentieth of its capacity where nothing is:
+    /// measurements are old by up to a second, and a path that nobody may try can never be seen to have recovered.
+    fn entry(&self) -> raw::Path {
+        let capacity = self.capacity.bits_per_sec();
+        let left = capacity.saturating_sub(self.usage.bits_per_sec()).max(capacity / 20);
+        raw::Path {
+            id: self.id,
+            weight: u32::try_from(left / 1_000).unwrap_or(u32::MAX),
+            bdp_bytes: self.capacity.bytes_in(self.rtt).get(),
+        }
+    }
+
+    /// The SID or neighbour that decides which way packets leave the host.
+    pub(crate) fn first_hop(&self) -> Option<Ipv6Addr> {
+        match &self.route {
+            PathRoute::Segments(segments) => segments.first().copied(),
+            PathRoute::PathId(sid) => Some(*sid),
+            PathRoute::Via(..) => None,
+        }
+    }
+}
+
+/// The routes for `sets`, by table and destination; `hops` holds the way to each path's first segment.
+///
+/// Paths whose first segment has no way out are left out: a route that leads nowhere helps nobody.
+pub(crate) fn routes(
+    sets: &[DestinationPaths],
+    table_base: u32,
+    hops: &BTreeMap<Ipv6Addr, NextHop>,
+) -> BTreeMap<(u32, Ipv6Net), Route> {
+    let mut routes = BTreeMap::new();
+    for set in sets {
+        for (index, path) in set.paths.iter().enumerate() {
+            let Some(target) = target(path, hops) else { continue };
+            let table = table_base + slot_of(index);
+            // The destination prefix, never `default`: with that, the SID's own lookup falls into this table again.
+            let route = Route { table, destination: set.destination, target, mtu: path.mtu };
+            routes.insert((table, set.destination), route);
+        }
+    }
+    routes
+}
+
+fn target(path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop>) -> Option<Target> {
+    let towards = || path.first_hop().and_then(|first| hops.get(&first)).copied();
+    Some(match &path.route {
+        PathRoute::Segments(segments) => Target::Segments(segments.clone(), towards()?),
+        PathRoute::PathId(sid) => Target::Segments(vec![*sid], towards()?),
+        PathRoute::Via(via, interface) => Target::Via(vec![NextHop { via: Some(*via), interface: *interface }]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(id: u32, usage: u64) -> HostPath {
+        HostPath {
+            id,
+            name: format!("path-{id}"),
+            route: PathRoute::PathId("fd01:0:1:b:0:1::".parse().unwrap()),
+            capacity: Rate::from_mbits(100),
+            usage: Rate::from_mbits(usage),
+            rtt: Span::from_millis(8),
+            mtu: Some(1500),
+        }
+    }
+
+    fn set(paths: Vec<HostPath>) -> DestinationPaths {
+        DestinationPaths { destination: "fd02:0:9::/64".parse().unwrap(), paths }
+    }
+
+    #[test]
+    fn a_path_weighs_what_is_left_of_its_bandwidth() {
+        assert_eq!(path(1, 0).entry(), raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000 });
+        assert_eq!(path(1, 40).entry().weight, 60_000);
+        assert_eq!(path(1, 100).entry().weight, 5_000);
+    }
+
+    #[test]
+    fn the_generation_follows_the_ids_and_not_the_usage() {
+        let generation = set(vec![path(1, 0), path(2, 0)]).generation();
+        assert_eq!(generation, set(vec![path(1, 50), path(2, 9)]).generation());
+        assert_ne!(generation, set(vec![path(2, 0), path(1, 0)]).generation());
+        assert_ne!(generation, set(vec![path(1, 0)]).generation());
+    }
+
+    #[test]
+    fn each_path_has_a_table_and_names_the_destination() {
+        let hop = NextHop { via: Some("fe80::2".parse().unwrap()), interface: 3 };
+        let hops = BTreeMap::from([("fd01:0:1:b:0:1::".parse().unwrap(), hop)]);
+        let set = set(vec![path(1, 0), path(2, 0)]);
+        let routes = routes(std::slice::from_ref(&set), 8300, &hops);
+        assert_eq!(routes.keys().copied().collect::<Vec<_>>(), [(8301, set.destination), (8302, set.destination)]);
+        assert_eq!(routes[&(8301, set.destination)].target, Target::Segments(vec!["fd01:0:1:b:0:1::".parse().unwrap()], hop));
+        assert_eq!(super::routes(&[set], 8300, &BTreeMap::new()).len(), 0);
+    }
+}

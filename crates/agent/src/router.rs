@@ -1,0 +1,146 @@
+//! The router daemon: installs what Path IDs stand for, keeps congestion marks across decapsulation, and reports
+//! how busy the links are.
+
+use std::{
+    collections::BTreeMap,
+    net::Ipv6Addr,
+    time::{Duration, Instant},
+};
+
+use sidestep_api::{Binding, BindingUpdate, Connection, LinkCounter, Reporter, UsageReport, watch_bindings};
+use sidestep_linux::{
+    bpf::ecn::EcnDecap,
+    netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
+};
+use tokio::{signal::unix::SignalKind, time::MissedTickBehavior};
+
+use crate::{
+    AgentError,
+    host::{announce, stop_signal},
+};
+
+/// What the router daemon needs to know.
+#[derive(Clone, Debug)]
+pub struct RouterOptions {
+    /// Where the controller is.
+    pub controller: String,
+    /// The router's name in the controller's topology.
+    pub node: String,
+    /// The interface of each of its links: link name to interface name.
+    pub links: BTreeMap<String, String>,
+    /// Whether to copy congestion marks inward before decapsulation.
+    pub ecn: bool,
+}
+
+/// How often link counters are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the router daemon until SIGTERM or SIGINT; prints [`READY`](crate::READY) when Path IDs are in place.
+///
+/// On return its routes and programs are gone.
+pub async fn run_router(options: RouterOptions) -> Result<(), AgentError> {
+    let mut router = Router::start(&options).await?;
+    let result = router.work(&options).await;
+    let stopped = router.apply(&[]).await;
+    result.and(stopped)
+}
+
+struct Router {
+    netlink: Netlink,
+    /// Interface index and link name of each link.
+    links: BTreeMap<u32, String>,
+    /// An interface that SIDs can name.
+    interface: u32,
+    bindings: BTreeMap<Ipv6Addr, Vec<Ipv6Addr>>,
+    _ecn: Option<EcnDecap>,
+    started: Instant,
+}
+
+impl Router {
+    async fn start(options: &RouterOptions) -> Result<Self, AgentError> {
+        let netlink = Netlink::open()?;
+        let interfaces = netlink.interfaces().await?;
+        let mut links = BTreeMap::new();
+        let mut used = Vec::new();
+        for (link, name) in &options.links {
+            let interface = interfaces.iter().find(|interface| interface.name == *name);
+            let interface = interface.ok_or_else(|| AgentError::NoInterface(name.clone()))?;
+            links.insert(interface.index, link.clone());
+            used.push(interface.clone());
+        }
+        let outside = |interface: &&Interface| !interface.loopback;
+        let interface = used.first().or_else(|| interfaces.iter().find(outside)).map(|interface| interface.index);
+        let interface = interface.ok_or_else(|| AgentError::NoInterface("any but the loopback".into()))?;
+        let ecn = if options.ecn { Some(EcnDecap::attach(&used)?) } else { None };
+        Ok(Router { netlink, links, interface, bindings: BTreeMap::new(), _ecn: ecn, started: Instant::now() })
+    }
+
+    async fn work(&mut self, options: &RouterOptions) -> Result<(), AgentError> {
+        let mut watcher = watch_bindings(&options.controller, &options.node, true).await?;
+        let mut reporter = Reporter::new(&options.controller)?;
+        let mut terminate = stop_signal(SignalKind::terminate())?;
+        let mut interrupt = stop_signal(SignalKind::interrupt())?;
+        let mut tick = tokio::time::interval(REPORT_INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
+        if let Some(update) = watcher.changed().await.and_then(|latest| latest.update) {
+            self.hear(&update).await?;
+        }
+        announce();
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return Ok(()),
+                _ = interrupt.recv() => return Ok(()),
+                latest = watcher.changed() => {
+                    let Some(latest) = latest else { return Ok(()) };
+                    match (&latest.connection, &latest.update) {
+                        (Connection::Connected, Some(update)) => self.hear(update).await?,
+                        (Connection::Lost { reason }, _) => {
+                            tracing::warn!(reason, "the controller is away; the last Path IDs stay");
+                        }
+                        _ => {}
+                    }
+                }
+                _ = tick.tick() => {
+                    let report = self.report(&options.node).await?;
+                    // The watcher says when the controller is away; a report that is lost is followed by the next.
+                    if let Err(error) = reporter.report(report).await {
+                        tracing::debug!(%error, "a usage report was lost");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self, update: &BindingUpdate) -> Result<(), AgentError> {
+        self.apply(&update.bindings).await
+    }
+
+    /// Makes the installed Path IDs those of `bindings`.
+    async fn apply(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
+        let wanted: BTreeMap<_, _> =
+            bindings.iter().map(|binding| (binding.binding_sid, binding.segments.clone())).collect();
+        for (sid, segments) in &wanted {
+            if self.bindings.get(sid) != Some(segments) {
+                let target = Target::Sid(SidAction::EndB6Encaps(segments.clone()), self.interface);
+                let route = Route { table: MAIN_TABLE, destination: (*sid).into(), target, mtu: None };
+                self.netlink.add_route(&route).await?;
+            }
+        }
+        for sid in self.bindings.keys().filter(|sid| !wanted.contains_key(sid)) {
+            self.netlink.delete_route(MAIN_TABLE, (*sid).into()).await?;
+        }
+        self.bindings = wanted;
+        Ok(())
+    }
+
+    async fn report(&self, node: &str) -> Result<UsageReport, AgentError> {
+        let at = self.started.elapsed();
+        let interfaces = self.netlink.interfaces().await?;
+        let counter = |interface: &Interface| {
+            let link = self.links.get(&interface.index)?.clone();
+            Some(LinkCounter { link, tx_bytes: interface.tx_bytes })
+        };
+        Ok(UsageReport { node: node.into(), at, counters: interfaces.iter().filter_map(counter).collect() })
+    }
+}

@@ -1,0 +1,146 @@
+//! The messages as typed, checked values.
+
+use std::{fmt, net::Ipv6Addr, num::NonZeroU32, time::Duration};
+
+use ipnet::Ipv6Net;
+use serde::{Serialize, Serializer};
+use sidestep_model::{Rate, Span};
+
+/// The most paths of a set.
+pub const MAX_PATHS: usize = 16;
+/// The most segments of a list.
+pub const MAX_SEGMENTS: usize = 32;
+/// The most sets, counters or prefixes of a message.
+pub const MAX_ITEMS: usize = 8192;
+/// The largest message that is sent or taken, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// Names a path between two access routers; never zero, and the same as long as the path is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct PathId(NonZeroU32);
+
+/// A path from a host to a destination prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Path {
+    /// The path's id.
+    pub id: PathId,
+    /// Its name, for people.
+    pub name: String,
+    /// The SID that the host puts into its segment list.
+    pub binding_sid: Ipv6Addr,
+    /// The lowest rate of any link on the path; zero if none is limited.
+    #[serde(rename = "capacity_bps", serialize_with = "bits_per_sec")]
+    pub capacity: Rate,
+    /// Capacity less the bandwidth that is still available on every link of the path.
+    #[serde(rename = "usage_bps", serialize_with = "bits_per_sec")]
+    pub usage: Rate,
+    /// Propagation delay, one way.
+    #[serde(rename = "delay_ns", serialize_with = "nanos")]
+    pub delay: Span,
+    /// Propagation delay along the path, and back the shortest way.
+    #[serde(rename = "rtt_ns", serialize_with = "nanos")]
+    pub rtt: Span,
+    /// The mtu for the host's route over this path, in bytes.
+    pub route_mtu: u32,
+}
+
+/// The paths to one destination prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PathSet {
+    /// Where the paths lead.
+    pub destination: Ipv6Net,
+    /// The paths, best first, at most [`MAX_PATHS`].
+    pub paths: Vec<Path>,
+}
+
+/// All path sets of a host; replaces the previous update.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PathUpdate {
+    /// Grows with each change; starts over with the controller.
+    pub generation: u64,
+    /// One set for each destination prefix, at most [`MAX_ITEMS`].
+    pub sets: Vec<PathSet>,
+}
+
+/// What `End.B6.Encaps` does for one binding SID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Binding {
+    /// The path.
+    pub path_id: PathId,
+    /// The SID that is bound.
+    pub binding_sid: Ipv6Addr,
+    /// The segments in the order of travel, at most [`MAX_SEGMENTS`]; the last is the exit router's `End.DT6`.
+    pub segments: Vec<Ipv6Addr>,
+}
+
+/// All bindings of an access router; replaces the previous update.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BindingUpdate {
+    /// Grows with each change; starts over with the controller.
+    pub generation: u64,
+    /// One for each path that starts at the router.
+    pub bindings: Vec<Binding>,
+}
+
+/// How a host names itself to the controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostIdentity {
+    /// By its name in the controller's topology.
+    Node(String),
+    /// By its addresses or prefixes, which all lie in the prefix of one host of the topology.
+    Prefixes(Vec<Ipv6Net>),
+}
+
+/// The byte counters of a router's outgoing links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageReport {
+    /// Name of the router.
+    pub node: String,
+    /// When the counters were read, on any clock of the router that only goes forward.
+    pub at: Duration,
+    /// One for each link, at most [`MAX_ITEMS`].
+    pub counters: Vec<LinkCounter>,
+}
+
+/// How much a router has sent over one of its links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkCounter {
+    /// Name of the link.
+    pub link: String,
+    /// Bytes since the interface was made.
+    pub tx_bytes: u64,
+}
+
+impl PathId {
+    /// The id with this number; `None` for zero, which is no path.
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(PathId)
+    }
+
+    /// The id as a number, as it stands in the binding SID.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PathId({self})")
+    }
+}
+
+// Scripts that read the JSON want numbers, not "100 Mbit/s".
+
+fn bits_per_sec<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(rate.bits_per_sec())
+}
+
+fn nanos<S: Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(span.as_nanos())
+}

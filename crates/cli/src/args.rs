@@ -1,0 +1,224 @@
+//! The command line.
+
+use std::{net::SocketAddrV6, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use sidestep_model::scenario::SystemSpec;
+
+/// Moves traffic around congestion, on an unmodified Linux kernel.
+#[derive(Debug, Parser)]
+#[command(name = "sidestep", version, propagate_version = true)]
+pub struct Cli {
+    /// Say more: -v what is done, -vv every detail (or set SIDESTEP_LOG)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Rehearse in a network of namespaces: real kernels, real TCP, real agents
+    #[command(subcommand)]
+    Lab(Lab),
+    /// Compute paths, name them, and stream them to agents
+    Controller(ControllerArgs),
+    /// Move this host's connections away from congestion
+    Agent(AgentArgs),
+    /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
+    Router(RouterArgs),
+    /// Measure how fast a part of sidestep is
+    #[command(subcommand)]
+    Bench(Bench),
+    /// The lab's traffic generator
+    #[command(subcommand, hide = true)]
+    Traffic(Traffic),
+}
+
+/// `sidestep lab`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Run a scenario under one or more systems and leave the results in a directory
+    Run(LabRun),
+    /// Remove what labs have left that were killed
+    Clean {
+        /// Print what was removed as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `sidestep lab run`.
+#[derive(Debug, Args)]
+pub struct LabRun {
+    /// The scenario file
+    pub scenario: PathBuf,
+    /// A system to run, such as `tcp` or `pathchanger:gamma=0.2`; repeat for several [default: those of the scenario]
+    #[arg(long = "system", value_name = "NAME")]
+    pub systems: Vec<SystemSpec>,
+    /// Directory for the results [default: out/SCENARIO]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the result as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep controller`.
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// The network, as a TOML file with a [topology] table
+    #[arg(long, value_name = "FILE")]
+    pub topology: PathBuf,
+    /// Where to listen: unix:/PATH or tcp:[ADDRESS]:PORT
+    #[arg(long, value_name = "ENDPOINT", default_value = "unix:/run/sidestep/controller.sock")]
+    pub listen: String,
+    /// Most SIDs in a segment list, the exit router's included
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub max_segments: usize,
+    /// Most paths between two access routers
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub max_paths: usize,
+    /// Do not use adjacency segments (End.X)
+    #[arg(long)]
+    pub no_adjacency: bool,
+    /// Print the paths and Path IDs, and exit
+    #[arg(long)]
+    pub show: bool,
+    /// Print them as JSON
+    #[arg(long, requires = "show")]
+    pub json: bool,
+}
+
+/// `sidestep agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// Where the controller is: unix:/PATH or http://[ADDRESS]:PORT
+    #[arg(long, value_name = "ENDPOINT")]
+    pub controller: Option<String>,
+    /// This host's name in the controller's topology [default: found by --prefix, or the host name]
+    #[arg(long, value_name = "NAME", conflicts_with = "prefixes")]
+    pub node: Option<String>,
+    /// An address or prefix of this host by which the controller finds it; repeat for several
+    #[arg(long = "prefix", value_name = "PREFIX")]
+    pub prefixes: Vec<String>,
+    /// The control group whose connections are moved [default: the root, which holds all]
+    #[arg(long, value_name = "DIR")]
+    pub cgroup: Option<PathBuf>,
+    /// Settings, and paths that need no controller
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The path of slot k goes into routing table BASE + k
+    #[arg(long, value_name = "BASE", default_value_t = 8300)]
+    pub table_base: u32,
+    /// Priority of the rules that send marked packets to these tables
+    #[arg(long, value_name = "N", default_value_t = 8300)]
+    pub rule_priority: u32,
+    /// Record what the path changer does, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+}
+
+/// `sidestep router`.
+#[derive(Debug, Args)]
+pub struct RouterArgs {
+    /// Where the controller is: unix:/PATH or http://[ADDRESS]:PORT
+    #[arg(long, value_name = "ENDPOINT")]
+    pub controller: String,
+    /// This router's name in the controller's topology
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+    /// The interface of a link of this router; repeat for each
+    #[arg(long = "link", value_name = "LINK=INTERFACE", value_parser = parse_link)]
+    pub links: Vec<(String, String)>,
+    /// Do not copy congestion marks inward before decapsulation
+    #[arg(long)]
+    pub no_ecn: bool,
+}
+
+/// `sidestep bench`.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Frames per second through the lab's userspace wires
+    Wire {
+        /// How many wires
+        #[arg(long, default_value_t = 12)]
+        wires: usize,
+        /// How long to measure, in seconds
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+        /// Print the measures as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `sidestep traffic`.
+#[derive(Debug, Subcommand)]
+pub enum Traffic {
+    /// Accept connections and discard what comes
+    Sink {
+        /// Address and port
+        #[arg(long)]
+        listen: SocketAddrV6,
+    },
+    /// Open connections and send as fast as TCP takes it
+    Send(TrafficSend),
+}
+
+/// `sidestep traffic send`; times are in nanoseconds, and count from the epoch but for the epoch itself.
+#[derive(Debug, Args)]
+pub struct TrafficSend {
+    /// The sink
+    #[arg(long)]
+    pub to: SocketAddrV6,
+    /// How many connections
+    #[arg(long)]
+    pub connections: u32,
+    /// Bytes of each connection
+    #[arg(long)]
+    pub size: Option<u64>,
+    /// Start of the run, by CLOCK_MONOTONIC
+    #[arg(long)]
+    pub epoch_ns: u64,
+    /// When to connect
+    #[arg(long)]
+    pub start_ns: u64,
+    /// When to give up
+    #[arg(long)]
+    pub stop_ns: u64,
+    /// Start of the measured window
+    #[arg(long)]
+    pub window_from_ns: u64,
+    /// End of the measured window
+    #[arg(long)]
+    pub window_to_ns: u64,
+}
+
+fn parse_link(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((link, interface)) if !link.is_empty() && !interface.is_empty() => Ok((link.into(), interface.into())),
+        _ => Err("write LINK=INTERFACE, such as A-m1=eth1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_link_names_its_interface() {
+        assert_eq!(parse_link("A-m1=eth1"), Ok(("A-m1".into(), "eth1".into())));
+        assert!(parse_link("A-m1").is_err());
+        assert!(parse_link("=eth1").is_err());
+    }
+}

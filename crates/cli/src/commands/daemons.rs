@@ -1,0 +1,117 @@
+//! `sidestep controller`, `sidestep agent` and `sidestep router`.
+
+use std::{collections::BTreeMap, io::Write, sync::Arc};
+
+use sidestep_agent::{HostConfig, HostOptions, READY, RouterOptions, run_host, run_router};
+use sidestep_api::HostIdentity;
+use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
+use sidestep_model::{scenario::PathKnobs, topology_file};
+
+use super::{print_json, read, runtime};
+use crate::{
+    args::{AgentArgs, ControllerArgs, RouterArgs},
+    failure::{Failure, Outcome, chain},
+};
+
+/// Runs `sidestep controller`.
+pub fn controller(args: ControllerArgs) -> Outcome {
+    let topology = topology_file::parse(&read(&args.topology)?)
+        .map_err(|error| Failure::usage(error.in_file(args.topology.display().to_string())))?;
+    let knobs =
+        PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
+    knobs.check().map_err(|error| Failure::usage(format!("--{error}")))?;
+    let controller = Arc::new(Controller::new(topology, knobs).map_err(|error| Failure::usage(chain(&error)))?);
+    if args.show {
+        return show(&controller, args.json);
+    }
+    runtime()?.block_on(async {
+        let listener = sidestep_api::listen(&args.listen).await.map_err(|error| Failure::usage(chain(&error)))?;
+        announce();
+        serve(controller, listener, stopped()).await.map_err(|error| Failure::run(chain(&error)))
+    })
+}
+
+/// Runs `sidestep agent`.
+pub fn agent(args: AgentArgs) -> Outcome {
+    let config = match &args.config {
+        Some(path) => HostConfig::parse(&read(path)?)
+            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?,
+        None => HostConfig::default(),
+    };
+    let cgroup = match args.cgroup {
+        Some(cgroup) => cgroup,
+        None => sidestep_linux::cgroup::mount_point().map_err(Failure::environment)?,
+    };
+    let identity = identity(args.node, &args.prefixes)?;
+    let options = HostOptions {
+        controller: args.controller,
+        identity,
+        config,
+        cgroup,
+        table_base: args.table_base,
+        priority: args.rule_priority,
+        events: args.events,
+    };
+    runtime()?.block_on(run_host(options)).map_err(Failure::from)
+}
+
+/// Runs `sidestep router`.
+pub fn router(args: RouterArgs) -> Outcome {
+    let links: BTreeMap<_, _> = args.links.into_iter().collect();
+    let options = RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn };
+    runtime()?.block_on(run_router(options)).map_err(Failure::from)
+}
+
+fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, Failure> {
+    if prefixes.is_empty() {
+        let name = match node {
+            Some(name) => name,
+            None => read("/proc/sys/kernel/hostname".as_ref())?.trim().to_string(),
+        };
+        return Ok(HostIdentity::Node(name));
+    }
+    let parse = |text: &String| {
+        let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
+        text.parse().or_else(|_| address()).map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix")))
+    };
+    Ok(HostIdentity::Prefixes(prefixes.iter().map(parse).collect::<Result<_, _>>()?))
+}
+
+fn show(controller: &Controller, json: bool) -> Outcome {
+    let (sets, bindings) = (controller.sets(), controller.bindings());
+    if json {
+        #[derive(serde::Serialize)]
+        struct Shown {
+            schema: u32,
+            paths: Vec<PairPaths>,
+            bindings: Vec<RouterBindings>,
+        }
+        return print_json(&Shown { schema: 1, paths: sets, bindings });
+    }
+    for pair in &sets {
+        println!("{} -> {}: {} paths", pair.from, pair.to, pair.paths.len());
+        for path in &pair.paths {
+            let segments: Vec<_> = path.segments.iter().map(ToString::to_string).collect();
+            println!("  {}  {}  {}  via {}", path.path.id, path.path.capacity, path.links.join(" "), segments.join(" "));
+        }
+    }
+    Ok(())
+}
+
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // Without handlers the default action ends the process, which is what is wanted.
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+fn announce() {
+    println!("{READY}");
+    let _ = std::io::stdout().flush();
+}

@@ -1,0 +1,36 @@
+//! `sidestep traffic`: the generator of bulk flows, which the lab starts on its hosts.
+
+use std::io::stdout;
+
+use sidestep_lab::traffic::{Monotonic, SendOptions, SinkOptions, TrafficError, send, sink};
+use sidestep_model::{Bytes, Span};
+
+use crate::{
+    args::{Traffic, TrafficSend},
+    failure::{Failure, Outcome, chain},
+};
+
+/// Runs `sidestep traffic …`.
+pub fn run(traffic: Traffic) -> Outcome {
+    let result = match traffic {
+        Traffic::Sink { listen } => sink(&SinkOptions { listen }, &mut stdout().lock()).map(drop),
+        Traffic::Send(args) => send(&options(&args), &mut stdout().lock()),
+    };
+    result.map_err(|error: TrafficError| Failure::run(chain(&error)))
+}
+
+fn options(args: &TrafficSend) -> SendOptions {
+    let epoch = Monotonic::from_nanos(args.epoch_ns);
+    let at = |nanos| epoch + Span::from_nanos(nanos);
+    SendOptions {
+        to: args.to,
+        connections: args.connections,
+        size: args.size.map(Bytes::new),
+        epoch,
+        start_at: Span::from_nanos(args.start_ns),
+        stop_at: Span::from_nanos(args.stop_ns),
+        window: at(args.window_from_ns)..at(args.window_to_ns),
+        congestion_control: None,
+        first_index: 0,
+    }
+}

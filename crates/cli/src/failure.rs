@@ -1,0 +1,89 @@
+//! How commands fail: one clear line, and an exit code that scripts can rely on.
+
+use std::{fmt, process::ExitCode};
+
+use sidestep_agent::AgentError;
+use sidestep_lab::LabError;
+
+/// Why a command failed, by what the user can do about it.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The run failed.
+    Run = 1,
+    /// Wrong usage or input.
+    Usage = 2,
+    /// Something of the machine is missing.
+    Environment = 3,
+}
+
+/// What a command returns.
+pub type Outcome = Result<(), Failure>;
+
+impl Failure {
+    /// The run failed.
+    pub fn run(message: impl fmt::Display) -> Self {
+        Failure { kind: Kind::Run, message: message.to_string() }
+    }
+
+    /// The command line or an input file is wrong.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Failure { kind: Kind::Usage, message: message.to_string() }
+    }
+
+    /// A privilege, a kernel feature or a program is missing.
+    pub fn environment(message: impl fmt::Display) -> Self {
+        Failure { kind: Kind::Environment, message: message.to_string() }
+    }
+
+    /// Prints the line and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        eprintln!("error: {}", self.message);
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+/// An error and its causes on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        let kind = if error.is_environment() {
+            Kind::Environment
+        } else if error.is_usage() {
+            Kind::Usage
+        } else {
+            Kind::Run
+        };
+        Failure { kind, message: error.to_string() }
+    }
+}
+
+impl From<AgentError> for Failure {
+    fn from(error: AgentError) -> Self {
+        let kind = match &error {
+            AgentError::Linux(error) if error.is_environment() => Kind::Environment,
+            AgentError::Config(_) | AgentError::NothingToDo | AgentError::NoInterface(_) | AgentError::Endpoint(_) => {
+                Kind::Usage
+            }
+            _ => Kind::Run,
+        };
+        Failure { kind, message: chain(&error) }
+    }
+}

@@ -1,0 +1,305 @@
+//! The controller's state, and what each agent gets to see of it.
+
+use std::{
+    collections::BTreeMap,
+    net::Ipv6Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ipnet::Ipv6Net;
+use serde::Serialize;
+use sidestep_api::{Binding, BindingUpdate, HostIdentity, Path, PathSet, PathUpdate, UsageReport};
+use sidestep_model::{ArcId, NodeId, Rate, Topology, scenario::PathKnobs};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::{
+    plan::{Host, Plan, PlanError, PlannedPath},
+    usage::{Meter, path_usage},
+};
+
+/// Knows the paths of a network and how full they are.
+///
+/// Methods take `&self` and never wait, so that any number of calls can share it.
+pub struct Controller {
+    published: watch::Sender<Arc<Snapshot>>,
+    meter: Mutex<Meter>,
+}
+
+/// The paths from one access router to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PairPaths {
+    /// The router where they start.
+    pub from: String,
+    /// The router where they end.
+    pub to: String,
+    /// The prefixes behind `from`.
+    pub sources: Vec<Ipv6Net>,
+    /// The prefixes behind `to`.
+    pub destinations: Vec<Ipv6Net>,
+    /// The paths, best first.
+    pub paths: Vec<PathInfo>,
+}
+
+/// A path between two access routers; delays and mtu leave the hosts' own links out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PathInfo {
+    /// What agents see of it.
+    #[serde(flatten)]
+    pub path: Path,
+    /// Names of its links in the order of travel.
+    pub links: Vec<String>,
+    /// Its segment list in the order of travel.
+    pub segments: Vec<Ipv6Addr>,
+}
+
+/// The bindings of one access router.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RouterBindings {
+    /// The router.
+    pub router: String,
+    /// Its bindings.
+    pub bindings: Vec<Binding>,
+}
+
+/// An agent's request that makes no sense in this network.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RequestError {
+    /// A name that no node has.
+    #[error("there is no node `{0}` in the controller's topology")]
+    UnknownNode(String),
+    /// Prefixes that no host has.
+    #[error("no host of the controller's topology has the prefix {0}")]
+    UnknownPrefix(Ipv6Net),
+    /// Prefixes of several hosts.
+    #[error("the prefixes belong to two hosts, `{0}` and `{1}`")]
+    TwoHosts(String, String),
+    /// A router where a host is expected.
+    #[error("`{0}` is a router, not a host")]
+    NotAHost(String),
+    /// A host where a router is expected.
+    #[error("`{0}` is a host, not a router")]
+    NotARouter(String),
+    /// A counter of a link elsewhere.
+    #[error("`{link}` is not a link of `{node}`")]
+    ForeignLink {
+        /// The router that reports.
+        node: String,
+        /// The link.
+        link: String,
+    },
+}
+
+impl Controller {
+    /// A controller for this network; every host must have a prefix and an access router, every router a locator.
+    pub fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
+        let plan = Plan::new(topology, knobs)?;
+        let meter = Meter::new(plan.topology.arc_count());
+        let snapshot = Snapshot { generation: 1, rates: meter.rates(), plan: Arc::new(plan) };
+        Ok(Controller { published: watch::Sender::new(Arc::new(snapshot)), meter: Mutex::new(meter) })
+    }
+
+    /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
+    pub fn replace(&self, topology: Topology, knobs: PathKnobs) -> Result<(), PlanError> {
+        let plan = Plan::new(topology, knobs)?;
+        let mut meter = self.meter();
+        *meter = Meter::new(plan.topology.arc_count());
+        let generation = self.published.borrow().generation + 1;
+        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan: Arc::new(plan) }));
+        Ok(())
+    }
+
+    /// Takes in a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).
+    pub fn record(&self, report: &UsageReport) -> Result<(), RequestError> {
+        let mut meter = self.meter();
+        let snapshot = self.snapshot();
+        let arcs = snapshot.reported_arcs(report)?;
+        for (arc, counter) in arcs.into_iter().zip(&report.counters) {
+            meter.record(arc, report.at, counter.tx_bytes);
+        }
+        Ok(())
+    }
+
+    /// To be called once a second: shows watchers the present rates; whether these changed.
+    pub fn publish(&self) -> bool {
+        let mut meter = self.meter();
+        meter.tick();
+        let rates = meter.rates();
+        self.published.send_if_modified(|current| {
+            let changed = current.rates != rates;
+            if changed {
+                let plan = current.plan.clone();
+                *current = Arc::new(Snapshot { generation: current.generation + 1, plan, rates });
+            }
+            changed
+        })
+    }
+
+    /// All paths, by the names of the access routers.
+    pub fn sets(&self) -> Vec<PairPaths> {
+        let snapshot = self.snapshot();
+        let plan = &snapshot.plan;
+        let behind = |router| plan.hosts.iter().filter(|host| host.router == router).map(|host| host.prefix).collect();
+        let mut sets: Vec<PairPaths> = plan
+            .pairs
+            .iter()
+            .map(|((from, to), paths)| PairPaths {
+                from: plan.name(*from).into(),
+                to: plan.name(*to).into(),
+                sources: behind(*from),
+                destinations: behind(*to),
+                paths: paths.iter().map(|path| snapshot.path_info(path)).collect(),
+            })
+            .collect();
+        sets.sort_by(|a, b| (&a.from, &a.to).cmp(&(&b.from, &b.to)));
+        sets
+    }
+
+    /// The bindings of all access routers, by their names.
+    pub fn bindings(&self) -> Vec<RouterBindings> {
+        let snapshot = self.snapshot();
+        let mut routers: Vec<NodeId> = snapshot.plan.hosts.iter().map(|host| host.router).collect();
+        routers.sort_by_key(|router| snapshot.plan.name(*router));
+        routers.dedup();
+        let bindings = |router| RouterBindings {
+            router: snapshot.plan.name(router).into(),
+            bindings: snapshot.bindings_of(router),
+        };
+        routers.into_iter().map(bindings).collect()
+    }
+
+    /// Each state from now on, the present one first.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.published.subscribe()
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.published.borrow().clone()
+    }
+
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        // No code that holds the lock panics half-way through a change.
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A consistent state of the controller.
+pub(crate) struct Snapshot {
+    generation: u64,
+    plan: Arc<Plan>,
+    /// By arc id.
+    rates: Vec<Rate>,
+}
+
+impl Snapshot {
+    /// What a host is told.
+    pub(crate) fn path_update(&self, host: &HostIdentity) -> Result<PathUpdate, RequestError> {
+        let source = self.host(host)?;
+        let plan = &self.plan;
+        let set = |destination: &Host| {
+            let paths = plan.pairs.get(&(source.router, destination.router))?;
+            let paths = paths.iter().map(|path| self.host_path(source, destination, path)).collect();
+            Some(PathSet { destination: destination.prefix, paths })
+        };
+        Ok(PathUpdate { generation: self.generation, sets: plan.hosts.iter().filter_map(set).collect() })
+    }
+
+    /// What an access router is told.
+    pub(crate) fn binding_update(&self, router: &str) -> Result<BindingUpdate, RequestError> {
+        Ok(BindingUpdate { generation: self.generation, bindings: self.bindings_of(self.router(router)?) })
+    }
+
+    fn host(&self, identity: &HostIdentity) -> Result<&Host, RequestError> {
+        let plan = &self.plan;
+        match identity {
+            HostIdentity::Node(name) => {
+                let node = plan.topology.find(name).map_err(|_| RequestError::UnknownNode(name.clone()))?;
+                plan.hosts.iter().find(|host| host.node == node).ok_or_else(|| RequestError::NotAHost(name.clone()))
+            }
+            HostIdentity::Prefixes(prefixes) => {
+                let mut found: Option<&Host> = None;
+                for prefix in prefixes {
+                    let host = self.host_with(*prefix)?;
+                    match found {
+                        Some(other) if other.node != host.node => {
+                            let name = |host: &Host| plan.name(host.node).to_owned();
+                            return Err(RequestError::TwoHosts(name(other), name(host)));
+                        }
+                        _ => found = Some(host),
+                    }
+                }
+                found.ok_or_else(|| RequestError::UnknownNode(String::new()))
+            }
+        }
+    }
+
+    /// The host with the longest prefix that contains this one.
+    fn host_with(&self, prefix: Ipv6Net) -> Result<&Host, RequestError> {
+        let candidates = self.plan.hosts.iter().filter(|host| host.prefix.contains(&prefix));
+        candidates.max_by_key(|host| host.prefix.prefix_len()).ok_or(RequestError::UnknownPrefix(prefix))
+    }
+
+    fn router(&self, name: &str) -> Result<NodeId, RequestError> {
+        let topology = &self.plan.topology;
+        let node = topology.find(name).map_err(|_| RequestError::UnknownNode(name.into()))?;
+        if topology.is_router(node) { Ok(node) } else { Err(RequestError::NotARouter(name.into())) }
+    }
+
+    /// The arc of each counter: out of the reporting router, over the link named.
+    fn reported_arcs(&self, report: &UsageReport) -> Result<Vec<ArcId>, RequestError> {
+        let topology = &self.plan.topology;
+        let node = self.router(&report.node)?;
+        let named = |arc: &ArcId| (topology.link(arc.link()).name.as_str(), *arc);
+        let outgoing: BTreeMap<&str, ArcId> = topology.outgoing(node).iter().map(named).collect();
+        let arc = |link: &str| {
+            let foreign = || RequestError::ForeignLink { node: report.node.clone(), link: link.into() };
+            outgoing.get(link).copied().ok_or_else(foreign)
+        };
+        report.counters.iter().map(|counter| arc(&counter.link)).collect()
+    }
+
+    fn bindings_of(&self, router: NodeId) -> Vec<Binding> {
+        let paths = self.plan.pairs.iter().filter(|((from, _), _)| *from == router).flat_map(|(_, paths)| paths);
+        let binding = |path: &PlannedPath| Binding {
+            path_id: path.id,
+            binding_sid: path.binding_sid,
+            segments: path.segments.clone(),
+        };
+        let mut bindings: Vec<Binding> = paths.map(binding).collect();
+        bindings.sort_by_key(|binding| binding.path_id);
+        bindings
+    }
+
+    /// The path as it is between two routers.
+    fn router_path(&self, path: &PlannedPath) -> Path {
+        Path {
+            id: path.id,
+            name: path.name.clone(),
+            binding_sid: path.binding_sid,
+            capacity: path.capacity,
+            usage: path_usage(&self.plan.topology, &path.arcs, &self.rates),
+            delay: path.delay,
+            rtt: path.delay + path.delay_back,
+            route_mtu: path.mtu,
+        }
+    }
+
+    /// The path as it is between two hosts: their own links add delay and limit the mtu.
+    fn host_path(&self, source: &Host, destination: &Host, path: &PlannedPath) -> Path {
+        let topology = &self.plan.topology;
+        let delay = |arc| topology.channel(arc).delay;
+        let there = delay(source.access) + delay(destination.access.reversed());
+        let back = delay(destination.access) + delay(source.access.reversed());
+        let mtu = |host: &Host| topology.link(host.access.link()).mtu;
+        let mut path = self.router_path(path);
+        path.delay = path.delay + there;
+        path.rtt = path.rtt + there + back;
+        path.route_mtu = path.route_mtu.min(mtu(source)).min(mtu(destination));
+        path
+    }
+
+    fn path_info(&self, path: &PlannedPath) -> PathInfo {
+        let links = path.arcs.iter().map(|arc| self.plan.topology.link(arc.link()).name.clone()).collect();
+        PathInfo { path: self.router_path(path), links, segments: path.segments.clone() }
+    }
+}

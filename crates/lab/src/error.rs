@@ -1,0 +1,105 @@
+//! Why a lab cannot be built or run.
+
+use std::path::PathBuf;
+
+use sidestep_linux::{LinuxError, wire::WireError};
+use sidestep_model::scenario::SystemSpec;
+use sidestep_results::WriteError;
+use thiserror::Error;
+
+use crate::plan::PlanError;
+
+/// Why a lab could not be built, or its run failed.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
+    /// The topology cannot become a lab.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The controller cannot serve the topology.
+    #[error(transparent)]
+    Controller(#[from] sidestep_controller::PlanError),
+    /// Results cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// A file of the lab's own cannot be written or read.
+    #[error("{path}: {source}")]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The wires ended.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A system that the lab does not have.
+    #[error("the lab cannot run the system `{0}` yet; it has tcp, ecmp, random and pathchanger")]
+    UnknownSystem(SystemSpec),
+    /// A parameter that the system does not have.
+    #[error("system `{system}`: {problem}")]
+    Parameter {
+        /// The system.
+        system: SystemSpec,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A program that a scenario wants is not installed.
+    #[error("flow `{flow}` needs the program `{program}`, which is not installed or not in PATH")]
+    NoProgram {
+        /// The flow.
+        flow: String,
+        /// The program.
+        program: String,
+    },
+    /// A congestion control that the kernel does not have.
+    #[error("this kernel does not have the congestion control `{name}`; it has: {available}")]
+    CongestionControl {
+        /// The name.
+        name: String,
+        /// Those that it has.
+        available: String,
+    },
+    /// One of the lab's processes ended or did not begin.
+    #[error("{name} {problem}; its last words: {words}")]
+    Process {
+        /// What it is, and where.
+        name: String,
+        /// What happened.
+        problem: String,
+        /// The end of its log.
+        words: String,
+        /// Whether it said that something of the machine is missing.
+        environment: bool,
+    },
+    /// The user stopped the run.
+    #[error("interrupted; everything was cleaned up")]
+    Interrupted,
+}
+
+impl LabError {
+    /// Whether something of the machine is missing, rather than the run having failed.
+    pub fn is_environment(&self) -> bool {
+        match self {
+            LabError::Linux(error) => error.is_environment(),
+            LabError::NoProgram { .. } | LabError::CongestionControl { .. } => true,
+            LabError::Process { environment, .. } => *environment,
+            _ => false,
+        }
+    }
+
+    /// Whether the scenario or the command line is wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            LabError::Plan(_) | LabError::Controller(_) | LabError::UnknownSystem(_) | LabError::Parameter { .. }
+        )
+    }
+
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LabError {
+        let path = path.into();
+        move |source| LabError::File { path, source }
+    }
+}

@@ -1,0 +1,142 @@
+//! The network itself: a namespace for each node, a wire for each link, and what the plan says inside.
+
+use std::collections::BTreeMap;
+
+use sidestep_linux::{
+    netlink::{self, Netlink, NextHop, Route, Target},
+    netns::{NetNs, set_sysctl},
+    tap::Tap,
+    wire::{WireHandle, WireSpec, Wires},
+};
+use sidestep_model::{ArcId, NodeId, Topology, scenario::TcpKnobs};
+
+use crate::{
+    error::LabError,
+    plan::{NodePlan, RouteTarget},
+};
+
+/// Frames that may wait in a TAP for the wire: a segmentation-offload burst of a connection (64 KiB) has about 45.
+const TAP_QUEUE: u32 = 256;
+
+/// A network that exists; gone when dropped.
+#[derive(Debug)]
+pub struct Network {
+    nodes: Vec<NetNs>,
+    plans: Vec<NodePlan>,
+    wires: Wires,
+}
+
+impl Network {
+    /// Builds what `plans` say; frames flow at once.
+    pub fn build(topology: &Topology, plans: Vec<NodePlan>, tcp: &TcpKnobs, seed: u64) -> Result<Self, LabError> {
+        let mut nodes = Vec::with_capacity(plans.len());
+        let mut taps: BTreeMap<ArcId, Tap> = BTreeMap::new();
+        for plan in &plans {
+            let node = NetNs::create()?;
+            taps.extend(node.run(|| furnish(plan, tcp))?);
+            nodes.push(node);
+        }
+        let mut specs = Vec::with_capacity(topology.links().len());
+        for (id, link) in topology.link_ids().zip(topology.links()) {
+            let mut end = |direction| taps.remove(&id.arc(direction));
+            let (Some(a), Some(b)) = (end(sidestep_model::Direction::AToB), end(sidestep_model::Direction::BToA)) else {
+                // The plan has an interface for every arc of the topology that it was made from.
+                continue;
+            };
+            specs.push(WireSpec { a, b, ab: link.ab, ba: link.ba, mtu: link.mtu });
+        }
+        let wires = Wires::start(specs, seed, wire_threads())?;
+        Ok(Network { nodes, plans, wires })
+    }
+
+    /// The namespace of a node.
+    pub fn node(&self, node: NodeId) -> &NetNs {
+        &self.nodes[node.index()]
+    }
+
+    /// What a node was configured with.
+    pub fn plan(&self, node: NodeId) -> &NodePlan {
+        &self.plans[node.index()]
+    }
+
+    /// Observes and changes the links.
+    pub fn wires(&self) -> WireHandle {
+        self.wires.handle()
+    }
+}
+
+/// Threads for the wires: they do the forwarding too, and leave a processor to the hosts where there are two.
+fn wire_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).clamp(1, 4)
+}
+
+/// Configures the namespace that the calling thread is in; returns the wire ends.
+fn furnish(plan: &NodePlan, tcp: &TcpKnobs) -> sidestep_linux::Result<Vec<(ArcId, Tap)>> {
+    apply_sysctls(plan, tcp)?;
+    let mut taps = Vec::with_capacity(plan.interfaces.len());
+    for interface in &plan.interfaces {
+        taps.push((interface.arc, Tap::create(&interface.name, TAP_QUEUE)?));
+    }
+    netlink::block_on(async |netlink| configure(netlink, plan).await)?;
+    Ok(taps)
+}
+
+fn apply_sysctls(plan: &NodePlan, tcp: &TcpKnobs) -> sidestep_linux::Result<()> {
+    let forwarding = if plan.router { "1" } else { "0" };
+    for (name, value) in [
+        ("ipv6/conf/all/forwarding", forwarding),
+        // `all` and the interface's own must both be set; an interface takes `default` when it is made.
+        // Hosts need it too: the last segment arrives with its header still in place.
+        ("ipv6/conf/all/seg6_enabled", "1"),
+        ("ipv6/conf/default/seg6_enabled", "1"),
+        ("ipv6/conf/default/accept_dad", "0"),
+        ("ipv6/conf/default/accept_ra", "0"),
+        ("ipv6/conf/default/router_solicitations", "0"),
+        // By addresses and ports, so that a connection's packets stay together.
+        ("ipv6/fib_multipath_hash_policy", "1"),
+        ("ipv4/tcp_ecn", if tcp.ecn { "1" } else { "0" }),
+        // A run must not know what an earlier connection learnt.
+        ("ipv4/tcp_no_metrics_save", "1"),
+    ] {
+        set_sysctl(name, value)?;
+    }
+    Ok(())
+}
+
+async fn configure(netlink: &Netlink, plan: &NodePlan) -> sidestep_linux::Result<()> {
+    netlink.loopback_up().await?;
+    let mut indices = Vec::with_capacity(plan.interfaces.len());
+    for interface in &plan.interfaces {
+        let index = netlink.index_of(&interface.name).await?;
+        netlink.bring_up(index, interface.mtu, interface.mac).await?;
+        for (own, peer) in &interface.addresses {
+            netlink.add_address(index, *own, 64).await?;
+            netlink.add_neighbour(index, *peer, interface.peer_mac).await?;
+        }
+        indices.push(index);
+    }
+    // A host's address is its interface's, so that the kernel finds it for what leaves there.
+    let home = if plan.router { 1 } else { indices.first().copied().unwrap_or(1) };
+    netlink.add_address(home, plan.address, 128).await?;
+    for route in &plan.routes {
+        let target = match &route.target {
+            RouteTarget::Sid(action) => Target::Sid(action.clone(), indices.first().copied().unwrap_or(1)),
+            RouteTarget::Interfaces(positions) => Target::Via(hops(plan, &indices, positions)),
+        };
+        let table = netlink::MAIN_TABLE;
+        netlink.add_route(&Route { table, destination: route.destination, target, mtu: None }).await?;
+    }
+    Ok(())
+}
+
+fn hops(plan: &NodePlan, indices: &[u32], positions: &[usize]) -> Vec<NextHop> {
+    positions
+        .iter()
+        .filter_map(|position| {
+            let (interface, index) = (plan.interfaces.get(*position)?, indices.get(*position)?);
+            let via = interface.addresses.first().map(|(_, peer)| *peer);
+            Some(NextHop { via, interface: *index })
+        })
+        .collect()
+}

@@ -1,0 +1,241 @@
+//! What each node of a lab must be configured with; computed from the topology, without touching the kernel.
+//!
+//! The plan plays the part of an IGP and of a network's base configuration: default routes by weight, and the
+//! SIDs `End`, `End.X` and `End.DT6` of every router. Path IDs are not here: they come from the controller.
+
+use std::net::Ipv6Addr;
+
+use ipnet::Ipv6Net;
+use sidestep_linux::netlink::SidAction;
+use sidestep_model::{ArcId, LinkId, NodeId, Topology, srv6};
+use sidestep_paths::Igp;
+use thiserror::Error;
+
+/// Everything that one namespace needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlan {
+    /// Its node.
+    pub node: NodeId,
+    /// Whether it forwards.
+    pub router: bool,
+    /// Its interfaces, in the order of the topology's links.
+    pub interfaces: Vec<InterfacePlan>,
+    /// Its own address, on the loopback interface.
+    pub address: Ipv6Addr,
+    /// Its routes.
+    pub routes: Vec<RoutePlan>,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfacePlan {
+    /// Name: the neighbour's, as a person would expect it.
+    pub name: String,
+    /// The arc that leaves through it.
+    pub arc: ArcId,
+    /// Addresses here, each with the neighbour's on the same link.
+    pub addresses: Vec<(Ipv6Addr, Ipv6Addr)>,
+    /// Ethernet address here.
+    pub mac: [u8; 6],
+    /// Ethernet address of the neighbour.
+    pub peer_mac: [u8; 6],
+    /// Largest packet in bytes.
+    pub mtu: u32,
+}
+
+/// A route of the main table; interfaces are positions in [`NodePlan::interfaces`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutePlan {
+    /// Destination prefix.
+    pub destination: Ipv6Net,
+    /// Where it leads.
+    pub target: RouteTarget,
+}
+
+/// Where a planned route leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// To the neighbours on these interfaces, several for ECMP.
+    Interfaces(Vec<usize>),
+    /// To a SID of this router.
+    Sid(SidAction),
+}
+
+/// Why a topology cannot become a lab.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PlanError {
+    /// A host without a router.
+    #[error("host `{0}` has no link to a router; connect it, or make it a router")]
+    NoAccessRouter(String),
+    /// A node without any link.
+    #[error("node `{0}` has no link; remove it, or connect it")]
+    NoLink(String),
+    /// A router without a locator or a host without a prefix.
+    #[error("node `{0}` has no address")]
+    NoAddress(String),
+}
+
+/// How many equally short ways a router's routes use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multipath {
+    /// All of them, by a hash of each connection.
+    Ecmp,
+    /// The first.
+    Single,
+}
+
+/// Plans every node of `topology`, in the order of their ids.
+pub fn plan(topology: &Topology, igp: &Igp, multipath: Multipath) -> Result<Vec<NodePlan>, PlanError> {
+    let planner = Planner { topology, igp, multipath };
+    topology.node_ids().map(|node| planner.node(node)).collect()
+}
+
+/// The address of an arc's tail on its link: routable between routers, for `End.X`; link-local towards hosts.
+pub fn tail_address(topology: &Topology, arc: ArcId) -> Ipv6Addr {
+    let end = 1 + u16::from(arc.0 & 1 == 1);
+    if topology.is_router(topology.tail(arc)) && topology.is_router(topology.head(arc)) {
+        link_address(arc.link(), end)
+    } else {
+        link_local(end)
+    }
+}
+
+struct Planner<'a> {
+    topology: &'a Topology,
+    igp: &'a Igp,
+    multipath: Multipath,
+}
+
+impl Planner<'_> {
+    fn node(&self, node: NodeId) -> Result<NodePlan, PlanError> {
+        let router = self.topology.is_router(node);
+        let interfaces = self.interfaces(node);
+        if interfaces.is_empty() {
+            return Err(PlanError::NoLink(self.name(node)));
+        }
+        let (address, routes) = if router {
+            (srv6::router_address(self.locator(node)?), self.router_routes(node)?)
+        } else {
+            (srv6::host_address(self.prefix(node)?), vec![self.host_route(node)?])
+        };
+        Ok(NodePlan { node, router, interfaces, address, routes })
+    }
+
+    fn interfaces(&self, node: NodeId) -> Vec<InterfacePlan> {
+        let mut interfaces: Vec<InterfacePlan> = Vec::new();
+        for &arc in self.topology.outgoing(node) {
+            let name = self.interface_name(arc, &interfaces);
+            interfaces.push(InterfacePlan {
+                name,
+                arc,
+                addresses: vec![(tail_address(self.topology, arc), tail_address(self.topology, arc.reversed()))],
+                mac: mac(arc),
+                peer_mac: mac(arc.reversed()),
+                mtu: self.topology.link(arc.link()).mtu,
+            });
+        }
+        interfaces
+    }
+
+    /// The neighbour's name, with a number for parallel links; the link's number where that is too long for Linux.
+    fn interface_name(&self, arc: ArcId, taken: &[InterfacePlan]) -> String {
+        let peer = self.name(self.topology.head(arc));
+        let mut name = peer.clone();
+        let mut copy = 2;
+        while taken.iter().any(|other| other.name == name) {
+            name = format!("{peer}.{copy}");
+            copy += 1;
+        }
+        // 15 characters, and names with a meaning of their own.
+        if name.len() > 15 || matches!(name.as_str(), "lo" | "all" | "default") {
+            format!("link{}", arc.link().0)
+        } else {
+            name
+        }
+    }
+
+    fn router_routes(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
+        let mut routes = self.sids(node)?;
+        for other in self.topology.node_ids().filter(|other| *other != node) {
+            let (destination, router) = if self.topology.is_router(other) {
+                (self.locator(other)?, other)
+            } else {
+                (self.prefix(other)?, self.access_router(other)?)
+            };
+            let target = if router == node {
+                // A host of our own: through its link.
+                let arc = self.topology.outgoing(node).iter().find(|arc| self.topology.head(**arc) == other);
+                arc.map(|arc| vec![*arc]).unwrap_or_default()
+            } else {
+                self.igp.next_arcs(node, router).collect()
+            };
+            if !target.is_empty() {
+                routes.push(RoutePlan { destination, target: self.towards(node, &target) });
+            }
+        }
+        Ok(routes)
+    }
+
+    fn sids(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
+        let locator = self.locator(node)?;
+        let sid = |sid: Ipv6Addr, action| RoutePlan { destination: sid.into(), target: RouteTarget::Sid(action) };
+        let mut routes = vec![
+            sid(srv6::end_sid(locator), SidAction::End),
+            sid(srv6::decap_sid(locator), SidAction::EndDt6(sidestep_linux::netlink::MAIN_TABLE)),
+        ];
+        for &arc in self.topology.outgoing(node) {
+            if self.topology.is_router(self.topology.head(arc)) {
+                let neighbour = tail_address(self.topology, arc.reversed());
+                routes.push(sid(srv6::adjacency_sid(locator, arc.link()), SidAction::EndX(neighbour)));
+            }
+        }
+        Ok(routes)
+    }
+
+    fn host_route(&self, node: NodeId) -> Result<RoutePlan, PlanError> {
+        let router = self.access_router(node)?;
+        let arc = self.topology.outgoing(node).iter().find(|arc| self.topology.head(**arc) == router);
+        let arc = arc.ok_or_else(|| PlanError::NoAccessRouter(self.name(node)))?;
+        Ok(RoutePlan { destination: Ipv6Net::default(), target: self.towards(node, &[*arc]) })
+    }
+
+    fn towards(&self, node: NodeId, arcs: &[ArcId]) -> RouteTarget {
+        let used = match self.multipath {
+            Multipath::Ecmp => arcs,
+            Multipath::Single => &arcs[..arcs.len().min(1)],
+        };
+        let outgoing = self.topology.outgoing(node);
+        RouteTarget::Interfaces(used.iter().filter_map(|arc| outgoing.iter().position(|out| out == arc)).collect())
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.topology.node(node).name.clone()
+    }
+
+    fn locator(&self, router: NodeId) -> Result<Ipv6Net, PlanError> {
+        self.topology.node(router).locator.ok_or_else(|| PlanError::NoAddress(self.name(router)))
+    }
+
+    fn prefix(&self, host: NodeId) -> Result<Ipv6Net, PlanError> {
+        self.topology.node(host).prefix.ok_or_else(|| PlanError::NoAddress(self.name(host)))
+    }
+
+    fn access_router(&self, host: NodeId) -> Result<NodeId, PlanError> {
+        self.topology.access_router(host).ok_or_else(|| PlanError::NoAccessRouter(self.name(host)))
+    }
+}
+
+/// `fd03:0:<link>::1` and `::2`. Link numbers are below 65,000 (`Topology` refuses more).
+fn link_address(link: LinkId, end: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd03, 0, link.0 as u16, 0, 0, 0, 0, end)
+}
+
+fn link_local(end: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, end)
+}
+
+/// A locally administered address that names the arc.
+fn mac(arc: ArcId) -> [u8; 6] {
+    let [a, b, c, d] = arc.0.to_be_bytes();
+    [0x02, 0x55, a, b, c, d]
+}

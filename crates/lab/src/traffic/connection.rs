@@ -1,0 +1,268 @@
+//! One connection of the sender: where it is in its life, and what was seen of it.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddrV6, TcpStream},
+    os::fd::AsRawFd,
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::EpollFlags,
+        socket::{
+            AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn6, connect, setsockopt, socket,
+            sockopt::{Linger, TcpCongestion},
+        },
+    },
+};
+use sidestep_linux::sock_diag::TcpInfo;
+use sidestep_model::Bytes;
+
+use super::{FlowOut, Monotonic};
+
+/// How connections are opened and what they carry: the same for all of one sender.
+#[derive(Debug)]
+pub struct Plan {
+    /// The sink.
+    pub to: SocketAddrV6,
+    /// Payload; `None`: without end.
+    pub size: Option<Bytes>,
+    /// Name of the congestion control.
+    pub congestion_control: Option<String>,
+    /// Bytes that may wait unsent in the kernel, and that one call writes at most.
+    pub unsent: u32,
+}
+
+/// One connection of the sender.
+#[derive(Debug, Default)]
+pub struct Connection {
+    phase: Phase,
+    stream: Option<TcpStream>,
+    local_port: u16,
+    start: Monotonic,
+    connected: Option<Monotonic>,
+    end: Monotonic,
+    written: u64,
+    acked: u64,
+    retransmits: u32,
+    at_window_start: Option<u64>,
+    at_window_end: Option<u64>,
+    completed: bool,
+    error: Option<String>,
+}
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Not opened yet.
+    #[default]
+    Waiting,
+    /// The handshake runs.
+    Connecting,
+    /// There is something left to write.
+    Sending,
+    /// All is written; the sink's FIN will tell that all arrived.
+    Draining,
+    /// Completed, failed or stopped; the socket is closed.
+    Done,
+}
+
+/// One end of the window in which bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// Where it opens.
+    Start,
+    /// Where it closes.
+    End,
+}
+
+impl Connection {
+    /// Begins to connect; a failure ends the connection.
+    pub fn open(&mut self, plan: &Plan, now: Monotonic) {
+        self.start = now;
+        self.phase = Phase::Connecting;
+        match connecting(plan) {
+            Ok(stream) => {
+                self.local_port = stream.local_addr().map_or(0, |address| address.port());
+                self.stream = Some(stream);
+            }
+            Err(errno) => self.fail(now, describe("connect", errno.into())),
+        }
+    }
+
+    /// Its socket, while it has one.
+    pub fn stream(&self) -> Option<&TcpStream> {
+        self.stream.as_ref()
+    }
+
+    /// Where it is in its life.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The events that it waits for.
+    pub fn interest(&self) -> EpollFlags {
+        let input = EpollFlags::EPOLLRDHUP;
+        if self.phase == Phase::Draining { input | EpollFlags::EPOLLIN } else { input | EpollFlags::EPOLLOUT }
+    }
+
+    /// Does what the events allow: finishes the handshake, writes one piece, or reads the end.
+    pub fn handle(&mut self, plan: &Plan, now: Monotonic, events: EpollFlags) {
+        let broken = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP | EpollFlags::EPOLLRDHUP;
+        if self.phase != Phase::Draining && events.intersects(broken) {
+            let what = if self.phase == Phase::Connecting { "connect" } else { "send" };
+            let cause = self.stream.as_ref().and_then(|stream| stream.take_error().ok().flatten());
+            let cause = cause.unwrap_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
+            return self.fail(now, describe(what, cause));
+        }
+        if self.phase == Phase::Connecting && events.contains(EpollFlags::EPOLLOUT) {
+            self.connected = Some(now);
+            self.phase = Phase::Sending;
+        }
+        let result = match self.phase {
+            Phase::Sending => self.write(plan),
+            Phase::Draining => self.read_end(plan, now),
+            Phase::Waiting | Phase::Connecting | Phase::Done => Ok(()),
+        };
+        match result {
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                self.fail(now, describe("send", error));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes how much is acknowledged at an edge of the window.
+    pub fn mark_window(&mut self, edge: Edge) {
+        self.sample();
+        match edge {
+            Edge::Start => self.at_window_start = Some(self.acked),
+            Edge::End => self.at_window_end = Some(self.acked),
+        }
+    }
+
+    /// Ends the connection, abortively if it runs, so that nothing of it lingers in the network or the kernel.
+    pub fn stop(&mut self, now: Monotonic) {
+        match self.phase {
+            Phase::Done => return,
+            Phase::Waiting => {
+                (self.start, self.error) = (now, Some("connect: there was no time to begin".into()));
+            }
+            Phase::Connecting => self.error = Some("connect: not answered before the stop".into()),
+            Phase::Sending | Phase::Draining => {}
+        }
+        self.finish(now);
+    }
+
+    /// What became of it, under the number `connection`.
+    pub fn outcome(&self, connection: u32) -> FlowOut {
+        let from = self.at_window_start.unwrap_or(self.acked);
+        let to = self.at_window_end.unwrap_or(self.acked);
+        let since_start = |instant: Monotonic| instant.since(self.start).as_secs_f64();
+        FlowOut {
+            connection,
+            local_port: self.local_port,
+            start_ns: self.start.as_nanos(),
+            end_ns: self.end.as_nanos(),
+            completed: self.completed,
+            bytes_acked: self.acked,
+            bytes_in_window: to.saturating_sub(from),
+            retransmits: self.retransmits,
+            fct_s: self.completed.then(|| since_start(self.end)),
+            connect_s: self.connected.map(since_start),
+            error: self.error.clone(),
+        }
+    }
+
+    /// Writes one piece. One call is enough: the socket stays writable as long as the kernel wants more.
+    fn write(&mut self, plan: &Plan) -> io::Result<()> {
+        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
+        let left = plan.size.map_or(u64::MAX, |size| size.get().saturating_sub(self.written));
+        if left > 0 {
+            let piece = left.min(u64::from(plan.unsent)) as usize;
+            self.written += stream.write(ZEROS.get(..piece).unwrap_or(&ZEROS))? as u64;
+        }
+        if plan.size.is_some_and(|size| self.written >= size.get()) {
+            self.phase = Phase::Draining;
+            stream.shutdown(Shutdown::Write)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the sink's FIN, which it sends when all has arrived.
+    fn read_end(&mut self, plan: &Plan, now: Monotonic) -> io::Result<()> {
+        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
+        if stream.read(&mut [0; 64])? > 0 {
+            return Ok(());
+        }
+        self.sample();
+        self.completed = plan.size.is_some_and(|size| self.acked == size.get());
+        if !self.completed {
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
+        }
+        self.finish(now);
+        Ok(())
+    }
+
+    /// Asks the kernel how far the connection is.
+    fn sample(&mut self) {
+        let Some(info) = self.stream.as_ref().and_then(|stream| TcpInfo::of(stream).ok()) else { return };
+        // The kernel counts our SYN as a byte, and our FIN: the first is taken off, the other is beyond what we wrote.
+        self.acked = info.bytes_acked.saturating_sub(1).min(self.written);
+        self.retransmits = info.retrans_total;
+    }
+
+    fn fail(&mut self, now: Monotonic, error: String) {
+        self.error = Some(error);
+        self.finish(now);
+    }
+
+    fn finish(&mut self, now: Monotonic) {
+        self.sample();
+        if let Some(stream) = self.stream.take()
+            && !self.completed
+        {
+            // Were it refused, the kernel would close the connection in its own time: nothing depends on it.
+            let _ = setsockopt(&stream, Linger, &libc::linger { l_onoff: 1, l_linger: 0 });
+        }
+        self.end = now;
+        self.phase = Phase::Done;
+    }
+}
+
+/// The largest piece that is written at once.
+pub const MAX_PIECE: u32 = 128 << 10;
+static ZEROS: [u8; MAX_PIECE as usize] = [0; MAX_PIECE as usize];
+
+const CLOSED_EARLY: &str = "the sink closed the connection before its end";
+
+/// Sets an option of the kernel's TCP that nix has no name for.
+#[derive(Clone, Copy, Debug)]
+struct NotsentLowat;
+nix::setsockopt_impl!(
+    NotsentLowat,
+    libc::IPPROTO_TCP,
+    libc::TCP_NOTSENT_LOWAT,
+    u32,
+    nix::sys::socket::sockopt::SetStruct<'_, u32>
+);
+
+/// A socket that has begun to connect.
+fn connecting(plan: &Plan) -> nix::Result<TcpStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Inet6, SockType::Stream, flags, SockProtocol::Tcp)?;
+    // What the network has not taken stays here: a long queue in the socket costs memory and wake-ups for nothing.
+    setsockopt(&socket, NotsentLowat, &plan.unsent)?;
+    if let Some(name) = &plan.congestion_control {
+        setsockopt(&socket, TcpCongestion, &name.into())?;
+    }
+    match connect(socket.as_raw_fd(), &SockaddrIn6::from(plan.to)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn describe(what: &str, error: io::Error) -> String {
+    format!("{what}: {error}")
+}

@@ -1,0 +1,180 @@
+//! The built-in traffic generator: an ordinary process with ordinary sockets, on both ends of `bulk` flows.
+//!
+//! [`sink`] runs where flows end and [`send`] where they start, each in a namespace that its caller prepared. Times
+//! are those of `CLOCK_MONOTONIC`, which all namespaces share, so that all processes of a lab agree on them.
+
+mod connection;
+mod send;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+use std::{io, net::SocketAddrV6, ops::Range};
+
+use nix::{
+    sys::resource::{Resource, getrlimit, setrlimit},
+    time::{ClockId, clock_gettime},
+};
+use serde::{Deserialize, Serialize};
+use sidestep_model::{Bytes, Span};
+use thiserror::Error;
+
+pub use send::{send, transfer};
+pub use sink::{sink, sink_until};
+
+/// Connections that one [`send`] may open.
+pub const MAX_CONNECTIONS: u32 = 10_000;
+
+/// An instant of `CLOCK_MONOTONIC` in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Monotonic(u64);
+
+/// What [`sink`] is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkOptions {
+    /// Where it listens.
+    pub listen: SocketAddrV6,
+}
+
+/// What a sink took in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkOut {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Payload bytes received and discarded.
+    pub bytes: u64,
+}
+
+/// What [`send`] is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendOptions {
+    /// The sink.
+    pub to: SocketAddrV6,
+    /// How many connections to open, at most [`MAX_CONNECTIONS`].
+    pub connections: u32,
+    /// Payload of each connection; `None`: as much as passes until the stop.
+    pub size: Option<Bytes>,
+    /// When the lab's run starts.
+    pub epoch: Monotonic,
+    /// When to connect, counted from `epoch`.
+    pub start_at: Span,
+    /// When to give up what is not complete, counted from `epoch`.
+    pub stop_at: Span,
+    /// The part of the run that [`FlowOut::bytes_in_window`] counts.
+    pub window: Range<Monotonic>,
+    /// Name of the kernel's congestion control; `None`: the namespace's default.
+    pub congestion_control: Option<String>,
+    /// [`FlowOut::connection`] of the first connection.
+    pub first_index: u32,
+}
+
+/// What became of one connection; one line of JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowOut {
+    /// Its number.
+    pub connection: u32,
+    /// Its port at the sender; zero if it never had one.
+    pub local_port: u16,
+    /// When it began to connect, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    /// When it completed, failed or was stopped, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub end_ns: u64,
+    /// Whether all bytes of a sized flow were acknowledged; never true without a size.
+    pub completed: bool,
+    /// Payload bytes acknowledged by the receiver's TCP.
+    pub bytes_acked: u64,
+    /// Those of them acknowledged in the window.
+    pub bytes_in_window: u64,
+    /// Segments that were retransmitted.
+    pub retransmits: u32,
+    /// Seconds from the start to the completion of a flow that completed.
+    pub fct_s: Option<f64>,
+    /// Seconds that the handshake took; `None` if it never finished.
+    pub connect_s: Option<f64>,
+    /// What went wrong with this connection.
+    pub error: Option<String>,
+}
+
+/// Why the generator cannot run; what befalls a single connection is in [`FlowOut::error`].
+#[derive(Debug, Error)]
+pub enum TrafficError {
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// The sink's address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddrV6,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel does not have this congestion control, or does not allow it.
+    #[error("congestion control `{name}` cannot be used; see net.ipv4.tcp_available_congestion_control")]
+    CongestionControl {
+        /// Its name.
+        name: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A system call that all connections depend on failed.
+    #[error("{what} failed")]
+    System {
+        /// The call.
+        what: &'static str,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The results cannot be written.
+    #[error("cannot write the results")]
+    Output(#[source] io::Error),
+}
+
+impl Monotonic {
+    /// The instant at which the clock shows `nanos` nanoseconds.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Monotonic(nanos)
+    }
+
+    /// What the clock shows, in nanoseconds.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The present instant.
+    pub fn now() -> Result<Self, TrafficError> {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(system("clock_gettime"))?;
+        // The clock counts from boot: neither part is ever negative.
+        Ok(Monotonic(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64))
+    }
+
+    /// The span since `earlier`, zero if that is later.
+    pub fn since(self, earlier: Monotonic) -> Span {
+        Span::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Span> for Monotonic {
+    type Output = Monotonic;
+    fn add(self, span: Span) -> Monotonic {
+        Monotonic(self.0.saturating_add(span.as_nanos()))
+    }
+}
+
+/// Turns the error of the system call `what` into ours.
+fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> TrafficError {
+    move |source| TrafficError::System { what, source: source.into() }
+}
+
+/// Raises the limit on open files as far as `wanted`, or as is allowed. What goes beyond is noticed where a socket
+/// cannot be opened.
+fn allow_descriptors(wanted: u64) -> Result<(), TrafficError> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system("getrlimit"))?;
+    if soft < wanted {
+        setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard).map_err(system("setrlimit"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Where flows start: opens connections and writes as fast as TCP takes it.
+
+use std::io::{self, Write};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt::TcpCongestion},
+        time::TimeSpec,
+        timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
+    },
+};
+
+use super::{
+    FlowOut, MAX_CONNECTIONS, Monotonic, SendOptions, TrafficError, allow_descriptors,
+    connection::{Connection, Edge, MAX_PIECE, Phase, Plan},
+    system,
+};
+
+/// Runs the connections to their end, then writes one line of JSON for each ([`FlowOut`]) to `out`.
+pub fn send(options: &SendOptions, out: &mut impl Write) -> Result<(), TrafficError> {
+    let flows = transfer(options)?;
+    let mut write = || -> io::Result<()> {
+        for flow in &flows {
+            serde_json::to_writer(&mut *out, flow)?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    };
+    write().map_err(TrafficError::Output)
+}
+
+/// Runs the connections to their end: until all completed or failed, at the latest until the stop.
+pub fn transfer(options: &SendOptions) -> Result<Vec<FlowOut>, TrafficError> {
+    check(options)?;
+    allow_descriptors(u64::from(options.connections) + 64)?;
+    let mut sender = Sender::new(options)?;
+    sender.run(options)?;
+    let numbers = options.first_index..;
+    Ok(sender.connections.iter().zip(numbers).map(|(connection, number)| connection.outcome(number)).collect())
+}
+
+/// Memory for unsent data of all connections together, as far as [`MIN_UNSENT`] allows.
+const UNSENT_TOTAL: u32 = 64 << 20;
+/// Least unsent data that keeps a connection busy between two wake-ups.
+const MIN_UNSENT: u32 = 16 << 10;
+/// Connections opened between two looks at the events.
+const OPEN_AT_ONCE: usize = 64;
+
+const TIMER: u64 = u64::MAX;
+
+/// What is due at an instant that was set beforehand.
+#[derive(Clone, Copy)]
+enum Due {
+    Open,
+    Window(Edge),
+    Stop,
+}
+
+struct Sender {
+    plan: Plan,
+    epoll: Epoll,
+    timer: TimerFd,
+    connections: Vec<Connection>,
+    /// How many of the connections, from the first, are to be opened by now, and how many are.
+    to_open: usize,
+    opened: usize,
+    done: usize,
+}
+
+impl Sender {
+    fn new(options: &SendOptions) -> Result<Self, TrafficError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll_create"))?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(system("timerfd_create"))?;
+        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(system("epoll_ctl"))?;
+        let plan = Plan {
+            to: options.to,
+            size: options.size,
+            congestion_control: options.congestion_control.clone(),
+            unsent: (UNSENT_TOTAL / options.connections.max(1)).clamp(MIN_UNSENT, MAX_PIECE),
+        };
+        let connections = (0..options.connections).map(|_| Connection::default()).collect();
+        Ok(Sender { plan, epoll, timer, connections, to_open: 0, opened: 0, done: 0 })
+    }
+
+    fn run(&mut self, options: &SendOptions) -> Result<(), TrafficError> {
+        // In this order where instants are equal: a window that opens with the flow counts its first byte.
+        let mut agenda = [
+            (options.window.start, Due::Window(Edge::Start)),
+            (options.epoch + options.start_at, Due::Open),
+            (options.window.end, Due::Window(Edge::End)),
+            (options.epoch + options.stop_at, Due::Stop),
+        ];
+        agenda.sort_by_key(|(instant, _)| *instant);
+        for (instant, due) in agenda {
+            self.serve_until(instant)?;
+            match due {
+                Due::Open => self.to_open = self.connections.len(),
+                Due::Window(edge) => self.connections.iter_mut().for_each(|one| one.mark_window(edge)),
+                Due::Stop => break,
+            }
+        }
+        for connection in &mut self.connections {
+            connection.stop(Monotonic::now()?);
+        }
+        Ok(())
+    }
+
+    /// Serves the connections until an instant, or until all of them are done.
+    fn serve_until(&mut self, instant: Monotonic) -> Result<(), TrafficError> {
+        // Zero would disarm the timer.
+        let nanos = instant.as_nanos().max(1);
+        let at = TimeSpec::new((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as i64);
+        self.timer
+            .set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            .map_err(system("timerfd_settime"))?;
+        let mut events = [EpollEvent::empty(); 256];
+        while self.done < self.connections.len() && Monotonic::now()? < instant {
+            // What was opened may have failed already: only a round that opened nothing may wait.
+            let timeout = if self.open_some()? { EpollTimeout::ZERO } else { EpollTimeout::NONE };
+            let count = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(system("epoll_wait")(errno)),
+            };
+            let now = Monotonic::now()?;
+            for event in events.iter().take(count).filter(|event| event.data() != TIMER) {
+                self.handle(event, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the next connections that are due; false if none are.
+    fn open_some(&mut self) -> Result<bool, TrafficError> {
+        let start = self.opened;
+        self.opened = self.to_open.min(start + OPEN_AT_ONCE);
+        for (index, connection) in self.connections.iter_mut().enumerate().take(self.opened).skip(start) {
+            connection.open(&self.plan, Monotonic::now()?);
+            match connection.stream() {
+                Some(stream) => {
+                    let event = EpollEvent::new(connection.interest(), index as u64);
+                    self.epoll.add(stream, event).map_err(system("epoll_ctl"))?;
+                }
+                None => self.done += 1,
+            }
+        }
+        Ok(self.opened > start)
+    }
+
+    fn handle(&mut self, event: &EpollEvent, now: Monotonic) -> Result<(), TrafficError> {
+        let Some(connection) = self.connections.get_mut(event.data() as usize) else { return Ok(()) };
+        let before = connection.interest();
+        connection.handle(&self.plan, now, event.events());
+        let after = connection.interest();
+        match connection.stream() {
+            Some(stream) if before != after => {
+                let mut event = EpollEvent::new(after, event.data());
+                self.epoll.modify(stream, &mut event).map_err(system("epoll_ctl"))
+            }
+            _ => {
+                self.done += usize::from(connection.phase() == Phase::Done);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Refuses options that make no sense, before any connection is opened.
+fn check(options: &SendOptions) -> Result<(), TrafficError> {
+    let refuse = |problem: String| Err(TrafficError::Options(problem));
+    if options.connections > MAX_CONNECTIONS {
+        return refuse(format!("{} connections are more than the {MAX_CONNECTIONS} allowed", options.connections));
+    }
+    if options.first_index.checked_add(options.connections).is_none() {
+        return refuse(format!("connections cannot be numbered from {}", options.first_index));
+    }
+    if options.stop_at < options.start_at {
+        return refuse(format!("the stop ({}) is before the start ({})", options.stop_at, options.start_at));
+    }
+    if options.window.end < options.window.start {
+        return refuse("the window's end is before its start".into());
+    }
+    let Some(name) = &options.congestion_control else { return Ok(()) };
+    let probe = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)
+        .map_err(system("socket"))?;
+    setsockopt(&probe, TcpCongestion, &name.into())
+        .map_err(|errno| TrafficError::CongestionControl { name: name.clone(), source: errno.into() })
+}

@@ -1,0 +1,323 @@
+//! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
+
+use std::{
+    fs::File,
+    io,
+    net::{Ipv6Addr, SocketAddrV6},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use ipnet::Ipv6Net;
+use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use sidestep_model::Time;
+use sidestep_policy::raw::{self, MAX_PATHS};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::{
+    bytecode, failed, load, map, open, per_cpu_sum,
+    plain::{Plain, bytes_of},
+    program,
+};
+use crate::error::{LinuxError, Result};
+
+/// The path changer, loaded; it acts while attached, and detaches when dropped.
+///
+/// Connections that it moved keep their marks, hence their paths, when it is gone.
+#[derive(Debug)]
+pub struct HostProgram {
+    object: Object,
+    link: Option<Link>,
+}
+
+/// The policy's configuration and the bits of the mark that are ours.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct HostConfig {
+    /// When to move, and whereto.
+    pub policy: raw::Config,
+    /// Contiguous bits of the mark.
+    pub mark_mask: u32,
+    /// Position of the lowest of them.
+    pub mark_shift: u32,
+}
+
+/// Why a connection was moved; the order is that of `enum pc_reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// No signal: the path set changed.
+    PathsChanged,
+    /// Too large a share of congestion marks.
+    Ecn,
+    /// A burst of fast retransmits.
+    Retransmit,
+    /// A retransmission timeout.
+    Rto,
+    /// A timeout of the SYN.
+    SynTimeout,
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// It got its first path.
+    Opened,
+    /// A path was drawn for it; the same one again if `from` equals `to`.
+    Decided(Reason),
+}
+
+/// A record of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `CLOCK_MONOTONIC`.
+    pub at: Time,
+    /// This end.
+    pub local: SocketAddrV6,
+    /// The other end.
+    pub remote: SocketAddrV6,
+    /// What happened.
+    pub kind: EventKind,
+    /// Whether the other end opened the connection.
+    pub passive: bool,
+    /// Path ID before; zero when opened.
+    pub from: u32,
+    /// Path ID after.
+    pub to: u32,
+}
+
+/// The program's events.
+#[derive(Debug)]
+pub struct Events<'a> {
+    ring: RingBuffer<'a>,
+    ready: AsyncFd<OwnedFd>,
+}
+
+/// What the program has counted since it was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounters {
+    /// Connections opened here that got a path.
+    pub active: u64,
+    /// Connections accepted here that got a path.
+    pub passive: u64,
+    /// Connections to destinations without paths, left alone.
+    pub untouched: u64,
+    /// Connections left alone for want of memory.
+    pub no_storage: u64,
+    /// Events for which the ring had no room.
+    pub events_lost: u64,
+    /// Moves that the kernel refused.
+    pub mark_refused: u64,
+    /// Draws that chose the same path again.
+    pub stayed: u64,
+    /// Moves by reason, in the order of [`Reason`].
+    pub moved: [u64; Reason::ALL.len()],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct HostPrefix {
+    len: u32,
+    addr: [u8; 16],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct HostPaths {
+    n: u32,
+    generation: u32,
+    path: [raw::Path; MAX_PATHS],
+}
+
+// SAFETY: `repr(C)` of integers only; sizes are checked below, so there is no padding.
+unsafe impl Plain for HostConfig {}
+// SAFETY: as above.
+unsafe impl Plain for HostPrefix {}
+// SAFETY: as above.
+unsafe impl Plain for HostPaths {}
+
+const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 8);
+const _: () = assert!(size_of::<HostPrefix>() == 20);
+const _: () = assert!(size_of::<HostPaths>() == 8 + 16 * MAX_PATHS);
+
+/// Bytes of `struct host_event`.
+const EVENT_LEN: usize = 56;
+/// Index of the first counter of moves in `enum host_counter`.
+const MOVED: u32 = 7;
+
+impl Reason {
+    /// Every reason, in the order of `enum pc_reason`.
+    pub const ALL: [Reason; 5] =
+        [Reason::PathsChanged, Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout];
+
+    /// Its name in results and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::PathsChanged => "paths_changed",
+            Reason::Ecn => "ecn",
+            Reason::Retransmit => "retransmit",
+            Reason::Rto => "rto",
+            Reason::SynTimeout => "syn_timeout",
+        }
+    }
+}
+
+impl HostProgram {
+    /// Has the kernel verify and take in the program.
+    pub fn load() -> Result<Self> {
+        let object = load("host", open("host", bytecode!("host"))?)?;
+        Ok(HostProgram { object, link: None })
+    }
+
+    /// Sets the configuration; connections follow it from their next signal on.
+    pub fn configure(&mut self, config: &HostConfig) -> Result<()> {
+        let written = map(&self.object, "config")?.update(&0u32.to_ne_bytes(), bytes_of(config), MapFlags::ANY);
+        written.map_err(|error| failed("configuring the path changer", &error))
+    }
+
+    /// Lets the program act on the sockets of the processes in `cgroup` and below.
+    pub fn attach(&mut self, cgroup: &Path) -> Result<()> {
+        let what = || format!("attaching the path changer to {}", cgroup.display());
+        let directory = File::open(cgroup).map_err(|error| LinuxError::io(what(), error))?;
+        let link = program(&self.object, "sidestep_host")?.attach_cgroup(directory.as_raw_fd());
+        self.link = Some(link.map_err(|error| failed(what(), &error))?);
+        Ok(())
+    }
+
+    /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
+    ///
+    /// At most [`MAX_PATHS`] are taken.
+    pub fn set_paths(&mut self, destination: Ipv6Net, generation: u32, paths: &[raw::Path]) -> Result<()> {
+        let n = paths.len().min(MAX_PATHS);
+        let mut value = HostPaths { n: n as u32, generation, path: [raw::Path::default(); MAX_PATHS] };
+        value.path[..n].copy_from_slice(&paths[..n]);
+        let key = HostPrefix::from(destination);
+        let written = map(&self.object, "destinations")?.update(bytes_of(&key), bytes_of(&value), MapFlags::ANY);
+        written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
+    }
+
+    /// Forgets `destination`; connections to it stay where they are.
+    pub fn remove_paths(&mut self, destination: Ipv6Net) -> Result<()> {
+        let key = HostPrefix::from(destination);
+        let removed = map(&self.object, "destinations")?.delete(bytes_of(&key));
+        removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))
+    }
+
+    /// Hands each event to `each`, when the returned stream is consumed; needs a Tokio runtime.
+    pub fn events<'a>(&self, mut each: impl FnMut(Event) + 'a) -> Result<Events<'a>> {
+        let map = map(&self.object, "events")?;
+        let mut builder = RingBufferBuilder::new();
+        let added = builder.add(&map, move |bytes| {
+            if let Some(event) = read_event(bytes) {
+                each(event);
+            }
+            0
+        });
+        added.map_err(|error| failed("opening the event buffer", &error))?;
+        let ring = builder.build().map_err(|error| failed("opening the event buffer", &error))?;
+        // SAFETY: libbpf keeps the descriptor open as long as `ring` lives, which is beyond this call.
+        let ready = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) }.try_clone_to_owned();
+        let ready = ready.map_err(|error| LinuxError::io("opening the event buffer", error))?;
+        // SAFETY: the descriptor is owned by the `AsyncFd` from here on and never replaced.
+        let ready = unsafe { AsyncFd::register_with_interest(ready, Interest::READABLE) };
+        let ready = ready.map_err(|error| LinuxError::io("opening the event buffer", io::Error::from(error)))?;
+        Ok(Events { ring, ready })
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Result<HostCounters> {
+        let map = map(&self.object, "counters")?;
+        let read = |index| per_cpu_sum(&map, index);
+        let mut moved = [0; Reason::ALL.len()];
+        for (index, count) in (MOVED..).zip(&mut moved) {
+            *count = read(index)?;
+        }
+        Ok(HostCounters {
+            active: read(0)?,
+            passive: read(1)?,
+            untouched: read(2)?,
+            no_storage: read(3)?,
+            events_lost: read(4)?,
+            mark_refused: read(5)?,
+            stayed: read(6)?,
+            moved,
+        })
+    }
+}
+
+impl Events<'_> {
+    /// Waits until events wait.
+    pub async fn ready(&self) -> Result<()> {
+        let mut guard = self
+            .ready
+            .readable()
+            .await
+            .map_err(|error| LinuxError::io("waiting for the path changer's events", error))?;
+        guard.clear_ready();
+        Ok(())
+    }
+
+    /// Hands over the events that wait; does not wait itself.
+    pub fn consume(&self) -> Result<()> {
+        self.ring.consume().map_err(|error| failed("reading the path changer's events", &error))
+    }
+}
+
+impl From<Ipv6Net> for HostPrefix {
+    fn from(net: Ipv6Net) -> Self {
+        HostPrefix { len: u32::from(net.prefix_len()), addr: net.network().octets() }
+    }
+}
+
+/// Reads `struct host_event`; `None` if it is not one.
+fn read_event(bytes: &[u8]) -> Option<Event> {
+    let bytes: &[u8; EVENT_LEN] = bytes.get(..EVENT_LEN)?.try_into().ok()?;
+    let u16_at = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+    let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default());
+    let kind = match bytes[44] {
+        0 => EventKind::Opened,
+        1 => EventKind::Decided(*Reason::ALL.get(usize::from(bytes[45]))?),
+        _ => return None,
+    };
+    Some(Event {
+        at: Time::from_nanos(u64::from(u32_at(0)) | u64::from(u32_at(4)) << 32),
+        local: SocketAddrV6::new(address(8), u16_at(40), 0, 0),
+        remote: SocketAddrV6::new(address(24), u16_at(42), 0, 0),
+        kind,
+        passive: bytes[46] != 0,
+        from: u32_at(48),
+        to: u32_at(52),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_as_the_kernel_writes_them() {
+        let mut bytes = [0u8; EVENT_LEN];
+        bytes[..8].copy_from_slice(&77u64.to_ne_bytes());
+        bytes[8..24].copy_from_slice(&"fd02:0:1::1".parse::<Ipv6Addr>().unwrap().octets());
+        bytes[40..42].copy_from_slice(&5201u16.to_ne_bytes());
+        bytes[44] = 1;
+        bytes[45] = 3;
+        bytes[48..52].copy_from_slice(&5u32.to_ne_bytes());
+        bytes[52..56].copy_from_slice(&6u32.to_ne_bytes());
+        let event = read_event(&bytes).unwrap();
+        assert_eq!(event.at, Time::from_nanos(77));
+        assert_eq!(event.local, "[fd02:0:1::1]:5201".parse().unwrap());
+        assert_eq!((event.kind, event.from, event.to), (EventKind::Decided(Reason::Rto), 5, 6));
+    }
+
+    #[test]
+    fn records_that_are_not_events_are_refused() {
+        assert_eq!(read_event(&[0; EVENT_LEN - 1]), None);
+        let mut bytes = [0u8; EVENT_LEN];
+        bytes[44] = 1;
+        bytes[45] = 200;
+        assert_eq!(read_event(&bytes), None);
+        bytes[44] = 9;
+        assert_eq!(read_event(&bytes), None);
+    }
+}

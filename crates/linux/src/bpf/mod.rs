@@ -1,0 +1,85 @@
+//! The BPF programs: loaded from bytecode that is part of this library, checked by the kernel's verifier.
+
+pub mod congestion_control;
+pub mod ecn;
+pub mod host;
+mod plain;
+
+use std::io;
+
+use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use crate::error::{LinuxError, Result};
+
+/// What a kernel lacks when a program does not load.
+const NEEDS_BPF: &str = "it needs cgroup BPF with BTF (CONFIG_CGROUP_BPF, CONFIG_DEBUG_INFO_BTF, Linux 6.1 or later)";
+
+/// Bytecode with the alignment that an ELF reader may rely on.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// The bytecode of `$name.bpf.c`.
+macro_rules! bytecode {
+    ($name:literal) => {{
+        static OBJECT: &$crate::bpf::Aligned<[u8]> =
+            &$crate::bpf::Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
+        &OBJECT.0
+    }};
+}
+use bytecode;
+
+/// Opens bytecode; maps and constants can be changed before [`load`].
+fn open(name: &str, bytecode: &[u8]) -> Result<OpenObject> {
+    libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()))));
+    let opened = ObjectBuilder::default().name(name).and_then(|builder| builder.open_memory(bytecode));
+    opened.map_err(|error| failed(format!("opening BPF program {name}"), &error))
+}
+
+/// Sets the constants of a program, all of them together as they lie in its `.rodata`.
+fn set_constants(open: &mut OpenObject, bytes: &[u8]) -> Result<()> {
+    for mut map in open.maps_mut() {
+        if map.name().to_string_lossy().ends_with(".rodata") {
+            map.set_initial_value(bytes).map_err(|error| failed("setting up a BPF program", &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Has the kernel verify and take in the programs of an object.
+fn load(name: &str, open: OpenObject) -> Result<Object> {
+    open.load().map_err(|error| failed(format!("loading BPF program {name}"), &error))
+}
+
+fn map<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::Map<'obj>> {
+    object
+        .maps()
+        .find(|map| map.name() == name)
+        .ok_or_else(|| LinuxError::io(format!("finding BPF map {name}"), io::Error::from(io::ErrorKind::NotFound)))
+}
+
+fn program<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::ProgramMut<'obj>> {
+    object
+        .progs_mut()
+        .find(|program| program.name() == name)
+        .ok_or_else(|| LinuxError::io(format!("finding BPF program {name}"), io::Error::from(io::ErrorKind::NotFound)))
+}
+
+/// Adds up the values of one entry of a per-CPU array of `u64`.
+fn per_cpu_sum(map: &libbpf_rs::Map<'_>, index: u32) -> Result<u64> {
+    let values = map
+        .lookup_percpu(&index.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+        .map_err(|error| failed("reading BPF counters", &error))?;
+    let values = values.unwrap_or_default();
+    Ok(values.iter().filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))).sum())
+}
+
+fn failed(what: impl Into<String>, error: &libbpf_rs::Error) -> LinuxError {
+    let what = what.into();
+    match error.kind() {
+        ErrorKind::PermissionDenied => LinuxError::Privilege { what },
+        ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::NotFound => {
+            LinuxError::Missing { what: format!("{what} ({error})"), needs: NEEDS_BPF }
+        }
+        _ => LinuxError::io(what, io::Error::other(format!("{error:#}"))),
+    }
+}

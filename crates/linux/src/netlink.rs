@@ -1,0 +1,382 @@
+//! Links, addresses, routes and rules of one network namespace, through rtnetlink.
+
+use std::{io, net::Ipv6Addr};
+
+use futures::TryStreamExt;
+use ipnet::Ipv6Net;
+use netlink_packet_core::NetlinkMessage;
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{LinkAttribute, LinkMessage},
+    neighbour::NeighbourState,
+    route::{
+        RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteSeg6LocalTunnel,
+        Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
+    },
+    rule::{RuleAction, RuleAttribute},
+};
+use rtnetlink::{Handle, IpVersion, LinkUnspec, RouteMessageBuilder};
+use tokio::task::JoinHandle;
+
+use crate::error::{LinuxError, Result};
+
+/// The routing protocol number that all our routes carry, so that they can be told from others (`ip route show proto 83`).
+pub const PROTOCOL: u8 = 83;
+/// The main routing table.
+pub const MAIN_TABLE: u32 = 254;
+
+/// What a kernel without SRv6 lacks.
+const NEEDS_SEG6: &str = "it needs SRv6 (CONFIG_IPV6_SEG6_LWTUNNEL, Linux 4.14 or later)";
+
+/// A netlink socket in the namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Netlink {
+    handle: Handle,
+    connection: JoinHandle<()>,
+}
+
+/// One way out of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The neighbour; `None` when the destination is on the link itself.
+    pub via: Option<Ipv6Addr>,
+    /// The interface's index.
+    pub interface: u32,
+}
+
+/// What a router does with a packet whose destination is one of its SIDs (RFC 8986, section 4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SidAction {
+    /// `End`: go on to the next segment.
+    End,
+    /// `End.X`: go on to the next segment through this neighbour.
+    EndX(Ipv6Addr),
+    /// `End.DT6`: decapsulate and look the inner destination up in this table.
+    EndDt6(u32),
+    /// `End.B6.Encaps`: go on to the next segment inside an outer header with this list, first segment first.
+    EndB6Encaps(Vec<Ipv6Addr>),
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To these next hops, several for ECMP.
+    Via(Vec<NextHop>),
+    /// To a next hop, with a segment routing header inserted: this list, first segment first, then the destination.
+    Segments(Vec<Ipv6Addr>, NextHop),
+    /// Here: a SID; the interface is one that is up, for the kernel wants one named.
+    Sid(SidAction, u32),
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Routing table.
+    pub table: u32,
+    /// Destination prefix.
+    pub destination: Ipv6Net,
+    /// Where it leads.
+    pub target: Target,
+    /// Largest packet in bytes, an inserted header included; `None`: the interface's.
+    pub mtu: Option<u32>,
+}
+
+/// A rule: packets whose mark, under `mask`, is `mark` are routed by `table`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkRule {
+    /// Value of the masked mark.
+    pub mark: u32,
+    /// The bits that count.
+    pub mask: u32,
+    /// The table to look in.
+    pub table: u32,
+    /// Place among the rules; lower is earlier.
+    pub priority: u32,
+}
+
+/// An interface as the kernel reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is a loopback interface.
+    pub loopback: bool,
+    /// Whether frames on it begin with an Ethernet header.
+    pub ethernet: bool,
+    /// Largest packet in bytes.
+    pub mtu: u32,
+    /// Bytes sent since it was made.
+    pub tx_bytes: u64,
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's namespace; needs a Tokio runtime.
+    pub fn open() -> Result<Self> {
+        let (connection, handle, _) =
+            rtnetlink::new_connection().map_err(|error| LinuxError::io("opening a netlink socket", error))?;
+        Ok(Netlink { handle, connection: tokio::spawn(connection) })
+    }
+
+    /// All interfaces.
+    pub async fn interfaces(&self) -> Result<Vec<Interface>> {
+        let links: Vec<LinkMessage> =
+            self.handle.link().get().execute().try_collect().await.map_err(|e| refused("listing interfaces", e))?;
+        Ok(links.iter().map(read_interface).collect())
+    }
+
+    /// The index of the interface called `name`.
+    pub async fn index_of(&self, name: &str) -> Result<u32> {
+        let what = || format!("looking up interface {name}");
+        let mut links = self.handle.link().get().match_name(name).execute();
+        match links.try_next().await.map_err(|e| refused(what(), e))? {
+            Some(link) => Ok(link.header.index),
+            None => Err(LinuxError::io(what(), io::Error::from_raw_os_error(libc::ENODEV))),
+        }
+    }
+
+    /// Brings an interface up, with this MTU and Ethernet address.
+    pub async fn bring_up(&self, interface: u32, mtu: u32, address: [u8; 6]) -> Result<()> {
+        let message = LinkUnspec::new_with_index(interface).mtu(mtu).address(address.to_vec()).up().build();
+        let set = self.handle.link().set(message).execute().await;
+        set.map_err(|e| refused(format!("bringing interface {interface} up"), e))
+    }
+
+    /// Brings the loopback interface up.
+    pub async fn loopback_up(&self) -> Result<()> {
+        let message = LinkUnspec::new_with_index(1).up().build();
+        self.handle.link().set(message).execute().await.map_err(|e| refused("bringing the loopback interface up", e))
+    }
+
+    /// Adds an address to an interface.
+    pub async fn add_address(&self, interface: u32, address: Ipv6Addr, prefix_len: u8) -> Result<()> {
+        let add = self.handle.address().add(interface, address.into(), prefix_len).replace().execute().await;
+        add.map_err(|e| refused(format!("adding address {address}/{prefix_len}"), e))
+    }
+
+    /// Names a neighbour's Ethernet address for good, so that nothing has to be discovered.
+    pub async fn add_neighbour(&self, interface: u32, neighbour: Ipv6Addr, address: [u8; 6]) -> Result<()> {
+        let request = self.handle.neighbours().add(interface, neighbour.into());
+        let add =
+            request.state(NeighbourState::Permanent).link_layer_address(&address).replace().execute().await;
+        add.map_err(|e| refused(format!("adding neighbour {neighbour}"), e))
+    }
+
+    /// Adds a route, or replaces the one for the same destination in its table.
+    pub async fn add_route(&self, route: &Route) -> Result<()> {
+        let add = self.handle.route().add(message_of(route)).replace().execute().await;
+        add.map_err(|e| refused(format!("adding a route to {} in table {}", route.destination, route.table), e))
+    }
+
+    /// Removes a route; one that is gone is fine.
+    pub async fn delete_route(&self, table: u32, destination: Ipv6Net) -> Result<()> {
+        let message = RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(destination.network(), destination.prefix_len())
+            .table_id(table)
+            .protocol(RouteProtocol::from(PROTOCOL))
+            .build();
+        let deleted = self.handle.route().del(message).execute().await;
+        tolerate(deleted, libc::ESRCH, || format!("removing the route to {destination} from table {table}"))
+    }
+
+    /// The way that the kernel would send a packet to `destination` now.
+    pub async fn route_to(&self, destination: Ipv6Addr) -> Result<NextHop> {
+        let what = || format!("looking up the way to {destination}");
+        let query = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(destination, 128).build();
+        let mut answers = self.handle.route().get(query).execute();
+        let answer = answers.try_next().await.map_err(|e| refused(what(), e))?;
+        answer
+            .as_ref()
+            .and_then(read_next_hop)
+            .ok_or_else(|| LinuxError::io(what(), io::Error::from_raw_os_error(libc::ENETUNREACH)))
+    }
+
+    /// All our routes: those that carry [`PROTOCOL`].
+    pub async fn own_routes(&self) -> Result<Vec<(u32, Ipv6Net)>> {
+        let dump = RouteMessageBuilder::<Ipv6Addr>::new().build();
+        let routes: Vec<RouteMessage> =
+            self.handle.route().get(dump).execute().try_collect().await.map_err(|e| refused("listing routes", e))?;
+        Ok(routes.iter().filter(|r| r.header.protocol == RouteProtocol::from(PROTOCOL)).filter_map(read_route).collect())
+    }
+
+    /// Adds a rule for marked packets; one that exists is fine.
+    pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
+        let mut request = self
+            .handle
+            .rule()
+            .add()
+            .v6()
+            .fw_mark(rule.mark)
+            .table_id(rule.table)
+            .priority(rule.priority)
+            .action(RuleAction::ToTable);
+        request.message_mut().attributes.push(RuleAttribute::FwMask(rule.mask));
+        let added = request.execute().await;
+        tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
+    }
+
+    /// Removes every rule that looks in one of `tables` at `priority`.
+    pub async fn delete_rules(&self, tables: std::ops::RangeInclusive<u32>, priority: u32) -> Result<()> {
+        let mut rules = self.handle.rule().get(IpVersion::V6).execute();
+        while let Some(rule) = rules.try_next().await.map_err(|e| refused("listing rules", e))? {
+            let has = |wanted: &dyn Fn(&RuleAttribute) -> bool| rule.attributes.iter().any(wanted);
+            if has(&|a| matches!(a, RuleAttribute::Table(t) if tables.contains(t)))
+                && has(&|a| matches!(a, RuleAttribute::Priority(p) if *p == priority))
+            {
+                let deleted = self.handle.rule().del(rule).execute().await;
+                tolerate(deleted, libc::ENOENT, || "removing a rule".to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the kernel do what a netlink message says, for what has no method here.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Netlink {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Opens a socket in the calling thread's namespace and runs `work` with it to its end.
+pub fn block_on<T>(work: impl AsyncFnOnce(&Netlink) -> Result<T>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| LinuxError::io("starting a runtime", error))?;
+    runtime.block_on(async {
+        let netlink = Netlink::open()?;
+        work(&netlink).await
+    })
+}
+
+fn message_of(route: &Route) -> RouteMessage {
+    let mut builder = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(route.destination.network(), route.destination.prefix_len())
+        .table_id(route.table)
+        .protocol(RouteProtocol::from(PROTOCOL));
+    let through = |builder: RouteMessageBuilder<Ipv6Addr>, hop: NextHop| match hop.via {
+        Some(via) => builder.gateway(via).output_interface(hop.interface),
+        None => builder.output_interface(hop.interface),
+    };
+    builder = match &route.target {
+        Target::Via(hops) => match hops.as_slice() {
+            [hop] => through(builder, *hop),
+            hops => builder.multipath(hops.iter().map(multipath_hop).collect()),
+        },
+        // The kernel writes each packet's own destination into the last place, which must be there and empty.
+        Target::Segments(segments, hop) => {
+            let list = segments.iter().copied().chain([Ipv6Addr::UNSPECIFIED]).collect();
+            through(builder, *hop).output_seg6(Seg6Mode::Inline, list)
+        }
+        Target::Sid(action, interface) => builder.encap_seg6local(sid_attributes(action)).output_interface(*interface),
+    };
+    if let Some(mtu) = route.mtu {
+        builder.get_mut().attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+    }
+    builder.build()
+}
+
+fn multipath_hop(hop: &NextHop) -> RouteNextHop {
+    let mut next = RouteNextHop::default();
+    next.interface_index = hop.interface;
+    if let Some(via) = hop.via {
+        next.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet6(via)));
+    }
+    next
+}
+
+fn sid_attributes(action: &SidAction) -> Vec<RouteSeg6LocalTunnel> {
+    use RouteSeg6LocalTunnel as Attribute;
+    match action {
+        SidAction::End => vec![Attribute::Action(Seg6LocalAction::End)],
+        SidAction::EndX(neighbour) => vec![Attribute::Action(Seg6LocalAction::EndX), Attribute::Nh6(*neighbour)],
+        SidAction::EndDt6(table) => vec![Attribute::Action(Seg6LocalAction::EndDt6), Attribute::Table(*table)],
+        SidAction::EndB6Encaps(segments) => {
+            let last = u8::try_from(segments.len().saturating_sub(1)).unwrap_or(u8::MAX);
+            let mut srh = Seg6LocalSrh::default();
+            srh.routing_type = 4; // RFC 8754, section 2
+            srh.segments_left = last;
+            srh.first_segment = last;
+            srh.segments = segments.iter().rev().copied().collect(); // as in the header: last segment first
+            vec![Attribute::Action(Seg6LocalAction::EndB6Encap), Attribute::Srh(srh)]
+        }
+    }
+}
+
+fn read_interface(link: &LinkMessage) -> Interface {
+    use netlink_packet_route::link::LinkLayerType;
+    let mut interface = Interface {
+        index: link.header.index,
+        name: String::new(),
+        loopback: link.header.link_layer_type == LinkLayerType::Loopback,
+        ethernet: link.header.link_layer_type == LinkLayerType::Ether,
+        mtu: 0,
+        tx_bytes: 0,
+    };
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+            LinkAttribute::Stats64(stats) => interface.tx_bytes = stats.tx_bytes,
+            _ => {}
+        }
+    }
+    interface
+}
+
+fn read_next_hop(route: &RouteMessage) -> Option<NextHop> {
+    let mut via = None;
+    let mut interface = None;
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Gateway(RouteAddress::Inet6(address)) => via = Some(*address),
+            RouteAttribute::Oif(index) => interface = Some(*index),
+            _ => {}
+        }
+    }
+    Some(NextHop { via, interface: interface? })
+}
+
+fn read_route(route: &RouteMessage) -> Option<(u32, Ipv6Net)> {
+    let mut table = u32::from(route.header.table);
+    let mut destination = Ipv6Addr::UNSPECIFIED;
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Table(id) => table = *id,
+            RouteAttribute::Destination(RouteAddress::Inet6(address)) => destination = *address,
+            _ => {}
+        }
+    }
+    Some((table, Ipv6Net::new(destination, route.header.destination_prefix_length).ok()?))
+}
+
+/// Turns a netlink failure into ours; SRv6 is the only optional feature that routes here need.
+fn refused(what: impl Into<String>, error: rtnetlink::Error) -> LinuxError {
+    match error_number(&error) {
+        Some(number) => LinuxError::new(what, io::Error::from_raw_os_error(number), NEEDS_SEG6),
+        None => LinuxError::io(what, io::Error::other(error.to_string())),
+    }
+}
+
+fn tolerate(result: std::result::Result<(), rtnetlink::Error>, fine: i32, what: impl Fn() -> String) -> Result<()> {
+    match result {
+        Err(error) if error_number(&error) != Some(fine) => Err(refused(what(), error)),
+        _ => Ok(()),
+    }
+}
+
+fn error_number(error: &rtnetlink::Error) -> Option<i32> {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.code.map(|code| code.get().abs()),
+        _ => None,
+    }
+}
+
+/// The type of message that rtnetlink speaks, for callers of [`Netlink::handle`].
+pub type Message = NetlinkMessage<RouteNetlinkMessage>;

@@ -1,0 +1,196 @@
+//! One direction of a wire: frames from one TAP to the other, when the link model says so.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use sidestep_model::{Bytes, Channel, QueueLimit, Span, Time};
+use sidestep_proto::link::{LinkModel, LinkState, Verdict};
+
+use super::{
+    ArcStats,
+    ecn::{self, ETHERNET_HEADER},
+    frames::{Frames, Room},
+    lateness::Lateness,
+};
+use crate::tap::Tap;
+
+/// Frames read or written at once before the other directions have their turn.
+const BATCH: usize = 64;
+
+/// What a direction may hold beyond its model: frames that are late because the machine is.
+const LATE_ROOM: Span = Span::from_millis(20);
+/// The same in frames, and all that a wire without a rate holds.
+const LEAST_FRAMES: u64 = 64;
+const UNLIMITED_FRAMES: u64 = 4_096;
+/// Most bytes that one direction holds.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// One direction of a wire.
+#[derive(Debug)]
+pub(super) struct WireDirection {
+    from: Arc<Tap>,
+    to: Arc<Tap>,
+    model: LinkModel,
+    frames: Frames,
+    /// Largest Ethernet frame carried.
+    max_frame: usize,
+    passed: u64,
+    oversized: u64,
+    overruns: u64,
+    write_errors: u64,
+    late: u64,
+    max_late: Span,
+}
+
+impl WireDirection {
+    /// A direction that is up and empty.
+    pub(super) fn new(from: Arc<Tap>, to: Arc<Tap>, channel: &Channel, mtu: u32, seed: u64, stream: u64) -> Self {
+        let max_frame = mtu as usize + ETHERNET_HEADER;
+        WireDirection {
+            from,
+            to,
+            model: LinkModel::new(channel, seed, stream),
+            // One byte more than a frame may have, for `read` to show that it has more.
+            frames: Frames::new(capacity(channel, max_frame), max_frame + 1),
+            max_frame,
+            passed: 0,
+            oversized: 0,
+            overruns: 0,
+            write_errors: 0,
+            late: 0,
+            max_late: Span::ZERO,
+        }
+    }
+
+    /// Where frames come from.
+    pub(super) fn source(&self) -> &Tap {
+        &self.from
+    }
+
+    /// When the next frame is to be delivered; [`Time::MAX`] without one.
+    pub(super) fn next_due(&self) -> Time {
+        self.frames.next_due()
+    }
+
+    /// Takes the frames that wait in the TAP, as of `now`, at most a batch of them.
+    ///
+    /// # Errors
+    /// The TAP is gone.
+    pub(super) fn receive(&mut self, now: Time) -> Result<(), Errno> {
+        for _ in 0..BATCH {
+            let room = self.frames.room();
+            match nix::unistd::read(&*self.from, self.frames.bytes_mut(room)) {
+                Ok(len) => self.admit(now, room, len),
+                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the frames that are due by `now` to the far TAP, at most a batch of them.
+    pub(super) fn transmit(&mut self, now: Time, lateness: &mut Lateness) {
+        for _ in 0..BATCH {
+            let Some((due, frame)) = self.frames.first() else { break };
+            if due > now {
+                break;
+            }
+            if nix::unistd::write(&*self.to, frame).is_err() {
+                self.write_errors += 1;
+            }
+            let behind = now.since(due);
+            self.late += u64::from(lateness.record(behind));
+            self.max_late = self.max_late.max(behind);
+            self.frames.pop();
+        }
+    }
+
+    /// Changes whether the direction carries frames; a cut loses those that it holds.
+    pub(super) fn set_state(&mut self, now: Time, state: LinkState) {
+        self.model.set_state(now, state);
+        while state == LinkState::Down
+            && let Some((_, frame)) = self.frames.first()
+        {
+            match ecn::ecn_of(frame) {
+                Some(_) => self.model.discarded(packet_len(frame.len())),
+                None => self.passed -= 1,
+            }
+            self.frames.pop();
+        }
+    }
+
+    /// Changes rate, delay, queue and loss for the frames to come.
+    pub(super) fn set_channel(&mut self, channel: &Channel) {
+        self.model.set_channel(channel);
+        self.frames.grow(capacity(channel, self.max_frame));
+    }
+
+    /// What the direction has done, and what it holds at `now`.
+    pub(super) fn stats(&mut self, now: Time) -> ArcStats {
+        let (queue_packets, queue_bytes) = self.model.occupancy(now);
+        ArcStats {
+            counters: *self.model.counters(),
+            queue_packets,
+            queue_bytes,
+            passed: self.passed,
+            oversized: self.oversized,
+            overruns: self.overruns,
+            write_errors: self.write_errors,
+            late: self.late,
+            max_late: self.max_late,
+        }
+    }
+
+    /// Decides on the frame of `len` bytes that was read into `room`.
+    fn admit(&mut self, now: Time, room: Room, len: usize) {
+        if len > self.max_frame {
+            self.oversized += 1;
+            return;
+        }
+        if !self.frames.is_kept(room) {
+            self.overruns += 1;
+            return;
+        }
+        let Some(frame) = self.frames.bytes_mut(room).get_mut(..len) else { return };
+        let due = match ecn::ecn_of(frame) {
+            Some(ecn) => match self.model.enqueue(now, packet_len(len), ecn::is_capable(ecn)) {
+                Verdict::Deliver { at, mark_ce } => {
+                    if mark_ce {
+                        ecn::mark_ce(frame);
+                    }
+                    at
+                }
+                Verdict::Drop(_) => return,
+            },
+            None if self.model.state() == LinkState::Up => {
+                self.passed += 1;
+                now + self.model.delay()
+            }
+            None => return,
+        };
+        self.frames.push(room, len, due);
+    }
+}
+
+/// Length of the IP packet in a frame: links' rates and limits do not know of Ethernet.
+fn packet_len(frame_len: usize) -> u32 {
+    frame_len.saturating_sub(ETHERNET_HEADER) as u32
+}
+
+/// Bytes that a direction with this channel can hold at once.
+fn capacity(channel: &Channel, max_frame: usize) -> usize {
+    let frame = max_frame as u64;
+    let queue = match channel.queue.limit {
+        QueueLimit::Packets(packets) => u64::from(packets).saturating_mul(frame),
+        QueueLimit::Bytes(bytes) => bytes.get(),
+    };
+    let flight = channel.rate.bytes_in(channel.delay + LATE_ROOM);
+    let held = if channel.rate.bits_per_sec() == 0 {
+        UNLIMITED_FRAMES * frame
+    } else {
+        // The model counts no Ethernet headers: up to a third of what small packets take.
+        let counted = Bytes::new(queue) + flight;
+        counted.get() / 2 * 3 + LEAST_FRAMES * frame
+    };
+    held.min(MOST_BYTES) as usize
+}

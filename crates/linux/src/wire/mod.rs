@@ -1,0 +1,228 @@
+//! Userspace wires: links between TAP interfaces with rate, delay, queue, marks, losses and outages.
+//!
+//! Linux's own means for this (netem, RED, fq) are modules that a kernel need not have, while TAPs are nearly always
+//! there; and so the lab's links follow the same [`LinkModel`](sidestep_proto::link::LinkModel) as the simulator's.
+//! A frame costs two system calls, of which the second runs the kernel's whole receive path on the wire's thread,
+//! forwarding into the next TAP included. TAPs with NAPI (`IFF_NAPI`) carried 10 to 20 % less.
+
+pub mod bench;
+mod direction;
+mod ecn;
+mod frames;
+mod lateness;
+mod port;
+mod worker;
+
+use std::{
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use sidestep_model::{ArcId, Bytes, Channel, Direction, LinkId, Span, Time};
+use sidestep_proto::link::{Counters, LinkState};
+use thiserror::Error;
+
+pub use self::lateness::Lateness;
+use self::{
+    direction::WireDirection,
+    worker::{Command, Mailbox, Worker},
+};
+use crate::{
+    error::{LinuxError, Result},
+    tap::Tap,
+};
+
+/// A wire to be.
+#[derive(Debug)]
+pub struct WireSpec {
+    /// One end.
+    pub a: Tap,
+    /// The other end.
+    pub b: Tap,
+    /// From `a` to `b`.
+    pub ab: Channel,
+    /// From `b` to `a`.
+    pub ba: Channel,
+    /// Largest IP packet that it carries, in bytes.
+    pub mtu: u32,
+}
+
+/// Wires that run, on threads of their own, until stopped or dropped.
+#[derive(Debug)]
+pub struct Wires {
+    handle: WireHandle,
+    threads: Vec<JoinHandle<WireStats>>,
+}
+
+/// Observes and changes running wires.
+#[derive(Clone, Debug)]
+pub struct WireHandle {
+    workers: Arc<[Mailbox]>,
+    wires: usize,
+    wires_per_worker: usize,
+}
+
+/// What all wires have done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WireStats {
+    /// When this was so, since the start.
+    pub at: Time,
+    /// Each direction; an [`ArcId`] indexes this.
+    pub arcs: Vec<ArcStats>,
+    /// How late frames were delivered.
+    pub lateness: Lateness,
+    /// CPU time that the wires' threads took.
+    pub cpu: Span,
+}
+
+/// What one direction of a wire has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArcStats {
+    /// The link's own counters, of IP packets.
+    pub counters: Counters,
+    /// Packets in the queue now.
+    pub queue_packets: u32,
+    /// Bytes in the queue now.
+    pub queue_bytes: Bytes,
+    /// Frames other than IP, such as ARP, which are delayed only.
+    pub passed: u64,
+    /// Frames dropped because they exceed the link's mtu.
+    pub oversized: u64,
+    /// Frames dropped because the wire's memory was full: with a rate, a sign that the machine does not keep up.
+    pub overruns: u64,
+    /// Frames that the far interface refused, for it was down or gone.
+    pub write_errors: u64,
+    /// Frames delivered more than 1 ms after they were due.
+    pub late: u64,
+    /// The latest that a frame was.
+    pub max_late: Span,
+}
+
+/// Why a wire cannot be observed or changed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    /// No wire has this number.
+    #[error("there is no wire {}", .0.link().0)]
+    Unknown(ArcId),
+    /// The wires no longer run.
+    #[error("the wires have been stopped")]
+    Stopped,
+}
+
+impl Wires {
+    /// Runs the wires, the i-th as [`LinkId`] `i`, on `threads` threads (at least one); random losses follow from
+    /// `seed`.
+    ///
+    /// Neighbouring wires share a thread. More than one thread pays off when one is busy all the time.
+    pub fn start(specs: Vec<WireSpec>, seed: u64, threads: usize) -> Result<Self> {
+        let wires = specs.len();
+        let wires_per_worker = wires.div_ceil(threads.max(1)).max(1);
+        let started = Instant::now();
+        let mut directions = specs.into_iter().enumerate().map(|(link, spec)| both(LinkId(link as u32), spec, seed));
+        let mut ready = Vec::new();
+        for _ in (0..wires).step_by(wires_per_worker) {
+            let share = directions.by_ref().take(wires_per_worker).flatten().collect();
+            ready.push(Worker::new(share, started)?);
+        }
+        let (workers, mailboxes): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
+        let handle = WireHandle { workers: mailboxes.into(), wires, wires_per_worker };
+        // Made before the threads, so that those that run are stopped if one cannot be started.
+        let mut running = Wires { handle, threads: Vec::new() };
+        for worker in workers {
+            let thread = thread::Builder::new().name("wires".into()).spawn(|| worker.run());
+            running.threads.push(thread.map_err(|error| LinuxError::io("starting a thread for the wires", error))?);
+        }
+        Ok(running)
+    }
+
+    /// Observes and changes the wires while they run.
+    pub fn handle(&self) -> WireHandle {
+        self.handle.clone()
+    }
+
+    /// Stops the wires, which drops what they hold and removes their interfaces; returns what they have done.
+    pub fn stop(mut self) -> WireStats {
+        self.join()
+    }
+
+    fn join(&mut self) -> WireStats {
+        for worker in self.handle.workers.iter() {
+            worker.send(Command::Stop);
+        }
+        let ended = self.threads.drain(..).filter_map(|thread| {
+            thread.join().inspect_err(|_| tracing::error!("a thread of the wires has panicked")).ok()
+        });
+        merge(ended)
+    }
+}
+
+impl Drop for Wires {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+impl WireHandle {
+    /// Changes whether a direction carries frames.
+    pub fn set_state(&self, arc: ArcId, state: LinkState) -> std::result::Result<(), WireError> {
+        self.send(arc, |index| Command::SetState(index, state))
+    }
+
+    /// Changes rate, delay, queue and loss of a direction for the frames to come.
+    pub fn set_channel(&self, arc: ArcId, channel: Channel) -> std::result::Result<(), WireError> {
+        self.send(arc, |index| Command::SetChannel(index, channel))
+    }
+
+    /// What the wires have done, and hold, at this moment.
+    ///
+    /// Each thread answers between two rounds, so that looking costs the wires nothing while nobody looks.
+    pub fn stats(&self) -> std::result::Result<WireStats, WireError> {
+        let mut answers = Vec::with_capacity(self.workers.len());
+        for worker in self.workers.iter() {
+            let (reply, answer) = mpsc::channel();
+            if !worker.send(Command::Stats(reply)) {
+                return Err(WireError::Stopped);
+            }
+            answers.push(answer);
+        }
+        let stats: Vec<_> = answers.iter().filter_map(|answer| answer.recv().ok()).collect();
+        if stats.len() == answers.len() { Ok(merge(stats)) } else { Err(WireError::Stopped) }
+    }
+
+    fn send(&self, arc: ArcId, command: impl FnOnce(usize) -> Command) -> std::result::Result<(), WireError> {
+        let link = arc.link().index();
+        if link >= self.wires {
+            return Err(WireError::Unknown(arc));
+        }
+        let worker = link / self.wires_per_worker;
+        let index = arc.index() - worker * self.wires_per_worker * 2;
+        let sent = self.workers.get(worker).is_some_and(|worker| worker.send(command(index)));
+        if sent { Ok(()) } else { Err(WireError::Stopped) }
+    }
+}
+
+/// A wire's two directions, in the order of their [`ArcId`]s.
+fn both(link: LinkId, spec: WireSpec, seed: u64) -> [WireDirection; 2] {
+    let (a, b) = (Arc::new(spec.a), Arc::new(spec.b));
+    let stream = |direction| u64::from(link.arc(direction).0);
+    [
+        WireDirection::new(Arc::clone(&a), Arc::clone(&b), &spec.ab, spec.mtu, seed, stream(Direction::AToB)),
+        WireDirection::new(b, a, &spec.ba, spec.mtu, seed, stream(Direction::BToA)),
+    ]
+}
+
+/// The threads' shares as one.
+fn merge(shares: impl IntoIterator<Item = WireStats>) -> WireStats {
+    let mut all = WireStats::default();
+    for share in shares {
+        all.at = all.at.max(share.at);
+        all.arcs.extend(share.arcs);
+        all.lateness.merge(&share.lateness);
+        all.cpu = all.cpu + share.cpu;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+use std::{
+    net::Ipv6Addr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use sidestep_model::{Queue, QueueLimit, Rate, Ratio};
+
+use super::{
+    port::{Port, ipv6_frame},
+    *,
+};
+use crate::{
+    netlink,
+    netns::{NetNs, set_sysctl},
+    testing::root_or_skip,
+};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const ECT_0: u8 = 0b10;
+const CE: u8 = 0b11;
+/// Longer than any frame should take on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Two silent namespaces, with wires from the one to the other.
+struct Net {
+    near_namespace: NetNs,
+    near: Vec<Port>,
+    far: Vec<Port>,
+    wires: Wires,
+}
+
+impl Net {
+    fn new(channel: Channel, mtu: u32, count: usize, threads: usize) -> Net {
+        let near_namespace = NetNs::create().unwrap();
+        let (near, far) = (ends(&near_namespace, count), ends(&NetNs::create().unwrap(), count));
+        let (near_taps, near): (Vec<_>, Vec<_>) = near.into_iter().unzip();
+        let (far_taps, far): (Vec<_>, Vec<_>) = far.into_iter().unzip();
+        let specs = near_taps.into_iter().zip(far_taps);
+        let specs = specs.map(|(a, b)| WireSpec { a, b, ab: channel, ba: channel, mtu }).collect();
+        Net { near_namespace, near, far, wires: Wires::start(specs, 1, threads).unwrap() }
+    }
+
+    fn one(channel: Channel) -> Net {
+        Self::new(channel, 1_500, 1, 1)
+    }
+
+    fn stats(&self, arc: usize) -> ArcStats {
+        self.wires.handle().stats().unwrap().arcs[arc]
+    }
+
+    /// The statistics of the first direction, once they are as they should be.
+    fn stats_when(&self, ready: impl Fn(&ArcStats) -> bool) -> ArcStats {
+        let start = Instant::now();
+        loop {
+            let stats = self.stats(0);
+            if ready(&stats) || start.elapsed() > PATIENCE {
+                return stats;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn ends(namespace: &NetNs, count: usize) -> Vec<(Tap, Port)> {
+    let end = |number: usize| {
+        let tap = Tap::create(&format!("wire{number}"), 500)?;
+        let index = netlink::block_on(async |netlink| {
+            let index = netlink.index_of(tap.name()).await?;
+            netlink.bring_up(index, 1_500, MAC).await?;
+            Ok(index)
+        })?;
+        Ok((tap, Port::open(index)?))
+    };
+    let silent_ends = || {
+        set_sysctl("ipv6/conf/default/disable_ipv6", "1")?;
+        (0..count).map(end).collect()
+    };
+    namespace.run(silent_ends).unwrap()
+}
+
+fn channel(rate: Rate, delay_ms: u64, packets: u32) -> Channel {
+    let queue = Queue { limit: QueueLimit::Packets(packets), ecn_threshold: None };
+    Channel { rate, delay: Span::from_millis(delay_ms), queue, loss: Ratio::ZERO, weight: 1 }
+}
+
+/// A frame with a packet of `len` bytes.
+fn frame(len: usize, ecn: u8) -> Vec<u8> {
+    ipv6_frame(MAC, Ipv6Addr::LOCALHOST, len, ecn)
+}
+
+fn receive_within(port: &Port, patience: Duration) -> Option<Vec<u8>> {
+    let start = Instant::now();
+    loop {
+        let frame = port.receive();
+        if frame.is_some() || start.elapsed() > patience {
+            return frame;
+        }
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn receive(port: &Port) -> Vec<u8> {
+    receive_within(port, PATIENCE).expect("no frame arrived")
+}
+
+fn ab() -> ArcId {
+    LinkId(0).arc(Direction::AToB)
+}
+
+#[test]
+fn packets_arrive_in_order_at_the_links_rate_after_its_delay() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    // 1000 bytes take 800 µs.
+    let net = Net::one(channel(Rate::from_mbits(10), 20, 200));
+    let start = Instant::now();
+    for number in 0..100 {
+        let mut frame = frame(1_000, 0);
+        frame[60] = number;
+        assert!(net.near[0].send(&frame));
+    }
+    let mut least_late = PATIENCE;
+    for number in 0..100 {
+        assert_eq!(receive(&net.far[0])[60], number);
+        let soonest = Duration::from_micros(20_000 + 800 * (u64::from(number) + 1));
+        let took = start.elapsed();
+        assert!(took >= soonest, "packet {number} took {took:?}, not {soonest:?}");
+        least_late = least_late.min(took - soonest);
+    }
+    // A busy machine may hold some of them up, but not all.
+    assert!(least_late < Duration::from_millis(15), "every packet was {least_late:?} late");
+    let stats = net.wires.stop();
+    assert_eq!((stats.arcs[0].counters.packets, stats.arcs[0].counters.bytes), (100, Bytes::new(100_000)));
+    assert_eq!((stats.arcs[1], stats.lateness.frames()), (ArcStats::default(), 100));
+}
+
+#[test]
+fn a_full_queue_drops_what_arrives() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let net = Net::one(channel(Rate::from_bits_per_sec(10_000), 0, 10));
+    for _ in 0..50 {
+        assert!(net.near[0].send(&frame(1_000, 0)));
+    }
+    let stats = net.stats_when(|stats| stats.counters.packets + stats.counters.drops.total() == 50);
+    assert_eq!((stats.counters.packets, stats.counters.drops.queue_full), (11, 39));
+    assert_eq!((stats.queue_packets, stats.queue_bytes), (10, Bytes::new(10_000)));
+}
+
+#[test]
+fn only_ecn_capable_packets_are_marked_in_a_congested_queue() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let mut congested = channel(Rate::from_mbits(10), 0, 100);
+    congested.queue.ecn_threshold = Some(QueueLimit::Packets(0));
+    let net = Net::one(congested);
+    for ecn in [ECT_0, 0] {
+        assert!(net.near[0].send(&frame(500, ecn)));
+    }
+    assert_eq!(receive(&net.far[0]), frame(500, CE));
+    assert_eq!(receive(&net.far[0]), frame(500, 0));
+    assert_eq!(net.stats(0).counters.ce_marked, 1);
+}
+
+#[test]
+fn a_blackhole_in_one_direction_leaves_the_other() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let net = Net::one(channel(Rate::from_mbits(100), 1, 100));
+    let handle = net.wires.handle();
+    handle.set_state(ab(), LinkState::Blackhole).unwrap();
+    handle.stats().unwrap();
+    assert!(net.near[0].send(&frame(100, 0)) && net.far[0].send(&frame(200, 0)));
+    assert_eq!(receive(&net.near[0]).len(), 214);
+    let stats = net.stats_when(|stats| stats.counters.drops.blackhole == 1);
+    assert_eq!((stats.counters.packets, stats.counters.drops.blackhole), (0, 1));
+    handle.set_state(ab(), LinkState::Up).unwrap();
+    handle.stats().unwrap();
+    assert!(net.near[0].send(&frame(300, 0)));
+    assert_eq!(receive(&net.far[0]).len(), 314);
+}
+
+#[test]
+fn a_cut_loses_the_frames_in_flight() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let net = Net::one(channel(Rate::from_mbits(100), 2_000, 100));
+    for _ in 0..3 {
+        assert!(net.near[0].send(&frame(100, 0)));
+    }
+    assert_eq!(net.stats_when(|stats| stats.counters.packets == 3).counters.packets, 3);
+    let handle = net.wires.handle();
+    handle.set_state(ab(), LinkState::Down).unwrap();
+    handle.set_channel(ab(), channel(Rate::from_mbits(100), 1, 100)).unwrap();
+    handle.set_state(ab(), LinkState::Up).unwrap();
+    handle.stats().unwrap();
+    assert!(net.near[0].send(&frame(200, 0)));
+    assert_eq!(receive(&net.far[0]).len(), 214);
+    assert_eq!(receive_within(&net.far[0], Duration::from_millis(2_100)), None);
+    let stats = net.stats(0);
+    assert_eq!((stats.counters.packets, stats.counters.drops.down), (1, 3));
+}
+
+#[test]
+fn arp_passes_a_link_that_is_too_slow_for_it_and_too_large_frames_do_not() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let net = Net::new(channel(Rate::from_bits_per_sec(1), 1, 100), 1_280, 1, 1);
+    let mut arp = frame(46, 0);
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    assert!(net.near[0].send(&frame(1_281, 0)) && net.near[0].send(&arp));
+    assert_eq!(receive(&net.far[0]), arp);
+    let stats = net.stats(0);
+    assert_eq!((stats.passed, stats.oversized, stats.counters.packets), (1, 1, 0));
+}
+
+#[test]
+fn every_wire_is_found_by_its_number_however_many_threads_there_are() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let net = Net::new(channel(Rate::from_mbits(100), 1, 100), 1_500, 3, 2);
+    let handle = net.wires.handle();
+    handle.set_state(LinkId(2).arc(Direction::BToA), LinkState::Blackhole).unwrap();
+    handle.stats().unwrap();
+    for (number, (near, far)) in net.near.iter().zip(&net.far).enumerate() {
+        assert!(near.send(&frame(100 + number, 0)));
+        assert_eq!(receive(far).len(), 114 + number);
+        assert!(far.send(&frame(200, 0)));
+    }
+    thread::sleep(Duration::from_millis(100));
+    let stats = handle.stats().unwrap();
+    let packets: Vec<_> = stats.arcs.iter().map(|arc| arc.counters.packets).collect();
+    assert_eq!((packets, stats.arcs[5].counters.drops.blackhole), (vec![1, 1, 1, 1, 1, 0], 1));
+    let unknown = LinkId(3).arc(Direction::AToB);
+    assert_eq!(handle.set_state(unknown, LinkState::Up), Err(WireError::Unknown(unknown)));
+    net.wires.stop();
+    assert_eq!(handle.stats(), Err(WireError::Stopped));
+    assert_eq!(handle.set_state(ab(), LinkState::Up), Err(WireError::Stopped));
+}
+
+#[test]
+fn an_interface_that_is_deleted_neither_stops_the_other_wires_nor_keeps_them_busy() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let net = Net::new(channel(Rate::from_mbits(100), 1, 100), 1_500, 2, 1);
+    let delete = async |netlink: &netlink::Netlink| {
+        let index = netlink.index_of("wire0").await?;
+        let deleted = netlink.handle().link().del(index).execute().await;
+        deleted.map_err(|error| LinuxError::io("deleting an interface", std::io::Error::other(error)))
+    };
+    net.near_namespace.run(|| netlink::block_on(delete)).unwrap();
+    assert!(net.far[0].send(&frame(100, 0)) && net.near[1].send(&frame(200, 0)));
+    assert_eq!(receive(&net.far[1]).len(), 214);
+    let before = net.wires.handle().stats().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    let after = net.wires.handle().stats().unwrap();
+    assert_eq!(after.arcs[1].write_errors, 1);
+    assert!(after.cpu - before.cpu < Span::from_millis(30), "busy for {}", after.cpu - before.cpu);
+}
+
+#[test]
+fn the_benchmark_counts_frames_over_both_kinds_of_load() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    for load in [bench::Load::Discard, bench::Load::Forward] {
+        let report = bench::bench(4, 0.2, 2, load).unwrap();
+        assert!(report.frames > 1_000 && report.cpu > Span::ZERO, "{load:?}: {report:?}");
+    }
+}

@@ -1,0 +1,218 @@
+//! The thread that serves a share of the wires: sleeps until a frame is due or arrives.
+
+use std::{
+    os::fd::AsRawFd,
+    sync::{Arc, mpsc},
+    time::Instant,
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+        eventfd::{EfdFlags, EventFd},
+    },
+    time::{ClockId, clock_gettime},
+};
+use sidestep_model::{Channel, Span, Time};
+use sidestep_proto::link::LinkState;
+
+use super::{WireStats, direction::WireDirection, lateness::Lateness};
+use crate::error::{LinuxError, Result};
+
+/// Events taken from the kernel at once.
+const EVENTS: usize = 64;
+/// The event that says that the inbox has something.
+const INBOX: u64 = u64::MAX;
+
+/// What a worker can be told; directions by their place among the worker's own.
+#[derive(Debug)]
+pub(super) enum Command {
+    SetState(usize, LinkState),
+    SetChannel(usize, Channel),
+    Stats(mpsc::Sender<WireStats>),
+    Stop,
+}
+
+/// How to reach a worker.
+#[derive(Clone, Debug)]
+pub(super) struct Mailbox {
+    commands: mpsc::Sender<Command>,
+    bell: Arc<EventFd>,
+}
+
+/// A share of the wires and what it takes to serve them.
+#[derive(Debug)]
+pub(super) struct Worker {
+    epoll: Epoll,
+    commands: mpsc::Receiver<Command>,
+    bell: Arc<EventFd>,
+    directions: Vec<WireDirection>,
+    /// When each direction has a frame to deliver. Going through these few cache lines once a round is cheaper than
+    /// keeping a heap in order for each frame.
+    due: Vec<Time>,
+    started: Instant,
+    lateness: Lateness,
+}
+
+impl Mailbox {
+    /// Sends a command; `false` when the worker has ended.
+    pub(super) fn send(&self, command: Command) -> bool {
+        self.commands.send(command).is_ok() && self.bell.write(1).is_ok()
+    }
+}
+
+impl Worker {
+    /// A worker for these directions, whose clock started at `started`.
+    pub(super) fn new(directions: Vec<WireDirection>, started: Instant) -> Result<(Self, Mailbox)> {
+        let failed = |errno: Errno| LinuxError::io("preparing a wire", errno);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
+        epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, INBOX)).map_err(failed)?;
+        for (index, direction) in directions.iter().enumerate() {
+            epoll.add(direction.source(), EpollEvent::new(EpollFlags::EPOLLIN, index as u64)).map_err(failed)?;
+        }
+        wait(&epoll, &mut [NO_EVENT], Some(Span::ZERO))
+            .map_err(|errno| LinuxError::new("waiting for frames", errno.into(), "epoll_pwait2, in Linux 5.11"))?;
+        let (sender, commands) = mpsc::channel();
+        let bell = Arc::new(bell);
+        let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell) };
+        let due = vec![Time::MAX; directions.len()];
+        Ok((Worker { epoll, commands, bell, directions, due, started, lateness: Lateness::default() }, mailbox))
+    }
+
+    /// Serves the wires until told to stop; returns what they have done.
+    pub(super) fn run(mut self) -> WireStats {
+        hurry();
+        let mut events = [NO_EVENT; EVENTS];
+        loop {
+            let next = self.transmit();
+            let timeout = (next < Time::MAX).then(|| next.since(self.now()));
+            let count = match wait(&self.epoll, &mut events, timeout) {
+                Ok(count) => count,
+                Err(errno) => {
+                    tracing::error!("wires stop: waiting for frames: {errno}");
+                    return self.stats();
+                }
+            };
+            for event in events.iter().take(count) {
+                if event.u64 != INBOX {
+                    self.receive(event.u64 as usize);
+                } else if self.obey() == After::Stop {
+                    return self.stats();
+                }
+            }
+        }
+    }
+
+    /// Delivers what is due; returns when something will be.
+    fn transmit(&mut self) -> Time {
+        let mut next = Time::MAX;
+        let mut now = self.now();
+        for (due, direction) in self.due.iter_mut().zip(&mut self.directions) {
+            if *due <= now {
+                direction.transmit(now, &mut self.lateness);
+                *due = direction.next_due();
+                now = now_since(self.started);
+            }
+            next = next.min(*due);
+        }
+        next
+    }
+
+    /// Takes what the direction's TAP has.
+    fn receive(&mut self, index: usize) {
+        let now = self.now();
+        let (Some(direction), Some(due)) = (self.directions.get_mut(index), self.due.get_mut(index)) else { return };
+        if let Err(errno) = direction.receive(now) {
+            // Its namespace may have gone before the wires; to be told so in every round would help nobody.
+            tracing::warn!("{} has gone: {errno}", direction.source().name());
+            let _ = self.epoll.delete(direction.source());
+        }
+        *due = direction.next_due();
+    }
+
+    /// Does what the inbox asks for.
+    fn obey(&mut self) -> After {
+        // Emptied first: a command that comes later rings again.
+        let _ = self.bell.read();
+        while let Ok(command) = self.commands.try_recv() {
+            let now = self.now();
+            match command {
+                Command::SetState(index, state) => {
+                    if let Some(direction) = self.directions.get_mut(index) {
+                        direction.set_state(now, state);
+                        self.due[index] = direction.next_due();
+                    }
+                }
+                Command::SetChannel(index, channel) => {
+                    if let Some(direction) = self.directions.get_mut(index) {
+                        direction.set_channel(&channel);
+                    }
+                }
+                // Nobody may wait for the answer any more.
+                Command::Stats(reply) => drop(reply.send(self.stats())),
+                Command::Stop => return After::Stop,
+            }
+        }
+        After::GoOn
+    }
+
+    fn stats(&mut self) -> WireStats {
+        let now = self.now();
+        let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from).unwrap_or_default();
+        WireStats {
+            at: now,
+            arcs: self.directions.iter_mut().map(|direction| direction.stats(now)).collect(),
+            lateness: self.lateness.clone(),
+            cpu: Span::from_nanos(cpu.as_nanos() as u64),
+        }
+    }
+
+    fn now(&self) -> Time {
+        now_since(self.started)
+    }
+}
+
+/// What to do after the inbox is empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    GoOn,
+    Stop,
+}
+
+const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
+
+fn now_since(started: Instant) -> Time {
+    Time::from_nanos(started.elapsed().as_nanos() as u64)
+}
+
+/// Waits for events, at most `timeout`; an interrupted wait has none.
+fn wait(epoll: &Epoll, events: &mut [libc::epoll_event], timeout: Option<Span>) -> std::result::Result<usize, Errno> {
+    let timeout = timeout.map(|span| libc::timespec {
+        tv_sec: (span.as_nanos() / 1_000_000_000) as libc::time_t,
+        tv_nsec: (span.as_nanos() % 1_000_000_000) as libc::c_long,
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let (first, room) = (events.as_mut_ptr(), events.len() as libc::c_int);
+    // SAFETY: the kernel writes at most `room` events from `first` on, and reads `timeout` (null: none) only.
+    // nix has no `epoll_pwait2`, and plain `epoll_wait` counts in milliseconds.
+    let count = unsafe { libc::epoll_pwait2(epoll.0.as_raw_fd(), first, room, timeout, std::ptr::null()) };
+    match Errno::result(count) {
+        Ok(count) => Ok(count as usize),
+        Err(Errno::EINTR) => Ok(0),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Lets the calling thread wake on time: before others, and without the 50 µs by which Linux groups timers.
+pub(super) fn hurry() {
+    if let Err(errno) = nix::sys::prctl::set_timerslack(1) {
+        tracing::debug!("timer slack of a wire: {errno}");
+    }
+    // SAFETY: no memory is involved; "process 0" is the calling thread.
+    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    if done < 0 {
+        tracing::debug!("priority of a wire: {}", Errno::last());
+    }
+}

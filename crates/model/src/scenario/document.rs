@@ -1,0 +1,173 @@
+//! TOML text whose values know where they stand, so that every complaint can say line and column.
+
+use std::{fmt, ops::Range};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, SeqAccess, Visitor, value::SeqAccessDeserializer},
+};
+use thiserror::Error;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, ValueDeserializer},
+};
+
+/// Text longer than this is refused, in bytes.
+pub const MAX_TEXT: usize = 4 << 20;
+
+/// What is wrong with a scenario or topology file, and where.
+///
+/// Displays as `FILE:LINE:COLUMN: message` with the line and a caret below it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub struct ParseError {
+    /// The file, where the caller named it with [`ParseError::in_file`].
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// The line itself, empty if it is too long to show.
+    pub source_line: String,
+}
+
+/// A value and where it stands.
+pub(crate) type Item<'t> = Spanned<DeValue<'t>>;
+
+/// A text that is TOML.
+pub(crate) struct Document<'t> {
+    text: &'t str,
+    root: Item<'t>,
+}
+
+/// One string or a list of strings.
+pub(crate) struct OneOrMany(pub(crate) Vec<String>);
+
+impl ParseError {
+    /// The same error with the file's name in front.
+    pub fn in_file(self, file: impl Into<String>) -> Self {
+        ParseError { file: Some(file.into()), ..self }
+    }
+
+    fn new(text: &str, offset: usize, message: &str) -> Self {
+        let boundary = |at: &usize| text.is_char_boundary(*at);
+        let offset = (0..=offset.min(text.len())).rev().find(boundary).unwrap_or(0);
+        let (before, after) = text.split_at(offset);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let end = after.find('\n').map_or(text.len(), |newline| offset + newline);
+        let whole = text.get(start..end).unwrap_or_default();
+        ParseError {
+            file: None,
+            line: before.matches('\n').count() + 1,
+            column: text.get(start..offset).unwrap_or_default().chars().count() + 1,
+            message: printable(message, 400),
+            source_line: if whole.len() <= 200 { printable(whole.trim_end(), 200) } else { String::new() },
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}:")?;
+        }
+        write!(f, "{}:{}: {}", self.line, self.column, self.message)?;
+        if !self.source_line.trim().is_empty() {
+            let number = self.line.to_string();
+            let (margin, caret) = (number.len(), self.column);
+            write!(f, "\n{:margin$} |\n{number} | {}\n{:margin$} | {:>caret$}", "", self.source_line, "", '^')?;
+        }
+        Ok(())
+    }
+}
+
+impl<'t> Document<'t> {
+    pub(crate) fn parse(text: &'t str) -> Result<Self, ParseError> {
+        if text.len() > MAX_TEXT {
+            return Err(ParseError::new("", 0, "the file is larger than 4 MiB; is it the right one?"));
+        }
+        let root = DeTable::parse(text).map_err(|error| from_toml(text, &error))?;
+        let span = root.span();
+        Ok(Document { text, root: Spanned::new(span, DeValue::Table(root.into_inner())) })
+    }
+
+    pub(crate) fn root(&self) -> &Item<'t> {
+        &self.root
+    }
+
+    /// Reads a value as `T`, whose fields must be all of its keys except for `without`.
+    pub(crate) fn read<T: DeserializeOwned>(&self, item: &Item<'t>, without: &[&str]) -> Result<T, ParseError> {
+        let mut item = item.clone();
+        if let DeValue::Table(table) = item.get_mut() {
+            for key in without {
+                table.remove(*key);
+            }
+        }
+        T::deserialize(ValueDeserializer::from(item)).map_err(|error| from_toml(self.text, &error))
+    }
+
+    /// The tables listed under `key`, none if it is absent.
+    pub(crate) fn tables<'a>(&self, item: &'a Item<'t>, key: &str) -> Result<&'a [Item<'t>], ParseError> {
+        let Some(value) = item.get_ref().get(key) else { return Ok(&[]) };
+        let bad = |item: &Item<'t>| self.error(item.span(), format!("`{key}` must be a list of tables"));
+        let list = value.get_ref().as_array().ok_or_else(|| bad(value))?;
+        match list.iter().find(|item| !item.get_ref().is_table()) {
+            Some(other) => Err(bad(other)),
+            None => Ok(list),
+        }
+    }
+
+    /// An error at `span`.
+    pub(crate) fn error(&self, span: Range<usize>, message: impl fmt::Display) -> ParseError {
+        ParseError::new(self.text, span.start, &message.to_string())
+    }
+
+    /// An error at the value of `key`, or at the table where it has no such key.
+    pub(crate) fn error_at(&self, item: &Item<'t>, key: &str, message: impl fmt::Display) -> ParseError {
+        self.error(item.get_ref().get(key).unwrap_or(item).span(), message)
+    }
+
+    /// An error at the `index`-th element under `key`; at the value itself if it is not a list.
+    pub(crate) fn error_in(&self, item: &Item<'t>, key: &str, index: usize, message: impl fmt::Display) -> ParseError {
+        let element = item.get_ref().get(key).and_then(|list| list.get_ref().get(index));
+        match element {
+            Some(element) => self.error(element.span(), message),
+            None => self.error_at(item, key, message),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = OneOrMany;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name, a pattern or a list of them")
+            }
+            fn visit_str<E>(self, name: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![name.into()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<OneOrMany, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMany)
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
+}
+
+fn from_toml(text: &str, error: &toml::de::Error) -> ParseError {
+    let message = error.message().trim().replace('\n', "; ");
+    ParseError::new(text, error.span().map_or(0, |span| span.start), &message)
+}
+
+/// `text` without control characters, which a terminal might obey, and cut to `limit` characters.
+fn printable(text: &str, limit: usize) -> String {
+    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut short: String = chars.by_ref().take(limit).collect();
+    if chars.next().is_some() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,175 @@
+//! Settings of TCP, of the path computation and of the path changer.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{Ratio, Span};
+
+/// TCP's settings on every host.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TcpKnobs {
+    /// Congestion control by the kernel's name for it.
+    pub congestion_control: String,
+    /// Whether connections negotiate ECN (RFC 3168).
+    pub ecn: bool,
+}
+
+/// How paths are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PathKnobs {
+    /// Most SIDs in a segment list, the exit router's included; 1 allows nothing but the shortest path.
+    pub max_segments: usize,
+    /// Most paths of a pair of access routers, at most 16.
+    pub max_paths: usize,
+    /// Whether lists may use adjacency segments (`End.X`).
+    pub adjacency: bool,
+}
+
+/// The path changer's settings on every host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentKnobs {
+    /// How the next path is chosen.
+    pub policy: PolicyName,
+    /// EXP3's share of exploration, in 0..=1 without zero (Auer et al. 2002).
+    pub gamma: f64,
+    /// Share of CE-marked packets from which a round counts as congested.
+    pub ce_share: Ratio,
+    /// Congested rounds in a row that make a signal, at least 1.
+    pub ce_rounds: u32,
+    /// Segments retransmitted within a round that make a signal; 0: never.
+    pub retransmit_burst: u32,
+    /// Share of a back-off interval that is random.
+    pub jitter: Ratio,
+    /// Time between decisions after congestion signals.
+    pub congestion_backoff: Backoff,
+    /// Time between decisions after timeouts.
+    pub silence_backoff: Backoff,
+    /// Bits of the socket mark that carry the path: contiguous, with more values than there are paths.
+    pub mark_mask: u32,
+}
+
+/// A back-off interval that doubles from `min` to `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backoff {
+    /// First interval, not zero.
+    pub min: Span,
+    /// Longest interval.
+    pub max: Span,
+}
+
+/// How the path changer chooses a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// The first path, always.
+    Static,
+    /// Any path, all alike.
+    Random,
+    /// By the bandit EXP3.
+    Exp3,
+}
+
+/// A setting outside its range.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{knob} {problem}")]
+pub struct KnobError {
+    /// The setting's key in the scenario file.
+    pub knob: &'static str,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl Default for TcpKnobs {
+    fn default() -> Self {
+        TcpKnobs { congestion_control: "cubic".into(), ecn: true }
+    }
+}
+
+impl Default for PathKnobs {
+    fn default() -> Self {
+        PathKnobs { max_segments: 4, max_paths: 8, adjacency: true }
+    }
+}
+
+impl Default for AgentKnobs {
+    fn default() -> Self {
+        AgentKnobs {
+            policy: PolicyName::Exp3,
+            gamma: 0.1,
+            ce_share: Ratio::from_ppb(500_000_000),
+            ce_rounds: 1,
+            retransmit_burst: 3,
+            jitter: Ratio::from_ppb(500_000_000),
+            congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_secs(10) },
+            silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
+            mark_mask: 0xff00,
+        }
+    }
+}
+
+impl TcpKnobs {
+    /// Checks that the congestion control can be a name of the kernel's (TCP_CA_NAME_MAX, 16 with the final zero).
+    pub fn check(&self) -> Result<(), KnobError> {
+        let name = &self.congestion_control;
+        let fine = (1..16).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        ensure(fine, "congestion_control", "must be 1 to 15 letters, digits, `-` or `_`")
+    }
+}
+
+impl PathKnobs {
+    /// Checks that the limits are within what hosts and segment routing headers carry.
+    pub fn check(&self) -> Result<(), KnobError> {
+        ensure((1..=32).contains(&self.max_segments), "max_segments", "must be between 1 and 32")?;
+        ensure((1..=16).contains(&self.max_paths), "max_paths", "must be between 1 and 16")
+    }
+}
+
+impl AgentKnobs {
+    /// Checks every setting's range, given the most paths that a host will have.
+    pub fn check(&self, max_paths: usize) -> Result<(), KnobError> {
+        ensure(self.gamma > 0.0 && self.gamma <= 1.0, "gamma", "must be above 0 and at most 1")?;
+        ensure(self.ce_share > Ratio::ZERO, "ce_share", "must be above 0 %")?;
+        ensure(self.ce_rounds >= 1, "ce_rounds", "must be at least 1")?;
+        for (knob, backoff) in
+            [("congestion_backoff", self.congestion_backoff), ("silence_backoff", self.silence_backoff)]
+        {
+            ensure(backoff.min > Span::ZERO, knob, "must have a `min` above zero")?;
+            ensure(backoff.min <= backoff.max, knob, "must have a `min` that is not above its `max`")?;
+        }
+        let bits = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
+        // Contiguous ones shifted down are one less than a power of two; that is also the number of marks besides 0,
+        // which means "no path".
+        ensure(bits & bits.wrapping_add(1) == 0, "mark_mask", "must be one contiguous run of bits")?;
+        ensure(u64::from(bits) >= max_paths as u64, "mark_mask", "has fewer values than there may be paths")
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PolicyName::Static => "static",
+            PolicyName::Random => "random",
+            PolicyName::Exp3 => "exp3",
+        })
+    }
+}
+
+impl FromStr for PolicyName {
+    type Err = KnobError;
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        [PolicyName::Static, PolicyName::Random, PolicyName::Exp3]
+            .into_iter()
+            .find(|policy| policy.to_string() == text)
+            .ok_or(KnobError { knob: "policy", problem: "must be static, random or exp3" })
+    }
+}
+
+fn ensure(fine: bool, knob: &'static str, problem: &'static str) -> Result<(), KnobError> {
+    if fine { Ok(()) } else { Err(KnobError { knob, problem }) }
+}

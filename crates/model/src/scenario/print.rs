@@ -1,0 +1,119 @@
+//! Printing a scenario as TOML with everything filled in.
+
+use std::fmt::{self, Write as _};
+
+use super::{AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, Scenario};
+use crate::{Topology, topology_file};
+
+/// `scenario` as TOML that reads as the same scenario.
+pub(crate) fn scenario(scenario: &Scenario) -> String {
+    let Scenario { name, seed, duration, warmup, sample, systems, topology, tcp, paths, agent, flows, events } =
+        scenario;
+    let mut out = Table::default();
+    out.text("name", name).value("seed", seed);
+    out.text("duration", duration).text("warmup", warmup).text("sample", sample);
+    out.value("systems", list(systems));
+    out.header("[tcp]").text("congestion_control", &tcp.congestion_control).value("ecn", tcp.ecn);
+    out.header("[paths]").value("max_segments", paths.max_segments).value("max_paths", paths.max_paths);
+    out.value("adjacency", paths.adjacency);
+    print_agent(&mut out, agent);
+    out.0.push('\n');
+    out.0.push_str(&topology_file::print(topology));
+    for flow in flows {
+        match flow {
+            Flow::Bulk(flow) => print_bulk(&mut out, topology, flow),
+            Flow::Exec(flow) => print_exec(&mut out, topology, flow),
+        }
+    }
+    for event in events {
+        print_event(&mut out, topology, event);
+    }
+    out.0
+}
+
+/// A TOML list of strings.
+pub(crate) fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| quoted(&item.to_string())).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// A TOML string.
+pub(crate) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+#[derive(Default)]
+struct Table(String);
+
+impl Table {
+    fn header(&mut self, header: &str) -> &mut Self {
+        let _ = write!(self.0, "\n{header}\n");
+        self
+    }
+
+    fn value(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
+        let _ = writeln!(self.0, "{key} = {value}");
+        self
+    }
+
+    fn text(&mut self, key: &str, value: impl fmt::Display) -> &mut Self {
+        self.value(key, quoted(&value.to_string()))
+    }
+
+    fn optional(&mut self, key: &str, value: Option<impl fmt::Display>) -> &mut Self {
+        match value {
+            Some(value) => self.text(key, value),
+            None => self,
+        }
+    }
+}
+
+fn print_agent(out: &mut Table, agent: &AgentKnobs) {
+    let backoff = |Backoff { min, max }| format!("{{ min = \"{min}\", max = \"{max}\" }}");
+    out.header("[agent]").text("policy", agent.policy);
+    // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
+    out.value("gamma", format_args!("{:?}", agent.gamma)).text("ce_share", agent.ce_share);
+    out.value("ce_rounds", agent.ce_rounds).value("retransmit_burst", agent.retransmit_burst);
+    out.text("jitter", agent.jitter);
+    out.value("congestion_backoff", backoff(agent.congestion_backoff));
+    out.value("silence_backoff", backoff(agent.silence_backoff));
+    out.value("mark_mask", format_args!("{:#x}", agent.mark_mask));
+}
+
+fn print_bulk(out: &mut Table, topology: &Topology, flow: &BulkFlow) {
+    let name = |id| topology.node(id).name.as_str();
+    let pairs: Vec<String> = flow.pairs.iter().map(|(from, to)| list([name(*from), name(*to)])).collect();
+    out.header("[[flow]]").text("kind", "bulk").text("name", &flow.name);
+    out.value("pairs", format_args!("[{}]", pairs.join(", "))).value("connections", flow.connections);
+    out.text("start", flow.start).optional("stop", flow.stop).optional("size", flow.size);
+    if let Some(port) = flow.port {
+        out.value("port", port);
+    }
+}
+
+fn print_exec(out: &mut Table, topology: &Topology, flow: &ExecFlow) {
+    out.header("[[flow]]").text("kind", "exec").text("name", &flow.name);
+    out.text("node", &topology.node(flow.node).name).value("command", list(&flow.command));
+    let env: Vec<String> = flow.env.iter().map(|(key, value)| format!("{key} = {}", quoted(value))).collect();
+    out.value("env", format_args!("{{{}}}", env.join(", ")));
+    out.text("start", flow.start).optional("stop", flow.stop).value("wait", flow.wait);
+}
+
+fn print_event(out: &mut Table, topology: &Topology, event: &Event) {
+    let direction = match event.direction {
+        EventDirection::Both => "both",
+        EventDirection::Forward => "forward",
+        EventDirection::Reverse => "reverse",
+    };
+    out.header("[[event]]").text("at", event.at);
+    out.value("link", list(event.links.iter().map(|id| topology.link(*id).name.as_str())));
+    out.text("direction", direction);
+    match event.change {
+        Change::Down => out.text("action", "down"),
+        Change::Up => out.text("action", "up"),
+        Change::Blackhole => out.text("action", "blackhole"),
+        Change::Rate(rate) => out.text("action", "rate").text("rate", rate),
+        Change::Delay(delay) => out.text("action", "delay").text("delay", delay),
+        Change::Loss(loss) => out.text("action", "loss").text("loss", loss),
+    };
+}

@@ -1,0 +1,150 @@
+//! Reading a scenario file.
+
+mod event;
+mod flow;
+
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{
+    AgentKnobs, KnobError, ParseError, PathKnobs, Scenario, SystemSpec, TcpKnobs,
+    document::{Document, Item},
+};
+use crate::{Span, Topology, topology_file};
+
+/// Reads a scenario file; see [`Scenario::parse`].
+pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
+    let document = Document::parse(text)?;
+    let file: File = document.read(document.root(), &[])?;
+    let topology = topology_file::read(&document)?;
+    let reader = Reader { document: &document, topology: &topology, duration: file.duration };
+    reader.check_times(&file)?;
+    reader.check_knobs(&file)?;
+    reader.check_systems(&file)?;
+    let flows = reader.flows()?;
+    let events = reader.events()?;
+    let name = match &file.name {
+        Some(name) if is_name(name) => name.clone(),
+        Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
+        None => name_from(default_name),
+    };
+    let File { seed, duration, warmup, sample, systems, tcp, paths, agent, .. } = file;
+    Ok(Scenario { name, seed, duration, warmup, sample, systems, topology, tcp, paths, agent, flows, events })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    #[serde(default = "default_seed")]
+    seed: u64,
+    duration: Span,
+    #[serde(default)]
+    warmup: Span,
+    #[serde(default = "default_sample")]
+    sample: Span,
+    #[serde(default = "default_systems")]
+    systems: Vec<SystemSpec>,
+    #[serde(rename = "topology")]
+    _topology: IgnoredAny,
+    #[serde(default)]
+    tcp: TcpKnobs,
+    #[serde(default)]
+    paths: PathKnobs,
+    #[serde(default)]
+    agent: AgentKnobs,
+    #[serde(rename = "flow", default)]
+    _flow: IgnoredAny,
+    #[serde(rename = "event", default)]
+    _event: IgnoredAny,
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_sample() -> Span {
+    Span::from_millis(100)
+}
+
+fn default_systems() -> Vec<SystemSpec> {
+    vec![SystemSpec::plain(super::SystemName::Tcp)]
+}
+
+/// What every part of the file is read against.
+struct Reader<'a> {
+    document: &'a Document<'a>,
+    topology: &'a Topology,
+    duration: Span,
+}
+
+impl<'a> Reader<'a> {
+    fn check_times(&self, file: &File) -> Result<(), ParseError> {
+        if file.duration == Span::ZERO {
+            return Err(self.at("duration", "a run must last longer than nothing"));
+        }
+        if file.warmup >= file.duration {
+            let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
+            return Err(self.at("warmup", message));
+        }
+        if file.sample < Span::from_millis(1) || file.sample > file.duration {
+            return Err(self.at("sample", "samples must be at least 1 ms apart, and at most the duration"));
+        }
+        Ok(())
+    }
+
+    fn check_knobs(&self, file: &File) -> Result<(), ParseError> {
+        let max_paths = file.paths.max_paths;
+        let checks = [("tcp", file.tcp.check()), ("paths", file.paths.check()), ("agent", file.agent.check(max_paths))];
+        for (section, check) in checks {
+            check.map_err(|error: KnobError| {
+                let root = self.document.root();
+                let item = root.get_ref().get(section).unwrap_or(root);
+                self.document.error_at(item, error.knob, &error)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_systems(&self, file: &File) -> Result<(), ParseError> {
+        if file.systems.is_empty() {
+            return Err(self.at("systems", "name at least one system"));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for (index, system) in file.systems.iter().enumerate() {
+            let bad = |message: String| self.document.error_in(self.document.root(), "systems", index, message);
+            system.knobs(&file.agent).map_err(|error| bad(error.to_string()))?;
+            if !seen.insert(system.to_string()) {
+                return Err(bad(format!("system `{system}` is listed twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the time at which something happens.
+    fn check_within(&self, item: &Item<'_>, key: &str, time: Span) -> Result<(), ParseError> {
+        if time < self.duration {
+            return Ok(());
+        }
+        Err(self.document.error_at(
+            item,
+            key,
+            format_args!("{time} is not before the end of the run, {}", self.duration),
+        ))
+    }
+
+    /// An error at a key of the top level.
+    fn at(&self, key: &str, message: impl std::fmt::Display) -> ParseError {
+        self.document.error_at(self.document.root(), key, message)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A scenario's name from a file's stem, which may hold anything.
+fn name_from(stem: &str) -> String {
+    let fine = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = stem.chars().map(fine).take(64).collect();
+    if name.is_empty() { "scenario".into() } else { name }
+}

@@ -1,0 +1,253 @@
+//! Reading `[[flow]]`: which kind, between whom, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::Reader;
+use crate::{
+    Bytes, NodeId, Span, pattern,
+    scenario::{
+        BulkFlow, ExecFlow, Flow, ParseError,
+        document::{Item, OneOrMany},
+    },
+};
+
+/// More connections than this in a scenario are refused.
+const MAX_CONNECTIONS: u64 = 100_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BulkFile {
+    name: Option<String>,
+    from: Option<OneOrMany>,
+    to: Option<OneOrMany>,
+    pairing: Option<Pairing>,
+    pairs: Option<Vec<[String; 2]>>,
+    #[serde(default = "one")]
+    connections: u32,
+    #[serde(default)]
+    start: Span,
+    stop: Option<Span>,
+    size: Option<Bytes>,
+    port: Option<u16>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Pairing {
+    /// The i-th with the i-th; the shorter list starts again.
+    #[default]
+    Zip,
+    /// Each with each.
+    All,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecFile {
+    name: Option<String>,
+    node: String,
+    command: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    start: Span,
+    stop: Option<Span>,
+    #[serde(default = "yes")]
+    wait: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Reader<'_> {
+    /// All flows in the order of the file.
+    pub(super) fn flows(&self) -> Result<Vec<Flow>, ParseError> {
+        let mut flows = Vec::new();
+        let mut names = BTreeSet::new();
+        let mut connections = 0;
+        for (index, item) in self.document.tables(self.document.root(), "flow")?.iter().enumerate() {
+            let flow = match item.get_ref().get("kind").and_then(|kind| kind.get_ref().as_str()) {
+                Some("bulk") => Flow::Bulk(self.bulk(item, index, &mut connections)?),
+                Some("exec") => Flow::Exec(self.exec(item, index)?),
+                _ => return Err(self.document.error_at(item, "kind", "a flow needs `kind = \"bulk\"` or `\"exec\"`")),
+            };
+            if !super::is_name(flow.name()) {
+                return Err(self.document.error_at(item, "name", "must be 1 to 64 letters, digits, `-`, `_` or `.`"));
+            }
+            if !names.insert(flow.name().to_owned()) {
+                return Err(self.document.error_at(item, "name", format_args!("flow `{}` exists twice", flow.name())));
+            }
+            flows.push(flow);
+        }
+        Ok(flows)
+    }
+
+    /// Reads a bulk flow; `connections` counts those of the whole scenario.
+    fn bulk(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<BulkFlow, ParseError> {
+        let file: BulkFile = self.document.read(item, &["kind"])?;
+        self.check_span(item, file.start, file.stop)?;
+        let at = |key, message| Err(self.document.error_at(item, key, message));
+        if file.connections == 0 {
+            return at("connections", "must be at least 1");
+        }
+        if file.size == Some(Bytes::new(0)) {
+            return at("size", "must be more than nothing");
+        }
+        if file.port == Some(0) {
+            return at("port", "must be between 1 and 65535");
+        }
+        // What is left of the limit bounds the pairs before any is made.
+        let room = MAX_CONNECTIONS.saturating_sub(*connections) / u64::from(file.connections);
+        let pairs = self.pairs(item, &file, room)?;
+        *connections += pairs.len() as u64 * u64::from(file.connections);
+        Ok(BulkFlow {
+            name: file.name.unwrap_or_else(|| format!("bulk-{}", index + 1)),
+            pairs,
+            connections: file.connections,
+            start: file.start,
+            stop: file.stop,
+            size: file.size,
+            port: file.port,
+        })
+    }
+
+    fn pairs(&self, item: &Item<'_>, file: &BulkFile, room: u64) -> Result<Vec<(NodeId, NodeId)>, ParseError> {
+        let too_many = || {
+            let message = format!("more than {MAX_CONNECTIONS} connections in all; use fewer hosts or connections");
+            self.document.error_at(item, "connections", message)
+        };
+        let pairs: Vec<(NodeId, NodeId)> = match (&file.pairs, &file.from, &file.to) {
+            (Some(pairs), None, None) if file.pairing.is_none() => self.listed_pairs(item, pairs)?,
+            (None, Some(from), Some(to)) => {
+                let (from, to) = (self.hosts(item, "from", from)?, self.hosts(item, "to", to)?);
+                match file.pairing.unwrap_or_default() {
+                    Pairing::Zip => {
+                        let count = from.len().max(to.len());
+                        from.iter().copied().cycle().zip(to.iter().copied().cycle()).take(count).collect()
+                    }
+                    Pairing::All if from.len() as u64 * to.len() as u64 > room.saturating_mul(2) => {
+                        return Err(too_many());
+                    }
+                    Pairing::All => from.iter().flat_map(|from| to.iter().map(|to| (*from, *to))).collect(),
+                }
+            }
+            _ => {
+                let message = "a bulk flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`";
+                return Err(self.document.error(item.span(), message));
+            }
+        };
+        let pairs: Vec<_> = pairs.into_iter().filter(|(from, to)| from != to).collect();
+        if pairs.is_empty() {
+            return Err(self.document.error_at(item, "to", "no pair of two different hosts is left"));
+        }
+        if pairs.len() as u64 > room { Err(too_many()) } else { Ok(pairs) }
+    }
+
+    fn listed_pairs(&self, item: &Item<'_>, pairs: &[[String; 2]]) -> Result<Vec<(NodeId, NodeId)>, ParseError> {
+        let mut found = Vec::new();
+        for (index, [from, to]) in pairs.iter().enumerate() {
+            let host = |name| self.host(name).map_err(|message| self.document.error_in(item, "pairs", index, message));
+            found.push((host(from)?, host(to)?));
+        }
+        Ok(found)
+    }
+
+    /// The hosts that names and patterns stand for, in the order of the list and, within a pattern, of the topology.
+    fn hosts(&self, item: &Item<'_>, key: &str, names: &OneOrMany) -> Result<Vec<NodeId>, ParseError> {
+        let mut hosts = Vec::new();
+        for (index, name) in names.0.iter().enumerate() {
+            let bad = |message: String| self.document.error_in(item, key, index, message);
+            if !pattern::is_pattern(name) {
+                hosts.push(self.host(name).map_err(bad)?);
+                continue;
+            }
+            let before = hosts.len();
+            hosts.extend(
+                self.topology.node_ids().filter(|id| {
+                    !self.topology.is_router(*id) && pattern::matches(name, &self.topology.node(*id).name)
+                }),
+            );
+            if hosts.len() == before {
+                return Err(bad(format!("no host matches `{name}`")));
+            }
+            if hosts.len() as u64 > MAX_CONNECTIONS {
+                return Err(bad(format!("more than {MAX_CONNECTIONS} hosts")));
+            }
+        }
+        if hosts.is_empty() { Err(self.document.error_at(item, key, "name at least one host")) } else { Ok(hosts) }
+    }
+
+    fn host(&self, name: &str) -> Result<NodeId, String> {
+        let id = self.topology.find(name).map_err(|error| error.to_string())?;
+        if self.topology.is_router(id) {
+            return Err(format!("`{name}` is a router; bulk flows run between hosts"));
+        }
+        Ok(id)
+    }
+
+    fn exec(&self, item: &Item<'_>, index: usize) -> Result<ExecFlow, ParseError> {
+        let file: ExecFile = self.document.read(item, &["kind"])?;
+        self.check_span(item, file.start, file.stop)?;
+        let node = self.topology.find(&file.node).map_err(|error| self.document.error_at(item, "node", error))?;
+        if file.command.first().is_none_or(String::is_empty) {
+            return Err(self.document.error_at(item, "command", "name a program"));
+        }
+        if let Some(word) = file.command.iter().position(|word| word.contains('\0')) {
+            return Err(self.document.error_in(item, "command", word, "holds a NUL character"));
+        }
+        let variable = |key: &str| {
+            key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        if let Some((key, _)) = file.env.iter().find(|(key, value)| !variable(key) || value.contains('\0')) {
+            let message = format!("`{key}` cannot be an environment variable, or its value holds a NUL character");
+            return Err(self.document.error_at(item, "env", message));
+        }
+        let flow = ExecFlow {
+            name: file.name.unwrap_or_else(|| format!("exec-{}", index + 1)),
+            node,
+            command: file.command,
+            env: file.env,
+            start: file.start,
+            stop: file.stop,
+            wait: file.wait,
+        };
+        self.check_placeholders(item, &flow)?;
+        Ok(flow)
+    }
+
+    fn check_placeholders(&self, item: &Item<'_>, flow: &ExecFlow) -> Result<(), ParseError> {
+        let check = |text: &String| {
+            let hint = "; `{NAME}` is replaced by the address of node NAME, write `{{NAME}}` for the text itself";
+            crate::scenario::placeholder::substitute(text, self.topology).map_err(|error| format!("{error}{hint}"))
+        };
+        for (index, word) in flow.command.iter().enumerate() {
+            check(word).map_err(|message| self.document.error_in(item, "command", index, message))?;
+        }
+        for (key, value) in &flow.env {
+            let env = item.get_ref().get("env").unwrap_or(item);
+            check(value).map_err(|message| self.document.error_at(env, key, message))?;
+        }
+        Ok(())
+    }
+
+    fn check_span(&self, item: &Item<'_>, start: Span, stop: Option<Span>) -> Result<(), ParseError> {
+        self.check_within(item, "start", start)?;
+        match stop {
+            Some(stop) if stop <= start => Err(self.document.error_at(item, "stop", "must be after `start`")),
+            Some(stop) if stop > self.duration => Err(self.document.error_at(
+                item,
+                "stop",
+                format_args!("is after the end of the run, {}", self.duration),
+            )),
+            _ => Ok(()),
+        }
+    }
+}

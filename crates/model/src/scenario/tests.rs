@@ -1,0 +1,164 @@
+//! What a scenario file may say, and what is said of a bad one.
+
+mod errors;
+mod round_trip;
+
+use super::*;
+use crate::QueueLimit;
+
+/// The scenarios in `scenarios/`.
+const READY: [(&str, &str); 4] = [
+    ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
+    ("six-paths-20", include_str!("../../../../scenarios/six-paths-20.toml")),
+    ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
+    ("smoke", include_str!("../../../../scenarios/smoke.toml")),
+];
+
+/// A network with every inline key, on which flows and events can be tried.
+const INLINE: &str = r#"
+duration = "10 s"
+[topology]
+node = [
+  { name = "c1", kind = "host" },
+  { name = "c2", kind = "host", prefix = "2001:db8:1::9/64" },
+  { name = "s1", kind = "host" },
+  { name = "A", locator = "fd77:0:1::/48" },
+  { name = "B" },
+]
+link = [
+  { ends = ["c1", "A"], rate = "1 Gbit/s", delay = "1 ms" },
+  { ends = ["c2", "A"], rate = "1 Gbit/s", delay = "1 ms" },
+  { ends = ["A", "B"], rate = "10 Mbit/s", delay = "5 ms", queue = "64 KiB", ecn = "30 packets", loss = "0.1 %", mtu = 1700 },
+  { ends = ["A", "B"], rate = "10 Mbit/s", delay = "5 ms", ecn = "30 packets", weight = 20, reverse = { rate = "1 Mbit/s", ecn = "never" } },
+  { ends = ["B", "s1"], name = "last", rate = "1 Gbit/s", delay = "1 ms" },
+]
+path = [{ name = "upper", links = ["A-B"] }]
+"#;
+
+/// The inline network and `more`.
+fn inline(more: &str) -> Result<Scenario, ParseError> {
+    Scenario::parse(&format!("{INLINE}{more}"), "inline")
+}
+
+/// Sender and receiver of each pair of the only flow, by name.
+fn pairs(flow: &str) -> Vec<String> {
+    let scenario = inline(flow).expect("the flow is fine");
+    let [Flow::Bulk(flow)] = scenario.flows.as_slice() else { panic!("one bulk flow") };
+    let name = |id: NodeId| &scenario.topology.node(id).name;
+    flow.pairs.iter().map(|(from, to)| format!("{}>{}", name(*from), name(*to))).collect()
+}
+
+#[test]
+fn the_ready_scenarios_are_read_under_the_names_of_their_files() {
+    for (stem, text) in READY {
+        let scenario = Scenario::parse(text, "other").unwrap_or_else(|error| panic!("{}", error.in_file(stem)));
+        assert_eq!(scenario.name, stem);
+    }
+}
+
+#[test]
+fn six_paths_are_sixteen_connections_over_six_disjoint_paths() {
+    let scenario = Scenario::parse(READY[0].1, "x").expect("it is read");
+    let names: Vec<_> = scenario.systems.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["tcp", "random", "pathchanger"]);
+    let [Flow::Bulk(flow)] = scenario.flows.as_slice() else { panic!("one bulk flow") };
+    assert_eq!((flow.pairs.len(), flow.connections, flow.name.as_str()), (4, 4, "bulk-1"));
+    let topology = &scenario.topology;
+    assert_eq!(topology.paths().len(), 6);
+    let mut links: Vec<LinkId> = topology.paths().iter().flat_map(|path| path.links.clone()).collect();
+    links.sort();
+    links.dedup();
+    assert_eq!(links.len(), 12);
+    let queue = topology.link(links[0]).ab.queue;
+    assert_eq!((queue.limit, queue.ecn_threshold), (QueueLimit::Packets(100), Some(QueueLimit::Packets(40))));
+}
+
+#[test]
+fn what_is_not_said_has_defaults() {
+    let scenario = inline("").expect("it is read");
+    assert_eq!((scenario.name.as_str(), scenario.seed), ("inline", 1));
+    assert_eq!((scenario.warmup, scenario.sample), (Span::ZERO, Span::from_millis(100)));
+    assert_eq!(scenario.systems, [SystemSpec::plain(SystemName::Tcp)]);
+    assert_eq!(scenario.tcp, TcpKnobs { congestion_control: "cubic".into(), ecn: true });
+    assert_eq!(scenario.paths, PathKnobs { max_segments: 4, max_paths: 8, adjacency: true });
+    assert_eq!(scenario.agent, AgentKnobs::default());
+    let name = Scenario::parse(INLINE, "my run (2)").expect("it is read").name;
+    assert_eq!(name, "my-run--2-");
+}
+
+#[test]
+fn an_inline_network_keeps_what_was_said_of_each_direction() {
+    let topology = inline("").expect("it is read").topology;
+    let names: Vec<_> = topology.links().iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["c1-A", "c2-A", "A-B", "A-B.2", "last"]);
+    let link = topology.link(LinkId(3));
+    assert_eq!((link.ab.rate, link.ba.rate), (Rate::from_mbits(10), Rate::from_mbits(1)));
+    assert_eq!((link.ab.queue.ecn_threshold, link.ba.queue.ecn_threshold), (Some(QueueLimit::Packets(30)), None));
+    assert_eq!((link.ab.weight, link.ba.weight, link.mtu), (20, 20, 1500));
+    assert_eq!(topology.node(NodeId(1)).prefix.map(|net| net.to_string()), Some("2001:db8:1::/64".into()));
+    assert_eq!(topology.node(NodeId(3)).locator.map(|net| net.to_string()), Some("fd77:0:1::/48".into()));
+    assert!(topology.node(NodeId(4)).locator.is_some());
+}
+
+#[test]
+fn patterns_pair_hosts_one_by_one_or_each_with_each() {
+    assert_eq!(pairs("[[flow]]\nkind = 'bulk'\nfrom = 'c*'\nto = 's*'"), ["c1>s1", "c2>s1"]);
+    assert_eq!(pairs("[[flow]]\nkind = 'bulk'\nfrom = ['s1', 'c1']\nto = ['c2']"), ["s1>c2", "c1>c2"]);
+    let all = pairs("[[flow]]\nkind = 'bulk'\nfrom = 'c?'\nto = '*'\npairing = 'all'");
+    assert_eq!(all, ["c1>c2", "c1>s1", "c2>c1", "c2>s1"]);
+    assert_eq!(pairs("[[flow]]\nkind = 'bulk'\npairs = [['s1', 'c2'], ['c1', 'c2']]"), ["s1>c2", "c1>c2"]);
+}
+
+#[test]
+fn events_are_sorted_by_time_and_name_links_or_a_path() {
+    let scenario = inline(
+        "[[event]]\nat = '5 s'\nlink = 'A-B*'\naction = 'rate'\nrate = '1 Mbit/s'\n\
+         [[event]]\nat = '2 s'\npath = 'upper'\ndirection = 'forward'\naction = 'blackhole'",
+    );
+    let events = scenario.expect("it is read").events;
+    let first = Event {
+        at: Span::from_secs(2),
+        links: vec![LinkId(2)],
+        direction: EventDirection::Forward,
+        change: Change::Blackhole,
+    };
+    assert_eq!(events[0], first);
+    assert_eq!((&events[1].links, events[1].change), (&vec![LinkId(2), LinkId(3)], Change::Rate(Rate::from_mbits(1))));
+}
+
+#[test]
+fn placeholders_in_commands_become_addresses() {
+    let text = "[[flow]]\nkind = 'exec'\nnode = 'c1'\ncommand = ['curl', 'http://[{c2}]/']\nenv = { HOST = '{s1}' }";
+    let scenario = inline(text).expect("it is read");
+    let [Flow::Exec(flow)] = scenario.flows.as_slice() else { panic!("one exec flow") };
+    assert!(flow.wait);
+    let resolved = flow.resolved(&scenario.topology).expect("the names were checked");
+    assert_eq!(resolved.command[1], "http://[2001:db8:1::1]/");
+    assert_eq!(resolved.env["HOST"], "fd02:0:3::1");
+}
+
+#[test]
+fn a_systems_parameters_override_the_agents() {
+    let base = AgentKnobs { ce_rounds: 3, ..AgentKnobs::default() };
+    let spec: SystemSpec = "pathchanger:policy=random, gamma=0.2,silence_min=20 ms".parse().expect("it is read");
+    let knobs = spec.knobs(&base).expect("they fit");
+    assert_eq!((knobs.policy, knobs.gamma, knobs.ce_rounds), (PolicyName::Random, 0.2, 3));
+    assert_eq!(knobs.silence_backoff.min, Span::from_millis(20));
+    assert_eq!(spec.to_string(), "pathchanger:policy=random,gamma=0.2,silence_min=20 ms");
+    assert_eq!(SystemSpec::plain(SystemName::Random).knobs(&base).map(|knobs| knobs.policy), Ok(PolicyName::Random));
+    assert!(matches!("pathchanger:gamma=nan".parse::<SystemSpec>().map(|spec| spec.knobs(&base)), Ok(Err(_))));
+}
+
+#[test]
+fn every_systems_name_is_read_as_that_system() {
+    for name in SystemName::ALL {
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+}
+
+#[test]
+fn a_mark_mask_must_be_contiguous_and_wide_enough() {
+    let mask = |mark_mask| AgentKnobs { mark_mask, ..AgentKnobs::default() }.check(8).is_ok();
+    assert!(mask(0xff00) && mask(0xf) && mask(u32::MAX) && mask(0xf000_0000));
+    assert!(!mask(0) && !mask(0x7) && !mask(0xf0f0) && !mask(0x8000_0000) && !mask(0xff01));
+}

@@ -1,0 +1,232 @@
+//! The resolved copy is the scenario, and no text makes the parsers panic.
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, option, prelude::*, sample::Index};
+
+use super::{INLINE, READY};
+use crate::{
+    Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
+    Topology,
+    scenario::{
+        AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, PathKnobs, PolicyName,
+        SystemName, SystemSpec, TcpKnobs,
+    },
+    srv6, topology_file,
+};
+
+#[test]
+fn the_resolved_copy_of_each_ready_scenario_is_that_scenario() {
+    for (stem, text) in READY.into_iter().chain([("inline", INLINE)]) {
+        let scenario = Scenario::parse(text, stem).expect("it is read");
+        let copy = Scenario::parse(&scenario.to_toml(), "other").unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(copy, scenario);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_resolved_copy_reads_as_the_same_scenario(scenario in scenarios()) {
+        let text = scenario.to_toml();
+        let copy = Scenario::parse(&text, "other").map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(copy, scenario);
+    }
+
+    #[test]
+    fn a_printed_topology_reads_as_the_same_topology(topology in topologies()) {
+        prop_assert_eq!(topology_file::parse(&topology_file::print(&topology)), Ok(topology));
+    }
+
+    #[test]
+    fn no_text_makes_the_parsers_panic(text in "\\PC*") {
+        let _ = (Scenario::parse(&text, &text), topology_file::parse(&text), text.parse::<SystemSpec>());
+    }
+
+    #[test]
+    fn no_damage_to_a_good_file_makes_the_parser_panic(
+        which in any::<Index>(), resolved in any::<bool>(), cuts in vec((any::<Index>(), 0usize..20, "\\PC{0,6}|[0-9\\[\\]{}\"=,.]{1,3}"), 1..4),
+    ) {
+        let mut text = which.get(&READY).1.to_owned();
+        if resolved {
+            text = Scenario::parse(&text, "good").expect("it is read").to_toml();
+        }
+        for (at, length, instead) in cuts {
+            let chars: Vec<char> = text.chars().collect();
+            let from = at.index(chars.len().max(1)).min(chars.len());
+            let to = (from + length).min(chars.len());
+            text = chars[..from].iter().copied().chain(instead.chars()).chain(chars[to..].iter().copied()).collect();
+        }
+        if let Err(error) = Scenario::parse(&text, "damaged") {
+            prop_assert!((1..=text.lines().count() + 1).contains(&error.line), "{}", error);
+        }
+    }
+}
+
+prop_compose! {
+    fn scenarios()(topology in topologies())(
+        // The flows and events name hosts and links of the topology.
+        flows in vec(flows(topology.clone()), 0..4),
+        events in vec(events(topology.clone()), 0..4),
+        topology in Just(topology),
+        name in "[a-zA-Z0-9._-]{1,64}",
+        seed in any::<u64>(),
+        warmup in 0u64..1_000_000_000,
+        sample in 1_000_000u64..1_000_000_000,
+        systems in Just(SystemName::ALL).prop_shuffle().prop_flat_map(|all| (1..all.len()).prop_map(move |n| all[..n].to_vec())),
+        gamma in 0.001f64..1.0,
+        tcp in ("[a-z]{1,15}", any::<bool>()),
+        paths in (1usize..=32, 1usize..=16, any::<bool>()),
+        agent in agents(),
+    ) -> Scenario {
+        let mut systems: Vec<_> = systems.into_iter().map(SystemSpec::plain).collect();
+        let mut flows: Vec<Flow> = flows;
+        for (index, flow) in flows.iter_mut().enumerate() {
+            match flow {
+                Flow::Bulk(flow) => flow.name = format!("flow-{index}"),
+                Flow::Exec(flow) => flow.name = format!("flow-{index}"),
+            }
+        }
+        let mut events: Vec<Event> = events;
+        events.sort_by_key(|event| event.at);
+        systems.push(SystemSpec { name: SystemName::Pathchanger, params: vec![("gamma".into(), gamma.to_string())] });
+        Scenario {
+            name, seed, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
+            systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1 },
+            paths: PathKnobs { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },
+            agent, flows, events,
+        }
+    }
+}
+
+prop_compose! {
+    fn agents()(
+        policy in prop_oneof![Just(PolicyName::Static), Just(PolicyName::Random), Just(PolicyName::Exp3)],
+        gamma in prop_oneof![1e-9f64..1.0, Just(1.0)],
+        ce_share in 1u32..=1_000_000_000,
+        ce_rounds in 1u32..,
+        retransmit_burst in any::<u32>(),
+        jitter in 0u32..=1_000_000_000,
+        congestion in backoffs(),
+        silence in backoffs(),
+        mark_mask in (0u32..24).prop_map(|shift| 0xff << shift),
+    ) -> AgentKnobs {
+        AgentKnobs {
+            policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, retransmit_burst,
+            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, mark_mask,
+        }
+    }
+}
+
+fn backoffs() -> impl Strategy<Value = Backoff> {
+    (1u64..1 << 40, 0u64..1 << 40)
+        .prop_map(|(min, more)| Backoff { min: Span::from_nanos(min), max: Span::from_nanos(min + more) })
+}
+
+fn limits() -> impl Strategy<Value = QueueLimit> {
+    prop_oneof![
+        (1u32..).prop_map(QueueLimit::Packets),
+        (65_000u64..1 << 50).prop_map(|n| QueueLimit::Bytes(Bytes::new(n)))
+    ]
+}
+
+prop_compose! {
+    fn channels()(rate in 0u64..1 << 50, delay in 0u64..1 << 50, limit in limits(), ecn in option::of(limits()),
+                  loss in 0u32..=1_000_000_000, weight in 1u32..) -> Channel {
+        Channel {
+            rate: Rate::from_bits_per_sec(rate), delay: Span::from_nanos(delay),
+            queue: Queue { limit, ecn_threshold: ecn }, loss: Ratio::from_ppb(loss), weight,
+        }
+    }
+}
+
+prop_compose! {
+    /// Two hosts or more, one router or more, addresses assigned.
+    fn topologies()(
+        kinds in vec(any::<bool>(), 0..6),
+        links in vec((any::<Index>(), any::<Index>(), channels(), option::of(channels()), 1280u32..=65_000), 1..8),
+        paths in vec(vec(any::<Index>(), 1..4), 0..3),
+        own in any::<bool>(),
+    ) -> Topology {
+        let mut topology = Topology::new();
+        for (index, host) in [true, true, false].into_iter().chain(kinds).enumerate() {
+            let kind = if host { NodeKind::Host } else { NodeKind::Router };
+            let prefix = (own && host).then(|| format!("2001:db8:{index}::/{}", 48 + index).parse().expect("a prefix"));
+            topology.add_node(Node { name: format!("n{index}"), kind, prefix, locator: None }).expect("a new name");
+        }
+        srv6::assign_addresses(&mut topology);
+        let count = topology.nodes().len();
+        for (index, (a, b, ab, ba, mtu)) in links.into_iter().enumerate() {
+            let a = a.index(count);
+            let b = (a + 1 + b.index(count - 1)) % count;
+            let (a, b) = (NodeId(a as u32), NodeId(b as u32));
+            topology.add_link(Link { name: format!("l{index}"), a, b, ab, ba: ba.unwrap_or(ab), mtu }).expect("it fits");
+        }
+        let count = topology.links().len();
+        for (index, links) in paths.into_iter().enumerate() {
+            let links = links.iter().map(|link| LinkId(link.index(count) as u32)).collect();
+            topology.add_path(NamedPath { name: format!("p{index}"), links }).expect("a new name");
+        }
+        topology
+    }
+}
+
+fn flows(topology: Topology) -> impl Strategy<Value = Flow> {
+    let count = topology.nodes().len();
+    let times = || (0u64..9_000_000_000, option::of(9_000_000_000u64..=10_000_000_000));
+    let at = |(start, stop): (u64, Option<u64>)| (Span::from_nanos(start), stop.map(Span::from_nanos));
+    let hosts: Vec<NodeId> = topology.node_ids().filter(|id| !topology.is_router(*id)).collect();
+    let hosts_of_pair = vec((any::<Index>(), any::<Index>()), 1..5);
+    let bulk = (hosts_of_pair, 1u32..100, times(), option::of(1u64..1 << 50), option::of(1u16..)).prop_map(
+        move |(pairs, connections, times, size, port)| {
+            let (start, stop) = at(times);
+            let pair = |(a, b): (Index, Index)| {
+                let a = a.index(hosts.len());
+                (hosts[a], hosts[(a + 1 + b.index(hosts.len() - 1)) % hosts.len()])
+            };
+            let pairs = pairs.into_iter().map(pair).collect();
+            Flow::Bulk(BulkFlow {
+                name: String::new(),
+                pairs,
+                connections,
+                start,
+                stop,
+                size: size.map(Bytes::new),
+                port,
+            })
+        },
+    );
+    // Anything a shell may be given but braces around a name that no node has.
+    let word = "[^\\x00{}]{0,12}|\\{n0\\}|\\{\\}|\"\"\"|'''|\\\\\n\t";
+    let env = prop::collection::btree_map("[A-Z_][A-Z0-9_]{0,5}", word, 0..3);
+    let exec = (any::<Index>(), ("[a-z]{1,8}", vec(word, 0..4)), env, times(), any::<bool>()).prop_map(
+        move |(node, (program, words), env, times, wait): (_, _, BTreeMap<_, _>, _, _)| {
+            let (start, stop) = at(times);
+            let command = std::iter::once(program).chain(words).collect();
+            let node = NodeId(node.index(count) as u32);
+            Flow::Exec(ExecFlow { name: String::new(), node, command, env, start, stop, wait })
+        },
+    );
+    prop_oneof![bulk, exec]
+}
+
+fn events(topology: Topology) -> impl Strategy<Value = Event> {
+    let count = topology.links().len();
+    let change = prop_oneof![
+        Just(Change::Down),
+        Just(Change::Up),
+        Just(Change::Blackhole),
+        (0u64..1 << 50).prop_map(|rate| Change::Rate(Rate::from_bits_per_sec(rate))),
+        (0u64..1 << 50).prop_map(|delay| Change::Delay(Span::from_nanos(delay))),
+        (0u32..=1_000_000_000).prop_map(|loss| Change::Loss(Ratio::from_ppb(loss))),
+    ];
+    let direction =
+        prop_oneof![Just(EventDirection::Both), Just(EventDirection::Forward), Just(EventDirection::Reverse)];
+    (0u64..10_000_000_000, vec(any::<Index>(), 1..4), direction, change).prop_map(
+        move |(at, links, direction, change)| {
+            let links = links.iter().map(|link| LinkId(link.index(count) as u32)).collect();
+            Event { at: Span::from_nanos(at), links, direction, change }
+        },
+    )
+}

@@ -1,0 +1,244 @@
+//! The IGP: shortest-path DAGs to every node, equal-cost multipath included.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+    sync::OnceLock,
+};
+
+use sidestep_model::{ArcId, LinkId, NodeId, Topology};
+
+/// Shortest paths between all nodes of a topology, as its routers see them.
+///
+/// Hosts are ends only: no path leads through one. The DAG to a destination is computed when it is first asked for and
+/// then kept, so a large network costs what is used of it. Ids that the topology does not have are unreachable.
+#[derive(Clone, Debug)]
+pub struct Igp {
+    arcs: Vec<Arc>,
+    nodes: Vec<Node>,
+    dags: Vec<OnceLock<Dag>>,
+}
+
+/// Where a node stands towards one destination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    /// Sum of the weights that remain.
+    pub(crate) distance: u64,
+    /// The lowest of the equal-cost next arcs; meaningless at the destination.
+    pub(crate) next: ArcId,
+    /// Whether exactly one shortest path remains.
+    pub(crate) unique: bool,
+}
+
+/// Every node's hop towards one destination; `None` where there is no way.
+type Dag = Box<[Option<Hop>]>;
+
+/// What the IGP knows of an arc.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arc {
+    pub(crate) tail: NodeId,
+    pub(crate) head: NodeId,
+    pub(crate) weight: u64,
+    up: bool,
+}
+
+/// What the IGP knows of a node: its arcs that are up, ascending.
+#[derive(Clone, Debug)]
+struct Node {
+    router: bool,
+    outgoing: Vec<ArcId>,
+    incoming: Vec<ArcId>,
+}
+
+impl Igp {
+    /// The IGP of a network in which everything is up.
+    pub fn new(topo: &Topology) -> Self {
+        Self::without(topo, &BTreeSet::new())
+    }
+
+    /// The IGP after it has converged on the failure of some links, both directions of each.
+    pub fn without(topo: &Topology, failed: &BTreeSet<LinkId>) -> Self {
+        let arcs = (0..topo.arc_count() as u32).map(ArcId).map(|id| Arc {
+            tail: topo.tail(id),
+            head: topo.head(id),
+            weight: u64::from(topo.channel(id).weight),
+            up: !failed.contains(&id.link()),
+        });
+        let arcs: Vec<Arc> = arcs.collect();
+        let up = |node| topo.outgoing(node).iter().copied().filter(|id| arcs[id.index()].up);
+        let nodes = topo.node_ids().map(|id| Node {
+            router: topo.is_router(id),
+            outgoing: up(id).collect(),
+            incoming: up(id).map(ArcId::reversed).collect(),
+        });
+        Igp { nodes: nodes.collect(), arcs, dags: vec![OnceLock::new(); topo.nodes().len()] }
+    }
+
+    /// The sum of the weights along a shortest path; `None` where there is none.
+    pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u64> {
+        self.hop(from, to).map(|hop| hop.distance)
+    }
+
+    /// The arcs by which shortest paths to `to` leave `from`, ascending; none at the destination or without a way.
+    pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
+        let left = self.distance(from, to);
+        self.outgoing(from).iter().copied().filter(move |id| {
+            let arc = self.arc(*id);
+            let beyond = self.distance(arc.head, to).filter(|_| arc.head == to || self.is_router(arc.head));
+            left.is_some() && beyond.map(|beyond| beyond + arc.weight) == left
+        })
+    }
+
+    /// The only shortest path; `None` where there is no way, or more than one.
+    pub fn unique_path(&self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
+        self.first_path(from, to).filter(|_| self.hop(from, to).is_some_and(|hop| hop.unique))
+    }
+
+    /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no way.
+    pub fn first_path(&self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
+        let mut path = Vec::new();
+        let mut at = from;
+        while at != to {
+            let next = self.hop(at, to)?.next;
+            path.push(next);
+            at = self.arc(next).head;
+        }
+        self.hop(from, to).map(|_| path)
+    }
+
+    /// Where `from` stands towards `to`; `None` where there is no way.
+    pub(crate) fn hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
+        self.dags.get(to.index())?.get_or_init(|| self.dag(to)).get(from.index()).copied().flatten()
+    }
+
+    /// The ends and weight of an arc of the topology.
+    pub(crate) fn arc(&self, id: ArcId) -> Arc {
+        self.arcs[id.index()]
+    }
+
+    /// The arcs that leave `node` and are up.
+    pub(crate) fn outgoing(&self, node: NodeId) -> &[ArcId] {
+        self.nodes.get(node.index()).map_or(&[], |node| &node.outgoing)
+    }
+
+    /// The arcs that enter `node` and are up.
+    pub(crate) fn incoming(&self, node: NodeId) -> &[ArcId] {
+        self.nodes.get(node.index()).map_or(&[], |node| &node.incoming)
+    }
+
+    /// Whether the topology has this router.
+    pub(crate) fn is_router(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|node| node.router)
+    }
+
+    /// Whether the topology has this arc and it is up.
+    pub(crate) fn is_up(&self, id: ArcId) -> bool {
+        self.arcs.get(id.index()).is_some_and(|arc| arc.up)
+    }
+
+    /// Number of nodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Number of links, those that are down included.
+    pub(crate) fn link_count(&self) -> usize {
+        self.arcs.len() / 2
+    }
+
+    /// Dijkstra's algorithm against the arcs, from the destination.
+    fn dag(&self, to: NodeId) -> Dag {
+        let mut hops: Dag = vec![None; self.nodes.len()].into();
+        let mut queue = BinaryHeap::from([Reverse((0, to))]);
+        hops[to.index()] = Some(Hop { distance: 0, next: ArcId(u32::MAX), unique: true });
+        while let Some(Reverse((distance, node))) = queue.pop() {
+            let Some(hop) = hops[node.index()] else { continue };
+            if hop.distance < distance || (node != to && !self.is_router(node)) {
+                continue;
+            }
+            for &id in self.incoming(node) {
+                let arc = self.arc(id);
+                let new = Hop { distance: distance + arc.weight, next: id, unique: hop.unique };
+                match &mut hops[arc.tail.index()] {
+                    Some(old) if old.distance < new.distance => {}
+                    // Weights are at least 1, so every tie is seen before the tail itself is taken off the queue.
+                    Some(old) if old.distance == new.distance => {
+                        *old = Hop { next: old.next.min(id), unique: false, ..*old };
+                    }
+                    old => {
+                        *old = Some(new);
+                        queue.push(Reverse((new.distance, arc.tail)));
+                    }
+                }
+            }
+        }
+        hops
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::brute_force::{arb_network, network, shortest_paths};
+
+    #[test]
+    fn equal_cost_ways_are_all_next_arcs_and_no_unique_path() {
+        // A diamond 0-{1,2}-3, and 4 behind 3.
+        let topo = network(5, &[(0, 1, 1, 1), (1, 3, 1, 1), (0, 2, 1, 1), (2, 3, 1, 1), (3, 4, 1, 1)]);
+        let igp = Igp::new(&topo);
+        let [n0, n1, n4] = [0, 1, 4].map(NodeId);
+        assert_eq!(igp.distance(n0, n4), Some(3));
+        assert_eq!(igp.next_arcs(n0, n4).collect::<Vec<_>>(), [ArcId(0), ArcId(4)]);
+        assert_eq!(igp.unique_path(n0, n4), None);
+        assert_eq!(igp.first_path(n0, n4), Some(vec![ArcId(0), ArcId(2), ArcId(8)]));
+        assert_eq!(igp.unique_path(n1, n4), Some(vec![ArcId(2), ArcId(8)]));
+        assert_eq!(igp.unique_path(n0, n0), Some(vec![]));
+    }
+
+    #[test]
+    fn parallel_links_of_equal_weight_are_ambiguous_until_one_fails() {
+        let topo = network(2, &[(0, 1, 1, 1), (0, 1, 1, 1)]);
+        let [n0, n1] = [0, 1].map(NodeId);
+        assert_eq!(Igp::new(&topo).unique_path(n0, n1), None);
+        let failed = BTreeSet::from([LinkId(0)]);
+        assert_eq!(Igp::without(&topo, &failed).unique_path(n0, n1), Some(vec![ArcId(2)]));
+    }
+
+    #[test]
+    fn each_direction_has_its_own_weight() {
+        let topo = network(3, &[(0, 1, 1, 9), (1, 2, 1, 1), (2, 0, 1, 1)]);
+        let igp = Igp::new(&topo);
+        assert_eq!(igp.unique_path(NodeId(0), NodeId(1)), Some(vec![ArcId(0)]));
+        assert_eq!(igp.unique_path(NodeId(1), NodeId(0)), Some(vec![ArcId(2), ArcId(4)]));
+    }
+
+    #[test]
+    fn ids_that_the_topology_does_not_have_are_unreachable() {
+        let igp = Igp::new(&network(2, &[(0, 1, 1, 1)]));
+        assert_eq!(igp.distance(NodeId(0), NodeId(7)), None);
+        assert_eq!(igp.first_path(NodeId(7), NodeId(0)), None);
+        assert_eq!(igp.next_arcs(NodeId(7), NodeId(7)).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_dags_hold_exactly_the_cheapest_of_all_paths(topo in arb_network(), failed in any::<u16>()) {
+            let failed = topo.link_ids().filter(|link| failed >> link.0 & 5 == 5).collect();
+            let igp = Igp::without(&topo, &failed);
+            for from in topo.node_ids() {
+                for to in topo.node_ids() {
+                    let paths = shortest_paths(&topo, &failed, from, to);
+                    let cost = |path: &Vec<ArcId>| path.iter().map(|a| u64::from(topo.channel(*a).weight)).sum::<u64>();
+                    prop_assert_eq!(igp.distance(from, to), paths.first().map(cost));
+                    let next: BTreeSet<ArcId> = paths.iter().filter_map(|path| path.first().copied()).collect();
+                    prop_assert_eq!(igp.next_arcs(from, to).collect::<Vec<_>>(), next.into_iter().collect::<Vec<_>>());
+                    let only = if paths.len() == 1 { paths.first().cloned() } else { None };
+                    prop_assert_eq!(igp.unique_path(from, to), only);
+                    prop_assert_eq!(igp.first_path(from, to), paths.into_iter().min());
+                }
+            }
+        }
+    }
+}

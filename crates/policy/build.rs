@@ -1,0 +1,13 @@
+//! Compiles the policy header natively.
+
+fn main() {
+    let include = "../../bpf/include";
+    cc::Build::new()
+        .file("src/native.c")
+        .include(include)
+        .std("c11")
+        .extra_warnings(true)
+        .compile("sidestep_policy_native");
+    println!("cargo:rerun-if-changed=src/native.c");
+    println!("cargo:rerun-if-changed={include}/policy");
+}

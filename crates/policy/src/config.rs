@@ -1,0 +1,253 @@
+//! The knobs of the policy and the paths it chooses from.
+
+use std::{fmt, str::FromStr};
+
+use sidestep_model::{Bytes, Rate, Span};
+use thiserror::Error;
+
+use crate::raw::{self, MAX_PATHS};
+
+/// How the next path is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Policy {
+    /// The first path for good.
+    Static,
+    /// Every path equally likely.
+    Random,
+    /// EXP3, which learns from the reward of the paths used (Auer et al. 2002).
+    #[default]
+    Exp3,
+}
+
+/// The wait after a decision: it doubles from `min` to `max`, and returns to `min` after four quiet intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first wait.
+    pub min: Span,
+    /// The longest wait; at most about 20 hours are used.
+    pub max: Span,
+}
+
+/// The knobs of the policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// How the next path is chosen.
+    pub policy: Policy,
+    /// EXP3's γ in 0..=1 without 0: the share of draws that ignore what was learnt.
+    pub gamma: f64,
+    /// Share of CE marks among the packets delivered in a round that makes it congested: 0 for any mark, above 1 for
+    /// never.
+    pub ce_share: f64,
+    /// Consecutive congested rounds that make a signal; 0 counts as 1.
+    pub ce_rounds: u32,
+    /// Segments retransmitted in one round that make a signal; 0 for never.
+    pub retransmit_burst: u32,
+    /// Share in 0..=1 by which waits vary: ± half of it.
+    pub jitter: f64,
+    /// Waits after decisions on congestion: CE marks and fast retransmits.
+    pub congestion: Backoff,
+    /// Waits after decisions on silence: timeouts.
+    pub silence: Backoff,
+}
+
+/// A path to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The caller's name for it; decisions go by index.
+    pub id: u32,
+    /// Its initial weight; 0 counts as 1.
+    pub weight: u32,
+    /// Its bandwidth-delay product: the congestion window that earns the full reward.
+    pub bdp: Bytes,
+}
+
+/// Knobs or paths that make no policy.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum PolicyError {
+    /// A share is out of its range.
+    #[error("{knob} is {value}; give a number {range}")]
+    Share {
+        /// The knob.
+        knob: &'static str,
+        /// What it was set to.
+        value: f64,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// A back-off's first wait is longer than its longest.
+    #[error("the back-off of {knob} begins at {min}, beyond its maximum of {max}")]
+    Backoff {
+        /// The knob.
+        knob: &'static str,
+        /// The first wait.
+        min: Span,
+        /// The longest wait.
+        max: Span,
+    },
+    /// There are no paths, or more than fit.
+    #[error("a connection chooses from 1 to {MAX_PATHS} paths, not from {0}")]
+    PathCount(usize),
+    /// No policy has this name.
+    #[error("`{0}` is no policy; write `static`, `random` or `exp3`")]
+    UnknownPolicy(String),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let max = Span::from_secs(10);
+        Config {
+            policy: Policy::Exp3,
+            gamma: 0.1,
+            ce_share: 0.5,
+            ce_rounds: 1,
+            retransmit_burst: 3,
+            jitter: 0.5,
+            congestion: Backoff { min: Span::from_millis(100), max },
+            silence: Backoff { min: Span::from_millis(10), max },
+        }
+    }
+}
+
+impl Config {
+    /// The knobs as the kernel reads them; fails if one is out of its range.
+    pub fn to_raw(&self) -> Result<raw::Config, PolicyError> {
+        for (knob, Backoff { min, max }) in [("congestion", self.congestion), ("silence", self.silence)] {
+            if min > max {
+                return Err(PolicyError::Backoff { knob, min, max });
+            }
+        }
+        if self.ce_share.is_nan() || self.ce_share < 0.0 {
+            return Err(PolicyError::Share { knob: "ce_share", value: self.ce_share, range: "of at least 0" });
+        }
+        Ok(raw::Config {
+            policy: self.policy as u32,
+            gamma_q16: gamma_q16(self.gamma)?,
+            ce_share_q16: q16(self.ce_share),
+            ce_rounds: self.ce_rounds,
+            retransmit_burst: self.retransmit_burst,
+            jitter_q16: if (0.0..=1.0).contains(&self.jitter) {
+                q16(self.jitter)
+            } else {
+                return Err(PolicyError::Share { knob: "jitter", value: self.jitter, range: "from 0 to 1" });
+            },
+            congestion_min_ns: self.congestion.min.as_nanos(),
+            congestion_max_ns: self.congestion.max.as_nanos(),
+            silence_min_ns: self.silence.min.as_nanos(),
+            silence_max_ns: self.silence.max.as_nanos(),
+        })
+    }
+}
+
+impl Path {
+    /// A path of bandwidth `rate` and round-trip time `rtt`, weighted by its bandwidth.
+    pub fn new(id: u32, rate: Rate, rtt: Span) -> Self {
+        let kbits = rate.bits_per_sec() / 1_000;
+        Path { id, weight: u32::try_from(kbits).unwrap_or(u32::MAX), bdp: rate.bytes_in(rtt) }
+    }
+
+    /// The path as the kernel reads it.
+    pub fn to_raw(&self) -> raw::Path {
+        raw::Path { id: self.id, weight: self.weight, bdp_bytes: self.bdp.get() }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Policy::Static => "static",
+            Policy::Random => "random",
+            Policy::Exp3 => "exp3",
+        })
+    }
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        [Policy::Static, Policy::Random, Policy::Exp3]
+            .into_iter()
+            .find(|policy| policy.to_string() == text)
+            .ok_or_else(|| PolicyError::UnknownPolicy(text.into()))
+    }
+}
+
+/// The paths as the array that C reads, and how many there are.
+pub(crate) fn raw_paths(paths: &[Path]) -> Result<([raw::Path; MAX_PATHS], u32), PolicyError> {
+    if paths.is_empty() || paths.len() > MAX_PATHS {
+        return Err(PolicyError::PathCount(paths.len()));
+    }
+    let mut array = [raw::Path::default(); MAX_PATHS];
+    for (slot, path) in array.iter_mut().zip(paths) {
+        *slot = path.to_raw();
+    }
+    Ok((array, paths.len() as u32))
+}
+
+/// EXP3's γ in Q16.
+pub(crate) fn gamma_q16(gamma: f64) -> Result<u32, PolicyError> {
+    if gamma > 0.0 && gamma <= 1.0 {
+        Ok(q16(gamma).max(1))
+    } else {
+        Err(PolicyError::Share { knob: "gamma", value: gamma, range: "above 0, at most 1" })
+    }
+}
+
+/// A number of at least 0 in Q16, saturating.
+pub(crate) fn q16(value: f64) -> u32 {
+    (value * 65_536.0).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_numbers_that_the_kernel_gets() {
+        let expected = raw::Config {
+            policy: 2,
+            gamma_q16: 6_554,
+            ce_share_q16: 32_768,
+            ce_rounds: 1,
+            retransmit_burst: 3,
+            jitter_q16: 32_768,
+            congestion_min_ns: 100_000_000,
+            congestion_max_ns: 10_000_000_000,
+            silence_min_ns: 10_000_000,
+            silence_max_ns: 10_000_000_000,
+        };
+        assert_eq!(Config::default().to_raw(), Ok(expected));
+    }
+
+    #[test]
+    fn knobs_out_of_range_are_refused_by_name() {
+        let refusal = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.to_raw().unwrap_err().to_string()
+        };
+        assert_eq!(refusal(|c| c.gamma = 0.0), "gamma is 0; give a number above 0, at most 1");
+        assert_eq!(refusal(|c| c.gamma = f64::NAN), "gamma is NaN; give a number above 0, at most 1");
+        assert_eq!(refusal(|c| c.jitter = 1.5), "jitter is 1.5; give a number from 0 to 1");
+        assert_eq!(refusal(|c| c.ce_share = -0.1), "ce_share is -0.1; give a number of at least 0");
+        assert_eq!(
+            refusal(|c| c.silence.min = Span::from_secs(11)),
+            "the back-off of silence begins at 11 s, beyond its maximum of 10 s"
+        );
+    }
+
+    #[test]
+    fn a_path_is_weighted_by_its_bandwidth() {
+        let path = Path::new(7, Rate::from_mbits(100), Span::from_millis(8));
+        assert_eq!(path, Path { id: 7, weight: 100_000, bdp: Bytes::new(100_000) });
+    }
+
+    #[test]
+    fn policies_are_read_by_the_names_they_print() {
+        assert_eq!("random".parse(), Ok(Policy::Random));
+        assert_eq!(
+            "greedy".parse::<Policy>().unwrap_err().to_string(),
+            "`greedy` is no policy; write `static`, `random` or `exp3`"
+        );
+    }
+}

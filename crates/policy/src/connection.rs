@@ -1,0 +1,131 @@
+//! The state machine of one connection.
+
+use std::fmt;
+
+use sidestep_model::{Bytes, Time};
+
+use crate::{
+    config::{Config, Path, PolicyError, raw_paths},
+    raw::{self, MAX_PATHS},
+};
+
+/// The path changer of one TCP connection.
+///
+/// `random` is 32 uniform bits, fresh for each call.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    config: raw::Config,
+    paths: [raw::Path; MAX_PATHS],
+    conn: raw::Conn,
+}
+
+/// What is read once in a round trip; the counters are cumulative and may wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The time.
+    pub now: Time,
+    /// The congestion window.
+    pub cwnd: Bytes,
+    /// Packets delivered.
+    pub delivered: u32,
+    /// Packets delivered with a CE mark.
+    pub delivered_ce: u32,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Index of the path to use from now on.
+    pub path: usize,
+    /// The signal that was heard, even if the back-off had it ignored.
+    pub reason: Option<Reason>,
+    /// Whether the path is another than before.
+    pub moved: bool,
+    /// Whether a path was drawn, perhaps the same.
+    pub decided: bool,
+}
+
+/// The kinds of signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Reason {
+    /// Rounds with a large share of CE marks.
+    Ecn = 1,
+    /// A burst of fast retransmits.
+    Retransmit = 2,
+    /// A retransmission timeout.
+    Rto = 3,
+    /// A retransmission timeout of the SYN.
+    SynTimeout = 4,
+}
+
+impl Connection {
+    /// A new connection over `paths`, which begins on [`Self::path`]: the first by the static policy, else one drawn.
+    pub fn open(config: &Config, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
+        let config = config.to_raw()?;
+        let (paths, n) = raw_paths(paths)?;
+        let conn = raw::open(&config, &paths, n, now.as_nanos(), random);
+        Ok(Connection { config, paths, conn })
+    }
+
+    /// A round trip has ended.
+    pub fn round(&mut self, round: Round, random: u32) -> Decision {
+        let round = raw::Round {
+            now_ns: round.now.as_nanos(),
+            cwnd_bytes: round.cwnd.get(),
+            delivered: round.delivered,
+            delivered_ce: round.delivered_ce,
+        };
+        raw::round(&mut self.conn, &self.config, &self.paths, &round, random).into()
+    }
+
+    /// `segs` segments were retransmitted, not after a timeout.
+    pub fn retransmit(&mut self, now: Time, segs: u32, cwnd: Bytes, random: u32) -> Decision {
+        let now = now.as_nanos();
+        raw::retransmit(&mut self.conn, &self.config, &self.paths, now, segs, cwnd.get(), random).into()
+    }
+
+    /// A retransmission timeout, of the SYN if `syn`.
+    pub fn timeout(&mut self, now: Time, syn: bool, random: u32) -> Decision {
+        raw::timeout(&mut self.conn, &self.config, now.as_nanos(), syn, random).into()
+    }
+
+    /// Index of the path in use.
+    pub fn path(&self) -> usize {
+        self.conn.current as usize
+    }
+
+    /// The state as it lies in the kernel, with its counters.
+    pub fn raw(&self) -> &raw::Conn {
+        &self.conn
+    }
+}
+
+impl Reason {
+    /// The reason of C's number; `None` for `PC_NONE` and unknown numbers.
+    pub fn from_raw(reason: u32) -> Option<Self> {
+        [Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout].into_iter().find(|r| *r as u32 == reason)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Ecn => "ecn",
+            Reason::Retransmit => "retransmit",
+            Reason::Rto => "rto",
+            Reason::SynTimeout => "syn-timeout",
+        })
+    }
+}
+
+impl From<raw::Decision> for Decision {
+    fn from(raw: raw::Decision) -> Self {
+        Decision {
+            path: raw.path as usize,
+            reason: Reason::from_raw(raw.reason),
+            moved: raw.moved != 0,
+            decided: raw.decided != 0,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The policy's functions under linkable names, for raw.rs. */
+#include "policy/pathchanger.h"
+
+void native_pc_open(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+		    __u32 n, __u64 now_ns, __u32 random)
+{
+	pc_open(conn, cfg, paths, n, now_ns, random);
+}
+
+void native_pc_round(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+		     const struct pc_round *round, __u32 random, struct pc_decision *decision)
+{
+	pc_round(conn, cfg, paths, round, random, decision);
+}
+
+void native_pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
+			  const struct pc_path *paths, __u64 now_ns, __u32 segs, __u64 cwnd_bytes,
+			  __u32 random, struct pc_decision *decision)
+{
+	pc_retransmit(conn, cfg, paths, now_ns, segs, cwnd_bytes, random, decision);
+}
+
+void native_pc_timeout(struct pc_conn *conn, const struct pc_config *cfg, __u64 now_ns, __u32 syn,
+		       __u32 random, struct pc_decision *decision)
+{
+	pc_timeout(conn, cfg, now_ns, syn, random, decision);
+}
+
+void native_pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n)
+{
+	pc_exp3_open(exp3, paths, n);
+}
+
+__u64 native_pc_exp3_probability(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path)
+{
+	struct pc_share share = pc_exp3_share(exp3, n, gamma_q16, path);
+
+	return share.to - share.from;
+}
+
+/* `leave`: a path never to draw, or n for any. */
+__u32 native_pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 leave,
+			  __u32 random)
+{
+	struct pc_share avoid = { 0, 0 };
+
+	if (leave < n)
+		avoid = pc_exp3_share(exp3, n, gamma_q16, leave);
+	return pc_exp3_draw(exp3, n, gamma_q16, avoid, random);
+}
+
+void native_pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
+			   __u32 reward_q16)
+{
+	pc_exp3_reward(exp3, n, gamma_q16, path, reward_q16);
+}
+
+__s64 native_pc_log2(__u32 value)
+{
+	return pc_log2(value);
+}
+
+__u64 native_pc_exp2(__s64 log)
+{
+	return pc_exp2(log);
+}

@@ -1,0 +1,339 @@
+//! The C structs of `bpf/include/policy`, as they lie in BPF maps, and the natively compiled functions on them.
+//!
+//! Fixed-point fields are named after their fractional bits: 65536 is one in `_q16`. The header documents each field.
+
+use std::slice;
+
+/// The most paths that a connection chooses from (`PC_MAX_PATHS`).
+pub const MAX_PATHS: usize = 16;
+
+/// `struct pc_config`: the knobs, made by [`Config::to_raw`](crate::Config::to_raw).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `enum pc_policy`.
+    pub policy: u32,
+    /// EXP3's share of draws that ignore what was learnt.
+    pub gamma_q16: u32,
+    /// Share of CE marks that makes a round congested.
+    pub ce_share_q16: u32,
+    /// Consecutive congested rounds that make a signal.
+    pub ce_rounds: u32,
+    /// Segments retransmitted in a round that make a signal; 0 for never.
+    pub retransmit_burst: u32,
+    /// Share by which waits vary.
+    pub jitter_q16: u32,
+    /// First wait after a decision on congestion.
+    pub congestion_min_ns: u64,
+    /// Longest wait after a decision on congestion.
+    pub congestion_max_ns: u64,
+    /// First wait after a decision on silence.
+    pub silence_min_ns: u64,
+    /// Longest wait after a decision on silence.
+    pub silence_max_ns: u64,
+}
+
+/// `struct pc_path`: a path to choose.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// The caller's name for it.
+    pub id: u32,
+    /// Initial weight; 0 counts as 1.
+    pub weight: u32,
+    /// Bandwidth-delay product in bytes; 0 counts as 1.
+    pub bdp_bytes: u64,
+}
+
+/// `struct pc_exp3`: the logarithms of EXP3's weights.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exp3 {
+    /// Base 2, Q32, the greatest at 0.
+    pub log_weight: [i64; MAX_PATHS],
+}
+
+/// `struct pc_backoff`: the wait between decisions.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    /// The next wait, before jitter.
+    pub interval_ns: u64,
+    /// No decision before this time.
+    pub next_ns: u64,
+    /// When a signal was last heard.
+    pub heard_ns: u64,
+}
+
+/// `struct pc_mean`: the mean congestion window since the last decision.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mean {
+    /// Sum of the samples in bytes.
+    pub sum: u64,
+    /// Number of samples.
+    pub count: u64,
+}
+
+/// `struct pc_conn`: the state of a connection.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conn {
+    /// What was learnt of the paths.
+    pub exp3: Exp3,
+    /// Back-off of congestion.
+    pub congestion: Backoff,
+    /// Back-off of silence.
+    pub silence: Backoff,
+    /// Mean congestion window since the last decision.
+    pub cwnd: Mean,
+    /// Number of paths.
+    pub n_paths: u32,
+    /// Index of the path in use.
+    pub current: u32,
+    /// Packets delivered by the end of the last round.
+    pub delivered: u32,
+    /// Those of them that were CE-marked.
+    pub delivered_ce: u32,
+    /// Congested rounds in a row.
+    pub ce_streak: u32,
+    /// Segments retransmitted in this round.
+    pub retransmitted: u32,
+    /// 1 in the round that is not judged.
+    pub settling: u32,
+    /// Draws after the first.
+    pub decisions: u32,
+    /// Decisions that changed the path.
+    pub moves: u32,
+    /// Signals that came within a back-off.
+    pub suppressed: u32,
+}
+
+/// `struct pc_round`: what is read once in a round trip.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// The time.
+    pub now_ns: u64,
+    /// The congestion window.
+    pub cwnd_bytes: u64,
+    /// Packets delivered so far; wraps.
+    pub delivered: u32,
+    /// Those of them that were CE-marked; wraps.
+    pub delivered_ce: u32,
+}
+
+/// `struct pc_decision`: what came of a signal.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Index of the path to use from now on.
+    pub path: u32,
+    /// `enum pc_reason`.
+    pub reason: u32,
+    /// 1 if the path is another than before.
+    pub moved: u32,
+    /// 1 if a path was drawn.
+    pub decided: u32,
+}
+
+/// `struct parity_ctx` of `policy_parity.bpf.c`: one call of the policy, run by the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parity {
+    /// 0 open, 1 round, 2 retransmit, 3 timeout.
+    pub op: u32,
+    /// The call's random bits.
+    pub random: u32,
+    /// For open: how many paths.
+    pub n_paths: u32,
+    /// For retransmit: how many segments.
+    pub segs: u32,
+    /// For timeout: 1 if of the SYN.
+    pub syn: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Time and congestion window of every call; the counters for round.
+    pub round: Round,
+    /// The knobs.
+    pub config: Config,
+    /// The paths.
+    pub paths: [Path; MAX_PATHS],
+    /// The state, before and after.
+    pub conn: Conn,
+    /// The outcome, except of open.
+    pub decision: Decision,
+}
+
+/// A struct of integers without padding, which any bytes of its size make: what BPF maps hold.
+///
+/// # Safety
+/// The type is `repr(C)`, has no padding, and is valid for every bit pattern.
+pub unsafe trait Plain: Copy + Default {
+    /// The struct's bytes, in the machine's order.
+    fn as_bytes(&self) -> &[u8] {
+        // SAFETY: no padding, so all `size_of` bytes behind the reference are initialised.
+        unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+
+    /// The struct's bytes, to be overwritten.
+    fn as_bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and every bit pattern written leaves a valid value.
+        unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
+    }
+
+    /// The struct that `bytes` make; `None` if they are not of its size.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut value = Self::default();
+        (bytes.len() == size_of::<Self>()).then(|| value.as_bytes_mut().copy_from_slice(bytes))?;
+        Some(value)
+    }
+}
+
+/// Implements [`Plain`], and has the compiler hold the size against the header's `_Static_assert`.
+macro_rules! plain {
+    ($($type:ty: $size:literal),* $(,)?) => {$(
+        // SAFETY: `repr(C)` of integers, ordered so that their sizes add up to the struct's: no padding.
+        unsafe impl Plain for $type {}
+        const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
+    )*};
+}
+plain!(Config: 56, Path: 16, Exp3: 128, Backoff: 24, Mean: 16, Conn: 232, Round: 24, Decision: 16, Parity: 608);
+
+unsafe extern "C" {
+    fn native_pc_open(conn: *mut Conn, cfg: *const Config, paths: *const Path, n: u32, now_ns: u64, random: u32);
+    fn native_pc_round(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        round: *const Round,
+        random: u32,
+        decision: *mut Decision,
+    );
+    fn native_pc_retransmit(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        now_ns: u64,
+        segs: u32,
+        cwnd_bytes: u64,
+        random: u32,
+        decision: *mut Decision,
+    );
+    fn native_pc_timeout(
+        conn: *mut Conn,
+        cfg: *const Config,
+        now_ns: u64,
+        syn: u32,
+        random: u32,
+        decision: *mut Decision,
+    );
+    fn native_pc_exp3_open(exp3: *mut Exp3, paths: *const Path, n: u32);
+    fn native_pc_exp3_probability(exp3: *const Exp3, n: u32, gamma_q16: u32, path: u32) -> u64;
+    fn native_pc_exp3_draw(exp3: *const Exp3, n: u32, gamma_q16: u32, leave: u32, random: u32) -> u32;
+    fn native_pc_exp3_reward(exp3: *mut Exp3, n: u32, gamma_q16: u32, path: u32, reward_q16: u32);
+    #[cfg(test)]
+    fn native_pc_log2(value: u32) -> i64;
+    #[cfg(test)]
+    fn native_pc_exp2(log: i64) -> u64;
+}
+
+// The functions below are for states that began with `open` or `exp3_open`: the C code relies on their weights to
+// divide by no zero. They stay inside the crate, which keeps that.
+
+pub(crate) fn open(config: &Config, paths: &[Path; MAX_PATHS], n: u32, now_ns: u64, random: u32) -> Conn {
+    let mut conn = Conn::default();
+    // SAFETY: all pointers come from references, and the array has the MAX_PATHS entries that C reads.
+    unsafe { native_pc_open(&mut conn, config, paths.as_ptr(), n, now_ns, random) };
+    conn
+}
+
+pub(crate) fn round(
+    conn: &mut Conn,
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    round: &Round,
+    random: u32,
+) -> Decision {
+    let mut decision = Decision::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_round(conn, config, paths.as_ptr(), round, random, &mut decision) };
+    decision
+}
+
+pub(crate) fn retransmit(
+    conn: &mut Conn,
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    now_ns: u64,
+    segs: u32,
+    cwnd_bytes: u64,
+    random: u32,
+) -> Decision {
+    let mut decision = Decision::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_retransmit(conn, config, paths.as_ptr(), now_ns, segs, cwnd_bytes, random, &mut decision) };
+    decision
+}
+
+pub(crate) fn timeout(conn: &mut Conn, config: &Config, now_ns: u64, syn: bool, random: u32) -> Decision {
+    let mut decision = Decision::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_timeout(conn, config, now_ns, u32::from(syn), random, &mut decision) };
+    decision
+}
+
+pub(crate) fn exp3_open(paths: &[Path; MAX_PATHS], n: u32) -> Exp3 {
+    let mut exp3 = Exp3::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_exp3_open(&mut exp3, paths.as_ptr(), n) };
+    exp3
+}
+
+/// `path < n`, `n` in 1..=16 and `gamma_q16` in 1..=65536, here and below.
+pub(crate) fn exp3_probability(exp3: &Exp3, n: u32, gamma_q16: u32, path: u32) -> u64 {
+    // SAFETY: the pointer comes from a reference; C masks the index and divides by `n` and weights, never zero.
+    unsafe { native_pc_exp3_probability(exp3, n, gamma_q16, path) }
+}
+
+pub(crate) fn exp3_draw(exp3: &Exp3, n: u32, gamma_q16: u32, leave: u32, random: u32) -> u32 {
+    // SAFETY: as in `exp3_probability`.
+    unsafe { native_pc_exp3_draw(exp3, n, gamma_q16, leave, random) }
+}
+
+pub(crate) fn exp3_reward(exp3: &mut Exp3, n: u32, gamma_q16: u32, path: u32, reward_q16: u32) {
+    // SAFETY: as in `exp3_probability`.
+    unsafe { native_pc_exp3_reward(exp3, n, gamma_q16, path, reward_q16) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log2_is_within_2e_8() {
+        let values = (0..32).flat_map(|bit| [1_u32 << bit, (1 << bit) + (1 << bit) / 3, u32::MAX >> bit]);
+        for value in values.chain((1..u32::MAX).step_by(99_991)) {
+            // SAFETY: a function of an integer.
+            let log = unsafe { native_pc_log2(value) } as f64 / 2_f64.powi(32);
+            assert!((log - f64::from(value).log2()).abs() < 2e-8, "log2({value}) = {log}");
+        }
+    }
+
+    #[test]
+    fn exp2_is_within_1e_8_until_it_underflows() {
+        for log in (0..80_i64 << 32).step_by(9_999_991).chain([0, 1, (1 << 32) - 1, 1 << 32, i64::MAX]) {
+            // SAFETY: a function of an integer.
+            let power = unsafe { native_pc_exp2(-log) } as f64 / 2_f64.powi(40);
+            let exact = (-(log as f64) / 2_f64.powi(32)).exp2();
+            assert!((power - exact).abs() <= exact * 1e-8 + 2_f64.powi(-40), "exp2(-{log}) = {power}");
+        }
+    }
+
+    #[test]
+    fn structs_are_made_of_their_bytes() {
+        let path = Path { id: 1, weight: 2, bdp_bytes: 3 };
+        assert_eq!(Path::from_bytes(path.as_bytes()), Some(path));
+        assert_eq!(Path::from_bytes(&[0; 15]), None);
+    }
+}

@@ -1,0 +1,357 @@
+//! The state machine of a connection, signal by signal.
+
+use proptest::prelude::*;
+use sidestep_model::{Bytes, Span, Time};
+use sidestep_policy::{Backoff, Config, Connection, Decision, Path, Policy, PolicyError, Reason, Round};
+
+const CWND: Bytes = Bytes::new(50_000);
+
+fn ms(millis: u64) -> Time {
+    Time::from_nanos(millis * 1_000_000)
+}
+
+fn paths(n: u32) -> Vec<Path> {
+    (0..n).map(|id| Path { id: 100 + id, weight: 1, bdp: Bytes::new(100_000) }).collect()
+}
+
+/// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on silence.
+fn config(policy: Policy) -> Config {
+    Config {
+        policy,
+        jitter: 0.0,
+        congestion: Backoff { min: Span::from_millis(100), max: Span::from_millis(1_600) },
+        silence: Backoff { min: Span::from_millis(10), max: Span::from_millis(80) },
+        ..Config::default()
+    }
+}
+
+/// A connection whose first, unjudged, round has ended at time zero.
+fn settled(config: &Config, n: u32) -> Connection {
+    let mut conn = Connection::open(config, &paths(n), Time::ZERO, 0).unwrap();
+    conn.round(round(0, 0, 0), 0);
+    conn
+}
+
+fn round(at_ms: u64, delivered: u32, delivered_ce: u32) -> Round {
+    Round { now: ms(at_ms), cwnd: CWND, delivered, delivered_ce }
+}
+
+fn ignored(path: usize, reason: Reason) -> Decision {
+    Decision { path, reason: Some(reason), moved: false, decided: false }
+}
+
+fn moved(path: usize, reason: Reason) -> Decision {
+    Decision { path, reason: Some(reason), moved: true, decided: true }
+}
+
+fn quiet(path: usize) -> Decision {
+    Decision { path, reason: None, moved: false, decided: false }
+}
+
+#[test]
+fn the_first_path_is_drawn_by_the_policy() {
+    let open = |policy, random| {
+        let mut paths = paths(4);
+        paths[3].weight = 1_000_000;
+        Connection::open(&Config { gamma: 0.01, ..config(policy) }, &paths, ms(5), random).unwrap().path()
+    };
+    assert_eq!(open(Policy::Static, u32::MAX), 0);
+    assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(Policy::Random, random)), [0, 1, 2, 3]);
+    assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(Policy::Exp3, random)), [0, 3, 3, 3]);
+}
+
+#[test]
+fn path_sets_that_do_not_fit_are_refused() {
+    let open = |n| Connection::open(&Config::default(), &paths(n), Time::ZERO, 0).map(|conn| conn.path());
+    assert_eq!(open(0), Err(PolicyError::PathCount(0)));
+    assert_eq!(open(17), Err(PolicyError::PathCount(17)));
+    assert_eq!(open(16), Ok(0));
+}
+
+#[test]
+fn a_congested_round_moves_after_the_first_back_off() {
+    let mut conn = settled(&config(Policy::Random), 4);
+    assert_eq!(conn.round(round(99, 10, 5), u32::MAX), ignored(0, Reason::Ecn));
+    assert_eq!(conn.round(round(100, 20, 9), u32::MAX), quiet(0), "4 of 10 marked");
+    assert_eq!(conn.round(round(100, 30, 14), u32::MAX), moved(3, Reason::Ecn));
+    assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (1, 1, 1));
+}
+
+#[test]
+fn congestion_may_draw_the_same_path_again() {
+    let mut conn = settled(&config(Policy::Random), 4);
+    let stay = Decision { path: 0, reason: Some(Reason::Ecn), moved: false, decided: true };
+    assert_eq!(conn.round(round(100, 10, 10), 0), stay);
+    assert_eq!((conn.raw().decisions, conn.raw().moves), (1, 0));
+    assert_eq!(conn.round(round(200, 20, 20), u32::MAX), moved(3, Reason::Ecn), "and the next round is judged");
+}
+
+#[test]
+fn several_congested_rounds_in_a_row_are_waited_for() {
+    let mut conn = settled(&Config { ce_rounds: 3, ..config(Policy::Random) }, 2);
+    for (round_no, marked) in [(1, 10), (2, 20), (3, 20), (4, 30), (5, 40)] {
+        assert_eq!(conn.round(round(200, round_no * 10, marked), u32::MAX), quiet(0), "round {round_no}");
+    }
+    assert_eq!(conn.round(round(200, 60, 50), u32::MAX), moved(1, Reason::Ecn));
+}
+
+#[test]
+fn after_a_decision_congested_rounds_are_counted_anew() {
+    let mut conn = settled(&Config { ce_rounds: 2, ..config(Policy::Random) }, 2);
+    conn.round(round(100, 10, 10), 0);
+    assert!(conn.round(round(100, 20, 20), 0).decided);
+    assert_eq!(conn.round(round(300, 30, 30), 0), quiet(0));
+    assert!(conn.round(round(300, 40, 40), 0).decided);
+}
+
+#[test]
+fn the_round_after_opening_is_not_judged() {
+    let mut conn = Connection::open(&config(Policy::Random), &paths(4), Time::ZERO, 0).unwrap();
+    assert_eq!(conn.round(round(100, 10, 10), u32::MAX), quiet(0));
+    assert_eq!(conn.round(round(100, 20, 20), u32::MAX), moved(3, Reason::Ecn));
+}
+
+#[test]
+fn a_share_of_zero_means_any_mark() {
+    let mut conn = settled(&Config { ce_share: 0.0, ..config(Policy::Random) }, 4);
+    assert_eq!(conn.round(round(100, 1_000, 0), u32::MAX), quiet(0));
+    assert_eq!(conn.round(round(100, 2_000, 1), u32::MAX), moved(3, Reason::Ecn));
+}
+
+#[test]
+fn the_round_after_a_move_is_not_judged() {
+    let mut conn = settled(&config(Policy::Random), 4);
+    assert_eq!(conn.round(round(100, 10, 10), u32::MAX), moved(3, Reason::Ecn));
+    assert_eq!(conn.retransmit(ms(400), 9, CWND, 0), quiet(3));
+    assert_eq!(conn.round(round(400, 20, 20), 0), quiet(3));
+    assert_eq!(conn.round(round(400, 30, 30), 0), moved(0, Reason::Ecn));
+}
+
+#[test]
+fn a_burst_of_retransmits_within_one_round_moves() {
+    let mut conn = settled(&config(Policy::Random), 4);
+    assert_eq!(conn.retransmit(ms(500), 2, CWND, u32::MAX), quiet(0));
+    conn.round(round(501, 10, 0), 0);
+    assert_eq!(conn.retransmit(ms(502), 2, CWND, u32::MAX), quiet(0));
+    assert_eq!(conn.retransmit(ms(503), 1, CWND, u32::MAX), moved(3, Reason::Retransmit));
+}
+
+#[test]
+fn each_burst_is_one_signal() {
+    let mut conn = settled(&config(Policy::Random), 4);
+    for _ in 0..2 {
+        assert_eq!(conn.retransmit(ms(50), 2, CWND, u32::MAX), quiet(0));
+        assert_eq!(conn.retransmit(ms(50), 1, CWND, u32::MAX), ignored(0, Reason::Retransmit));
+    }
+    assert_eq!(conn.raw().suppressed, 2);
+}
+
+#[test]
+fn deaf_knobs_hear_nothing() {
+    let mut conn = settled(&Config { retransmit_burst: 0, ce_share: 1.1, ..config(Policy::Random) }, 4);
+    assert_eq!(conn.retransmit(ms(500), u32::MAX, CWND, u32::MAX), quiet(0));
+    assert_eq!(conn.round(round(500, 10, 10), u32::MAX), quiet(0));
+}
+
+#[test]
+fn counters_that_wrap_give_the_same_judgement() {
+    let config = config(Policy::Random);
+    let mut conn = Connection::open(&config, &paths(4), Time::ZERO, 0).unwrap();
+    conn.round(round(0, u32::MAX - 4, u32::MAX - 1), 0);
+    assert_eq!(conn.round(round(100, 5, 2), u32::MAX), quiet(0), "4 of 10 marked");
+    assert_eq!(conn.round(round(100, 15, 7), u32::MAX), moved(3, Reason::Ecn), "5 of 10 marked");
+}
+
+#[test]
+fn the_first_timeout_moves_at_once_and_always_away() {
+    for policy in [Policy::Random, Policy::Exp3] {
+        for random in [0, 1 << 30, 1 << 31, 3 << 30, u32::MAX] {
+            let mut conn = Connection::open(&config(policy), &paths(3), ms(7), random).unwrap();
+            let first = conn.path();
+            let decision = conn.timeout(ms(7), true, random);
+            assert_ne!(decision.path, first);
+            assert_eq!(decision, moved(conn.path(), Reason::SynTimeout));
+            assert_eq!(conn.timeout(ms(16), false, random), ignored(conn.path(), Reason::Rto));
+            let second = conn.path();
+            assert_ne!(conn.timeout(ms(17), false, random).path, second);
+        }
+    }
+}
+
+#[test]
+fn random_leaves_for_each_other_path_equally() {
+    let leave = |random| {
+        let mut conn = Connection::open(&config(Policy::Random), &paths(4), Time::ZERO, 1 << 30).unwrap();
+        assert_eq!(conn.path(), 1);
+        conn.timeout(Time::ZERO, false, random).path
+    };
+    let third = u32::MAX / 3;
+    assert_eq!([0, third, third + 1, 2 * third, 2 * third + 1, u32::MAX].map(leave), [0, 0, 2, 2, 3, 3]);
+}
+
+#[test]
+fn static_and_single_paths_never_move() {
+    for (policy, n) in [(Policy::Static, 4), (Policy::Random, 1), (Policy::Exp3, 1)] {
+        let mut conn = settled(&config(policy), n);
+        assert_eq!(conn.round(round(5_000, 10, 10), u32::MAX), ignored(0, Reason::Ecn));
+        assert_eq!(conn.retransmit(ms(5_000), 9, CWND, u32::MAX), ignored(0, Reason::Retransmit));
+        assert_eq!(conn.timeout(ms(5_000), true, u32::MAX), ignored(0, Reason::SynTimeout));
+        assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (0, 0, 0));
+    }
+}
+
+#[test]
+fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
+    let weights_after = |cwnd: &[u64], silence: bool| {
+        let mut conn = settled(&config(Policy::Exp3), 2);
+        for cwnd in cwnd {
+            conn.round(Round { cwnd: Bytes::new(*cwnd), ..round(1, 0, 0) }, 0);
+        }
+        let decision = if silence { conn.timeout(ms(200), false, 0) } else { conn.retransmit(ms(200), 3, CWND, 0) };
+        assert!(decision.decided);
+        conn.raw().exp3.log_weight
+    };
+    // γ x / (p K) / ln 2, where p is 1/2, K is 2, and x the mean of 50 000 (the first round) and the others by the BDP.
+    let expected = |x: f64| (-0.1 * x / std::f64::consts::LN_2 * 2_f64.powi(32)) as i64;
+    for (cwnd, x) in [(vec![], 0.5), (vec![70_000, 30_000], 0.5), (vec![100_000], 0.75), (vec![u64::MAX], 1.0)] {
+        let [first, second, ..] = weights_after(&cwnd, false);
+        assert_eq!(first, 0);
+        assert!((second - expected(x)).abs() < 1 << 17, "{cwnd:?}: {second} instead of {}", expected(x));
+    }
+    assert_eq!(weights_after(&[100_000], true)[..2], [0, 0]);
+}
+
+#[test]
+fn without_a_round_the_current_window_is_the_reward() {
+    let mut conn = settled(&config(Policy::Exp3), 2);
+    conn.retransmit(ms(200), 3, CWND, 0);
+    let before = conn.raw().exp3.log_weight[1];
+    conn.retransmit(ms(600), 3, Bytes::new(0), 0);
+    assert_eq!(conn.raw().exp3.log_weight[1], before, "an empty window earns nothing");
+    conn.retransmit(ms(1_200), 3, Bytes::new(100_000), 0);
+    assert!(conn.raw().exp3.log_weight[1] < before);
+}
+
+#[test]
+fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
+    let gain = |cwnd| {
+        let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0) }; 2];
+        let mut conn = Connection::open(&config(Policy::Exp3), &paths, Time::ZERO, 0).unwrap();
+        conn.round(Round { cwnd: Bytes::new(cwnd), ..round(0, 0, 0) }, 0);
+        assert!(conn.retransmit(ms(100), 3, CWND, 0).decided);
+        -conn.raw().exp3.log_weight[1]
+    };
+    assert_eq!(gain(0), 0);
+    assert!((gain(1) - (0.1 / std::f64::consts::LN_2 * 2_f64.powi(32)) as i64).abs() < 1 << 17);
+}
+
+#[test]
+fn a_million_rounds_without_a_decision_keep_the_mean_and_do_not_overflow() {
+    let mut conn = settled(&config(Policy::Exp3), 2);
+    for _ in 0..3 << 20 {
+        conn.round(Round { cwnd: Bytes::new(u64::MAX), ..round(1, 0, 0) }, 0);
+    }
+    let mean = conn.raw().cwnd;
+    assert!(mean.count <= 1 << 20);
+    assert_eq!((mean.sum as f64 / mean.count as f64 / 2_f64.powi(40) * 1e3).round(), 1e3);
+}
+
+#[test]
+fn the_wait_doubles_up_to_the_longest() {
+    let mut conn = settled(&config(Policy::Random), 2);
+    let mut now = 0;
+    for wait in [10, 20, 40, 80, 80, 80] {
+        assert!(conn.timeout(ms(now), false, 0).decided, "at {now}");
+        assert!(!conn.timeout(ms(now + wait - 1), false, 0).decided, "at {now} + {wait} - 1");
+        now += wait;
+    }
+    assert_eq!(conn.raw().suppressed, 6);
+}
+
+#[test]
+fn the_wait_returns_to_the_first_after_four_quiet_intervals() {
+    for (pause, interval) in [(160, 80), (161, 20)] {
+        let mut conn = settled(&config(Policy::Random), 2);
+        conn.timeout(ms(0), false, 0);
+        conn.timeout(ms(10), false, 0);
+        // The interval is now 40 ms, and a decision doubles it.
+        assert!(conn.timeout(ms(10 + pause), false, 0).decided);
+        assert_eq!(conn.raw().silence.interval_ns, interval * 1_000_000, "after {pause} ms");
+    }
+}
+
+#[test]
+fn congestion_and_silence_wait_apart() {
+    let mut conn = settled(&config(Policy::Random), 3);
+    assert!(conn.timeout(ms(100), false, u32::MAX).moved);
+    conn.round(round(101, 10, 0), 0);
+    assert!(conn.retransmit(ms(101), 3, CWND, 0).decided);
+}
+
+#[test]
+fn a_clock_that_goes_back_only_delays() {
+    let mut conn = settled(&config(Policy::Random), 2);
+    assert!(conn.timeout(ms(1_000), false, 0).decided);
+    assert_eq!(conn.timeout(ms(0), false, 0), ignored(1, Reason::Rto));
+    assert_eq!(conn.raw().silence.interval_ns, 20_000_000, "which is not taken for a quiet time");
+    assert!(conn.timeout(ms(1_010), false, 0).decided);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn jitter_keeps_the_wait_within_its_half_on_both_sides(random in any::<u32>(), jitter_q16 in 0..=65_536_u32) {
+        let jitter = f64::from(jitter_q16) / 65_536.0;
+        let conn = Connection::open(&Config { jitter, ..config(Policy::Random) }, &paths(2), ms(1), random)?;
+        let wait = (conn.raw().congestion.next_ns - 1_000_000) as f64 / 100e6;
+        prop_assert!((1.0 - jitter / 2.0 - 1e-4..=1.0 + jitter / 2.0).contains(&wait), "{wait}");
+        prop_assert_eq!(conn.raw().silence.next_ns, 0);
+    }
+
+    #[test]
+    fn no_history_breaks_the_state(
+        policy in prop_oneof![Just(Policy::Static), Just(Policy::Random), Just(Policy::Exp3)],
+        n in 1..=16_u32,
+        bdp in any::<u64>(),
+        max in any::<u64>(),
+        calls in prop::collection::vec((0..4, any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()), 0..300),
+    ) {
+        let span = Span::from_nanos(max);
+        let backoff = Backoff { min: Span::from_nanos(max / 1_000), max: span };
+        let config = Config { congestion: backoff, silence: backoff, ce_share: 0.0, ..config(policy) };
+        let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)) }).collect();
+        let mut conn = Connection::open(&config, &paths, Time::from_nanos(max), 3)?;
+        for (call, now, cwnd, count, random) in calls {
+            let (now, cwnd, before) = (Time::from_nanos(now), Bytes::new(cwnd), conn.path());
+            let decision = match call {
+                0 => conn.retransmit(now, count, cwnd, random),
+                1 => conn.timeout(now, count % 2 == 0, random),
+                _ => conn.round(Round { now, cwnd, delivered: count, delivered_ce: random }, random),
+            };
+            prop_assert!(decision.path < n as usize);
+            prop_assert_eq!(decision.path, conn.path());
+            prop_assert_eq!(decision.moved, conn.path() != before);
+            prop_assert!(decision.decided || !decision.moved);
+            let weights = &conn.raw().exp3.log_weight[..n as usize];
+            prop_assert_eq!(weights.iter().max(), Some(&0));
+        }
+        prop_assert!(conn.raw().moves <= conn.raw().decisions);
+    }
+}
+
+#[test]
+fn jitter_is_spread_evenly() {
+    let wait = |random: u32| {
+        let conn = Connection::open(&Config::default(), &paths(2), Time::ZERO, random).unwrap();
+        conn.raw().congestion.next_ns as f64 / 100e6
+    };
+    // Draws by the same bits, in order: the waits must not be in order as well.
+    let waits: Vec<f64> = (0..10_000).map(|i| wait(i * 429_496)).collect();
+    let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+    assert!((mean - 1.0).abs() < 0.01, "{mean}");
+    let rises = waits.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert!((4_500..5_500).contains(&rises), "{rises}");
+    let low = waits.iter().filter(|wait| **wait < 0.875).count();
+    assert!((2_250..2_750).contains(&low), "{low}");
+}

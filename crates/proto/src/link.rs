@@ -1,0 +1,301 @@
+//! One direction of a link: a drop-tail queue with ECN marking, a transmitter, a delay, losses and outages.
+//!
+//! A queue that is served first in, first out at a known rate lets no packet wait for a later one, so a packet's
+//! whole fate is known when it arrives. [`LinkModel`] therefore decides at once and never sees the packet: the
+//! driver keeps it and delivers it when the [`Verdict`] says so.
+
+use std::collections::VecDeque;
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+use sidestep_model::{Bytes, Channel, QueueLimit, Rate, Span, Time};
+
+/// The state of one direction of a link: what it is, what is in its queue, and what it has done.
+#[derive(Clone, Debug)]
+pub struct LinkModel {
+    rate: Rate,
+    delay: Span,
+    limit: QueueLimit,
+    ecn_threshold: Option<QueueLimit>,
+    /// A draw of 32 bits below this is a random loss.
+    loss_below: u64,
+    state: LinkState,
+    rng: Pcg32,
+    /// When the transmitter has sent everything accepted so far, and the part of a nanosecond beyond that, in
+    /// units of 1 / `rate`: without it a fast link would lose capacity to rounding.
+    free_at: Time,
+    free_at_rest: u64,
+    /// When the last accepted packet is delivered; no later packet overtakes it.
+    last_delivery: Time,
+    /// The packets whose transmission had not begun when last looked at.
+    queue: VecDeque<Waiting>,
+    queued: Bytes,
+    epoch: u32,
+    counters: Counters,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// It arrives at the far end, unless the link goes [`LinkState::Down`] before that.
+    Deliver {
+        /// When its last bit arrives.
+        at: Time,
+        /// Whether it arrives marked "congestion experienced" (RFC 3168).
+        mark_ce: bool,
+    },
+    /// It never arrives.
+    Drop(DropReason),
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// The queue had no room for it.
+    QueueFull,
+    /// It was lost at random on the medium, after it had taken its place in the queue and its transmission time.
+    RandomLoss,
+    /// The link was down, or went down before the packet was delivered.
+    Down,
+    /// The link swallowed it while pretending to be up.
+    Blackhole,
+}
+
+/// Whether a link carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// It does.
+    Up,
+    /// It is cut: what is queued and in flight is lost, and so is what arrives.
+    Down,
+    /// It loses what arrives, but delivers what it had accepted.
+    Blackhole,
+}
+
+/// What a link has done since it was made; every packet offered is in exactly one of `packets` and `drops`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets delivered or on their way.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: Bytes,
+    /// How many of them are marked CE.
+    pub ce_marked: u64,
+    /// Packets dropped.
+    pub drops: Drops,
+    /// Most packets ever in the queue.
+    pub max_queue_packets: u32,
+    /// Most bytes ever in the queue.
+    pub max_queue_bytes: Bytes,
+}
+
+/// Packets dropped, by [`DropReason`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// [`DropReason::QueueFull`].
+    pub queue_full: u64,
+    /// [`DropReason::RandomLoss`].
+    pub random_loss: u64,
+    /// [`DropReason::Down`].
+    pub down: u64,
+    /// [`DropReason::Blackhole`].
+    pub blackhole: u64,
+}
+
+/// A packet in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// When its transmission begins.
+    begins: Time,
+    len: u32,
+}
+
+impl LinkModel {
+    /// An idle link that is up; its random losses follow from `seed` and `stream`, one stream per direction.
+    pub fn new(channel: &Channel, seed: u64, stream: u64) -> Self {
+        // An odd constant spreads neighbouring streams over the seed space (Knuth's multiplicative hash).
+        let seed = seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut model = LinkModel {
+            rate: Rate::default(),
+            delay: Span::ZERO,
+            limit: channel.queue.limit,
+            ecn_threshold: None,
+            loss_below: 0,
+            state: LinkState::Up,
+            rng: Pcg32::seed_from_u64(seed),
+            free_at: Time::ZERO,
+            free_at_rest: 0,
+            last_delivery: Time::ZERO,
+            queue: VecDeque::new(),
+            queued: Bytes::default(),
+            epoch: 0,
+            counters: Counters::default(),
+        };
+        model.set_channel(channel);
+        model
+    }
+
+    /// Decides on an IP packet of `len` bytes that arrives at `now`; times never decrease from call to call.
+    ///
+    /// The queue's occupancy that is compared with the ECN threshold is the one that the packet finds.
+    #[inline]
+    pub fn enqueue(&mut self, now: Time, len: u32, ecn_capable: bool) -> Verdict {
+        match self.state {
+            LinkState::Up => {}
+            LinkState::Down => return self.drop_packet(DropReason::Down),
+            LinkState::Blackhole => return self.drop_packet(DropReason::Blackhole),
+        }
+        self.advance(now);
+        let waits = self.free_at > now;
+        if waits && !self.has_room(len) {
+            return self.drop_packet(DropReason::QueueFull);
+        }
+        let mark_ce = ecn_capable && self.ecn_threshold.is_some_and(|threshold| self.reaches(threshold));
+        if waits {
+            self.queue.push_back(Waiting { begins: self.free_at, len });
+            self.queued = self.queued + Bytes::new(u64::from(len));
+            self.counters.max_queue_packets = self.counters.max_queue_packets.max(self.queue.len() as u32);
+            self.counters.max_queue_bytes = self.counters.max_queue_bytes.max(self.queued);
+        }
+        self.transmit(now, len);
+        if self.loss_below > 0 && u64::from(self.rng.next_u32()) < self.loss_below {
+            return self.drop_packet(DropReason::RandomLoss);
+        }
+        let at = (self.free_at + self.delay).max(self.last_delivery);
+        self.last_delivery = at;
+        self.counters.packets += 1;
+        self.counters.bytes = self.counters.bytes + Bytes::new(u64::from(len));
+        self.counters.ce_marked += u64::from(mark_ce);
+        Verdict::Deliver { at, mark_ce }
+    }
+
+    /// Changes whether packets are carried, from `now` on.
+    ///
+    /// After [`LinkState::Down`] the driver must discard every packet that it was told to deliver after `now`, and
+    /// report each with [`discarded`](Self::discarded). A driver that cannot reach them keeps the
+    /// [`epoch`](Self::epoch) beside each packet and discards those of an earlier one when they come due.
+    pub fn set_state(&mut self, now: Time, state: LinkState) {
+        if state == LinkState::Down && self.state != LinkState::Down {
+            self.epoch = self.epoch.wrapping_add(1);
+            self.queue.clear();
+            self.queued = Bytes::default();
+            self.free_at = now;
+            self.free_at_rest = 0;
+            self.last_delivery = now;
+        }
+        self.state = state;
+    }
+
+    /// Changes rate, delay, queue and loss for packets that arrive from now on; earlier ones keep their times, and
+    /// none is overtaken.
+    pub fn set_channel(&mut self, channel: &Channel) {
+        self.rate = channel.rate;
+        self.delay = channel.delay;
+        self.limit = channel.queue.limit;
+        self.ecn_threshold = channel.queue.ecn_threshold;
+        self.loss_below = (u64::from(channel.loss.ppb()) << 32) / 1_000_000_000;
+        self.free_at_rest = 0;
+    }
+
+    /// Moves an accepted packet of `len` bytes from the delivered to the dropped ones: an outage caught it.
+    pub fn discarded(&mut self, len: u32) {
+        self.counters.packets = self.counters.packets.saturating_sub(1);
+        self.counters.bytes = self.counters.bytes - Bytes::new(u64::from(len));
+        self.counters.drops.down += 1;
+    }
+
+    /// How many outages there have been; see [`set_state`](Self::set_state).
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether packets are carried.
+    pub fn state(&self) -> LinkState {
+        self.state
+    }
+
+    /// The propagation delay.
+    pub fn delay(&self) -> Span {
+        self.delay
+    }
+
+    /// Packets and bytes that wait at `now`; what is being transmitted does not count.
+    pub fn occupancy(&mut self, now: Time) -> (u32, Bytes) {
+        self.advance(now);
+        (self.queue.len() as u32, self.queued)
+    }
+
+    /// What the link has done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Forgets the packets whose transmission has begun.
+    #[inline]
+    fn advance(&mut self, now: Time) {
+        while let Some(first) = self.queue.front() {
+            if first.begins > now {
+                break;
+            }
+            self.queued = self.queued - Bytes::new(u64::from(first.len));
+            self.queue.pop_front();
+        }
+    }
+
+    /// Whether the queue can take `len` more bytes.
+    #[inline]
+    fn has_room(&self, len: u32) -> bool {
+        match self.limit {
+            QueueLimit::Packets(limit) => self.queue.len() < limit as usize,
+            QueueLimit::Bytes(limit) => self.queued + Bytes::new(u64::from(len)) <= limit,
+        }
+    }
+
+    #[inline]
+    fn reaches(&self, threshold: QueueLimit) -> bool {
+        match threshold {
+            QueueLimit::Packets(packets) => self.queue.len() >= packets as usize,
+            QueueLimit::Bytes(bytes) => self.queued >= bytes,
+        }
+    }
+
+    /// Keeps the transmitter busy with `len` bytes, from `now` or from when it is free.
+    #[inline]
+    fn transmit(&mut self, now: Time, len: u32) {
+        if self.free_at <= now {
+            // The rest is below a nanosecond: a link that is free within this one counts as idle.
+            self.free_at = now;
+            self.free_at_rest = 0;
+        }
+        let rate = self.rate.bits_per_sec();
+        if rate == 0 {
+            return;
+        }
+        // Bits times nanoseconds per second: below 2^64 for every length that an IP header can state.
+        let work = u64::from(len).saturating_mul(8_000_000_000).saturating_add(self.free_at_rest);
+        self.free_at += Span::from_nanos(work / rate);
+        self.free_at_rest = work % rate;
+    }
+
+    fn drop_packet(&mut self, reason: DropReason) -> Verdict {
+        let drops = &mut self.counters.drops;
+        match reason {
+            DropReason::QueueFull => drops.queue_full += 1,
+            DropReason::RandomLoss => drops.random_loss += 1,
+            DropReason::Down => drops.down += 1,
+            DropReason::Blackhole => drops.blackhole += 1,
+        }
+        Verdict::Drop(reason)
+    }
+}
+
+impl Drops {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.queue_full + self.random_loss + self.down + self.blackhole
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! The measures themselves, as functions of plain numbers.
+
+/// Jain's fairness index (Σx)² / (n Σx²), from 1/n (one has everything) to 1 (all have the same).
+///
+/// `None` where nothing is shared: no shares, or all of them zero. Shares are non-negative, in any one unit.
+/// Source: Jain, Chiu, Hawe, "A quantitative measure of fairness and discrimination", DEC TR-301, 1984.
+pub fn jain(shares: &[f64]) -> Option<f64> {
+    // Scaling by the largest share leaves the index as it is and keeps the squares in range.
+    let largest = shares.iter().copied().fold(0.0, f64::max);
+    if largest <= 0.0 || !largest.is_finite() {
+        return None;
+    }
+    let (sum, squares) = shares.iter().map(|share| share / largest).fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
+    Some(sum * sum / (shares.len() as f64 * squares))
+}
+
+/// The arithmetic mean; `None` of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The nearest-rank percentile of values in ascending order: the ⌈percent/100 · n⌉-th of them; `None` of nothing.
+///
+/// It is always one of the values; `percent` is taken as at most 100, and 0 gives the smallest.
+pub fn percentile(ascending: &[f64], percent: u32) -> Option<f64> {
+    let rank = (ascending.len() as u128 * u128::from(percent.min(100))).div_ceil(100) as usize;
+    ascending.get(rank.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let values = [15.0, 20.0, 35.0, 40.0, 50.0];
+        let of = |percent| percentile(&values, percent).unwrap();
+        assert_eq!([of(0), of(5), of(30), of(40), of(50), of(99), of(100)], [15.0, 15.0, 20.0, 20.0, 35.0, 50.0, 50.0]);
+        assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn fairness_of_known_shares_is_as_in_the_paper() {
+        assert_eq!(jain(&[5.0, 5.0, 5.0]), Some(1.0));
+        assert_eq!(jain(&[9.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[1.0, 2.0]), Some(0.9));
+        assert_eq!(jain(&[]), None);
+        assert_eq!(jain(&[0.0, 0.0]), None);
+    }
+
+    fn shares() -> impl Strategy<Value = Vec<f64>> {
+        prop::collection::vec(prop_oneof![Just(0.0), 0.0..1e12f64], 1..50)
+            .prop_filter("something is shared", |shares| shares.iter().any(|x| *x > 0.0))
+    }
+
+    proptest! {
+        #[test]
+        fn fairness_lies_between_one_nth_and_one(shares in shares()) {
+            let index = jain(&shares).unwrap();
+            prop_assert!(index >= 1.0 / shares.len() as f64 - 1e-12 && index <= 1.0 + 1e-12, "{}", index);
+        }
+
+        #[test]
+        fn fairness_depends_neither_on_order_nor_on_scale(shares in shares(), turn in 0usize..50, factor in 1e-3..1e3f64) {
+            let index = jain(&shares).unwrap();
+            let mut other: Vec<f64> = shares.iter().map(|x| x * factor).collect();
+            let turn = turn % other.len();
+            other.rotate_left(turn);
+            other.reverse();
+            prop_assert!((index - jain(&other).unwrap()).abs() < 1e-9);
+        }
+
+        #[test]
+        fn fairness_is_one_only_among_equals(share in 1.0..1e9f64, n in 1usize..50) {
+            let mut shares = vec![share; n];
+            prop_assert!((jain(&shares).unwrap() - 1.0).abs() < 1e-12);
+            shares.push(share * 2.0);
+            prop_assert!(jain(&shares).unwrap() < 1.0 - 1e-4);
+        }
+
+        #[test]
+        fn a_percentile_has_enough_values_on_either_side(mut values in prop::collection::vec(-1e6..1e6f64, 1..200), percent in 1u32..=100) {
+            values.sort_by(f64::total_cmp);
+            let found = percentile(&values, percent).unwrap();
+            let share = f64::from(percent) / 100.0 * values.len() as f64;
+            let below = values.iter().filter(|x| **x < found).count() as f64;
+            let upto = values.iter().filter(|x| **x <= found).count() as f64;
+            prop_assert!(below < share && upto >= share - 1e-9);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `index.html`: a run on one page that needs nothing beside it.
+
+use std::fmt::Write;
+
+use crate::{
+    RunResult, SystemResult, World,
+    summary::{COLUMNS, megabits, or_dash, percent, printable, row},
+    writer::FILES,
+};
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page of a run: headline, tables, the plot (SVG text, as [`plot`](crate::plot) returns it) and `command`, which
+/// reproduces the run.
+///
+/// It has no scripts and loads nothing; it links to the files that a [`Writer`](crate::Writer) puts beside it.
+pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
+    let scenario = escape(&run.scenario);
+    let headline = escape(&headline(run));
+    let world = match run.world {
+        World::Lab => "in the lab: Linux network namespaces, the kernel's own TCP",
+        World::Sim => "in the simulator",
+    };
+    let (summary, paths, notes) = (summary_table(run), path_table(run), notes(run));
+    let links: Vec<String> = FILES.iter().map(|file| format!("<a href=\"{file}\">{file}</a>")).collect();
+    let (links, command, seed) = (links.join(" · "), escape(command), run.seed);
+    format!(
+        r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{scenario} – sidestep</title>
+<style>
+{STYLE}</style>
+</head>
+<body>
+<h1>{scenario}, {world}, seed {seed}</h1>
+<p class="headline">{headline}</p>
+<div class="scroll">{summary}</div>
+{notes}<figure>
+{plot}</figure>
+<h2>Utilisation of each path, second half of the run</h2>
+<div class="scroll">{paths}</div>
+<h2>Run it again</h2>
+<pre>{command}</pre>
+<h2>Files</h2>
+<p>{links}</p>
+</body>
+</html>
+"#
+    )
+}
+
+/// The run in one sentence: the system that carried most, beside plain TCP and the ceiling.
+fn headline(run: &RunResult) -> String {
+    let best = run.systems.iter().max_by(|one, other| one.1.goodput_mbps.total_cmp(&other.1.goodput_mbps));
+    let Some((name, system)) = best else { return "No system has been run.".into() };
+    let ceiling = run
+        .ceiling_mbps()
+        .map_or(String::new(), |ceiling| format!(" of the {} that the paths hold", megabits(ceiling)));
+    let amount = format!("{} Mbit/s{ceiling}", megabits(system.goodput_mbps));
+    match run.times_tcp(name) {
+        Some(times) if name != "tcp" => format!("{name} carried {times:.1} × what plain TCP did: {amount}."),
+        Some(_) if run.systems.len() > 1 => format!("Plain TCP carried most: {amount}."),
+        _ => format!("{name} carried {amount}."),
+    }
+}
+
+fn summary_table(run: &RunResult) -> String {
+    let header = COLUMNS.iter().map(|column| format!("<th>{}</th>", escape(column)));
+    let rows = run.systems.iter().map(|(name, system)| {
+        let [first, rest @ ..] = row(run, name, system).map(|cell| escape(&cell));
+        format!("<tr><th>{first}</th>{}</tr>", cells(rest))
+    });
+    table(header.collect(), rows.collect())
+}
+
+fn path_table(run: &RunResult) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in run.systems.values().flat_map(|system| system.paths.iter()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut header = String::from("<th>path</th><th>capacity Mbit/s</th>");
+    for (system, _) in run.systems.iter() {
+        // Writing to a String cannot fail.
+        let _ = write!(header, "<th>{}</th>", escape(system));
+    }
+    let rows = names.into_iter().map(|name| {
+        let of_systems: Vec<_> = run.systems.values().map(|system| system.paths.get(name)).collect();
+        let capacity = of_systems.iter().flatten().find_map(|path| path.capacity_mbps);
+        let shares =
+            of_systems.iter().map(|path| or_dash(path.and_then(|path| path.utilisation_second_half).map(percent)));
+        let capacity = or_dash(capacity.map(megabits));
+        format!("<tr><th>{}</th><td>{capacity}</td>{}</tr>", escape(name), cells(shares))
+    });
+    table(header, rows.collect())
+}
+
+/// What else there is to say of each system, one line each.
+fn notes(run: &RunResult) -> String {
+    let mut lines = String::new();
+    for (name, system) in run.systems.iter() {
+        let facts: Vec<String> = facts(system).iter().map(|fact| escape(fact)).collect();
+        let _ = writeln!(lines, "<small>{}: {}</small><br/>", escape(name), facts.join("; "));
+    }
+    if lines.is_empty() { lines } else { format!("<p>{lines}</p>\n") }
+}
+
+fn facts(system: &SystemResult) -> Vec<String> {
+    let mut facts = vec![
+        format!("{:.0} s", system.duration_s),
+        format!("connections: {}", system.connections),
+        format!("retransmitted segments: {}", system.retransmits),
+    ];
+    if let Some((mean, p99)) = system.afct_s.zip(system.fct_p99_s) {
+        facts.push(format!("flows took {mean:.2} s on average, 99 % at most {p99:.2} s"));
+    }
+    if !system.moves.is_empty() {
+        let reasons: Vec<String> = system.moves.iter().map(|(reason, count)| format!("{count} for {reason}")).collect();
+        facts.push(format!("moves: {}", reasons.join(", ")));
+    }
+    if let Some(late) = system.late_ms_max {
+        facts.push(format!("wires were at worst {late:.1} ms late"));
+    }
+    facts.extend(system.notes.iter().cloned());
+    facts
+}
+
+fn table(header: String, rows: Vec<String>) -> String {
+    format!("<table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>", rows.join("\n"))
+}
+
+fn cells(texts: impl IntoIterator<Item = String>) -> String {
+    texts.into_iter().map(|text| format!("<td>{text}</td>")).collect()
+}
+
+/// The text as HTML, in content and in quoted attributes.
+fn escape(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        for c in printable(line.to_owned()).chars() {
+            match c {
+                '&' => html.push_str("&amp;"),
+                '<' => html.push_str("&lt;"),
+                '>' => html.push_str("&gt;"),
+                '"' => html.push_str("&quot;"),
+                '\'' => html.push_str("&#39;"),
+                c => html.push(c),
+            }
+        }
+        html.push_str(end);
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plot, testing};
+
+    fn make(systems: &[&str], paths: usize) -> (RunResult, String) {
+        let (run, traces) = testing::traced_run(systems, paths);
+        let html = page(&run, &plot(&run, &traces).unwrap(), "sidestep lab run \"a<b\" && ls");
+        (run, html)
+    }
+
+    /// Every text of the page; fails unless the page is well formed, as XML too.
+    fn texts(html: &str) -> Vec<String> {
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        let document = roxmltree::Document::parse_with_options(html, options).unwrap();
+        document
+            .descendants()
+            .filter(|node| node.is_text())
+            .map(|node| node.text().unwrap().trim().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_says_what_it_must() {
+        let (_, html) = make(&["tcp", "pathchanger"], 6);
+        let texts = texts(&html);
+        for wanted in
+            ["pathchanger", "p6", "ceiling 600", "× tcp", "scenario.resolved.toml", "sidestep lab run \"a<b\" && ls"]
+        {
+            assert!(texts.iter().any(|text| text == wanted), "{wanted} is not among {texts:?}");
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_beside_it_and_runs_nothing() {
+        let (_, html) = make(&["tcp", "ecmp"], 2);
+        for banned in ["<script", "src=", "@import", "url(", "<link", "https://"] {
+            assert!(!html.contains(banned), "{banned}");
+        }
+    }
+
+    #[test]
+    fn names_that_need_escaping_come_out_as_they_are() {
+        let name = "<script>alert('&')</script>\u{7}\"";
+        let (mut run, _) = make(&[name], 1);
+        run.scenario = name.into();
+        run.systems.get_mut(name).unwrap().notes.push(name.into());
+        run.systems.get_mut(name).unwrap().moves.insert(name.into(), 1);
+        let html = page(&run, "", name);
+        assert!(!html.contains("<script"));
+        let shown = "<script>alert('&')</script>\u{fffd}\"";
+        let texts = texts(&html);
+        assert!(texts.iter().filter(|text| text.contains(shown)).count() >= 5, "{texts:?}");
+    }
+
+    #[test]
+    fn the_headline_gives_the_multiple_of_plain_tcp_and_the_ceiling() {
+        let mut run = testing::run(&["tcp", "ecmp", "pathchanger"], 6);
+        for (name, mbps) in [("tcp", 94.0), ("ecmp", 420.0), ("pathchanger", 507.6)] {
+            run.systems.get_mut(name).unwrap().goodput_mbps = mbps;
+        }
+        assert_eq!(
+            headline(&run),
+            "pathchanger carried 5.4 × what plain TCP did: 508 Mbit/s of the 600 that the paths hold."
+        );
+        run.systems.get_mut("tcp").unwrap().goodput_mbps = 550.0;
+        assert_eq!(headline(&run), "Plain TCP carried most: 550 Mbit/s of the 600 that the paths hold.");
+        let mut alone = testing::run(&["irc"], 1);
+        alone.systems.get_mut("irc").unwrap().paths = Default::default();
+        alone.systems.get_mut("irc").unwrap().goodput_mbps = 9.0;
+        assert_eq!(headline(&alone), "irc carried 9.0 Mbit/s.");
+        assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
+    }
+
+    #[test]
+    fn a_path_that_one_system_lacks_has_a_dash() {
+        let mut run = testing::run(&["tcp", "ecmp"], 2);
+        run.systems.get_mut("ecmp").unwrap().paths = Default::default();
+        assert!(
+            path_table(&run).contains("<tr><th>p2</th><td>100</td><td>1 %</td><td>–</td></tr>"),
+            "{}",
+            path_table(&run)
+        );
+    }
+}

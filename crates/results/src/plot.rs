@@ -1,0 +1,429 @@
+//! `plot.svg`: goodput over time, and below it each system's use of the paths.
+
+use plotters::{
+    coord::{Shift, types::RangedCoordf64},
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use thiserror::Error;
+
+use crate::{
+    RunResult, SystemResult, Trace,
+    summary::{megabits, percent, printable},
+};
+
+/// The plot could not be drawn.
+#[derive(Debug, Error)]
+#[error("cannot draw the plot: {0}")]
+pub struct PlotError(#[from] DrawingAreaErrorKind<std::io::Error>);
+
+/// Okabe and Ito's palette for colour-blind readers, without its yellow, which is lost on white.
+const PALETTE: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+/// Utilisation from 0 to 1: ColorBrewer's YlGnBu, whose lightness falls all the way.
+const HEAT: [RGBColor; 6] = [
+    RGBColor(255, 255, 217),
+    RGBColor(199, 233, 180),
+    RGBColor(127, 205, 187),
+    RGBColor(65, 182, 196),
+    RGBColor(34, 94, 168),
+    RGBColor(8, 29, 88),
+];
+/// Shades of utilisation that are told apart; neighbours in time of the same shade are drawn as one.
+const SHADES: f64 = 40.0;
+const INK: RGBColor = RGBColor(34, 34, 34);
+const QUIET: RGBColor = RGBColor(105, 105, 105);
+const FRAME: RGBColor = RGBColor(190, 190, 190);
+const WARMUP: RGBColor = RGBColor(240, 240, 240);
+
+// Geometry in pixels. All panels share the columns LEFT..RIGHT, so that one time axis serves them all.
+const WIDTH: i32 = 1000;
+const LEFT: i32 = 104;
+const AXIS_TITLE: i32 = 30;
+const RIGHT: i32 = 800;
+const GAP: i32 = 10;
+const TOP: i32 = 76;
+const GOODPUT_HEIGHT: i32 = 280;
+const HEADING: i32 = 40;
+const RUG: i32 = 18;
+const FOOT: i32 = 92;
+
+/// The picture of a run as SVG text; `traces` are the systems' in the order of the run.
+pub fn plot(run: &RunResult, traces: &[Trace]) -> Result<String, PlotError> {
+    let panels: Vec<Panel> = layout(run, traces);
+    let bottom = panels.last().map_or(TOP + GOODPUT_HEIGHT, Panel::bottom);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + FOOT) as u32)).into_drawing_area();
+        let canvas = Canvas { root, end: traces.iter().map(duration).fold(0.0, f64::max) };
+        canvas.root.fill(&WHITE)?;
+        canvas.title(run)?;
+        canvas.goodput(run, traces)?;
+        for panel in &panels {
+            canvas.panel(panel)?;
+        }
+        canvas.time_axis(bottom)?;
+        if !panels.is_empty() {
+            canvas.key(bottom + FOOT - 24)?;
+        }
+        canvas.root.present()?;
+    }
+    Ok(svg)
+}
+
+/// Where one system's use of the paths is drawn.
+struct Panel<'a> {
+    trace: &'a Trace,
+    result: Option<&'a SystemResult>,
+    color: RGBColor,
+    top: i32,
+    strip: i32,
+}
+
+struct Canvas<'a> {
+    root: DrawingArea<SVGBackend<'a>, Shift>,
+    /// Length of the longest run in seconds.
+    end: f64,
+}
+
+type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+fn layout<'a>(run: &'a RunResult, traces: &'a [Trace]) -> Vec<Panel<'a>> {
+    let mut top = TOP + GOODPUT_HEIGHT + 34;
+    let mut panels = Vec::new();
+    for (number, trace) in traces.iter().enumerate() {
+        let strip = (150 / trace.paths.len().max(1) as i32).clamp(13, 26);
+        let panel = Panel { trace, result: run.systems.get(&trace.system), color: color(number), top, strip };
+        top = panel.bottom();
+        panels.push(panel);
+    }
+    panels
+}
+
+impl Panel<'_> {
+    fn strips_top(&self) -> i32 {
+        self.top + HEADING
+    }
+
+    fn strips_bottom(&self) -> i32 {
+        self.strips_top() + self.strip * self.trace.paths.len() as i32
+    }
+
+    fn bottom(&self) -> i32 {
+        self.strips_bottom() + 3 + RUG
+    }
+}
+
+impl<'a> Canvas<'a> {
+    fn title(&self, run: &RunResult) -> Result<(), PlotError> {
+        self.text(&shorten(&run.scenario, 70), (LEFT, 26), 25, INK, HPos::Left, true)?;
+        let under =
+            format!("goodput of each system, and how it used the paths · {} · seed {}", run.world.as_str(), run.seed);
+        self.text(&under, (LEFT, 50), 16, QUIET, HPos::Left, false)
+    }
+
+    fn goodput(&self, run: &RunResult, traces: &[Trace]) -> Result<(), PlotError> {
+        let ceiling = run.ceiling_mbps();
+        let values = traces.iter().flat_map(|trace| &trace.goodput).copied();
+        let highest = values.chain(ceiling).fold(0.0, f64::max);
+        let highest = if highest > 0.0 { highest * 1.08 } else { 1.0 };
+        let area = self.root.clone().shrink((AXIS_TITLE, TOP), (RIGHT - AXIS_TITLE, GOODPUT_HEIGHT));
+        let mut chart = ChartBuilder::on(&area)
+            .set_label_area_size(LabelAreaPosition::Left, LEFT - AXIS_TITLE)
+            .build_cartesian_2d(0.0..self.end.max(f64::MIN_POSITIVE), 0.0..highest)?;
+        let warmup = traces.iter().map(|trace| trace.window.warmup.as_secs_f64()).fold(0.0, f64::max).min(self.end);
+        if warmup > 0.0 {
+            chart.draw_series([Rectangle::new([(0.0, 0.0), (warmup, highest)], WARMUP.filled())])?;
+            self.text("warm-up", (LEFT + 6, TOP + 10), 14, QUIET, HPos::Left, false)?;
+        }
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(FRAME.mix(0.6))
+            .axis_style(FRAME)
+            .y_labels(6)
+            .y_label_formatter(&|mbps| ((mbps * 1e6).round() / 1e6).to_string())
+            .label_style(("sans-serif", 16).into_font().color(&INK))
+            .axis_desc_style(("sans-serif", 16).into_font().color(&INK))
+            .y_desc("goodput (Mbit/s)")
+            .draw()?;
+        let mut labels = Vec::new();
+        if let Some(ceiling) = ceiling {
+            let ends = [(0.0, ceiling), (self.end, ceiling)];
+            chart.draw_series(DashedLineSeries::new(ends, 7, 5, INK.stroke_width(1)))?;
+            labels.push(Label::new(&chart, (self.end, ceiling), format!("ceiling {}", megabits(ceiling)), INK));
+        }
+        // The first system, the one to compare with, is drawn last and stays visible.
+        for (number, trace) in traces.iter().enumerate().rev() {
+            let step = duration(trace) / trace.goodput.len().max(1) as f64;
+            let points = trace.goodput.iter().enumerate().map(|(bin, mbps)| ((bin as f64 + 0.5) * step, *mbps));
+            chart.draw_series(LineSeries::new(points, color(number).stroke_width(2)))?;
+            let mean = run.systems.get(&trace.system).map_or(0.0, |result| result.goodput_mbps);
+            let text = format!("{} {}", shorten(&trace.system, 18), megabits(mean));
+            labels.push(Label::new(&chart, (self.end, mean), text, color(number)));
+        }
+        self.labels(labels)
+    }
+
+    /// Writes labels beside the ends of their lines, pushed apart where they would overlap.
+    fn labels(&self, mut labels: Vec<Label>) -> Result<(), PlotError> {
+        const LINE: i32 = 18;
+        labels.sort_by_key(|label| label.y);
+        // Upwards from the panel's foot, so that none falls below it; then downwards, so that none rises above it.
+        let mut limit = TOP + GOODPUT_HEIGHT - 6;
+        for label in labels.iter_mut().rev() {
+            label.y = label.y.min(limit);
+            limit = label.y - LINE;
+        }
+        let mut limit = TOP;
+        for label in &mut labels {
+            label.y = label.y.max(limit);
+            limit = label.y + LINE;
+        }
+        for label in labels {
+            let mark =
+                Rectangle::new([(RIGHT + GAP, label.y - 5), (RIGHT + GAP + 10, label.y + 5)], label.color.filled());
+            self.root.draw(&mark)?;
+            self.text(&label.text, (RIGHT + GAP + 16, label.y), 16, INK, HPos::Left, false)?;
+        }
+        Ok(())
+    }
+
+    fn panel(&self, panel: &Panel) -> Result<(), PlotError> {
+        let heading = panel.top + HEADING - 12;
+        self.root.draw(&Rectangle::new([(LEFT, heading - 5), (LEFT + 10, heading + 5)], panel.color.filled()))?;
+        self.text(&shorten(&panel.trace.system, 60), (LEFT + 16, heading), 17, INK, HPos::Left, true)?;
+        self.text("mean, 2nd half", (RIGHT + GAP, heading), 14, QUIET, HPos::Left, false)?;
+        let mut top = panel.strips_top();
+        for (name, shares) in panel.trace.paths.iter() {
+            let bottom = top + panel.strip;
+            let middle = (top + bottom) / 2;
+            self.text(&shorten(name, 12), (LEFT - 8, middle), 15, INK, HPos::Right, false)?;
+            self.strip(panel.trace, shares, top, bottom)?;
+            let settled = panel.result.and_then(|result| result.paths.get(name)?.utilisation_second_half);
+            if let Some(share) = settled {
+                self.text(&percent(share), (RIGHT + GAP, middle), 15, INK, HPos::Left, false)?;
+            }
+            top = bottom;
+        }
+        self.rug(panel)
+    }
+
+    /// One path's utilisation over time as a strip of shades.
+    fn strip(&self, trace: &Trace, shares: &[Option<f64>], top: i32, bottom: i32) -> Result<(), PlotError> {
+        let step = duration(trace) / shares.len().max(1) as f64;
+        let mut from = 0;
+        let shade = |share: &Option<f64>| share.map(|share| (share.clamp(0.0, 1.0) * SHADES).round());
+        for run in shares.chunk_by(|one, next| shade(one) == shade(next)) {
+            let to = from + run.len();
+            if let Some(shade) = run.first().and_then(shade) {
+                let ends = [(self.x(from as f64 * step), top), (self.x(to as f64 * step), bottom)];
+                self.root.draw(&Rectangle::new(ends, heat(shade / SHADES).filled()))?;
+            }
+            from = to;
+        }
+        self.root.draw(&Rectangle::new([(LEFT, top), (RIGHT, bottom)], FRAME.stroke_width(1)))?;
+        Ok(())
+    }
+
+    /// The moves as ticks on the panel's lower edge; the more at a time, the longer.
+    fn rug(&self, panel: &Panel) -> Result<(), PlotError> {
+        let moves = &panel.trace.moves;
+        let (top, bottom) = (panel.strips_bottom() + 3, panel.bottom());
+        let step = duration(panel.trace) / moves.len().max(1) as f64;
+        let most = moves.iter().copied().max().unwrap_or(0).max(1);
+        for (bin, count) in moves.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let share = 0.35 + 0.65 * f64::from(*count) / f64::from(most);
+            let x = self.x((bin as f64 + 0.5) * step);
+            let height = (f64::from(RUG) * share).round() as i32;
+            self.root.draw(&Rectangle::new([(x - 1, top), (x + 1, top + height)], INK.filled()))?;
+        }
+        let middle = (top + bottom) / 2;
+        self.text("moves", (LEFT - 8, middle), 15, QUIET, HPos::Right, false)?;
+        let total = panel.result.map_or(0, SystemResult::total_moves);
+        self.text(&total.to_string(), (RIGHT + GAP, middle), 15, INK, HPos::Left, false)
+    }
+
+    fn time_axis(&self, top: i32) -> Result<(), PlotError> {
+        let y = top + 6;
+        self.root.draw(&PathElement::new([(LEFT, y), (RIGHT, y)], FRAME))?;
+        for seconds in ticks(self.end) {
+            let x = self.x(seconds);
+            self.root.draw(&PathElement::new([(x, y), (x, y + 5)], FRAME))?;
+            self.text(&seconds.to_string(), (x, y + 15), 16, INK, HPos::Center, false)?;
+        }
+        self.text("time (s)", ((LEFT + RIGHT) / 2, y + 35), 16, INK, HPos::Center, false)
+    }
+
+    /// The key to the shades.
+    fn key(&self, y: i32) -> Result<(), PlotError> {
+        const CELL: i32 = 8;
+        self.text("path utilisation", (LEFT - 8 + 112, y), 15, QUIET, HPos::Right, false)?;
+        self.text("0 %", (LEFT + 140, y), 15, INK, HPos::Right, false)?;
+        let left = LEFT + 148;
+        for cell in 0..20 {
+            let ends = [(left + cell * CELL, y - 6), (left + (cell + 1) * CELL, y + 6)];
+            self.root.draw(&Rectangle::new(ends, heat(f64::from(cell) / 19.0).filled()))?;
+        }
+        let right = left + 20 * CELL;
+        self.root.draw(&Rectangle::new([(left, y - 6), (right, y + 6)], FRAME.stroke_width(1)))?;
+        self.text("100 %", (right + 8, y), 15, INK, HPos::Left, false)?;
+        self.root.draw(&Rectangle::new([(right + 88, y - 6), (right + 90, y + 6)], INK.filled()))?;
+        self.text("moves to another path", (right + 98, y), 15, QUIET, HPos::Left, false)
+    }
+
+    /// The column of an instant in seconds.
+    fn x(&self, seconds: f64) -> i32 {
+        let share = if self.end > 0.0 { seconds / self.end } else { 0.0 };
+        LEFT + (share.clamp(0.0, 1.0) * f64::from(RIGHT - LEFT)).round() as i32
+    }
+
+    fn text(
+        &self,
+        text: &str,
+        at: (i32, i32),
+        size: i32,
+        color: RGBColor,
+        side: HPos,
+        bold: bool,
+    ) -> Result<(), PlotError> {
+        let weight = if bold { FontStyle::Bold } else { FontStyle::Normal };
+        let style = ("sans-serif", size, weight).into_font().color(&color).pos(Pos::new(side, VPos::Center));
+        Ok(self.root.draw_text(&printable(text.to_owned()), &style, at)?)
+    }
+}
+
+struct Label {
+    y: i32,
+    text: String,
+    color: RGBColor,
+}
+
+impl Label {
+    fn new(chart: &Chart, point: (f64, f64), text: String, color: RGBColor) -> Self {
+        Label { y: chart.backend_coord(&point).1, text, color }
+    }
+}
+
+fn duration(trace: &Trace) -> f64 {
+    trace.window.duration.as_secs_f64()
+}
+
+fn color(number: usize) -> RGBColor {
+    PALETTE[number % PALETTE.len()]
+}
+
+/// The shade of a utilisation, between the two nearest of [`HEAT`].
+fn heat(share: f64) -> RGBColor {
+    let at = share.clamp(0.0, 1.0) * (HEAT.len() - 1) as f64;
+    let low = (at as usize).min(HEAT.len() - 2);
+    let between = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * (at - low as f64)).round() as u8;
+    let (RGBColor(r, g, b), RGBColor(r2, g2, b2)) = (HEAT[low], HEAT[low + 1]);
+    RGBColor(between(r, r2), between(g, g2), between(b, b2))
+}
+
+/// Round instants from 0 to `end`, at most twelve.
+fn ticks(end: f64) -> Vec<f64> {
+    let decade = 10f64.powf((end / 10.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * decade).into_iter().find(|step| end / step <= 11.0);
+    let Some(step) = step.filter(|step| step.is_finite() && *step > 0.0) else { return vec![0.0] };
+    // Rounded, because 3 × 0.1 is not 0.3.
+    (0..=(end / step + 1e-9) as u32).map(|n| (f64::from(n) * step * 1e9).round() / 1e9).collect()
+}
+
+/// The text, with an ellipsis where it is longer than `most` characters.
+fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Recorder, Window, World, testing};
+
+    fn texts(svg: &str) -> Vec<String> {
+        let document = roxmltree::Document::parse(svg).unwrap();
+        document
+            .descendants()
+            .filter_map(|node| Some(node.text()?.trim().to_owned()))
+            .filter(|t| !t.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn the_plot_names_the_scenario_the_systems_the_paths_and_the_units() {
+        let (run, traces) = testing::traced_run(&["tcp", "pathchanger"], 6);
+        let texts = texts(&plot(&run, &traces).unwrap());
+        for wanted in
+            ["parallel-paths", "tcp", "pathchanger", "p1", "p6", "goodput (Mbit/s)", "time (s)", "ceiling 600"]
+        {
+            assert!(texts.iter().any(|text| text == wanted), "{wanted} is not among {texts:?}");
+        }
+    }
+
+    #[test]
+    fn one_to_six_systems_and_one_to_sixteen_paths_stay_within_the_picture() {
+        let names = ["tcp", "ecmp", "plb", "semper", "pathchanger", "inrpp"];
+        for (systems, paths) in [(1, 1), (1, 16), (6, 1), (6, 16), (3, 6)] {
+            let (run, traces) = testing::traced_run(&names[..systems], paths);
+            let svg = plot(&run, &traces).unwrap();
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let number = |node: roxmltree::Node, name| node.attribute(name).and_then(|text| text.parse::<f64>().ok());
+            let size =
+                (number(document.root_element(), "width").unwrap(), number(document.root_element(), "height").unwrap());
+            for node in document.descendants() {
+                let (Some(x), Some(y)) = (number(node, "x"), number(node, "y")) else { continue };
+                assert!((0.0..=size.0).contains(&x) && (0.0..=size.1).contains(&y), "{node:?}");
+                assert!(number(node, "width").is_none_or(|width| width >= 0.0 && x + width <= size.0), "{node:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_need_escaping_come_out_as_they_are() {
+        let (mut run, traces) = testing::traced_run(&["<b>&\"'"], 1);
+        run.scenario = "a < b & \u{1}c".into();
+        let texts = texts(&plot(&run, &traces).unwrap());
+        assert!(texts.iter().any(|text| text == "<b>&\"'"), "{texts:?}");
+        assert!(texts.iter().any(|text| text == "a < b & \u{fffd}c"), "{texts:?}");
+    }
+
+    #[test]
+    fn an_empty_run_and_a_run_without_time_can_be_drawn() {
+        let run = RunResult::new("empty", World::Sim, 1);
+        texts(&plot(&run, &[]).unwrap());
+        let window = Window { warmup: Default::default(), duration: Default::default() };
+        let (_, trace) = Recorder::new("tcp", window, []).finish();
+        texts(&plot(&run, &[trace]).unwrap());
+    }
+
+    #[test]
+    fn ticks_are_round_and_reach_the_end() {
+        assert_eq!(ticks(20.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0]);
+        assert_eq!(ticks(0.5).last(), Some(&0.5));
+        assert_eq!(ticks(0.0), [0.0]);
+        for end in [0.003, 1.0, 9.9, 37.0, 86_400.0] {
+            assert!((5..=12).contains(&ticks(end).len()), "{end}: {:?}", ticks(end));
+        }
+    }
+
+    #[test]
+    fn shades_darken_with_utilisation() {
+        let lightness = |share| {
+            let RGBColor(r, g, b) = heat(share);
+            0.2126 * f64::from(r) + 0.7152 * f64::from(g) + 0.0722 * f64::from(b)
+        };
+        assert!((1..=40).all(|n| lightness(f64::from(n) / 40.0) < lightness(f64::from(n - 1) / 40.0)));
+        assert_eq!((heat(-1.0), heat(7.0)), (HEAT[0], HEAT[5]));
+    }
+}

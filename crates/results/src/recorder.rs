@@ -1,0 +1,385 @@
+//! From raw records to measures: the one place where a system's results are computed.
+
+use std::collections::BTreeMap;
+
+use sidestep_model::{Bytes, Rate, Span, Time};
+
+use crate::{FlowRecord, Named, PathResult, SampleKind, SamplePoint, SystemResult, Window, measures, record::mbps};
+
+/// Instants that a [`Trace`] can tell apart, however long the run.
+const BINS: usize = 150;
+
+/// Collects one system's records and computes its [`SystemResult`] and [`Trace`].
+///
+/// Memory grows with the number of flows and connections, not with the number of samples.
+#[derive(Debug)]
+pub struct Recorder {
+    system: String,
+    window: Window,
+    paths: Named<PathTally>,
+    connections: BTreeMap<String, ConnectionTally>,
+    completion_times: Vec<f64>,
+    bytes_in_window: Bytes,
+    retransmits: u64,
+    moves: BTreeMap<String, u64>,
+    moves_over_time: Vec<u32>,
+    megabits_over_time: Vec<f64>,
+    late: Option<Span>,
+    notes: Vec<String>,
+}
+
+/// One system over time, in a bounded number of steps; what the plot shows.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub(crate) system: String,
+    pub(crate) window: Window,
+    /// Goodput of all connections in each step, in Mbit/s.
+    pub(crate) goodput: Vec<f64>,
+    /// Utilisation of each path in each step; `None` where it was not sampled.
+    pub(crate) paths: Named<Vec<Option<f64>>>,
+    /// Moves in each step.
+    pub(crate) moves: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct PathTally {
+    capacity: Option<Rate>,
+    after_warmup: WeightedMean,
+    second_half: WeightedMean,
+    over_time: Vec<WeightedMean>,
+    drops: u64,
+    marks: u64,
+}
+
+#[derive(Debug)]
+struct ConnectionTally {
+    start: Time,
+    end: Time,
+    bytes_in_window: Bytes,
+}
+
+/// A mean of values that held for so many seconds each.
+#[derive(Clone, Copy, Debug, Default)]
+struct WeightedMean {
+    sum: f64,
+    seconds: f64,
+}
+
+impl Recorder {
+    /// A recorder for `system`; `paths` are those reported, in order, with their capacities (zero: not limited).
+    pub fn new(system: impl Into<String>, window: Window, paths: impl IntoIterator<Item = (String, Rate)>) -> Self {
+        Recorder {
+            system: system.into(),
+            window,
+            paths: paths.into_iter().map(|(name, capacity)| (name, PathTally::new(capacity))).collect(),
+            connections: BTreeMap::new(),
+            completion_times: Vec::new(),
+            bytes_in_window: Bytes::default(),
+            retransmits: 0,
+            moves: BTreeMap::new(),
+            moves_over_time: vec![0; BINS],
+            megabits_over_time: vec![0.0; BINS],
+            late: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Name of the system.
+    pub fn system(&self) -> &str {
+        &self.system
+    }
+
+    /// Takes a sample; samples of a path or connection do not overlap in time.
+    pub fn sample(&mut self, point: &SamplePoint) {
+        match point.kind {
+            SampleKind::Link => {}
+            SampleKind::Path => self.sample_path(point),
+            SampleKind::Connection => {
+                let rate = point.rate.map_or(0.0, Rate::as_mbits);
+                for (bin, seconds) in overlaps(self.window.duration, point) {
+                    self.megabits_over_time[bin] += rate * seconds;
+                }
+            }
+        }
+    }
+
+    /// Takes what a flow did; called once for each flow.
+    pub fn flow(&mut self, flow: &FlowRecord) {
+        self.completion_times.extend(flow.completion_time().map(Span::as_secs_f64));
+        self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
+        self.retransmits = self.retransmits.saturating_add(flow.retransmits);
+        let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
+            start: flow.start,
+            end: flow.end,
+            bytes_in_window: Bytes::default(),
+        });
+        tally.start = tally.start.min(flow.start);
+        tally.end = tally.end.max(flow.end);
+        tally.bytes_in_window = tally.bytes_in_window + flow.bytes_in_window;
+    }
+
+    /// Takes a move of a connection, or of an aggregate, and why it was made.
+    pub fn moved(&mut self, time: Time, reason: &str) {
+        *self.moves.entry(reason.to_owned()).or_default() += 1;
+        let bin = bin_of(self.window.duration, time.as_secs_f64());
+        self.moves_over_time[bin] = self.moves_over_time[bin].saturating_add(1);
+    }
+
+    /// Takes how late a packet was delivered; the worst is reported.
+    pub fn late(&mut self, late: Span) {
+        self.late = self.late.max(Some(late));
+    }
+
+    /// Adds a remark for the reader.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// The measures of everything taken, and what to plot.
+    pub fn finish(mut self) -> (SystemResult, Trace) {
+        self.completion_times.sort_by(f64::total_cmp);
+        let times = &self.completion_times;
+        let Window { warmup, duration } = self.window;
+        let result = SystemResult {
+            goodput_mbps: mbps(self.bytes_in_window, duration - warmup),
+            afct_s: measures::mean(times),
+            fct_p50_s: measures::percentile(times, 50),
+            fct_p99_s: measures::percentile(times, 99),
+            fairness: measures::jain(&self.connection_goodputs()),
+            connections: self.connections.len() as u64,
+            retransmits: self.retransmits,
+            moves: self.moves,
+            paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
+            duration_s: duration.as_secs_f64(),
+            late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),
+            notes: self.notes,
+        };
+        let step = duration.as_secs_f64() / BINS as f64;
+        let trace = Trace {
+            system: self.system,
+            window: self.window,
+            goodput: self
+                .megabits_over_time
+                .iter()
+                .map(|megabits| if step > 0.0 { megabits / step } else { 0.0 })
+                .collect(),
+            paths: self.paths.into_iter().map(|(name, path)| (name, path.trace())).collect(),
+            moves: self.moves_over_time,
+        };
+        (result, trace)
+    }
+
+    fn sample_path(&mut self, point: &SamplePoint) {
+        // A path that was not announced is reported too, so that a wrong name shows.
+        if self.paths.get(&point.name).is_none() {
+            self.paths.insert(point.name.clone(), PathTally::new(Rate::default()));
+        }
+        let Some(path) = self.paths.get_mut(&point.name) else { return };
+        path.drops = path.drops.max(point.drops.unwrap_or(0));
+        path.marks = path.marks.max(point.marks.unwrap_or(0));
+        let Some(utilisation) = point.utilisation.filter(|share| share.is_finite()) else { return };
+        let (from, to) = ends(point);
+        let end = self.window.duration.as_secs_f64();
+        path.after_warmup.add(utilisation, shared(from, to, self.window.warmup.as_secs_f64(), end));
+        path.second_half.add(utilisation, shared(from, to, end / 2.0, end));
+        for (bin, seconds) in overlaps(self.window.duration, point) {
+            path.over_time[bin].add(utilisation, seconds);
+        }
+    }
+
+    /// Each connection's goodput after the warm-up in Mbit/s, over the part of that time in which it lived.
+    fn connection_goodputs(&self) -> Vec<f64> {
+        let from = Time::ZERO + self.window.warmup;
+        let to = Time::ZERO + self.window.duration;
+        let lived = |tally: &ConnectionTally| tally.end.min(to).since(tally.start.max(from));
+        let present = self.connections.values().filter(|tally| lived(tally) > Span::ZERO);
+        present.map(|tally| mbps(tally.bytes_in_window, lived(tally))).collect()
+    }
+}
+
+impl PathTally {
+    fn new(capacity: Rate) -> Self {
+        PathTally {
+            capacity: (capacity != Rate::default()).then_some(capacity),
+            after_warmup: WeightedMean::default(),
+            second_half: WeightedMean::default(),
+            over_time: vec![WeightedMean::default(); BINS],
+            drops: 0,
+            marks: 0,
+        }
+    }
+
+    fn result(&self) -> PathResult {
+        PathResult {
+            capacity_mbps: self.capacity.map(Rate::as_mbits),
+            utilisation: self.after_warmup.get(),
+            utilisation_second_half: self.second_half.get(),
+            drops: self.drops,
+            marks: self.marks,
+        }
+    }
+
+    fn trace(&self) -> Vec<Option<f64>> {
+        self.over_time.iter().map(WeightedMean::get).collect()
+    }
+}
+
+impl WeightedMean {
+    fn add(&mut self, value: f64, seconds: f64) {
+        self.sum += value * seconds;
+        self.seconds += seconds;
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.sum / self.seconds)
+    }
+}
+
+/// Start and end of a sample's interval in seconds.
+fn ends(point: &SamplePoint) -> (f64, f64) {
+    let to = point.time.as_secs_f64();
+    ((to - point.interval.as_secs_f64()).max(0.0), to)
+}
+
+/// Seconds that two intervals share.
+fn shared(from: f64, to: f64, other_from: f64, other_to: f64) -> f64 {
+    (to.min(other_to) - from.max(other_from)).max(0.0)
+}
+
+/// The bin that `time`, in seconds, falls into; later times fall into the last.
+fn bin_of(duration: Span, time: f64) -> usize {
+    let share = if duration == Span::ZERO { 0.0 } else { time / duration.as_secs_f64() };
+    ((share * BINS as f64) as usize).min(BINS - 1)
+}
+
+/// The bins that a sample's interval touches, and the seconds that it has in each.
+fn overlaps(duration: Span, point: &SamplePoint) -> impl Iterator<Item = (usize, f64)> + use<> {
+    let (from, to) = ends(point);
+    let step = duration.as_secs_f64() / BINS as f64;
+    (bin_of(duration, from)..=bin_of(duration, to))
+        .map(move |bin| (bin, shared(from, to, bin as f64 * step, (bin + 1) as f64 * step)))
+        .filter(|(_, seconds)| *seconds > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{SECOND, flow, path_sample};
+
+    const WINDOW: Window = Window { warmup: Span::from_secs(2), duration: Span::from_secs(10) };
+
+    fn recorder() -> Recorder {
+        Recorder::new("tcp", WINDOW, [("p1".into(), Rate::from_mbits(100))])
+    }
+
+    #[test]
+    fn goodput_counts_only_what_was_acknowledged_after_the_warmup() {
+        let mut recorder = recorder();
+        recorder.flow(&FlowRecord { bytes: Bytes::new(9_000_000), ..flow("a", 0.0, 10.0, 5_000_000) });
+        recorder.flow(&flow("b", 0.0, 10.0, 3_000_000));
+        let (result, _) = recorder.finish();
+        assert_eq!(result.goodput_mbps, 8.0);
+        assert_eq!(result.connections, 2);
+    }
+
+    #[test]
+    fn completion_times_are_of_the_flows_that_completed() {
+        let mut recorder = recorder();
+        for seconds in 1..=4 {
+            let end = f64::from(seconds);
+            recorder.flow(&FlowRecord { completed: true, ..flow(&format!("c{seconds}"), 0.0, end, 0) });
+        }
+        recorder.flow(&flow("endless", 0.0, 10.0, 1));
+        let (result, _) = recorder.finish();
+        assert_eq!((result.afct_s, result.fct_p50_s, result.fct_p99_s), (Some(2.5), Some(2.0), Some(4.0)));
+    }
+
+    #[test]
+    fn where_nothing_finished_there_is_no_completion_time() {
+        let mut recorder = recorder();
+        recorder.flow(&flow("a", 0.0, 10.0, 1_000));
+        let (result, _) = recorder.finish();
+        assert_eq!((result.afct_s, result.fct_p50_s, result.fct_p99_s), (None, None, None));
+    }
+
+    #[test]
+    fn a_starved_connection_counts_as_unfair_and_one_that_was_gone_does_not() {
+        let mut recorder = recorder();
+        recorder.flow(&flow("fed", 0.0, 10.0, 8_000_000));
+        recorder.flow(&flow("starved", 0.0, 10.0, 0));
+        recorder.flow(&flow("gone", 0.0, 1.5, 0));
+        assert_eq!(recorder.finish().0.fairness, Some(0.5));
+    }
+
+    #[test]
+    fn a_connection_that_came_late_is_judged_by_its_rate_not_by_its_bytes() {
+        let mut recorder = recorder();
+        recorder.flow(&flow("early", 0.0, 10.0, 8_000_000));
+        recorder.flow(&flow("late", 6.0, 10.0, 4_000_000));
+        assert_eq!(recorder.finish().0.fairness, Some(1.0));
+    }
+
+    #[test]
+    fn flows_of_one_connection_count_as_one() {
+        let mut recorder = recorder();
+        for (start, end) in [(0.0, 4.0), (4.0, 10.0)] {
+            recorder.flow(&FlowRecord { connection: "same".into(), ..flow("f", start, end, 1_000) });
+        }
+        let (result, _) = recorder.finish();
+        assert_eq!((result.connections, result.fairness), (1, Some(1.0)));
+    }
+
+    #[test]
+    fn utilisation_is_weighted_by_time_and_cut_at_the_warmup() {
+        let mut recorder = recorder();
+        recorder.sample(&path_sample("p1", 1.0, 3.0, 1.0, 5));
+        recorder.sample(&path_sample("p1", 3.0, 10.0, 0.0, 9));
+        let path = *recorder.finish().0.paths.get("p1").unwrap();
+        assert_eq!(path.utilisation, Some(1.0 / 8.0));
+        assert_eq!(path.utilisation_second_half, Some(0.0));
+        assert_eq!((path.drops, path.capacity_mbps), (9, Some(100.0)));
+    }
+
+    #[test]
+    fn a_path_that_was_not_announced_is_reported_all_the_same() {
+        let mut recorder = recorder();
+        recorder.sample(&path_sample("surprise", 0.0, 10.0, 0.5, 0));
+        let (result, _) = recorder.finish();
+        assert_eq!(result.paths.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["p1", "surprise"]);
+        assert_eq!(result.paths.get("p1").unwrap().utilisation, None);
+        assert_eq!(result.paths.get("surprise").unwrap().capacity_mbps, None);
+    }
+
+    #[test]
+    fn the_trace_carries_as_much_as_the_samples_did() {
+        let mut recorder = recorder();
+        for tick in 1..=20u64 {
+            recorder.sample(&SamplePoint {
+                time: Time::from_nanos(tick * SECOND / 2),
+                interval: Span::from_millis(500),
+                kind: SampleKind::Connection,
+                name: "c".into(),
+                rate: Some(Rate::from_mbits(tick)),
+                ..SamplePoint::default()
+            });
+        }
+        recorder.moved(Time::from_nanos(5 * SECOND), "ecn");
+        recorder.moved(Time::MAX, "rto");
+        let (result, trace) = recorder.finish();
+        let megabits: f64 = trace.goodput.iter().sum::<f64>() * 10.0 / BINS as f64;
+        assert!((megabits - 105.0).abs() < 1e-6, "{megabits}");
+        assert_eq!((trace.moves[BINS / 2], trace.moves[BINS - 1]), (1, 1));
+        assert_eq!(result.total_moves(), 2);
+    }
+
+    #[test]
+    fn a_run_without_time_or_records_has_measures_without_values() {
+        let window = Window { warmup: Span::from_secs(3), duration: Span::ZERO };
+        let mut recorder = Recorder::new("tcp", window, [("p1".into(), Rate::default())]);
+        recorder.sample(&path_sample("p1", 0.0, 1.0, 0.5, 0));
+        recorder.flow(&flow("a", 0.0, 1.0, 7));
+        let (result, trace) = recorder.finish();
+        assert_eq!((result.goodput_mbps, result.fairness), (0.0, None));
+        assert!(trace.goodput.iter().all(|x| x.is_finite()));
+    }
+}

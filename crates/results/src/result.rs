@@ -1,0 +1,207 @@
+//! `result.json`: the numbers of a run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Named;
+
+/// The version of `result.json` that this crate writes.
+pub const SCHEMA: u32 = 1;
+
+/// Where a scenario was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum World {
+    /// Network namespaces and the kernel's TCP, in real time.
+    Lab,
+    /// The packet-level simulator, in virtual time.
+    Sim,
+}
+
+/// The results of one scenario under one or more systems; what `result.json` holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Version of the format, [`SCHEMA`].
+    pub schema: u32,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Where it was run.
+    pub world: World,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Results by the systems' names, in the order in which they ran.
+    pub systems: Named<SystemResult>,
+}
+
+/// The measures of one system in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SystemResult {
+    /// Application bytes acknowledged after the warm-up, over that time, in Mbit/s.
+    pub goodput_mbps: f64,
+    /// Mean completion time in seconds of the flows that have a size and completed; `None` if none did.
+    pub afct_s: Option<f64>,
+    /// Median of those completion times, nearest rank, in seconds.
+    pub fct_p50_s: Option<f64>,
+    /// 99th percentile of those completion times, nearest rank, in seconds.
+    pub fct_p99_s: Option<f64>,
+    /// Jain's index over the connections' goodput after the warm-up; `None` if nothing was carried.
+    pub fairness: Option<f64>,
+    /// Number of connections of the whole run.
+    #[serde(default)]
+    pub connections: u64,
+    /// Segments retransmitted in the whole run.
+    #[serde(default)]
+    pub retransmits: u64,
+    /// Moves in the whole run by reason.
+    pub moves: BTreeMap<String, u64>,
+    /// Measures by the reported paths' names, in the topology's order.
+    pub paths: Named<PathResult>,
+    /// Length of the run in seconds, warm-up included.
+    #[serde(default)]
+    pub duration_s: f64,
+    /// How late the lab's wires delivered a packet at worst, in milliseconds; `None` in the simulator.
+    #[serde(default)]
+    pub late_ms_max: Option<f64>,
+    /// Remarks for the reader, such as doubts about the measurement.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The measures of one reported path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathResult {
+    /// Capacity in Mbit/s; `None` if not limited.
+    #[serde(default)]
+    pub capacity_mbps: Option<f64>,
+    /// Mean utilisation after the warm-up, a share of the capacity; `None` if never sampled.
+    pub utilisation: Option<f64>,
+    /// Mean utilisation in the second half of the run, where the system has settled.
+    #[serde(default)]
+    pub utilisation_second_half: Option<f64>,
+    /// Packets dropped in the whole run.
+    pub drops: u64,
+    /// Packets marked CE in the whole run.
+    #[serde(default)]
+    pub marks: u64,
+}
+
+impl RunResult {
+    /// A run of which no system has results yet.
+    pub fn new(scenario: impl Into<String>, world: World, seed: u64) -> Self {
+        RunResult { schema: SCHEMA, scenario: scenario.into(), world, seed, systems: Named::default() }
+    }
+
+    /// The sum of the paths' capacities in Mbit/s, which no goodput exceeds; `None` if a path is not limited.
+    pub fn ceiling_mbps(&self) -> Option<f64> {
+        let paths = self.systems.values().next().map(|system| &system.paths)?;
+        let ceiling: f64 = paths.values().map(|path| path.capacity_mbps).sum::<Option<f64>>()?;
+        (ceiling > 0.0).then_some(ceiling)
+    }
+
+    /// Goodput of the system `name` as a multiple of plain `tcp`'s; `None` if either is missing or TCP carried nothing.
+    pub fn times_tcp(&self, name: &str) -> Option<f64> {
+        let tcp = self.systems.get("tcp")?.goodput_mbps;
+        let own = self.systems.get(name)?.goodput_mbps;
+        (tcp > 0.0).then(|| own / tcp)
+    }
+}
+
+impl SystemResult {
+    /// Moves of all reasons.
+    pub fn total_moves(&self) -> u64 {
+        self.moves.values().sum()
+    }
+
+    /// Drops on all reported paths.
+    pub fn total_drops(&self) -> u64 {
+        self.paths.values().map(|path| path.drops).sum()
+    }
+
+    /// The path that was used least in the second half of the run, and its utilisation there.
+    pub fn least_used_path(&self) -> Option<(&str, f64)> {
+        let sampled = self.paths.iter().filter_map(|(name, path)| Some((name, path.utilisation_second_half?)));
+        sampled.min_by(|one, other| one.1.total_cmp(&other.1))
+    }
+}
+
+impl World {
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            World::Lab => "lab",
+            World::Sim => "sim",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn the_json_follows_the_contract() {
+        let mut run = testing::run(&["tcp"], 1);
+        run.systems.get_mut("tcp").unwrap().moves.insert("ecn".into(), 3);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&run).unwrap(), @r#"
+        {
+          "schema": 1,
+          "scenario": "parallel-paths",
+          "world": "lab",
+          "seed": 7,
+          "systems": {
+            "tcp": {
+              "goodput_mbps": 88.5,
+              "afct_s": null,
+              "fct_p50_s": null,
+              "fct_p99_s": null,
+              "fairness": 1.0,
+              "connections": 1,
+              "retransmits": 0,
+              "moves": {
+                "ecn": 3
+              },
+              "paths": {
+                "p1": {
+                  "capacity_mbps": 100.0,
+                  "utilisation": 0.8775574754178181,
+                  "utilisation_second_half": 0.8794313335243257,
+                  "drops": 10,
+                  "marks": 100
+                }
+              },
+              "duration_s": 20.0,
+              "late_ms_max": 3.14,
+              "notes": []
+            }
+          }
+        }
+        "#);
+    }
+
+    #[test]
+    fn a_result_reads_back_as_it_was_written() {
+        let run = testing::run(&["tcp", "pathchanger", "ecmp"], 6);
+        let json = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<RunResult>(&json).unwrap(), run);
+    }
+
+    #[test]
+    fn a_result_with_the_contracts_fields_alone_is_read() {
+        let json = r#"{"schema":1,"scenario":"s","world":"sim","seed":2,"systems":{"tcp":{"goodput_mbps":9.5,
+            "afct_s":null,"fct_p50_s":null,"fct_p99_s":null,"fairness":1.0,"moves":{"rto":2},
+            "paths":{"p1":{"utilisation":0.5,"drops":7}}}}}"#;
+        let run: RunResult = serde_json::from_str(json).unwrap();
+        let tcp = run.systems.get("tcp").unwrap();
+        assert_eq!((run.world, tcp.total_moves(), tcp.total_drops()), (World::Sim, 2, 7));
+    }
+
+    #[test]
+    fn the_ceiling_needs_every_paths_capacity() {
+        let mut run = testing::run(&["tcp"], 6);
+        assert_eq!(run.ceiling_mbps(), Some(600.0));
+        run.systems.get_mut("tcp").unwrap().paths.get_mut("p3").unwrap().capacity_mbps = None;
+        assert_eq!(run.ceiling_mbps(), None);
+    }
+}

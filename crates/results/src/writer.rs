@@ -1,0 +1,231 @@
+//! The files of a run.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::{
+    FlowRecord, PlotError, Recorder, RunResult, SamplePoint, Trace, page, plot,
+    record::{FLOW_COLUMNS, FlowRow, SAMPLE_COLUMNS, SampleRow},
+};
+
+const RESULT: &str = "result.json";
+/// The files beside the page, in the order in which it links to them.
+pub(crate) const FILES: [&str; 5] = [RESULT, "flows.csv", "series.csv", "plot.svg", "scenario.resolved.toml"];
+
+/// Writes a run's files into one directory; records go to disk as they come.
+///
+/// `result.json` is written last and appears whole or not at all.
+#[derive(Debug)]
+pub struct Writer {
+    dir: PathBuf,
+    flows: Csv,
+    series: Csv,
+}
+
+/// Why a run's files could not be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// A file or directory could not be made, written or removed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// A record could not be added to a CSV file.
+    #[error("cannot add a record to {}: {source}", path.display())]
+    Csv {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: csv::Error,
+    },
+    /// The result could not be put as JSON.
+    #[error("cannot put the result as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The plot could not be drawn.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+}
+
+#[derive(Debug)]
+struct Csv {
+    path: PathBuf,
+    rows: csv::Writer<File>,
+}
+
+impl Writer {
+    /// Makes `dir` if necessary, removes an earlier run's `result.json` from it and begins the CSV files.
+    pub fn new(dir: impl Into<PathBuf>) -> Result<Self, WriteError> {
+        let dir = dir.into();
+        fs::create_dir_all(&dir).map_err(io_error("make", &dir))?;
+        let stale = dir.join(RESULT);
+        match fs::remove_file(&stale) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &stale)(error)),
+            _ => {}
+        }
+        let flows = Csv::new(dir.join("flows.csv"), &FLOW_COLUMNS)?;
+        let series = Csv::new(dir.join("series.csv"), &SAMPLE_COLUMNS)?;
+        Ok(Writer { dir, flows, series })
+    }
+
+    /// Gives a sample to the recorder and to `series.csv`.
+    pub fn sample(&mut self, recorder: &mut Recorder, point: &SamplePoint) -> Result<(), WriteError> {
+        recorder.sample(point);
+        self.series.add(SampleRow::new(recorder.system(), point))
+    }
+
+    /// Gives a flow to the recorder and to `flows.csv`.
+    pub fn flow(&mut self, recorder: &mut Recorder, flow: &FlowRecord) -> Result<(), WriteError> {
+        recorder.flow(flow);
+        self.flows.add(FlowRow::new(recorder.system(), flow))
+    }
+
+    /// Completes the files: CSVs, `scenario.resolved.toml`, `plot.svg`, `index.html`, and `result.json` last.
+    ///
+    /// `traces` are the systems' in the order of the run, `scenario` is the resolved scenario file's text, and
+    /// `command` the command line that reproduces the run.
+    pub fn finish(self, run: &RunResult, traces: &[Trace], scenario: &str, command: &str) -> Result<(), WriteError> {
+        let Writer { dir, flows, series } = self;
+        flows.finish()?;
+        series.finish()?;
+        write_whole(&dir, "scenario.resolved.toml", scenario)?;
+        let picture = plot(run, traces)?;
+        write_whole(&dir, "plot.svg", &picture)?;
+        write_whole(&dir, "index.html", &page(run, &picture, command))?;
+        let json = serde_json::to_string_pretty(run)?;
+        write_whole(&dir, RESULT, &(json + "\n"))
+    }
+}
+
+impl Csv {
+    fn new(path: PathBuf, columns: &[&str]) -> Result<Self, WriteError> {
+        let file = File::create(&path).map_err(io_error("create", &path))?;
+        // The header is written here, so that a file without records has one too.
+        let mut rows = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+        rows.write_record(columns).map_err(|source| WriteError::Csv { path: path.clone(), source })?;
+        Ok(Csv { path, rows })
+    }
+
+    fn add(&mut self, row: impl Serialize) -> Result<(), WriteError> {
+        self.rows.serialize(row).map_err(|source| WriteError::Csv { path: self.path.clone(), source })
+    }
+
+    fn finish(mut self) -> Result<(), WriteError> {
+        self.rows.flush().map_err(io_error("write", &self.path))
+    }
+}
+
+/// Writes a file under another name and renames it, so that readers see all of it or none.
+fn write_whole(dir: &Path, name: &str, text: &str) -> Result<(), WriteError> {
+    let path = dir.join(name);
+    let unfinished = dir.join(format!(".{name}.unfinished"));
+    let written = File::create(&unfinished).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        file.write_all(text.as_bytes())?;
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&unfinished, &path)
+    });
+    if written.is_err() {
+        // The first error is the one to report; what this leaves behind is not the result.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written.map_err(io_error("write", &path))
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
+    let path = path.to_owned();
+    move |source| WriteError::Io { action, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_finished_run_leaves_all_files_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, traces) = testing::traced_run(&["tcp", "pathchanger"], 2);
+        let writer = Writer::new(dir.path().join("deep/er")).unwrap();
+        writer.finish(&run, &traces, "name = \"x\"\n", "sidestep lab run x").unwrap();
+        let out = dir.path().join("deep/er");
+        let mut expected: Vec<_> = FILES.into_iter().chain(["index.html"]).collect();
+        expected.sort();
+        assert_eq!(names(&out), expected);
+        let json = fs::read_to_string(out.join(RESULT)).unwrap();
+        assert_eq!(serde_json::from_str::<RunResult>(&json).unwrap(), run);
+    }
+
+    #[test]
+    fn records_are_rows_with_empty_cells_where_not_applicable() {
+        let dir = tempfile::tempdir().unwrap();
+        let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
+        let mut recorder = Recorder::new("tcp", window, []);
+        let mut writer = Writer::new(dir.path()).unwrap();
+        writer.sample(&mut recorder, &testing::path_sample("p,1", 0.0, 0.5, 0.25, 3)).unwrap();
+        let completed = FlowRecord { completed: true, moves: 2, ..testing::flow("f1", 1.0, 3.0, 1_000_000) };
+        writer.flow(&mut recorder, &completed).unwrap();
+        writer.flow(&mut recorder, &testing::flow("f2", 1.0, 3.0, 500)).unwrap();
+        let (result, trace) = recorder.finish();
+        assert_eq!(result.connections, 2);
+        let mut run = RunResult::new("s", crate::World::Sim, 1);
+        run.systems.insert("tcp", result);
+        writer.finish(&run, &[trace], "", "").unwrap();
+        insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
+        system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
+        tcp,0.5,path,"p,1",25.0,0.25,,3,30,,,
+        "#);
+        insta::assert_snapshot!(fs::read_to_string(dir.path().join("flows.csv")).unwrap(), @r#"
+        system,flow,from,to,connection,start_s,end_s,completed,bytes,fct_s,goodput_mbps,retransmits,moves
+        tcp,f1,h1,h2,f1,1.0,3.0,true,1000000,2.0,4.0,0,2
+        tcp,f2,h1,h2,f2,1.0,3.0,false,500,,0.002,0,0
+        "#);
+    }
+
+    #[test]
+    fn a_new_run_removes_the_result_of_the_earlier_one() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(RESULT), "{}").unwrap();
+        let _writer = Writer::new(dir.path()).unwrap();
+        assert_eq!(names(dir.path()), ["flows.csv", "series.csv"]);
+    }
+
+    #[test]
+    fn a_result_that_cannot_be_put_in_place_leaves_nothing_half_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = Writer::new(dir.path()).unwrap();
+        fs::create_dir_all(dir.path().join(RESULT).join("in the way")).unwrap();
+        let error = writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap_err();
+        assert!(
+            error.to_string().starts_with(&format!("cannot write {}/result.json: ", dir.path().display())),
+            "{error}"
+        );
+        assert!(names(dir.path()).iter().all(|name| !name.ends_with("unfinished")));
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let error = Writer::new(dir.path().join("file")).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("cannot make {}/file: ", dir.path().display())), "{error}");
+    }
+}
