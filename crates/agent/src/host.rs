@@ -3,7 +3,6 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    io::Write,
     net::Ipv6Addr,
     path::PathBuf,
     rc::Rc,
@@ -12,16 +11,14 @@ use std::{
 use ipnet::Ipv6Net;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    LinuxError,
-    bpf::host::{Event, HostConfig as ProgramConfig, HostProgram},
+    bpf::host::{Event, Events, HostConfig as ProgramConfig, HostProgram},
     netlink::{MarkRule, Netlink, NextHop, Route},
 };
 use sidestep_model::scenario::{AgentKnobs, PolicyName};
 use sidestep_policy as policy;
-use tokio::signal::unix::SignalKind;
 
 use crate::{
-    AgentError, ConfigError, EventLog, HostConfig, READY,
+    AgentError, ConfigError, EventLog, HostConfig,
     paths::{self, DestinationPaths, slot_of},
 };
 
@@ -44,14 +41,25 @@ pub struct HostOptions {
     pub events: Option<PathBuf>,
 }
 
-/// Runs the host daemon until SIGTERM or SIGINT; prints [`READY`] when paths are in place.
+/// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
 ///
 /// On return nothing of it is left in the kernel; connections go on along the default route.
-pub async fn run_host(options: HostOptions) -> Result<(), AgentError> {
+pub async fn run_host(
+    options: HostOptions,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
     let mut host = Host::start(&options).await?;
-    let result = host.work(&options).await;
+    let recorder = Recorder::new(&options)?;
+    let sink = recorder.clone();
+    let events = host.program.events(move |event| sink.write(&event))?;
+    let result = tokio::select! {
+        () = shutdown => Ok(()),
+        result = host.work(&options, &events, &recorder, ready) => result,
+    };
+    let recorded = recorder.take(&events);
     let stopped = host.stop().await;
-    result.and(stopped)
+    result.and(recorded).and(stopped)
 }
 
 /// The daemon's hold on the kernel.
@@ -90,7 +98,9 @@ impl Recorder {
         }
     }
 
-    fn flush(&self) -> Result<(), AgentError> {
+    /// Records the events that wait, and makes them visible to readers.
+    fn take(&self, events: &Events<'_>) -> Result<(), AgentError> {
+        events.consume()?;
         let Recording { log, outcome } = &mut *self.0.borrow_mut();
         std::mem::replace(outcome, Ok(()))?;
         log.as_mut().map_or(Ok(()), EventLog::flush)
@@ -135,41 +145,35 @@ impl Host {
         Ok(host)
     }
 
-    async fn work(&mut self, options: &HostOptions) -> Result<(), AgentError> {
+    /// Does the daemon's work, which ends by itself only with an error.
+    async fn work(
+        &mut self,
+        options: &HostOptions,
+        events: &Events<'_>,
+        recorder: &Recorder,
+        ready: impl FnOnce(),
+    ) -> Result<(), AgentError> {
         let mut watcher = match &options.controller {
             Some(endpoint) => Some(watch_paths(endpoint, options.identity.clone(), true).await?),
             None => None,
         };
-        let recorder = Recorder::new(options)?;
-        let sink = recorder.clone();
-        let events = self.program.events(move |event| sink.write(&event))?;
-        let mut terminate = stop_signal(SignalKind::terminate())?;
-        let mut interrupt = stop_signal(SignalKind::interrupt())?;
-
         let first = match &mut watcher {
             Some(watcher) => watcher.changed().await.and_then(|latest| latest.update),
             None => None,
         };
         self.apply(first.as_deref()).await?;
         self.program.attach(&options.cgroup)?;
-        announce();
+        ready();
 
         loop {
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
                 latest = next(&mut watcher) => self.hear(latest).await?,
-                ready = events.ready() => {
-                    ready?;
-                    events.consume()?;
-                    recorder.flush()?;
+                waiting = events.ready() => {
+                    waiting?;
+                    recorder.take(events)?;
                 }
             }
         }
-        events.consume()?;
-        recorder.flush()?;
-        tracing::info!(counters = ?self.program.counters()?, "stopping");
-        Ok(())
     }
 
     async fn hear(&mut self, latest: Option<Latest<PathUpdate>>) -> Result<(), AgentError> {
@@ -247,7 +251,9 @@ impl Host {
     }
 
     async fn stop(mut self) -> Result<(), AgentError> {
-        self.clear().await
+        let cleared = self.clear().await;
+        tracing::info!(counters = ?self.program.counters()?, "stopped");
+        cleared
     }
 
     /// Removes all rules and routes of ours from our tables, whoever installed them.
@@ -292,14 +298,4 @@ async fn next(watcher: &mut Option<Watcher<PathUpdate>>) -> Option<Latest<PathUp
         Some(watcher) => watcher.changed().await,
         None => std::future::pending().await,
     }
-}
-
-pub(crate) fn stop_signal(kind: SignalKind) -> Result<tokio::signal::unix::Signal, LinuxError> {
-    tokio::signal::unix::signal(kind).map_err(|error| LinuxError::io("listening for signals", error))
-}
-
-pub(crate) fn announce() {
-    println!("{READY}");
-    // Nobody may listen; that is no reason to stop.
-    let _ = std::io::stdout().flush();
 }

@@ -18,5 +18,5 @@ pub use host::{HostOptions, run_host};
 pub use paths::{DestinationPaths, HostPath, PathRoute};
 pub use router::{RouterOptions, run_router};
 
-/// What a daemon prints on standard output when it does its work.
+/// What `sidestep agent` and `sidestep router` print on standard output when they do their work.
 pub const READY: &str = "ready";

@@ -12,12 +12,9 @@ use sidestep_linux::{
     bpf::ecn::EcnDecap,
     netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
 };
-use tokio::{signal::unix::SignalKind, time::MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
-use crate::{
-    AgentError,
-    host::{announce, stop_signal},
-};
+use crate::AgentError;
 
 /// What the router daemon needs to know.
 #[derive(Clone, Debug)]
@@ -35,12 +32,19 @@ pub struct RouterOptions {
 /// How often link counters are reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the router daemon until SIGTERM or SIGINT; prints [`READY`](crate::READY) when Path IDs are in place.
+/// Runs the router daemon until `shutdown` completes; calls `ready` when Path IDs are in place.
 ///
 /// On return its routes and programs are gone.
-pub async fn run_router(options: RouterOptions) -> Result<(), AgentError> {
+pub async fn run_router(
+    options: RouterOptions,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
     let mut router = Router::start(&options).await?;
-    let result = router.work(&options).await;
+    let result = tokio::select! {
+        () = shutdown => Ok(()),
+        result = router.work(&options, ready) => result,
+    };
     let stopped = router.apply(&[]).await;
     result.and(stopped)
 }
@@ -75,22 +79,18 @@ impl Router {
         Ok(Router { netlink, links, interface, bindings: BTreeMap::new(), _ecn: ecn, started: Instant::now() })
     }
 
-    async fn work(&mut self, options: &RouterOptions) -> Result<(), AgentError> {
+    async fn work(&mut self, options: &RouterOptions, ready: impl FnOnce()) -> Result<(), AgentError> {
         let mut watcher = watch_bindings(&options.controller, &options.node, true).await?;
         let mut reporter = Reporter::new(&options.controller)?;
-        let mut terminate = stop_signal(SignalKind::terminate())?;
-        let mut interrupt = stop_signal(SignalKind::interrupt())?;
         let mut tick = tokio::time::interval(REPORT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
         if let Some(update) = watcher.changed().await.and_then(|latest| latest.update) {
             self.hear(&update).await?;
         }
-        announce();
+        ready();
         loop {
             tokio::select! {
-                _ = terminate.recv() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
                 latest = watcher.changed() => {
                     let Some(latest) = latest else { return Ok(()) };
                     match (&latest.connection, &latest.update) {
@@ -117,6 +117,8 @@ impl Router {
     }
 
     /// Makes the installed Path IDs those of `bindings`.
+    ///
+    /// What is installed is noted at each step, so that one that fails or is cancelled leaves nothing unknown behind.
     async fn apply(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
         let wanted: BTreeMap<_, _> =
             bindings.iter().map(|binding| (binding.binding_sid, binding.segments.clone())).collect();
@@ -124,13 +126,15 @@ impl Router {
             if self.bindings.get(sid) != Some(segments) {
                 let target = Target::Sid(SidAction::EndB6Encaps(segments.clone()), self.interface);
                 let route = Route { table: MAIN_TABLE, destination: (*sid).into(), target, mtu: None };
+                self.bindings.insert(*sid, segments.clone());
                 self.netlink.add_route(&route).await?;
             }
         }
-        for sid in self.bindings.keys().filter(|sid| !wanted.contains_key(sid)) {
-            self.netlink.delete_route(MAIN_TABLE, (*sid).into()).await?;
+        let gone: Vec<_> = self.bindings.keys().filter(|sid| !wanted.contains_key(sid)).copied().collect();
+        for sid in gone {
+            self.netlink.delete_route(MAIN_TABLE, sid.into()).await?;
+            self.bindings.remove(&sid);
         }
-        self.bindings = wanted;
         Ok(())
     }
 

@@ -16,3 +16,10 @@ pub use error::{LinuxError, Result};
 pub fn is_root() -> bool {
     nix::unistd::Uid::effective().is_root()
 }
+
+/// The most memory that the process has held at once, in bytes.
+pub fn peak_rss_bytes() -> u64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    // Linux counts it in KiB (getrusage(2)).
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
+}

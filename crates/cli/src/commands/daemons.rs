@@ -17,8 +17,7 @@ use crate::{
 pub fn controller(args: ControllerArgs) -> Outcome {
     let topology = topology_file::parse(&read(&args.topology)?)
         .map_err(|error| Failure::usage(error.in_file(args.topology.display().to_string())))?;
-    let knobs =
-        PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
+    let knobs = PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
     knobs.check().map_err(|error| Failure::usage(format!("--{error}")))?;
     let controller = Arc::new(Controller::new(topology, knobs).map_err(|error| Failure::usage(chain(&error)))?);
     if args.show {
@@ -34,8 +33,9 @@ pub fn controller(args: ControllerArgs) -> Outcome {
 /// Runs `sidestep agent`.
 pub fn agent(args: AgentArgs) -> Outcome {
     let config = match &args.config {
-        Some(path) => HostConfig::parse(&read(path)?)
-            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?,
+        Some(path) => {
+            HostConfig::parse(&read(path)?).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+        }
         None => HostConfig::default(),
     };
     let cgroup = match args.cgroup {
@@ -52,14 +52,14 @@ pub fn agent(args: AgentArgs) -> Outcome {
         priority: args.rule_priority,
         events: args.events,
     };
-    runtime()?.block_on(run_host(options)).map_err(Failure::from)
+    runtime()?.block_on(run_host(options, announce, stopped())).map_err(Failure::from)
 }
 
 /// Runs `sidestep router`.
 pub fn router(args: RouterArgs) -> Outcome {
     let links: BTreeMap<_, _> = args.links.into_iter().collect();
     let options = RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn };
-    runtime()?.block_on(run_router(options)).map_err(Failure::from)
+    runtime()?.block_on(run_router(options, announce, stopped())).map_err(Failure::from)
 }
 
 fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, Failure> {
@@ -92,7 +92,13 @@ fn show(controller: &Controller, json: bool) -> Outcome {
         println!("{} -> {}: {} paths", pair.from, pair.to, pair.paths.len());
         for path in &pair.paths {
             let segments: Vec<_> = path.segments.iter().map(ToString::to_string).collect();
-            println!("  {}  {}  {}  via {}", path.path.id, path.path.capacity, path.links.join(" "), segments.join(" "));
+            println!(
+                "  {}  {}  {}  via {}",
+                path.path.id,
+                path.path.capacity,
+                path.links.join(" "),
+                segments.join(" ")
+            );
         }
     }
     Ok(())

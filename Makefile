@@ -1,0 +1,31 @@
+# Each target does what it needs first: on a fresh Debian or Ubuntu, `make demo` and `make test` are all there is to do.
+
+CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
+# The lab needs root; cargo does not.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+SIDESTEP := target/release/sidestep
+
+.PHONY: all deps build demo demo-100 test bench clean
+
+all: build
+
+deps: ## Install the system packages and Rust that are missing
+	@scripts/deps
+
+build: deps ## Build target/release/sidestep
+	$(CARGO) build --release --locked -p sidestep
+
+demo: build ## The main job: connections step aside from congestion, in the lab
+	$(SUDO) $(SIDESTEP) lab run scenarios/six-paths.toml --out out/demo
+	$(SUDO) $(SIDESTEP) lab run scenarios/unmodified.toml --out out/demo/unmodified
+
+test: deps ## Format, lints, documentation, unit, property and kernel tests
+	@CARGO=$(CARGO) scripts/test
+
+bench: build ## How fast the parts are; needs a quiet machine
+	$(SUDO) $(SIDESTEP) bench wire
+
+clean: ## Remove what was built, results, and what killed labs have left
+	-@[ ! -x $(SIDESTEP) ] || $(SUDO) $(SIDESTEP) lab clean
+	$(CARGO) clean
+	rm -rf out

@@ -1,0 +1,125 @@
+//! What goes wrong is said in one clear line, with an exit code that scripts can rely on.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+};
+
+use sidestep_linux::netns::NetNs;
+
+use crate::common::{BULK, Ended, PROGRAM, Room, TWO_PATHS, root_or_skip};
+
+/// Runs the program in a network namespace of its own, where it can do no harm.
+fn run_apart(room: &Room, arguments: &[&str]) -> Ended {
+    let started = NetNs::create().and_then(|namespace| namespace.run(|| Ok(room.start(arguments))));
+    started.unwrap().wait()
+}
+
+#[test]
+fn a_mistake_in_a_scenario_is_shown_where_it_stands() {
+    let room = Room::new();
+    let file = room.write("wrong.toml", "duration = \"3 s\"\nwarmup = \"soon\"\n");
+    let ended = room.run(&["lab", "run", &file]);
+    let error = ended.complaint(2);
+    assert!(error.starts_with(&format!("{file}:2:10: `soon` is not a time")), "{error}");
+    assert!(ended.stderr.contains("2 | warmup = \"soon\""), "{}", ended.stderr);
+    let none = room.run(&["lab", "run", "none.toml"]);
+    assert!(none.error(2).starts_with("none.toml: "), "{none:?}");
+}
+
+#[test]
+fn a_system_that_does_not_exist_is_wrong_usage_and_so_is_one_that_the_lab_lacks() {
+    let room = Room::new();
+    let file = room.write("fine.toml", &format!("duration = \"3 s\"\n{TWO_PATHS}{BULK}"));
+    let unknown = room.run(&["lab", "run", &file, "--system", "nonesuch"]);
+    let error = unknown.complaint(2);
+    assert!(error.contains("nonesuch") && error.contains("pathchanger"), "{error}");
+    if root_or_skip("a system of the simulator only") {
+        let lacking = room.run(&["lab", "run", &file, "--system", "semper"]);
+        let error = lacking.error(2);
+        assert!(["semper", "tcp", "ecmp", "random", "pathchanger"].iter().all(|name| error.contains(name)), "{error}");
+    }
+}
+
+#[test]
+fn a_program_or_a_congestion_control_that_is_missing_is_named() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let program = "[[flow]]\nkind = \"exec\"\nnode = \"c1\"\ncommand = [\"no-such-program\"]\n";
+    let ended = room.run_lab("program", &format!("duration = \"3 s\"\n{TWO_PATHS}{program}"));
+    assert!(ended.error(3).contains("`no-such-program`"), "{ended:?}");
+    let control = "[tcp]\ncongestion_control = \"nonesuch\"\n";
+    let ended = room.run_lab("control", &format!("duration = \"3 s\"\n{TWO_PATHS}{BULK}{control}"));
+    assert!(ended.error(3).contains("`nonesuch`; it has: "), "{ended:?}");
+}
+
+/// Without root already, the program runs as it is.
+#[test]
+fn without_privilege_a_lab_and_an_agent_say_that_they_need_it() {
+    let room = Room::new();
+    let file = room.write("fine.toml", &format!("duration = \"3 s\"\n{TWO_PATHS}{BULK}"));
+    let config = room.write("agent.toml", ONE_PATH);
+    let copy = room.path("sidestep");
+    fs::copy(PROGRAM, &copy).unwrap();
+    fs::set_permissions(room.path("."), Permissions::from_mode(0o755)).unwrap();
+    for arguments in [vec!["lab", "run", &file], vec!["agent", "--config", &config]] {
+        let mut command = Command::new(&copy);
+        command.args(&arguments);
+        if nix::unistd::geteuid().is_root() {
+            // Also leaves all supplementary groups.
+            command.uid(65_534).gid(65_534);
+        }
+        let ended = room.start_command(command).wait();
+        assert!(ended.error(3).contains("root"), "{ended:?}");
+    }
+}
+
+/// A path that leads nowhere, so that an agent needs no controller.
+const ONE_PATH: &str = r#"
+[[destination]]
+prefix = "2001:db8::/64"
+path = [{ segments = ["fd01:0:1:e::"], rate = "1 Mbit/s", rtt = "1 ms" }]
+"#;
+
+#[test]
+fn a_controller_without_a_network_is_wrong_usage() {
+    let room = Room::new();
+    let none = room.run(&["controller", "--topology", "none.toml"]);
+    assert!(none.error(2).starts_with("none.toml: "), "{none:?}");
+    let file = room.write("wrong.toml", "[topology]\ngenerator = \"ring\"\n");
+    let wrong = room.run(&["controller", "--topology", &file]);
+    assert!(wrong.complaint(2).starts_with(&format!("{file}:2:13: ")), "{wrong:?}");
+}
+
+#[test]
+fn agents_that_cannot_work_say_why() {
+    if !root_or_skip("agents") {
+        return;
+    }
+    let room = Room::new();
+    let idle = run_apart(&room, &["agent"]);
+    assert!(idle.error(2).starts_with("there is nothing to do: "), "{idle:?}");
+
+    let alone = run_apart(&room, &["agent", "--controller", "unix:/nonexistent/socket"]);
+    assert!(alone.error(1).contains("unix:/nonexistent/socket"), "{alone:?}");
+
+    let config = room.write("agent.toml", ONE_PATH);
+    let outside = run_apart(&room, &["agent", "--config", &config, "--cgroup", "/nonexistent"]);
+    assert!(outside.complaint(1).contains("/nonexistent"), "{outside:?}");
+}
+
+#[test]
+fn routers_that_cannot_work_say_why() {
+    if !root_or_skip("a router") {
+        return;
+    }
+    let room = Room::new();
+    let router = ["router", "--controller", "unix:/nonexistent/socket", "--node", "A", "--link"];
+    let unknown = run_apart(&room, &[router.as_slice(), &["A-B=nosuch0"]].concat());
+    assert!(unknown.error(2).starts_with("there is no interface `nosuch0`"), "{unknown:?}");
+    let alone = run_apart(&room, &[router.as_slice(), &["A-B=lo"]].concat());
+    assert!(alone.error(1).contains("unix:/nonexistent/socket"), "{alone:?}");
+}

@@ -1,0 +1,11 @@
+//! The program as its users run it: real command lines, the real kernel, and what is there afterwards.
+//!
+//! One test binary, so that all of them share threads and are linked once. Other labs may run on the machine at the
+//! same time, these tests' own among them: what is left behind is judged by a lab's own name only.
+
+mod clean_up;
+mod common;
+mod contract;
+mod errors;
+mod programs;
+mod traps;

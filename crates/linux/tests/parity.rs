@@ -1,0 +1,175 @@
+//! The policy in the kernel and the policy in the simulator are the same function: the BPF program and the native
+//! build are fed the same histories, and all that they know is compared byte by byte.
+
+use rand_core::Rng;
+use rand_pcg::Pcg32;
+use sidestep_linux::{
+    bpf::{host::HostProgram, parity::PolicyParity},
+    testing::root_or_skip,
+};
+use sidestep_model::{Bytes, Span, Time};
+use sidestep_policy::{
+    Backoff, Config, Connection, Decision, Path, Policy, Round,
+    raw::{self, MAX_PATHS, Parity, Plain},
+};
+
+/// Connections of each policy, which have 1 to 16 paths in turn.
+const CONNECTIONS: u64 = 3 * 16 * 2;
+/// Signals that each of them hears.
+const SIGNALS: u32 = 300;
+
+/// Kinds of signal, "none" included.
+const REASONS: usize = 5;
+
+const OPEN: u32 = 0;
+const ROUND: u32 = 1;
+const RETRANSMIT: u32 = 2;
+const TIMEOUT: u32 = 3;
+
+#[test]
+fn the_kernel_and_the_simulator_decide_alike_through_long_histories() {
+    if !root_or_skip("the policy in BPF") {
+        return;
+    }
+    let mut kernel = PolicyParity::load().unwrap();
+    let mut heard = [0u32; REASONS];
+    let (mut calls, mut moves) = (0u32, 0);
+    for number in 0..CONNECTIONS {
+        let mut history = History::open(&mut kernel, number);
+        for _ in 0..SIGNALS {
+            let decision = history.signal(&mut kernel);
+            heard[decision.reason as usize] += 1;
+            moves += decision.moved;
+        }
+        calls += 1 + SIGNALS;
+    }
+    assert!(calls > 20_000);
+    // A comparison of calls that all do nothing would prove nothing.
+    assert!(heard.iter().all(|count| *count > 1_000), "{heard:?}");
+    assert!(moves > 1_000, "{moves}");
+}
+
+#[test]
+fn the_kernel_takes_the_path_changer_and_its_verifier_has_room_to_spare() {
+    if !root_or_skip("loading the path changer") {
+        return;
+    }
+    let _loaded = HostProgram::load().unwrap();
+    let programs = libbpf_rs::query::ProgInfoIter::default();
+    let ours: Vec<_> = programs.filter(|program| program.name.to_string_lossy().starts_with("sidestep_host")).collect();
+    let verified = ours.iter().map(|program| program.verified_insns).max().unwrap();
+    println!("the verifier walked {verified} instructions of the path changer");
+    // Kernels since 5.2 give up at a million, and older verifiers prune less than this one.
+    assert!((1..250_000).contains(&verified), "{verified}");
+}
+
+/// A connection's past in both worlds.
+struct History {
+    random: Pcg32,
+    native: Connection,
+    context: Parity,
+}
+
+impl History {
+    fn open(kernel: &mut PolicyParity, number: u64) -> Self {
+        let mut random = Pcg32::new(number, 1);
+        let n = number as usize % MAX_PATHS + 1;
+        let policy = [Policy::Static, Policy::Random, Policy::Exp3][number as usize % 3];
+        let config = any_config(&mut random, policy);
+        let paths: Vec<_> = (0..n).map(|id| any_path(&mut random, id as u32)).collect();
+        let (now, draw) = (Time::from_nanos(u64::from(random.next_u32())), random.next_u32());
+        let native = Connection::open(&config, &paths, now, draw).unwrap();
+
+        let mut context = Parity { op: OPEN, random: draw, n_paths: n as u32, ..Parity::default() };
+        context.config = config.to_raw().unwrap();
+        context.round.now_ns = now.as_nanos();
+        for (slot, path) in context.paths.iter_mut().zip(&paths) {
+            *slot = path.to_raw();
+        }
+        // What was there before a connection was opened must not matter.
+        context.conn.as_bytes_mut().fill(0xa5);
+        let mut history = History { random, native, context };
+        let decision = history.context.decision;
+        history.compare(kernel, decision);
+        history
+    }
+
+    /// Lets both worlds hear the same signal, some time later.
+    fn signal(&mut self, kernel: &mut PolicyParity) -> raw::Decision {
+        let random = &mut self.random;
+        // Mostly a few milliseconds, now and then long enough for a back-off to end.
+        let pause = 1 + random.next_u32() % if random.next_u32() % 8 == 0 { 3_000_000_000 } else { 20_000_000 };
+        let context = &mut self.context;
+        context.round.now_ns += u64::from(pause);
+        context.round.cwnd_bytes = u64::from(random.next_u32() >> (random.next_u32() % 32));
+        context.random = random.next_u32();
+        let (now, cwnd) = (Time::from_nanos(context.round.now_ns), Bytes::new(context.round.cwnd_bytes));
+        let decision = match random.next_u32() % 4 {
+            0 | 1 => {
+                // Counters that wrap are part of it.
+                let delivered = random.next_u32() % 100;
+                let marked = [0, delivered / 2, delivered][random.next_u32() as usize % 3];
+                context.op = ROUND;
+                context.round.delivered = context.round.delivered.wrapping_add(delivered);
+                context.round.delivered_ce = context.round.delivered_ce.wrapping_add(marked);
+                let (delivered, delivered_ce) = (context.round.delivered, context.round.delivered_ce);
+                self.native.round(Round { now, cwnd, delivered, delivered_ce }, context.random)
+            }
+            2 => {
+                context.op = RETRANSMIT;
+                context.segs = random.next_u32() >> (random.next_u32() % 32);
+                self.native.retransmit(now, context.segs, cwnd, context.random)
+            }
+            _ => {
+                context.op = TIMEOUT;
+                context.syn = random.next_u32() % 2;
+                self.native.timeout(now, context.syn == 1, context.random)
+            }
+        };
+        self.compare(kernel, as_raw(decision));
+        self.context.decision
+    }
+
+    /// Has the kernel make the call, and holds all that it wrote against the native outcome.
+    fn compare(&mut self, kernel: &mut PolicyParity, decision: raw::Decision) {
+        let expected = Parity { conn: *self.native.raw(), decision, ..self.context };
+        kernel.call(&mut self.context).unwrap();
+        // The difference is easier to read in the fields than in the bytes.
+        assert_eq!(self.context, expected);
+        assert_eq!(self.context.as_bytes(), expected.as_bytes());
+    }
+}
+
+fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
+    let mut share = |most: f64| f64::from(random.next_u32()) / f64::from(u32::MAX) * most;
+    let (gamma, ce_share, jitter) = (share(1.0).max(1e-6), share(1.2), share(1.0));
+    let mut backoff = |first: u32| {
+        let min = Span::from_nanos(u64::from(random.next_u32() % first));
+        Backoff { min, max: min + Span::from_nanos(u64::from(random.next_u32())) }
+    };
+    let (congestion, silence) = (backoff(200_000_000), backoff(50_000_000));
+    Config {
+        policy,
+        gamma,
+        ce_share,
+        ce_rounds: random.next_u32() % 4,
+        retransmit_burst: random.next_u32() % 5,
+        jitter,
+        congestion,
+        silence,
+    }
+}
+
+fn any_path(random: &mut Pcg32, id: u32) -> Path {
+    let any = |random: &mut Pcg32| random.next_u32() >> (random.next_u32() % 32);
+    Path { id: 100 + id, weight: any(random), bdp: Bytes::new(u64::from(any(random))) }
+}
+
+fn as_raw(decision: Decision) -> raw::Decision {
+    raw::Decision {
+        path: decision.path as u32,
+        reason: decision.reason.map_or(0, |reason| reason as u32),
+        moved: decision.moved.into(),
+        decided: decision.decided.into(),
+    }
+}
