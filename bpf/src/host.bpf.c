@@ -62,12 +62,20 @@ static void count(__u32 which)
 		*counter += 1;
 }
 
+/* IPv4 through an IPv6 socket (::ffff:a.b.c.d) has no paths: its packets are not IPv6, whatever prefix covers them. */
+static bool is_ipv6(const struct bpf_sock_ops *ops)
+{
+	bool mapped = !ops->remote_ip6[0] && !ops->remote_ip6[1] && ops->remote_ip6[2] == bpf_htonl(0xffff);
+
+	return ops->family == AF_INET6 && !mapped;
+}
+
 static struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
 {
 	struct host_prefix key = { .len = 128 };
 	__u32 *addr = (__u32 *)key.addr;
 
-	if (ops->family != AF_INET6)
+	if (!is_ipv6(ops))
 		return 0;
 	addr[0] = ops->remote_ip6[0];
 	addr[1] = ops->remote_ip6[1];

@@ -27,7 +27,7 @@ struct parity_ctx {
 	struct pc_conn conn; /* read and written */
 	struct pc_decision decision; /* written */
 };
-_Static_assert(sizeof(struct parity_ctx) == 608, "shared with Rust");
+_Static_assert(sizeof(struct parity_ctx) == 624, "shared with Rust");
 
 /*
  * A context allows constant offsets only, and the policy indexes its arrays: it works on this copy,

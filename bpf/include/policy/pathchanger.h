@@ -43,15 +43,19 @@ struct pc_config {
 	__u32 gamma_q16; /* EXP3: share of draws that ignore what was learnt; cut to 1..=65536 */
 	__u32 ce_share_q16; /* share of CE marks among a round's delivered packets that counts as
 			       congested; 0: any mark; above 65536: never */
-	__u32 ce_rounds; /* consecutive congested rounds that make a signal; 0 counts as 1 */
+	__u32 ce_rounds; /* congested rounds, */
+	__u32 ce_window; /* among so many of the last, that make a signal: at most 64; equal: in a row.
+			    TCP alone on a path probes it into congestion now and then, TCP on a crowded
+			    path all the time: the two numbers tell one from the other */
 	__u32 retransmit_burst; /* segments retransmitted in a round that make a signal; 0: never */
 	__u32 jitter_q16; /* back-off waits vary by +- half of this share; cut to 65536 */
+	__u32 unused;
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first, */
 	__u64 congestion_max_ns; /* and longest wait */
 	__u64 silence_min_ns; /* the same on silence */
 	__u64 silence_max_ns;
 };
-_Static_assert(sizeof(struct pc_config) == 56, "shared with Rust");
+_Static_assert(sizeof(struct pc_config) == 64, "shared with Rust");
 
 /* A connection's state; pc_open sets all of it. */
 struct pc_conn {
@@ -59,18 +63,19 @@ struct pc_conn {
 	struct pc_backoff congestion;
 	struct pc_backoff silence;
 	struct pc_mean cwnd; /* since the last decision */
+	__u64 ce_history; /* a bit for each round since the last decision, the latest lowest: congested */
 	__u32 n_paths;
 	__u32 current; /* index into paths */
 	__u32 delivered; /* the counters at the last round's end */
 	__u32 delivered_ce;
-	__u32 ce_streak; /* congested rounds in a row */
 	__u32 retransmitted; /* segments in this round, since the last burst */
 	__u32 settling; /* 1 in the round that is not judged */
 	__u32 decisions; /* draws after the first */
 	__u32 moves; /* decisions that changed the path */
 	__u32 suppressed; /* signals that came within the back-off */
+	__u32 unused;
 };
-_Static_assert(sizeof(struct pc_conn) == 232, "shared with Rust");
+_Static_assert(sizeof(struct pc_conn) == 240, "shared with Rust");
 
 /* What is read once in a round trip; the counters are tcp_sock's, cumulative, and may wrap. */
 struct pc_round {
@@ -129,7 +134,7 @@ POLICY_FN void pc_restart(struct pc_conn *conn)
 {
 	conn->cwnd.sum = 0;
 	conn->cwnd.count = 0;
-	conn->ce_streak = 0;
+	conn->ce_history = 0;
 	conn->retransmitted = 0;
 }
 
@@ -200,6 +205,7 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->decisions = 0;
 	conn->moves = 0;
 	conn->suppressed = 0;
+	conn->unused = 0;
 	pc_restart(conn);
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
@@ -209,6 +215,14 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->current = pc_draw(conn, cfg, 0, random);
 }
 
+/* Congested rounds among the last ce_window. */
+POLICY_FN __u32 pc_congested_rounds(const struct pc_conn *conn, const struct pc_config *cfg)
+{
+	__u32 window = cfg->ce_window > cfg->ce_rounds ? cfg->ce_window : cfg->ce_rounds;
+
+	return pc_bits(conn->ce_history & (window < 64 ? (1ULL << window) - 1 : ~0ULL));
+}
+
 /* A round trip has ended. */
 POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 			const struct pc_path *paths, const struct pc_round *round, __u32 random,
@@ -216,8 +230,8 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 {
 	__u32 delivered = round->delivered - conn->delivered;
 	__u32 marked = round->delivered_ce - conn->delivered_ce;
-	__u32 rounds = cfg->ce_rounds ? cfg->ce_rounds : 1;
 	__u32 settling = conn->settling;
+	__u32 congested;
 
 	pc_stay(conn, decision);
 	pc_mean_add(&conn->cwnd, round->cwnd_bytes);
@@ -227,19 +241,15 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->settling = 0;
 	if (settling)
 		return;
-	if (!marked || ((__u64)marked << 16) < (__u64)cfg->ce_share_q16 * delivered) {
-		conn->ce_streak = 0;
-		return;
-	}
-	if (conn->ce_streak < rounds)
-		conn->ce_streak++;
-	if (conn->ce_streak < rounds)
+	congested = marked && ((__u64)marked << 16) >= (__u64)cfg->ce_share_q16 * delivered;
+	conn->ce_history = conn->ce_history << 1 | congested;
+	if (!congested || pc_congested_rounds(conn, cfg) < cfg->ce_rounds)
 		return;
 	decision->reason = PC_ECN;
 	pc_congestion(conn, cfg, paths, round->now_ns, round->cwnd_bytes, random, decision);
 }
 
-/* `segs` segments were retransmitted, not after a timeout. */
+/* `segs` segments were retransmitted. */
 POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
 			     const struct pc_path *paths, __u64 now_ns, __u32 segs,
 			     __u64 cwnd_bytes, __u32 random, struct pc_decision *decision)

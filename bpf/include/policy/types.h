@@ -31,6 +31,15 @@ struct pc_path {
 };
 _Static_assert(sizeof(struct pc_path) == 16, "shared with Rust");
 
+/* How many bits of `x` are set: each step adds neighbouring fields of twice the width. */
+POLICY_FN __u32 pc_bits(__u64 x)
+{
+	x -= x >> 1 & 0x5555555555555555ULL;
+	x = (x & 0x3333333333333333ULL) + (x >> 2 & 0x3333333333333333ULL);
+	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return (x * 0x0101010101010101ULL) >> 56;
+}
+
 /* `random`, 32 uniform bits, scaled to 0..range; range at most 2^32. */
 POLICY_FN __u64 pc_scale(__u32 random, __u64 range)
 {

@@ -68,6 +68,11 @@ pub enum ConfigError {
     /// Something outside its range.
     #[error("{0}")]
     Range(String),
+    /// A first segment that the destination's own route would catch.
+    #[error(
+        "the segment {1} of a path to {0} lies in that prefix, whose route would catch it again; give a narrower prefix"
+    )]
+    Loop(Ipv6Net, Ipv6Addr),
     /// An interface that does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
@@ -84,7 +89,7 @@ impl HostConfig {
         if most > sidestep_policy::raw::MAX_PATHS {
             return Err(ConfigError::Range(format!("a destination has {most} paths; 16 are the most")));
         }
-        config.agent.check(most).map_err(|error| ConfigError::Range(error.to_string()))?;
+        config.agent.check(most.max(1)).map_err(|error| ConfigError::Range(error.to_string()))?;
         for destination in &config.destinations {
             if destination.paths.is_empty() {
                 return Err(ConfigError::Range(format!("{} has no path; add one or remove it", destination.prefix)));
@@ -132,6 +137,10 @@ impl StaticPath {
         }
         if self.segments.as_ref().is_some_and(|list| !(1..=MAX_SEGMENTS).contains(&list.len())) {
             return Err(ConfigError::Range(format!("a path to {prefix} must have 1 to {MAX_SEGMENTS} segments")));
+        }
+        let first = self.segments.as_ref().and_then(|list| list.first().copied()).or(self.path_id);
+        if let Some(first) = first.filter(|first| prefix.contains(first)) {
+            return Err(ConfigError::Loop(prefix, first));
         }
         if self.mtu.is_some_and(|mtu| !(1280..=65_000).contains(&mtu)) {
             return Err(ConfigError::Range(format!("the mtu of a path to {prefix} must be between 1280 and 65000")));
@@ -192,12 +201,20 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let path = |text: &str| HostConfig::parse(&format!("[[destination]]\nprefix = \"2001:db8::/32\"\npath = [{{ {text}, rate = \"1 Mbit/s\", rtt = \"1 ms\" }}]"));
+        let path = |text: &str| {
+            HostConfig::parse(&format!(
+                "[[destination]]\nprefix = \"2001:db8::/32\"\npath = [{{ {text}, rate = \"1 Mbit/s\", rtt = \"1 ms\" }}]"
+            ))
+        };
         assert!(matches!(path(r#"via = "fe80::1""#), Err(ConfigError::NoDevice(..))));
         assert!(matches!(path(r#"via = "fe80::1", dev = "a", path_id = "::1""#), Err(ConfigError::PathKind(_))));
         assert!(matches!(path(r#"segments = []"#), Err(ConfigError::Range(_))));
+        assert!(matches!(path(r#"segments = ["2001:db8::e"]"#), Err(ConfigError::Loop(..))));
+        assert!(matches!(path(r#"path_id = "2001:db8::b""#), Err(ConfigError::Loop(..))));
         assert!(matches!(path(r#"path_id = "::1", mtu = 600"#), Err(ConfigError::Range(_))));
-        assert!(matches!(path(r#"path_id = "::1", wrong = 1"#), Err(ConfigError::Syntax(message)) if message.starts_with("line 3, column ") && message.contains("wrong")));
+        assert!(
+            matches!(path(r#"path_id = "::1", wrong = 1"#), Err(ConfigError::Syntax(message)) if message.starts_with("line 3, column ") && message.contains("wrong"))
+        );
         assert!(HostConfig::parse("[agent]\ngamma = 3.0").is_err());
     }
 

@@ -114,6 +114,13 @@ struct Mask {
     shift: u32,
 }
 
+impl Mask {
+    /// How many paths they can tell apart; zero stands for none.
+    fn slots(self) -> usize {
+        (self.mask >> self.shift) as usize
+    }
+}
+
 impl Host {
     async fn start(options: &HostOptions) -> Result<Self, AgentError> {
         if options.controller.is_none() && options.config.destinations.is_empty() {
@@ -195,6 +202,11 @@ impl Host {
         let mut sets = self.own.clone();
         sets.extend(update.map(DestinationPaths::from_update).unwrap_or_default());
         let hops = self.first_hops(&sets).await?;
+        for set in &mut sets {
+            // No connection may draw a path that leads nowhere, or one that its mark has no room for.
+            set.paths.retain(|path| path.is_reachable(&hops));
+            set.paths.truncate(self.mask.slots());
+        }
         let wanted = paths::routes(&sets, self.table_base, &hops);
 
         let slots = sets.iter().map(|set| set.paths.len()).max().unwrap_or(0);
@@ -284,6 +296,7 @@ fn policy_of(knobs: &AgentKnobs) -> Result<policy::raw::Config, AgentError> {
         gamma: knobs.gamma,
         ce_share: knobs.ce_share.as_f64(),
         ce_rounds: knobs.ce_rounds,
+        ce_window: knobs.ce_window,
         retransmit_burst: knobs.retransmit_burst,
         jitter: knobs.jitter.as_f64(),
         congestion: backoff(knobs.congestion_backoff),

@@ -96,6 +96,11 @@ impl HostPath {
         }
     }
 
+    /// Whether there is a way to its first segment.
+    pub(crate) fn is_reachable(&self, hops: &BTreeMap<Ipv6Addr, NextHop>) -> bool {
+        self.first_hop().is_none_or(|first| hops.contains_key(&first))
+    }
+
     /// The SID or neighbour that decides which way packets leave the host.
     pub(crate) fn first_hop(&self) -> Option<Ipv6Addr> {
         match &self.route {

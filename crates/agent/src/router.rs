@@ -12,6 +12,7 @@ use sidestep_linux::{
     bpf::ecn::EcnDecap,
     netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
 };
+use sidestep_model::srv6;
 use tokio::time::MissedTickBehavior;
 
 use crate::AgentError;
@@ -86,6 +87,7 @@ impl Router {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
         if let Some(update) = watcher.changed().await.and_then(|latest| latest.update) {
+            self.adopt_installed().await?;
             self.hear(&update).await?;
         }
         ready();
@@ -114,6 +116,17 @@ impl Router {
 
     async fn hear(&mut self, update: &BindingUpdate) -> Result<(), AgentError> {
         self.apply(&update.bindings).await
+    }
+
+    /// Takes over the Path IDs that an earlier daemon left when it was killed, of which only the SIDs are known.
+    async fn adopt_installed(&mut self) -> Result<(), AgentError> {
+        for (table, destination) in self.netlink.own_routes().await? {
+            let sid = destination.addr();
+            if table == MAIN_TABLE && destination.prefix_len() == 128 && srv6::is_binding_sid(sid) {
+                self.bindings.insert(sid, Vec::new());
+            }
+        }
+        Ok(())
     }
 
     /// Makes the installed Path IDs those of `bindings`.

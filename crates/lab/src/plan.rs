@@ -239,3 +239,167 @@ fn mac(arc: ArcId) -> [u8; 6] {
     let [a, b, c, d] = arc.0.to_be_bytes();
     [0x02, 0x55, a, b, c, d]
 }
+
+#[cfg(test)]
+mod tests {
+    use sidestep_model::{Bytes, Channel, Link, Node, NodeKind, Queue, QueueLimit, Rate, Ratio, Span};
+
+    use super::*;
+
+    /// A network of these links, named after their ends and with this weight; nodes in lower case are hosts.
+    fn network(links: &[(&str, &str, u32)]) -> Topology {
+        let mut topology = Topology::new();
+        for (a, b, weight) in links {
+            let queue = Queue { limit: QueueLimit::Bytes(Bytes::new(100_000)), ecn_threshold: None };
+            let (rate, delay) = (Rate::from_mbits(100), Span::from_millis(1));
+            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, weight: *weight };
+            let [a, b] = [a, b].map(|name| node(&mut topology, name));
+            let name = format!("link-{}", topology.links().len());
+            topology.add_link(Link { name, a, b, ab: channel, ba: channel, mtu: 1500 }).unwrap();
+        }
+        srv6::assign_addresses(&mut topology);
+        topology
+    }
+
+    fn node(topology: &mut Topology, name: &str) -> NodeId {
+        let kind = if name.starts_with(|c: char| c.is_ascii_lowercase()) { NodeKind::Host } else { NodeKind::Router };
+        if let Ok(id) = topology.find(name) {
+            return id;
+        }
+        topology.add_node(Node { name: name.into(), kind, prefix: None, locator: None }).unwrap()
+    }
+
+    fn planned(topology: &Topology, multipath: Multipath) -> Vec<NodePlan> {
+        plan(topology, &Igp::new(topology), multipath).unwrap()
+    }
+
+    fn names(plan: &NodePlan) -> Vec<&str> {
+        plan.interfaces.iter().map(|interface| interface.name.as_str()).collect()
+    }
+
+    /// The names of the interfaces that `plan` uses towards `destination`.
+    fn ways(plan: &NodePlan, destination: Ipv6Net) -> Vec<&str> {
+        let mut routes = plan.routes.iter().filter(|route| route.destination == destination);
+        let route = routes.next().unwrap();
+        assert_eq!(routes.next(), None, "a destination has one route");
+        let RouteTarget::Interfaces(positions) = &route.target else { panic!("{route:?} is no way out") };
+        positions.iter().map(|position| plan.interfaces[*position].name.as_str()).collect()
+    }
+
+    fn sid(plan: &NodePlan, sid: Ipv6Addr) -> Option<&SidAction> {
+        let route = plan.routes.iter().find(|route| route.destination == Ipv6Net::from(sid))?;
+        if let RouteTarget::Sid(action) = &route.target { Some(action) } else { None }
+    }
+
+    #[test]
+    fn an_interface_is_called_what_a_person_would_expect() {
+        let long = "A-router-with-a-long-name";
+        let topology =
+            network(&[("h", "A", 1), ("A", "B", 1), ("A", "B", 1), ("A", "B", 1), ("A", long, 1), ("A", "lo", 1)]);
+        let plans = planned(&topology, Multipath::Ecmp);
+        assert_eq!(names(&plans[0]), ["A"]);
+        assert_eq!(names(&plans[1]), ["h", "B", "B.2", "B.3", "link4", "link5"]);
+        assert_eq!(names(&plans[2]), ["A", "A.2", "A.3"]);
+        assert!(plans.iter().flat_map(names).all(|name| name.len() <= 15));
+    }
+
+    #[test]
+    fn the_two_ends_of_a_link_know_each_other() {
+        let topology = network(&[("h", "A", 1), ("A", "B", 1)]);
+        let plans = planned(&topology, Multipath::Ecmp);
+        for (near, far) in
+            [(&plans[0].interfaces[0], &plans[1].interfaces[0]), (&plans[1].interfaces[1], &plans[2].interfaces[0])]
+        {
+            assert_eq!(near.arc, far.arc.reversed());
+            assert_eq!((near.mac, near.peer_mac), (far.peer_mac, far.mac));
+            let swapped = |(own, peer): (Ipv6Addr, Ipv6Addr)| (peer, own);
+            assert_eq!(near.addresses[0], swapped(far.addresses[0]));
+        }
+        assert!(plans[0].interfaces[0].addresses[0].0.is_unicast_link_local());
+        assert!(!plans[2].interfaces[0].addresses[0].0.is_unicast_link_local(), "End.X needs a routable neighbour");
+        let macs: std::collections::BTreeSet<_> =
+            plans.iter().flat_map(|plan| &plan.interfaces).map(|interface| interface.mac).collect();
+        assert_eq!(macs.len(), 4);
+    }
+
+    #[test]
+    fn traffic_takes_all_shortest_ways_or_the_first() {
+        let diamond =
+            [("h", "A", 1), ("A", "B", 1), ("A", "C", 1), ("B", "D", 1), ("C", "D", 1), ("A", "D", 3), ("D", "s", 1)];
+        let topology = network(&diamond);
+        let server = topology.node(topology.find("s").unwrap()).prefix.unwrap();
+        let locator = topology.node(topology.find("D").unwrap()).locator.unwrap();
+        for (multipath, expected) in [(Multipath::Ecmp, &["B", "C"][..]), (Multipath::Single, &["B"])] {
+            let plans = planned(&topology, multipath);
+            assert_eq!(ways(&plans[1], server), expected);
+            assert_eq!(ways(&plans[1], locator), expected);
+            assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
+        }
+    }
+
+    #[test]
+    fn parallel_links_are_ways_of_their_own() {
+        let topology = network(&[("h", "A", 1), ("A", "B", 1), ("A", "B", 1), ("B", "s", 1)]);
+        let plans = planned(&topology, Multipath::Ecmp);
+        let server = topology.node(topology.find("s").unwrap()).prefix.unwrap();
+        assert_eq!(ways(&plans[1], server), ["B", "B.2"]);
+        let locator = topology.node(NodeId(1)).locator.unwrap();
+        let neighbours = [1, 2].map(|link| sid(&plans[1], srv6::adjacency_sid(locator, LinkId(link))).unwrap());
+        let expected = [1, 2].map(|link| SidAction::EndX(format!("fd03:0:{link}::2").parse().unwrap()));
+        assert_eq!(neighbours, [&expected[0], &expected[1]]);
+    }
+
+    #[test]
+    fn a_host_with_two_providers_uses_and_is_reached_by_the_first() {
+        let topology = network(&[("h", "A", 1), ("h", "B", 1), ("A", "Z", 1), ("B", "Z", 1)]);
+        let plans = planned(&topology, Multipath::Ecmp);
+        assert_eq!(names(&plans[0]), ["A", "B"]);
+        assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
+        let host = topology.node(NodeId(0)).prefix.unwrap();
+        assert_eq!(ways(&plans[topology.find("Z").unwrap().index()], host), ["A"]);
+        assert_eq!(ways(&plans[topology.find("B").unwrap().index()], host), ["Z"]);
+    }
+
+    #[test]
+    fn every_router_has_its_sids_and_no_host_has_any() {
+        let topology = network(&[("h", "A", 1), ("A", "B", 1), ("B", "s", 1)]);
+        let plans = planned(&topology, Multipath::Ecmp);
+        for (index, neighbour) in [(1, "fd03:0:1::2"), (2, "fd03:0:1::1")] {
+            let locator = topology.nodes()[index].locator.unwrap();
+            assert_eq!(sid(&plans[index], srv6::end_sid(locator)), Some(&SidAction::End));
+            assert_eq!(sid(&plans[index], srv6::decap_sid(locator)), Some(&SidAction::EndDt6(254)));
+            let adjacency = SidAction::EndX(neighbour.parse().unwrap());
+            assert_eq!(sid(&plans[index], srv6::adjacency_sid(locator, LinkId(1))), Some(&adjacency));
+            // Links to hosts have no adjacency segment: a host is reached by its address.
+            let sids = plans[index].routes.iter().filter(|route| matches!(route.target, RouteTarget::Sid(_)));
+            assert_eq!(sids.count(), 3);
+            assert_eq!(plans[index].address, srv6::router_address(locator));
+        }
+        assert_eq!(plans[0].routes.len(), 1);
+        assert_eq!(plans[0].address, srv6::host_address(topology.nodes()[0].prefix.unwrap()));
+        assert_eq!(plans.iter().map(|plan| plan.router).collect::<Vec<_>>(), [false, true, true, false]);
+    }
+
+    #[test]
+    fn what_cannot_be_reached_has_no_route() {
+        let topology = network(&[("h", "A", 1), ("B", "s", 1)]);
+        let plans = planned(&topology, Multipath::Ecmp);
+        let server = topology.node(topology.find("s").unwrap()).prefix.unwrap();
+        assert!(plans[1].routes.iter().all(|route| route.destination != server));
+    }
+
+    #[test]
+    fn topologies_that_cannot_become_a_lab_are_refused_by_name() {
+        let refusal =
+            |topology: &Topology| plan(topology, &Igp::new(topology), Multipath::Ecmp).unwrap_err().to_string();
+        let mut lonely = network(&[("h", "A", 1)]);
+        node(&mut lonely, "B");
+        srv6::assign_addresses(&mut lonely);
+        assert_eq!(refusal(&lonely), "node `B` has no link; remove it, or connect it");
+        let pair = network(&[("h", "A", 1), ("h2", "h3", 1)]);
+        assert!(refusal(&pair).ends_with("has no link to a router; connect it, or make it a router"));
+        let mut nameless = network(&[("h", "A", 1)]);
+        nameless.node_mut(NodeId(1)).locator = None;
+        assert_eq!(refusal(&nameless), "node `A` has no address");
+    }
+}

@@ -154,7 +154,7 @@ impl Sampler {
     ) -> Result<(), LabError> {
         let used = |arc: usize| {
             let before = self.bytes.get(arc).copied().unwrap_or_default();
-            stats.arcs.get(arc).map_or(Bytes::default(), |stats| stats.counters.bytes - before)
+            stats.arcs.get(arc).map_or(Bytes::default(), |stats| sent(stats) - before)
         };
         let mut utilisation = vec![0.0; self.bytes.len()];
         for link in &self.links {
@@ -194,7 +194,7 @@ impl Sampler {
             writer.sample(recorder, &point)?;
         }
         for (bytes, arc) in self.bytes.iter_mut().zip(&stats.arcs) {
-            *bytes = arc.counters.bytes;
+            *bytes = sent(arc);
         }
         Ok(())
     }
@@ -272,6 +272,11 @@ fn reported(topology: &Topology) -> Vec<ReportedPath> {
 fn capacity(topology: &Topology, path: &ReportedPath) -> Rate {
     let rates = path.arcs.iter().map(|arc| topology.channel(sidestep_model::ArcId(*arc as u32)).rate);
     rates.filter(|rate| rate.bits_per_sec() > 0).min().unwrap_or_default()
+}
+
+/// What has left the queue: packets count when they are accepted.
+fn sent(arc: &ArcStats) -> Bytes {
+    arc.counters.bytes - arc.queue_bytes
 }
 
 fn drops(arc: &ArcStats) -> u64 {

@@ -18,6 +18,8 @@ use crate::error::LabError;
 const PREFIX: &str = "sidestep-lab.";
 /// Where labs keep their sockets.
 const RUN: &str = "/run/sidestep";
+/// The flag of a process that is about to end (`PF_EXITING` in the kernel's `sched.h`).
+const EXITING: u32 = 0x4;
 
 /// The places of one lab; removed when dropped.
 #[derive(Debug)]
@@ -43,7 +45,9 @@ impl Site {
         // The group first: by it a later `clean` finds the directory.
         let cgroup = Cgroup::create(&id)?;
         let site = Site { cgroup, directory };
-        fs::create_dir_all(&site.directory).map_err(LabError::file(&site.directory))?;
+        let make = || fs::create_dir_all(&site.directory);
+        // Again if another lab, the last for the moment, removes the directory above in between.
+        make().or_else(|_| make()).map_err(LabError::file(&site.directory))?;
         Ok(site)
     }
 
@@ -124,16 +128,19 @@ fn own_id() -> Result<String, LabError> {
     Ok(format!("{PREFIX}{pid}.{started}"))
 }
 
-/// Start time of a process in clock ticks since boot (proc(5), field 22); `None` if there is none or it is a zombie.
+/// Start time of a process in clock ticks since boot (proc(5), field 22); `None` if there is none or it has ended.
+///
+/// A killed lab takes half a second to end, for as long as the kernel takes to remove its interfaces.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command, in parentheses, may contain anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    if state == "Z" || state == "X" {
+    let flags: u32 = fields.nth(5)?.parse().ok()?;
+    if state == "Z" || state == "X" || flags & EXITING != 0 {
         return None;
     }
-    fields.nth(18)?.parse().ok()
+    fields.nth(12)?.parse().ok()
 }
 
 #[cfg(test)]

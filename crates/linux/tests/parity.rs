@@ -98,7 +98,8 @@ impl History {
     fn signal(&mut self, kernel: &mut PolicyParity) -> raw::Decision {
         let random = &mut self.random;
         // Mostly a few milliseconds, now and then long enough for a back-off to end.
-        let pause = 1 + random.next_u32() % if random.next_u32() % 8 == 0 { 3_000_000_000 } else { 20_000_000 };
+        let pause =
+            1 + random.next_u32() % if random.next_u32().is_multiple_of(8) { 3_000_000_000 } else { 20_000_000 };
         let context = &mut self.context;
         context.round.now_ns += u64::from(pause);
         context.round.cwnd_bytes = u64::from(random.next_u32() >> (random.next_u32() % 32));
@@ -153,6 +154,7 @@ fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
         gamma,
         ce_share,
         ce_rounds: random.next_u32() % 4,
+        ce_window: random.next_u32() % 70,
         retransmit_burst: random.next_u32() % 5,
         jitter,
         congestion,

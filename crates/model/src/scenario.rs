@@ -162,11 +162,11 @@ pub enum EventDirection {
 /// What an event does to a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// Takes the link down; its ends notice, as with a pulled cable.
+    /// Takes the link down: what is queued or on its way is lost, and nothing more gets through.
     Down,
     /// Ends an outage or a black hole.
     Up,
-    /// Drops every packet without telling anyone.
+    /// Swallows every packet from now on; what was on its way still arrives.
     Blackhole,
     /// Sets the rate; zero means "not limited".
     Rate(Rate),

@@ -51,6 +51,11 @@ pub fn binding_sid(locator: Ipv6Net, path_id: u32) -> Ipv6Addr {
     sid(locator, BINDING, path_id)
 }
 
+/// Whether `address` has the form of a [`binding_sid`], of whichever router.
+pub fn is_binding_sid(address: Ipv6Addr) -> bool {
+    address.segments()[3] == BINDING
+}
+
 /// The address of the router itself.
 pub fn router_address(locator: Ipv6Net) -> Ipv6Addr {
     Ipv6Addr::from_bits(locator.network().to_bits() | 1)
@@ -107,6 +112,7 @@ mod tests {
         assert_eq!(decap_sid(locator).to_string(), "fd01:0:5:d6::");
         assert_eq!(adjacency_sid(locator, LinkId(7)).to_string(), "fd01:0:5:a:0:7::");
         assert_eq!(binding_sid(locator, 0x1234_5678).to_string(), "fd01:0:5:b:1234:5678::");
+        assert!(is_binding_sid(binding_sid(locator, 7)) && !is_binding_sid(end_sid(locator)));
         assert_eq!(host_address(default_prefix(NodeId(0))).to_string(), "fd02:0:1::1");
         assert_eq!(encap_len(2), 80);
     }

@@ -39,8 +39,10 @@ pub struct Config {
     /// Share of CE marks among the packets delivered in a round that makes it congested: 0 for any mark, above 1 for
     /// never.
     pub ce_share: f64,
-    /// Consecutive congested rounds that make a signal; 0 counts as 1.
+    /// Congested rounds that make a signal, among the last `ce_window`; 0 counts as 1.
     pub ce_rounds: u32,
+    /// Rounds looked back at, at most 64; `ce_rounds` or fewer: they must follow each other.
+    pub ce_window: u32,
     /// Segments retransmitted in one round that make a signal; 0 for never.
     pub retransmit_burst: u32,
     /// Share in 0..=1 by which waits vary: ± half of it.
@@ -100,7 +102,8 @@ impl Default for Config {
             policy: Policy::Exp3,
             gamma: 0.1,
             ce_share: 0.5,
-            ce_rounds: 1,
+            ce_rounds: 2,
+            ce_window: 32,
             retransmit_burst: 3,
             jitter: 0.5,
             congestion: Backoff { min: Span::from_millis(100), max },
@@ -125,6 +128,8 @@ impl Config {
             gamma_q16: gamma_q16(self.gamma)?,
             ce_share_q16: q16(self.ce_share),
             ce_rounds: self.ce_rounds,
+            ce_window: self.ce_window,
+            unused: 0,
             retransmit_burst: self.retransmit_burst,
             jitter_q16: if (0.0..=1.0).contains(&self.jitter) {
                 q16(self.jitter)
@@ -208,7 +213,9 @@ mod tests {
             policy: 2,
             gamma_q16: 6_554,
             ce_share_q16: 32_768,
-            ce_rounds: 1,
+            ce_rounds: 2,
+            ce_window: 32,
+            unused: 0,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,

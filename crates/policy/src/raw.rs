@@ -17,12 +17,16 @@ pub struct Config {
     pub gamma_q16: u32,
     /// Share of CE marks that makes a round congested.
     pub ce_share_q16: u32,
-    /// Consecutive congested rounds that make a signal.
+    /// Congested rounds that make a signal,
     pub ce_rounds: u32,
+    /// among so many of the last.
+    pub ce_window: u32,
     /// Segments retransmitted in a round that make a signal; 0 for never.
     pub retransmit_burst: u32,
     /// Share by which waits vary.
     pub jitter_q16: u32,
+    /// Zero.
+    pub unused: u32,
     /// First wait after a decision on congestion.
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
@@ -87,6 +91,8 @@ pub struct Conn {
     pub silence: Backoff,
     /// Mean congestion window since the last decision.
     pub cwnd: Mean,
+    /// A bit for each round since the last decision, the latest lowest: whether it was congested.
+    pub ce_history: u64,
     /// Number of paths.
     pub n_paths: u32,
     /// Index of the path in use.
@@ -95,8 +101,6 @@ pub struct Conn {
     pub delivered: u32,
     /// Those of them that were CE-marked.
     pub delivered_ce: u32,
-    /// Congested rounds in a row.
-    pub ce_streak: u32,
     /// Segments retransmitted in this round.
     pub retransmitted: u32,
     /// 1 in the round that is not judged.
@@ -107,6 +111,8 @@ pub struct Conn {
     pub moves: u32,
     /// Signals that came within a back-off.
     pub suppressed: u32,
+    /// Zero.
+    pub unused: u32,
 }
 
 /// `struct pc_round`: what is read once in a round trip.
@@ -198,7 +204,7 @@ macro_rules! plain {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-plain!(Config: 56, Path: 16, Exp3: 128, Backoff: 24, Mean: 16, Conn: 232, Round: 24, Decision: 16, Parity: 608);
+plain!(Config: 64, Path: 16, Exp3: 128, Backoff: 24, Mean: 16, Conn: 240, Round: 24, Decision: 16, Parity: 624);
 
 unsafe extern "C" {
     fn native_pc_open(conn: *mut Conn, cfg: *const Config, paths: *const Path, n: u32, now_ns: u64, random: u32);

@@ -18,6 +18,7 @@ fn paths(n: u32) -> Vec<Path> {
 fn config(policy: Policy) -> Config {
     Config {
         policy,
+        ce_rounds: 1,
         jitter: 0.0,
         congestion: Backoff { min: Span::from_millis(100), max: Span::from_millis(1_600) },
         silence: Backoff { min: Span::from_millis(10), max: Span::from_millis(80) },
@@ -88,7 +89,7 @@ fn congestion_may_draw_the_same_path_again() {
 
 #[test]
 fn several_congested_rounds_in_a_row_are_waited_for() {
-    let mut conn = settled(&Config { ce_rounds: 3, ..config(Policy::Random) }, 2);
+    let mut conn = settled(&Config { ce_rounds: 3, ce_window: 3, ..config(Policy::Random) }, 2);
     for (round_no, marked) in [(1, 10), (2, 20), (3, 20), (4, 30), (5, 40)] {
         assert_eq!(conn.round(round(200, round_no * 10, marked), u32::MAX), quiet(0), "round {round_no}");
     }
@@ -96,8 +97,34 @@ fn several_congested_rounds_in_a_row_are_waited_for() {
 }
 
 #[test]
+fn congested_rounds_are_counted_among_the_last_of_the_window() {
+    let knobs = Config { ce_rounds: 2, ce_window: 4, ..config(Policy::Random) };
+    // Rounds 1 and 5 are four apart, one too far; 5 and 8 are within four.
+    let mut conn = settled(&knobs, 2);
+    let congested = [1, 5, 8];
+    let mut marked = 0;
+    for round_no in 1..=8 {
+        marked += if congested.contains(&round_no) { 10 } else { 0 };
+        let expected = if round_no == 8 { moved(1, Reason::Ecn) } else { quiet(0) };
+        assert_eq!(conn.round(round(200, round_no * 10, marked), u32::MAX), expected, "round {round_no}");
+    }
+}
+
+#[test]
+fn a_window_of_64_rounds_is_looked_back_at_whole() {
+    for (gap, expected) in [(63, moved(1, Reason::Ecn)), (64, quiet(0))] {
+        let mut conn = settled(&Config { ce_rounds: 2, ce_window: 64, ..config(Policy::Random) }, 2);
+        conn.round(round(200, 10, 10), u32::MAX);
+        for round_no in 2..=gap {
+            conn.round(round(200, round_no * 10, 10), u32::MAX);
+        }
+        assert_eq!(conn.round(round(200, (gap + 1) * 10, 20), u32::MAX), expected, "{gap} rounds later");
+    }
+}
+
+#[test]
 fn after_a_decision_congested_rounds_are_counted_anew() {
-    let mut conn = settled(&Config { ce_rounds: 2, ..config(Policy::Random) }, 2);
+    let mut conn = settled(&Config { ce_rounds: 2, ce_window: 2, ..config(Policy::Random) }, 2);
     conn.round(round(100, 10, 10), 0);
     assert!(conn.round(round(100, 20, 20), 0).decided);
     assert_eq!(conn.round(round(300, 30, 30), 0), quiet(0));

@@ -13,17 +13,23 @@ use crate::{
     failure::{Failure, Outcome, chain},
 };
 
+/// Endpoints in a directory of our own, which is made where it is missing.
+const OWN_SOCKETS: &str = "unix:/run/sidestep/";
+
 /// Runs `sidestep controller`.
 pub fn controller(args: ControllerArgs) -> Outcome {
     let topology = topology_file::parse(&read(&args.topology)?)
         .map_err(|error| Failure::usage(error.in_file(args.topology.display().to_string())))?;
     let knobs = PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
-    knobs.check().map_err(|error| Failure::usage(format!("--{error}")))?;
+    knobs.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
     let controller = Arc::new(Controller::new(topology, knobs).map_err(|error| Failure::usage(chain(&error)))?);
     if args.show {
         return show(&controller, args.json);
     }
     runtime()?.block_on(async {
+        if args.listen.starts_with(OWN_SOCKETS) {
+            let _ = std::fs::create_dir_all("/run/sidestep");
+        }
         let listener = sidestep_api::listen(&args.listen).await.map_err(|error| Failure::usage(chain(&error)))?;
         announce();
         serve(controller, listener, stopped()).await.map_err(|error| Failure::run(chain(&error)))

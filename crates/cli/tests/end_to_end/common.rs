@@ -84,10 +84,12 @@ pub struct Ended {
 pub type Row = BTreeMap<String, String>;
 
 impl Room {
+    /// An empty one.
     pub fn new() -> Self {
         Room { directory: tempfile::tempdir().unwrap(), commands: AtomicU32::new(0) }
     }
 
+    /// The path of a file or directory in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -106,6 +108,7 @@ impl Room {
         self.start_command(command)
     }
 
+    /// Starts a command in the room.
     pub fn start_command(&self, mut command: Command) -> Running {
         let number = self.commands.fetch_add(1, Ordering::Relaxed);
         let (stdout, stderr) = (self.path(&format!("{number}.stdout")), self.path(&format!("{number}.stderr")));
@@ -169,6 +172,7 @@ impl Running {
         &self.lab
     }
 
+    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
@@ -209,6 +213,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // One by one as well, should the very code be broken that is to do it.
+        for (pid, _) in processes_in(&self.lab) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
         if let Ok(mount) = cgroup::mount_point() {
             let _ = Cgroup::at(mount.join(&self.lab)).destroy();
         }

@@ -80,6 +80,6 @@ command = ["sh", "-c", "(setsid sleep 1000 &)"]
     let lines: Vec<_> = ended.stdout.lines().collect();
     let drawn = |line: &&str| line.starts_with(['┌', '│', '╞', '└', '├']);
     let (last, table) = lines.split_last().unwrap();
-    assert!(table.len() == 5 && table.iter().all(|line| drawn(line)), "{}", ended.stdout);
+    assert!(table.len() == 5 && table.iter().all(drawn), "{}", ended.stdout);
     assert_eq!(*last, "Results, plot and page: out/index.html");
 }

@@ -10,9 +10,10 @@ fn shortened() -> String {
     let mut text = fs::read_to_string(file).unwrap();
     for (long, short) in [
         ("duration = \"20 s\"", "duration = \"7 s\""),
-        ("truncate -s 40M", "truncate -s 8M"),
+        ("truncate -s 40M", "truncate -s 4M"),
         ("\"--time\", \"10\"", "\"--time\", \"4\""),
-        ("rate = \"50 Mbit/s\"", "rate = \"20 Mbit/s\""),
+        ("rate = \"50 Mbit/s\"", "rate = \"10 Mbit/s\""),
+        ("ecn = \"40 packets\"", "ecn = \"15 packets\""),
         ("queue = \"100 packets\"", "queue = \"1000 packets\""),
     ] {
         assert!(text.contains(long), "the scenario has no {long} any more");
@@ -42,7 +43,7 @@ fn connections_of_iperf3_nginx_and_curl_move_and_the_programs_never_know() {
     let file = room.write("unmodified.toml", &shortened());
     room.run(&["lab", "run", &file, "--system", "pathchanger", "--out", "out"]).is_fine();
     let log = |name: &str| fs::read_to_string(room.path("out/logs/pathchanger").join(name)).unwrap();
-    assert!(log("download.out").starts_with("8388608 bytes at "), "{}", log("download.out"));
+    assert!(log("download.out").starts_with("4194304 bytes at "), "{}", log("download.out"));
     assert!(log("iperf3-client.out").contains("iperf Done."), "{}", log("iperf3-client.out"));
     let flows = room.rows("out", "flows.csv");
     let moves_of = |sender: &str, end: &str| {

@@ -4,8 +4,6 @@
 //! last segment, and that binding SIDs are `End.B6.Encaps`. That marks are lost without the routers' program is
 //! `sidestep-linux`'s test `ecn_decap`.
 
-use serde_json::Value;
-
 use crate::common::{BULK, Room, TWO_PATHS, number, root_or_skip};
 
 /// 300 kB on each of four connections: many segments of full size.
@@ -21,9 +19,9 @@ size = "300 kB"
 /// Bytes of an inline SRH with a Path ID and the destination, and of the IPv6 and TCP headers with timestamps.
 const HEADERS: u32 = 40 + 40 + 32;
 
-/// Runs sized flows over a core with this mtu, and asserts that all complete with segments that fill `packet`.
+/// Runs sized flows over a core with this mtu, and asserts that all complete with segments that fill one of `packets`.
 #[track_caller]
-fn completes_with_packets_of(core: u32, packet: u32) {
+fn completes_with_packets_of(core: u32, packets: &[u32]) {
     let room = Room::new();
     room.run_lab("out", &format!("duration = \"4 s\"\n{TWO_PATHS}mtu = {core}\n{SIZED}")).is_fine();
     for flow in room.rows("out", "flows.csv") {
@@ -35,8 +33,8 @@ fn completes_with_packets_of(core: u32, packet: u32) {
         .filter(|row| row["kind"] == "connection" && row["name"].starts_with("c1:"))
         .map(|row| number(row, "cwnd_bytes") as u32)
         .collect();
-    let segment = packet - HEADERS;
-    assert!(!windows.is_empty() && windows.iter().all(|window| window % segment == 0), "{segment}: {windows:?}");
+    let full = |window: &u32| packets.iter().any(|packet| window.is_multiple_of(packet - HEADERS));
+    assert!(!windows.is_empty() && windows.iter().all(full), "{packets:?}: {windows:?}");
     // The queues never fill, so whatever is dropped was too large for its link.
     let drops: f64 = series.iter().filter(|row| row["kind"] == "link").map(|row| number(row, "drops")).sum();
     assert_eq!(drops, 0.0);
@@ -47,8 +45,8 @@ fn a_core_as_narrow_as_the_edge_is_no_black_hole_because_routes_carry_an_mtu() {
     if !root_or_skip("a lab run") {
         return;
     }
-    // The access router adds an outer header and a list of two segments.
-    completes_with_packets_of(1500, 1500 - 80);
+    // The access router adds an outer header and a list of one or two segments.
+    completes_with_packets_of(1500, &[1500 - 64, 1500 - 80]);
 }
 
 #[test]
@@ -56,7 +54,7 @@ fn a_wider_core_leaves_the_edge_its_full_packets() {
     if !root_or_skip("a lab run") {
         return;
     }
-    completes_with_packets_of(1700, 1500);
+    completes_with_packets_of(1700, &[1500]);
 }
 
 #[test]
@@ -77,5 +75,4 @@ fn marks_of_the_core_survive_decapsulation_and_move_connections_before_anything_
         let core = row["name"].contains('m');
         assert!(core || number(row, "marks") == 0.0, "marked at the edge: {row:#?}");
     }
-    assert_eq!(result["notes"], Value::Array(Vec::new()), "{result:#}");
 }

@@ -45,7 +45,8 @@ pub fn sink_until(options: &SinkOptions, out: &mut impl Write, stop: BorrowedFd<
 /// Connections that a sink has room for, if the limit on open files can be raised so far.
 const DESCRIPTORS: u64 = 65_536;
 /// Bytes that are worth a wake-up: less than TCP's first window, so that the sender never feels it, and several packets
-/// of a wire that brings them one by one (2.6 s of CPU time became 1.0 s, for 12 s of 600 Mbit/s).
+/// of a wire that brings them one by one (12 s of 600 Mbit/s: 64,000 wake-ups and 1.4 s of CPU time, against 290,000
+/// and 2.6 s).
 const WAKE_UP: u32 = 8 << 10;
 /// The most that one call discards.
 const DISCARD: usize = 1 << 20;

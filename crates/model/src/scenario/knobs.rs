@@ -39,8 +39,10 @@ pub struct AgentKnobs {
     pub gamma: f64,
     /// Share of CE-marked packets from which a round counts as congested.
     pub ce_share: Ratio,
-    /// Congested rounds in a row that make a signal, at least 1.
+    /// Congested rounds that make a signal, among the last `ce_window`; 1 to 64.
     pub ce_rounds: u32,
+    /// Rounds looked back at, 1 to 64; `ce_rounds` or fewer: congested rounds must follow each other.
+    pub ce_window: u32,
     /// Segments retransmitted within a round that make a signal; 0: never.
     pub retransmit_burst: u32,
     /// Share of a back-off interval that is random.
@@ -103,7 +105,8 @@ impl Default for AgentKnobs {
             policy: PolicyName::Exp3,
             gamma: 0.1,
             ce_share: Ratio::from_ppb(500_000_000),
-            ce_rounds: 1,
+            ce_rounds: 2,
+            ce_window: 32,
             retransmit_burst: 3,
             jitter: Ratio::from_ppb(500_000_000),
             congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_secs(10) },
@@ -135,7 +138,8 @@ impl AgentKnobs {
     pub fn check(&self, max_paths: usize) -> Result<(), KnobError> {
         ensure(self.gamma > 0.0 && self.gamma <= 1.0, "gamma", "must be above 0 and at most 1")?;
         ensure(self.ce_share > Ratio::ZERO, "ce_share", "must be above 0 %")?;
-        ensure(self.ce_rounds >= 1, "ce_rounds", "must be at least 1")?;
+        ensure((1..=64).contains(&self.ce_rounds), "ce_rounds", "must be between 1 and 64")?;
+        ensure((1..=64).contains(&self.ce_window), "ce_window", "must be between 1 and 64")?;
         for (knob, backoff) in
             [("congestion_backoff", self.congestion_backoff), ("silence_backoff", self.silence_backoff)]
         {

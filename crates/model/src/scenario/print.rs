@@ -73,7 +73,8 @@ fn print_agent(out: &mut Table, agent: &AgentKnobs) {
     out.header("[agent]").text("policy", agent.policy);
     // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
     out.value("gamma", format_args!("{:?}", agent.gamma)).text("ce_share", agent.ce_share);
-    out.value("ce_rounds", agent.ce_rounds).value("retransmit_burst", agent.retransmit_burst);
+    out.value("ce_rounds", agent.ce_rounds).value("ce_window", agent.ce_window);
+    out.value("retransmit_burst", agent.retransmit_burst);
     out.text("jitter", agent.jitter);
     out.value("congestion_backoff", backoff(agent.congestion_backoff));
     out.value("silence_backoff", backoff(agent.silence_backoff));

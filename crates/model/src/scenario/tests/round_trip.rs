@@ -105,7 +105,8 @@ prop_compose! {
         policy in prop_oneof![Just(PolicyName::Static), Just(PolicyName::Random), Just(PolicyName::Exp3)],
         gamma in prop_oneof![1e-9f64..1.0, Just(1.0)],
         ce_share in 1u32..=1_000_000_000,
-        ce_rounds in 1u32..,
+        ce_rounds in 1u32..=64,
+        ce_window in 1u32..=64,
         retransmit_burst in any::<u32>(),
         jitter in 0u32..=1_000_000_000,
         congestion in backoffs(),
@@ -113,7 +114,7 @@ prop_compose! {
         mark_mask in (0u32..24).prop_map(|shift| 0xff << shift),
     ) -> AgentKnobs {
         AgentKnobs {
-            policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, retransmit_burst,
+            policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
             jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, mark_mask,
         }
     }

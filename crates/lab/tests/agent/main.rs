@@ -1,0 +1,10 @@
+//! The host agent at work: real connections over a network of namespaces, moved by the program in the kernel.
+//!
+//! Everything runs in this process. Sockets count as those of a control group because a short-lived child makes them
+//! there (`support/sockets.rs`); wires fail by command; what the agent left in the kernel is read back.
+
+mod directions;
+mod providers;
+mod segments;
+mod support;
+mod untouched;

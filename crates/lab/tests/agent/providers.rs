@@ -1,0 +1,160 @@
+//! A host with two providers, whose paths are next hops.
+
+use std::{collections::BTreeSet, time::Instant};
+
+use sidestep_agent::StaticPath;
+use sidestep_linux::testing::root_or_skip;
+use sidestep_model::scenario::{AgentKnobs, PolicyName};
+
+use crate::support::{
+    Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, knobs, mark, slot, socket_in, via,
+};
+
+const PROVIDERS: [&str; 2] = ["R1", "R2"];
+
+/// The host's paths through its providers, of these bandwidths.
+fn providers(lab: &Lab, rates: [&str; 2]) -> Vec<StaticPath> {
+    PROVIDERS.into_iter().zip(rates).map(|(provider, rate)| via(lab, "h", provider, rate)).collect()
+}
+
+/// Whatever is drawn is the first path, until it falls silent.
+const FIRST: [&str; 2] = ["1 Tbit/s", "1 kbit/s"];
+const ALIKE: [&str; 2] = ["1 Gbit/s", "1 Gbit/s"];
+
+fn start(lab: &Lab, knobs: AgentKnobs, rates: [&str; 2]) -> Agent {
+    Agent::start(lab, "h", knobs, &lab.prefix("s").to_string(), providers(lab, rates))
+}
+
+#[test]
+fn a_connection_moves_to_the_other_provider_when_its_path_falls_silent() {
+    if !root_or_skip("moving a connection") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let agent = start(&lab, knobs(), ALIKE);
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let used = slot(&flow.sender);
+    let (dead, alive) = (PROVIDERS[used - 1], PROVIDERS[2 - used]);
+    assert!(lab.carried(lab.arc(dead, "Z")) >= SOME, "the connection is on the path that its mark names");
+    assert!(lab.carried(lab.arc(alive, "Z")) < LITTLE);
+
+    lab.swallow(dead, "Z", true);
+    let outage = flow.pass(SOME);
+    println!("bytes flowed again, and the rest of the wait was over, after {outage:?}");
+    assert!(outage.as_secs_f64() < 4.0, "{outage:?}");
+    assert!(lab.carried(lab.arc(alive, "Z")) >= SOME);
+
+    let event = agent.moved("rto");
+    assert_eq!((event.from as usize, event.to as usize, event.passive), (used, 3 - used, false));
+    assert_eq!(
+        (*event.local.ip(), *event.remote.ip(), event.remote.port()),
+        (lab.address("h"), lab.address("s"), PORT)
+    );
+    let opened = &agent.events()[0];
+    assert_eq!((opened.kind.as_str(), opened.from, opened.to as usize), ("opened", 0, used));
+}
+
+#[test]
+fn a_syn_that_meets_a_black_hole_establishes_by_the_other_path() {
+    if !root_or_skip("a SYN in a black hole") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let agent = start(&lab, knobs(), FIRST);
+    lab.swallow("R1", "Z", true);
+    let start = Instant::now();
+    let flow = Flow::start(lab.connect("h", "s"));
+    let took = start.elapsed();
+    assert!((0.9..4.0).contains(&took.as_secs_f64()), "one timeout of a SYN is a second, not {took:?}");
+    flow.pass(SOME);
+    let event = agent.moved("syn_timeout");
+    assert_eq!((event.from, event.to), (1, 2));
+    assert_eq!(slot(&flow.sender), 2);
+}
+
+#[test]
+fn bits_of_the_mark_outside_the_mask_survive_opening_and_moving() {
+    if !root_or_skip("an application with a mark of its own") {
+        return;
+    }
+    const OWN: u32 = 0x00ab_0007;
+    let lab = Lab::new(TWO_PROVIDERS);
+    let agent = start(&lab, knobs(), FIRST);
+    let listener = lab.serve("s");
+    let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+    // Bits within the mask that the application set are the agent's all the same.
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Mark, &(OWN | 0x5500)).unwrap();
+    let client = connect(socket, std::net::SocketAddrV6::new(lab.address("s"), PORT, 0, 0)).unwrap();
+    assert_eq!(mark(&client), OWN | 0x0100);
+    let flow = Flow::start((client, listener.accept().unwrap().0));
+    flow.pass(SOME);
+    lab.swallow("R1", "Z", true);
+    agent.moved("rto");
+    flow.pass(SOME);
+    assert_eq!(mark(&flow.sender), OWN | 0x0200);
+    assert_eq!(OWN & MASK, 0);
+}
+
+#[test]
+fn when_the_agent_stops_its_rules_and_routes_are_gone_and_connections_go_on() {
+    if !root_or_skip("stopping the agent") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let rules = || lab.ip("h", "-6 rule show");
+    let routes = || lab.ip("h", "-6 route show table all proto 83");
+    let (rules_before, routes_before) = (rules(), routes());
+    let agent = start(&lab, knobs(), ["1 kbit/s", "1 Tbit/s"]);
+    assert!(rules().contains("830: from all fwmark 0x200/0xff00 lookup 8302"), "{}", rules());
+    assert!(routes().contains("table 8302"), "{}", routes());
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+
+    agent.stop();
+    assert_eq!((rules(), routes()), (rules_before, routes_before));
+    // The default route is by the first provider: the second is no longer needed.
+    let before = lab.carried(lab.arc("R1", "Z"));
+    flow.pass(SOME);
+    assert!(lab.carried(lab.arc("R1", "Z")) - before >= SOME);
+    let (later, _) = lab.connect("h", "s");
+    assert_eq!(mark(&later), 0, "the program is gone too");
+}
+
+#[test]
+fn the_static_policy_never_moves() {
+    if !root_or_skip("the static policy") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let agent = start(&lab, AgentKnobs { policy: PolicyName::Static, ..knobs() }, ["1 kbit/s", "1 Tbit/s"]);
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    lab.swallow("R1", "Z", true);
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let stuck = flow.received();
+    lab.swallow("R1", "Z", false);
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 1, "the first path, however little it carries");
+    let events = agent.events();
+    assert_eq!(events.iter().map(|event| (event.kind.as_str(), event.to)).collect::<Vec<_>>(), [("opened", 1)]);
+    assert!(stuck < 20 * SOME, "{stuck}");
+}
+
+#[test]
+fn the_random_policy_uses_every_path_whatever_it_weighs() {
+    if !root_or_skip("the random policy") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let agent = start(&lab, AgentKnobs { policy: PolicyName::Random, ..knobs() }, FIRST);
+    let slots: Vec<_> = (0..24).map(|_| slot(&lab.connect("h", "s").0)).collect();
+    assert_eq!(slots.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2]), "{slots:?}");
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let used = slot(&flow.sender);
+    lab.swallow(PROVIDERS[used - 1], "Z", true);
+    flow.pass(SOME);
+    assert_eq!(agent.moved("rto").from as usize, used);
+}

@@ -1,0 +1,125 @@
+//! The host agent, on a thread inside a node.
+
+use std::{fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
+
+use sidestep_agent::{AgentError, EventRecord, HostConfig, HostOptions, StaticDestination, StaticPath, run_host};
+use sidestep_api::HostIdentity;
+use sidestep_lab::plan::tail_address;
+use sidestep_model::{
+    Ratio, Span,
+    scenario::{AgentKnobs, Backoff},
+};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::{Lab, PATIENCE, eventually};
+
+/// First table of paths, less one.
+pub const TABLE_BASE: u32 = 8300;
+
+/// An agent that does its work; stopped when dropped.
+pub struct Agent {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), AgentError>>>,
+    directory: TempDir,
+}
+
+impl Agent {
+    /// Starts the agent of `host` with these paths to `destination`.
+    pub fn start(lab: &Lab, host: &str, knobs: AgentKnobs, destination: &str, paths: Vec<StaticPath>) -> Agent {
+        let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
+        let directory = tempfile::tempdir().unwrap();
+        let options = HostOptions {
+            controller: None,
+            identity: HostIdentity::Node(host.into()),
+            config: HostConfig { agent: knobs, destinations },
+            cgroup: lab.cgroup.0.path().into(),
+            table_base: TABLE_BASE,
+            priority: 830,
+            events: Some(directory.path().join("events.jsonl")),
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, is_ready) = mpsc::channel();
+        let namespace = lab.network.node(lab.id(host));
+        let file = std::os::fd::AsFd::as_fd(namespace).try_clone_to_owned().unwrap();
+        let thread = std::thread::spawn(move || {
+            nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let shutdown = async { drop(stopped.await) };
+            runtime.block_on(run_host(options, move || ready.send(()).unwrap(), shutdown))
+        });
+        let agent = Agent { stop: Some(stop), thread: Some(thread), directory };
+        if is_ready.recv_timeout(PATIENCE).is_err() {
+            panic!("the agent is not ready: {:?}", agent.end());
+        }
+        agent
+    }
+
+    /// Stops the agent, and waits until it has cleaned up.
+    pub fn stop(self) {
+        self.end().unwrap();
+    }
+
+    /// What was recorded so far.
+    pub fn events(&self) -> Vec<EventRecord> {
+        let text = fs::read_to_string(self.directory.path().join("events.jsonl")).unwrap();
+        // The last line may be half written.
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits for a move for this reason.
+    pub fn moved(&self, reason: &str) -> EventRecord {
+        let is_it = |event: &EventRecord| event.kind == "moved" && event.reason.as_deref() == Some(reason);
+        eventually("a record of the move", || self.events().into_iter().find(is_it))
+    }
+
+    fn end(mut self) -> Result<(), AgentError> {
+        self.stop = None;
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Settings under which only silence moves a connection, and the heaviest path is drawn as good as always.
+pub fn knobs() -> AgentKnobs {
+    AgentKnobs {
+        gamma: 1e-5,
+        ce_share: Ratio::from_ppb(1_000_000_000),
+        retransmit_burst: 0,
+        silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(1) },
+        ..AgentKnobs::default()
+    }
+}
+
+/// The path by a neighbour of `host`.
+pub fn via(lab: &Lab, host: &str, neighbour: &str, rate: &str) -> StaticPath {
+    let address = tail_address(&lab.topology, lab.arc(neighbour, host));
+    StaticPath { via: Some(address), dev: Some(neighbour.into()), ..path(rate) }
+}
+
+/// The path by a segment list.
+pub fn segments(list: &[Ipv6Addr], rate: &str) -> StaticPath {
+    StaticPath { segments: Some(list.to_vec()), ..path(rate) }
+}
+
+/// A path of no kind yet, of this bandwidth.
+fn path(rate: &str) -> StaticPath {
+    StaticPath {
+        name: None,
+        segments: None,
+        path_id: None,
+        via: None,
+        dev: None,
+        rate: rate.parse().unwrap(),
+        rtt: Span::from_millis(10),
+        mtu: None,
+    }
+}

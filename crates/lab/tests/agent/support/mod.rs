@@ -1,0 +1,184 @@
+//! A network, an agent and a connection, each gone when dropped.
+
+mod agent;
+mod flow;
+mod sockets;
+
+use std::{
+    net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ipnet::Ipv6Net;
+use nix::sys::socket::{getsockopt, sockopt};
+use sidestep_lab::{
+    Network,
+    plan::{self, Multipath},
+};
+use sidestep_linux::cgroup::Cgroup;
+use sidestep_model::{
+    ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, scenario::TcpKnobs,
+    srv6,
+};
+use sidestep_paths::Igp;
+use sidestep_proto::link::LinkState;
+
+pub use self::{
+    agent::{Agent, knobs, segments, via},
+    flow::Flow,
+    sockets::{connect, listen, socket_in},
+};
+
+/// Longer than anything should take on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The bits of a mark that are the agent's, as its settings have it by default.
+pub const MASK: u32 = 0xff00;
+/// Where servers listen.
+pub const PORT: u16 = 5001;
+
+/// Bytes that show that a connection carries, in a tenth of a second.
+pub const SOME: u64 = 200_000;
+/// Bytes that a link without the connection does not exceed: the kernel's own multicast.
+pub const LITTLE: u64 = 10_000;
+
+/// A network that exists, and a control group for the sockets that the agent may move.
+pub struct Lab {
+    pub topology: Topology,
+    pub network: Network,
+    pub cgroup: TestGroup,
+}
+
+/// A control group; removed when dropped.
+pub struct TestGroup(pub Cgroup);
+
+/// A host with two providers, of which the first is its default, and a server.
+pub const TWO_PROVIDERS: &[(&str, &str, u32)] =
+    &[("h", "R1", 1), ("h", "R2", 1), ("R1", "Z", 1), ("R2", "Z", 1), ("Z", "s", 1)];
+
+impl Lab {
+    /// Builds these links, each with its weight; nodes in lower case are hosts.
+    pub fn new(links: &[(&str, &str, u32)]) -> Lab {
+        let mut topology = Topology::new();
+        for (a, b, weight) in links {
+            let [a, b] = [a, b].map(|name| node(&mut topology, name));
+            let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None };
+            let (rate, delay) = (Rate::default(), Span::from_millis(1));
+            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, weight: *weight };
+            let name = format!("link-{}", topology.links().len());
+            topology.add_link(Link { name, a, b, ab: channel, ba: channel, mtu: 1500 }).unwrap();
+        }
+        srv6::assign_addresses(&mut topology);
+        let plans = plan::plan(&topology, &Igp::new(&topology), Multipath::Single).unwrap();
+        let network = Network::build(&topology, plans, &TcpKnobs::default(), 1).unwrap();
+        Lab { topology, network, cgroup: TestGroup::new() }
+    }
+
+    pub fn id(&self, node: &str) -> NodeId {
+        self.topology.find(node).unwrap()
+    }
+
+    pub fn prefix(&self, host: &str) -> Ipv6Net {
+        self.topology.node(self.id(host)).prefix.unwrap()
+    }
+
+    pub fn locator(&self, router: &str) -> Ipv6Net {
+        self.topology.node(self.id(router)).locator.unwrap()
+    }
+
+    pub fn address(&self, host: &str) -> Ipv6Addr {
+        srv6::host_address(self.prefix(host))
+    }
+
+    /// The arcs from one node to the other; several for parallel links.
+    pub fn arcs(&self, from: &str, to: &str) -> Vec<ArcId> {
+        let to = self.id(to);
+        let outgoing = self.topology.outgoing(self.id(from)).iter();
+        outgoing.filter(|arc| self.topology.head(**arc) == to).copied().collect()
+    }
+
+    pub fn arc(&self, from: &str, to: &str) -> ArcId {
+        self.arcs(from, to)[0]
+    }
+
+    /// Makes the way from one node to the other, and not back, swallow every packet; or carry again.
+    pub fn swallow(&self, from: &str, to: &str, swallow: bool) {
+        let state = if swallow { LinkState::Blackhole } else { LinkState::Up };
+        self.network.wires().set_state(self.arc(from, to), state).unwrap();
+    }
+
+    /// Bytes that an arc has carried.
+    pub fn carried(&self, arc: ArcId) -> u64 {
+        self.network.wires().stats().unwrap().arcs[arc.index()].counters.bytes.get()
+    }
+
+    /// Connects from `host`, with a socket of the control group, to a server on `server`.
+    pub fn connect(&self, host: &str, server: &str) -> (TcpStream, TcpStream) {
+        let listener = self.serve(server);
+        let socket = socket_in(&self.cgroup.0, self.network.node(self.id(host)), libc::AF_INET6);
+        let client = connect(socket, SocketAddrV6::new(self.address(server), PORT, 0, 0)).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    /// A server outside the control group.
+    pub fn serve(&self, server: &str) -> TcpListener {
+        let bind = || Ok(TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap());
+        self.network.node(self.id(server)).run(bind).unwrap()
+    }
+
+    /// What iproute2 prints in a node, in one line.
+    pub fn ip(&self, node: &str, arguments: &str) -> String {
+        let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed"));
+        let output = self.network.node(self.id(node)).run(run).unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl TestGroup {
+    pub fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        TestGroup(Cgroup::create(&format!("sidestep-test-{}-{number}", std::process::id())).unwrap())
+    }
+}
+
+impl Drop for TestGroup {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.destroy() {
+            eprintln!("{error}");
+        }
+    }
+}
+
+/// The mark of a socket.
+pub fn mark(socket: &TcpStream) -> u32 {
+    getsockopt(socket, sockopt::Mark).unwrap()
+}
+
+/// Number of the path that a socket's mark names, counted from one; zero for the default route.
+pub fn slot(socket: &TcpStream) -> usize {
+    ((mark(socket) & MASK) >> 8) as usize
+}
+
+/// Waits until `check` gives something.
+pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = check() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn node(topology: &mut Topology, name: &str) -> NodeId {
+    let kind = if name.starts_with(|c: char| c.is_ascii_lowercase()) { NodeKind::Host } else { NodeKind::Router };
+    if let Ok(id) = topology.find(name) {
+        return id;
+    }
+    topology.add_node(Node { name: name.into(), kind, prefix: None, locator: None }).unwrap()
+}

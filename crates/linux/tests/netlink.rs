@@ -1,0 +1,216 @@
+//! What is asked of rtnetlink is what the kernel then has, read back through iproute2.
+
+use std::{net::Ipv6Addr, process::Command};
+
+use ipnet::Ipv6Net;
+use sidestep_linux::{
+    LinuxError, Result,
+    netlink::{self, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target},
+    netns::{NetNs, set_sysctl},
+    tap::Tap,
+    testing::root_or_skip,
+};
+
+const TABLE: u32 = 8301;
+
+#[test]
+fn a_route_leads_to_a_next_hop_with_an_mtu() {
+    in_node("a plain route", async |netlink, interface| {
+        let target = Target::Via(vec![hop("fe80::2", interface)]);
+        netlink.add_route(&Route { mtu: Some(1420), ..route("fd00:a::/64", target) }).await?;
+        assert_eq!(routes(TABLE), "fd00:a::/64 via fe80::2 dev eth proto 83 metric 1024 mtu 1420 pref medium");
+        Ok(())
+    });
+}
+
+#[test]
+fn several_next_hops_share_a_route() {
+    in_node("an ECMP route", async |netlink, interface| {
+        let target = Target::Via(vec![hop("fe80::2", interface), hop("fe80::3", interface)]);
+        netlink.add_route(&route("fd00:a::/64", target)).await?;
+        assert_eq!(
+            routes(TABLE),
+            "fd00:a::/64 proto 83 metric 1024 pref medium nexthop via fe80::2 dev eth weight 1 \
+             nexthop via fe80::3 dev eth weight 1"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_segment_list_is_inserted_first_segment_first() {
+    in_node("an SRv6 route", async |netlink, interface| {
+        let target = Target::Segments(vec![ip("fd01::a"), ip("fd01::b")], hop("fe80::2", interface));
+        netlink.add_route(&route("fd00:a::/64", target)).await?;
+        let expected = "fd00:a::/64 encap seg6 mode inline segs 3 [ fd01::a fd01::b :: ] via fe80::2 dev eth";
+        assert!(routes(TABLE).starts_with(expected), "{}", routes(TABLE));
+        Ok(())
+    });
+}
+
+#[test]
+fn sids_do_what_their_actions_say() {
+    in_node("SIDs", async |netlink, interface| {
+        let list = vec![ip("fd01:0:2::e"), ip("fd01:0:3::e"), ip("fd01:0:4::d6")];
+        for (action, expected) in [
+            (SidAction::End, "action End"),
+            (SidAction::EndX(ip("fd03::2")), "action End.X nh6 fd03::2"),
+            (SidAction::EndDt6(MAIN_TABLE), "action End.DT6 table main"),
+            (SidAction::EndB6Encaps(list), "action End.B6.Encaps segs 3 [ fd01:0:2::e fd01:0:3::e fd01:0:4::d6 ]"),
+        ] {
+            netlink.add_route(&route("fd01:0:1:e::/128", Target::Sid(action, interface))).await?;
+            let expected = format!("fd01:0:1:e:: encap seg6local {expected} dev eth proto 83");
+            assert!(routes(TABLE).starts_with(&expected), "{}\nis not\n{expected}", routes(TABLE));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_route_replaces_the_one_to_the_same_destination() {
+    in_node("replacing routes", async |netlink, interface| {
+        let several = Target::Via(vec![hop("fe80::2", interface), hop("fe80::3", interface)]);
+        let inserted = Target::Segments(vec![ip("fd01::a")], hop("fe80::4", interface));
+        let one = Target::Via(vec![hop("fe80::5", interface)]);
+        for target in [one.clone(), several, inserted, one] {
+            netlink.add_route(&route("fd00:a::/64", target)).await?;
+        }
+        assert_eq!(routes(TABLE), "fd00:a::/64 via fe80::5 dev eth proto 83 metric 1024 pref medium");
+        Ok(())
+    });
+}
+
+#[test]
+fn our_routes_are_told_from_those_of_others_and_deleted_more_than_once() {
+    in_node("listing and deleting routes", async |netlink, interface| {
+        ip_command("-6 route add fd00:b::/64 via fe80::9 dev eth table 8301");
+        let (ours, others): (Ipv6Net, Ipv6Net) = ("fd00:a::/64".parse().unwrap(), "fd00:b::/64".parse().unwrap());
+        netlink.add_route(&route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface)]))).await?;
+        assert_eq!(netlink.own_routes().await?, [(TABLE, ours)]);
+        netlink.delete_route(TABLE, ours).await?;
+        netlink.delete_route(TABLE, ours).await?;
+        netlink.delete_route(TABLE, others).await?;
+        netlink.delete_route(TABLE + 1, ours).await?;
+        assert_eq!(netlink.own_routes().await?, []);
+        assert!(routes(TABLE).starts_with("fd00:b::/64 via fe80::9"), "{}", routes(TABLE));
+        Ok(())
+    });
+}
+
+#[test]
+fn the_way_to_a_destination_is_the_longest_match() {
+    in_node("looking up a route", async |netlink, interface| {
+        for (prefix, via) in [("fd00:a::/48", "fe80::2"), ("fd00:a:0:1::/64", "fe80::3")] {
+            let target = Target::Via(vec![hop(via, interface)]);
+            netlink.add_route(&Route { table: MAIN_TABLE, ..route(prefix, target) }).await?;
+        }
+        assert_eq!(netlink.route_to(ip("fd00:a::1")).await?, hop("fe80::2", interface));
+        assert_eq!(netlink.route_to(ip("fd00:a:0:1::1")).await?, hop("fe80::3", interface));
+        assert_eq!(netlink.route_to(ip("fd00:ee::7")).await?, NextHop { via: None, interface });
+        let error = netlink.route_to(ip("fd00:b::1")).await.unwrap_err().to_string();
+        assert_eq!(error, "looking up the way to fd00:b::1: Network is unreachable (os error 101)");
+        Ok(())
+    });
+}
+
+#[test]
+fn rules_for_marks_are_added_once_and_deleted_together() {
+    in_node("rules", async |netlink, _| {
+        let rule = |slot: u32| MarkRule { mark: slot << 8, mask: 0xff00, table: 8300 + slot, priority: 830 };
+        let others = MarkRule { mark: 0x100, mask: 0xff00, table: 8301, priority: 831 };
+        for rule in [rule(1), rule(2), rule(2), others] {
+            netlink.add_rule(rule).await?;
+        }
+        let rules = || ip_command("-6 rule show");
+        assert_eq!(
+            rules(),
+            "0: from all lookup local 830: from all fwmark 0x100/0xff00 lookup 8301 \
+             830: from all fwmark 0x200/0xff00 lookup 8302 831: from all fwmark 0x100/0xff00 lookup 8301 \
+             32766: from all lookup main"
+        );
+        for _ in 0..2 {
+            netlink.delete_rules(8301..=8316, 830).await?;
+            let left =
+                "0: from all lookup local 831: from all fwmark 0x100/0xff00 lookup 8301 32766: from all lookup main";
+            assert_eq!(rules(), left);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_refusal_names_what_was_attempted_and_why() {
+    in_node("refused requests", async |netlink, interface| {
+        let error = async |netlink: &Netlink, route: Route| netlink.add_route(&route).await.unwrap_err();
+        let nowhere = route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface + 999)]));
+        let error_text = error(netlink, nowhere).await.to_string();
+        assert_eq!(error_text, "adding a route to fd00:a::/64 in table 8301: No such device (os error 19)");
+        let unreachable = route("fd00:a::/64", Target::Via(vec![hop("fd00:77::1", interface)]));
+        let refusal = error(netlink, unreachable).await;
+        assert!(matches!(refusal, LinuxError::Refused { .. }), "{refusal}");
+        assert!(!refusal.is_environment());
+        let missing = netlink.index_of("nosuch").await.unwrap_err().to_string();
+        assert_eq!(missing, "looking up interface nosuch: No such device (os error 19)");
+        Ok(())
+    });
+}
+
+#[test]
+fn without_the_privilege_the_error_says_which_is_needed() {
+    if !root_or_skip("a thread without privileges") {
+        return;
+    }
+    let attempt = NetNs::create().unwrap().run(|| {
+        // SAFETY: a system call without pointers. It changes this thread only, which ends with `run`.
+        let dropped = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+        assert_eq!(dropped, 0);
+        netlink::block_on(async |netlink| netlink.loopback_up().await)
+    });
+    let error = attempt.unwrap_err();
+    assert!(matches!(error, LinuxError::Privilege { .. }) && error.is_environment(), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "bringing the loopback interface up: not permitted; run as root, or with CAP_NET_ADMIN and CAP_BPF"
+    );
+}
+
+/// Runs `test` in a namespace with one interface `eth`, which has the address `fd00:ee::1/64`.
+fn in_node(what: &str, test: impl AsyncFnOnce(&Netlink, u32) -> Result<()> + Send) {
+    if !root_or_skip(what) {
+        return;
+    }
+    let inside = || {
+        set_sysctl("ipv6/conf/default/accept_dad", "0")?;
+        let _tap = Tap::create("eth", 10)?;
+        netlink::block_on(async |netlink| {
+            let interface = netlink.index_of("eth").await?;
+            netlink.bring_up(interface, 1500, [2, 0, 0, 0, 0, 1]).await?;
+            netlink.add_address(interface, ip("fd00:ee::1"), 64).await?;
+            test(netlink, interface).await
+        })
+    };
+    NetNs::create().unwrap().run(inside).unwrap();
+}
+
+fn route(destination: &str, target: Target) -> Route {
+    Route { table: TABLE, destination: destination.parse().unwrap(), target, mtu: None }
+}
+
+fn hop(via: &str, interface: u32) -> NextHop {
+    NextHop { via: Some(ip(via)), interface }
+}
+
+fn ip(text: &str) -> Ipv6Addr {
+    text.parse().unwrap()
+}
+
+fn routes(table: u32) -> String {
+    ip_command(&format!("-6 route show table {table}"))
+}
+
+/// What iproute2 prints, in one line.
+fn ip_command(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+}
