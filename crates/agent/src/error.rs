@@ -32,7 +32,9 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// Neither a controller nor paths of its own.
-    #[error("there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)")]
+    #[error(
+        "there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)"
+    )]
     NothingToDo,
     /// An interface named in the options does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]

@@ -134,7 +134,11 @@ impl Host {
         let knobs = &options.config.agent;
         let mask = Mask { mask: knobs.mark_mask, shift: knobs.mark_mask.trailing_zeros() };
         let mut program = HostProgram::load()?;
-        program.configure(&ProgramConfig { policy: policy_of(knobs)?, mark_mask: mask.mask, mark_shift: mask.shift })?;
+        program.configure(&ProgramConfig {
+            policy: policy_of(knobs)?,
+            mark_mask: mask.mask,
+            mark_shift: mask.shift,
+        })?;
 
         let mut host = Host {
             netlink,

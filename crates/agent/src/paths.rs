@@ -183,7 +183,10 @@ mod tests {
         let set = set(vec![path(1, 0), path(2, 0)]);
         let routes = routes(std::slice::from_ref(&set), 8300, &hops);
         assert_eq!(routes.keys().copied().collect::<Vec<_>>(), [(8301, set.destination), (8302, set.destination)]);
-        assert_eq!(routes[&(8301, set.destination)].target, Target::Segments(vec!["fd01:0:1:b:0:1::".parse().unwrap()], hop));
+        assert_eq!(
+            routes[&(8301, set.destination)].target,
+            Target::Segments(vec!["fd01:0:1:b:0:1::".parse().unwrap()], hop)
+        );
         assert_eq!(super::routes(&[set], 8300, &BTreeMap::new()).len(), 0);
     }
 }

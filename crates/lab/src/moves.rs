@@ -1,11 +1,6 @@
 //! What the agents' records say about moves.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::SocketAddrV6,
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, fs, net::SocketAddrV6, path::PathBuf};
 
 use sidestep_agent::EventRecord;
 use sidestep_model::Time;
@@ -25,8 +20,7 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Res
     for file in files {
         let text = fs::read_to_string(file).map_err(LabError::file(file))?;
         for line in text.lines() {
-            let record: EventRecord =
-                serde_json::from_str(line).map_err(|error| LabError::file(file)(error.into()))?;
+            let record: EventRecord = serde_json::from_str(line).map_err(|error| LabError::file(file)(error.into()))?;
             if record.kind != "moved" {
                 continue;
             }

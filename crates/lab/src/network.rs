@@ -39,7 +39,8 @@ impl Network {
         let mut specs = Vec::with_capacity(topology.links().len());
         for (id, link) in topology.link_ids().zip(topology.links()) {
             let mut end = |direction| taps.remove(&id.arc(direction));
-            let (Some(a), Some(b)) = (end(sidestep_model::Direction::AToB), end(sidestep_model::Direction::BToA)) else {
+            let (Some(a), Some(b)) = (end(sidestep_model::Direction::AToB), end(sidestep_model::Direction::BToA))
+            else {
                 // The plan has an interface for every arc of the topology that it was made from.
                 continue;
             };

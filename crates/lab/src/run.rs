@@ -58,8 +58,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     site::clean()?;
     let site = Site::create()?;
     // Before any connection; a namespace could only choose what the machine lists as allowed.
-    let _congestion_control =
-        CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
+    let _congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
     let names = Names::new(&scenario.topology, scenario.paths)?;
     let mut writer = Writer::new(&options.out)?;
     let mut result = RunResult::new(&scenario.name, World::Lab, scenario.seed);

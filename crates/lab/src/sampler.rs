@@ -120,9 +120,8 @@ impl Sampler {
 
     /// Records of the connections that are not of the built-in generator, whose ports are `generator_ports`.
     pub fn other_flows(&self, names: &Names, generator_ports: &[u16]) -> Vec<FlowRecord> {
-        let generated = |seen: &Seen| {
-            generator_ports.contains(&seen.local.port()) || generator_ports.contains(&seen.remote.port())
-        };
+        let generated =
+            |seen: &Seen| generator_ports.contains(&seen.local.port()) || generator_ports.contains(&seen.remote.port());
         let seen = self.connections.values().filter(|seen| seen.acked >= LEAST_BYTES && !generated(seen));
         seen.map(|seen| {
             let connection = names.connection(seen.local, seen.remote);

@@ -1,6 +1,6 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
-use std::{io, net::Ipv6Addr};
+use std::{io, net::Ipv6Addr, time::Duration};
 
 use futures::TryStreamExt;
 use ipnet::Ipv6Net;
@@ -24,6 +24,12 @@ use crate::error::{LinuxError, Result};
 pub const PROTOCOL: u8 = 83;
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
+
+/// How long to wait for memory before a route is tried again, in milliseconds.
+///
+/// SRv6 routes take per-CPU memory from a small reserve (`dst_cache_init` with `GFP_ATOMIC`), which many of them at
+/// once exhaust; the kernel fills it up again in the background.
+const MEMORY_PAUSES: [u64; 6] = [1, 4, 16, 64, 250, 1000];
 
 /// What a kernel without SRv6 lacks.
 const NEEDS_SEG6: &str = "it needs SRv6 (CONFIG_IPV6_SEG6_LWTUNNEL, Linux 4.14 or later)";
@@ -158,15 +164,24 @@ impl Netlink {
     /// Names a neighbour's Ethernet address for good, so that nothing has to be discovered.
     pub async fn add_neighbour(&self, interface: u32, neighbour: Ipv6Addr, address: [u8; 6]) -> Result<()> {
         let request = self.handle.neighbours().add(interface, neighbour.into());
-        let add =
-            request.state(NeighbourState::Permanent).link_layer_address(&address).replace().execute().await;
+        let add = request.state(NeighbourState::Permanent).link_layer_address(&address).replace().execute().await;
         add.map_err(|e| refused(format!("adding neighbour {neighbour}"), e))
     }
 
     /// Adds a route, or replaces the one for the same destination in its table.
     pub async fn add_route(&self, route: &Route) -> Result<()> {
-        let add = self.handle.route().add(message_of(route)).replace().execute().await;
-        add.map_err(|e| refused(format!("adding a route to {} in table {}", route.destination, route.table), e))
+        let mut pauses = MEMORY_PAUSES.iter();
+        loop {
+            match (self.handle.route().add(message_of(route)).replace().execute().await, pauses.next()) {
+                (Err(error), Some(pause)) if error_number(&error) == Some(libc::ENOMEM) => {
+                    tokio::time::sleep(Duration::from_millis(*pause)).await;
+                }
+                (added, _) => {
+                    let what = || format!("adding a route to {} in table {}", route.destination, route.table);
+                    return added.map_err(|e| refused(what(), e));
+                }
+            }
+        }
     }
 
     /// Removes a route; one that is gone is fine.
@@ -197,7 +212,11 @@ impl Netlink {
         let dump = RouteMessageBuilder::<Ipv6Addr>::new().build();
         let routes: Vec<RouteMessage> =
             self.handle.route().get(dump).execute().try_collect().await.map_err(|e| refused("listing routes", e))?;
-        Ok(routes.iter().filter(|r| r.header.protocol == RouteProtocol::from(PROTOCOL)).filter_map(read_route).collect())
+        Ok(routes
+            .iter()
+            .filter(|r| r.header.protocol == RouteProtocol::from(PROTOCOL))
+            .filter_map(read_route)
+            .collect())
     }
 
     /// Adds a rule for marked packets; one that exists is fine.
