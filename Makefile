@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo demo-100 test bench clean
+.PHONY: all deps build demo test bench clean
 
 all: build
 

@@ -66,10 +66,10 @@ impl Network {
     }
 }
 
-/// Threads for the wires: they do the forwarding too, and leave a processor to the hosts where there are two.
+/// Threads for the wires: one a processor, for they do the routers' work too and hosts need little beside it.
 fn wire_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors / 2).clamp(1, 4)
+    processors.clamp(1, 4)
 }
 
 /// Configures the namespace that the calling thread is in; returns the wire ends.

@@ -9,7 +9,7 @@ use crate::QueueLimit;
 /// The scenarios in `scenarios/`.
 const READY: [(&str, &str); 4] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
-    ("six-paths-20", include_str!("../../../../scenarios/six-paths-20.toml")),
+    ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
     ("smoke", include_str!("../../../../scenarios/smoke.toml")),
 ];
