@@ -69,10 +69,10 @@ pub struct LabRun {
 /// `sidestep controller`.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
-    /// The network, as a TOML file with a [topology] table
+    /// The network, as a TOML file with a `[topology]` table
     #[arg(long, value_name = "FILE")]
     pub topology: PathBuf,
-    /// Where to listen: unix:/PATH or tcp:[ADDRESS]:PORT
+    /// Where to listen: `unix:/PATH` or `tcp:[ADDRESS]:PORT`
     #[arg(long, value_name = "ENDPOINT", default_value = "unix:/run/sidestep/controller.sock")]
     pub listen: String,
     /// Most SIDs in a segment list, the exit router's included
@@ -95,7 +95,7 @@ pub struct ControllerArgs {
 /// `sidestep agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// Where the controller is: unix:/PATH or http://[ADDRESS]:PORT
+    /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
     #[arg(long, value_name = "ENDPOINT")]
     pub controller: Option<String>,
     /// This host's name in the controller's topology [default: found by --prefix, or the host name]
@@ -124,7 +124,7 @@ pub struct AgentArgs {
 /// `sidestep router`.
 #[derive(Debug, Args)]
 pub struct RouterArgs {
-    /// Where the controller is: unix:/PATH or http://[ADDRESS]:PORT
+    /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
     #[arg(long, value_name = "ENDPOINT")]
     pub controller: String,
     /// This router's name in the controller's topology
