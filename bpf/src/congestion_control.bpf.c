@@ -11,18 +11,31 @@
 
 const volatile char name[16] = "";
 
+/* One entry: connections for which the kernel refused it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} refused SEC(".maps");
+
 SEC("sockops")
 int sidestep_cc(struct bpf_sock_ops *ops)
 {
 	char copy[sizeof(name)];
-	unsigned int i;
+	__u64 *count;
+	__u32 i, zero = 0;
 
 	if (ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
 	/* Byte by byte: a copy as a whole would cast `volatile` away, and the compiler fold the empty default in. */
 	for (i = 0; i < sizeof(copy); i++)
 		copy[i] = name[i];
-	bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
+	if (!bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy)))
+		return 1;
+	count = bpf_map_lookup_elem(&refused, &zero);
+	if (count)
+		++*count;
 	return 1;
 }
 

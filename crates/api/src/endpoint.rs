@@ -167,8 +167,8 @@ pub(crate) fn client_endpoint(endpoint: &str) -> Result<Endpoint, EndpointError>
         .keep_alive_while_idle(true))
 }
 
-/// An error with all its causes; `tonic` prints only "transport error".
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+/// An error with all its causes, on one line; `tonic` by itself prints only "transport error".
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

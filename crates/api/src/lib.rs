@@ -17,7 +17,7 @@ pub mod proto {
 
 pub use client::{ClientError, Connection, Latest, Reporter, Watcher, watch_bindings, watch_paths};
 pub use convert::{WireError, router_name};
-pub use endpoint::{EndpointError, Listener, connect, listen};
+pub use endpoint::{EndpointError, Listener, chain, connect, listen};
 pub use types::{
     Binding, BindingUpdate, HostIdentity, LinkCounter, MAX_ITEMS, MAX_MESSAGE_BYTES, MAX_PATHS, MAX_SEGMENTS, Path,
     PathId, PathSet, PathUpdate, UsageReport,

@@ -3,6 +3,7 @@
 use std::{fmt, process::ExitCode};
 
 use sidestep_agent::AgentError;
+pub use sidestep_api::chain;
 use sidestep_lab::LabError;
 
 /// Why a command failed, by what the user can do about it.
@@ -19,7 +20,7 @@ enum Kind {
     /// Wrong usage or input.
     Usage = 2,
     /// Something of the machine is missing.
-    Environment = 3,
+    Environment = sidestep_lab::EXIT_ENVIRONMENT as isize,
 }
 
 /// What a command returns.
@@ -46,20 +47,6 @@ impl Failure {
         eprintln!("error: {}", self.message);
         ExitCode::from(self.kind as u8)
     }
-}
-
-/// An error and its causes on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl From<LabError> for Failure {

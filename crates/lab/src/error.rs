@@ -62,6 +62,14 @@ pub enum LabError {
         /// Those that it has.
         available: String,
     },
+    /// The kernel has the congestion control, and yet did not let connections use it.
+    #[error("the kernel refused the congestion control `{name}` to {connections} connections")]
+    CongestionControlRefused {
+        /// The name.
+        name: String,
+        /// How many.
+        connections: u64,
+    },
     /// One of the lab's processes ended or did not begin.
     #[error("{name} {problem}; its last words: {words}")]
     Process {

@@ -22,7 +22,7 @@ use sidestep_linux::{cgroup::Cgroup, netns::NetNs};
 use crate::error::LabError;
 
 /// Exit code with which our own programs say that something of the machine is missing.
-const EXIT_ENVIRONMENT: i32 = 3;
+pub const EXIT_ENVIRONMENT: i32 = 3;
 /// How long a daemon may take until it does its work.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a process may take to end after it was asked to.

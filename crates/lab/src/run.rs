@@ -58,7 +58,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     site::clean()?;
     let site = Site::create()?;
     // Before any connection; a namespace could only choose what the machine lists as allowed.
-    let _congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
+    let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
     let names = Names::new(&scenario.topology, scenario.paths)?;
     let mut writer = Writer::new(&options.out)?;
     let mut result = RunResult::new(&scenario.name, World::Lab, scenario.seed);
@@ -66,6 +66,13 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     for (index, system) in options.systems.iter().enumerate() {
         observer.begins(system, index, options.systems.len());
         let (measured, trace) = run_system(options, &site, &names, system, &mut writer, observer)?;
+        match congestion_control.refused()? {
+            0 => {}
+            connections => {
+                let name = scenario.tcp.congestion_control.clone();
+                return Err(LabError::CongestionControlRefused { name, connections });
+            }
+        }
         observer.ends(system, &measured);
         result.systems.insert(system.to_string(), measured);
         traces.push(trace);

@@ -4,9 +4,7 @@ use std::{io, net::Ipv6Addr, time::Duration};
 
 use futures::TryStreamExt;
 use ipnet::Ipv6Net;
-use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::{
-    RouteNetlinkMessage,
     link::{LinkAttribute, LinkMessage},
     neighbour::NeighbourState,
     route::{
@@ -250,8 +248,8 @@ impl Netlink {
         Ok(())
     }
 
-    /// Makes the kernel do what a netlink message says, for what has no method here.
-    pub fn handle(&self) -> &Handle {
+    #[cfg(test)]
+    pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 }
@@ -396,6 +394,3 @@ fn error_number(error: &rtnetlink::Error) -> Option<i32> {
         _ => None,
     }
 }
-
-/// The type of message that rtnetlink speaks, for callers of [`Netlink::handle`].
-pub type Message = NetlinkMessage<RouteNetlinkMessage>;

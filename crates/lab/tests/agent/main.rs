@@ -3,6 +3,7 @@
 //! Everything runs in this process. Sockets count as those of a control group because a short-lived child makes them
 //! there (`support/sockets.rs`); wires fail by command; what the agent left in the kernel is read back.
 
+mod congestion_control;
 mod directions;
 mod providers;
 mod segments;

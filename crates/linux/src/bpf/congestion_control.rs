@@ -4,13 +4,13 @@ use std::{fs::File, os::fd::AsRawFd, path::Path};
 
 use libbpf_rs::{Link, Object};
 
-use super::{bytecode, failed, load, open, program, set_constants};
+use super::{bytecode, failed, load, map, open, per_cpu_sum, program, set_constants};
 use crate::error::{LinuxError, Result};
 
 /// Sets the congestion control of new connections while it lives.
 #[derive(Debug)]
 pub struct CongestionControl {
-    _object: Object,
+    object: Object,
     _link: Link,
 }
 
@@ -29,6 +29,11 @@ impl CongestionControl {
         let directory = File::open(cgroup).map_err(|error| LinuxError::io(what(), error))?;
         let link = program(&object, "sidestep_cc")?.attach_cgroup(directory.as_raw_fd());
         let link = link.map_err(|error| failed(what(), &error))?;
-        Ok(CongestionControl { _object: object, _link: link })
+        Ok(CongestionControl { object, _link: link })
+    }
+
+    /// Connections for which the kernel refused it, and which therefore use the machine's default.
+    pub fn refused(&self) -> Result<u64> {
+        per_cpu_sum(&map(&self.object, "refused")?, 0)
     }
 }

@@ -1,8 +1,6 @@
 //! Paths, ids, segment lists and usage, without a network.
 
-mod common;
-
-use common::{KNOBS, Wire, build, parallel, paths, report, topology, wire};
+use crate::common::{KNOBS, Wire, build, parallel, paths, report, topology, wire};
 use sidestep_controller::{Controller, PlanError, RequestError};
 use sidestep_model::{Rate, Span, scenario::PathKnobs, srv6};
 

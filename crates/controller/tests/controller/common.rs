@@ -1,7 +1,5 @@
 //! Networks for the tests.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use sidestep_api::{LinkCounter, UsageReport};
 use sidestep_controller::{Controller, PathInfo};
 use sidestep_model::{

@@ -1,10 +1,8 @@
 //! Controller and agents' half over real sockets.
 
-mod common;
-
 use std::{sync::Arc, time::Duration};
 
-use common::{KNOBS, build, parallel, report, topology};
+use crate::common::{KNOBS, build, parallel, report, topology};
 use sidestep_api::{
     Connection, HostIdentity, Latest, Reporter, Watcher, listen, proto::path_control_client::PathControlClient,
     watch_bindings, watch_paths,

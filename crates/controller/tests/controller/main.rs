@@ -1,0 +1,5 @@
+//! The controller, without a network and over real sockets.
+
+mod common;
+mod grpc;
+mod plan;

@@ -1,0 +1,49 @@
+//! The congestion control of a scenario, set by a program of the lab's.
+
+use std::{net::TcpStream, os::fd::OwnedFd};
+
+use nix::sys::socket::{getsockopt, sockopt};
+use sidestep_linux::{bpf::congestion_control::CongestionControl, testing::root_or_skip};
+
+use crate::support::{Lab, TWO_PROVIDERS, connect, listen, socket_in};
+
+#[test]
+fn both_ends_of_a_connection_get_the_congestion_control_that_was_asked_for() {
+    if !root_or_skip("a congestion control") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    // Two, of which the machine's default can be but one.
+    for name in ["reno", "cubic"] {
+        let control = CongestionControl::attach(lab.cgroup.0.path(), name).unwrap();
+        let (client, server) = connection(&lab);
+        assert_eq!((name_of(&client), name_of(&server)), (name.into(), name.into()));
+        assert_eq!(control.refused().unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_congestion_control_that_the_kernel_refuses_is_counted_for_both_ends() {
+    if !root_or_skip("a congestion control") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let control = CongestionControl::attach(lab.cgroup.0.path(), "nosuch").unwrap();
+    let _connection = connection(&lab);
+    assert_eq!(control.refused().unwrap(), 2);
+}
+
+/// A connection from `h` to `s`, both ends of which are of the lab's control group.
+fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
+    let socket = |host| -> OwnedFd { socket_in(&lab.cgroup.0, lab.network.node(lab.id(host)), libc::AF_INET6) };
+    let server = std::net::SocketAddr::from((lab.address("s"), crate::support::PORT));
+    let reusable = socket("s");
+    nix::sys::socket::setsockopt(&reusable, sockopt::ReuseAddr, &true).unwrap();
+    let listener = listen(reusable, server);
+    let client = connect(socket("h"), server).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn name_of(socket: &TcpStream) -> String {
+    getsockopt(socket, sockopt::TcpCongestion).unwrap().to_string_lossy().trim_end_matches('\0').to_string()
+}
