@@ -18,7 +18,6 @@ use sidestep_results::{Recorder, RunResult, SystemResult, Trace, Window, World, 
 use crate::{
     error::LabError,
     names::Names,
-    sampler,
     session::Session,
     site::{self, Site},
     system,
@@ -91,7 +90,7 @@ fn run_system(
 ) -> Result<(SystemResult, Trace), LabError> {
     let scenario = &options.scenario;
     let window = Window { warmup: scenario.warmup, duration: scenario.duration };
-    let paths = sampler::reported_paths(&scenario.topology);
+    let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
     let mut session = Session::start(options, site, system)?;
     session.drive(|elapsed, session| {

@@ -6,8 +6,8 @@ use sidestep_linux::{
     sock_diag::{SockDiag, TcpSocket},
     wire::{ArcStats, WireHandle, WireStats},
 };
-use sidestep_model::{Bytes, Direction, NodeKind, Rate, Scenario, Span, Time, Topology};
-use sidestep_results::{FlowRecord, Recorder, SampleKind, SamplePoint, Writer};
+use sidestep_model::{Bytes, NodeKind, Rate, Scenario, Span, Time};
+use sidestep_results::{ArcState, FlowRecord, LinkSampler, Recorder, SampleKind, SamplePoint, Writer, rate_of};
 
 use crate::{error::LabError, names::Names, network::Network};
 
@@ -19,12 +19,11 @@ const LEAST_BYTES: u64 = 10_000;
 pub struct Sampler {
     wires: WireHandle,
     hosts: Vec<SockDiag>,
-    paths: Vec<ReportedPath>,
-    links: Vec<LinkName>,
+    links: LinkSampler,
+    arcs: Vec<ArcState>,
     mark_mask: u32,
     warmup: Time,
     last: Time,
-    bytes: Vec<Bytes>,
     sockets: Vec<TcpSocket>,
     connections: BTreeMap<(usize, u64), Seen>,
 }
@@ -41,24 +40,6 @@ struct Seen {
     retransmits: u64,
 }
 
-#[derive(Debug)]
-struct ReportedPath {
-    name: String,
-    arcs: Vec<usize>,
-}
-
-#[derive(Debug)]
-struct LinkName {
-    arc: usize,
-    name: String,
-    rate: Rate,
-}
-
-/// The paths that results are reported for, with their capacities: the topology's, or else each link between routers.
-pub fn reported_paths(topology: &Topology) -> Vec<(String, Rate)> {
-    reported(topology).into_iter().map(|path| (path.name.clone(), capacity(topology, &path))).collect()
-}
-
 impl Sampler {
     /// A sampler of `network`; sockets' paths are read from the bits `mark_mask` of their marks.
     pub fn new(scenario: &Scenario, network: &Network, mark_mask: u32) -> Result<Self, LabError> {
@@ -68,27 +49,14 @@ impl Sampler {
             let opened = network.node(node).run(|| Ok(SockDiag::open()))?;
             hosts.push(opened?);
         }
-        let links = topology.link_ids().flat_map(|link| [Direction::AToB, Direction::BToA].map(|d| link.arc(d)));
-        let links = links
-            .map(|arc| {
-                let name = |node| topology.node(node).name.as_str();
-                let link = &topology.link(arc.link()).name;
-                LinkName {
-                    arc: arc.index(),
-                    name: format!("{link}:{}>{}", name(topology.tail(arc)), name(topology.head(arc))),
-                    rate: topology.channel(arc).rate,
-                }
-            })
-            .collect();
         Ok(Sampler {
             wires: network.wires(),
             hosts,
-            paths: reported(topology),
-            links,
+            links: LinkSampler::new(topology),
+            arcs: Vec::new(),
             mark_mask,
             warmup: Time::ZERO + scenario.warmup,
             last: Time::ZERO,
-            bytes: vec![Bytes::default(); topology.arc_count()],
             sockets: Vec::new(),
             connections: BTreeMap::new(),
         })
@@ -107,7 +75,9 @@ impl Sampler {
             return Ok(Rate::default());
         }
         let stats = self.wires.stats()?;
-        self.sample_links(now, interval, &stats, writer, recorder)?;
+        self.arcs.clear();
+        self.arcs.extend(stats.arcs.iter().map(arc_state));
+        self.links.sample(now, &self.arcs, writer, recorder)?;
         let goodput = self.sample_sockets(now, interval, names, writer, recorder)?;
         self.last = now;
         Ok(goodput)
@@ -141,61 +111,6 @@ impl Sampler {
             }
         })
         .collect()
-    }
-
-    fn sample_links(
-        &mut self,
-        now: Time,
-        interval: Span,
-        stats: &WireStats,
-        writer: &mut Writer,
-        recorder: &mut Recorder,
-    ) -> Result<(), LabError> {
-        let used = |arc: usize| {
-            let before = self.bytes.get(arc).copied().unwrap_or_default();
-            stats.arcs.get(arc).map_or(Bytes::default(), |stats| sent(stats) - before)
-        };
-        let mut utilisation = vec![0.0; self.bytes.len()];
-        for link in &self.links {
-            let Some(arc) = stats.arcs.get(link.arc) else { continue };
-            let share = share_of(used(link.arc), link.rate, interval);
-            utilisation[link.arc] = share.unwrap_or(0.0);
-            let point = SamplePoint {
-                time: now,
-                interval,
-                kind: SampleKind::Link,
-                name: link.name.clone(),
-                rate: Some(rate_of(used(link.arc).get(), interval)),
-                utilisation: share,
-                queue: Some(arc.queue_bytes),
-                drops: Some(drops(arc)),
-                marks: Some(arc.counters.ce_marked),
-                ..SamplePoint::default()
-            };
-            writer.sample(recorder, &point)?;
-        }
-        for path in &self.paths {
-            let arcs = || path.arcs.iter().filter_map(|arc| stats.arcs.get(*arc));
-            let busiest = path.arcs.iter().copied().max_by(|a, b| utilisation[*a].total_cmp(&utilisation[*b]));
-            let Some(busiest) = busiest else { continue };
-            let point = SamplePoint {
-                time: now,
-                interval,
-                kind: SampleKind::Path,
-                name: path.name.clone(),
-                rate: Some(rate_of(used(busiest).get(), interval)),
-                utilisation: Some(utilisation[busiest]),
-                queue: arcs().map(|arc| arc.queue_bytes).max(),
-                drops: Some(arcs().map(drops).sum()),
-                marks: Some(arcs().map(|arc| arc.counters.ce_marked).sum()),
-                ..SamplePoint::default()
-            };
-            writer.sample(recorder, &point)?;
-        }
-        for (bytes, arc) in self.bytes.iter_mut().zip(&stats.arcs) {
-            *bytes = sent(arc);
-        }
-        Ok(())
     }
 
     fn sample_sockets(
@@ -237,7 +152,7 @@ impl Sampler {
                     interval,
                     kind: SampleKind::Connection,
                     name: names.connection(socket.local, socket.remote),
-                    rate: Some(rate_of(progress, interval)),
+                    rate: Some(rate_of(Bytes::new(progress), interval)),
                     cwnd: Some(Bytes::new(u64::from(socket.info.cwnd) * u64::from(socket.info.mss))),
                     srtt: Some(Span::from_micros(u64::from(socket.info.srtt_us))),
                     path: path.map(str::to_string),
@@ -246,51 +161,15 @@ impl Sampler {
                 writer.sample(recorder, &point)?;
             }
         }
-        Ok(rate_of(total, interval))
+        Ok(rate_of(Bytes::new(total), interval))
     }
 }
 
-fn reported(topology: &Topology) -> Vec<ReportedPath> {
-    let arcs = |link: &sidestep_model::LinkId| [Direction::AToB, Direction::BToA].map(|d| link.arc(d).index());
-    if !topology.paths().is_empty() {
-        let path = |named: &sidestep_model::NamedPath| ReportedPath {
-            name: named.name.clone(),
-            arcs: named.links.iter().flat_map(arcs).collect(),
-        };
-        return topology.paths().iter().map(path).collect();
-    }
-    let between_routers = |id: &sidestep_model::LinkId| {
-        let link = topology.link(*id);
-        topology.is_router(link.a) && topology.is_router(link.b)
-    };
-    let path = |id| ReportedPath { name: topology.link(id).name.clone(), arcs: arcs(&id).to_vec() };
-    topology.link_ids().filter(between_routers).map(path).collect()
-}
-
-/// The lowest rate on the path; zero if none is limited.
-fn capacity(topology: &Topology, path: &ReportedPath) -> Rate {
-    let rates = path.arcs.iter().map(|arc| topology.channel(sidestep_model::ArcId(*arc as u32)).rate);
-    rates.filter(|rate| rate.bits_per_sec() > 0).min().unwrap_or_default()
-}
-
-/// What has left the queue: packets count when they are accepted.
-fn sent(arc: &ArcStats) -> Bytes {
-    arc.counters.bytes - arc.queue_bytes
-}
-
-fn drops(arc: &ArcStats) -> u64 {
-    let drops = arc.counters.drops;
-    drops.queue_full + drops.random_loss + drops.down + drops.blackhole + arc.oversized + arc.overruns
-}
-
-/// The share of `rate` that `bytes` in `interval` are; `None` where the rate is not limited.
-fn share_of(bytes: Bytes, rate: Rate, interval: Span) -> Option<f64> {
-    let room = rate.bits_per_sec() as f64 * interval.as_secs_f64();
-    (room > 0.0).then(|| bytes.get() as f64 * 8.0 / room)
-}
-
-fn rate_of(bytes: u64, interval: Span) -> Rate {
-    Rate::from_bits_per_sec((bytes as f64 * 8.0 / interval.as_secs_f64()) as u64)
+/// Packets count as sent when they have left the queue; the wires count them when they are accepted.
+fn arc_state(arc: &ArcStats) -> ArcState {
+    let drops = arc.counters.drops.total() + arc.oversized + arc.overruns;
+    let sent = arc.counters.bytes - arc.queue_bytes;
+    ArcState { sent, queue: arc.queue_bytes, drops, marks: arc.counters.ce_marked }
 }
 
 fn slot(mark: u32, mask: u32) -> u32 {

@@ -4,6 +4,7 @@
 //! A [`Writer`] streams the records to `flows.csv` and `series.csv` and, at the end of the run, writes `result.json`,
 //! `plot.svg`, `index.html` and `scenario.resolved.toml` beside them.
 
+mod links;
 pub mod measures;
 mod named;
 mod page;
@@ -16,6 +17,7 @@ mod summary;
 mod testing;
 mod writer;
 
+pub use links::{ArcState, LinkSampler, arc_name, rate_of, reported_paths};
 pub use named::Named;
 pub use page::page;
 pub use plot::{PlotError, plot};

@@ -1,0 +1,172 @@
+//! Samples of links and reported paths, from what each direction of each link says of itself.
+
+use sidestep_model::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
+
+use crate::{Recorder, SampleKind, SamplePoint, WriteError, Writer};
+
+/// Turns the states of all arcs into samples of links and paths; the same in the lab and in the simulator.
+#[derive(Debug)]
+pub struct LinkSampler {
+    links: Vec<SampledLink>,
+    paths: Vec<ReportedPath>,
+    /// Bytes sent by each arc at the last sample, by the arc's index.
+    bytes: Vec<Bytes>,
+    utilisation: Vec<f64>,
+    last: Time,
+}
+
+/// One direction of a link, at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArcState {
+    /// Bytes that have left the queue since the start.
+    pub sent: Bytes,
+    /// Bytes in the queue.
+    pub queue: Bytes,
+    /// Packets dropped since the start.
+    pub drops: u64,
+    /// Packets marked CE since the start.
+    pub marks: u64,
+}
+
+#[derive(Debug)]
+struct SampledLink {
+    arc: usize,
+    name: String,
+    rate: Rate,
+}
+
+#[derive(Debug)]
+struct ReportedPath {
+    name: String,
+    arcs: Vec<usize>,
+}
+
+/// The paths that results are reported for, with their capacities: the topology's, or else each link between routers.
+pub fn reported_paths(topology: &Topology) -> Vec<(String, Rate)> {
+    reported(topology).into_iter().map(|path| (path.name.clone(), capacity(topology, &path))).collect()
+}
+
+/// Name of one direction of a link in results: the link's, and from which node to which.
+pub fn arc_name(topology: &Topology, arc: ArcId) -> String {
+    let name = |node| topology.node(node).name.as_str();
+    format!("{}:{}>{}", topology.link(arc.link()).name, name(topology.tail(arc)), name(topology.head(arc)))
+}
+
+impl LinkSampler {
+    /// A sampler of all links of `topology`.
+    pub fn new(topology: &Topology) -> Self {
+        let link = |arc: ArcId| SampledLink {
+            arc: arc.index(),
+            name: arc_name(topology, arc),
+            rate: topology.channel(arc).rate,
+        };
+        LinkSampler {
+            links: topology.link_ids().flat_map(both).map(link).collect(),
+            paths: reported(topology),
+            bytes: vec![Bytes::default(); topology.arc_count()],
+            utilisation: vec![0.0; topology.arc_count()],
+            last: Time::ZERO,
+        }
+    }
+
+    /// Samples everything at `now`; `arcs` are the states by the arcs' indices. Nothing if no time has passed.
+    pub fn sample(
+        &mut self,
+        now: Time,
+        arcs: &[ArcState],
+        writer: &mut Writer,
+        recorder: &mut Recorder,
+    ) -> Result<(), WriteError> {
+        let interval = now.since(self.last);
+        if interval == Span::ZERO {
+            return Ok(());
+        }
+        let used = |bytes: &[Bytes], arc: usize| match (arcs.get(arc), bytes.get(arc)) {
+            (Some(state), Some(before)) => state.sent - *before,
+            _ => Bytes::default(),
+        };
+        for link in &self.links {
+            let Some(state) = arcs.get(link.arc) else { continue };
+            let used = used(&self.bytes, link.arc);
+            let share = share_of(used, link.rate, interval);
+            self.utilisation[link.arc] = share.unwrap_or(0.0);
+            let point = SamplePoint {
+                time: now,
+                interval,
+                kind: SampleKind::Link,
+                name: link.name.clone(),
+                rate: Some(rate_of(used, interval)),
+                utilisation: share,
+                queue: Some(state.queue),
+                drops: Some(state.drops),
+                marks: Some(state.marks),
+                ..SamplePoint::default()
+            };
+            writer.sample(recorder, &point)?;
+        }
+        for path in &self.paths {
+            let states = || path.arcs.iter().filter_map(|arc| arcs.get(*arc));
+            let by_use = |a: &usize, b: &usize| self.utilisation[*a].total_cmp(&self.utilisation[*b]);
+            let Some(busiest) = path.arcs.iter().copied().max_by(by_use) else { continue };
+            let point = SamplePoint {
+                time: now,
+                interval,
+                kind: SampleKind::Path,
+                name: path.name.clone(),
+                rate: Some(rate_of(used(&self.bytes, busiest), interval)),
+                utilisation: Some(self.utilisation[busiest]),
+                queue: states().map(|state| state.queue).max(),
+                drops: Some(states().map(|state| state.drops).sum()),
+                marks: Some(states().map(|state| state.marks).sum()),
+                ..SamplePoint::default()
+            };
+            writer.sample(recorder, &point)?;
+        }
+        for (bytes, state) in self.bytes.iter_mut().zip(arcs) {
+            *bytes = state.sent;
+        }
+        self.last = now;
+        Ok(())
+    }
+}
+
+/// The mean rate of `bytes` in `interval`; zero if there was no time.
+pub fn rate_of(bytes: Bytes, interval: Span) -> Rate {
+    if interval == Span::ZERO {
+        return Rate::default();
+    }
+    Rate::from_bits_per_sec((bytes.get() as f64 * 8.0 / interval.as_secs_f64()) as u64)
+}
+
+fn reported(topology: &Topology) -> Vec<ReportedPath> {
+    let arcs = |link: LinkId| both(link).map(|arc| arc.index());
+    if !topology.paths().is_empty() {
+        let path = |named: &NamedPath| ReportedPath {
+            name: named.name.clone(),
+            arcs: named.links.iter().copied().flat_map(arcs).collect(),
+        };
+        return topology.paths().iter().map(path).collect();
+    }
+    let between_routers = |id: &LinkId| {
+        let link = topology.link(*id);
+        topology.is_router(link.a) && topology.is_router(link.b)
+    };
+    let path = |id| ReportedPath { name: topology.link(id).name.clone(), arcs: arcs(id).to_vec() };
+    topology.link_ids().filter(between_routers).map(path).collect()
+}
+
+fn both(link: LinkId) -> [ArcId; 2] {
+    [Direction::AToB, Direction::BToA].map(|direction| link.arc(direction))
+}
+
+/// The lowest rate on the path; zero if none is limited.
+fn capacity(topology: &Topology, path: &ReportedPath) -> Rate {
+    let rates = path.arcs.iter().map(|arc| topology.channel(ArcId(*arc as u32)).rate);
+    rates.filter(|rate| rate.bits_per_sec() > 0).min().unwrap_or_default()
+}
+
+/// The share of `rate` that `bytes` in `interval` are; `None` where the rate is not limited.
+fn share_of(bytes: Bytes, rate: Rate, interval: Span) -> Option<f64> {
+    let room = rate.bits_per_sec() as f64 * interval.as_secs_f64();
+    (room > 0.0).then(|| bytes.get() as f64 * 8.0 / room)
+}
