@@ -37,6 +37,8 @@ use crate::{
 const FIRST_PORT: u16 = 7000;
 /// Between the start of the generators and of the run.
 const LEAD: Span = Span::from_millis(300);
+/// What endless flows go on beyond the end of the run: the last sample shall find their sockets.
+const LINGER: Span = Span::from_millis(150);
 /// What waited-for processes may take beyond the end of the run.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -243,7 +245,10 @@ impl<'a> Session<'a> {
     ) -> Result<(), LabError> {
         let scenario = self.scenario();
         let to_address = SocketAddrV6::new(host_address(&scenario.topology, to), port, 0, 0);
-        let stop = flow.stop.unwrap_or(scenario.duration).min(scenario.duration);
+        let stop = match (flow.stop, flow.size) {
+            (None, None) => scenario.duration + LINGER,
+            (stop, _) => stop.unwrap_or(scenario.duration).min(scenario.duration),
+        };
         let nanos = |span: Span| span.as_nanos().to_string();
         let mut command = Command::new(&self.options.program);
         command.args(["traffic", "send", "--to"]).arg(to_address.to_string());
