@@ -78,6 +78,32 @@ pub struct Dumbbell {
     pub access_mtu: u32,
 }
 
+/// A three-level fat tree of `k`-port switches (Al-Fares et al. 2008): `k` pods, `k³/4` hosts, full bisection bandwidth.
+///
+/// Pod `p` has edge switches `e<p>-<i>` and aggregation switches `a<p>-<i>`, hosts are `h<p>-<i>-<j>`, the core is `core<i>`;
+/// all counted from 0. All links are alike and of one weight, so there are `(k/2)²` equal paths between pods.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FatTree {
+    /// Ports of a switch: even, 2 to 48.
+    pub k: u32,
+    /// Rate of each link.
+    pub rate: Rate,
+    /// Delay of each link.
+    pub delay: Span,
+    /// Queue of each link.
+    pub queue: QueueLimit,
+    /// Occupancy from which links mark CE; `None`, in a file `"never"`: never.
+    #[serde(deserialize_with = "ecn_threshold")]
+    pub ecn: Option<QueueLimit>,
+    /// Random loss on each link.
+    pub loss: Ratio,
+    /// Largest packet of the links between switches.
+    pub mtu: u32,
+    /// Largest packet of the hosts' links.
+    pub access_mtu: u32,
+}
+
 /// IGP weight of a link that says nothing else.
 pub const DEFAULT_WEIGHT: u32 = 10;
 
@@ -115,6 +141,21 @@ impl Default for Dumbbell {
             access_rate: None,
             access_delay: None,
             access_queue: QueueLimit::Packets(1000),
+            mtu: 1700,
+            access_mtu: 1500,
+        }
+    }
+}
+
+impl Default for FatTree {
+    fn default() -> Self {
+        FatTree {
+            k: 4,
+            rate: Rate::from_mbits(10_000),
+            delay: Span::from_micros(1),
+            queue: QueueLimit::Packets(100),
+            ecn: None,
+            loss: Ratio::ZERO,
             mtu: 1700,
             access_mtu: 1500,
         }
@@ -182,6 +223,46 @@ impl Dumbbell {
         let link = builder.link(left, right, bottleneck, self.mtu)?;
         builder.topology.add_path(NamedPath { name: "bottleneck".into(), links: vec![link] })?;
         builder.hosts("r", self.hosts, right, access, self.access_mtu)?;
+        Ok(builder.finish())
+    }
+}
+
+impl FatTree {
+    /// Builds the network, addresses assigned; fails where a number is out of range.
+    pub fn build(&self) -> Result<Topology, TopologyError> {
+        if !self.k.is_multiple_of(2) || !(2..=48).contains(&self.k) {
+            let problem = "must be an even number from 2 to 48".into();
+            return Err(TopologyError::BadValue { what: "k", name: "fat-tree".into(), problem });
+        }
+        let half = self.k / 2;
+        let channel = Channel {
+            rate: self.rate,
+            loss: self.loss,
+            queue: Queue { limit: self.queue, ecn_threshold: self.ecn },
+            ..quiet(self.delay, self.queue)
+        };
+        let mut builder = Builder::default();
+        let core = (0..half * half).map(|i| builder.node(format!("core{i}"), NodeKind::Router));
+        let core = core.collect::<Result<Vec<_>, _>>()?;
+        for pod in 0..self.k {
+            let aggregation = (0..half).map(|i| builder.node(format!("a{pod}-{i}"), NodeKind::Router));
+            let aggregation = aggregation.collect::<Result<Vec<_>, _>>()?;
+            for (switch, above) in aggregation.iter().zip(core.chunks(half as usize)) {
+                for core in above {
+                    builder.link(*switch, *core, channel, self.mtu)?;
+                }
+            }
+            for i in 0..half {
+                let edge = builder.node(format!("e{pod}-{i}"), NodeKind::Router)?;
+                for switch in &aggregation {
+                    builder.link(edge, *switch, channel, self.mtu)?;
+                }
+                for j in 0..half {
+                    let host = builder.node(format!("h{pod}-{i}-{j}"), NodeKind::Host)?;
+                    builder.link(host, edge, channel, self.access_mtu).map_err(of_access)?;
+                }
+            }
+        }
         Ok(builder.finish())
     }
 }
@@ -305,6 +386,17 @@ mod tests {
         };
         assert_eq!(weights(false), [(10, 10), (10, 10), (11, 11), (12, 12), (10, 10)]);
         assert_eq!(weights(true), [(10, 10); 5]);
+    }
+
+    #[test]
+    fn a_fat_tree_has_as_many_links_on_each_level() {
+        let topology = FatTree::default().build().expect("it builds");
+        let hosts = topology.node_ids().filter(|id| !topology.is_router(*id)).count();
+        assert_eq!((hosts, topology.nodes().len(), topology.links().len()), (16, 16 + 20, 3 * 16));
+        let degree = |name: &str| topology.outgoing(topology.find(name).expect("it is there")).len();
+        assert_eq!([degree("core3"), degree("a2-1"), degree("e0-0"), degree("h3-1-1")], [4, 4, 4, 1]);
+        let refusal = FatTree { k: 5, ..FatTree::default() }.build().expect_err("odd");
+        assert_eq!(refusal.to_string(), "k of `fat-tree` must be an even number from 2 to 48");
     }
 
     #[test]

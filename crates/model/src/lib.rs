@@ -11,7 +11,7 @@ mod topology;
 pub mod topology_file;
 mod units;
 
-pub use generate::{Dumbbell, ParallelPaths};
+pub use generate::{Dumbbell, FatTree, ParallelPaths};
 pub use ids::{ArcId, Direction, LinkId, NodeId};
 pub use scenario::Scenario;
 pub use topology::{Channel, Link, NamedPath, Node, NodeKind, Queue, Topology, TopologyError};

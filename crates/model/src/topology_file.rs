@@ -1,6 +1,7 @@
 //! The `[topology]` table of a scenario, which alone is also the controller's topology file.
 //!
-//! Either a generator and its settings ([`ParallelPaths`](crate::ParallelPaths), [`Dumbbell`](crate::Dumbbell)), or the network itself:
+//! Either a generator and its settings ([`ParallelPaths`](crate::ParallelPaths), [`Dumbbell`](crate::Dumbbell),
+//! [`FatTree`](crate::FatTree)), or the network itself:
 //!
 //! ```toml
 //! [topology]

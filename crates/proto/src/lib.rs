@@ -3,3 +3,7 @@
 //! The simulator drives them with virtual time, the lab and the daemons with the machine's clock.
 
 pub mod link;
+pub mod mptcp;
+pub mod packet;
+pub mod rcp;
+pub mod tcp;

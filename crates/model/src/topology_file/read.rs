@@ -6,7 +6,7 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Deserializer, de::Error as _, de::IgnoredAny};
 
 use crate::{
-    Channel, Dumbbell, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate, Ratio, Span, Topology,
+    Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate, Ratio, Span, Topology,
     TopologyError,
     generate::{DEFAULT_WEIGHT, LinkNames},
     scenario::{
@@ -25,8 +25,10 @@ pub(crate) fn read(document: &Document<'_>) -> Result<Topology, ParseError> {
             let built = match generator.get_ref().as_str() {
                 Some("parallel-paths") => document.read::<ParallelPaths>(item, &["generator"])?.build(),
                 Some("dumbbell") => document.read::<Dumbbell>(item, &["generator"])?.build(),
+                Some("fat-tree") => document.read::<FatTree>(item, &["generator"])?.build(),
                 _ => {
-                    let message = "there is no such generator; known generators: \"parallel-paths\", \"dumbbell\"";
+                    let message =
+                        "there is no such generator; known generators: \"parallel-paths\", \"dumbbell\", \"fat-tree\"";
                     return Err(document.error(generator.span(), message));
                 }
             };

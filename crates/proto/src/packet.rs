@@ -1,0 +1,96 @@
+//! The packet that the simulator carries: one cache line, for every protocol.
+
+use sidestep_model::Time;
+
+/// A simulated packet; what of it means something depends on its [`Kind`].
+///
+/// Sequence numbers count segments from 0, not bytes: a connection's segments are all of the same payload but for
+/// those that end a message.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Data: when it was sent. ACK: the time that is echoed (RFC 7323); zero for none.
+    pub sent: Time,
+    /// Which flow it belongs to: a TCP connection, a subflow of MPTCP, an RCP or a CBR flow.
+    pub flow: u32,
+    /// Where it is on its route; the engine's.
+    pub cursor: u32,
+    /// Data: its segment's number. ACK: the number of the first segment not received yet.
+    pub seq: u32,
+    /// MPTCP, on the connection's level: data: the segment's number. ACK: the first not received yet.
+    pub data_seq: u32,
+    /// ACK: the segments that the receiver has room for, from `seq` (TCP) or `data_seq` (MPTCP) on.
+    pub window: u32,
+    /// RCP: the lowest rate that a router on the way offers, or its echo, in kbit/s.
+    pub rate: u32,
+    /// RCP: the sender's estimate of the round-trip time, in microseconds; zero for none.
+    pub rtt: u32,
+    /// ACK: SACK blocks `[from, to)` as distances from `seq`, the latest first (RFC 2018); `(0, 0)` for none.
+    pub sack: [(u16, u16); 3],
+    /// Length in bytes of the IP packet, without the encapsulation that a link may add.
+    pub len: u16,
+    /// Application bytes that it carries.
+    pub payload: u16,
+    /// What it is.
+    pub kind: Kind,
+    /// Its marks.
+    pub flags: Flags,
+}
+
+/// What a packet is.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Carries a segment, from the sender to the receiver.
+    #[default]
+    Data,
+    /// Acknowledges, from the receiver to the sender.
+    Ack,
+    /// Opens a connection.
+    Syn,
+    /// The answer to [`Kind::Syn`].
+    SynAck,
+    /// Of a constant-rate flow, which nobody acknowledges.
+    Cbr,
+}
+
+/// A packet's marks, as a set of bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// No mark.
+    pub const NONE: Flags = Flags(0);
+    /// ECN-capable transport, ECT(0) (RFC 3168).
+    pub const ECT: Flags = Flags(1);
+    /// Congestion experienced (RFC 3168).
+    pub const CE: Flags = Flags(2);
+    /// ACK: the receiver saw congestion (RFC 3168). SYN and SYN-ACK: offers, or accepts, ECN.
+    pub const ECE: Flags = Flags(4);
+    /// Data: the sender has reduced its window (RFC 3168).
+    pub const CWR: Flags = Flags(8);
+    /// Data: the last segment. ACK: that it has arrived.
+    pub const FIN: Flags = Flags(16);
+    /// Data: it was sent before.
+    pub const RETRANSMIT: Flags = Flags(32);
+
+    /// Whether all of `other` are set.
+    #[inline(always)]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These and `other`.
+    #[inline(always)]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// `other` if `condition`, else none.
+    #[inline(always)]
+    pub const fn when(condition: bool, other: Flags) -> Flags {
+        if condition { other } else { Flags::NONE }
+    }
+}
+
+const _: () = assert!(size_of::<Packet>() == 64, "a packet is one cache line");

@@ -1,0 +1,86 @@
+//! TCP without I/O: a [`Sender`] and a [`Receiver`], each half of a connection that carries data one way.
+//!
+//! Segments are counted, not bytes: all carry the same payload but the last. A connection carries at most 2³² − 1.
+//! NewReno (RFC 6582) or SACK (RFC 6675) recovery, RTO (RFC 6298), limited transmit (RFC 3042), ECN (RFC 3168), and the
+//! congestion controls of [`Algorithm`]. Nagle's algorithm is off.
+
+mod congestion;
+mod receiver;
+mod rtt;
+mod scoreboard;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use sidestep_model::Span;
+
+pub use receiver::Receiver;
+pub use sender::{Acked, Sender, Signals, State, Transmit};
+
+/// The settings of TCP, shared by many connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// How the congestion window grows and shrinks.
+    pub algorithm: Algorithm,
+    /// Initial congestion window in segments (RFC 6928: 10).
+    pub initial_window: u32,
+    /// What an RTO is above the smoothed round-trip time, at least: Linux's `tcp_rto_min`.
+    pub min_rto: Span,
+    /// The longest RTO.
+    pub max_rto: Span,
+    /// RTO before the first sample, and of the SYN.
+    pub initial_rto: Span,
+    /// How often a SYN is sent again before the connection is given up.
+    pub syn_retries: u8,
+    /// How long an ACK may be delayed.
+    pub delayed_ack: Span,
+    /// In-order segments that make an ACK: 2 with delayed ACKs (RFC 5681, section 4.2), 1 without.
+    pub ack_every: u8,
+    /// ACKs at the beginning of a connection that are not delayed; Linux sends 16 or so.
+    pub quick_acks: u8,
+    /// Whether ECN is negotiated.
+    pub ecn: bool,
+    /// Whether SACK is used.
+    pub sack: bool,
+    /// Whether the first two duplicate ACKs let out a segment each.
+    pub limited_transmit: bool,
+    /// Whether an idle time of an RTO resets the window to the initial one (RFC 5681, section 4.1).
+    pub idle_restart: bool,
+    /// Segments that the receiver has room for.
+    pub receive_window: u32,
+}
+
+/// How the congestion window grows and shrinks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// One segment a round trip, half on loss (RFC 5681).
+    #[default]
+    Reno,
+    /// A cubic function of the time since the last loss (RFC 9438), with HyStart++ (RFC 9406).
+    Cubic,
+    /// By the share of marked segments (RFC 8257).
+    Dctcp,
+    /// As Reno, but in congestion avoidance the window is left to the MPTCP connection.
+    Coupled,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            algorithm: Algorithm::Reno,
+            initial_window: 10,
+            min_rto: Span::from_millis(200),
+            max_rto: Span::from_secs(120),
+            initial_rto: Span::from_secs(1),
+            syn_retries: 6,
+            delayed_ack: Span::from_millis(40),
+            ack_every: 2,
+            quick_acks: 0,
+            ecn: false,
+            sack: true,
+            limited_transmit: true,
+            idle_restart: true,
+            receive_window: 1 << 30,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How the congestion window grows and shrinks; windows are in segments.
+
+use sidestep_model::Time;
+
+use super::{Algorithm, Config};
+
+/// Smallest window after a loss.
+pub(super) const MIN_WINDOW: f64 = 2.0;
+
+/// The congestion window and what its algorithm remembers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) cwnd: f64,
+    pub(super) ssthresh: f64,
+    memory: Memory,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    None,
+    Cubic(Cubic),
+    Dctcp(Dctcp),
+}
+
+/// RFC 9438, with the names of its section 4.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cubic {
+    /// Start of this congestion avoidance in seconds; zero before it has begun.
+    epoch: f64,
+    w_max: f64,
+    k: f64,
+    w_est: f64,
+    /// HyStart++ (RFC 9406): the least round-trip time in seconds of the last round and of this one.
+    last_round_rtt: f32,
+    round_rtt: f32,
+    /// The same of the round in which conservative slow start began.
+    css_rtt: f32,
+    /// Samples in this round, and rounds left of conservative slow start (zero: not in it).
+    samples: u8,
+    css_rounds: u8,
+}
+
+/// RFC 8257, section 3.3.
+#[derive(Clone, Copy, Debug)]
+struct Dctcp {
+    alpha: f64,
+    acked: u32,
+    marked: u32,
+}
+
+/// RFC 9438, section 4.1: C in segments per second cubed, β.
+const CUBIC_C: f64 = 0.4;
+const CUBIC_BETA: f64 = 0.7;
+/// RFC 9438, section 4.3: growth that makes the mean window Reno's.
+const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
+/// RFC 8257, section 4.2: 1/16.
+const DCTCP_GAIN: f64 = 1.0 / 16.0;
+/// RFC 9406, section 4.3.
+const HYSTART_SAMPLES: u8 = 8;
+const HYSTART_MIN_RISE: f32 = 0.004;
+const HYSTART_MAX_RISE: f32 = 0.016;
+const HYSTART_CSS_ROUNDS: u8 = 5;
+const HYSTART_CSS_DIVISOR: f64 = 4.0;
+
+impl Window {
+    pub(super) fn new(config: &Config) -> Self {
+        let memory = match config.algorithm {
+            Algorithm::Reno | Algorithm::Coupled => Memory::None,
+            Algorithm::Cubic => Memory::Cubic(Cubic { round_rtt: f32::INFINITY, ..Cubic::default() }),
+            Algorithm::Dctcp => Memory::Dctcp(Dctcp { alpha: 1.0, acked: 0, marked: 0 }),
+        };
+        Window { cwnd: f64::from(config.initial_window), ssthresh: f64::INFINITY, memory }
+    }
+
+    /// `acked` segments were acknowledged while the window was the limit; `srtt` is in nanoseconds.
+    #[inline]
+    pub(super) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
+        if self.cwnd < self.ssthresh {
+            // RFC 3465 with L = 2: an ACK for two segments opens the window by two.
+            let step = f64::from(acked.min(u32::from(config.ack_every).max(2)));
+            match &self.memory {
+                Memory::Cubic(cubic) if cubic.css_rounds > 0 => self.cwnd += step / HYSTART_CSS_DIVISOR,
+                _ => self.cwnd = (self.cwnd + step).min(self.ssthresh.max(self.cwnd)),
+            }
+            return;
+        }
+        match &mut self.memory {
+            Memory::Cubic(cubic) => cubic.grow(&mut self.cwnd, now, f64::from(acked), srtt as f64 * 1e-9),
+            _ if config.algorithm == Algorithm::Coupled => {}
+            _ => self.cwnd += f64::from(acked) / self.cwnd,
+        }
+    }
+
+    /// A segment was lost, or (`marked`) a mark echoed; `flight` segments are in the network.
+    pub(super) fn shrink(&mut self, flight: f64, marked: bool) {
+        let base = flight.min(self.cwnd);
+        let window = match &mut self.memory {
+            Memory::None => base * 0.5,
+            Memory::Cubic(cubic) => {
+                cubic.shrink(base);
+                base * CUBIC_BETA
+            }
+            Memory::Dctcp(dctcp) if marked => self.cwnd * (1.0 - dctcp.alpha / 2.0),
+            Memory::Dctcp(_) => base * 0.5,
+        };
+        self.ssthresh = window.max(MIN_WINDOW);
+        self.cwnd = self.ssthresh;
+    }
+
+    /// The retransmission timer fired.
+    pub(super) fn collapse(&mut self, flight: f64, first: bool) {
+        if first {
+            self.shrink(flight, false);
+        }
+        if let Memory::Cubic(cubic) = &mut self.memory {
+            cubic.epoch = 0.0;
+        }
+        self.cwnd = 1.0;
+    }
+
+    /// The window was unused for a timeout.
+    pub(super) fn restart(&mut self, config: &Config) {
+        self.cwnd = self.cwnd.min(f64::from(config.initial_window));
+        if let Memory::Cubic(cubic) = &mut self.memory {
+            cubic.epoch = 0.0;
+        }
+    }
+
+    /// DCTCP counts what was delivered, and how much of it marked.
+    #[inline]
+    pub(super) fn count(&mut self, delivered: u32, marked: bool) {
+        if let Memory::Dctcp(dctcp) = &mut self.memory {
+            dctcp.acked += delivered;
+            dctcp.marked += if marked { delivered } else { 0 };
+        }
+    }
+
+    /// HyStart++ looks at each round-trip time, in nanoseconds.
+    #[inline]
+    pub(super) fn sample(&mut self, rtt: u64) {
+        if self.cwnd >= self.ssthresh {
+            return;
+        }
+        if let Memory::Cubic(cubic) = &mut self.memory {
+            cubic.round_rtt = cubic.round_rtt.min(rtt as f32 * 1e-9);
+            cubic.samples = cubic.samples.saturating_add(1);
+            let rise = (cubic.last_round_rtt / 8.0).clamp(HYSTART_MIN_RISE, HYSTART_MAX_RISE);
+            if cubic.samples < HYSTART_SAMPLES || cubic.last_round_rtt == 0.0 {
+                return;
+            }
+            let slower = cubic.round_rtt >= cubic.last_round_rtt + rise;
+            match cubic.css_rounds {
+                0 if slower => (cubic.css_rounds, cubic.css_rtt) = (HYSTART_CSS_ROUNDS, cubic.round_rtt),
+                1.. if cubic.round_rtt < cubic.css_rtt => cubic.css_rounds = 0,
+                _ => {}
+            }
+        }
+    }
+
+    /// A round trip has ended.
+    pub(super) fn round(&mut self) {
+        match &mut self.memory {
+            Memory::Dctcp(dctcp) if dctcp.acked > 0 => {
+                let share = f64::from(dctcp.marked) / f64::from(dctcp.acked);
+                dctcp.alpha += DCTCP_GAIN * (share - dctcp.alpha);
+                (dctcp.acked, dctcp.marked) = (0, 0);
+            }
+            Memory::Cubic(cubic) if self.cwnd < self.ssthresh => {
+                match cubic.css_rounds {
+                    1 => {
+                        cubic.css_rounds = 0;
+                        self.ssthresh = self.cwnd;
+                    }
+                    0 if cubic.round_rtt.is_finite() => cubic.last_round_rtt = cubic.round_rtt,
+                    0 => {}
+                    _ => cubic.css_rounds -= 1,
+                }
+                (cubic.round_rtt, cubic.samples) = (f32::INFINITY, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Cubic {
+    /// RFC 9438, sections 4.2 to 4.5.
+    #[inline]
+    fn grow(&mut self, cwnd: &mut f64, now: Time, acked: f64, srtt: f64) {
+        let now = now.as_secs_f64();
+        if self.epoch == 0.0 {
+            self.epoch = now.max(f64::MIN_POSITIVE);
+            self.w_est = *cwnd;
+            self.w_max = self.w_max.max(*cwnd);
+            self.k = ((self.w_max - *cwnd) / CUBIC_C).cbrt();
+        }
+        let at = |t: f64| CUBIC_C * (t - self.k).powi(3) + self.w_max;
+        let t = now - self.epoch;
+        let alpha = if self.w_est < self.w_max { CUBIC_ALPHA } else { 1.0 };
+        self.w_est += alpha * acked / *cwnd;
+        if at(t) < self.w_est {
+            *cwnd = cwnd.max(self.w_est);
+            return;
+        }
+        let target = at(t + srtt).clamp(*cwnd, 1.5 * *cwnd);
+        *cwnd += (target - *cwnd) * acked / *cwnd;
+    }
+
+    /// RFC 9438, sections 4.6 and 4.7 (fast convergence).
+    fn shrink(&mut self, window: f64) {
+        self.w_max = if window < self.w_max { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
+        self.epoch = 0.0;
+        self.css_rounds = 0;
+    }
+}

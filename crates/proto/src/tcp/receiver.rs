@@ -1,0 +1,223 @@
+//! The receiving half of a connection.
+
+use sidestep_model::Time;
+
+use super::{Algorithm, Config};
+use crate::packet::{Flags, Kind, Packet};
+
+/// The half of a connection that receives data and acknowledges it.
+///
+/// The driver completes the ACKs: it sets the flow, the route and the length.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// The first segment not received.
+    next: u32,
+    /// In-order segments that no ACK has gone for.
+    pending: u8,
+    /// ACKs that are still sent at once, at the beginning.
+    quick: u8,
+    flags: u8,
+    /// The time that the next ACK echoes.
+    echo: Time,
+    /// When a delayed ACK is due.
+    deadline: Time,
+    /// What has arrived beyond `next`, as `[from, to)`, what was added to last first (RFC 2018, section 4).
+    ranges: Vec<(u32, u32)>,
+    duplicates: u32,
+}
+
+/// What the bits of [`Receiver::flags`] say.
+mod flag {
+    /// ECN was negotiated.
+    pub(super) const ECN: u8 = 1;
+    /// A mark is to be echoed: until the sender reduces its window (RFC 3168), or while marks come (DCTCP).
+    pub(super) const ECHO: u8 = 2;
+    /// The last segment has arrived, in order.
+    pub(super) const FIN: u8 = 4;
+    /// The last segment has arrived beyond a gap.
+    pub(super) const FIN_WAITS: u8 = 8;
+}
+
+impl Receiver {
+    /// Before the SYN.
+    pub fn new(config: &Config) -> Self {
+        Receiver {
+            next: 0,
+            pending: 0,
+            quick: config.quick_acks,
+            flags: 0,
+            echo: Time::ZERO,
+            deadline: Time::MAX,
+            ranges: Vec::new(),
+            duplicates: 0,
+        }
+    }
+
+    /// A SYN has arrived; returns the SYN-ACK.
+    pub fn handle_syn(&mut self, config: &Config, packet: &Packet) -> Packet {
+        let ecn = config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR));
+        if ecn {
+            self.flags |= flag::ECN;
+        }
+        Packet {
+            kind: Kind::SynAck,
+            sent: packet.sent,
+            window: config.receive_window,
+            flags: Flags::when(ecn, Flags::ECE),
+            ..Packet::default()
+        }
+    }
+
+    /// A segment has arrived; `reply` is called with each ACK that must go now.
+    #[inline]
+    pub fn handle_data(&mut self, config: &Config, now: Time, packet: &Packet, reply: &mut impl FnMut(Packet)) {
+        if self.flags & flag::ECN != 0 {
+            self.handle_marks(config, packet, reply);
+        }
+        let in_order = packet.seq == self.next;
+        if in_order {
+            if self.pending == 0 {
+                // RFC 7323, section 4.3: the earliest segment that the ACK is for.
+                self.echo = packet.sent;
+            }
+            self.next += 1;
+            self.pending += 1;
+        }
+        if in_order && self.ranges.is_empty() {
+            let last = packet.flags.has(Flags::FIN);
+            if last {
+                self.flags |= flag::FIN;
+            }
+            if self.pending < config.ack_every && self.quick == 0 && !last {
+                if self.pending == 1 {
+                    self.deadline = now + config.delayed_ack;
+                }
+                return;
+            }
+            self.quick = self.quick.saturating_sub(1);
+        } else {
+            self.handle_disorder(packet, in_order);
+        }
+        reply(self.ack(config));
+    }
+
+    /// A delayed ACK is due.
+    pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Option<Packet> {
+        (now >= self.deadline && self.pending > 0).then(|| self.ack(config))
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
+    #[inline]
+    pub fn poll_timeout(&self) -> Time {
+        self.deadline
+    }
+
+    /// Segments received in order.
+    #[inline]
+    pub fn received(&self) -> u32 {
+        self.next
+    }
+
+    /// Segments that came more than once.
+    pub fn duplicates(&self) -> u32 {
+        self.duplicates
+    }
+
+    /// Whether everything up to the last segment has arrived.
+    pub fn is_complete(&self) -> bool {
+        self.flags & flag::FIN != 0
+    }
+
+    /// The ACK for what has arrived so far.
+    #[inline]
+    fn ack(&mut self, config: &Config) -> Packet {
+        self.pending = 0;
+        self.deadline = Time::MAX;
+        let mut packet = Packet {
+            kind: Kind::Ack,
+            sent: self.echo,
+            seq: self.next,
+            window: config.receive_window,
+            flags: Flags::when(self.flags & flag::ECHO != 0, Flags::ECE),
+            ..Packet::default()
+        };
+        if self.flags & flag::FIN != 0 {
+            packet.flags = packet.flags.with(Flags::FIN);
+        }
+        if config.sack {
+            for (block, (from, to)) in packet.sack.iter_mut().zip(&self.ranges) {
+                // Beyond what the field holds a block says less than is known.
+                let far = u32::from(u16::MAX);
+                *block = ((from - self.next).min(far) as u16, (to - self.next).min(far) as u16);
+            }
+        }
+        packet
+    }
+
+    /// RFC 3168, section 6.1.3; for DCTCP RFC 8257, section 3.2: each ACK says exactly what it is for.
+    fn handle_marks(&mut self, config: &Config, packet: &Packet, reply: &mut impl FnMut(Packet)) {
+        let marked = packet.flags.has(Flags::CE);
+        if config.algorithm == Algorithm::Dctcp {
+            if marked != (self.flags & flag::ECHO != 0) {
+                if self.pending > 0 {
+                    let ack = self.ack(config);
+                    reply(ack);
+                }
+                self.flags ^= flag::ECHO;
+            }
+            return;
+        }
+        if packet.flags.has(Flags::CWR) {
+            self.flags &= !flag::ECHO;
+        }
+        if marked {
+            self.flags |= flag::ECHO;
+        }
+    }
+
+    /// A segment beyond a gap, one that fills a gap, or one seen before.
+    fn handle_disorder(&mut self, packet: &Packet, in_order: bool) {
+        if packet.flags.has(Flags::FIN) {
+            self.flags |= flag::FIN_WAITS;
+        }
+        if in_order {
+            if let Some(at) = self.ranges.iter().position(|(from, _)| *from == self.next) {
+                self.next = self.ranges.remove(at).1;
+            }
+            if self.ranges.is_empty() && self.flags & flag::FIN_WAITS != 0 {
+                self.flags |= flag::FIN;
+            }
+            return;
+        }
+        let seq = packet.seq;
+        if seq < self.next {
+            self.duplicates += 1;
+            return;
+        }
+        // Mostly the segment after the last one.
+        if let Some(first) = self.ranges.first_mut()
+            && first.1 == seq
+            && self.ranges.iter().skip(1).all(|(from, _)| *from != seq + 1)
+        {
+            self.ranges[0].1 = seq + 1;
+            return;
+        }
+        let mut grown = (seq, seq + 1);
+        let mut seen = false;
+        self.ranges.retain(|&(from, to)| {
+            if from <= seq && seq < to {
+                seen = true;
+                grown = (from, to);
+                return false;
+            }
+            if to == seq {
+                grown.0 = from;
+            } else if from == seq + 1 {
+                grown.1 = to;
+            }
+            to != seq && from != seq + 1
+        });
+        self.duplicates += u32::from(seen);
+        self.ranges.insert(0, grown);
+    }
+}

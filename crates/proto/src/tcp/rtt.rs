@@ -1,0 +1,56 @@
+//! The round-trip time and the retransmission timeout (RFC 6298).
+
+use sidestep_model::Span;
+
+use super::Config;
+
+/// Smoothed round-trip time and its variation, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip {
+    srtt: u64,
+    rttvar: u64,
+    rto: u64,
+}
+
+impl RoundTrip {
+    /// Before the first sample.
+    pub(super) fn new(config: &Config) -> Self {
+        RoundTrip { srtt: 0, rttvar: 0, rto: config.initial_rto.as_nanos() }
+    }
+
+    /// Takes a sample. As in Linux the RTO is the smoothed time plus at least `min_rto`, where RFC 6298 bounds the sum:
+    /// a delayed ACK then never looks like a loss.
+    #[inline]
+    pub(super) fn sample(&mut self, config: &Config, rtt: u64) {
+        if self.srtt == 0 {
+            self.srtt = rtt.max(1);
+            self.rttvar = rtt / 2;
+        } else {
+            let error = rtt as i64 - self.srtt as i64;
+            self.srtt = (self.srtt as i64 + error / 8).max(1) as u64;
+            self.rttvar = (self.rttvar as i64 + (error.abs() - self.rttvar as i64) / 4) as u64;
+        }
+        let variation = (4 * self.rttvar).max(config.min_rto.as_nanos());
+        self.rto = (self.srtt + variation).min(config.max_rto.as_nanos());
+    }
+
+    /// The timeout after `backoff` timeouts in a row.
+    #[inline]
+    pub(super) fn timeout(&self, config: &Config, backoff: u8) -> u64 {
+        if backoff == 0 {
+            return self.rto;
+        }
+        self.rto.saturating_mul(1 << backoff.min(16)).min(config.max_rto.as_nanos())
+    }
+
+    /// The smoothed time; `None` before the first sample.
+    #[inline]
+    pub(super) fn smoothed(&self) -> Option<Span> {
+        (self.srtt > 0).then(|| Span::from_nanos(self.srtt))
+    }
+
+    #[inline]
+    pub(super) fn srtt_nanos(&self) -> u64 {
+        self.srtt
+    }
+}

@@ -1,0 +1,624 @@
+//! The sending half of a connection.
+
+use sidestep_model::{Span, Time};
+
+use super::{Config, congestion::Window, rtt::RoundTrip, scoreboard::Scoreboard};
+use crate::packet::{Flags, Kind, Packet};
+
+/// The half of a connection that sends data.
+///
+/// The driver calls [`handle_ack`](Self::handle_ack) and [`handle_timeout`](Self::handle_timeout), and after each, and
+/// after [`open`](Self::open) and [`supply`](Self::supply), [`poll_transmit`](Self::poll_transmit) until there is
+/// nothing left to send.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// The first segment not acknowledged, and the first not sent.
+    una: u32,
+    next: u32,
+    /// Segments below it are there to be sent.
+    supplied: u32,
+    /// Segments below it fit the receiver's window.
+    window_end: u32,
+    window: Window,
+    round_trip: RoundTrip,
+    /// When the retransmission timer fires.
+    deadline: Time,
+    last_sent: Time,
+    /// The round ends when this segment is acknowledged.
+    round_end: u32,
+    /// Recovery, and the pause of growth after a mark, end when this segment is acknowledged.
+    recover: u32,
+    delivered: u32,
+    delivered_ce: u32,
+    retransmits: u32,
+    duplicates: u32,
+    state: State,
+    backoff: u8,
+    flags: u8,
+    /// Made when the first loss or reordering shows.
+    board: Option<Box<Scoreboard>>,
+}
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not opened.
+    Closed,
+    /// The SYN is sent, and not answered.
+    SynSent,
+    /// No loss is known.
+    Open,
+    /// The window was reduced for a mark, and does not grow until a round trip later.
+    Reduced,
+    /// Lost segments are retransmitted.
+    Recovery,
+    /// The retransmission timer fired.
+    Loss,
+    /// The last segment was acknowledged.
+    Finished,
+    /// The SYN was never answered.
+    Failed,
+}
+
+/// What an ACK brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acked {
+    /// Segments newly acknowledged in order.
+    pub segments: u32,
+    /// Segments newly known to have arrived.
+    pub delivered: u32,
+    /// Whether [`Algorithm::Coupled`](super::Algorithm::Coupled) may grow the window for them.
+    pub in_avoidance: bool,
+    /// What happened besides.
+    pub signals: Signals,
+}
+
+/// What happened to a connection that somebody may want to react to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    bits: u8,
+}
+
+/// A segment to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its number.
+    pub seq: u32,
+    /// A SYN or data.
+    pub kind: Kind,
+    /// Its marks.
+    pub flags: Flags,
+}
+
+/// What the bits of [`Sender::flags`] say.
+mod flag {
+    /// ECN was negotiated.
+    pub(super) const ECN: u8 = 1;
+    /// The next new segment says that the window was reduced.
+    pub(super) const CWR: u8 = 2;
+    /// The last supplied segment is the last of the connection.
+    pub(super) const FIN: u8 = 4;
+    /// The window, and nothing else, kept the last segment from being sent.
+    pub(super) const LIMITED: u8 = 8;
+    /// A SYN, or the first segment of a recovery, is to be sent whatever the window.
+    pub(super) const FORCED: u8 = 16;
+}
+
+impl Signals {
+    const ROUND: u8 = 1;
+    const TIMEOUT: u8 = 2;
+    const SYN_TIMEOUT: u8 = 4;
+    const RECOVERY: u8 = 8;
+    const FINISHED: u8 = 16;
+    const REDUCED: u8 = 32;
+
+    /// Whether anything happened.
+    #[inline]
+    pub fn any(self) -> bool {
+        self.bits != 0
+    }
+
+    /// A round trip has ended.
+    #[inline]
+    pub fn round_ended(self) -> bool {
+        self.bits & Self::ROUND != 0
+    }
+
+    /// The retransmission timer fired.
+    pub fn timeout(self) -> bool {
+        self.bits & Self::TIMEOUT != 0
+    }
+
+    /// The SYN was sent again.
+    pub fn syn_timeout(self) -> bool {
+        self.bits & Self::SYN_TIMEOUT != 0
+    }
+
+    /// A loss was found, and the window reduced.
+    pub fn entered_recovery(self) -> bool {
+        self.bits & Self::RECOVERY != 0
+    }
+
+    /// The window was reduced for a mark.
+    pub fn reduced(self) -> bool {
+        self.bits & Self::REDUCED != 0
+    }
+
+    /// The last segment was acknowledged, or the connection given up.
+    pub fn finished(self) -> bool {
+        self.bits & Self::FINISHED != 0
+    }
+}
+
+impl Sender {
+    /// A connection that is not open yet.
+    pub fn new(config: &Config) -> Self {
+        Sender {
+            una: 0,
+            next: 0,
+            supplied: 0,
+            window_end: config.receive_window,
+            window: Window::new(config),
+            round_trip: RoundTrip::new(config),
+            deadline: Time::MAX,
+            last_sent: Time::ZERO,
+            round_end: 0,
+            recover: 0,
+            delivered: 0,
+            delivered_ce: 0,
+            retransmits: 0,
+            duplicates: 0,
+            state: State::Closed,
+            backoff: 0,
+            flags: 0,
+            board: None,
+        }
+    }
+
+    /// Begins to connect.
+    pub fn open(&mut self) {
+        self.state = State::SynSent;
+        self.flags |= flag::FORCED;
+    }
+
+    /// Lets so many more segments be sent.
+    pub fn supply(&mut self, segments: u32) {
+        self.supplied = self.supplied.saturating_add(segments);
+    }
+
+    /// The segments supplied so far are all.
+    pub fn finish(&mut self) {
+        self.flags |= flag::FIN;
+    }
+
+    /// An ACK or SYN-ACK has arrived.
+    #[inline]
+    pub fn handle_ack(&mut self, config: &Config, now: Time, packet: &Packet) -> Acked {
+        if packet.kind == Kind::SynAck {
+            return self.established(config, now, packet);
+        }
+        let ack = packet.seq;
+        if ack < self.una || ack > self.next || matches!(self.state, State::Closed | State::SynSent) {
+            return Acked::default();
+        }
+        self.window_end = ack.saturating_add(packet.window);
+        let segments = ack - self.una;
+        let marked = packet.flags.has(Flags::ECE) && self.flags & flag::ECN != 0;
+        let calm = self.state == State::Open && segments > 0 && packet.sack[0] == (0, 0) && !marked;
+        let troubled = !calm || self.board.as_ref().is_some_and(|board| !board.is_clean());
+        let mut acked = Acked { segments, delivered: segments, ..Acked::default() };
+        let mut grows = segments;
+        if segments > 0 && packet.sent != Time::ZERO {
+            let rtt = now.since(packet.sent).as_nanos();
+            self.round_trip.sample(config, rtt);
+            self.window.sample(rtt);
+        }
+        let limited = self.is_window_limited();
+        if troubled {
+            grows = self.handle_trouble(config, packet, marked, &mut acked);
+        }
+        self.una = ack;
+        self.delivered = self.delivered.wrapping_add(acked.delivered);
+        self.window.count(acked.delivered, marked);
+        if marked {
+            self.delivered_ce = self.delivered_ce.wrapping_add(acked.delivered);
+        }
+        if segments == 0 {
+            return acked;
+        }
+        self.duplicates = 0;
+        self.backoff = 0;
+        self.deadline = if ack == self.next {
+            Time::MAX
+        } else {
+            now + Span::from_nanos(self.round_trip.timeout(config, 0))
+        };
+        if grows > 0 && limited {
+            acked.in_avoidance = self.window.cwnd >= self.window.ssthresh;
+            self.window.grow(config, now, grows, self.round_trip.srtt_nanos());
+        }
+        if ack > self.round_end {
+            self.round_end = self.next;
+            self.window.round();
+            acked.signals.bits |= Signals::ROUND;
+        }
+        if ack == self.supplied && self.flags & flag::FIN != 0 {
+            self.end(State::Finished);
+            acked.signals.bits |= Signals::FINISHED;
+        }
+        acked
+    }
+
+    /// The retransmission timer fired.
+    pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Signals {
+        let mut signals = Signals::default();
+        if now < self.deadline {
+            return signals;
+        }
+        self.deadline = Time::MAX;
+        if self.state == State::SynSent {
+            self.backoff = self.backoff.saturating_add(1);
+            signals.bits |= Signals::SYN_TIMEOUT;
+            if self.backoff > config.syn_retries {
+                self.end(State::Failed);
+                signals.bits |= Signals::FINISHED;
+            }
+            self.flags |= flag::FORCED;
+            return signals;
+        }
+        if self.una == self.next {
+            return signals;
+        }
+        let (una, next) = (self.una, self.next);
+        // A second timeout for the same loss does not halve the threshold again (RFC 5681, section 3.1).
+        let first = self.state != State::Loss || una >= self.recover;
+        self.window.collapse(f64::from(next - una), first);
+        let board = self.board.get_or_insert_default();
+        board.reserve(una, next);
+        if !config.sack {
+            board.forget_duplicates();
+        }
+        board.acknowledge(una, una);
+        board.lose_all(una, next);
+        self.state = State::Loss;
+        self.recover = next;
+        self.backoff = self.backoff.saturating_add(1);
+        self.round_end = next;
+        signals.bits |= Signals::TIMEOUT;
+        signals
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
+    #[inline]
+    pub fn poll_timeout(&self) -> Time {
+        self.deadline
+    }
+
+    /// The next segment to send.
+    #[inline]
+    pub fn poll_transmit(&mut self, config: &Config, now: Time) -> Option<Transmit> {
+        let outstanding = self.next - self.una;
+        let pipe = match &self.board {
+            Some(board) if config.limited_transmit || board.lost > 0 => board.pipe(outstanding),
+            _ => outstanding,
+        };
+        let forced = self.flags & flag::FORCED != 0;
+        if f64::from(pipe) + 1.0 > self.window.cwnd && !forced {
+            self.flags |= flag::LIMITED;
+            return None;
+        }
+        if self.state == State::SynSent {
+            return self.transmit_syn(config, now);
+        }
+        let resent = match &mut self.board {
+            Some(board) if board.lost > board.retransmitted => board.resend(),
+            _ => None,
+        };
+        self.flags &= !flag::FORCED;
+        if let Some(seq) = resent {
+            return Some(self.transmit_again(config, now, seq));
+        }
+        if self.next >= self.supplied || self.next >= self.window_end || self.is_over() {
+            self.flags &= !flag::LIMITED;
+            return None;
+        }
+        if outstanding == 0 {
+            self.wake(config, now);
+        }
+        let seq = self.next;
+        self.next += 1;
+        self.last_sent = now;
+        let mut flags = Flags::when(self.flags & flag::ECN != 0, Flags::ECT);
+        if self.flags & (flag::CWR | flag::FIN) != 0 {
+            flags = flags.with(Flags::when(self.flags & flag::CWR != 0, Flags::CWR));
+            let last = self.flags & flag::FIN != 0 && self.next == self.supplied;
+            flags = flags.with(Flags::when(last, Flags::FIN));
+            self.flags &= !flag::CWR;
+        }
+        Some(Transmit { seq, kind: Kind::Data, flags })
+    }
+
+    /// The congestion window, in segments.
+    #[inline]
+    pub fn cwnd(&self) -> f64 {
+        self.window.cwnd
+    }
+
+    /// Sets the congestion window: an MPTCP connection's business.
+    #[inline]
+    pub fn set_cwnd(&mut self, segments: f64) {
+        self.window.cwnd = segments;
+    }
+
+    /// The slow-start threshold in segments; infinite before the first loss.
+    pub fn ssthresh(&self) -> f64 {
+        self.window.ssthresh
+    }
+
+    /// Sets the slow-start threshold.
+    pub fn set_ssthresh(&mut self, segments: f64) {
+        self.window.ssthresh = segments;
+    }
+
+    /// The smoothed round-trip time; `None` before the first sample.
+    #[inline]
+    pub fn srtt(&self) -> Option<Span> {
+        self.round_trip.smoothed()
+    }
+
+    /// Segments sent and not acknowledged.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        self.next - self.una
+    }
+
+    /// How many new segments the windows would let it send now, were they supplied.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        if matches!(self.state, State::Closed | State::SynSent) || self.is_over() {
+            return 0;
+        }
+        let outstanding = self.next - self.una;
+        let (pipe, waiting) = match &self.board {
+            Some(board) => (board.pipe(outstanding), board.lost - board.retransmitted),
+            None => (outstanding, 0),
+        };
+        let unsent = self.supplied - self.next;
+        let taken = pipe + waiting + unsent;
+        (self.window.cwnd as u32).saturating_sub(taken).min(self.window_end.saturating_sub(self.supplied))
+    }
+
+    /// The first segment not acknowledged.
+    #[inline]
+    pub fn una(&self) -> u32 {
+        self.una
+    }
+
+    /// The first segment not sent.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Segments supplied so far.
+    #[inline]
+    pub fn supplied(&self) -> u32 {
+        self.supplied
+    }
+
+    /// Where the connection is in its life.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Segments sent again.
+    pub fn retransmits(&self) -> u32 {
+        self.retransmits
+    }
+
+    /// Segments known to have arrived; wraps.
+    pub fn delivered(&self) -> u32 {
+        self.delivered
+    }
+
+    /// Those of them whose ACK echoed a mark, as Linux counts; wraps.
+    pub fn delivered_ce(&self) -> u32 {
+        self.delivered_ce
+    }
+
+    /// Timeouts in a row.
+    pub fn backoff(&self) -> u8 {
+        self.backoff
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Finished | State::Failed)
+    }
+
+    /// Whether the window held segments back, so that it may grow (RFC 7661, as Linux: in slow start until half is used).
+    #[inline]
+    fn is_window_limited(&self) -> bool {
+        self.flags & flag::LIMITED != 0
+            || (self.window.cwnd < self.window.ssthresh && self.window.cwnd < 2.0 * f64::from(self.next - self.una))
+    }
+
+    fn established(&mut self, config: &Config, now: Time, packet: &Packet) -> Acked {
+        if self.state != State::SynSent {
+            return Acked::default();
+        }
+        // A retransmitted SYN's answer is ambiguous without the echoed time (Karn).
+        if packet.sent != Time::ZERO {
+            self.round_trip.sample(config, now.since(packet.sent).as_nanos());
+        }
+        self.state = State::Open;
+        self.window_end = packet.window;
+        self.deadline = Time::MAX;
+        if self.backoff > 0 {
+            // RFC 5681, section 3.1: after a lost SYN the window begins at one segment.
+            self.window.cwnd = 1.0;
+        }
+        self.backoff = 0;
+        self.flags &= !flag::FORCED;
+        if config.ecn && packet.flags.has(Flags::ECE) {
+            self.flags |= flag::ECN;
+        }
+        let mut acked = Acked::default();
+        if self.supplied == 0 && self.flags & flag::FIN != 0 {
+            self.end(State::Finished);
+            acked.signals.bits |= Signals::FINISHED;
+        }
+        acked
+    }
+
+    /// The path of an ACK that is a duplicate, carries SACK blocks or a mark, or comes in a recovery. Returns for how many
+    /// segments the window may grow.
+    #[inline(never)]
+    fn handle_trouble(&mut self, config: &Config, packet: &Packet, marked: bool, acked: &mut Acked) -> u32 {
+        let (una, next, ack) = (self.una, self.next, packet.seq);
+        let mut grows = acked.segments;
+        let duplicate = acked.segments == 0 && next > una && self.state != State::Closed;
+        if config.sack {
+            self.handle_sack(packet, acked);
+        } else if self.board.is_some() || duplicate {
+            self.count_duplicates(acked, duplicate);
+        }
+        let flight = f64::from(next - una);
+        let lost = self.board.as_ref().is_some_and(|board| board.lost > 0);
+        match self.state {
+            State::Open | State::Reduced if lost => {
+                self.enter_recovery(flight, acked);
+                grows = 0;
+            }
+            State::Recovery | State::Loss if ack >= self.recover => self.leave_recovery(),
+            State::Recovery => grows = 0,
+            State::Reduced if ack >= self.recover => self.state = State::Open,
+            State::Reduced => grows = 0,
+            _ => {}
+        }
+        if marked && self.state == State::Open && acked.segments > 0 {
+            self.window.shrink(self.window.cwnd, true);
+            self.state = State::Reduced;
+            self.recover = next;
+            self.flags |= flag::CWR;
+            acked.signals.bits |= Signals::REDUCED;
+            grows = 0;
+        }
+        grows
+    }
+
+    fn handle_sack(&mut self, packet: &Packet, acked: &mut Acked) {
+        if self.board.is_none() && packet.sack[0] == (0, 0) {
+            return;
+        }
+        let (una, next, ack) = (self.una, self.next, packet.seq);
+        let board = self.board.get_or_insert_default();
+        board.reserve(una, next);
+        let known = board.acknowledge(una, ack);
+        acked.delivered -= known;
+        let mut new = 0;
+        for (from, to) in packet.sack {
+            let (from, to) = (ack + u32::from(from), ack + u32::from(to));
+            if from < to && to <= next {
+                new += board.sack(from, to);
+            }
+        }
+        acked.delivered += new;
+        if new > 0 {
+            board.detect_losses(ack);
+        }
+    }
+
+    /// NewReno without SACK (RFC 6582): duplicates stand for segments that arrived.
+    fn count_duplicates(&mut self, acked: &mut Acked, duplicate: bool) {
+        let (una, next) = (self.una, self.next);
+        let ack = una + acked.segments;
+        let board = self.board.get_or_insert_default();
+        board.reserve(una, next);
+        board.acknowledge(una, ack);
+        if duplicate {
+            self.duplicates += 1;
+            board.count_duplicate(next - una);
+            acked.delivered += 1;
+            if self.duplicates == 3 && self.state != State::Recovery && self.state != State::Loss && una >= self.recover
+            {
+                board.lose_first(una);
+            }
+        } else if acked.segments > 0 {
+            board.uncount_duplicates(acked.segments);
+            if ack >= self.recover || self.state == State::Open {
+                board.forget_duplicates();
+            } else if self.state == State::Recovery {
+                board.lose_first(ack);
+                self.flags |= flag::FORCED;
+            }
+        }
+    }
+
+    fn enter_recovery(&mut self, flight: f64, acked: &mut Acked) {
+        // A reduction for a mark in the same window of data counts for the loss too (RFC 3168, section 6.1.2).
+        if self.state == State::Open {
+            self.window.shrink(flight, false);
+        }
+        self.state = State::Recovery;
+        self.recover = self.next;
+        // The first retransmission does not wait for the pipe to drain (RFC 6675, section 5, step 4.3).
+        self.flags |= flag::FORCED | flag::CWR;
+        if self.flags & flag::ECN == 0 {
+            self.flags &= !flag::CWR;
+        }
+        acked.signals.bits |= Signals::RECOVERY;
+    }
+
+    fn leave_recovery(&mut self) {
+        if self.state == State::Recovery {
+            self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
+        }
+        self.state = State::Open;
+    }
+
+    fn transmit_syn(&mut self, config: &Config, now: Time) -> Option<Transmit> {
+        if self.flags & flag::FORCED == 0 {
+            return None;
+        }
+        self.flags &= !flag::FORCED;
+        self.deadline = now + Span::from_nanos(self.round_trip.timeout(config, self.backoff));
+        let flags = Flags::when(config.ecn, Flags::ECE.with(Flags::CWR));
+        Some(Transmit { seq: 0, kind: Kind::Syn, flags })
+    }
+
+    fn transmit_again(&mut self, config: &Config, now: Time, seq: u32) -> Transmit {
+        self.retransmits += 1;
+        self.last_sent = now;
+        if self.deadline == Time::MAX {
+            self.deadline = now + Span::from_nanos(self.round_trip.timeout(config, self.backoff));
+        }
+        let last = self.flags & flag::FIN != 0 && seq + 1 == self.supplied;
+        // Not ECN-capable (RFC 3168, section 6.1.5).
+        Transmit { seq, kind: Kind::Data, flags: Flags::RETRANSMIT.with(Flags::when(last, Flags::FIN)) }
+    }
+
+    /// Before the first segment after a silence.
+    #[inline]
+    fn wake(&mut self, config: &Config, now: Time) {
+        let timeout = Span::from_nanos(self.round_trip.timeout(config, 0));
+        if config.idle_restart && self.next > 0 && now.since(self.last_sent) > timeout {
+            self.window.restart(config);
+        }
+        self.deadline = now + timeout;
+    }
+
+    fn end(&mut self, state: State) {
+        self.state = state;
+        self.deadline = Time::MAX;
+        self.board = None;
+    }
+
+    /// The scoreboard's counts, and the same counted anew.
+    #[cfg(test)]
+    pub(super) fn audit(&self) -> Option<([u32; 3], [u32; 3])> {
+        let board = self.board.as_ref()?;
+        Some(([board.sacked, board.lost, board.retransmitted], board.recount(self.una, self.next)))
+    }
+}

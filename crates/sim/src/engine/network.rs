@@ -1,0 +1,272 @@
+//! Packets on links: where they are, and which arrives next.
+//!
+//! A link decides a packet's whole fate when it is handed over, so a packet costs one event a hop. What a link carries
+//! lies in a ring in the order of arrival; only the first of each ring is in the queue of events. Events are ordered
+//! by time and then by link, whatever the order in which they were made.
+
+use std::collections::VecDeque;
+
+use sidestep_model::{ArcId, Bytes, Channel, Time, Topology};
+use sidestep_proto::{
+    link::{Counters, LinkModel, LinkState, Verdict},
+    packet::{Flags, Packet},
+};
+
+use super::heap::MinHeap;
+
+/// Bits of an event's key that name the arc; the rest is the time.
+const ARC_BITS: u32 = 18;
+const ARC_MASK: u64 = (1 << ARC_BITS) - 1;
+
+/// Most arcs of a network.
+pub const MAX_ARCS: usize = 1 << ARC_BITS;
+/// The latest instant that a run may reach, in nanoseconds: about 19 hours.
+pub const MAX_NANOS: u64 = u64::MAX >> ARC_BITS;
+
+/// Where a route begins; see [`Network::add_route`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteId(pub(super) u32);
+
+/// The arcs of a network, the packets on them, and the routes that packets take.
+#[derive(Debug)]
+pub struct Network {
+    arcs: Vec<Arc>,
+    events: MinHeap,
+    packets: Vec<Packet>,
+    free: Vec<u32>,
+    hops: Vec<Hop>,
+    /// Packets of each flow that are on the way.
+    flows: Vec<u32>,
+    /// Random delay of what a host sends, in nanoseconds, at most.
+    jitter: u64,
+    traversals: u64,
+    injected: u64,
+    delivered: u64,
+    lost: u64,
+}
+
+#[derive(Debug)]
+struct Arc {
+    link: LinkModel,
+    carried: VecDeque<Carried>,
+    /// The last packet from a host, and how many there were.
+    last_sent: u64,
+    sent: u32,
+}
+
+/// A packet on a link.
+#[derive(Clone, Copy, Debug)]
+struct Carried {
+    arrives: u64,
+    packet: u32,
+    /// Index of the hop that it is on.
+    hop: u32,
+    len: u16,
+    /// Whether it may be marked, and is.
+    capable: bool,
+    marked: bool,
+}
+
+/// A step of a route.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    arc: u32,
+    /// Bytes of encapsulation on this arc.
+    extra: u16,
+    last: bool,
+}
+
+impl Network {
+    /// The idle network of `topology`; random losses follow from `seed`.
+    pub fn new(topology: &Topology, seed: u64, jitter: sidestep_model::Span) -> Self {
+        let arcs = (0..topology.arc_count() as u32).map(|arc| Arc {
+            link: LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc)),
+            carried: VecDeque::new(),
+            last_sent: 0,
+            sent: 0,
+        });
+        Network {
+            arcs: arcs.collect(),
+            events: MinHeap::default(),
+            packets: Vec::new(),
+            free: Vec::new(),
+            hops: Vec::new(),
+            flows: Vec::new(),
+            jitter: jitter.as_nanos(),
+            traversals: 0,
+            injected: 0,
+            delivered: 0,
+            lost: 0,
+        }
+    }
+
+    /// Adds a route of at least one arc, each with the bytes that encapsulation adds to a packet there.
+    pub fn add_route(&mut self, hops: impl IntoIterator<Item = (ArcId, u16)>) -> RouteId {
+        let first = self.hops.len();
+        self.hops.extend(hops.into_iter().map(|(arc, extra)| Hop { arc: arc.0, extra, last: false }));
+        assert!(self.hops.len() > first, "a route has at least one arc");
+        if let Some(last) = self.hops.last_mut() {
+            last.last = true;
+        }
+        RouteId(first as u32)
+    }
+
+    /// Sends a packet from the host where `route` begins. Returns whether it was dropped at once.
+    #[inline]
+    pub(super) fn inject(&mut self, now: u64, route: RouteId, packet: Packet) -> bool {
+        let hop = self.hops[route.0 as usize];
+        let arc = &mut self.arcs[hop.arc as usize];
+        arc.sent = arc.sent.wrapping_add(1);
+        let sent = (now + jitter(self.jitter, hop.arc, arc.sent)).max(arc.last_sent);
+        arc.last_sent = sent;
+        self.injected += 1;
+        self.flows[packet.flow as usize] += 1;
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.packets[index as usize] = packet;
+                index
+            }
+            None => {
+                self.packets.push(packet);
+                self.packets.len() as u32 - 1
+            }
+        };
+        let capable = packet.flags.has(Flags::ECT);
+        let carried = Carried { arrives: sent, packet: index, hop: route.0, len: packet.len, capable, marked: false };
+        self.enqueue(sent, hop, carried)
+    }
+
+    /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet.
+    #[inline]
+    pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Packet)> {
+        loop {
+            let key = self.events.top();
+            let now = key >> ARC_BITS;
+            if now > limit || key == u64::MAX {
+                return None;
+            }
+            let arc = (key & ARC_MASK) as usize;
+            let ring = &mut self.arcs[arc].carried;
+            let Some(mut carried) = ring.pop_front() else {
+                self.events.pop();
+                continue;
+            };
+            self.traversals += 1;
+            match ring.front() {
+                Some(next) => self.events.replace_top(next.arrives << ARC_BITS | arc as u64),
+                None => self.events.pop(),
+            }
+            let hop = self.hops[carried.hop as usize];
+            if hop.last {
+                self.delivered += 1;
+                self.free.push(carried.packet);
+                let mut packet = self.packets[carried.packet as usize];
+                packet.flags = packet.flags.with(Flags::when(carried.marked, Flags::CE));
+                self.flows[packet.flow as usize] -= 1;
+                return Some((now, packet));
+            }
+            carried.hop += 1;
+            let hop = self.hops[carried.hop as usize];
+            self.enqueue(now, hop, carried);
+        }
+    }
+
+    /// Makes place for one flow more.
+    pub(super) fn add_flow(&mut self) {
+        self.flows.push(0);
+    }
+
+    /// How many packets of a flow are on the way.
+    pub(super) fn on_the_way(&self, flow: u32) -> u32 {
+        self.flows[flow as usize]
+    }
+
+    #[inline]
+    fn enqueue(&mut self, now: u64, hop: Hop, mut carried: Carried) -> bool {
+        let arc = &mut self.arcs[hop.arc as usize];
+        let len = u32::from(carried.len) + u32::from(hop.extra);
+        match arc.link.enqueue(Time::from_nanos(now), len, carried.capable) {
+            Verdict::Deliver { at, mark_ce } => {
+                carried.arrives = at.as_nanos();
+                carried.marked |= mark_ce;
+                if arc.carried.is_empty() {
+                    self.events.push(carried.arrives << ARC_BITS | u64::from(hop.arc));
+                }
+                arc.carried.push_back(carried);
+                false
+            }
+            Verdict::Drop(_) => {
+                self.lose(carried.packet);
+                true
+            }
+        }
+    }
+
+    fn lose(&mut self, packet: u32) {
+        let flow = self.packets[packet as usize].flow;
+        self.flows[flow as usize] -= 1;
+        self.free.push(packet);
+        self.lost += 1;
+    }
+
+    /// Changes whether an arc carries packets; what is on it when it goes down is lost.
+    pub fn set_state(&mut self, now: Time, arc: ArcId, state: LinkState) {
+        let Some(of) = self.arcs.get_mut(arc.index()) else { return };
+        of.link.set_state(now, state);
+        if state != LinkState::Down {
+            return;
+        }
+        for carried in of.carried.drain(..) {
+            of.link.discarded(u32::from(carried.len) + u32::from(self.hops[carried.hop as usize].extra));
+            let flow = self.packets[carried.packet as usize].flow;
+            self.flows[flow as usize] -= 1;
+            self.free.push(carried.packet);
+            self.lost += 1;
+        }
+        self.events.retain(|key| key & ARC_MASK != u64::from(arc.0));
+    }
+
+    /// Changes rate, delay, queue and loss of an arc, for packets that come from now on.
+    pub fn set_channel(&mut self, arc: ArcId, channel: &Channel) {
+        if let Some(of) = self.arcs.get_mut(arc.index()) {
+            of.link.set_channel(channel);
+        }
+    }
+
+    /// What an arc has done, and the bytes in its queue at `now`.
+    pub fn arc(&mut self, now: Time, arc: ArcId) -> (Counters, Bytes) {
+        let link = &mut self.arcs[arc.index()].link;
+        let (_, queued) = link.occupancy(now);
+        (*link.counters(), queued)
+    }
+
+    /// How many arcs there are.
+    pub fn arc_count(&self) -> usize {
+        self.arcs.len()
+    }
+
+    /// Links crossed by packets so far, each packet counted at each.
+    pub fn traversals(&self) -> u64 {
+        self.traversals
+    }
+
+    /// Packets sent by hosts, arrived at hosts, lost on the way, and on the way now.
+    pub fn balance(&self) -> [u64; 4] {
+        let on_the_way = self.arcs.iter().map(|arc| arc.carried.len() as u64).sum();
+        [self.injected, self.delivered, self.lost, on_the_way]
+    }
+}
+
+/// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in
+/// step, and simulated ones that are let one flow of many with equal round trips take everything.
+#[inline]
+fn jitter(limit: u64, arc: u32, count: u32) -> u64 {
+    if limit == 0 {
+        return 0;
+    }
+    // The finaliser of SplitMix64 spreads neighbouring counts.
+    let mut x = (u64::from(arc) << 32 | u64::from(count)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((u128::from(x ^ (x >> 31)) * u128::from(limit)) >> 64) as u64
+}
