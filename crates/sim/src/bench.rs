@@ -108,7 +108,7 @@ impl Bench {
         }
         .build()?;
         let igp = Igp::new(&topology);
-        let mut world = world(&topology, subflows, seed);
+        let mut world = world(&topology, subflows, seed, Config::default());
         let mut flows = Vec::new();
         for host in 1..=hosts {
             let (left, right) = (topology.find(&format!("l{host}"))?, topology.find(&format!("r{host}"))?);
@@ -126,7 +126,9 @@ impl Bench {
         let topology = FatTree { k, ..FatTree::default() }.build()?;
         let hosts: Vec<NodeId> = topology.node_ids().filter(|id| !topology.is_router(*id)).collect();
         let igp = Igp::new(&topology);
-        let mut world = world(&topology, subflows, seed);
+        // As data centres set them: round trips are of microseconds.
+        let (min_rto, delayed_ack) = (Span::from_millis(10), Span::from_millis(1));
+        let mut world = world(&topology, subflows, seed, Config { min_rto, delayed_ack, ..Config::default() });
         let mut flows = Vec::new();
         for (number, pair) in permutation(hosts.len(), seed).into_iter().enumerate() {
             let (from, to) = (hosts[number], hosts[pair]);
@@ -195,9 +197,9 @@ impl Mean {
     }
 }
 
-fn world(topology: &Topology, subflows: usize, seed: u64) -> World<()> {
+fn world(topology: &Topology, subflows: usize, seed: u64, tcp: Config) -> World<()> {
     let algorithm = if subflows > 1 { Algorithm::Coupled } else { Algorithm::Reno };
-    let tcp = Config { algorithm, receive_window: 60_000, ..Config::default() };
+    let tcp = Config { algorithm, receive_window: 60_000, ..tcp };
     let mptcp = mptcp::Config { coupling: Coupling::Lia, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
     let network = Network::new(topology, seed, Span::from_micros(1));
     World::new(network, tcp, mptcp, Sizes::default(), ())

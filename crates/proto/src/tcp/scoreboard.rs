@@ -20,6 +20,10 @@ pub(super) struct Scoreboard {
     highest: u32,
     /// No lost segment below it waits for its retransmission.
     resend_from: u32,
+    /// Retransmissions of segments below `watched` were sent before any segment from `watch_end` on: once three of
+    /// those have arrived, what of the former has not is lost again. Zero: none is watched.
+    watched: u32,
+    watch_end: u32,
 }
 
 const SACKED: usize = 0;
@@ -104,10 +108,34 @@ impl Scoreboard {
         self.move_edge(edge);
     }
 
+    /// Finds retransmissions that were lost, by what was sent after them: RFC 6675 leaves these to the timer, Linux (first
+    /// by this rule, now by the times of RFC 8985) does not. Call after [`sack`](Self::sack).
+    pub(super) fn detect_lost_retransmissions(&mut self, una: u32) {
+        if self.watched == 0 {
+            return;
+        }
+        if self.watched <= una {
+            self.watched = 0;
+        } else if self.highest >= self.watch_end + DUP_THRESH {
+            let watched = self.watched.min(self.edge);
+            let mut lost = 0;
+            self.each_word(una, watched, |_, mask, word| {
+                lost += (word[RETRANSMITTED] & mask).count_ones();
+                word[RETRANSMITTED] &= !mask;
+            });
+            self.retransmitted -= lost;
+            self.watched = 0;
+            if lost > 0 {
+                self.resend_from = una;
+            }
+        }
+    }
+
     /// Counts every segment below `next` as lost that is not sacked, retransmitted or not: after a timeout.
     pub(super) fn lose_all(&mut self, una: u32, next: u32) {
         self.each_word(una, next, |_, mask, word| word[RETRANSMITTED] &= !mask);
         self.retransmitted = 0;
+        self.watched = 0;
         self.edge = una;
         self.lost = 0;
         self.resend_from = una;
@@ -144,7 +172,9 @@ impl Scoreboard {
     }
 
     /// The first lost segment that waits for its retransmission; it counts as retransmitted from now on.
-    pub(super) fn resend(&mut self) -> Option<u32> {
+    ///
+    /// `next` is the first segment never sent.
+    pub(super) fn resend(&mut self, next: u32) -> Option<u32> {
         if self.lost <= self.retransmitted {
             return None;
         }
@@ -162,6 +192,12 @@ impl Scoreboard {
                 word[RETRANSMITTED] |= 1 << bit;
                 self.retransmitted += 1;
                 self.resend_from = found + 1;
+                if self.watched == 0 {
+                    self.watch_end = next;
+                }
+                if self.watch_end == next {
+                    self.watched = self.resend_from;
+                }
                 return Some(found);
             }
             seq = (seq & !63) + 64;

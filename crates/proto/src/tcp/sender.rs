@@ -311,7 +311,7 @@ impl Sender {
             return self.transmit_syn(config, now);
         }
         let resent = match &mut self.board {
-            Some(board) if board.lost > board.retransmitted => board.resend(),
+            Some(board) if board.lost > board.retransmitted => board.resend(self.next),
             _ => None,
         };
         self.flags &= !flag::FORCED;
@@ -527,6 +527,7 @@ impl Sender {
         acked.delivered += new;
         if new > 0 {
             board.detect_losses(ack);
+            board.detect_lost_retransmissions(ack);
         }
     }
 

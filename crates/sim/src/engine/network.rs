@@ -61,11 +61,14 @@ struct Carried {
     packet: u32,
     /// Index of the hop that it is on.
     hop: u32,
-    len: u16,
-    /// Whether it may be marked, and is.
-    capable: bool,
-    marked: bool,
+    /// Its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]): what a hop needs, so that the packet
+    /// itself is not looked at on the way.
+    word: u32,
 }
+
+const LENGTH: u32 = 0xffff;
+const CAPABLE: u32 = 1 << 16;
+const MARKED: u32 = 1 << 17;
 
 /// A step of a route.
 #[derive(Clone, Copy, Debug)]
@@ -131,9 +134,8 @@ impl Network {
                 self.packets.len() as u32 - 1
             }
         };
-        let capable = packet.flags.has(Flags::ECT);
-        let carried = Carried { arrives: sent, packet: index, hop: route.0, len: packet.len, capable, marked: false };
-        self.enqueue(sent, hop, carried)
+        let capable = if packet.flags.has(Flags::ECT) { CAPABLE } else { 0 };
+        self.enqueue(sent, route.0, index, u32::from(packet.len) | capable)
     }
 
     /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet.
@@ -147,7 +149,7 @@ impl Network {
             }
             let arc = (key & ARC_MASK) as usize;
             let ring = &mut self.arcs[arc].carried;
-            let Some(mut carried) = ring.pop_front() else {
+            let Some(carried) = ring.pop_front() else {
                 self.events.pop();
                 continue;
             };
@@ -161,13 +163,11 @@ impl Network {
                 self.delivered += 1;
                 self.free.push(carried.packet);
                 let mut packet = self.packets[carried.packet as usize];
-                packet.flags = packet.flags.with(Flags::when(carried.marked, Flags::CE));
+                packet.flags = packet.flags.with(Flags::when(carried.word & MARKED != 0, Flags::CE));
                 self.flows[packet.flow as usize] -= 1;
                 return Some((now, packet));
             }
-            carried.hop += 1;
-            let hop = self.hops[carried.hop as usize];
-            self.enqueue(now, hop, carried);
+            self.enqueue(now, carried.hop + 1, carried.packet, carried.word);
         }
     }
 
@@ -181,22 +181,23 @@ impl Network {
         self.flows[flow as usize]
     }
 
-    #[inline]
-    fn enqueue(&mut self, now: u64, hop: Hop, mut carried: Carried) -> bool {
+    #[inline(always)]
+    fn enqueue(&mut self, now: u64, at: u32, packet: u32, word: u32) -> bool {
+        let hop = self.hops[at as usize];
         let arc = &mut self.arcs[hop.arc as usize];
-        let len = u32::from(carried.len) + u32::from(hop.extra);
-        match arc.link.enqueue(Time::from_nanos(now), len, carried.capable) {
-            Verdict::Deliver { at, mark_ce } => {
-                carried.arrives = at.as_nanos();
-                carried.marked |= mark_ce;
+        let len = (word & LENGTH) + u32::from(hop.extra);
+        match arc.link.enqueue(Time::from_nanos(now), len, word & CAPABLE != 0) {
+            Verdict::Deliver { at: arrives, mark_ce } => {
+                let arrives = arrives.as_nanos();
                 if arc.carried.is_empty() {
-                    self.events.push(carried.arrives << ARC_BITS | u64::from(hop.arc));
+                    self.events.push(arrives << ARC_BITS | u64::from(hop.arc));
                 }
-                arc.carried.push_back(carried);
+                let word = word | if mark_ce { MARKED } else { 0 };
+                arc.carried.push_back(Carried { arrives, packet, hop: at, word });
                 false
             }
             Verdict::Drop(_) => {
-                self.lose(carried.packet);
+                self.lose(packet);
                 true
             }
         }
@@ -217,7 +218,7 @@ impl Network {
             return;
         }
         for carried in of.carried.drain(..) {
-            of.link.discarded(u32::from(carried.len) + u32::from(self.hops[carried.hop as usize].extra));
+            of.link.discarded((carried.word & LENGTH) + u32::from(self.hops[carried.hop as usize].extra));
             let flow = self.packets[carried.packet as usize].flow;
             self.flows[flow as usize] -= 1;
             self.free.push(carried.packet);
