@@ -14,7 +14,7 @@ use sidestep_linux::{
     bpf::host::{Event, Events, HostConfig as ProgramConfig, HostProgram},
     netlink::{MarkRule, Netlink, NextHop, Route},
 };
-use sidestep_model::scenario::{AgentKnobs, PolicyName};
+use sidestep_model::scenario::AgentKnobs;
 use sidestep_policy as policy;
 
 use crate::{
@@ -290,23 +290,7 @@ impl Host {
 
 /// The policy's settings as the program reads them.
 fn policy_of(knobs: &AgentKnobs) -> Result<policy::raw::Config, AgentError> {
-    let backoff = |backoff: sidestep_model::scenario::Backoff| policy::Backoff { min: backoff.min, max: backoff.max };
-    let config = policy::Config {
-        policy: match knobs.policy {
-            PolicyName::Static => policy::Policy::Static,
-            PolicyName::Random => policy::Policy::Random,
-            PolicyName::Exp3 => policy::Policy::Exp3,
-        },
-        gamma: knobs.gamma,
-        ce_share: knobs.ce_share.as_f64(),
-        ce_rounds: knobs.ce_rounds,
-        ce_window: knobs.ce_window,
-        retransmit_burst: knobs.retransmit_burst,
-        jitter: knobs.jitter.as_f64(),
-        congestion: backoff(knobs.congestion_backoff),
-        silence: backoff(knobs.silence_backoff),
-    };
-    config.to_raw().map_err(|error| ConfigError::Range(error.to_string()).into())
+    policy::Config::from(knobs).to_raw().map_err(|error| ConfigError::Range(error.to_string()).into())
 }
 
 /// The next word from the controller; never, without one.

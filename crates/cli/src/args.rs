@@ -23,6 +23,9 @@ pub enum Command {
     /// Rehearse in a network of namespaces: real kernels, real TCP, real agents
     #[command(subcommand)]
     Lab(Lab),
+    /// Rehearse in virtual time: the same scenarios in a packet-level simulator
+    #[command(subcommand)]
+    Sim(Sim),
     /// Compute paths, name them, and stream them to agents
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
@@ -59,6 +62,32 @@ pub struct LabRun {
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
     /// Directory for the results [default: out/SCENARIO]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the result as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep sim`.
+#[derive(Debug, Subcommand)]
+pub enum Sim {
+    /// Run a scenario under one or more systems and leave the results in a directory
+    Run(SimRun),
+}
+
+/// `sidestep sim run`.
+#[derive(Debug, Args)]
+pub struct SimRun {
+    /// The scenario file
+    pub scenario: PathBuf,
+    /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
+    #[arg(long = "system", value_name = "NAME")]
+    pub systems: Vec<SystemSpec>,
+    /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: u32,
+    /// Directory for the results [default: out/SCENARIO-sim]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the result as JSON instead of a table
@@ -149,6 +178,21 @@ pub enum Bench {
         /// How long to measure, in seconds
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+        /// Print the measures as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Packets times links per second of the simulator, on five networks
+    Sim {
+        /// One of them: dumbbell-32, dumbbell-500, mptcp-lia-4, fat-tree-128, fat-tree-1024-mptcp-8 [default: all]
+        #[arg(long, value_name = "NAME")]
+        case: Option<String>,
+        /// How long to simulate, in seconds [default: as long as shows its speed]
+        #[arg(long, value_name = "S")]
+        seconds: Option<f64>,
+        /// From which random numbers follow
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
         /// Print the measures as JSON
         #[arg(long)]
         json: bool,

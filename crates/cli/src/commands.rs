@@ -3,9 +3,15 @@
 pub mod bench;
 pub mod daemons;
 pub mod lab;
+pub mod sim;
 pub mod traffic;
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use sidestep_model::Scenario;
 
 use crate::failure::Failure;
 
@@ -24,4 +30,29 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 /// A runtime with one thread: none of our daemons has work for more.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::run)
+}
+
+/// Reads a scenario file, which its stem names if it does not name itself.
+fn read_scenario(path: &Path) -> Result<Scenario, Failure> {
+    let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
+    let parsed = Scenario::parse(&read(path)?, &stem);
+    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+}
+
+/// Becomes true when the user, or the system, wants the process to end.
+fn until_signalled() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::run)?;
+    }
+    Ok(stop)
+}
+
+/// The command line as the user would type it again.
+fn command_line() -> String {
+    let words = std::env::args().skip(1).map(|word| {
+        let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c));
+        if plain && !word.is_empty() { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    });
+    std::iter::once("sidestep".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }

@@ -5,6 +5,7 @@ use std::{fmt, process::ExitCode};
 use sidestep_agent::AgentError;
 pub use sidestep_api::chain;
 use sidestep_lab::LabError;
+use sidestep_sim::SimError;
 
 /// Why a command failed, by what the user can do about it.
 #[derive(Debug)]
@@ -59,6 +60,12 @@ impl From<LabError> for Failure {
             Kind::Run
         };
         Failure { kind, message: error.to_string() }
+    }
+}
+
+impl From<SimError> for Failure {
+    fn from(error: SimError) -> Self {
+        if error.is_usage() { Failure::usage(error) } else { Failure::run(error) }
     }
 }
 

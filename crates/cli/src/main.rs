@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     start_logging(cli.verbose);
     let result = match cli.command {
         Command::Lab(lab) => commands::lab::run(lab),
+        Command::Sim(sim) => commands::sim::run(sim),
         Command::Controller(options) => commands::daemons::controller(options),
         Command::Agent(options) => commands::daemons::agent(options),
         Command::Router(options) => commands::daemons::router(options),

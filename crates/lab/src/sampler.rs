@@ -77,7 +77,7 @@ impl Sampler {
         let stats = self.wires.stats()?;
         self.arcs.clear();
         self.arcs.extend(stats.arcs.iter().map(arc_state));
-        self.links.sample(now, &self.arcs, writer, recorder)?;
+        self.links.sample(now, &self.arcs, |point| writer.sample(recorder, point))?;
         let goodput = self.sample_sockets(now, interval, names, writer, recorder)?;
         self.last = now;
         Ok(goodput)

@@ -23,3 +23,13 @@ pub fn peak_rss_bytes() -> u64 {
     // Linux counts it in KiB (getrusage(2)).
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
+
+/// User and system time that this process has used, in seconds.
+pub fn cpu_seconds() -> f64 {
+    use nix::sys::{
+        resource::{UsageWho, getrusage},
+        time::TimeValLike,
+    };
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map_or(0.0, |usage| (usage.user_time() + usage.system_time()).num_microseconds() as f64 * 1e-6)
+}

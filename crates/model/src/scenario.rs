@@ -11,6 +11,9 @@
 //! systems = ["tcp", "pathchanger:policy=exp3,gamma=0.2"]       # default ["tcp"]; see SystemSpec
 //! [topology]                          # required; see topology_file
 //! [tcp]                               # see TcpKnobs
+//! [mptcp]                             # see MptcpKnobs
+//! [plb]                               # see PlbKnobs
+//! [routing]                           # see RoutingKnobs
 //! [paths]                             # see PathKnobs
 //! [agent]                             # see AgentKnobs
 //! [[flow]]
@@ -50,12 +53,14 @@ mod read;
 mod system;
 #[cfg(test)]
 mod tests;
+mod transport;
 
 use std::collections::BTreeMap;
 
 pub use document::{MAX_TEXT, ParseError};
-pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName, TcpKnobs};
+pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName};
 pub use system::{SystemError, SystemName, SystemSpec};
+pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RoutingKnobs, Scheduler, TcpKnobs};
 
 use crate::{Bytes, LinkId, NodeId, Rate, Ratio, Span, Topology, TopologyError};
 
@@ -78,6 +83,12 @@ pub struct Scenario {
     pub topology: Topology,
     /// TCP's settings on every host.
     pub tcp: TcpKnobs,
+    /// MPTCP's, before a system's own parameters.
+    pub mptcp: MptcpKnobs,
+    /// Protective Load Balancing's settings.
+    pub plb: PlbKnobs,
+    /// What routers do by themselves.
+    pub routing: RoutingKnobs,
     /// How paths are computed.
     pub paths: PathKnobs,
     /// The path changer's settings, before a system's own parameters.

@@ -1,24 +1,10 @@
 //! The knobs of the policy and the paths it chooses from.
 
-use std::{fmt, str::FromStr};
-
-use sidestep_model::{Bytes, Rate, Span};
+pub use sidestep_model::scenario::PolicyName as Policy;
+use sidestep_model::{Bytes, Rate, Span, scenario::AgentKnobs};
 use thiserror::Error;
 
 use crate::raw::{self, MAX_PATHS};
-
-/// How the next path is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Policy {
-    /// The first path for good.
-    Static,
-    /// Every path equally likely.
-    Random,
-    /// EXP3, which learns from the reward of the paths used (Auer et al. 2002).
-    #[default]
-    Exp3,
-}
 
 /// The wait after a decision: it doubles from `min` to `max`, and returns to `min` after four quiet intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +76,6 @@ pub enum PolicyError {
     /// There are no paths, or more than fit.
     #[error("a connection chooses from 1 to {MAX_PATHS} paths, not from {0}")]
     PathCount(usize),
-    /// No policy has this name.
-    #[error("`{0}` is no policy; write `static`, `random` or `exp3`")]
-    UnknownPolicy(String),
 }
 
 impl Default for Config {
@@ -124,7 +107,7 @@ impl Config {
             return Err(PolicyError::Share { knob: "ce_share", value: self.ce_share, range: "of at least 0" });
         }
         Ok(raw::Config {
-            policy: self.policy as u32,
+            policy: number(self.policy),
             gamma_q16: gamma_q16(self.gamma)?,
             ce_share_q16: q16(self.ce_share),
             ce_rounds: self.ce_rounds,
@@ -157,23 +140,30 @@ impl Path {
     }
 }
 
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Policy::Static => "static",
-            Policy::Random => "random",
-            Policy::Exp3 => "exp3",
-        })
+/// The settings as a scenario or a configuration file gives them.
+impl From<&AgentKnobs> for Config {
+    fn from(knobs: &AgentKnobs) -> Self {
+        let backoff = |backoff: sidestep_model::scenario::Backoff| Backoff { min: backoff.min, max: backoff.max };
+        Config {
+            policy: knobs.policy,
+            gamma: knobs.gamma,
+            ce_share: knobs.ce_share.as_f64(),
+            ce_rounds: knobs.ce_rounds,
+            ce_window: knobs.ce_window,
+            retransmit_burst: knobs.retransmit_burst,
+            jitter: knobs.jitter.as_f64(),
+            congestion: backoff(knobs.congestion_backoff),
+            silence: backoff(knobs.silence_backoff),
+        }
     }
 }
 
-impl FromStr for Policy {
-    type Err = PolicyError;
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        [Policy::Static, Policy::Random, Policy::Exp3]
-            .into_iter()
-            .find(|policy| policy.to_string() == text)
-            .ok_or_else(|| PolicyError::UnknownPolicy(text.into()))
+/// The number that C knows a policy by (`enum pc_policy`).
+fn number(policy: Policy) -> u32 {
+    match policy {
+        Policy::Static => 0,
+        Policy::Random => 1,
+        Policy::Exp3 => 2,
     }
 }
 
@@ -247,14 +237,5 @@ mod tests {
     fn a_path_is_weighted_by_its_bandwidth() {
         let path = Path::new(7, Rate::from_mbits(100), Span::from_millis(8));
         assert_eq!(path, Path { id: 7, weight: 100_000, bdp: Bytes::new(100_000) });
-    }
-
-    #[test]
-    fn policies_are_read_by_the_names_they_print() {
-        assert_eq!("random".parse(), Ok(Policy::Random));
-        assert_eq!(
-            "greedy".parse::<Policy>().unwrap_err().to_string(),
-            "`greedy` is no policy; write `static`, `random` or `exp3`"
-        );
     }
 }

@@ -106,16 +106,21 @@ impl Reason {
     pub fn from_raw(reason: u32) -> Option<Self> {
         [Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout].into_iter().find(|r| *r as u32 == reason)
     }
-}
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// The name in results.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Reason::Ecn => "ecn",
             Reason::Retransmit => "retransmit",
             Reason::Rto => "rto",
             Reason::SynTimeout => "syn-timeout",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

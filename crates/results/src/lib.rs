@@ -11,6 +11,7 @@ mod page;
 mod plot;
 mod record;
 mod recorder;
+mod repeated;
 mod result;
 mod summary;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use page::page;
 pub use plot::{PlotError, plot};
 pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};
+pub use repeated::{Estimate, Repeated};
 pub use result::{PathResult, RunResult, SCHEMA, SystemResult, World};
 pub use summary::table;
 pub use writer::{WriteError, Writer};

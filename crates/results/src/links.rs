@@ -2,7 +2,7 @@
 
 use sidestep_model::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
 
-use crate::{Recorder, SampleKind, SamplePoint, WriteError, Writer};
+use crate::{SampleKind, SamplePoint};
 
 /// Turns the states of all arcs into samples of links and paths; the same in the lab and in the simulator.
 #[derive(Debug)]
@@ -70,13 +70,12 @@ impl LinkSampler {
     }
 
     /// Samples everything at `now`; `arcs` are the states by the arcs' indices. Nothing if no time has passed.
-    pub fn sample(
+    pub fn sample<E>(
         &mut self,
         now: Time,
         arcs: &[ArcState],
-        writer: &mut Writer,
-        recorder: &mut Recorder,
-    ) -> Result<(), WriteError> {
+        mut take: impl FnMut(&SamplePoint) -> Result<(), E>,
+    ) -> Result<(), E> {
         let interval = now.since(self.last);
         if interval == Span::ZERO {
             return Ok(());
@@ -102,7 +101,7 @@ impl LinkSampler {
                 marks: Some(state.marks),
                 ..SamplePoint::default()
             };
-            writer.sample(recorder, &point)?;
+            take(&point)?;
         }
         for path in &self.paths {
             let states = || path.arcs.iter().filter_map(|arc| arcs.get(*arc));
@@ -120,7 +119,7 @@ impl LinkSampler {
                 marks: Some(states().map(|state| state.marks).sum()),
                 ..SamplePoint::default()
             };
-            writer.sample(recorder, &point)?;
+            take(&point)?;
         }
         for (bytes, state) in self.bytes.iter_mut().zip(arcs) {
             *bytes = state.sent;

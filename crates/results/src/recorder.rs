@@ -153,6 +153,7 @@ impl Recorder {
             duration_s: duration.as_secs_f64(),
             late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),
             notes: self.notes,
+            repeated: None,
         };
         let step = duration.as_secs_f64() / BINS as f64;
         let trace = Trace {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Named;
+use crate::{Named, Repeated};
 
 /// The version of `result.json` that this crate writes.
 pub const SCHEMA: u32 = 1;
@@ -66,6 +66,9 @@ pub struct SystemResult {
     /// Remarks for the reader, such as doubts about the measurement.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The same over several seeds, of which all else is the first one's; `None` of one seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
 }
 
 /// The measures of one reported path.

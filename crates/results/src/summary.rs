@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{RunResult, SystemResult};
+use crate::{Repeated, RunResult, SystemResult};
 
 /// The columns; the first is text, the others are numbers.
 pub(crate) const COLUMNS: [&str; 7] =
@@ -23,6 +23,9 @@ pub fn table(run: &RunResult) -> String {
 
 /// One system's cells under [`COLUMNS`].
 pub(crate) fn row(run: &RunResult, name: &str, system: &SystemResult) -> [String; COLUMNS.len()] {
+    if let Some(repeated) = &system.repeated {
+        return repeated_row(run, name, repeated);
+    }
     let least_used = system.least_used_path().map(|(path, share)| format!("{} ({path})", percent(share)));
     [
         name.to_owned(),
@@ -32,6 +35,22 @@ pub(crate) fn row(run: &RunResult, name: &str, system: &SystemResult) -> [String
         or_dash(least_used),
         system.total_moves().to_string(),
         system.total_drops().to_string(),
+    ]
+}
+
+/// The same of means over seeds, with half of the confidence interval where it matters.
+fn repeated_row(run: &RunResult, name: &str, repeated: &Repeated) -> [String; COLUMNS.len()] {
+    let goodput = &repeated.goodput_mbps;
+    let tcp = run.systems.get("tcp").and_then(|tcp| tcp.repeated.as_ref()).map(|tcp| tcp.goodput_mbps.mean);
+    let times = tcp.filter(|tcp| *tcp > 0.0).map(|tcp| format!("{:.2}", goodput.mean / tcp));
+    [
+        name.to_owned(),
+        format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width()),
+        or_dash(times),
+        or_dash(repeated.fairness.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width()))),
+        or_dash(repeated.least_used.map(|share| percent(share.mean))),
+        format!("{:.0}", repeated.moves.mean),
+        "–".into(),
     ]
 }
 

@@ -1,8 +1,6 @@
 //! The simulator's benchmarks: five networks, the same as others are measured with.
 
-use sidestep_model::{
-    ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, Span, Time, Topology, TopologyError,
-};
+use sidestep_model::{ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, Span, Time, Topology, TopologyError};
 use sidestep_paths::Igp;
 use sidestep_proto::{
     mptcp::{self, Coupling, Scheduler},
@@ -48,8 +46,7 @@ const MSS: u16 = 1500 - 72;
 
 impl Case {
     /// All of them.
-    pub const ALL: [Case; 5] =
-        [Case::Dumbbell32, Case::Dumbbell500, Case::Mptcp4, Case::FatTree128, Case::FatTree1024];
+    pub const ALL: [Case; 5] = [Case::Dumbbell32, Case::Dumbbell500, Case::Mptcp4, Case::FatTree128, Case::FatTree1024];
 
     /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
@@ -71,20 +68,21 @@ impl Case {
         }
     }
 
-    /// Runs it for `duration`, of which the first quarter is warm-up.
-    pub fn run(self, duration: Span, seed: u64) -> Result<Outcome, TopologyError> {
-        let mut bench = match self {
-            Case::Dumbbell32 => Bench::dumbbell(32, 1, seed)?,
-            Case::Dumbbell500 => Bench::dumbbell(500, 1, seed)?,
-            Case::Mptcp4 => Bench::dumbbell(32, 4, seed)?,
-            Case::FatTree128 => Bench::fat_tree(8, 1, seed)?,
-            Case::FatTree1024 => Bench::fat_tree(16, 8, seed)?,
-        };
-        Ok(bench.run(duration))
+    /// Builds the network and the flows, which takes its time on large networks.
+    pub fn prepare(self, seed: u64) -> Result<Bench, TopologyError> {
+        match self {
+            Case::Dumbbell32 => Bench::dumbbell(32, 1, seed),
+            Case::Dumbbell500 => Bench::dumbbell(500, 1, seed),
+            Case::Mptcp4 => Bench::dumbbell(32, 4, seed),
+            Case::FatTree128 => Bench::fat_tree(8, 1, seed),
+            Case::FatTree1024 => Bench::fat_tree(16, 8, seed),
+        }
     }
 }
 
-struct Bench {
+/// A benchmark that is ready to run.
+#[derive(Debug)]
+pub struct Bench {
     world: World<()>,
     flows: Vec<(Time, FlowId)>,
     /// The arc whose queue is looked at.
@@ -145,7 +143,8 @@ impl Bench {
         Ok(Bench { world, flows, bottleneck: None })
     }
 
-    fn run(&mut self, duration: Span) -> Outcome {
+    /// Runs it for `duration`, of which the first quarter is warm-up.
+    pub fn run(mut self, duration: Span) -> Outcome {
         let end = Time::ZERO + duration;
         let warmup = Time::ZERO + Span::from_nanos(duration.as_nanos() / 4);
         self.flows.sort();

@@ -2,9 +2,9 @@
 
 mod heap;
 mod network;
-mod world;
 #[cfg(test)]
 mod tests;
+mod world;
 
 pub use network::{MAX_ARCS, MAX_NANOS, Network, RouteId};
 pub use world::{FlowId, FlowSpec, Move, Sizes, Steering, Stopped, World};

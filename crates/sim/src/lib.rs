@@ -3,4 +3,7 @@
 pub mod bench;
 pub mod engine;
 pub mod routing;
+mod run;
 pub mod steering;
+
+pub use run::{Observer, RunOptions, SimError, run};

@@ -1,1 +1,187 @@
-//! routing
+//! Which ways there are for a flow: by the IGP, spread over equal ones or not, and by SRv6.
+
+use std::collections::BTreeMap;
+
+use sidestep_model::{ArcId, LinkId, NodeId, Rate, Span, Topology, scenario::PathKnobs, srv6};
+use sidestep_paths::{Igp, SegmentRules, disjoint_paths};
+use thiserror::Error;
+
+use crate::engine::{Network, RouteId};
+
+/// The routes of a network, made when first asked for and kept.
+#[derive(Debug)]
+pub struct Routing {
+    igp: Igp,
+    knobs: PathKnobs,
+    plain: BTreeMap<(NodeId, NodeId), Equal>,
+    sets: BTreeMap<(NodeId, NodeId), Vec<SrPath>>,
+}
+
+/// The equally short ways between two hosts.
+#[derive(Clone, Debug, Default)]
+pub struct Equal {
+    /// Each way, and the share of flow labels that routers hash onto it.
+    pub routes: Vec<(RouteId, f64)>,
+    /// The largest packet that all of them carry, in bytes.
+    pub mtu: u32,
+}
+
+/// An SRv6 path between two hosts, as the controller gives it to them.
+#[derive(Clone, Debug)]
+pub struct SrPath {
+    /// Its name in results.
+    pub name: String,
+    /// The way.
+    pub route: RouteId,
+    /// Its arcs between the access routers.
+    pub arcs: Vec<ArcId>,
+    /// The lowest rate of these; zero if none is limited.
+    pub capacity: Rate,
+    /// Propagation delay there and, by the IGP, back.
+    pub rtt: Span,
+    /// The largest packet that a host may send on it, the host's own segment list included.
+    pub mtu: u32,
+}
+
+/// Why there is no way.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("there is no route from `{from}` to `{to}`")]
+pub struct NoRoute {
+    /// Where it would begin.
+    pub from: String,
+    /// Where it would end.
+    pub to: String,
+}
+
+/// Most equally short ways of a pair that flows are spread over.
+const MAX_EQUAL: usize = 256;
+/// What a host's own segment list, of a Path ID and the destination, adds to its packets (RFC 8754, section 2).
+pub const HOST_SRH: u16 = 8 + 2 * 16;
+
+impl Routing {
+    /// The routes of `topology`; SRv6 paths are computed under `knobs`.
+    pub fn new(topology: &Topology, knobs: PathKnobs) -> Self {
+        Routing { igp: Igp::new(topology), knobs, plain: BTreeMap::new(), sets: BTreeMap::new() }
+    }
+
+    /// The links in `failed` carry nothing any more, for routes asked for from now on.
+    pub fn reconverge(&mut self, topology: &Topology, failed: &std::collections::BTreeSet<LinkId>) {
+        self.igp = Igp::without(topology, failed);
+        self.plain.clear();
+    }
+
+    /// The equally short ways from one host to another; one of them unless `ecmp`.
+    pub fn equal(
+        &mut self,
+        topology: &Topology,
+        network: &mut Network,
+        from: NodeId,
+        to: NodeId,
+        ecmp: bool,
+    ) -> Result<&Equal, NoRoute> {
+        if !self.plain.contains_key(&(from, to)) {
+            let ways = if ecmp {
+                self.all_ways(topology, from, to)
+            } else {
+                self.igp.first_path(from, to).map(|way| (way, 1.0)).into_iter().collect()
+            };
+            if ways.is_empty() {
+                let name = |node| topology.node(node).name.clone();
+                return Err(NoRoute { from: name(from), to: name(to) });
+            }
+            let mtu = |way: &[ArcId]| way.iter().map(|arc| topology.link(arc.link()).mtu).min().unwrap_or(0);
+            let equal = Equal {
+                mtu: ways.iter().map(|(way, _)| mtu(way)).min().unwrap_or(0),
+                routes: ways
+                    .into_iter()
+                    .map(|(way, share)| (network.add_route(way.into_iter().map(|arc| (arc, 0))), share))
+                    .collect(),
+            };
+            self.plain.insert((from, to), equal);
+        }
+        Ok(&self.plain[&(from, to)])
+    }
+
+    /// The SRv6 paths from one host to another; none where they share an access router.
+    ///
+    /// They are the controller's: disjoint between the access routers, under the segment limit, the exit's decapsulating
+    /// SID counted. On the wire a packet grows by the host's segment list everywhere, and between the access routers by
+    /// the outer header and the list that the Path ID stands for.
+    pub fn paths(&mut self, topology: &Topology, network: &mut Network, from: NodeId, to: NodeId) -> &[SrPath] {
+        self.sets.entry((from, to)).or_insert_with(|| {
+            let access = |host: NodeId| {
+                let mut arcs = topology.outgoing(host).iter().copied();
+                arcs.find(|arc| topology.is_router(topology.head(*arc)))
+            };
+            let (Some(up), Some(down)) = (access(from), access(to)) else { return Vec::new() };
+            let (entry, exit) = (topology.head(up), topology.head(down));
+            let rules = SegmentRules { max_segments: self.knobs.max_segments, adjacency: self.knobs.adjacency };
+            let routes = disjoint_paths(topology, &self.igp, entry, exit, &rules, self.knobs.max_paths);
+            let delay = |arcs: &[ArcId]| arcs.iter().fold(Span::ZERO, |sum, arc| sum + topology.channel(*arc).delay);
+            let back = self.igp.first_path(exit, entry).unwrap_or_default();
+            let edges = delay(&[up, down.reversed(), down, up.reversed()]);
+            let edge_mtu = [up, down].map(|arc| topology.link(arc.link()).mtu);
+            let path = |(index, route): (usize, sidestep_paths::Route)| {
+                let core = srv6::encap_len(route.segments.len());
+                let extra = HOST_SRH + core as u16;
+                let hops = [(up, HOST_SRH)].into_iter();
+                let hops = hops.chain(route.arcs.iter().map(|arc| (*arc, extra)));
+                let mtu = route.mtu(topology).saturating_sub(core);
+                SrPath {
+                    name: name(topology, &route.arcs).unwrap_or_else(|| format!("path {}", index + 1)),
+                    route: network.add_route(hops.chain([(down.reversed(), HOST_SRH)])),
+                    capacity: route.bottleneck(topology),
+                    rtt: route.delay(topology) + delay(&back) + edges,
+                    mtu: mtu.min(edge_mtu[0]).min(edge_mtu[1]),
+                    arcs: route.arcs,
+                }
+            };
+            routes.into_iter().enumerate().map(path).collect()
+        })
+    }
+
+    /// All equally short ways, with the share of labels on each, as routers split them evenly.
+    fn all_ways(&self, topology: &Topology, from: NodeId, to: NodeId) -> Vec<(Vec<ArcId>, f64)> {
+        let (mut found, mut open) = (Vec::new(), vec![(from, Vec::new(), 1.0)]);
+        while let Some((here, way, share)) = open.pop() {
+            if here == to {
+                found.push((way, share));
+                if found.len() == MAX_EQUAL {
+                    break;
+                }
+                continue;
+            }
+            let arcs: Vec<ArcId> = self.igp.next_arcs(here, to).collect();
+            // In reverse, as the last is taken first.
+            for arc in arcs.iter().rev() {
+                let mut longer = way.clone();
+                longer.push(*arc);
+                open.push((topology.head(*arc), longer, share / arcs.len() as f64));
+            }
+        }
+        found
+    }
+}
+
+impl Equal {
+    /// The way of a flow whose label hashes to `hash`.
+    pub fn pick(&self, hash: u32) -> RouteId {
+        let total: f64 = self.routes.iter().map(|(_, share)| share).sum();
+        let mut point = f64::from(hash) / 4_294_967_296.0 * total;
+        for (route, share) in &self.routes {
+            if point < *share {
+                return *route;
+            }
+            point -= share;
+        }
+        self.routes[self.routes.len() - 1].0
+    }
+}
+
+/// The name that the topology has for the path with all of a named path's links on it.
+fn name(topology: &Topology, arcs: &[ArcId]) -> Option<String> {
+    let on_path = |link: &LinkId| arcs.iter().any(|arc| arc.link() == *link);
+    let mut named = topology.paths().iter();
+    let named = named.find(|path| !path.links.is_empty() && path.links.iter().all(on_path))?;
+    Some(named.name.clone())
+}

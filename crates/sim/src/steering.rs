@@ -1,1 +1,209 @@
-//! steering
+//! What moves flows: the path changer, and what Linux has against which it is measured.
+
+mod plb;
+
+use rand_core::Rng;
+use rand_pcg::Pcg32;
+use sidestep_model::{Bytes, NodeId, Time};
+use sidestep_policy::{Connection, Decision, Round};
+use sidestep_proto::tcp::{Sender, Signals};
+
+pub use self::plb::{Plb, PlbConfig};
+use crate::{
+    engine::{FlowId, Move, RouteId, Steering},
+    routing::Equal,
+};
+
+/// What moves the flows of one run.
+#[derive(Debug, Default)]
+pub struct Steer {
+    flows: Vec<Option<Box<Steered>>>,
+    moves: Vec<Moved>,
+    plb: Option<PlbConfig>,
+    /// A stream of random numbers for each node.
+    random: Vec<Pcg32>,
+}
+
+/// A move that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// When.
+    pub time: Time,
+    /// Of which flow.
+    pub flow: FlowId,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// What moves one flow.
+#[derive(Debug)]
+pub struct Steered {
+    node: NodeId,
+    mss: u16,
+    /// How often it moved.
+    moves: u32,
+    by: By,
+}
+
+#[derive(Debug)]
+enum By {
+    /// The policy of the eBPF program, among these routes.
+    Policy { connection: Box<Connection>, routes: Vec<RouteId> },
+    /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
+    Label { forward: Equal, reverse: Equal, plb: Option<Plb>, duplicates: u32 },
+}
+
+impl Steer {
+    /// Nothing is steered yet; each of so many nodes has random numbers of its own, which follow from `seed`.
+    pub fn new(seed: u64, nodes: usize, plb: Option<PlbConfig>) -> Self {
+        let random = (0..nodes as u64).map(|node| Pcg32::new(seed, node)).collect();
+        Steer { flows: Vec::new(), moves: Vec::new(), plb, random }
+    }
+
+    /// 32 random bits of a node's.
+    pub fn draw(&mut self, node: NodeId) -> u32 {
+        self.random.get_mut(node.index()).map_or(0, Rng::next_u32)
+    }
+
+    /// Has the path changer move a flow of `node` among `routes`, which are the paths that `connection` was opened with.
+    pub fn by_policy(&mut self, flow: FlowId, node: NodeId, mss: u16, connection: Connection, routes: Vec<RouteId>) {
+        self.insert(flow, Steered { node, mss, moves: 0, by: By::Policy { connection: Box::new(connection), routes } });
+    }
+
+    /// Has Linux move a flow of `node` by its flow label.
+    pub fn by_label(&mut self, flow: FlowId, node: NodeId, forward: Equal, reverse: Equal) {
+        let plb = self.plb.map(|_| Plb::default());
+        let by = By::Label { forward, reverse, plb, duplicates: 0 };
+        self.insert(flow, Steered { node, mss: 0, moves: 0, by });
+    }
+
+    /// How often a flow moved; it is steered no more.
+    pub fn forget(&mut self, flow: FlowId) -> u64 {
+        let steered = self.flows.get_mut(flow.0 as usize).and_then(Option::take);
+        steered.map_or(0, |steered| u64::from(steered.moves))
+    }
+
+    /// How often a flow moved.
+    pub fn moves_of(&self, flow: FlowId) -> u64 {
+        let steered = self.flows.get(flow.0 as usize).and_then(Option::as_ref);
+        steered.map_or(0, |steered| u64::from(steered.moves))
+    }
+
+    /// The path that a flow is on, by its index; `None` if the path changer does not move it.
+    pub fn path_of(&self, flow: FlowId) -> Option<usize> {
+        match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
+            By::Policy { connection, .. } => Some(connection.path()),
+            By::Label { .. } => None,
+        }
+    }
+
+    /// The moves made since this was called last.
+    pub fn take_moves(&mut self) -> Vec<Moved> {
+        std::mem::take(&mut self.moves)
+    }
+
+    fn insert(&mut self, flow: FlowId, steered: Steered) {
+        let index = flow.0 as usize;
+        if self.flows.len() <= index {
+            self.flows.resize_with(index + 1, || None);
+        }
+        self.flows[index] = Some(Box::new(steered));
+    }
+
+    /// Takes a decision of the policy.
+    fn decided(&mut self, now: Time, flow: FlowId, decision: Decision) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        let By::Policy { routes, .. } = &steered.by else { return Move::default() };
+        if !decision.moved {
+            return Move::default();
+        }
+        let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
+        steered.moves += 1;
+        self.moves.push(Moved { time: now, flow, reason });
+        Move { forward: routes.get(decision.path).copied(), reverse: None }
+    }
+
+    /// Moves the flow to where a new label leads.
+    fn relabel(&mut self, now: Time, flow: FlowId, hash: u32, reason: &'static str, of_acks: bool) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        let By::Label { forward, reverse, .. } = &steered.by else { return Move::default() };
+        let to = if of_acks { reverse } else { forward }.pick(hash);
+        steered.moves += 1;
+        self.moves.push(Moved { time: now, flow, reason });
+        if of_acks { Move { reverse: Some(to), forward: None } } else { Move { forward: Some(to), reverse: None } }
+    }
+
+    /// A flow that is steered, and random bits of its node's.
+    fn steered(&mut self, flow: FlowId) -> Option<(&mut Steered, u32)> {
+        let steered = self.flows.get_mut(flow.0 as usize)?.as_mut()?;
+        let random = self.random.get_mut(steered.node.index()).map_or(0, Rng::next_u32);
+        Some((steered, random))
+    }
+}
+
+impl Steering for Steer {
+    fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move {
+        let config = self.plb;
+        let Some((steered, random)) = self.steered(flow) else { return Move::default() };
+        let mss = steered.mss;
+        match &mut steered.by {
+            By::Policy { connection, .. } => {
+                let decision = if signals.timeout() || signals.syn_timeout() {
+                    connection.timeout(now, signals.syn_timeout(), random)
+                } else if signals.round_ended() {
+                    let round = Round {
+                        now,
+                        cwnd: bytes(sender, mss),
+                        delivered: sender.delivered(),
+                        delivered_ce: sender.delivered_ce(),
+                    };
+                    connection.round(round, random)
+                } else {
+                    return Move::default();
+                };
+                self.decided(now, flow, decision)
+            }
+            By::Label { plb, .. } => {
+                if signals.timeout() || signals.syn_timeout() {
+                    if let (Some(plb), Some(config)) = (plb, config) {
+                        plb.handle_timeout(&config, now, random.rotate_left(16));
+                    }
+                    let reason = if signals.syn_timeout() { "syn-timeout" } else { "rto" };
+                    return self.relabel(now, flow, random, reason, false);
+                }
+                let (Some(plb), Some(config), true) = (plb, config, signals.round_ended()) else {
+                    return Move::default();
+                };
+                let idle = sender.in_flight() == 0;
+                if plb.handle_round(&config, now, sender.delivered(), sender.delivered_ce(), idle) {
+                    return self.relabel(now, flow, random, "plb", false);
+                }
+                Move::default()
+            }
+        }
+    }
+
+    fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move {
+        let Some((steered, random)) = self.steered(flow) else { return Move::default() };
+        let mss = steered.mss;
+        let By::Policy { connection, .. } = &mut steered.by else { return Move::default() };
+        let decision = connection.retransmit(now, segments, bytes(sender, mss), random);
+        self.decided(now, flow, decision)
+    }
+
+    fn duplicate(&mut self, now: Time, flow: FlowId) -> Move {
+        let Some((steered, random)) = self.steered(flow) else { return Move::default() };
+        let By::Label { duplicates, .. } = &mut steered.by else { return Move::default() };
+        *duplicates += 1;
+        // Linux (tcp_rcv_spurious_retrans): one may be a spurious retransmission, more mean that the ACKs do not arrive.
+        if *duplicates < 2 {
+            return Move::default();
+        }
+        *duplicates = 0;
+        self.relabel(now, flow, random, "duplicates", true)
+    }
+}
+
+fn bytes(sender: &Sender, mss: u16) -> Bytes {
+    Bytes::new((sender.cwnd() * f64::from(mss)) as u64)
+}

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 use sidestep_linux::wire::bench::{self, BenchReport, Load};
+use sidestep_model::Span;
+use sidestep_sim::bench::Case as SimCase;
 
 use super::print_json;
 use crate::{
@@ -26,11 +28,44 @@ struct Case {
     /// User and system time of what was measured, in seconds.
     cpu_s: f64,
     peak_rss_bytes: u64,
+    /// What the simulator did.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    simulated: Option<Simulated>,
+}
+
+/// What a benchmark of the simulator did: the same on every machine.
+#[derive(Debug, Serialize)]
+struct Simulated {
+    traversals: u64,
+    goodput_mbps: f64,
+    mean_queue_bytes: f64,
+    drops: u64,
+    fairness: f64,
 }
 
 /// Runs `sidestep bench …`.
 pub fn run(options: Bench) -> Outcome {
-    let Bench::Wire { wires, seconds, json } = options;
+    match options {
+        Bench::Wire { wires, seconds, json } => print(&wire(wires, seconds)?, json),
+        Bench::Sim { case, seconds, seed, json } => print(&sim(case.as_deref(), seconds, seed)?, json),
+    }
+}
+
+fn print(report: &Report, json: bool) -> Outcome {
+    if json {
+        return print_json(report);
+    }
+    for case in &report.cases {
+        print!("{:<66} {:>11.0} {}", case.name, case.value, case.unit);
+        match &case.simulated {
+            Some(_) => println!("   {:.2} CPU-s, at most {} MB", case.cpu_s, case.peak_rss_bytes >> 20),
+            None => println!(),
+        }
+    }
+    Ok(())
+}
+
+fn wire(wires: usize, seconds: f64) -> Result<Report, Failure> {
     if !(1..=1000).contains(&wires) || !(0.1..=600.0).contains(&seconds) {
         return Err(Failure::usage("give 1 to 1000 wires and 0.1 to 600 seconds"));
     }
@@ -39,13 +74,40 @@ pub fn run(options: Bench) -> Outcome {
         let measured = bench::bench(wires, seconds, 1, load).map_err(failure)?;
         report.cases.extend(cases(wires, what, &measured));
     }
-    if json {
-        return print_json(&report);
+    Ok(report)
+}
+
+fn sim(name: Option<&str>, seconds: Option<f64>, seed: u64) -> Result<Report, Failure> {
+    let known = || SimCase::ALL.map(SimCase::name).join(", ");
+    if let Some(name) = name.filter(|name| SimCase::ALL.iter().all(|case| case.name() != *name)) {
+        return Err(Failure::usage(format!("there is no case `{name}`; there are {}", known())));
     }
-    for case in &report.cases {
-        println!("{:<66} {:>9.0} {}", case.name, case.value, case.unit);
+    if seconds.is_some_and(|seconds| !(0.001..=10_000.0).contains(&seconds)) {
+        return Err(Failure::usage("give 0.001 to 10000 seconds"));
     }
-    Ok(())
+    let mut report = Report { schema: 1, bench: "sim", cases: Vec::new() };
+    for case in SimCase::ALL.into_iter().filter(|case| name.is_none_or(|name| case.name() == name)) {
+        let duration = seconds.map_or(case.duration(), |seconds| Span::from_nanos((seconds * 1e9) as u64));
+        let prepared = case.prepare(seed).map_err(Failure::run)?;
+        let before = sidestep_linux::cpu_seconds();
+        let outcome = prepared.run(duration);
+        let cpu_s = sidestep_linux::cpu_seconds() - before;
+        report.cases.push(Case {
+            name: case.name().into(),
+            value: outcome.traversals as f64 / cpu_s.max(1e-9),
+            unit: "packet-hops/CPU-s",
+            cpu_s,
+            peak_rss_bytes: sidestep_linux::peak_rss_bytes(),
+            simulated: Some(Simulated {
+                traversals: outcome.traversals,
+                goodput_mbps: outcome.goodput_mbps,
+                mean_queue_bytes: outcome.mean_queue_bytes,
+                drops: outcome.drops,
+                fairness: outcome.fairness,
+            }),
+        });
+    }
+    Ok(report)
 }
 
 fn cases(wires: usize, what: &str, report: &BenchReport) -> [Case; 2] {
@@ -55,6 +117,7 @@ fn cases(wires: usize, what: &str, report: &BenchReport) -> [Case; 2] {
         unit,
         cpu_s: report.cpu.as_secs_f64(),
         peak_rss_bytes: sidestep_linux::peak_rss_bytes(),
+        simulated: None,
     };
     [
         case("of the thread's CPU time", report.frames_per_cpu_second(), "frames/CPU-s"),

@@ -1,4 +1,4 @@
-//! Settings of TCP, of the path computation and of the path changer.
+//! Settings of the path computation and of the path changer.
 
 use std::{fmt, str::FromStr};
 
@@ -6,16 +6,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{Ratio, Span};
-
-/// TCP's settings on every host.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TcpKnobs {
-    /// Congestion control by the kernel's name for it.
-    pub congestion_control: String,
-    /// Whether connections negotiate ECN (RFC 3168).
-    pub ecn: bool,
-}
 
 /// How paths are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -87,12 +77,6 @@ pub struct KnobError {
     pub problem: &'static str,
 }
 
-impl Default for TcpKnobs {
-    fn default() -> Self {
-        TcpKnobs { congestion_control: "cubic".into(), ecn: true }
-    }
-}
-
 impl Default for PathKnobs {
     fn default() -> Self {
         PathKnobs { max_segments: 4, max_paths: 8, adjacency: true }
@@ -113,15 +97,6 @@ impl Default for AgentKnobs {
             silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
             mark_mask: 0xff00,
         }
-    }
-}
-
-impl TcpKnobs {
-    /// Checks that the congestion control can be a name of the kernel's (TCP_CA_NAME_MAX, 16 with the final zero).
-    pub fn check(&self) -> Result<(), KnobError> {
-        let name = &self.congestion_control;
-        let fine = (1..16).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-        ensure(fine, "congestion_control", "must be 1 to 15 letters, digits, `-` or `_`")
     }
 }
 
@@ -174,6 +149,6 @@ impl FromStr for PolicyName {
     }
 }
 
-fn ensure(fine: bool, knob: &'static str, problem: &'static str) -> Result<(), KnobError> {
+pub(super) fn ensure(fine: bool, knob: &'static str, problem: &'static str) -> Result<(), KnobError> {
     if fine { Ok(()) } else { Err(KnobError { knob, problem }) }
 }

@@ -7,13 +7,13 @@ use crate::{Topology, topology_file};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
-    let Scenario { name, seed, duration, warmup, sample, systems, topology, tcp, paths, agent, flows, events } =
-        scenario;
+    let Scenario { name, seed, duration, warmup, sample, systems, topology, .. } = scenario;
+    let Scenario { tcp, mptcp, plb, routing, paths, agent, flows, events, .. } = scenario;
     let mut out = Table::default();
     out.text("name", name).value("seed", seed);
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
-    out.header("[tcp]").text("congestion_control", &tcp.congestion_control).value("ecn", tcp.ecn);
+    out.table("tcp", tcp).table("mptcp", mptcp).table("plb", plb).table("routing", routing);
     out.header("[paths]").value("max_segments", paths.max_segments).value("max_paths", paths.max_paths);
     out.value("adjacency", paths.adjacency);
     print_agent(&mut out, agent);
@@ -48,6 +48,14 @@ struct Table(String);
 impl Table {
     fn header(&mut self, header: &str) -> &mut Self {
         let _ = write!(self.0, "\n{header}\n");
+        self
+    }
+
+    /// A table of settings that print themselves.
+    fn table(&mut self, name: &str, settings: &impl serde::Serialize) -> &mut Self {
+        let text = toml::to_string(settings).unwrap_or_default();
+        self.header(&format!("[{name}]"));
+        self.0.push_str(&text);
         self
     }
 

@@ -6,7 +6,7 @@ mod flow;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    AgentKnobs, KnobError, ParseError, PathKnobs, Scenario, SystemSpec, TcpKnobs,
+    AgentKnobs, KnobError, MptcpKnobs, ParseError, PathKnobs, PlbKnobs, RoutingKnobs, Scenario, SystemSpec, TcpKnobs,
     document::{Document, Item},
 };
 use crate::{Span, Topology, topology_file};
@@ -27,8 +27,24 @@ pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, Parse
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, duration, warmup, sample, systems, tcp, paths, agent, .. } = file;
-    Ok(Scenario { name, seed, duration, warmup, sample, systems, topology, tcp, paths, agent, flows, events })
+    let File { seed, duration, warmup, sample, systems, tcp, mptcp, plb, routing, paths, agent, .. } = file;
+    Ok(Scenario {
+        name,
+        seed,
+        duration,
+        warmup,
+        sample,
+        systems,
+        topology,
+        tcp,
+        mptcp,
+        plb,
+        routing,
+        paths,
+        agent,
+        flows,
+        events,
+    })
 }
 
 #[derive(Deserialize)]
@@ -48,6 +64,12 @@ struct File {
     _topology: IgnoredAny,
     #[serde(default)]
     tcp: TcpKnobs,
+    #[serde(default)]
+    mptcp: MptcpKnobs,
+    #[serde(default)]
+    plb: PlbKnobs,
+    #[serde(default)]
+    routing: RoutingKnobs,
     #[serde(default)]
     paths: PathKnobs,
     #[serde(default)]
@@ -94,7 +116,12 @@ impl<'a> Reader<'a> {
 
     fn check_knobs(&self, file: &File) -> Result<(), ParseError> {
         let max_paths = file.paths.max_paths;
-        let checks = [("tcp", file.tcp.check()), ("paths", file.paths.check()), ("agent", file.agent.check(max_paths))];
+        let checks = [
+            ("tcp", file.tcp.check()),
+            ("mptcp", file.mptcp.check()),
+            ("paths", file.paths.check()),
+            ("agent", file.agent.check(max_paths)),
+        ];
         for (section, check) in checks {
             check.map_err(|error: KnobError| {
                 let root = self.document.root();
@@ -113,6 +140,7 @@ impl<'a> Reader<'a> {
         for (index, system) in file.systems.iter().enumerate() {
             let bad = |message: String| self.document.error_in(self.document.root(), "systems", index, message);
             system.knobs(&file.agent).map_err(|error| bad(error.to_string()))?;
+            system.mptcp(&file.mptcp).map_err(|error| bad(error.to_string()))?;
             if !seen.insert(system.to_string()) {
                 return Err(bad(format!("system `{system}` is listed twice")));
             }

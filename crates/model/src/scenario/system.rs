@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use thiserror::Error;
 
-use super::{AgentKnobs, KnobError, PolicyName};
+use super::{AgentKnobs, KnobError, MptcpKnobs, PolicyName};
 
 /// A system to run, and the settings that it has to itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +121,7 @@ impl SystemName {
             SystemName::Pathchanger => AGENT_PARAMETERS,
             // `random` is the path changer with its policy fixed.
             SystemName::Random => AGENT_PARAMETERS.split_last().map_or(&[], |(_, rest)| rest),
+            SystemName::Mptcp => &["subflows", "path_manager", "scheduler", "congestion_control", "receive_buffer"],
             _ => &[],
         }
     }
@@ -157,6 +158,9 @@ impl SystemSpec {
             knobs.policy = PolicyName::Random;
         }
         for (parameter, value) in &self.params {
+            if self.name == SystemName::Mptcp {
+                continue;
+            }
             if !self.name.parameters().contains(&parameter.as_str()) {
                 return Err(self.unknown(parameter));
             }
@@ -164,6 +168,19 @@ impl SystemSpec {
                 .map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;
         }
         knobs.check(0)?;
+        Ok(knobs)
+    }
+
+    /// MPTCP's settings for this system: `base` with the system's parameters over it.
+    ///
+    /// Fails on values out of range; a system other than MPTCP's has `base`.
+    pub fn mptcp(&self, base: &MptcpKnobs) -> Result<MptcpKnobs, SystemError> {
+        let mut knobs = *base;
+        for (parameter, value) in self.params.iter().filter(|_| self.name == SystemName::Mptcp) {
+            set_mptcp(&mut knobs, parameter, value)
+                .map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;
+        }
+        knobs.check()?;
         Ok(knobs)
     }
 
@@ -187,6 +204,18 @@ fn set_knob(knobs: &mut AgentKnobs, parameter: &str, value: &str) -> Result<(), 
         "congestion_max" => knobs.congestion_backoff.max = read(value)?,
         "silence_min" => knobs.silence_backoff.min = read(value)?,
         "silence_max" => knobs.silence_backoff.max = read(value)?,
+        _ => return Err("is not a parameter".into()),
+    }
+    Ok(())
+}
+
+fn set_mptcp(knobs: &mut MptcpKnobs, parameter: &str, value: &str) -> Result<(), String> {
+    match parameter {
+        "subflows" => knobs.subflows = read(value)?,
+        "path_manager" => knobs.path_manager = read(value)?,
+        "scheduler" => knobs.scheduler = read(value)?,
+        "congestion_control" => knobs.congestion_control = read(value)?,
+        "receive_buffer" => knobs.receive_buffer = read(value)?,
         _ => return Err("is not a parameter".into()),
     }
     Ok(())
@@ -231,10 +260,13 @@ impl FromStr for SystemSpec {
             spec.params.push((parameter.into(), value.into()));
         }
         // Values are read now so that a bad one is reported where it is written.
-        let mut scratch = AgentKnobs::default();
+        let (mut scratch, mut mptcp) = (AgentKnobs::default(), MptcpKnobs::default());
         for (parameter, value) in &spec.params {
-            set_knob(&mut scratch, parameter, value)
-                .map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;
+            let set = match spec.name {
+                SystemName::Mptcp => set_mptcp(&mut mptcp, parameter, value),
+                _ => set_knob(&mut scratch, parameter, value),
+            };
+            set.map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;
         }
         Ok(spec)
     }

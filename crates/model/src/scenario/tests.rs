@@ -79,7 +79,7 @@ fn what_is_not_said_has_defaults() {
     assert_eq!((scenario.name.as_str(), scenario.seed), ("inline", 1));
     assert_eq!((scenario.warmup, scenario.sample), (Span::ZERO, Span::from_millis(100)));
     assert_eq!(scenario.systems, [SystemSpec::plain(SystemName::Tcp)]);
-    assert_eq!(scenario.tcp, TcpKnobs { congestion_control: "cubic".into(), ecn: true });
+    assert_eq!(scenario.tcp, TcpKnobs { congestion_control: "cubic".into(), ecn: true, ..TcpKnobs::default() });
     assert_eq!(scenario.paths, PathKnobs { max_segments: 4, max_paths: 8, adjacency: true });
     assert_eq!(scenario.agent, AgentKnobs::default());
     let name = Scenario::parse(INLINE, "my run (2)").expect("it is read").name;

@@ -6,8 +6,8 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Deserializer, de::Error as _, de::IgnoredAny};
 
 use crate::{
-    Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate, Ratio, Span, Topology,
-    TopologyError,
+    Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate, Ratio, Span,
+    Topology, TopologyError,
     generate::{DEFAULT_WEIGHT, LinkNames},
     scenario::{
         ParseError,

@@ -228,11 +228,8 @@ impl Sender {
         }
         self.duplicates = 0;
         self.backoff = 0;
-        self.deadline = if ack == self.next {
-            Time::MAX
-        } else {
-            now + Span::from_nanos(self.round_trip.timeout(config, 0))
-        };
+        self.deadline =
+            if ack == self.next { Time::MAX } else { now + Span::from_nanos(self.round_trip.timeout(config, 0)) };
         if grows > 0 && limited {
             acked.in_avoidance = self.window.cwnd >= self.window.ssthresh;
             self.window.grow(config, now, grows, self.round_trip.srtt_nanos());

@@ -9,8 +9,8 @@ use crate::{
     Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
     Topology,
     scenario::{
-        AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, PathKnobs, PolicyName,
-        SystemName, SystemSpec, TcpKnobs,
+        AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, MptcpKnobs, PathKnobs, PlbKnobs,
+        PolicyName, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs,
     },
     srv6, topology_file,
 };
@@ -93,7 +93,9 @@ prop_compose! {
         systems.push(SystemSpec { name: SystemName::Pathchanger, params: vec![("gamma".into(), gamma.to_string())] });
         Scenario {
             name, seed, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
-            systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1 },
+            systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
+            mptcp: MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() },
+            plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() }, routing: RoutingKnobs { convergence: Span::from_millis(7) },
             paths: PathKnobs { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },
             agent, flows, events,
         }

@@ -1,0 +1,125 @@
+//! The same run under several seeds: means, and how far they can be trusted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{SystemResult, measures};
+
+/// Measures of one system over several seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// How many seeds.
+    pub seeds: u32,
+    /// Goodput in Mbit/s.
+    pub goodput_mbps: Estimate,
+    /// Mean flow completion time in seconds; `None` unless flows completed under every seed.
+    pub afct_s: Option<Estimate>,
+    /// Median flow completion time in seconds.
+    pub fct_p50_s: Option<Estimate>,
+    /// Its 99th percentile.
+    pub fct_p99_s: Option<Estimate>,
+    /// Jain's index.
+    pub fairness: Option<Estimate>,
+    /// Moves.
+    pub moves: Estimate,
+    /// Utilisation of the least used path in the second half.
+    pub least_used: Option<Estimate>,
+}
+
+/// A mean and its 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// The interval, by Student's t; the mean twice if there is but one value.
+    pub ci95: [f64; 2],
+}
+
+impl Repeated {
+    /// The measures over the results of one system under different seeds; `None` of none.
+    pub fn of(results: &[SystemResult]) -> Option<Repeated> {
+        let of = |measure: &dyn Fn(&SystemResult) -> Option<f64>| {
+            let values: Option<Vec<f64>> = results.iter().map(measure).collect();
+            Estimate::of(&values?)
+        };
+        Some(Repeated {
+            seeds: results.len() as u32,
+            goodput_mbps: of(&|result| Some(result.goodput_mbps))?,
+            afct_s: of(&|result| result.afct_s),
+            fct_p50_s: of(&|result| result.fct_p50_s),
+            fct_p99_s: of(&|result| result.fct_p99_s),
+            fairness: of(&|result| result.fairness),
+            moves: of(&|result| Some(result.total_moves() as f64))?,
+            least_used: of(&|result| result.least_used_path().map(|(_, share)| share)),
+        })
+    }
+}
+
+impl Estimate {
+    /// The estimate from independent values; `None` of none.
+    pub fn of(values: &[f64]) -> Option<Estimate> {
+        let mean = measures::mean(values)?;
+        let n = values.len();
+        if n < 2 {
+            return Some(Estimate { mean, ci95: [mean; 2] });
+        }
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
+        let half = student_t_975(n - 1) * (variance / n as f64).sqrt();
+        Some(Estimate { mean, ci95: [mean - half, mean + half] })
+    }
+
+    /// Half the interval's width.
+    pub fn half_width(&self) -> f64 {
+        (self.ci95[1] - self.ci95[0]) / 2.0
+    }
+
+    /// Whether the two intervals have a value in common.
+    pub fn overlaps(&self, other: &Estimate) -> bool {
+        self.ci95[0] <= other.ci95[1] && other.ci95[0] <= self.ci95[1]
+    }
+}
+
+/// The 97.5th percentile of Student's t with so many degrees of freedom: exact ones up to 10, then the expansion of
+/// Cornish and Fisher (Abramowitz and Stegun, 26.7.5), good to 10⁻⁴ from there on.
+fn student_t_975(freedom: usize) -> f64 {
+    const EXACT: [f64; 10] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281];
+    if let Some(exact) = freedom.checked_sub(1).and_then(|index| EXACT.get(index)) {
+        return *exact;
+    }
+    let (x, v) = (1.959_963_985_f64, freedom as f64);
+    let (x3, x5, x7) = (x.powi(3), x.powi(5), x.powi(7));
+    let first = (x3 + x) / 4.0;
+    let second = (5.0 * x5 + 16.0 * x3 + 3.0 * x) / 96.0;
+    let third = (3.0 * x7 + 19.0 * x5 + 17.0 * x3 - 15.0 * x) / 384.0;
+    x + first / v + second / v.powi(2) + third / v.powi(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_percentiles_of_student_are_those_of_the_tables() {
+        for (freedom, expected) in [(1, 12.706), (4, 2.776), (10, 2.228), (11, 2.201), (29, 2.045), (120, 1.980)] {
+            assert!((student_t_975(freedom) - expected).abs() < 6e-4, "{freedom}: {}", student_t_975(freedom));
+        }
+    }
+
+    #[test]
+    fn an_interval_is_around_the_mean_and_as_wide_as_student_says() {
+        // Mean 4, standard deviation 2, five values.
+        let estimate = Estimate::of(&[2.0, 2.0, 4.0, 6.0, 6.0]).unwrap();
+        let half = 2.7764 * 2.0 / 5f64.sqrt();
+        assert_eq!(estimate.mean, 4.0);
+        assert!((estimate.half_width() - half).abs() < 1e-9);
+        assert_eq!(Estimate::of(&[3.0]), Some(Estimate { mean: 3.0, ci95: [3.0, 3.0] }));
+        assert_eq!(Estimate::of(&[]), None);
+    }
+
+    #[test]
+    fn a_measure_that_a_seed_lacks_has_no_estimate() {
+        let with = SystemResult { goodput_mbps: 1.0, afct_s: Some(1.0), ..SystemResult::default() };
+        let repeated = Repeated::of(&[with.clone(), SystemResult { afct_s: None, ..with.clone() }]).unwrap();
+        assert_eq!((repeated.seeds, repeated.goodput_mbps.mean, repeated.afct_s), (2, 1.0, None));
+        assert!(Repeated::of(&[with.clone(), with]).unwrap().afct_s.is_some());
+    }
+}

@@ -1,0 +1,615 @@
+//! One system's run under one seed.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use rand_core::Rng;
+use rand_pcg::Pcg32;
+use sidestep_model::{
+    ArcId, Bytes, Channel, Direction, LinkId, NodeId, Rate, Scenario, Span, Time,
+    scenario::{AgentKnobs, Change, Coupling, Event, EventDirection, MptcpKnobs, Scheduler, SystemName, SystemSpec},
+};
+use sidestep_policy as policy;
+use sidestep_proto::{link::LinkState, mptcp, tcp};
+use sidestep_results::{
+    ArcState, FlowRecord, LinkSampler, Recorder, SampleKind, SamplePoint, WriteError, Writer, rate_of,
+};
+
+use super::{
+    Observer, SimError,
+    flows::{Planned, plan},
+};
+use crate::{
+    engine::{FlowId, FlowSpec, Move, Network, Sizes, Stopped, World},
+    routing::{HOST_SRH, Routing, SrPath},
+    steering::{PlbConfig, Steer},
+};
+
+/// How a system is set up.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// Whether routers spread flows over equally short ways.
+    ecmp: bool,
+    moves: Moves,
+    tcp: tcp::Config,
+    mptcp: mptcp::Config,
+    subflows: Option<MptcpKnobs>,
+}
+
+/// What moves connections.
+#[derive(Clone, Debug)]
+enum Moves {
+    Nothing,
+    /// The path changer, by SRv6 paths.
+    Policy(policy::Config),
+    /// Linux, by flow labels.
+    Label(Option<PlbConfig>),
+}
+
+/// A run in virtual time.
+pub(super) struct Simulation<'a> {
+    scenario: &'a Scenario,
+    setup: Setup,
+    world: World<Steer>,
+    routing: Routing,
+    agenda: BinaryHeap<Reverse<(Time, u32, Action)>>,
+    entries: u32,
+    planned: Vec<Planned>,
+    /// The connections that are open, by their first flow.
+    open: BTreeMap<FlowId, Open>,
+    channels: Vec<Channel>,
+    failed: BTreeSet<LinkId>,
+    links: LinkSampler,
+    arcs: Vec<ArcState>,
+    /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
+    usage: Vec<(Bytes, Rate)>,
+    random: Pcg32,
+    last_sample: Time,
+}
+
+/// What is to be done at a certain time, in this order where times are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Action {
+    /// The event of this index happens.
+    Event(usize),
+    /// Routers have heard of what happened to links.
+    Converge,
+    /// The planned connection of this index opens.
+    Open(usize),
+    /// The connection of this first flow ends.
+    Close(FlowId),
+    Warmup,
+    /// Agents report usage.
+    Usage,
+    Sample,
+}
+
+/// A connection in progress.
+#[derive(Debug)]
+struct Open {
+    planned: usize,
+    /// Its flows: several of MPTCP.
+    count: u32,
+    mss: u16,
+    /// Names of the paths that it is moved among.
+    paths: Vec<String>,
+    acked_at_warmup: u64,
+    acked_at_sample: u64,
+}
+
+/// How often routers report usage, as the lab's do.
+const USAGE_INTERVAL: Span = Span::from_secs(1);
+
+/// The set-up of `system`.
+pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, SimError> {
+    let parameter = |problem| SimError::Parameter { system: system.clone(), problem };
+    let knobs: AgentKnobs = system.knobs(&scenario.agent).map_err(parameter)?;
+    let multipath = system.mptcp(&scenario.mptcp).map_err(parameter)?;
+    let (ecmp, moves) = match system.name {
+        SystemName::Tcp => (false, Moves::Nothing),
+        SystemName::Ecmp | SystemName::Mptcp => (true, Moves::Nothing),
+        SystemName::Random | SystemName::Pathchanger => {
+            let config = policy::Config::from(&knobs);
+            config.to_raw().map_err(|problem| SimError::Policy { system: system.clone(), problem })?;
+            (true, Moves::Policy(config))
+        }
+        SystemName::Prr => (true, Moves::Label(None)),
+        SystemName::Plb => (true, Moves::Label(Some(plb(scenario)))),
+        _ => return Err(SimError::UnknownSystem(system.clone())),
+    };
+    let subflows = (system.name == SystemName::Mptcp).then_some(multipath);
+    let tcp = tcp_config(scenario, subflows.is_some())?;
+    let segments = |bytes: Bytes| u32::try_from(bytes.get() / 1400).unwrap_or(u32::MAX).max(2);
+    let mptcp = mptcp::Config {
+        coupling: match multipath.congestion_control {
+            Coupling::Lia => mptcp::Coupling::Lia,
+            Coupling::Olia => mptcp::Coupling::Olia,
+            Coupling::Balia => mptcp::Coupling::Balia,
+            Coupling::Reno => mptcp::Coupling::Uncoupled,
+        },
+        scheduler: match multipath.scheduler {
+            Scheduler::MinRtt => mptcp::Scheduler::MinRtt,
+            Scheduler::RoundRobin => mptcp::Scheduler::RoundRobin,
+            Scheduler::Redundant => mptcp::Scheduler::Redundant,
+        },
+        receive_buffer: segments(multipath.receive_buffer),
+    };
+    Ok(Setup { ecmp, moves, tcp, mptcp, subflows })
+}
+
+fn plb(scenario: &Scenario) -> PlbConfig {
+    PlbConfig {
+        cong_thresh: scenario.plb.cong_thresh.as_f64(),
+        idle_rehash_rounds: scenario.plb.idle_rehash_rounds,
+        rehash_rounds: scenario.plb.rehash_rounds,
+        suspend_rto: scenario.plb.suspend_rto,
+    }
+}
+
+fn tcp_config(scenario: &Scenario, coupled: bool) -> Result<tcp::Config, SimError> {
+    let knobs = &scenario.tcp;
+    let algorithm = match knobs.congestion_control.as_str() {
+        _ if coupled => tcp::Algorithm::Coupled,
+        "reno" => tcp::Algorithm::Reno,
+        "cubic" => tcp::Algorithm::Cubic,
+        "dctcp" => tcp::Algorithm::Dctcp,
+        other => return Err(SimError::CongestionControl(other.into())),
+    };
+    let mss = u64::from(knobs.mss.unwrap_or(1400));
+    Ok(tcp::Config {
+        algorithm,
+        initial_window: knobs.initial_window,
+        min_rto: knobs.min_rto,
+        initial_rto: knobs.initial_rto,
+        delayed_ack: knobs.delayed_ack,
+        ack_every: knobs.ack_every,
+        quick_acks: knobs.quick_acks,
+        ecn: knobs.ecn,
+        sack: knobs.sack,
+        limited_transmit: knobs.limited_transmit,
+        idle_restart: knobs.idle_restart,
+        receive_window: u32::try_from(knobs.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
+        ..tcp::Config::default()
+    })
+}
+
+impl<'a> Simulation<'a> {
+    pub(super) fn new(scenario: &'a Scenario, system: &SystemSpec, seed: u64) -> Result<Self, SimError> {
+        let setup = setup(scenario, system)?;
+        let topology = &scenario.topology;
+        let network = Network::new(topology, seed, scenario.tcp.send_jitter);
+        let plb = match &setup.moves {
+            Moves::Label(plb) => *plb,
+            _ => None,
+        };
+        let steer = Steer::new(seed, topology.nodes().len(), plb);
+        let world = World::new(network, setup.tcp, setup.mptcp, Sizes::default(), steer);
+        let mut simulation = Simulation {
+            scenario,
+            world,
+            routing: Routing::new(topology, scenario.paths),
+            agenda: BinaryHeap::new(),
+            entries: 0,
+            planned: plan(scenario),
+            open: BTreeMap::new(),
+            channels: (0..topology.arc_count() as u32).map(|arc| *topology.channel(ArcId(arc))).collect(),
+            failed: BTreeSet::new(),
+            links: LinkSampler::new(topology),
+            arcs: Vec::new(),
+            usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()],
+            random: Pcg32::new(seed, u64::MAX / 2),
+            last_sample: Time::ZERO,
+            setup,
+        };
+        simulation.check_routes()?;
+        for (index, event) in scenario.events.iter().enumerate() {
+            simulation.at(Time::ZERO + event.at, Action::Event(index));
+        }
+        for index in 0..simulation.planned.len() {
+            let start = simulation.planned[index].start;
+            simulation.at(start, Action::Open(index));
+        }
+        simulation.at(Time::ZERO + scenario.warmup, Action::Warmup);
+        simulation.at(Time::ZERO + scenario.sample, Action::Sample);
+        simulation.at(Time::ZERO + USAGE_INTERVAL, Action::Usage);
+        Ok(simulation)
+    }
+
+    /// Runs to the end, or until `stop`; returns whether that was before the end.
+    pub(super) fn run(
+        &mut self,
+        stop: &AtomicBool,
+        mut writer: Option<&mut Writer>,
+        recorder: &mut Recorder,
+        observer: Option<&dyn Observer>,
+    ) -> Result<bool, SimError> {
+        let end = Time::ZERO + self.scenario.duration;
+        let mut ended = false;
+        loop {
+            let next = self.agenda.peek().map_or(end, |Reverse((at, ..))| *at).min(end);
+            match self.world.run_until(next) {
+                Stopped::Finished(flow) => self.finished(flow, true, &mut writer, recorder)?,
+                Stopped::Reached => {
+                    let due = |agenda: &BinaryHeap<Reverse<(Time, u32, Action)>>| {
+                        agenda.peek().is_some_and(|Reverse((at, ..))| *at <= next)
+                    };
+                    while due(&self.agenda) {
+                        let Some(Reverse((_, _, action))) = self.agenda.pop() else { break };
+                        self.act(action, &mut writer, recorder, observer)?;
+                        if action == Action::Sample && stop.load(Ordering::Relaxed) {
+                            ended = true;
+                        }
+                    }
+                }
+            }
+            if next >= end || ended {
+                break;
+            }
+        }
+        let left: Vec<FlowId> = self.open.keys().copied().collect();
+        for flow in left {
+            self.finished(flow, false, &mut writer, recorder)?;
+        }
+        self.take_moves(recorder);
+        if ended {
+            recorder.note(format!(
+                "interrupted after {} of {}",
+                self.world.now().since(Time::ZERO),
+                self.scenario.duration
+            ));
+        }
+        Ok(ended)
+    }
+
+    fn at(&mut self, time: Time, action: Action) {
+        self.entries += 1;
+        self.agenda.push(Reverse((time, self.entries, action)));
+    }
+
+    fn act(
+        &mut self,
+        action: Action,
+        writer: &mut Option<&mut Writer>,
+        recorder: &mut Recorder,
+        observer: Option<&dyn Observer>,
+    ) -> Result<(), SimError> {
+        let now = self.world.now();
+        match action {
+            Action::Event(index) => self.change(index),
+            Action::Converge => self.converge(),
+            Action::Open(index) => self.open(index)?,
+            Action::Close(flow) => {
+                if self.open.contains_key(&flow) {
+                    self.finished(flow, false, writer, recorder)?;
+                }
+            }
+            Action::Warmup => {
+                for (flow, open) in &mut self.open {
+                    open.acked_at_warmup = self.world.acked_bytes(*flow);
+                }
+            }
+            Action::Usage => {
+                self.report_usage();
+                self.at(now + USAGE_INTERVAL, Action::Usage);
+            }
+            Action::Sample => {
+                let goodput = self.sample(writer, recorder)?;
+                self.at(now + self.scenario.sample, Action::Sample);
+                if let Some(observer) = observer {
+                    let elapsed = now.since(Time::ZERO);
+                    observer.runs(elapsed, self.scenario.duration, goodput, self.world.network.traversals());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds pairs without a route, and segments that do not fit, before anything runs.
+    fn check_routes(&mut self) -> Result<(), SimError> {
+        let pairs: BTreeSet<(NodeId, NodeId)> = self.planned.iter().map(|one| (one.from, one.to)).collect();
+        for (from, to) in pairs {
+            let flow = || {
+                let mut with = self.planned.iter().filter(|one| (one.from, one.to) == (from, to));
+                with.next().map_or_else(String::new, |one| one.flow.clone())
+            };
+            let flow = flow();
+            for (from, to) in [(from, to), (to, from)] {
+                let topology = &self.scenario.topology;
+                let equal = self.routing.equal(topology, &mut self.world.network, from, to, self.setup.ecmp);
+                let mtu = equal.map_err(|problem| SimError::NoRoute { flow: flow.clone(), problem })?.mtu;
+                let mss = self.mss(mtu, &[]);
+                if mss.is_none() {
+                    let mss = self.scenario.tcp.mss.map_or(64, u32::from);
+                    return Err(SimError::Mss { flow, mss, mtu });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
+    fn mss(&self, mtu: u32, paths: &[SrPath]) -> Option<u16> {
+        let sizes = Sizes::default();
+        let mptcp = if self.setup.subflows.is_some() { sizes.mptcp_data } else { 0 };
+        let headers = u32::from(sizes.header + mptcp);
+        let room = paths.iter().map(|path| path.mtu.saturating_sub(u32::from(HOST_SRH))).chain([mtu]).min()?;
+        let most = room.saturating_sub(headers).min(60_000);
+        let wished = self.scenario.tcp.mss.map_or(most, u32::from);
+        // A segment list takes what it takes from the segments; only a route that is too narrow by itself is refused.
+        let fits = wished <= mtu.saturating_sub(headers);
+        let mss = wished.min(most);
+        (fits && mss >= 64).then_some(mss as u16)
+    }
+
+    fn open(&mut self, index: usize) -> Result<(), SimError> {
+        let Planned { from, to, size, stop, flow: name, .. } = self.planned[index].clone();
+        let no_route = |problem| SimError::NoRoute { flow: name.clone(), problem };
+        let topology = &self.scenario.topology;
+        let ecmp = self.setup.ecmp;
+        let network = &mut self.world.network;
+        let forward = self.routing.equal(topology, network, from, to, ecmp).map_err(no_route)?.clone();
+        let reverse = self.routing.equal(topology, network, to, from, ecmp).map_err(no_route)?.clone();
+        let mut paths = Vec::new();
+        let mut back = Vec::new();
+        if matches!(self.setup.moves, Moves::Policy(_)) {
+            paths = self.routing.paths(topology, network, from, to).to_vec();
+            back = self.routing.paths(topology, network, to, from).to_vec();
+        }
+        let mtu = forward.mtu.min(reverse.mtu);
+        let both: Vec<SrPath> = paths.iter().chain(&back).cloned().collect();
+        let mss = self.mss(mtu, &both).ok_or(SimError::Mss { flow: name, mss: 64, mtu })?;
+        let bytes = size.map(Bytes::get);
+        let (one, other) = (self.random.next_u32(), self.random.next_u32());
+        let spec = FlowSpec { forward: forward.pick(one), reverse: reverse.pick(other), bytes, mss };
+        let (flow, count) = match self.setup.subflows {
+            None => (self.world.add_flow(spec), 1),
+            Some(knobs) => {
+                let manager = match knobs.path_manager {
+                    sidestep_model::scenario::PathManager::Ndiffports => mptcp::PathManager::Ndiffports(knobs.subflows),
+                    sidestep_model::scenario::PathManager::Fullmesh => mptcp::PathManager::Fullmesh,
+                };
+                let interfaces = |host| topology.outgoing(host).len();
+                let subflows = manager.subflows(interfaces(from), interfaces(to));
+                let mut pick = || (forward.pick(self.random.next_u32()), reverse.pick(self.random.next_u32()));
+                let routes: Vec<_> = subflows.iter().map(|_| pick()).collect();
+                (self.world.add_connection(spec, &routes), routes.len() as u32)
+            }
+        };
+        match self.setup.moves.clone() {
+            Moves::Nothing => {}
+            Moves::Policy(config) => self.steer_by_policy(&config, flow, (from, to), mss, (&paths, &back)),
+            Moves::Label(_) => self.world.steering.by_label(flow, from, forward, reverse),
+        }
+        let paths = paths.into_iter().map(|path| path.name).collect();
+        let open = Open { planned: index, count, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
+        self.open.insert(flow, open);
+        self.world.open(flow);
+        if stop < Time::ZERO + self.scenario.duration {
+            self.at(stop, Action::Close(flow));
+        }
+        Ok(())
+    }
+
+    /// The client's program moves data, the server's chooses the way of ACKs once: it hears nothing later, as it sends no
+    /// data.
+    fn steer_by_policy(
+        &mut self,
+        config: &policy::Config,
+        flow: FlowId,
+        (from, to): (NodeId, NodeId),
+        mss: u16,
+        (paths, back): (&[SrPath], &[SrPath]),
+    ) {
+        let now = self.world.now();
+        let mut first = Move::default();
+        let there = self.policy_paths(paths);
+        let random = self.world.steering.draw(from);
+        if let Ok(connection) = policy::Connection::open(config, &there, now, random) {
+            let routes: Vec<_> = paths.iter().map(|path| path.route).collect();
+            first.forward = routes.get(connection.path()).copied();
+            self.world.steering.by_policy(flow, from, mss, connection, routes);
+        }
+        let here = self.policy_paths(back);
+        let random = self.world.steering.draw(to);
+        if let Ok(connection) = policy::Connection::open(config, &here, now, random) {
+            first.reverse = back.get(connection.path()).map(|path| path.route);
+        }
+        self.world.reroute(flow, first);
+    }
+
+    /// The paths as the agent gives them to the program: weighed by the bandwidth left, at least a twentieth of it.
+    fn policy_paths(&self, paths: &[SrPath]) -> Vec<policy::Path> {
+        let path = |(index, path): (usize, &SrPath)| {
+            let capacity = path.capacity.bits_per_sec();
+            let used = path.arcs.iter().map(|arc| self.usage[arc.index()].1.bits_per_sec()).max().unwrap_or(0);
+            let left = capacity.saturating_sub(used).max(capacity / 20);
+            policy::Path {
+                id: index as u32 + 1,
+                weight: u32::try_from(left / 1_000).unwrap_or(u32::MAX),
+                bdp: path.capacity.bytes_in(path.rtt),
+            }
+        };
+        paths.iter().enumerate().map(path).collect()
+    }
+
+    fn report_usage(&mut self) {
+        let now = self.world.now();
+        for (index, (bytes, rate)) in self.usage.iter_mut().enumerate() {
+            let (counters, queued) = self.world.network.arc(now, ArcId(index as u32));
+            let sent = counters.bytes - queued;
+            *rate = rate_of(sent - *bytes, USAGE_INTERVAL);
+            *bytes = sent;
+        }
+    }
+
+    /// Something happens to links.
+    fn change(&mut self, index: usize) {
+        let now = self.world.now();
+        let Event { links, direction, change, .. } = self.scenario.events[index].clone();
+        for link in &links {
+            let directions: &[Direction] = match direction {
+                EventDirection::Both => &[Direction::AToB, Direction::BToA],
+                EventDirection::Forward => &[Direction::AToB],
+                EventDirection::Reverse => &[Direction::BToA],
+            };
+            for arc in directions.iter().map(|direction| link.arc(*direction)) {
+                let channel = &mut self.channels[arc.index()];
+                match change {
+                    Change::Down => self.world.network.set_state(now, arc, LinkState::Down),
+                    Change::Up => self.world.network.set_state(now, arc, LinkState::Up),
+                    Change::Blackhole => self.world.network.set_state(now, arc, LinkState::Blackhole),
+                    Change::Rate(rate) => channel.rate = rate,
+                    Change::Delay(delay) => channel.delay = delay,
+                    Change::Loss(loss) => channel.loss = loss,
+                }
+                self.world.network.set_channel(arc, &self.channels[arc.index()]);
+            }
+            match change {
+                Change::Down => self.failed.insert(*link),
+                Change::Up => self.failed.remove(link),
+                _ => continue,
+            };
+        }
+        if matches!(change, Change::Down | Change::Up) {
+            self.at(now + self.scenario.routing.convergence, Action::Converge);
+        }
+    }
+
+    /// The IGP has found its ways around links that are down. Connections on SRv6 paths stay where they are: a path
+    /// that is forced is forced; the path changer has to leave it.
+    fn converge(&mut self) {
+        let topology = &self.scenario.topology;
+        self.routing.reconverge(topology, &self.failed);
+        let flows: Vec<(FlowId, u32, usize)> =
+            self.open.iter().map(|(flow, open)| (*flow, open.count, open.planned)).collect();
+        for (first, count, planned) in flows {
+            if self.world.steering.path_of(first).is_some() {
+                continue;
+            }
+            let Planned { from, to, .. } = self.planned[planned];
+            let (network, ecmp) = (&mut self.world.network, self.setup.ecmp);
+            let Ok(forward) = self.routing.equal(topology, network, from, to, ecmp).cloned() else { continue };
+            let Ok(reverse) = self.routing.equal(topology, network, to, from, ecmp).cloned() else { continue };
+            for flow in first.0..first.0 + count {
+                let to = Move {
+                    forward: Some(forward.pick(self.random.next_u32())),
+                    reverse: Some(reverse.pick(self.random.next_u32())),
+                };
+                self.world.reroute(FlowId(flow), to);
+            }
+            if matches!(self.setup.moves, Moves::Label(_)) {
+                self.world.steering.by_label(first, from, forward, reverse);
+            }
+        }
+    }
+
+    /// A connection is over: records it.
+    fn finished(
+        &mut self,
+        flow: FlowId,
+        completed: bool,
+        writer: &mut Option<&mut Writer>,
+        recorder: &mut Recorder,
+    ) -> Result<(), SimError> {
+        let Some(open) = self.open.remove(&flow) else { return Ok(()) };
+        let now = self.world.now();
+        let bytes = self.world.acked_bytes(flow);
+        let planned = &self.planned[open.planned];
+        let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
+        let flows = flow.0..flow.0 + open.count;
+        let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
+        let record = FlowRecord {
+            flow: planned.flow.clone(),
+            from: name(planned.from),
+            to: name(planned.to),
+            connection: planned.connection.clone(),
+            start: planned.start,
+            end: now,
+            completed: completed && planned.size.is_some_and(|size| bytes >= size.get()),
+            bytes: Bytes::new(bytes),
+            bytes_in_window: Bytes::new(bytes - before.min(bytes)),
+            retransmits: flows.map(|flow| u64::from(self.world.sender(FlowId(flow)).retransmits())).sum(),
+            moves: self.world.steering.forget(flow),
+        };
+        record_flow(writer, recorder, &record)?;
+        if open.count == 1 && self.setup.subflows.is_none() {
+            self.world.release(flow);
+        } else {
+            self.world.close(flow);
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, writer: &mut Option<&mut Writer>, recorder: &mut Recorder) -> Result<Rate, SimError> {
+        let now = self.world.now();
+        let interval = now.since(self.last_sample);
+        self.take_moves(recorder);
+        self.arcs.clear();
+        for arc in 0..self.world.network.arc_count() as u32 {
+            let (counters, queue) = self.world.network.arc(now, ArcId(arc));
+            let drops = counters.drops.total();
+            self.arcs.push(ArcState { sent: counters.bytes - queue, queue, drops, marks: counters.ce_marked });
+        }
+        self.links.sample(now, &self.arcs, |point| record_sample(writer, recorder, point))?;
+        let mut total = 0;
+        for (flow, open) in &mut self.open {
+            let acked = self.world.acked_bytes(*flow);
+            let progress = acked.saturating_sub(open.acked_at_sample);
+            open.acked_at_sample = acked;
+            total += progress;
+            let sender = self.world.sender(*flow);
+            let path = self.world.steering.path_of(*flow).and_then(|path| open.paths.get(path));
+            let point = SamplePoint {
+                time: now,
+                interval,
+                kind: SampleKind::Connection,
+                name: self.planned[open.planned].connection.clone(),
+                rate: Some(rate_of(Bytes::new(progress), interval)),
+                cwnd: Some(Bytes::new((sender.cwnd() * f64::from(open.mss)) as u64)),
+                srtt: sender.srtt(),
+                path: path.cloned(),
+                ..SamplePoint::default()
+            };
+            record_sample(writer, recorder, &point)?;
+        }
+        self.last_sample = now;
+        Ok(rate_of(Bytes::new(total), interval))
+    }
+
+    fn take_moves(&mut self, recorder: &mut Recorder) {
+        for moved in self.world.steering.take_moves() {
+            recorder.moved(moved.time, moved.reason);
+        }
+    }
+}
+
+fn record_sample(
+    writer: &mut Option<&mut Writer>,
+    recorder: &mut Recorder,
+    point: &SamplePoint,
+) -> Result<(), WriteError> {
+    match writer {
+        Some(writer) => writer.sample(recorder, point),
+        None => {
+            recorder.sample(point);
+            Ok(())
+        }
+    }
+}
+
+fn record_flow(
+    writer: &mut Option<&mut Writer>,
+    recorder: &mut Recorder,
+    record: &FlowRecord,
+) -> Result<(), WriteError> {
+    match writer {
+        Some(writer) => writer.flow(recorder, record),
+        None => {
+            recorder.flow(record);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Protective Load Balancing, as Linux has it (`net/ipv4/tcp_plb.c`).
+
+use sidestep_model::{Span, Time};
+
+/// The settings, by the names of Linux's `net.ipv4.tcp_plb_…`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlbConfig {
+    /// Share of CE marks from which a round counts as congested.
+    pub cong_thresh: f64,
+    /// Congested rounds in a row after which an idle connection gets a new label; 0: never.
+    pub idle_rehash_rounds: u32,
+    /// The same of a connection with packets in flight.
+    pub rehash_rounds: u32,
+    /// After a timeout there is no new label for so long, and a random time of at most as long.
+    pub suspend_rto: Span,
+}
+
+/// The state of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Plb {
+    congested_rounds: u32,
+    pause_until: Time,
+    delivered: u32,
+    delivered_ce: u32,
+}
+
+impl Default for PlbConfig {
+    fn default() -> Self {
+        PlbConfig { cong_thresh: 0.5, idle_rehash_rounds: 3, rehash_rounds: 12, suspend_rto: Span::from_secs(60) }
+    }
+}
+
+impl Plb {
+    /// A round trip has ended; the counters are cumulative. Returns whether the connection gets a new label.
+    pub fn handle_round(
+        &mut self,
+        config: &PlbConfig,
+        now: Time,
+        delivered: u32,
+        delivered_ce: u32,
+        idle: bool,
+    ) -> bool {
+        let acked = delivered.wrapping_sub(self.delivered);
+        let marked = delivered_ce.wrapping_sub(self.delivered_ce);
+        (self.delivered, self.delivered_ce) = (delivered, delivered_ce);
+        if acked == 0 {
+            return false;
+        }
+        if f64::from(marked) < config.cong_thresh * f64::from(acked) {
+            self.congested_rounds = 0;
+        } else if self.congested_rounds < config.rehash_rounds {
+            self.congested_rounds += 1;
+        }
+        let enough = |rounds: u32| rounds > 0 && self.congested_rounds >= rounds;
+        let due = enough(config.rehash_rounds) || idle && enough(config.idle_rehash_rounds);
+        if !due || now < self.pause_until {
+            return false;
+        }
+        self.congested_rounds = 0;
+        true
+    }
+
+    /// The retransmission timer fired; `random` is 32 uniform bits.
+    pub fn handle_timeout(&mut self, config: &PlbConfig, now: Time, random: u32) {
+        let pause = config.suspend_rto.as_nanos();
+        let more = ((u128::from(pause) * u128::from(random)) >> 32) as u64;
+        self.pause_until = now + Span::from_nanos(pause + more);
+        self.congested_rounds = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds of ten segments each, of which so many are marked; returns after which of them there was a new label.
+    fn labels(plb: &mut Plb, marks: &[u32], idle: bool) -> Vec<usize> {
+        let (mut delivered, mut delivered_ce) = (plb.delivered, plb.delivered_ce);
+        let mut found = Vec::new();
+        for (round, marks) in marks.iter().enumerate() {
+            (delivered, delivered_ce) = (delivered + 10, delivered_ce + marks);
+            if plb.handle_round(&PlbConfig::default(), Time::ZERO, delivered, delivered_ce, idle) {
+                found.push(round);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_busy_connection_is_moved_after_twelve_congested_rounds_in_a_row() {
+        let mut plb = Plb::default();
+        assert_eq!(labels(&mut plb, &[5; 30], false), [11, 23]);
+        let mut marks = [10; 20];
+        marks[8] = 4;
+        assert_eq!(labels(&mut Plb::default(), &marks, false), [0; 0]);
+    }
+
+    #[test]
+    fn an_idle_connection_is_moved_after_three() {
+        assert_eq!(labels(&mut Plb::default(), &[5; 7], true), [2, 5]);
+    }
+
+    #[test]
+    fn after_a_timeout_it_stays_for_one_to_two_minutes() {
+        for (random, seconds) in [(0, 60), (u32::MAX / 2, 89), (u32::MAX, 119)] {
+            let mut plb = Plb::default();
+            plb.handle_timeout(&PlbConfig::default(), Time::ZERO, random);
+            assert_eq!(plb.pause_until.as_nanos() / 1_000_000_000, seconds);
+            assert_eq!(labels(&mut plb, &[10; 40], false), [0; 0]);
+        }
+    }
+}
