@@ -166,6 +166,11 @@ impl Scoreboard {
         self.sacked = self.sacked.saturating_sub(acked.saturating_sub(1));
     }
 
+    /// Without SACK: no more have arrived than are `outstanding` and not lost.
+    pub(super) fn bound_duplicates(&mut self, outstanding: u32) {
+        self.sacked = self.sacked.min(outstanding - self.lost);
+    }
+
     /// Without SACK: forgets duplicates counted.
     pub(super) fn forget_duplicates(&mut self) {
         self.sacked = 0;

@@ -490,7 +490,8 @@ impl Sender {
             }
             State::Recovery | State::Loss if ack >= self.recover => self.leave_recovery(),
             State::Recovery => grows = 0,
-            State::Reduced if ack >= self.recover => self.state = State::Open,
+            // Not before the first segment sent since is acknowledged, which told the receiver of the reduction.
+            State::Reduced if ack > self.recover => self.state = State::Open,
             State::Reduced => grows = 0,
             _ => {}
         }
@@ -552,6 +553,7 @@ impl Sender {
                 self.flags |= flag::FORCED;
             }
         }
+        board.bound_duplicates(next - ack);
     }
 
     fn enter_recovery(&mut self, flight: f64, acked: &mut Acked) {
