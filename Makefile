@@ -16,14 +16,14 @@ build: deps ## Build target/release/sidestep
 	$(CARGO) build --release --locked -p sidestep
 
 demo: build ## The main job: connections step aside from congestion, in the lab
-	$(SUDO) $(SIDESTEP) lab run scenarios/six-paths.toml --out out/demo
-	$(SUDO) $(SIDESTEP) lab run scenarios/unmodified.toml --out out/demo/unmodified
+	@scripts/demo
 
 test: deps ## Format, lints, documentation, unit, property and kernel tests
 	@CARGO=$(CARGO) scripts/test
 
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire
+	$(SIDESTEP) bench sim
 
 clean: ## Remove what was built, results, and what killed labs have left
 	-@[ ! -x $(SIDESTEP) ] || $(SUDO) $(SIDESTEP) lab clean

@@ -1,0 +1,155 @@
+//! Scenarios in the simulator: results, refusals, and that the same run is the same.
+
+use std::{fs, path::Path, sync::Arc};
+
+use sidestep_model::Scenario;
+use sidestep_results::{RunResult, World};
+use sidestep_sim::{RunOptions, SimError, run};
+
+fn file(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)).unwrap()
+}
+
+fn options(text: &str, systems: &[&str]) -> RunOptions {
+    let scenario = Scenario::parse(text, "test").unwrap_or_else(|error| panic!("{error}"));
+    let systems = match systems {
+        [] => scenario.systems.clone(),
+        some => some.iter().map(|system| system.parse().unwrap()).collect(),
+    };
+    RunOptions { scenario, systems, seeds: 1, out: None, command: "test".into(), stop: Arc::default() }
+}
+
+fn results(text: &str, systems: &[&str]) -> Result<RunResult, SimError> {
+    run(&options(text, systems), &()).map(|(result, _)| result)
+}
+
+/// Two hosts, two routers, two paths of 10 Mbit/s of which one is shorter.
+const SMALL: &str = r#"
+duration = "5 s"
+warmup = "1 s"
+[topology]
+generator = "parallel-paths"
+hops = 2
+rate = "10 Mbit/s"
+ecn = "20 packets"
+[[flow]]
+kind = "bulk"
+from = "c1"
+to = "s1"
+connections = 4
+"#;
+
+#[test]
+fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
+    let result = results(&file("six-paths.toml"), &["tcp", "pathchanger"]).unwrap();
+    assert_eq!(result.world, World::Sim);
+    let tcp = &result.systems.get("tcp").unwrap();
+    let moved = &result.systems.get("pathchanger").unwrap();
+    assert!(tcp.goodput_mbps < 20.0 && tcp.total_moves() == 0);
+    assert!(moved.goodput_mbps > 5.0 * tcp.goodput_mbps, "{} of {}", moved.goodput_mbps, tcp.goodput_mbps);
+    assert!(moved.least_used_path().unwrap().1 > 0.7);
+    assert!(moved.moves["ecn"] > 50);
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = |name: &str| {
+        let mut options = options(SMALL, &["pathchanger", "plb", "mptcp:subflows=3"]);
+        options.out = Some(dir.path().join(name));
+        run(&options, &()).unwrap();
+        let out = dir.path().join(name);
+        ["result.json", "flows.csv", "series.csv", "plot.svg", "index.html"]
+            .map(|file| fs::read(out.join(file)).unwrap())
+    };
+    assert!(read("one") == read("two"), "two runs differ");
+}
+
+#[test]
+fn seeds_change_the_outcome_and_are_summed_up_in_any_order() {
+    let repeated = |seeds| {
+        let options = RunOptions { seeds, ..options(SMALL, &["random"]) };
+        run(&options, &()).unwrap().0.systems.get("random").unwrap().clone()
+    };
+    let (five, again) = (repeated(5), repeated(5));
+    assert_eq!(five, again);
+    let estimate = five.repeated.unwrap().goodput_mbps;
+    assert!(estimate.ci95[0] < estimate.mean && estimate.mean < estimate.ci95[1], "{estimate:?}");
+    assert_eq!(repeated(1).repeated, None);
+}
+
+#[test]
+fn a_sized_flow_completes_and_one_that_is_stopped_does_not() {
+    let text = SMALL.replace(
+        "connections = 4",
+        "size = \"1 MB\"\n[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\nstop = \"2 s\"",
+    );
+    let result = results(&text, &["tcp"]).unwrap();
+    let tcp = result.systems.get("tcp").unwrap();
+    assert!(tcp.afct_s.is_some_and(|seconds| (0.8..4.0).contains(&seconds)), "{:?}", tcp.afct_s);
+    assert_eq!(tcp.connections, 2);
+}
+
+#[test]
+fn tcp_survives_a_link_that_goes_down_because_the_igp_goes_around_it() {
+    let text = format!("{SMALL}[[event]]\nat = \"2 s\"\nlink = \"A-m1\"\naction = \"down\"\n");
+    let result = results(&text, &["tcp"]).unwrap();
+    let second = result.systems.get("tcp").unwrap().paths.get("path-2").unwrap();
+    assert!(second.utilisation_second_half.unwrap() > 0.8, "{second:?}");
+}
+
+#[test]
+fn a_silent_path_is_left_by_the_path_changer_and_by_prr_and_not_by_tcp() {
+    let text = SMALL.replace("hops = 2", "hops = 2\necmp = true");
+    let text = format!("{text}[[event]]\nat = \"2 s\"\npath = \"path-1\"\naction = \"blackhole\"\n");
+    let goodput = |system| {
+        let result = results(&text, &[system]).unwrap();
+        let second = *result.systems.get(system).unwrap().paths.get("path-2").unwrap();
+        (result.systems.get(system).unwrap().goodput_mbps, second.utilisation_second_half.unwrap())
+    };
+    let [tcp, prr, pathchanger] = ["tcp", "prr", "pathchanger"].map(goodput);
+    assert!(prr.1 > 0.9 && pathchanger.1 > 0.9, "{prr:?} {pathchanger:?}");
+    assert!(pathchanger.0 > 2.0 * tcp.0, "{pathchanger:?} {tcp:?}");
+}
+
+#[test]
+fn mptcp_over_equal_paths_uses_them_together() {
+    let text = SMALL.replace("hops = 2", "hops = 2\necmp = true").replace("connections = 4", "connections = 1");
+    let result = results(&text, &["tcp", "mptcp:subflows=8"]).unwrap();
+    let goodput = |system| result.systems.get(system).unwrap().goodput_mbps;
+    assert!(goodput("mptcp:subflows=8") > 1.6 * goodput("tcp"));
+}
+
+#[test]
+fn what_cannot_run_is_refused_before_the_run() {
+    let refusal = |text: &str, system: &str| results(text, &[system]).unwrap_err().to_string();
+    let other = |from: &str, to: &str| SMALL.replace(from, to);
+    assert_eq!(
+        refusal(SMALL, "inrpp"),
+        "the simulator cannot run the system `inrpp` yet; it has tcp, ecmp, random, prr, plb, pathchanger and mptcp"
+    );
+    assert_eq!(
+        refusal(&other("[topology]", "[tcp]\ncongestion_control = \"bbr\"\n[topology]"), "tcp"),
+        "the simulator has no congestion control `bbr`; it has reno, cubic and dctcp"
+    );
+    assert_eq!(
+        refusal(&other("[topology]", "[tcp]\nmss = 1460\n[topology]"), "tcp"),
+        "flow `bulk-1-0-0`: segments of 1460 bytes and their headers do not fit the 1500 bytes that its route carries"
+    );
+    let exec = other(
+        "kind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\nconnections = 4",
+        "kind = \"exec\"\nnode = \"c1\"\ncommand = [\"true\"]",
+    );
+    assert_eq!(refusal(&exec, "tcp"), "flow `exec-1` runs a program, which only the lab can; use `sidestep lab run`");
+    let apart = r#"
+duration = "1 s"
+[topology]
+node = [{ name = "a", kind = "host" }, { name = "b", kind = "host" }, { name = "A" }, { name = "B" }]
+link = [{ ends = ["a", "A"], rate = "1 Mbit/s", delay = "1 ms" }, { ends = ["b", "B"], rate = "1 Mbit/s", delay = "1 ms" }]
+[[flow]]
+kind = "bulk"
+from = "a"
+to = "b"
+"#;
+    assert_eq!(refusal(apart, "tcp"), "flow `bulk-1-0-0`: there is no route from `a` to `b`");
+}
