@@ -26,6 +26,9 @@ pub enum Command {
     /// Rehearse in virtual time: the same scenarios in a packet-level simulator
     #[command(subcommand)]
     Sim(Sim),
+    /// Reproduce the papers' tables and figures
+    #[command(subcommand)]
+    Repro(Repro),
     /// Compute paths, name them, and stream them to agents
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
@@ -93,6 +96,41 @@ pub struct SimRun {
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// `sidestep repro`.
+#[derive(Debug, Subcommand)]
+pub enum Repro {
+    /// List the tables and figures
+    List {
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run experiments, and leave ours beside the paper's in OUT/ID
+    Run {
+        /// Which, such as tpc-fig5; see `sidestep repro list`
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        /// How thorough: quick, or full as a paper would have it
+        #[arg(long, value_name = "MODE", default_value = "quick", value_parser = ["quick", "full"])]
+        mode: String,
+        /// Where: sim or lab [default: the experiment's own]
+        #[arg(long, value_name = "WORLD", value_parser = ["sim", "lab"])]
+        world: Option<String>,
+        /// Directory for the results
+        #[arg(long, value_name = "DIR", default_value = "out/repro")]
+        out: PathBuf,
+        /// Print the results as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put all results of a directory on one page, DIR/index.html
+    Report {
+        /// The directory
+        #[arg(value_name = "DIR", default_value = "out/repro")]
+        dir: PathBuf,
+    },
 }
 
 /// `sidestep controller`.

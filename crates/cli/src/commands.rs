@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod daemons;
 pub mod lab;
+pub mod repro;
 pub mod sim;
 pub mod traffic;
 

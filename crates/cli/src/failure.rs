@@ -5,6 +5,7 @@ use std::{fmt, process::ExitCode};
 use sidestep_agent::AgentError;
 pub use sidestep_api::chain;
 use sidestep_lab::LabError;
+use sidestep_repro::ReproError;
 use sidestep_sim::SimError;
 
 /// Why a command failed, by what the user can do about it.
@@ -66,6 +67,15 @@ impl From<LabError> for Failure {
 impl From<SimError> for Failure {
     fn from(error: SimError) -> Self {
         if error.is_usage() { Failure::usage(error) } else { Failure::run(error) }
+    }
+}
+
+impl From<ReproError> for Failure {
+    fn from(error: ReproError) -> Self {
+        match error {
+            ReproError::Unknown { .. } | ReproError::World { .. } => Failure::usage(error),
+            _ => Failure::run(error),
+        }
     }
 }
 

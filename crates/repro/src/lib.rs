@@ -1,1 +1,227 @@
 //! The tables and figures of the papers, ours beside theirs.
+//!
+//! An [`Experiment`] is one file under `experiments`. It runs scenarios in a [`World`] and makes [`Row`]s: what the paper
+//! says, what came out, and a [`Rule`] that decides whether that holds. No verdict is given by hand.
+
+mod experiments;
+mod picture;
+mod report;
+mod row;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sidestep_model::{Scenario, scenario::SystemSpec};
+use sidestep_results::{RunResult, World};
+use thiserror::Error;
+
+pub use picture::{Bar, bars};
+pub use report::report;
+pub use row::{Paper, Row, Rule, Verdict};
+pub use write::{Outcome, SCHEMA};
+
+/// A table or figure of a paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// What it is called on the command line, such as `tpc-fig5`.
+    pub id: &'static str,
+    /// The paper.
+    pub paper: &'static str,
+    /// The table or figure in it.
+    pub figure: &'static str,
+    /// What it shows, in a sentence.
+    pub title: &'static str,
+    /// Where it can be run; the first by default.
+    pub worlds: &'static [World],
+    /// What it does.
+    pub run: fn(&mut Context<'_>) -> Result<Findings, ReproError>,
+}
+
+/// How thorough a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Enough to see whether it holds.
+    #[default]
+    Quick,
+    /// With the repetitions that a paper would want.
+    Full,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The quantities, ours beside the paper's.
+    pub rows: Vec<Row>,
+    /// Pictures, as SVG text by the names of their files.
+    pub pictures: Vec<(String, String)>,
+}
+
+/// What an experiment runs in.
+pub struct Context<'a> {
+    /// How thorough it is to be.
+    pub mode: Mode,
+    /// Where it is to run.
+    pub world: World,
+    /// Directory for what its runs leave.
+    pub out: PathBuf,
+    /// Who runs scenarios.
+    pub worlds: &'a mut dyn Worlds,
+}
+
+/// Who runs scenarios: the simulator and the lab, which this crate does not know.
+pub trait Worlds {
+    /// Runs a scenario under each system and so many seeds, and leaves the files of the run in `out`.
+    fn run(
+        &mut self,
+        world: World,
+        scenario: &Scenario,
+        systems: &[SystemSpec],
+        seeds: u32,
+        out: &Path,
+    ) -> Result<RunResult, String>;
+}
+
+/// Why an experiment could not be run or reported.
+#[derive(Debug, Error)]
+pub enum ReproError {
+    /// No experiment has that name.
+    #[error("there is no experiment `{id}`; there are: {}", known())]
+    Unknown {
+        /// The name.
+        id: String,
+    },
+    /// It cannot be run there.
+    #[error("{id} cannot be run in the {}", world.as_str())]
+    World {
+        /// The experiment.
+        id: &'static str,
+        /// Where not.
+        world: World,
+    },
+    /// A scenario of the experiment does not read, which is our mistake.
+    #[error("{0}")]
+    Scenario(String),
+    /// A run failed.
+    #[error("{0}")]
+    Run(String),
+    /// Results lack what the experiment looks for.
+    #[error("the results have no {0}")]
+    Missing(String),
+    /// A picture could not be drawn.
+    #[error("cannot draw: {0}")]
+    Picture(String),
+    /// A file could not be written or read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// All experiments.
+pub const ALL: &[Experiment] = &[experiments::tpc_fig5::EXPERIMENT];
+
+/// The experiment of this name.
+pub fn find(id: &str) -> Result<&'static Experiment, ReproError> {
+    ALL.iter().find(|one| one.id == id).ok_or_else(|| ReproError::Unknown { id: id.into() })
+}
+
+/// Runs an experiment and writes `OUT/ID/result.json`, `rows.csv` and its pictures. Returns what was written.
+pub fn run(
+    experiment: &Experiment,
+    mode: Mode,
+    world: Option<World>,
+    out: &Path,
+    worlds: &mut dyn Worlds,
+) -> Result<Outcome, ReproError> {
+    let default = experiment.worlds.first().copied().unwrap_or(World::Sim);
+    let world = world.unwrap_or(default);
+    if !experiment.worlds.contains(&world) {
+        return Err(ReproError::World { id: experiment.id, world });
+    }
+    let out = out.join(experiment.id);
+    let mut context = Context { mode, world, out: out.clone(), worlds };
+    let findings = (experiment.run)(&mut context)?;
+    write::write(experiment, mode, world, &findings, &out)
+}
+
+impl Context<'_> {
+    /// Runs a scenario under these systems; its files are left in a directory of this name.
+    pub fn simulate(
+        &mut self,
+        name: &str,
+        scenario: &Scenario,
+        systems: &[&str],
+        seeds: u32,
+    ) -> Result<RunResult, ReproError> {
+        let systems: Result<Vec<SystemSpec>, _> = systems.iter().map(|system| system.parse()).collect();
+        let systems =
+            systems.map_err(|error: sidestep_model::scenario::SystemError| ReproError::Scenario(error.to_string()))?;
+        let out = self.out.join(name);
+        self.worlds.run(self.world, scenario, &systems, seeds, &out).map_err(ReproError::Run)
+    }
+}
+
+fn known() -> String {
+    ALL.iter().map(|one| one.id).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_results::{Named, PathResult, Repeated, SystemResult};
+
+    use super::*;
+
+    /// Answers every run at once: TCP carries what one path does, all else what six do.
+    struct Pretended {
+        runs: Vec<(World, Vec<String>, u32)>,
+    }
+
+    impl Worlds for Pretended {
+        fn run(
+            &mut self,
+            world: World,
+            scenario: &Scenario,
+            systems: &[SystemSpec],
+            seeds: u32,
+            _: &Path,
+        ) -> Result<RunResult, String> {
+            self.runs.push((world, systems.iter().map(ToString::to_string).collect(), seeds));
+            let mut result = RunResult::new(&scenario.name, world, 1);
+            for system in systems {
+                let goodput_mbps = if system.to_string() == "tcp" { 94.0 } else { 510.0 };
+                let paths: Named<PathResult> = Named::default();
+                let mut measured = SystemResult { goodput_mbps, paths, ..SystemResult::default() };
+                let near = SystemResult { goodput_mbps: goodput_mbps + 1.0, ..measured.clone() };
+                measured.repeated = Repeated::of(&[measured.clone(), near]);
+                result.systems.insert(system.to_string(), measured);
+            }
+            Ok(result)
+        }
+    }
+
+    #[test]
+    fn figure_5_asks_for_what_the_paper_compares_and_writes_its_verdicts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worlds = Pretended { runs: Vec::new() };
+        let outcome = run(find("tpc-fig5").unwrap(), Mode::Full, None, dir.path(), &mut worlds).unwrap();
+        assert_eq!(worlds.runs.len(), 2);
+        assert!(worlds.runs.iter().all(|(world, _, seeds)| (*world, *seeds) == (World::Sim, 30)));
+        assert_eq!(worlds.runs[0].1.iter().filter(|name| name.contains("gamma")).count(), 5);
+        assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
+        let written = std::fs::read_to_string(dir.path().join("tpc-fig5/result.json")).unwrap();
+        assert_eq!(serde_json::from_str::<Outcome>(&written).unwrap(), outcome);
+        assert!(dir.path().join("tpc-fig5/goodput.svg").is_file() && dir.path().join("tpc-fig5/rows.csv").is_file());
+        assert!(report(dir.path()).unwrap().contains("data:image/svg+xml"));
+    }
+
+    #[test]
+    fn an_experiment_that_does_not_exist_is_answered_with_those_that_do() {
+        let message = find("tpc-fig99").unwrap_err().to_string();
+        assert_eq!(message, "there is no experiment `tpc-fig99`; there are: tpc-fig5");
+    }
+}

@@ -20,7 +20,7 @@ mod writer;
 
 pub use links::{ArcState, LinkSampler, arc_name, rate_of, reported_paths};
 pub use named::Named;
-pub use page::page;
+pub use page::{STYLE, escape, page};
 pub use plot::{PlotError, plot};
 pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};

@@ -8,7 +8,8 @@ use crate::{
     writer::FILES,
 };
 
-const STYLE: &str = include_str!("page.css");
+/// The style of all pages.
+pub const STYLE: &str = include_str!("page.css");
 
 /// The page of a run: headline, tables, the plot (SVG text, as [`plot`](crate::plot) returns it) and `command`, which
 /// reproduces the run.
@@ -138,7 +139,7 @@ fn cells(texts: impl IntoIterator<Item = String>) -> String {
 }
 
 /// The text as HTML, in content and in quoted attributes.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));

@@ -1,0 +1,3 @@
+//! The experiments, a file each.
+
+pub(crate) mod tpc_fig5;

@@ -1,0 +1,84 @@
+//! Bars with confidence intervals.
+
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use sidestep_results::Estimate;
+
+use crate::ReproError;
+
+/// A bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// What it is of.
+    pub label: String,
+    /// Its length, and how sure that is.
+    pub estimate: Estimate,
+    /// Bars of a group have a colour in common.
+    pub group: usize,
+}
+
+/// Okabe and Ito's palette, as in the plots of runs.
+const PALETTE: [RGBColor; 4] =
+    [RGBColor(0, 114, 178), RGBColor(0, 158, 115), RGBColor(213, 94, 0), RGBColor(204, 121, 167)];
+const INK: RGBColor = RGBColor(34, 34, 34);
+const QUIET: RGBColor = RGBColor(150, 150, 150);
+const WIDTH: i32 = 900;
+const LEFT: i32 = 300;
+const RIGHT: i32 = 800;
+const TOP: i32 = 70;
+const ROW: i32 = 26;
+
+/// Horizontal bars as SVG text; `marks` are values that the reader compares with, each with its label.
+pub fn bars(title: &str, unit: &str, bars: &[Bar], marks: &[(f64, &str)]) -> Result<String, ReproError> {
+    draw(title, unit, bars, marks).map_err(|error| ReproError::Picture(error.to_string()))
+}
+
+fn draw(
+    title: &str,
+    unit: &str,
+    bars: &[Bar],
+    marks: &[(f64, &str)],
+) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
+    let bottom = TOP + ROW * bars.len() as i32;
+    let most = bars.iter().map(|bar| bar.estimate.ci95[1]).chain(marks.iter().map(|mark| mark.0));
+    let most = most.fold(f64::MIN_POSITIVE, f64::max) * 1.02;
+    let x = |value: f64| LEFT + (f64::from(RIGHT - LEFT) * (value / most).clamp(0.0, 1.0)) as i32;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + 50) as u32)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let text = |size: i32, color: &'static RGBColor, h, v| {
+            TextStyle::from(("sans-serif", size).into_font()).color(color).pos(Pos::new(h, v))
+        };
+        root.draw(&Text::new(title.to_owned(), (20, 18), text(18, &INK, HPos::Left, VPos::Top)))?;
+        for (value, label) in marks {
+            root.draw(&PathElement::new([(x(*value), TOP - 6), (x(*value), bottom)], QUIET.stroke_width(1)))?;
+            root.draw(&Text::new(
+                (*label).to_owned(),
+                (x(*value), TOP - 8),
+                text(12, &QUIET, HPos::Center, VPos::Bottom),
+            ))?;
+        }
+        for (index, bar) in bars.iter().enumerate() {
+            let y = TOP + ROW * index as i32;
+            let color = PALETTE[bar.group % PALETTE.len()];
+            let Estimate { mean, ci95: [low, high] } = bar.estimate;
+            root.draw(&Text::new(
+                bar.label.clone(),
+                (LEFT - 8, y + ROW / 2),
+                text(13, &INK, HPos::Right, VPos::Center),
+            ))?;
+            root.draw(&Rectangle::new([(LEFT, y + 4), (x(mean), y + ROW - 4)], color.filled()))?;
+            let middle = y + ROW / 2;
+            root.draw(&PathElement::new([(x(low), middle), (x(high), middle)], INK.stroke_width(2)))?;
+            let half =
+                if high > low { format!("{mean:.1} ± {:.1}", (high - low) / 2.0) } else { format!("{mean:.1}") };
+            root.draw(&Text::new(half, (RIGHT + 8, middle), text(12, &INK, HPos::Left, VPos::Center)))?;
+        }
+        root.draw(&Text::new(unit.to_owned(), (LEFT, bottom + 16), text(13, &QUIET, HPos::Left, VPos::Top)))?;
+        root.present()?;
+    }
+    Ok(svg)
+}
