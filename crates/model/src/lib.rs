@@ -10,6 +10,7 @@ pub mod srv6;
 mod topology;
 pub mod topology_file;
 mod units;
+pub mod workload;
 
 pub use generate::{Dumbbell, FatTree, ParallelPaths};
 pub use ids::{ArcId, Direction, LinkId, NodeId};

@@ -21,13 +21,25 @@
 //! name = "bulk-1"                     # default: kind and number of the flow in the file
 //! from = "c*"                         # a host, a pattern (`*`, `?`) or a list of them
 //! to = ["s1", "s2"]
-//! pairing = "zip"                     # i-th with i-th, the shorter list starts again; or "all": each with each
+//! pairing = "zip"                     # i-th with i-th, the shorter list starts again; or "all": each with each;
+//!                                     # "permutation": each with one other, drawn by the seed; "incast": all with the first
 //! # pairs = [["c1", "s1"]]            # instead of from, to and pairing
 //! connections = 4                     # of each pair; default 1
 //! start = "0 s"
 //! stop = "20 s"                       # default: the end of the run
 //! size = "10 MB"                      # of each connection; default: until stop
 //! port = 5001                         # default: the world chooses
+//! [[flow]]
+//! kind = "poisson"                    # from, to, pairing, pairs, start, stop, port and name as above
+//! rate = 200.0                        # arrivals a second; or load = "50 %" with load_of = "1 Gbit/s"
+//! size = { distribution = "pareto", shape = 1.2, mean = "100 kB" }   # or exponential (mean), lognormal (mean, sigma),
+//!                                     # empirical (cdf = [["10 kB", 0.5], …]), web-search, data-mining; or just "10 kB"
+//! [[flow]]
+//! kind = "closed-loop"                # the same, with users = 10 (of each pair), think = "1 s" (mean) and size
+//! [[flow]]
+//! kind = "cbr"                        # the same, with rate = "10 Mbit/s", packet = 1000 (bytes)
+//! on = "1 s"                          # sends and is silent in turn; with random = true these are means
+//! off = "1 s"
 //! [[flow]]
 //! kind = "exec"
 //! node = "s1"
@@ -62,7 +74,7 @@ pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName};
 pub use system::{SystemError, SystemName, SystemSpec};
 pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RoutingKnobs, Scheduler, TcpKnobs};
 
-use crate::{Bytes, LinkId, NodeId, Rate, Ratio, Span, Topology, TopologyError};
+use crate::{Bytes, LinkId, NodeId, Rate, Ratio, Span, Topology, TopologyError, workload::SizeDistribution};
 
 /// A complete experiment, with every default filled in and every pattern expanded.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,8 +116,75 @@ pub struct Scenario {
 pub enum Flow {
     /// The built-in generator: TCP connections that send as fast as TCP lets them.
     Bulk(BulkFlow),
-    /// A program of the user's.
+    /// A program of the user's; only in the lab.
     Exec(ExecFlow),
+    /// Transfers that arrive at random, each over a connection of its own.
+    Poisson(PoissonFlow),
+    /// Users who transfer, think, and transfer again; only in the simulator.
+    ClosedLoop(ClosedLoopFlow),
+    /// Packets at a constant rate; only in the simulator.
+    Cbr(CbrFlow),
+}
+
+/// Transfers that arrive as a Poisson process, each over a connection of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoissonFlow {
+    /// Unique name in results.
+    pub name: String,
+    /// Sender and receiver; each transfer is between one of these pairs, all alike.
+    pub pairs: Vec<(NodeId, NodeId)>,
+    /// Arrivals a second, of all pairs together.
+    pub rate: f64,
+    /// How large the transfers are.
+    pub size: SizeDistribution,
+    /// When the first may begin.
+    pub start: Span,
+    /// When no more begin; `None`: at the end of the run.
+    pub stop: Option<Span>,
+    /// Port that the receivers listen on; `None`: the world chooses.
+    pub port: Option<u16>,
+}
+
+/// Users who transfer over a connection, think for an exponential time, and transfer again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClosedLoopFlow {
+    /// Unique name in results.
+    pub name: String,
+    /// Sender and receiver.
+    pub pairs: Vec<(NodeId, NodeId)>,
+    /// Users of each pair.
+    pub users: u32,
+    /// Mean time between the end of a transfer and the next one's start.
+    pub think: Span,
+    /// How large the transfers are.
+    pub size: SizeDistribution,
+    /// When users begin, thinking.
+    pub start: Span,
+    /// When no more transfers begin; `None`: at the end of the run.
+    pub stop: Option<Span>,
+    /// Port that the receivers listen on; `None`: the world chooses.
+    pub port: Option<u16>,
+}
+
+/// Packets at a constant rate, which answer to nothing: cross-traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CbrFlow {
+    /// Unique name in results.
+    pub name: String,
+    /// Sender and receiver; each pair has a stream of its own.
+    pub pairs: Vec<(NodeId, NodeId)>,
+    /// IP bytes a second, while it sends.
+    pub rate: Rate,
+    /// Length of an IP packet in bytes.
+    pub packet: u16,
+    /// How long it sends, and how long it is silent; `None`: it always sends.
+    pub bursts: Option<(Span, Span)>,
+    /// Whether these are means of exponential times.
+    pub random: bool,
+    /// When it begins.
+    pub start: Span,
+    /// When it ends; `None`: with the run.
+    pub stop: Option<Span>,
 }
 
 /// TCP connections between pairs of hosts that send as fast as TCP lets them.
@@ -207,6 +286,9 @@ impl Flow {
         match self {
             Flow::Bulk(flow) => &flow.name,
             Flow::Exec(flow) => &flow.name,
+            Flow::Poisson(flow) => &flow.name,
+            Flow::ClosedLoop(flow) => &flow.name,
+            Flow::Cbr(flow) => &flow.name,
         }
     }
 }

@@ -134,7 +134,7 @@ fn what_cannot_run_is_refused_before_the_run() {
     );
     assert_eq!(
         refusal(&other("[topology]", "[tcp]\nmss = 1460\n[topology]"), "tcp"),
-        "flow `bulk-1-0-0`: segments of 1460 bytes and their headers do not fit the 1500 bytes that its route carries"
+        "flow `bulk-1`: segments of 1460 bytes and their headers do not fit the 1500 bytes that its route carries"
     );
     let exec = other(
         "kind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\nconnections = 4",
@@ -151,5 +151,56 @@ kind = "bulk"
 from = "a"
 to = "b"
 "#;
-    assert_eq!(refusal(apart, "tcp"), "flow `bulk-1-0-0`: there is no route from `a` to `b`");
+    assert_eq!(refusal(apart, "tcp"), "flow `bulk-1`: there is no route from `a` to `b`");
+}
+
+/// The small network with these flows instead of the bulk one.
+fn with_flows(flows: &str) -> String {
+    let (network, _) = SMALL.split_once("[[flow]]").unwrap();
+    format!("{network}{flows}")
+}
+
+#[test]
+fn short_flows_arrive_and_complete() {
+    let text = with_flows(
+        "[[flow]]\nkind = \"poisson\"\nfrom = \"c1\"\nto = \"s1\"\nload = \"50 %\"\nload_of = \"10 Mbit/s\"\n\
+         size = { distribution = \"exponential\", mean = \"20 kB\" }\n",
+    )
+    .replace("duration = \"5 s\"", "duration = \"60 s\"");
+    let result = results(&text, &["tcp"]).unwrap();
+    let tcp = result.systems.get("tcp").unwrap();
+    // 31.25 a second.
+    assert!((1_700..2_050).contains(&tcp.connections), "{}", tcp.connections);
+    assert!((4.5..5.5).contains(&tcp.goodput_mbps), "{}", tcp.goodput_mbps);
+    // Two round trips of 8 ms and 16 ms of transmission, and some waiting.
+    assert!(tcp.fct_p50_s.is_some_and(|median| (0.016..0.1).contains(&median)), "{:?}", tcp.fct_p50_s);
+}
+
+#[test]
+fn users_think_between_transfers() {
+    let text = with_flows(
+        "[[flow]]\nkind = \"closed-loop\"\nfrom = \"c1\"\nto = \"s1\"\nusers = 20\nthink = \"1 s\"\nsize = \"1 kB\"\n",
+    )
+    .replace("duration = \"5 s\"", "duration = \"50 s\"");
+    let result = results(&text, &["tcp"]).unwrap();
+    // Twenty users, each a transfer of 17 ms and a second of thought: about 980 in 50 s.
+    let transfers = result.systems.get("tcp").unwrap().connections;
+    assert!((880..1_080).contains(&transfers), "{transfers}");
+}
+
+#[test]
+fn cross_traffic_takes_its_rate_and_pauses() {
+    let cbr = |more: &str| {
+        let text = format!(
+            "[[flow]]\nkind = \"cbr\"\nfrom = \"c1\"\nto = \"s1\"\nrate = \"4 Mbit/s\"\n{more}[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\n"
+        );
+        let result = results(&with_flows(&text).replace("\"5 s\"", "\"41 s\""), &["tcp"]).unwrap();
+        result.systems.get("tcp").unwrap().goodput_mbps
+    };
+    // Of 10 Mbit/s the cross-traffic leaves 6, of which 95 % are the application's.
+    let (always, half) = (cbr(""), cbr("on = \"100 ms\"\noff = \"100 ms\"\n"));
+    assert!((5.0..5.75).contains(&always), "{always}");
+    assert!((6.7..7.7).contains(&half), "{half}");
+    let random = cbr("on = \"100 ms\"\noff = \"100 ms\"\nrandom = true\n");
+    assert!((6.3..8.0).contains(&random) && random != half, "{random}");
 }

@@ -2,8 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, Scenario};
-use crate::{Topology, topology_file};
+use super::{
+    AgentKnobs, Backoff, BulkFlow, CbrFlow, Change, ClosedLoopFlow, Event, EventDirection, ExecFlow, Flow, PoissonFlow,
+    Scenario,
+};
+use crate::{NodeId, Topology, topology_file};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
@@ -23,6 +26,9 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
         match flow {
             Flow::Bulk(flow) => print_bulk(&mut out, topology, flow),
             Flow::Exec(flow) => print_exec(&mut out, topology, flow),
+            Flow::Poisson(flow) => print_poisson(&mut out, topology, flow),
+            Flow::ClosedLoop(flow) => print_closed_loop(&mut out, topology, flow),
+            Flow::Cbr(flow) => print_cbr(&mut out, topology, flow),
         }
     }
     for event in events {
@@ -89,11 +95,50 @@ fn print_agent(out: &mut Table, agent: &AgentKnobs) {
     out.value("mark_mask", format_args!("{:#x}", agent.mark_mask));
 }
 
+/// `kind`, `name` and `pairs`.
+fn print_flow<'t>(
+    out: &'t mut Table,
+    topology: &Topology,
+    kind: &str,
+    name: &str,
+    pairs: &[(NodeId, NodeId)],
+) -> &'t mut Table {
+    let host = |id| topology.node(id).name.as_str();
+    let pairs: Vec<String> = pairs.iter().map(|(from, to)| list([host(*from), host(*to)])).collect();
+    out.header("[[flow]]").text("kind", kind).text("name", name);
+    out.value("pairs", format_args!("[{}]", pairs.join(", ")))
+}
+
+fn print_poisson(out: &mut Table, topology: &Topology, flow: &PoissonFlow) {
+    print_flow(out, topology, "poisson", &flow.name, &flow.pairs);
+    // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
+    out.value("rate", format_args!("{:?}", flow.rate)).value("size", &flow.size);
+    out.text("start", flow.start).optional("stop", flow.stop);
+    if let Some(port) = flow.port {
+        out.value("port", port);
+    }
+}
+
+fn print_closed_loop(out: &mut Table, topology: &Topology, flow: &ClosedLoopFlow) {
+    print_flow(out, topology, "closed-loop", &flow.name, &flow.pairs);
+    out.value("users", flow.users).text("think", flow.think).value("size", &flow.size);
+    out.text("start", flow.start).optional("stop", flow.stop);
+    if let Some(port) = flow.port {
+        out.value("port", port);
+    }
+}
+
+fn print_cbr(out: &mut Table, topology: &Topology, flow: &CbrFlow) {
+    print_flow(out, topology, "cbr", &flow.name, &flow.pairs);
+    out.text("rate", flow.rate).value("packet", flow.packet);
+    if let Some((on, off)) = flow.bursts {
+        out.text("on", on).text("off", off);
+    }
+    out.value("random", flow.random).text("start", flow.start).optional("stop", flow.stop);
+}
+
 fn print_bulk(out: &mut Table, topology: &Topology, flow: &BulkFlow) {
-    let name = |id| topology.node(id).name.as_str();
-    let pairs: Vec<String> = flow.pairs.iter().map(|(from, to)| list([name(*from), name(*to)])).collect();
-    out.header("[[flow]]").text("kind", "bulk").text("name", &flow.name);
-    out.value("pairs", format_args!("[{}]", pairs.join(", "))).value("connections", flow.connections);
+    print_flow(out, topology, "bulk", &flow.name, &flow.pairs).value("connections", flow.connections);
     out.text("start", flow.start).optional("stop", flow.stop).optional("size", flow.size);
     if let Some(port) = flow.port {
         out.value("port", port);

@@ -16,7 +16,7 @@ pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, Parse
     let document = Document::parse(text)?;
     let file: File = document.read(document.root(), &[])?;
     let topology = topology_file::read(&document)?;
-    let reader = Reader { document: &document, topology: &topology, duration: file.duration };
+    let reader = Reader { document: &document, topology: &topology, duration: file.duration, seed: file.seed };
     reader.check_times(&file)?;
     reader.check_knobs(&file)?;
     reader.check_systems(&file)?;
@@ -97,6 +97,7 @@ struct Reader<'a> {
     document: &'a Document<'a>,
     topology: &'a Topology,
     duration: Span,
+    seed: u64,
 }
 
 impl<'a> Reader<'a> {

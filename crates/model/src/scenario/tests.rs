@@ -162,3 +162,47 @@ fn a_mark_mask_must_be_contiguous_and_wide_enough() {
     assert!(mask(0xff00) && mask(0xf) && mask(u32::MAX) && mask(0xf000_0000));
     assert!(!mask(0) && !mask(0x7) && !mask(0xf0f0) && !mask(0x8000_0000) && !mask(0xff01));
 }
+
+#[test]
+fn workloads_read_as_they_print() {
+    let text = r#"
+[[flow]]
+kind = "poisson"
+from = "c*"
+to = "s1"
+load = "50 %"
+load_of = "10 Mbit/s"
+size = { distribution = "exponential", mean = "50 kB" }
+stop = "5 s"
+[[flow]]
+kind = "closed-loop"
+from = "c1"
+to = "s1"
+users = 3
+think = "500 ms"
+size = { distribution = "web-search" }
+[[flow]]
+kind = "cbr"
+from = ["c1", "c2"]
+to = ["c2", "c1"]
+pairing = "permutation"
+rate = "1 Mbit/s"
+on = "1 s"
+off = "2 s"
+random = true
+[[flow]]
+kind = "bulk"
+from = ["c1", "c2", "s1"]
+to = ["s1", "c1"]
+pairing = "incast"
+"#;
+    let scenario = inline(text).unwrap();
+    assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
+    let Flow::Poisson(poisson) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
+    // Half of 10 Mbit/s is 12.5 transfers of 50 kB a second.
+    assert_eq!((poisson.rate, poisson.pairs.len()), (12.5, 2));
+    let Flow::Cbr(cbr) = &scenario.flows[2] else { panic!("{:?}", scenario.flows[2]) };
+    assert_eq!(cbr.pairs.iter().map(|(from, to)| (from.0, to.0)).collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+    let Flow::Bulk(incast) = &scenario.flows[3] else { panic!("{:?}", scenario.flows[3]) };
+    assert_eq!(incast.pairs.iter().map(|(from, to)| (from.0, to.0)).collect::<Vec<_>>(), [(0, 2), (1, 2)]);
+}

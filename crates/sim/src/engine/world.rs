@@ -248,6 +248,13 @@ impl<S: Steering> World<S> {
         }
     }
 
+    /// Sends a packet of so many bytes on the forward way of a flow that is nothing but packets.
+    pub fn send_cbr(&mut self, flow: FlowId, len: u16) {
+        let route = self.flows[flow.0 as usize].forward;
+        let packet = Packet { flow: flow.0, kind: Kind::Cbr, len, ..Packet::default() };
+        self.network.inject(self.now.as_nanos(), route, packet);
+    }
+
     /// Ends a flow, or a connection by its first: nothing of it is sent any more.
     pub fn close(&mut self, flow: FlowId) {
         let connection = self.flows[flow.0 as usize].connection;

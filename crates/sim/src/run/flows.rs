@@ -1,8 +1,10 @@
 //! A scenario's traffic as a list of connections.
 
+use rand_pcg::Pcg32;
 use sidestep_model::{
     Bytes, NodeId, Scenario, Span, Time,
-    scenario::{BulkFlow, Flow},
+    scenario::{BulkFlow, Flow, PoissonFlow},
+    workload,
 };
 
 /// A connection to be made.
@@ -18,44 +20,101 @@ pub(super) struct Planned {
     /// When it ends if it still runs.
     pub(super) stop: Time,
     pub(super) size: Option<Bytes>,
+    /// Whose it is: the index of a user in a closed loop.
+    pub(super) user: Option<usize>,
 }
 
 /// Ports as the lab has them: servers' count from 7000, clients' from where Linux takes them.
 const FIRST_SERVER_PORT: u16 = 7000;
 const FIRST_CLIENT_PORT: u32 = 32_768;
 
-/// All connections that a scenario lists, by the time of their start.
-pub(super) fn plan(scenario: &Scenario) -> Vec<Planned> {
+/// All connections whose start is known beforehand, by that time; arrivals follow from `seed`.
+pub(super) fn plan(scenario: &Scenario, seed: u64) -> Vec<Planned> {
     let mut planned = Vec::new();
+    let mut namer = Namer::new(scenario);
     for (number, flow) in scenario.flows.iter().enumerate() {
-        if let Flow::Bulk(flow) = flow {
-            plan_bulk(scenario, flow, number, &mut planned);
+        match flow {
+            Flow::Bulk(flow) => plan_bulk(scenario, flow, number, &mut namer, &mut planned),
+            Flow::Poisson(flow) => plan_poisson(scenario, flow, number, seed, &mut namer, &mut planned),
+            Flow::ClosedLoop(_) | Flow::Cbr(_) | Flow::Exec(_) => {}
         }
     }
     planned.sort_by_key(|one: &Planned| one.start);
     planned
 }
 
-fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, planned: &mut Vec<Planned>) {
-    let name = |node: NodeId| &scenario.topology.node(node).name;
-    let port = flow.port.unwrap_or(FIRST_SERVER_PORT.wrapping_add(number as u16));
+/// Gives connections their names.
+pub(super) struct Namer<'a> {
+    scenario: &'a Scenario,
+    connections: u32,
+}
+
+impl<'a> Namer<'a> {
+    pub(super) fn new(scenario: &'a Scenario) -> Self {
+        Namer { scenario, connections: 0 }
+    }
+
+    /// `c1:40112-s1:7000`, as the lab has it: the sending end first. Ports are used again after the last one.
+    pub(super) fn connection(&mut self, number: usize, port: Option<u16>, from: NodeId, to: NodeId) -> String {
+        let name = |node: NodeId| &self.scenario.topology.node(node).name;
+        let port = port.unwrap_or(FIRST_SERVER_PORT.wrapping_add(number as u16));
+        let client = FIRST_CLIENT_PORT + self.connections % (65_536 - FIRST_CLIENT_PORT);
+        let again = match self.connections / (65_536 - FIRST_CLIENT_PORT) {
+            0 => String::new(),
+            round => format!("#{round}"),
+        };
+        self.connections += 1;
+        format!("{}:{client}{again}-{}:{port}", name(from), name(to))
+    }
+}
+
+fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Namer<'_>, planned: &mut Vec<Planned>) {
     let stop = flow.stop.unwrap_or(scenario.duration);
     for (pair, (from, to)) in flow.pairs.iter().enumerate() {
         for connection in 0..flow.connections {
-            let client = FIRST_CLIENT_PORT + planned.len() as u32;
             planned.push(Planned {
                 flow: format!("{}-{pair}-{connection}", flow.name),
-                connection: format!("{}:{client}-{}:{port}", name(*from), name(*to)),
+                connection: namer.connection(number, flow.port, *from, *to),
                 from: *from,
                 to: *to,
                 start: at(flow.start),
                 stop: at(stop),
                 size: flow.size,
+                user: None,
             });
         }
     }
 }
 
-fn at(since_start: Span) -> Time {
+fn plan_poisson(
+    scenario: &Scenario,
+    flow: &PoissonFlow,
+    number: usize,
+    seed: u64,
+    namer: &mut Namer<'_>,
+    planned: &mut Vec<Planned>,
+) {
+    let stop = at(flow.stop.unwrap_or(scenario.duration));
+    let random = Pcg32::new(seed, FLOW_STREAMS + number as u64);
+    let arrivals = workload::poisson(flow.rate, flow.pairs.len(), &flow.size, at(flow.start), stop, random);
+    for (count, arrival) in arrivals.enumerate() {
+        let (from, to) = flow.pairs[arrival.pair];
+        planned.push(Planned {
+            flow: format!("{}-{count}", flow.name),
+            connection: namer.connection(number, flow.port, from, to),
+            from,
+            to,
+            start: arrival.at,
+            stop: at(scenario.duration),
+            size: Some(arrival.size),
+            user: None,
+        });
+    }
+}
+
+/// Streams of random numbers of flows count from here; those below are of nodes and links.
+pub(super) const FLOW_STREAMS: u64 = 1 << 40;
+
+pub(super) fn at(since_start: Span) -> Time {
     Time::ZERO + since_start
 }

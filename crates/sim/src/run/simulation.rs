@@ -10,7 +10,10 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{
     ArcId, Bytes, Channel, Direction, LinkId, NodeId, Rate, Scenario, Span, Time,
-    scenario::{AgentKnobs, Change, Coupling, Event, EventDirection, MptcpKnobs, Scheduler, SystemName, SystemSpec},
+    scenario::{
+        AgentKnobs, Change, Coupling, Event, EventDirection, Flow, MptcpKnobs, Scheduler, SystemName, SystemSpec,
+    },
+    workload,
 };
 use sidestep_policy as policy;
 use sidestep_proto::{link::LinkState, mptcp, tcp};
@@ -20,7 +23,7 @@ use sidestep_results::{
 
 use super::{
     Observer, SimError,
-    flows::{Planned, plan},
+    flows::{FLOW_STREAMS, Namer, Planned, at, plan},
 };
 use crate::{
     engine::{FlowId, FlowSpec, Move, Network, Sizes, Stopped, World},
@@ -58,6 +61,9 @@ pub(super) struct Simulation<'a> {
     agenda: BinaryHeap<Reverse<(Time, u32, Action)>>,
     entries: u32,
     planned: Vec<Planned>,
+    namer: Namer<'a>,
+    users: Vec<User>,
+    streams: Vec<Stream>,
     /// The connections that are open, by their first flow.
     open: BTreeMap<FlowId, Open>,
     channels: Vec<Channel>,
@@ -81,6 +87,10 @@ enum Action {
     Open(usize),
     /// The connection of this first flow ends.
     Close(FlowId),
+    /// The user of this index has thought.
+    Think(usize),
+    /// The constant-rate stream of this index sends.
+    Send(usize),
     Warmup,
     /// Agents report usage.
     Usage,
@@ -98,6 +108,28 @@ struct Open {
     paths: Vec<String>,
     acked_at_warmup: u64,
     acked_at_sample: u64,
+}
+
+/// A user in a closed loop.
+#[derive(Debug)]
+struct User {
+    /// Index of the flow in the scenario.
+    flow: usize,
+    from: NodeId,
+    to: NodeId,
+    transfers: u32,
+    random: Pcg32,
+}
+
+/// A stream of packets at a constant rate.
+#[derive(Debug)]
+struct Stream {
+    flow: usize,
+    id: FlowId,
+    /// When the burst ends that it is in.
+    until: Time,
+    sent: u64,
+    random: Pcg32,
 }
 
 /// How often routers report usage, as the lab's do.
@@ -193,7 +225,10 @@ impl<'a> Simulation<'a> {
             routing: Routing::new(topology, scenario.paths),
             agenda: BinaryHeap::new(),
             entries: 0,
-            planned: plan(scenario),
+            planned: plan(scenario, seed),
+            namer: Namer::new(scenario),
+            users: Vec::new(),
+            streams: Vec::new(),
             open: BTreeMap::new(),
             channels: (0..topology.arc_count() as u32).map(|arc| *topology.channel(ArcId(arc))).collect(),
             failed: BTreeSet::new(),
@@ -212,6 +247,7 @@ impl<'a> Simulation<'a> {
             let start = simulation.planned[index].start;
             simulation.at(start, Action::Open(index));
         }
+        simulation.begin_loops(seed)?;
         simulation.at(Time::ZERO + scenario.warmup, Action::Warmup);
         simulation.at(Time::ZERO + scenario.sample, Action::Sample);
         simulation.at(Time::ZERO + USAGE_INTERVAL, Action::Usage);
@@ -281,6 +317,8 @@ impl<'a> Simulation<'a> {
             Action::Event(index) => self.change(index),
             Action::Converge => self.converge(),
             Action::Open(index) => self.open(index)?,
+            Action::Think(user) => self.transfer(user)?,
+            Action::Send(stream) => self.send(stream),
             Action::Close(flow) => {
                 if self.open.contains_key(&flow) {
                     self.finished(flow, false, writer, recorder)?;
@@ -307,21 +345,110 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
+    /// Sets up users who think and streams that send.
+    fn begin_loops(&mut self, seed: u64) -> Result<(), SimError> {
+        let scenario = self.scenario;
+        for (number, flow) in scenario.flows.iter().enumerate() {
+            let stream = FLOW_STREAMS + number as u64;
+            match flow {
+                Flow::ClosedLoop(flow) => {
+                    let users = flow.pairs.iter().flat_map(|pair| (0..flow.users).map(move |_| *pair));
+                    for (index, (from, to)) in users.enumerate() {
+                        let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
+                        self.users.push(User { flow: number, from, to, transfers: 0, random });
+                        self.think(self.users.len() - 1, at(flow.start));
+                    }
+                }
+                Flow::Cbr(flow) => {
+                    for (index, (from, to)) in flow.pairs.iter().enumerate() {
+                        let network = &mut self.world.network;
+                        let equal = self.routing.equal(&scenario.topology, network, *from, *to, self.setup.ecmp);
+                        let problem = |problem| SimError::NoRoute { flow: flow.name.clone(), problem };
+                        let forward = equal.map_err(problem)?.pick(self.random.next_u32());
+                        let spec = FlowSpec { forward, reverse: forward, bytes: None, mss: 1 };
+                        let id = self.world.add_flow(spec);
+                        let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
+                        self.streams.push(Stream { flow: number, id, until: Time::ZERO, sent: 0, random });
+                        self.at(at(flow.start), Action::Send(self.streams.len() - 1));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A user thinks from `since` on.
+    fn think(&mut self, user: usize, since: Time) {
+        let Some(of) = self.users.get_mut(user) else { return };
+        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return };
+        let done = since + workload::exponential(flow.think, &mut of.random);
+        if done < at(flow.stop.unwrap_or(self.scenario.duration)) {
+            self.at(done, Action::Think(user));
+        }
+    }
+
+    /// A user begins a transfer.
+    fn transfer(&mut self, user: usize) -> Result<(), SimError> {
+        let Some(of) = self.users.get_mut(user) else { return Ok(()) };
+        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return Ok(()) };
+        let size = Some(flow.size.draw(&mut of.random));
+        let (from, to, start) = (of.from, of.to, self.world.now());
+        let connection = self.namer.connection(of.flow, flow.port, from, to);
+        let name = format!("{}-{user}-{}", flow.name, of.transfers);
+        of.transfers += 1;
+        let stop = at(self.scenario.duration);
+        self.planned.push(Planned { flow: name, connection, from, to, start, stop, size, user: Some(user) });
+        self.open(self.planned.len() - 1)
+    }
+
+    /// A stream sends a packet, and sees when the next is due.
+    fn send(&mut self, index: usize) {
+        let now = self.world.now();
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let Some(Flow::Cbr(flow)) = self.scenario.flows.get(stream.flow) else { return };
+        let mut next = now + flow.rate.time_for(Bytes::new(u64::from(flow.packet)));
+        let mut lasts = |mean: Span| if flow.random { workload::exponential(mean, &mut stream.random) } else { mean };
+        if let Some((on, off)) = flow.bursts {
+            if stream.until == Time::ZERO {
+                stream.until = now + lasts(on);
+            }
+            if next >= stream.until {
+                next = stream.until + lasts(off);
+                stream.until = next + lasts(on);
+            }
+        }
+        stream.sent += 1;
+        let id = stream.id;
+        self.world.send_cbr(id, flow.packet);
+        // A rate that leaves no time between packets still lets time pass.
+        let next = next.max(now + Span::from_nanos(1));
+        if next < at(flow.stop.unwrap_or(self.scenario.duration)) {
+            self.at(next, Action::Send(index));
+        }
+    }
+
     /// Finds pairs without a route, and segments that do not fit, before anything runs.
     fn check_routes(&mut self) -> Result<(), SimError> {
-        let pairs: BTreeSet<(NodeId, NodeId)> = self.planned.iter().map(|one| (one.from, one.to)).collect();
-        for (from, to) in pairs {
-            let flow = || {
-                let mut with = self.planned.iter().filter(|one| (one.from, one.to) == (from, to));
-                with.next().map_or_else(String::new, |one| one.flow.clone())
+        let mut pairs: BTreeMap<(NodeId, NodeId), String> = BTreeMap::new();
+        for flow in &self.scenario.flows {
+            let of: &[(NodeId, NodeId)] = match flow {
+                Flow::Bulk(flow) => &flow.pairs,
+                Flow::Poisson(flow) => &flow.pairs,
+                Flow::ClosedLoop(flow) => &flow.pairs,
+                Flow::Cbr(flow) => &flow.pairs,
+                Flow::Exec(_) => &[],
             };
-            let flow = flow();
+            for pair in of {
+                pairs.entry(*pair).or_insert_with(|| flow.name().to_owned());
+            }
+        }
+        for ((from, to), flow) in pairs {
             for (from, to) in [(from, to), (to, from)] {
                 let topology = &self.scenario.topology;
                 let equal = self.routing.equal(topology, &mut self.world.network, from, to, self.setup.ecmp);
                 let mtu = equal.map_err(|problem| SimError::NoRoute { flow: flow.clone(), problem })?.mtu;
-                let mss = self.mss(mtu, &[]);
-                if mss.is_none() {
+                if self.mss(mtu, &[]).is_none() {
                     let mss = self.scenario.tcp.mss.map_or(64, u32::from);
                     return Err(SimError::Mss { flow, mss, mtu });
                 }
@@ -539,6 +666,9 @@ impl<'a> Simulation<'a> {
             self.world.release(flow);
         } else {
             self.world.close(flow);
+        }
+        if let Some(user) = self.planned[open.planned].user {
+            self.think(user, now);
         }
         Ok(())
     }

@@ -5,16 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::Reader;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+
 use crate::{
-    Bytes, NodeId, Span, pattern,
+    Bytes, NodeId, Rate, Ratio, Span, pattern,
     scenario::{
-        BulkFlow, ExecFlow, Flow, ParseError,
+        BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, ParseError, PoissonFlow,
         document::{Item, OneOrMany},
     },
+    workload::SizeDistribution,
 };
 
 /// More connections than this in a scenario are refused.
 const MAX_CONNECTIONS: u64 = 100_000;
+/// More transfers than this of a flow are refused, as far as they can be expected.
+const MAX_ARRIVALS: f64 = 2_000_000.0;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,7 +39,74 @@ struct BulkFile {
     port: Option<u16>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+/// A flow whose transfers arrive at random.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoissonFile {
+    name: Option<String>,
+    from: Option<OneOrMany>,
+    to: Option<OneOrMany>,
+    pairing: Option<Pairing>,
+    pairs: Option<Vec<[String; 2]>>,
+    rate: Option<f64>,
+    load: Option<Ratio>,
+    load_of: Option<Rate>,
+    size: SizeDistribution,
+    #[serde(default)]
+    start: Span,
+    stop: Option<Span>,
+    port: Option<u16>,
+}
+
+/// Users who transfer, think, and transfer again.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClosedLoopFile {
+    name: Option<String>,
+    from: Option<OneOrMany>,
+    to: Option<OneOrMany>,
+    pairing: Option<Pairing>,
+    pairs: Option<Vec<[String; 2]>>,
+    #[serde(default = "one")]
+    users: u32,
+    think: Span,
+    size: SizeDistribution,
+    #[serde(default)]
+    start: Span,
+    stop: Option<Span>,
+    port: Option<u16>,
+}
+
+/// Packets at a constant rate, which answer to nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CbrFile {
+    name: Option<String>,
+    from: Option<OneOrMany>,
+    to: Option<OneOrMany>,
+    pairing: Option<Pairing>,
+    pairs: Option<Vec<[String; 2]>>,
+    rate: Rate,
+    #[serde(default = "packet")]
+    packet: u16,
+    on: Option<Span>,
+    off: Option<Span>,
+    #[serde(default)]
+    random: bool,
+    #[serde(default)]
+    start: Span,
+    stop: Option<Span>,
+}
+
+/// Between whom a flow runs, as it is written.
+struct Ends<'f> {
+    from: &'f Option<OneOrMany>,
+    to: &'f Option<OneOrMany>,
+    pairing: Option<Pairing>,
+    pairs: &'f Option<Vec<[String; 2]>>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Pairing {
     /// The i-th with the i-th; the shorter list starts again.
@@ -41,6 +114,10 @@ enum Pairing {
     Zip,
     /// Each with each.
     All,
+    /// Each sender with one receiver, no receiver twice while there are others, and nobody with itself.
+    Permutation,
+    /// All with the first receiver.
+    Incast,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +143,10 @@ fn yes() -> bool {
     true
 }
 
+fn packet() -> u16 {
+    1_000
+}
+
 impl Reader<'_> {
     /// All flows in the order of the file.
     pub(super) fn flows(&self) -> Result<Vec<Flow>, ParseError> {
@@ -76,7 +157,14 @@ impl Reader<'_> {
             let flow = match item.get_ref().get("kind").and_then(|kind| kind.get_ref().as_str()) {
                 Some("bulk") => Flow::Bulk(self.bulk(item, index, &mut connections)?),
                 Some("exec") => Flow::Exec(self.exec(item, index)?),
-                _ => return Err(self.document.error_at(item, "kind", "a flow needs `kind = \"bulk\"` or `\"exec\"`")),
+                Some("poisson") => Flow::Poisson(self.poisson(item, index, &mut connections)?),
+                Some("closed-loop") => Flow::ClosedLoop(self.closed_loop(item, index, &mut connections)?),
+                Some("cbr") => Flow::Cbr(self.cbr(item, index, &mut connections)?),
+                _ => {
+                    let message =
+                        "a flow needs `kind = \"bulk\"`, `\"poisson\"`, `\"closed-loop\"`, `\"cbr\"` or `\"exec\"`";
+                    return Err(self.document.error_at(item, "kind", message));
+                }
             };
             if !super::is_name(flow.name()) {
                 return Err(self.document.error_at(item, "name", "must be 1 to 64 letters, digits, `-`, `_` or `.`"));
@@ -105,7 +193,8 @@ impl Reader<'_> {
         }
         // What is left of the limit bounds the pairs before any is made.
         let room = MAX_CONNECTIONS.saturating_sub(*connections) / u64::from(file.connections);
-        let pairs = self.pairs(item, &file, room)?;
+        let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
+        let pairs = self.pairs(item, &ends, room)?;
         *connections += pairs.len() as u64 * u64::from(file.connections);
         Ok(BulkFlow {
             name: file.name.unwrap_or_else(|| format!("bulk-{}", index + 1)),
@@ -118,12 +207,99 @@ impl Reader<'_> {
         })
     }
 
-    fn pairs(&self, item: &Item<'_>, file: &BulkFile, room: u64) -> Result<Vec<(NodeId, NodeId)>, ParseError> {
+    fn poisson(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<PoissonFlow, ParseError> {
+        let file: PoissonFile = self.document.read(item, &["kind"])?;
+        self.check_span(item, file.start, file.stop)?;
+        let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
+        let pairs = self.pairs(item, &ends, MAX_CONNECTIONS)?;
+        let rate = match (file.rate, file.load, file.load_of) {
+            (Some(rate), None, None) => rate,
+            (None, Some(load), Some(of)) => load.as_f64() * of.bits_per_sec() as f64 / (8.0 * file.size.mean()),
+            _ => {
+                let message = "give `rate`, in arrivals a second, or `load` and `load_of`";
+                return Err(self.document.error_at(item, "rate", message));
+            }
+        };
+        if !(rate.is_finite() && rate > 0.0) {
+            let key = if file.rate.is_some() { "rate" } else { "load" };
+            return Err(self.document.error_at(item, key, "must be above zero"));
+        }
+        let stop = file.stop.unwrap_or(self.duration);
+        let expected = rate * (stop - file.start).as_secs_f64();
+        if expected > MAX_ARRIVALS {
+            let message = format!("about {expected:.0} transfers are more than the {MAX_ARRIVALS:.0} of a run");
+            return Err(self.document.error_at(item, if file.rate.is_some() { "rate" } else { "load" }, message));
+        }
+        *connections += pairs.len() as u64;
+        Ok(PoissonFlow {
+            name: file.name.unwrap_or_else(|| format!("poisson-{}", index + 1)),
+            pairs,
+            rate,
+            size: file.size,
+            start: file.start,
+            stop: file.stop,
+            port: file.port,
+        })
+    }
+
+    fn closed_loop(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<ClosedLoopFlow, ParseError> {
+        let file: ClosedLoopFile = self.document.read(item, &["kind"])?;
+        self.check_span(item, file.start, file.stop)?;
+        if file.users == 0 {
+            return Err(self.document.error_at(item, "users", "must be at least 1"));
+        }
+        let room = MAX_CONNECTIONS.saturating_sub(*connections) / u64::from(file.users);
+        let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
+        let pairs = self.pairs(item, &ends, room)?;
+        *connections += pairs.len() as u64 * u64::from(file.users);
+        Ok(ClosedLoopFlow {
+            name: file.name.unwrap_or_else(|| format!("closed-loop-{}", index + 1)),
+            pairs,
+            users: file.users,
+            think: file.think,
+            size: file.size,
+            start: file.start,
+            stop: file.stop,
+            port: file.port,
+        })
+    }
+
+    fn cbr(&self, item: &Item<'_>, index: usize, connections: &mut u64) -> Result<CbrFlow, ParseError> {
+        let file: CbrFile = self.document.read(item, &["kind"])?;
+        self.check_span(item, file.start, file.stop)?;
+        let at = |key, message| Err(self.document.error_at(item, key, message));
+        if file.rate == Rate::default() {
+            return at("rate", "must be above zero");
+        }
+        if !(1..=60_000).contains(&file.packet) {
+            return at("packet", "must be between 1 and 60000");
+        }
+        let bursts = match (file.on, file.off) {
+            (None, None) => None,
+            (Some(on), Some(off)) if on > Span::ZERO && off > Span::ZERO => Some((on, off)),
+            _ => return at("on", "give both `on` and `off`, above zero, or neither"),
+        };
+        let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
+        let pairs = self.pairs(item, &ends, MAX_CONNECTIONS)?;
+        *connections += pairs.len() as u64;
+        Ok(CbrFlow {
+            name: file.name.unwrap_or_else(|| format!("cbr-{}", index + 1)),
+            pairs,
+            rate: file.rate,
+            packet: file.packet,
+            bursts,
+            random: file.random,
+            start: file.start,
+            stop: file.stop,
+        })
+    }
+
+    fn pairs(&self, item: &Item<'_>, file: &Ends<'_>, room: u64) -> Result<Vec<(NodeId, NodeId)>, ParseError> {
         let too_many = || {
             let message = format!("more than {MAX_CONNECTIONS} connections in all; use fewer hosts or connections");
             self.document.error_at(item, "connections", message)
         };
-        let pairs: Vec<(NodeId, NodeId)> = match (&file.pairs, &file.from, &file.to) {
+        let pairs: Vec<(NodeId, NodeId)> = match (file.pairs, file.from, file.to) {
             (Some(pairs), None, None) if file.pairing.is_none() => self.listed_pairs(item, pairs)?,
             (None, Some(from), Some(to)) => {
                 let (from, to) = (self.hosts(item, "from", from)?, self.hosts(item, "to", to)?);
@@ -136,10 +312,15 @@ impl Reader<'_> {
                         return Err(too_many());
                     }
                     Pairing::All => from.iter().flat_map(|from| to.iter().map(|to| (*from, *to))).collect(),
+                    Pairing::Permutation => permutation(&from, &to, self.seed),
+                    Pairing::Incast => {
+                        let sink = to.first().copied();
+                        from.iter().filter_map(|from| Some((*from, sink?))).collect()
+                    }
                 }
             }
             _ => {
-                let message = "a bulk flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`";
+                let message = "a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`";
                 return Err(self.document.error(item.span(), message));
             }
         };
@@ -250,4 +431,21 @@ impl Reader<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Pairs each sender with a receiver drawn from those that are left; none with itself where that can be helped.
+fn permutation(from: &[NodeId], to: &[NodeId], seed: u64) -> Vec<(NodeId, NodeId)> {
+    let mut random = Pcg32::seed_from_u64(seed);
+    let mut left: Vec<NodeId> = Vec::new();
+    let mut pairs: Vec<(NodeId, NodeId)> = Vec::new();
+    for sender in from {
+        if left.iter().all(|receiver| receiver == sender) {
+            left = to.to_vec();
+        }
+        let others: Vec<usize> = (0..left.len()).filter(|index| left[*index] != *sender).collect();
+        let Some(count) = u32::try_from(others.len()).ok().filter(|count| *count > 0) else { continue };
+        let chosen = others[(random.next_u32() % count) as usize];
+        pairs.push((*sender, left.swap_remove(chosen)));
+    }
+    pairs
 }

@@ -149,8 +149,8 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     from = 'A': `A` is a router; bulk flows run between hosts
     from = 'x*': no host matches `x*`
     to = 's1': no pair of two different hosts is left
-    [[flow]]: a bulk flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`
-    kind = 'bulky': a flow needs `kind = "bulk"` or `"exec"`
+    [[flow]]: a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`
+    kind = 'bulky': a flow needs `kind = "bulk"`, `"poisson"`, `"closed-loop"`, `"cbr"` or `"exec"`
     command = []: name a program
     env = { 'A=B' = 'x' }: `A=B` cannot be an environment variable, or its value holds a NUL character
     action = 'rate': an action `rate`, `delay` or `loss` needs the key of that name and no other of them; `down`, `up` and `blackhole` take none
@@ -279,4 +279,19 @@ fn more_nodes_than_the_address_plan_has_are_refused() {
 fn what_a_terminal_would_obey_is_not_repeated() {
     let error = complaint("rate = \"\\u001b[2J Mbit/s\"", "");
     assert!(!error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn workloads_that_cannot_be_are_refused() {
+    let flow = |rest: &str| brief(&format!("[[flow]]\nfrom = \"c*\"\nto = \"s1\"\n{rest}"));
+    let size = "size = \"1 kB\"";
+    assert_snapshot!(flow(&format!("kind = \"poisson\"\n{size}")), @r##"[[flow]]: give `rate`, in arrivals a second, or `load` and `load_of`"##);
+    assert_snapshot!(flow(&format!("kind = \"poisson\"\nrate = 0.0\n{size}")), @r##"rate = 0.0: must be above zero"##);
+    assert_snapshot!(flow(&format!("kind = \"poisson\"\nrate = -1.0\n{size}")), @r##"rate = -1.0: must be above zero"##);
+    assert_snapshot!(flow(&format!("kind = \"poisson\"\nrate = 1e9\n{size}")), @r##"rate = 1e9: about 10000000000 transfers are more than the 2000000 of a run"##);
+    assert_snapshot!(flow("kind = \"poisson\"\nrate = 1.0\nsize = { distribution = \"pareto\", shape = 0.9, mean = \"1 kB\" }"), @r##"size = { distribution = "pareto", shape = 0.9, mean = "1 kB" }: a Pareto distribution with a mean has a shape above 1"##);
+    assert_snapshot!(flow(&format!("kind = \"closed-loop\"\nthink = \"1 s\"\nusers = 0\n{size}")), @r##"users = 0: must be at least 1"##);
+    assert_snapshot!(flow(&format!("kind = \"closed-loop\"\nthink = \"-1 s\"\n{size}")), @r##"think = "-1 s": `-1 s` is not a time; write a number and a unit, such as `50 ms`"##);
+    assert_snapshot!(flow("kind = \"cbr\"\nrate = \"0 bit/s\""), @r##"rate = "0 bit/s": must be above zero"##);
+    assert_snapshot!(flow("kind = \"cbr\"\nrate = \"1 Mbit/s\"\non = \"1 s\""), @r##"on = "1 s": give both `on` and `off`, above zero, or neither"##);
 }

@@ -86,6 +86,7 @@ prop_compose! {
             match flow {
                 Flow::Bulk(flow) => flow.name = format!("flow-{index}"),
                 Flow::Exec(flow) => flow.name = format!("flow-{index}"),
+                _ => {}
             }
         }
         let mut events: Vec<Event> = events;
