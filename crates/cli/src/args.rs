@@ -262,6 +262,9 @@ pub struct TrafficSend {
     /// Bytes of each connection
     #[arg(long)]
     pub size: Option<u64>,
+    /// A file with a start and a size in each line, for as many connections
+    #[arg(long)]
+    pub schedule: Option<PathBuf>,
     /// Start of the run, by CLOCK_MONOTONIC
     #[arg(long)]
     pub epoch_ns: u64,

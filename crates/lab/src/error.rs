@@ -46,6 +46,9 @@ pub enum LabError {
         /// What is wrong.
         problem: String,
     },
+    /// Traffic that only the simulator makes.
+    #[error("flow `{0}` is of a kind that only the simulator has; use `sidestep sim run`")]
+    SimulatorOnly(String),
     /// A program that a scenario wants is not installed.
     #[error("flow `{flow}` needs the program `{program}`, which is not installed or not in PATH")]
     NoProgram {
@@ -102,7 +105,11 @@ impl LabError {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            LabError::Plan(_) | LabError::Controller(_) | LabError::UnknownSystem(_) | LabError::Parameter { .. }
+            LabError::Plan(_)
+                | LabError::Controller(_)
+                | LabError::UnknownSystem(_)
+                | LabError::Parameter { .. }
+                | LabError::SimulatorOnly(_)
         )
     }
 

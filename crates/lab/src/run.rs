@@ -110,6 +110,9 @@ fn check(options: &RunOptions) -> Result<(), LabError> {
     }
     check_congestion_control(&scenario.tcp.congestion_control)?;
     for flow in &scenario.flows {
+        if matches!(flow, Flow::ClosedLoop(_) | Flow::Cbr(_)) {
+            return Err(LabError::SimulatorOnly(flow.name().into()));
+        }
         let Flow::Exec(flow) = flow else { continue };
         let Some(program) = flow.command.first() else { continue };
         if !is_program(program) {

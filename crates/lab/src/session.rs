@@ -11,7 +11,7 @@ use std::{
 use sidestep_linux::{cgroup::Cgroup, wire::WireError};
 use sidestep_model::{
     NodeId, Rate, Scenario, Span, Time, Topology,
-    scenario::{BulkFlow, Flow, SystemSpec},
+    scenario::{BulkFlow, Flow, PoissonFlow, SystemSpec},
     srv6, topology_file,
 };
 use sidestep_paths::Igp;
@@ -201,13 +201,18 @@ impl<'a> Session<'a> {
 
     /// Sinks first, then senders, which all wait for the same instant.
     fn start_generators(&mut self) -> Result<(), LabError> {
-        let bulk = self.scenario().flows.iter().filter_map(|flow| match flow {
-            Flow::Bulk(bulk) => Some(bulk),
-            Flow::Exec(_) => None,
-        });
-        let bulk: Vec<_> = (FIRST_PORT..).zip(bulk).map(|(port, flow)| (flow.port.unwrap_or(port), flow)).collect();
-        for (port, flow) in &bulk {
-            let mut receivers: Vec<_> = flow.pairs.iter().map(|(_, to)| *to).collect();
+        let mut generated = Vec::new();
+        for (number, flow) in self.scenario().flows.iter().enumerate() {
+            // As the simulator numbers them.
+            let port = FIRST_PORT.wrapping_add(number as u16);
+            match flow {
+                Flow::Bulk(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs)),
+                Flow::Poisson(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs)),
+                Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => {}
+            }
+        }
+        for (port, _, pairs) in &generated {
+            let mut receivers: Vec<_> = pairs.iter().map(|(_, to)| *to).collect();
             receivers.sort();
             receivers.dedup();
             for to in receivers {
@@ -218,10 +223,41 @@ impl<'a> Session<'a> {
             sink.wait_ready(&|| self.options.is_stopped())?;
         }
         self.epoch = now()? + LEAD;
-        for (port, flow) in bulk {
-            for (index, (from, to)) in flow.pairs.iter().enumerate() {
-                self.start_sender(flow, index, *from, *to, port)?;
+        for (port, number, _) in generated {
+            match &self.scenario().flows[number] {
+                Flow::Bulk(flow) => {
+                    for (index, (from, to)) in flow.pairs.iter().enumerate() {
+                        let name = format!("{}-{index}", flow.name);
+                        let command = self.bulk_command(flow, *to, port);
+                        self.start_sender(name, command, *from, *to, port)?;
+                    }
+                }
+                Flow::Poisson(flow) => self.start_poisson(flow, number, port)?,
+                Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => {}
             }
+        }
+        Ok(())
+    }
+
+    /// A sender for each pair, with the transfers that arrive there.
+    fn start_poisson(&mut self, flow: &PoissonFlow, number: usize, port: u16) -> Result<(), LabError> {
+        let scenario = self.scenario();
+        let mut schedules = vec![String::new(); flow.pairs.len()];
+        for arrival in flow.arrivals(number, scenario.seed, scenario.duration) {
+            let line = format!("{} {}\n", arrival.at.as_nanos(), arrival.size.get());
+            schedules[arrival.pair].push_str(&line);
+        }
+        for (index, ((from, to), schedule)) in flow.pairs.iter().zip(schedules).enumerate() {
+            if schedule.is_empty() {
+                continue;
+            }
+            let name = format!("{}-{index}", flow.name);
+            let path = self.logs.join(format!("{name}.schedule"));
+            fs::write(&path, schedule).map_err(LabError::file(&path))?;
+            let mut command = self.send_command(*to, port);
+            command.args(["--connections", "0", "--start-ns", "0"]);
+            command.args(["--stop-ns", &scenario.duration.as_nanos().to_string(), "--schedule"]).arg(path);
+            self.start_sender(name, command, *from, *to, port)?;
         }
         Ok(())
     }
@@ -235,33 +271,43 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn start_sender(
-        &mut self,
-        flow: &BulkFlow,
-        index: usize,
-        from: NodeId,
-        to: NodeId,
-        port: u16,
-    ) -> Result<(), LabError> {
+    fn bulk_command(&self, flow: &BulkFlow, to: NodeId, port: u16) -> Command {
         let scenario = self.scenario();
-        let to_address = SocketAddrV6::new(host_address(&scenario.topology, to), port, 0, 0);
         let stop = match (flow.stop, flow.size) {
             (None, None) => scenario.duration + LINGER,
             (stop, _) => stop.unwrap_or(scenario.duration).min(scenario.duration),
         };
         let nanos = |span: Span| span.as_nanos().to_string();
-        let mut command = Command::new(&self.options.program);
-        command.args(["traffic", "send", "--to"]).arg(to_address.to_string());
+        let mut command = self.send_command(to, port);
         command.args(["--connections", &flow.connections.to_string()]);
-        command.args(["--epoch-ns", &self.epoch.as_nanos().to_string()]);
         command.args(["--start-ns", &nanos(flow.start), "--stop-ns", &nanos(stop)]);
-        command.args(["--window-from-ns", &nanos(scenario.warmup), "--window-to-ns", &nanos(scenario.duration)]);
         if let Some(size) = flow.size {
             command.args(["--size", &size.get().to_string()]);
         }
-        let name = format!("send-{}-{index}", flow.name);
-        let process = Process::start(&name, command, &self.place(from))?;
-        self.senders.push(Sender { flow: format!("{}-{index}", flow.name), from, to, port, process });
+        command
+    }
+
+    fn send_command(&self, to: NodeId, port: u16) -> Command {
+        let scenario = self.scenario();
+        let to = SocketAddrV6::new(host_address(&scenario.topology, to), port, 0, 0);
+        let mut command = Command::new(&self.options.program);
+        command.args(["traffic", "send", "--to"]).arg(to.to_string());
+        command.args(["--epoch-ns", &self.epoch.as_nanos().to_string()]);
+        let nanos = |span: Span| span.as_nanos().to_string();
+        command.args(["--window-from-ns", &nanos(scenario.warmup), "--window-to-ns", &nanos(scenario.duration)]);
+        command
+    }
+
+    fn start_sender(
+        &mut self,
+        flow: String,
+        command: Command,
+        from: NodeId,
+        to: NodeId,
+        port: u16,
+    ) -> Result<(), LabError> {
+        let process = Process::start(&format!("send-{flow}"), command, &self.place(from))?;
+        self.senders.push(Sender { flow, from, to, port, process });
         Ok(())
     }
 

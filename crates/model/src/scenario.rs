@@ -74,7 +74,12 @@ pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName};
 pub use system::{SystemError, SystemName, SystemSpec};
 pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RoutingKnobs, Scheduler, TcpKnobs};
 
-use crate::{Bytes, LinkId, NodeId, Rate, Ratio, Span, Topology, TopologyError, workload::SizeDistribution};
+use rand_pcg::Pcg32;
+
+use crate::{
+    Bytes, LinkId, NodeId, Rate, Ratio, Span, Time, Topology, TopologyError,
+    workload::{self, Arrival, SizeDistribution},
+};
 
 /// A complete experiment, with every default filled in and every pattern expanded.
 #[derive(Clone, Debug, PartialEq)]
@@ -292,6 +297,21 @@ impl Flow {
         }
     }
 }
+
+impl PoissonFlow {
+    /// Its transfers in the order of their arrival: the same in every world, from the same `seed`.
+    ///
+    /// `number` is the flow's position in the scenario, `duration` the run's.
+    pub fn arrivals(&self, number: usize, seed: u64, duration: Span) -> impl Iterator<Item = Arrival> + use<'_> {
+        let random = Pcg32::new(seed, FLOW_STREAMS + number as u64);
+        let at = |since_start| Time::ZERO + since_start;
+        let stop = at(self.stop.unwrap_or(duration));
+        workload::poisson(self.rate, self.pairs.len(), &self.size, at(self.start), stop, random)
+    }
+}
+
+/// Streams of random numbers of flows count from here; those below are of nodes and links.
+pub const FLOW_STREAMS: u64 = 1 << 40;
 
 impl ExecFlow {
     /// The flow with `{NAME}` in command and environment replaced by that node's address.

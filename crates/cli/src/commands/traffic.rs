@@ -2,7 +2,7 @@
 
 use std::io::stdout;
 
-use sidestep_lab::traffic::{Monotonic, SendOptions, SinkOptions, TrafficError, send, sink};
+use sidestep_lab::traffic::{Monotonic, SendOptions, SinkOptions, TrafficError, Transfer, send, sink};
 use sidestep_model::{Bytes, Span};
 
 use crate::{
@@ -14,15 +14,17 @@ use crate::{
 pub fn run(traffic: Traffic) -> Outcome {
     let result = match traffic {
         Traffic::Sink { listen } => sink(&SinkOptions { listen }, &mut stdout().lock()).map(drop),
-        Traffic::Send(args) => send(&options(&args), &mut stdout().lock()),
+        Traffic::Send(args) => send(&options(&args)?, &mut stdout().lock()),
     };
     result.map_err(|error: TrafficError| Failure::run(chain(&error)))
 }
 
-fn options(args: &TrafficSend) -> SendOptions {
+fn options(args: &TrafficSend) -> Result<SendOptions, Failure> {
+    let schedule = args.schedule.as_deref().map(super::read).transpose()?.unwrap_or_default();
+    let schedule = Transfer::parse(&schedule).map_err(|error| Failure::usage(chain(&error)))?;
     let epoch = Monotonic::from_nanos(args.epoch_ns);
     let at = |nanos| epoch + Span::from_nanos(nanos);
-    SendOptions {
+    Ok(SendOptions {
         to: args.to,
         connections: args.connections,
         size: args.size.map(Bytes::new),
@@ -32,5 +34,6 @@ fn options(args: &TrafficSend) -> SendOptions {
         window: at(args.window_from_ns)..at(args.window_to_ns),
         congestion_control: None,
         first_index: 0,
-    }
+        schedule,
+    })
 }

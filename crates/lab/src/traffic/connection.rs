@@ -26,7 +26,7 @@ use super::{FlowOut, Monotonic};
 pub struct Plan {
     /// The sink.
     pub to: SocketAddrV6,
-    /// Payload; `None`: without end.
+    /// Payload of connections without a size of their own; `None`: without end.
     pub size: Option<Bytes>,
     /// Name of the congestion control.
     pub congestion_control: Option<String>,
@@ -37,6 +37,8 @@ pub struct Plan {
 /// One connection of the sender.
 #[derive(Debug, Default)]
 pub struct Connection {
+    /// Payload, where it is not the plan's.
+    size: Option<Bytes>,
     phase: Phase,
     stream: Option<TcpStream>,
     local_port: u16,
@@ -78,6 +80,11 @@ pub enum Edge {
 }
 
 impl Connection {
+    /// A connection with a payload of its own.
+    pub fn sized(size: Bytes) -> Self {
+        Connection { size: Some(size), ..Connection::default() }
+    }
+
     /// Begins to connect; a failure ends the connection.
     pub fn open(&mut self, plan: &Plan, now: Monotonic) {
         self.start = now;
@@ -175,15 +182,20 @@ impl Connection {
         }
     }
 
+    fn size(&self, plan: &Plan) -> Option<Bytes> {
+        self.size.or(plan.size)
+    }
+
     /// Writes one piece. One call is enough: the socket stays writable as long as the kernel wants more.
     fn write(&mut self, plan: &Plan) -> io::Result<()> {
+        let size = self.size(plan);
         let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
-        let left = plan.size.map_or(u64::MAX, |size| size.get().saturating_sub(self.written));
+        let left = size.map_or(u64::MAX, |size| size.get().saturating_sub(self.written));
         if left > 0 {
             let piece = left.min(u64::from(plan.unsent)) as usize;
             self.written += stream.write(ZEROS.get(..piece).unwrap_or(&ZEROS))? as u64;
         }
-        if plan.size.is_some_and(|size| self.written >= size.get()) {
+        if size.is_some_and(|size| self.written >= size.get()) {
             self.phase = Phase::Draining;
             stream.shutdown(Shutdown::Write)?;
         }
@@ -197,7 +209,7 @@ impl Connection {
             return Ok(());
         }
         self.sample();
-        self.completed = plan.size.is_some_and(|size| self.acked == size.get());
+        self.completed = self.size(plan).is_some_and(|size| self.acked == size.get());
         if !self.completed {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
         }

@@ -54,6 +54,9 @@ pub struct SendOptions {
     pub connections: u32,
     /// Payload of each connection; `None`: as much as passes until the stop.
     pub size: Option<Bytes>,
+    /// Connections with a size and a start of their own, in the order of their start; where there are any, `connections`,
+    /// `size` and `start_at` do not matter.
+    pub schedule: Vec<Transfer>,
     /// When the lab's run starts.
     pub epoch: Monotonic,
     /// When to connect, counted from `epoch`.
@@ -66,6 +69,27 @@ pub struct SendOptions {
     pub congestion_control: Option<String>,
     /// [`FlowOut::connection`] of the first connection.
     pub first_index: u32,
+}
+
+/// A connection of a [schedule](SendOptions::schedule).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// When to connect, counted from the epoch.
+    pub at: Span,
+    /// Payload.
+    pub size: Bytes,
+}
+
+impl Transfer {
+    /// Reads a schedule: a line for each transfer, with its start in nanoseconds and its size in bytes.
+    pub fn parse(text: &str) -> Result<Vec<Transfer>, TrafficError> {
+        let bad = |line: &str| TrafficError::Options(format!("`{line}` is not a start and a size"));
+        let transfer = |line: &str| {
+            let (at, size) = line.split_once(' ')?;
+            Some(Transfer { at: Span::from_nanos(at.parse().ok()?), size: Bytes::new(size.parse().ok()?) })
+        };
+        text.lines().map(|line| transfer(line).ok_or_else(|| bad(line))).collect()
+    }
 }
 
 /// What became of one connection; one line of JSON.

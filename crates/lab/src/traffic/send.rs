@@ -13,7 +13,7 @@ use nix::{
 };
 
 use super::{
-    FlowOut, MAX_CONNECTIONS, Monotonic, SendOptions, TrafficError, allow_descriptors,
+    FlowOut, MAX_CONNECTIONS, Monotonic, SendOptions, TrafficError, Transfer, allow_descriptors,
     connection::{Connection, Edge, MAX_PIECE, Phase, Plan},
     system,
 };
@@ -34,7 +34,7 @@ pub fn send(options: &SendOptions, out: &mut impl Write) -> Result<(), TrafficEr
 /// Runs the connections to their end: until all completed or failed, at the latest until the stop.
 pub fn transfer(options: &SendOptions) -> Result<Vec<FlowOut>, TrafficError> {
     check(options)?;
-    allow_descriptors(u64::from(options.connections) + 64)?;
+    allow_descriptors(options.count() as u64 + 64)?;
     let mut sender = Sender::new(options)?;
     sender.run(options)?;
     let numbers = options.first_index..;
@@ -53,7 +53,8 @@ const TIMER: u64 = u64::MAX;
 /// What is due at an instant that was set beforehand.
 #[derive(Clone, Copy)]
 enum Due {
-    Open,
+    /// So many are to be open.
+    Open(usize),
     Window(Edge),
     Stop,
 }
@@ -79,25 +80,32 @@ impl Sender {
             to: options.to,
             size: options.size,
             congestion_control: options.congestion_control.clone(),
-            unsent: (UNSENT_TOTAL / options.connections.max(1)).clamp(MIN_UNSENT, MAX_PIECE),
+            unsent: (UNSENT_TOTAL / (options.count() as u32).max(1)).clamp(MIN_UNSENT, MAX_PIECE),
         };
-        let connections = (0..options.connections).map(|_| Connection::default()).collect();
+        let connections = match options.schedule.as_slice() {
+            [] => (0..options.connections).map(|_| Connection::default()).collect(),
+            schedule => schedule.iter().map(|transfer| Connection::sized(transfer.size)).collect(),
+        };
         Ok(Sender { plan, epoll, timer, connections, to_open: 0, opened: 0, done: 0 })
     }
 
     fn run(&mut self, options: &SendOptions) -> Result<(), TrafficError> {
         // In this order where instants are equal: a window that opens with the flow counts its first byte.
-        let mut agenda = [
-            (options.window.start, Due::Window(Edge::Start)),
-            (options.epoch + options.start_at, Due::Open),
-            (options.window.end, Due::Window(Edge::End)),
-            (options.epoch + options.stop_at, Due::Stop),
-        ];
+        let mut agenda = vec![(options.window.start, Due::Window(Edge::Start))];
+        match options.schedule.as_slice() {
+            [] => agenda.push((options.epoch + options.start_at, Due::Open(self.connections.len()))),
+            schedule => {
+                let due = |(index, transfer): (usize, &Transfer)| (options.epoch + transfer.at, Due::Open(index + 1));
+                agenda.extend(schedule.iter().enumerate().map(due));
+            }
+        }
+        agenda.push((options.window.end, Due::Window(Edge::End)));
+        agenda.push((options.epoch + options.stop_at, Due::Stop));
         agenda.sort_by_key(|(instant, _)| *instant);
         for (instant, due) in agenda {
             self.serve_until(instant)?;
             match due {
-                Due::Open => self.to_open = self.connections.len(),
+                Due::Open(count) => self.to_open = count,
                 Due::Window(edge) => self.connections.iter_mut().for_each(|one| one.mark_window(edge)),
                 Due::Stop => break,
             }
@@ -168,13 +176,20 @@ impl Sender {
     }
 }
 
+impl SendOptions {
+    /// How many connections there will be.
+    fn count(&self) -> usize {
+        if self.schedule.is_empty() { self.connections as usize } else { self.schedule.len() }
+    }
+}
+
 /// Refuses options that make no sense, before any connection is opened.
 fn check(options: &SendOptions) -> Result<(), TrafficError> {
     let refuse = |problem: String| Err(TrafficError::Options(problem));
-    if options.connections > MAX_CONNECTIONS {
-        return refuse(format!("{} connections are more than the {MAX_CONNECTIONS} allowed", options.connections));
+    if options.count() > MAX_CONNECTIONS as usize {
+        return refuse(format!("{} connections are more than the {MAX_CONNECTIONS} allowed", options.count()));
     }
-    if options.first_index.checked_add(options.connections).is_none() {
+    if options.first_index.checked_add(options.count() as u32).is_none() {
         return refuse(format!("connections cannot be numbered from {}", options.first_index));
     }
     if options.stop_at < options.start_at {

@@ -217,12 +217,30 @@ fn options_that_make_no_sense_are_refused() {
     assert!(refused(&|options| options.congestion_control = Some("nonesuch".into())).contains("`nonesuch`"));
 }
 
+#[test]
+fn a_schedule_gives_each_connection_its_start_and_its_size() {
+    let schedule = Transfer::parse("0 1000\n150000000 50000\n300000000 1").unwrap();
+    let outcome = with_sink(|options| {
+        let epoch = options.epoch;
+        (transfer(&SendOptions { schedule: schedule.clone(), ..options }).unwrap(), epoch)
+    });
+    let Some(((flows, epoch), _)) = outcome else { return };
+    assert_eq!(flows.iter().map(|flow| flow.bytes_acked).collect::<Vec<_>>(), [1_000, 50_000, 1]);
+    assert!(flows.iter().all(|flow| flow.completed));
+    let began = |flow: &FlowOut| Monotonic::from_nanos(flow.start_ns).since(epoch);
+    for (flow, transfer) in flows.iter().zip(&schedule) {
+        assert!(began(flow) >= transfer.at && began(flow) < transfer.at + millis(100), "{flow:?}");
+    }
+    assert!(Transfer::parse("0").is_err() && Transfer::parse("x 1").is_err());
+}
+
 fn options(port: u16) -> SendOptions {
     let epoch = Monotonic::now().unwrap();
     SendOptions {
         to: address(port),
         connections: 1,
         size: None,
+        schedule: Vec::new(),
         epoch,
         start_at: Span::ZERO,
         stop_at: Span::from_secs(10),

@@ -1,10 +1,8 @@
 //! A scenario's traffic as a list of connections.
 
-use rand_pcg::Pcg32;
 use sidestep_model::{
     Bytes, NodeId, Scenario, Span, Time,
     scenario::{BulkFlow, Flow, PoissonFlow},
-    workload,
 };
 
 /// A connection to be made.
@@ -94,10 +92,7 @@ fn plan_poisson(
     namer: &mut Namer<'_>,
     planned: &mut Vec<Planned>,
 ) {
-    let stop = at(flow.stop.unwrap_or(scenario.duration));
-    let random = Pcg32::new(seed, FLOW_STREAMS + number as u64);
-    let arrivals = workload::poisson(flow.rate, flow.pairs.len(), &flow.size, at(flow.start), stop, random);
-    for (count, arrival) in arrivals.enumerate() {
+    for (count, arrival) in flow.arrivals(number, seed, scenario.duration).enumerate() {
         let (from, to) = flow.pairs[arrival.pair];
         planned.push(Planned {
             flow: format!("{}-{count}", flow.name),
@@ -111,9 +106,6 @@ fn plan_poisson(
         });
     }
 }
-
-/// Streams of random numbers of flows count from here; those below are of nodes and links.
-pub(super) const FLOW_STREAMS: u64 = 1 << 40;
 
 pub(super) fn at(since_start: Span) -> Time {
     Time::ZERO + since_start

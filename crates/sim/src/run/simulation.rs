@@ -11,7 +11,8 @@ use rand_pcg::Pcg32;
 use sidestep_model::{
     ArcId, Bytes, Channel, Direction, LinkId, NodeId, Rate, Scenario, Span, Time,
     scenario::{
-        AgentKnobs, Change, Coupling, Event, EventDirection, Flow, MptcpKnobs, Scheduler, SystemName, SystemSpec,
+        AgentKnobs, Change, Coupling, Event, EventDirection, FLOW_STREAMS, Flow, MptcpKnobs, Scheduler, SystemName,
+        SystemSpec,
     },
     workload,
 };
@@ -23,7 +24,7 @@ use sidestep_results::{
 
 use super::{
     Observer, SimError,
-    flows::{FLOW_STREAMS, Namer, Planned, at, plan},
+    flows::{Namer, Planned, at, plan},
 };
 use crate::{
     engine::{FlowId, FlowSpec, Move, Network, Sizes, Stopped, World},
