@@ -26,6 +26,8 @@ pub enum Command {
     /// Rehearse in virtual time: the same scenarios in a packet-level simulator
     #[command(subcommand)]
     Sim(Sim),
+    /// Run a scenario in the simulator and in the lab, and show how far they are apart
+    Compare(CompareArgs),
     /// Reproduce the papers' tables and figures
     #[command(subcommand)]
     Repro(Repro),
@@ -94,6 +96,25 @@ pub struct SimRun {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the result as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The scenario file
+    pub scenario: PathBuf,
+    /// The two worlds
+    #[arg(long, value_name = "WORLDS", value_delimiter = ',', default_value = "sim,lab", value_parser = ["sim", "lab"])]
+    pub worlds: Vec<String>,
+    /// A system to run; repeat for several [default: those of the scenario]
+    #[arg(long = "system", value_name = "NAME")]
+    pub systems: Vec<SystemSpec>,
+    /// Directory for the results [default: out/SCENARIO-compare]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the comparison as JSON instead of a table
     #[arg(long)]
     pub json: bool,
 }

@@ -1,11 +1,13 @@
 //! What each command does.
 
 pub mod bench;
+pub mod compare;
 pub mod daemons;
 pub mod lab;
 pub mod repro;
 pub mod sim;
 pub mod traffic;
+mod worlds;
 
 use std::{
     path::Path,

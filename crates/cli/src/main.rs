@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Lab(lab) => commands::lab::run(lab),
         Command::Sim(sim) => commands::sim::run(sim),
+        Command::Compare(options) => commands::compare::run(options),
         Command::Repro(repro) => commands::repro::run(repro),
         Command::Controller(options) => commands::daemons::controller(options),
         Command::Agent(options) => commands::daemons::agent(options),

@@ -1,19 +1,12 @@
 //! `sidestep repro`.
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-};
+use sidestep_repro::{ALL, Mode, Outcome, Paper, Verdict, find, report, run as run_experiment};
+use sidestep_results::World;
 
-use sidestep_model::{Scenario, scenario::SystemSpec};
-use sidestep_repro::{ALL, Mode, Outcome, Paper, Verdict, Worlds, find, report, run as run_experiment};
-use sidestep_results::{RunResult, World};
-
-use super::{command_line, print_json, until_signalled};
+use super::{print_json, worlds::Real};
 use crate::{
     args::Repro,
     failure::{Failure, Outcome as Done},
-    progress::{LabProgress, SimProgress},
 };
 
 /// Runs `sidestep repro …`.
@@ -24,7 +17,7 @@ pub fn run(repro: Repro) -> Done {
             let experiments: Result<Vec<_>, _> = ids.iter().map(|id| find(id)).collect();
             let mode = if mode == "full" { Mode::Full } else { Mode::Quick };
             let world = world.map(|world| if world == "lab" { World::Lab } else { World::Sim });
-            let mut worlds = Real { stop: until_signalled()? };
+            let mut worlds = Real::new()?;
             let mut outcomes = Vec::new();
             for experiment in experiments? {
                 let outcome = run_experiment(experiment, mode, world, &out, &mut worlds)?;
@@ -78,44 +71,5 @@ fn print(outcome: &Outcome) {
         };
         let ours = format!("{:.1}{half}", row.ours);
         println!("  {:<48} paper: {paper:<26} ours: {ours:<14} {verdict}", row.quantity);
-    }
-}
-
-/// The simulator and the lab.
-struct Real {
-    stop: Arc<AtomicBool>,
-}
-
-impl Worlds for Real {
-    fn run(
-        &mut self,
-        world: World,
-        scenario: &Scenario,
-        systems: &[SystemSpec],
-        seeds: u32,
-        out: &Path,
-    ) -> Result<RunResult, String> {
-        let (scenario, systems) = (scenario.clone(), systems.to_vec());
-        let (command, stop) = (command_line(), self.stop.clone());
-        match world {
-            World::Sim => {
-                let out = Some(out.to_path_buf());
-                let options = sidestep_sim::RunOptions { scenario, systems, seeds, out, command, stop };
-                match sidestep_sim::run(&options, &SimProgress::new()) {
-                    Ok((_, true)) => Err("interrupted".into()),
-                    Ok((result, false)) => Ok(result),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
-            World::Lab => {
-                if !sidestep_linux::is_root() {
-                    return Err("the lab makes network namespaces, for which it must run as root; use sudo".into());
-                }
-                let out = std::path::absolute(out).map_err(|error| error.to_string())?;
-                let program = std::env::current_exe().map_err(|error| error.to_string())?;
-                let options = sidestep_lab::RunOptions { scenario, systems, out, program, command, stop };
-                sidestep_lab::run(&options, &mut LabProgress::new()).map_err(|error| error.to_string())
-            }
-        }
     }
 }

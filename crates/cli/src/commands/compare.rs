@@ -1,0 +1,121 @@
+//! `sidestep compare`.
+
+use std::{fmt::Write, path::PathBuf};
+
+use serde::Serialize;
+use sidestep_repro::Worlds;
+use sidestep_results::{RunResult, STYLE, SystemResult, World, escape};
+
+use super::{print_json, read_scenario, worlds::Real};
+use crate::{
+    args::CompareArgs,
+    failure::{Failure, Outcome},
+};
+
+/// How far two worlds are apart.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    schema: u32,
+    scenario: String,
+    worlds: [World; 2],
+    rows: Vec<Row>,
+}
+
+/// A measure of a system in both worlds.
+#[derive(Debug, Serialize)]
+struct Row {
+    system: String,
+    measure: &'static str,
+    unit: &'static str,
+    values: [f64; 2],
+    /// The first's difference from the second, as a share of the second.
+    difference: f64,
+}
+
+/// Runs `sidestep compare …`.
+pub fn run(args: CompareArgs) -> Outcome {
+    let world = |name: &String| if name == "lab" { World::Lab } else { World::Sim };
+    let worlds: Vec<World> = args.worlds.iter().map(world).collect();
+    let [one, other] = worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
+    let scenario = read_scenario(&args.scenario)?;
+    let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
+    let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-compare", scenario.name)));
+    let mut real = Real::new()?;
+    let mut results = Vec::new();
+    for (number, world) in [one, other].into_iter().enumerate() {
+        let place = out.join(format!("{}-{}", number + 1, world.as_str()));
+        results.push(real.run(world, &scenario, &systems, 1, &place).map_err(Failure::run)?);
+    }
+    let rows = rows(&results[0], &results[1]);
+    let comparison = Comparison { schema: 1, scenario: scenario.name.clone(), worlds: [one, other], rows };
+    let write = |name: &str, text: String| {
+        let path = out.join(name);
+        std::fs::write(&path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
+    };
+    write("index.html", page(&comparison))?;
+    write("compare.json", serde_json::to_string_pretty(&comparison).map_err(Failure::run)? + "\n")?;
+    if args.json {
+        return print_json(&comparison);
+    }
+    println!("{:<30} {:<22} {:>12} {:>12} {:>10}", "system", "measure", one.as_str(), other.as_str(), "apart");
+    for row in &comparison.rows {
+        let measure = format!("{} {}", row.measure, row.unit);
+        let [first, second] = row.values;
+        println!("{:<30} {measure:<22} {first:>12.3} {second:>12.3} {:>8.1} %", row.system, 100.0 * row.difference);
+    }
+    println!("Both curves: {}", out.join("index.html").display());
+    Ok(())
+}
+
+fn rows(one: &RunResult, other: &RunResult) -> Vec<Row> {
+    type Measure = fn(&SystemResult) -> Option<f64>;
+    let measures: [(&str, &str, Measure); 6] = [
+        ("goodput", "Mbit/s", |result| Some(result.goodput_mbps)),
+        ("mean FCT", "ms", |result| result.afct_s.map(|seconds| seconds * 1e3)),
+        ("median FCT", "ms", |result| result.fct_p50_s.map(|seconds| seconds * 1e3)),
+        ("99 % FCT", "ms", |result| result.fct_p99_s.map(|seconds| seconds * 1e3)),
+        ("fairness", "", |result| result.fairness),
+        ("moves", "", |result| Some(result.total_moves() as f64)),
+    ];
+    let mut rows = Vec::new();
+    for (name, first) in one.systems.iter() {
+        let Some(second) = other.systems.get(name) else { continue };
+        for (measure, unit, of) in measures {
+            let (Some(a), Some(b)) = (of(first), of(second)) else { continue };
+            if a == 0.0 && b == 0.0 {
+                continue;
+            }
+            let difference = if b == 0.0 { f64::INFINITY } else { (a - b) / b };
+            rows.push(Row { system: name.to_owned(), measure, unit, values: [a, b], difference });
+        }
+    }
+    rows
+}
+
+fn page(comparison: &Comparison) -> String {
+    let [one, other] = comparison.worlds.map(World::as_str);
+    let mut body =
+        format!("<table>\n<tr><th>system</th><th>measure</th><th>{one}</th><th>{other}</th><th>apart</th></tr>\n");
+    for row in &comparison.rows {
+        let [a, b] = row.values;
+        let _ = writeln!(
+            body,
+            "<tr><th>{}</th><td>{} {}</td><td>{a:.3}</td><td>{b:.3}</td><td>{:.1} %</td></tr>",
+            escape(&row.system),
+            row.measure,
+            row.unit,
+            100.0 * row.difference,
+        );
+    }
+    body.push_str("</table>\n");
+    for (number, world) in [one, other].into_iter().enumerate() {
+        let place = format!("{}-{world}", number + 1);
+        let _ = writeln!(body, "<h2>{world}</h2>\n<figure><img alt=\"{world}\" src=\"{place}/plot.svg\"/></figure>");
+        let _ = writeln!(body, "<p><a href=\"{place}/index.html\">all of this run</a></p>");
+    }
+    let title = escape(&comparison.scenario);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>{title} – sidestep</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}, in two worlds</h1>\n{body}</body>\n</html>\n"
+    )
+}

@@ -1,0 +1,63 @@
+//! The worlds that scenarios run in, behind one face.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use sidestep_model::{Scenario, scenario::SystemSpec};
+use sidestep_repro::Worlds;
+use sidestep_results::{RunResult, World};
+
+use super::{command_line, until_signalled};
+use crate::{
+    failure::Failure,
+    progress::{LabProgress, SimProgress},
+};
+
+/// The simulator and the lab; an interruption ends whatever runs.
+#[derive(Debug)]
+pub struct Real {
+    stop: Arc<AtomicBool>,
+}
+
+impl Real {
+    /// Both worlds.
+    pub fn new() -> Result<Self, Failure> {
+        Ok(Real { stop: until_signalled()? })
+    }
+}
+
+impl Worlds for Real {
+    fn run(
+        &mut self,
+        world: World,
+        scenario: &Scenario,
+        systems: &[SystemSpec],
+        seeds: u32,
+        out: &Path,
+    ) -> Result<RunResult, String> {
+        let (scenario, systems) = (scenario.clone(), systems.to_vec());
+        let (command, stop) = (command_line(), self.stop.clone());
+        match world {
+            World::Sim => {
+                let out = Some(out.to_path_buf());
+                let options = sidestep_sim::RunOptions { scenario, systems, seeds, out, command, stop };
+                match sidestep_sim::run(&options, &SimProgress::new()) {
+                    Ok((_, true)) => Err("interrupted".into()),
+                    Ok((result, false)) => Ok(result),
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+            World::Lab => {
+                if !sidestep_linux::is_root() {
+                    return Err("the lab makes network namespaces, for which it must run as root; use sudo".into());
+                }
+                let out = std::path::absolute(out).map_err(|error| error.to_string())?;
+                let program = std::env::current_exe().map_err(|error| error.to_string())?;
+                let options = sidestep_lab::RunOptions { scenario, systems, out, program, command, stop };
+                sidestep_lab::run(&options, &mut LabProgress::new()).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
