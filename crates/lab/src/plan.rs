@@ -250,9 +250,9 @@ mod tests {
     fn network(links: &[(&str, &str, u32)]) -> Topology {
         let mut topology = Topology::new();
         for (a, b, weight) in links {
-            let queue = Queue { limit: QueueLimit::Bytes(Bytes::new(100_000)), ecn_threshold: None };
+            let queue = Queue { limit: QueueLimit::Bytes(Bytes::new(100_000)), ecn_threshold: None, red: None };
             let (rate, delay) = (Rate::from_mbits(100), Span::from_millis(1));
-            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, weight: *weight };
+            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: *weight };
             let [a, b] = [a, b].map(|name| node(&mut topology, name));
             let name = format!("link-{}", topology.links().len());
             topology.add_link(Link { name, a, b, ab: channel, ba: channel, mtu: 1500 }).unwrap();

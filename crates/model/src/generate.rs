@@ -180,7 +180,7 @@ impl ParallelPaths {
             let core = Channel {
                 rate: self.rate,
                 loss: self.loss,
-                queue: Queue { limit: self.queue, ecn_threshold: self.ecn },
+                queue: Queue { limit: self.queue, ecn_threshold: self.ecn, red: None },
                 weight: DEFAULT_WEIGHT.saturating_add(if self.ecmp { 0 } else { path - 1 }),
                 ..quiet(self.delay, self.queue)
             };
@@ -213,7 +213,7 @@ impl Dumbbell {
         let bottleneck = Channel {
             rate: self.rate,
             loss: self.loss,
-            queue: Queue { limit: self.queue, ecn_threshold: self.ecn },
+            queue: Queue { limit: self.queue, ecn_threshold: self.ecn, red: None },
             ..quiet(self.delay, self.queue)
         };
         let mut builder = Builder::default();
@@ -238,7 +238,7 @@ impl FatTree {
         let channel = Channel {
             rate: self.rate,
             loss: self.loss,
-            queue: Queue { limit: self.queue, ecn_threshold: self.ecn },
+            queue: Queue { limit: self.queue, ecn_threshold: self.ecn, red: None },
             ..quiet(self.delay, self.queue)
         };
         let mut builder = Builder::default();
@@ -333,8 +333,8 @@ fn of_access(error: TopologyError) -> TopologyError {
 
 /// A channel without a rate limit, marks or loss.
 fn quiet(delay: Span, limit: QueueLimit) -> Channel {
-    let queue = Queue { limit, ecn_threshold: None };
-    Channel { rate: Rate::default(), delay, queue, loss: Ratio::ZERO, weight: DEFAULT_WEIGHT }
+    let queue = Queue { limit, ecn_threshold: None, red: None };
+    Channel { rate: Rate::default(), delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: DEFAULT_WEIGHT }
 }
 
 fn times(rate: Rate, count: u32) -> Rate {

@@ -15,5 +15,5 @@ pub mod workload;
 pub use generate::{Dumbbell, FatTree, ParallelPaths};
 pub use ids::{ArcId, Direction, LinkId, NodeId};
 pub use scenario::Scenario;
-pub use topology::{Channel, Link, NamedPath, Node, NodeKind, Queue, Topology, TopologyError};
+pub use topology::{BurstLoss, Channel, Link, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError};
 pub use units::{Bytes, QueueLimit, Rate, Ratio, Span, Time, UnitError};

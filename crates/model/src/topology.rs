@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::Ipv6Net;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{ArcId, Bytes, LinkId, NodeId, QueueLimit, Rate, Ratio, Span};
@@ -36,6 +37,60 @@ pub struct Queue {
     pub limit: QueueLimit,
     /// Occupancy from which ECN-capable packets are marked CE on arrival; `None`: never.
     pub ecn_threshold: Option<QueueLimit>,
+    /// Random early detection, before the limit is reached; `None`: not.
+    pub red: Option<Red>,
+}
+
+/// Random early detection (Floyd and Jacobson 1993): packets are marked, or dropped if they are not ECN-capable, at
+/// random and the more the longer the average queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Red {
+    /// Average queue from which it begins.
+    pub min: Bytes,
+    /// Average queue from which every packet is hit, or (`gentle`) from which the probability rises to 1 at twice as much.
+    pub max: Bytes,
+    /// Probability just below `max`.
+    #[serde(default = "red_probability")]
+    pub probability: Ratio,
+    /// Weight of a packet's view of the queue in the average.
+    #[serde(default = "red_weight")]
+    pub weight: Ratio,
+    /// Whether the probability rises on beyond `max`, as Floyd recommends.
+    #[serde(default = "red_gentle")]
+    pub gentle: bool,
+}
+
+fn red_probability() -> Ratio {
+    Ratio::from_ppb(100_000_000)
+}
+
+fn red_weight() -> Ratio {
+    Ratio::from_ppb(2_000_000)
+}
+
+fn red_gentle() -> bool {
+    true
+}
+
+/// Losses in bursts (Gilbert 1960, Elliott 1963): a good and a bad state, which a packet may change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BurstLoss {
+    /// Probability with each packet that the good state ends.
+    pub to_bad: Ratio,
+    /// Probability with each packet that the bad state ends.
+    pub to_good: Ratio,
+    /// Probability of loss in the good state.
+    #[serde(default)]
+    pub in_good: Ratio,
+    /// Probability of loss in the bad state.
+    #[serde(default = "certain")]
+    pub in_bad: Ratio,
+}
+
+fn certain() -> Ratio {
+    Ratio::from_ppb(1_000_000_000)
 }
 
 /// One direction of a link.
@@ -49,6 +104,8 @@ pub struct Channel {
     pub queue: Queue,
     /// Probability that a packet is lost at random.
     pub loss: Ratio,
+    /// Losses in bursts beside that; `None`: none.
+    pub burst_loss: Option<BurstLoss>,
     /// IGP weight of this direction, at least 1.
     pub weight: u32,
 }
@@ -186,6 +243,9 @@ impl Topology {
             };
             if !room {
                 return Err(bad("queue", "must have room for at least one packet of the link's mtu"));
+            }
+            if channel.queue.red.is_some_and(|red| red.min >= red.max || red.weight == Ratio::ZERO) {
+                return Err(bad("red", "needs a `min` below its `max`, and a `weight` above 0 %"));
             }
         }
         let id = LinkId(self.links.len() as u32);

@@ -20,9 +20,9 @@
 //! ```
 //!
 //! A node may have a `prefix` (hosts) or `locator` (routers, a /48); the address plan gives one to each that has
-//! none. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `loss`
-//! (`"0 %"`), `weight` (10), `mtu` (1500), and `reverse`, a table with those of `rate`, `delay`, `queue`, `ecn`, `loss`
-//! and `weight` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
+//! none. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `red`
+//! ([`Red`](crate::Red)), `loss` (`"0 %"`), `burst_loss` ([`BurstLoss`](crate::BurstLoss)), `weight` (10), `mtu` (1500),
+//! and `reverse`, a table with those of them but `name` and `mtu` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
 
 mod read;
 
@@ -32,7 +32,7 @@ pub(crate) use read::{ecn_threshold, read};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
-    Channel, NodeId, NodeKind, Topology,
+    BurstLoss, Channel, NodeId, NodeKind, Red, Topology,
     scenario::{
         ParseError,
         document::Document,
@@ -84,10 +84,23 @@ pub fn print(topology: &Topology) -> String {
 }
 
 fn print_channel(channel: &Channel) -> String {
-    let Channel { rate, delay, queue, loss, weight } = channel;
+    let Channel { rate, delay, queue, loss, burst_loss, weight } = channel;
     let ecn = queue.ecn_threshold.map_or("never".into(), |threshold| threshold.to_string());
     let limit = queue.limit;
-    format!(
+    let mut out = format!(
         "rate = \"{rate}\", delay = \"{delay}\", queue = \"{limit}\", ecn = \"{ecn}\", loss = \"{loss}\", weight = {weight}"
-    )
+    );
+    if let Some(Red { min, max, probability, weight, gentle }) = queue.red {
+        let _ = write!(
+            out,
+            ", red = {{ min = \"{min}\", max = \"{max}\", probability = \"{probability}\", weight = \"{weight}\", gentle = {gentle} }}"
+        );
+    }
+    if let Some(BurstLoss { to_bad, to_good, in_good, in_bad }) = burst_loss {
+        let _ = write!(
+            out,
+            ", burst_loss = {{ to_bad = \"{to_bad}\", to_good = \"{to_good}\", in_good = \"{in_good}\", in_bad = \"{in_bad}\" }}"
+        );
+    }
+    out
 }

@@ -156,8 +156,9 @@ pub(crate) fn build(kinds: &[NodeKind], links: &[(LinkSpec, [u64; 2])]) -> Topol
         let channel = |weight: u32, rate: u64| Channel {
             rate: Rate::from_bits_per_sec(rate),
             delay: Span::from_millis(u64::from(weight)),
-            queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None },
+            queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
             loss: Ratio::ZERO,
+            burst_loss: None,
             weight,
         };
         let (ab, ba) = (channel(*there, rates[0]), channel(*back, rates[1]));

@@ -4,11 +4,15 @@
 //! whole fate is known when it arrives. [`LinkModel`] therefore decides at once and never sees the packet: the
 //! driver keeps it and delivers it when the [`Verdict`] says so.
 
+mod early;
+
 use std::collections::VecDeque;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_model::{Bytes, Channel, QueueLimit, Rate, Span, Time};
+
+use self::early::{Burst, RedState};
 
 /// The state of one direction of a link: what it is, what is in its queue, and what it has done.
 #[derive(Clone, Debug)]
@@ -33,6 +37,14 @@ pub struct LinkModel {
     counters: Counters,
     rng: Pcg32,
     epoch: u32,
+    /// What few links have.
+    early: Option<Box<Early>>,
+}
+
+#[derive(Clone, Debug)]
+struct Early {
+    red: Option<RedState>,
+    burst: Option<Burst>,
 }
 
 /// What becomes of a packet.
@@ -53,7 +65,7 @@ pub enum Verdict {
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// The queue had no room for it.
+    /// The queue had no room for it, or RED dropped it.
     QueueFull,
     /// It was lost at random on the medium, after it had taken its place in the queue and its transmission time.
     RandomLoss,
@@ -131,6 +143,7 @@ impl LinkModel {
             queue: VecDeque::new(),
             queued: Bytes::default(),
             epoch: 0,
+            early: None,
             counters: Counters::default(),
         };
         model.set_channel(channel);
@@ -152,7 +165,13 @@ impl LinkModel {
         if waits && !self.has_room(len) {
             return self.drop_packet(DropReason::QueueFull);
         }
-        let mark_ce = ecn_capable && self.ecn_threshold.is_some_and(|threshold| self.reaches(threshold));
+        let mut mark_ce = ecn_capable && self.ecn_threshold.is_some_and(|threshold| self.reaches(threshold));
+        if self.early.is_some() && self.hit_early(now) {
+            if !ecn_capable {
+                return self.drop_packet(DropReason::QueueFull);
+            }
+            mark_ce = true;
+        }
         if waits {
             self.queue.push_back(Waiting { begins: self.free_at, len });
             self.queued = self.queued + Bytes::new(u64::from(len));
@@ -161,6 +180,9 @@ impl LinkModel {
         }
         self.transmit(now, len);
         if self.loss_below > 0 && u64::from(self.rng.next_u32()) < self.loss_below {
+            return self.drop_packet(DropReason::RandomLoss);
+        }
+        if self.early.is_some() && self.lose_in_burst() {
             return self.drop_packet(DropReason::RandomLoss);
         }
         let at = (self.free_at + self.delay).max(self.last_delivery);
@@ -197,6 +219,9 @@ impl LinkModel {
         self.ecn_threshold = channel.queue.ecn_threshold;
         self.loss_below = (u64::from(channel.loss.ppb()) << 32) / 1_000_000_000;
         self.free_at_rest = 0;
+        let (red, burst) = (channel.queue.red, channel.burst_loss);
+        self.early = (red.is_some() || burst.is_some())
+            .then(|| Box::new(Early { red: red.map(RedState::new), burst: burst.map(Burst::new) }));
     }
 
     /// Moves an accepted packet of `len` bytes from the delivered to the dropped ones: an outage caught it.
@@ -230,6 +255,18 @@ impl LinkModel {
     /// What the link has done so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Whether RED hits the packet that arrives.
+    fn hit_early(&mut self, now: Time) -> bool {
+        let byte_time = self.byte_time as f64 / 4_294_967_296.0;
+        let red = self.early.as_mut().and_then(|early| early.red.as_mut());
+        red.is_some_and(|red| red.hits(now, self.queued, byte_time, &mut self.rng))
+    }
+
+    fn lose_in_burst(&mut self) -> bool {
+        let burst = self.early.as_mut().and_then(|early| early.burst.as_mut());
+        burst.is_some_and(|burst| burst.loses(&mut self.rng))
     }
 
     /// Forgets the packets whose transmission has begun.

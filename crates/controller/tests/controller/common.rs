@@ -51,8 +51,9 @@ pub fn build(nodes: &[&str], wires: &[Wire]) -> Topology {
         let channel = Channel {
             rate: Rate::from_mbits(wire.mbits),
             delay: Span::from_millis(1),
-            queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None },
+            queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
             loss: Ratio::ZERO,
+            burst_loss: None,
             weight: wire.weight,
         };
         let (a, b) = (topology.find(a).unwrap(), topology.find(b).unwrap());

@@ -169,8 +169,15 @@ fn difference(before: &WireStats, after: &WireStats) -> BenchReport {
 }
 
 fn channel() -> Channel {
-    let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None };
-    Channel { rate: Rate::from_mbits(1_000), delay: Span::from_millis(1), queue, loss: Ratio::ZERO, weight: 1 }
+    let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None, red: None };
+    Channel {
+        rate: Rate::from_mbits(1_000),
+        delay: Span::from_millis(1),
+        queue,
+        loss: Ratio::ZERO,
+        burst_loss: None,
+        weight: 1,
+    }
 }
 
 /// The hardware address of both ends of a wire.

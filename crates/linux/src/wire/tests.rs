@@ -80,8 +80,8 @@ fn ends(namespace: &NetNs, count: usize) -> Vec<(Tap, Port)> {
 }
 
 fn channel(rate: Rate, delay_ms: u64, packets: u32) -> Channel {
-    let queue = Queue { limit: QueueLimit::Packets(packets), ecn_threshold: None };
-    Channel { rate, delay: Span::from_millis(delay_ms), queue, loss: Ratio::ZERO, weight: 1 }
+    let queue = Queue { limit: QueueLimit::Packets(packets), ecn_threshold: None, red: None };
+    Channel { rate, delay: Span::from_millis(delay_ms), queue, loss: Ratio::ZERO, burst_loss: None, weight: 1 }
 }
 
 /// A frame with a packet of `len` bytes.

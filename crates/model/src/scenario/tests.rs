@@ -7,11 +7,15 @@ use super::*;
 use crate::QueueLimit;
 
 /// The scenarios in `scenarios/`.
-const READY: [(&str, &str); 4] = [
+const READY: [(&str, &str); 8] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
     ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
     ("smoke", include_str!("../../../../scenarios/smoke.toml")),
+    ("dumbbell", include_str!("../../../../scenarios/dumbbell.toml")),
+    ("short-flows", include_str!("../../../../scenarios/short-flows.toml")),
+    ("content-provider", include_str!("../../../../scenarios/content-provider.toml")),
+    ("enterprise-wan", include_str!("../../../../scenarios/enterprise-wan.toml")),
 ];
 
 /// A network with every inline key, on which flows and events can be tried.
@@ -198,6 +202,14 @@ pairing = "incast"
 "#;
     let scenario = inline(text).unwrap();
     assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
+    let queues = inline("")
+        .unwrap()
+        .to_toml()
+        .replacen("loss = \"0.1 %\"", "loss = \"0 %\", red = { min = \"5 kB\", max = \"15 kB\" }, burst_loss = { to_bad = \"1 %\", to_good = \"20 %\" }", 1);
+    let queues = Scenario::parse(&queues, "inline").unwrap();
+    let channel = queues.topology.link(crate::LinkId(2)).ab;
+    assert!(channel.queue.red.is_some_and(|red| red.gentle) && channel.burst_loss.is_some());
+    assert_eq!(Scenario::parse(&queues.to_toml(), "inline").unwrap(), queues);
     let Flow::Poisson(poisson) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
     // Half of 10 Mbit/s is 12.5 transfers of 50 kB a second.
     assert_eq!((poisson.rate, poisson.pairs.len()), (12.5, 2));

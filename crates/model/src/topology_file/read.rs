@@ -6,8 +6,8 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Deserializer, de::Error as _, de::IgnoredAny};
 
 use crate::{
-    Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate, Ratio, Span,
-    Topology, TopologyError,
+    BurstLoss, Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate,
+    Ratio, Red, Span, Topology, TopologyError,
     generate::{DEFAULT_WEIGHT, LinkNames},
     scenario::{
         ParseError,
@@ -85,8 +85,10 @@ struct LinkFile {
     queue: QueueLimit,
     #[serde(default)]
     ecn: Ecn,
+    red: Option<Red>,
     #[serde(default)]
     loss: Ratio,
+    burst_loss: Option<BurstLoss>,
     weight: Option<NonZeroU32>,
     #[serde(default = "default_mtu")]
     mtu: u32,
@@ -101,7 +103,9 @@ struct ReverseFile {
     delay: Option<Span>,
     queue: Option<QueueLimit>,
     ecn: Option<Ecn>,
+    red: Option<Red>,
     loss: Option<Ratio>,
+    burst_loss: Option<BurstLoss>,
     weight: Option<NonZeroU32>,
 }
 
@@ -128,8 +132,9 @@ impl LinkFile {
         let ab = Channel {
             rate: self.rate,
             delay: self.delay,
-            queue: Queue { limit: self.queue, ecn_threshold: self.ecn.0 },
+            queue: Queue { limit: self.queue, ecn_threshold: self.ecn.0, red: self.red },
             loss: self.loss,
+            burst_loss: self.burst_loss,
             weight: self.weight.map_or(DEFAULT_WEIGHT, NonZeroU32::get),
         };
         let reverse = &self.reverse;
@@ -139,8 +144,10 @@ impl LinkFile {
             queue: Queue {
                 limit: reverse.queue.unwrap_or(ab.queue.limit),
                 ecn_threshold: reverse.ecn.unwrap_or(self.ecn).0,
+                red: reverse.red.or(self.red),
             },
             loss: reverse.loss.unwrap_or(ab.loss),
+            burst_loss: reverse.burst_loss.or(self.burst_loss),
             weight: reverse.weight.map_or(ab.weight, NonZeroU32::get),
         };
         (ab, ba)

@@ -6,7 +6,14 @@ use super::*;
 /// A channel on which a byte takes `byte_ns` nanoseconds.
 fn channel(byte_ns: u64, delay: Span, limit: QueueLimit, ecn_threshold: Option<QueueLimit>) -> Channel {
     let rate = Rate::from_bits_per_sec(8_000_000_000u64.checked_div(byte_ns).unwrap_or(0));
-    Channel { rate, delay, queue: Queue { limit, ecn_threshold }, loss: Ratio::ZERO, weight: 1 }
+    Channel {
+        rate,
+        delay,
+        queue: Queue { limit, ecn_threshold, red: None },
+        loss: Ratio::ZERO,
+        burst_loss: None,
+        weight: 1,
+    }
 }
 
 fn at(micros: u64) -> Time {
@@ -251,8 +258,8 @@ proptest! {
         packets in packets(),
     ) {
         let rate = Rate::from_bits_per_sec(bits);
-        let queue = Queue { limit, ecn_threshold: None };
-        let channel = Channel { rate, delay: Span::ZERO, queue, loss: Ratio::from_ppb(loss), weight: 1 };
+        let queue = Queue { limit, ecn_threshold: None, red: None };
+        let channel = Channel { rate, delay: Span::ZERO, queue, loss: Ratio::from_ppb(loss), burst_loss: None, weight: 1 };
         let mut link = LinkModel::new(&channel, 7, 3);
         let (mut now, mut last, mut first, mut bytes) = (Time::ZERO, Time::ZERO, None, 0u64);
         let offered = packets.len() as u64;

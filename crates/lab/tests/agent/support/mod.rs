@@ -64,9 +64,9 @@ impl Lab {
         let mut topology = Topology::new();
         for (a, b, weight) in links {
             let [a, b] = [a, b].map(|name| node(&mut topology, name));
-            let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None };
+            let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None, red: None };
             let (rate, delay) = (Rate::default(), Span::from_millis(1));
-            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, weight: *weight };
+            let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: *weight };
             let name = format!("link-{}", topology.links().len());
             topology.add_link(Link { name, a, b, ab: channel, ba: channel, mtu: 1500 }).unwrap();
         }

@@ -140,7 +140,7 @@ prop_compose! {
                   loss in 0u32..=1_000_000_000, weight in 1u32..) -> Channel {
         Channel {
             rate: Rate::from_bits_per_sec(rate), delay: Span::from_nanos(delay),
-            queue: Queue { limit, ecn_threshold: ecn }, loss: Ratio::from_ppb(loss), weight,
+            queue: Queue { limit, ecn_threshold: ecn, red: None }, loss: Ratio::from_ppb(loss), burst_loss: None, weight,
         }
     }
 }
