@@ -95,6 +95,9 @@ pub struct SimRun {
     /// Directory for the results [default: out/SCENARIO-sim]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Run even if the estimate says that there is not enough memory
+    #[arg(long)]
+    pub force: bool,
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub json: bool,

@@ -6,4 +6,4 @@ pub mod routing;
 mod run;
 pub mod steering;
 
-pub use run::{Observer, RunOptions, SimError, run};
+pub use run::{Observer, RunOptions, SimError, estimate, run};

@@ -1,5 +1,6 @@
 //! Runs a scenario in the simulator, and leaves the results that the lab leaves.
 
+mod estimate;
 mod flows;
 mod simulation;
 
@@ -24,6 +25,7 @@ use crate::{
     routing::NoRoute,
 };
 
+pub use estimate::estimate;
 use simulation::Simulation;
 
 /// What to run, and where to leave the results.

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, sync::Arc};
 
+use proptest::prelude::*;
 use sidestep_model::Scenario;
 use sidestep_results::{RunResult, World};
 use sidestep_sim::{RunOptions, SimError, run};
@@ -203,4 +204,101 @@ fn cross_traffic_takes_its_rate_and_pauses() {
     assert!((6.7..7.7).contains(&half), "{half}");
     let random = cbr("on = \"100 ms\"\noff = \"100 ms\"\nrandom = true\n");
     assert!((6.3..8.0).contains(&random) && random != half, "{random}");
+}
+
+#[test]
+fn the_estimate_grows_with_flows_and_with_what_queues_hold() {
+    let estimate = |text: &str| sidestep_sim::estimate(&Scenario::parse(text, "test").unwrap());
+    let small = estimate(SMALL);
+    let many = estimate(&SMALL.replace("connections = 4", "connections = 90000"));
+    let deep = estimate(
+        &SMALL
+            .replace("ecn =", "queue = \"100 GB\"\necn =")
+            .replace("[topology]", "[tcp]\nreceive_window = \"100 GB\"\n[topology]"),
+    );
+    assert!(small < 10_000_000, "{small}");
+    assert!(many > 90_000 * 1_000 && deep > 10_000_000_000, "{many} {deep}");
+}
+
+/// A scenario out of parts that may not fit together: whatever the simulator says of it, it must not panic.
+fn any_scenario() -> impl Strategy<Value = (String, String)> {
+    let topology = prop_oneof![
+        (1u32..4, 1u32..4, 1u32..3, any::<bool>()).prop_map(|(paths, hops, hosts, ecmp)| format!(
+            "generator = \"parallel-paths\"\npaths = {paths}\nhops = {hops}\nclients = {hosts}\nservers = {hosts}\necmp = {ecmp}\n"
+        )),
+        (1u32..4).prop_map(|hosts| format!("generator = \"dumbbell\"\nhosts = {hosts}\n")),
+        Just("generator = \"fat-tree\"\nk = 2\n".to_owned()),
+    ];
+    let link = (
+        prop::sample::select(vec!["0 bit/s", "1 bit/s", "9 kbit/s", "1 Mbit/s", "3 Gbit/s", "100 Tbit/s"]),
+        prop::sample::select(vec!["0 s", "1 ns", "1 ms", "70 ms", "90 s"]),
+        prop::sample::select(vec!["1 packets", "7 packets", "100 packets", "1700 B", "1 GB"]),
+        prop::sample::select(vec!["never", "1 packets", "0 B", "20 packets"]),
+        prop::sample::select(vec!["0 %", "3 %", "60 %", "100 %"]),
+    )
+        .prop_map(|(rate, delay, queue, ecn, loss)| {
+            format!("rate = \"{rate}\"\ndelay = \"{delay}\"\nqueue = \"{queue}\"\necn = \"{ecn}\"\nloss = \"{loss}\"\n")
+        });
+    let tcp = (
+        prop::sample::select(vec!["reno", "cubic", "dctcp"]),
+        any::<[bool; 4]>(),
+        prop::sample::select(vec![1u32, 2, 10, 10_000]),
+        prop::sample::select(vec![1u8, 2, 255]),
+        prop::sample::select(vec!["0 s", "1 ms", "200 ms", "100 s"]),
+        prop::sample::select(vec!["120 kB", "6 MB", "100 GB"]),
+    )
+        .prop_map(|(control, [ecn, sack, limited, idle], window, every, rto, receive)| {
+            format!(
+                "[tcp]\ncongestion_control = \"{control}\"\necn = {ecn}\nsack = {sack}\nlimited_transmit = {limited}\nidle_restart = {idle}\n\
+                 initial_window = {window}\nack_every = {every}\nmin_rto = \"{rto}\"\ndelayed_ack = \"{rto}\"\nreceive_window = \"{receive}\"\n"
+            )
+        });
+    let flow = prop_oneof![
+        (1u32..4, prop::sample::select(vec!["1 B", "1400 B", "100 kB", "1 GB"]))
+            .prop_map(|(n, size)| format!("kind = \"bulk\"\nconnections = {n}\nsize = \"{size}\"\n")),
+        (1u32..300).prop_map(|rate| format!(
+            "kind = \"poisson\"\nrate = {rate}.0\nsize = {{ distribution = \"data-mining\" }}\n"
+        )),
+        Just("kind = \"closed-loop\"\nusers = 3\nthink = \"1 ms\"\nsize = \"2 kB\"\n".to_owned()),
+        Just("kind = \"cbr\"\nrate = \"2 Mbit/s\"\npacket = 60000\n".to_owned()),
+    ];
+    let event = prop::sample::select(vec!["down", "up", "blackhole"]);
+    let system = prop::sample::select(vec![
+        "tcp",
+        "ecmp",
+        "random",
+        "prr",
+        "plb",
+        "pathchanger",
+        "mptcp:subflows=3",
+        "mptcp:scheduler=redundant",
+        "mptcp:congestion_control=balia",
+        "mptcp:congestion_control=olia,scheduler=round-robin",
+        "mptcp:path_manager=fullmesh",
+    ]);
+    (topology, link, tcp, prop::collection::vec(flow, 1..3), prop::collection::vec((event, 0u32..200), 0..3), system)
+        .prop_map(|(topology, link, tcp, flows, events, system)| {
+            let mut text = format!("duration = \"200 ms\"\nsample = \"50 ms\"\n{tcp}[topology]\n{topology}{link}");
+            for flow in flows {
+                text += &format!("[[flow]]\n{flow}from = \"*\"\nto = \"*\"\npairing = \"permutation\"\n");
+            }
+            for (action, at) in events {
+                text += &format!("[[event]]\nat = \"{} ms\"\nlink = \"*\"\naction = \"{action}\"\n", at.min(199));
+            }
+            (text, system.to_owned())
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_scenario_makes_the_simulator_panic((text, system) in any_scenario()) {
+        // Some cannot be: a queue of bytes below the mtu, say. Those are refused with a line.
+        if let Ok(scenario) = Scenario::parse(&text, "any") {
+            let systems = vec![system.parse().unwrap()];
+            let options = RunOptions { scenario, systems, seeds: 1, out: None, command: String::new(), stop: Arc::default() };
+            let _ = run(&options, &());
+        }
+    }
 }
