@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test bench clean
+.PHONY: all deps build demo test bench bench-ns3 clean
 
 all: build
 
@@ -24,6 +24,9 @@ test: deps ## Format, lints, documentation, unit, property and kernel tests
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire
 	$(SIDESTEP) bench sim
+
+bench-ns3: build ## The simulator against ns-3, on the same network
+	@bench/ns3/run
 
 clean: ## Remove what was built, results, and what killed labs have left
 	-@[ ! -x $(SIDESTEP) ] || $(SUDO) $(SIDESTEP) lab clean

@@ -106,7 +106,8 @@ impl Bench {
         }
         .build()?;
         let igp = Igp::new(&topology);
-        let mut world = world(&topology, subflows, seed, Config::default());
+        // A packet's time on the host's link: what keeps flows of equal round trips from falling into step.
+        let mut world = world(&topology, subflows, seed, Span::from_micros(12), Config::default());
         let mut flows = Vec::new();
         for host in 1..=hosts {
             let (left, right) = (topology.find(&format!("l{host}"))?, topology.find(&format!("r{host}"))?);
@@ -126,7 +127,8 @@ impl Bench {
         let igp = Igp::new(&topology);
         // As data centres set them: round trips are of microseconds.
         let (min_rto, delayed_ack) = (Span::from_millis(10), Span::from_millis(1));
-        let mut world = world(&topology, subflows, seed, Config { min_rto, delayed_ack, ..Config::default() });
+        let config = Config { min_rto, delayed_ack, ..Config::default() };
+        let mut world = world(&topology, subflows, seed, Span::from_micros(1), config);
         let mut flows = Vec::new();
         for (number, pair) in permutation(hosts.len(), seed).into_iter().enumerate() {
             let (from, to) = (hosts[number], hosts[pair]);
@@ -196,11 +198,11 @@ impl Mean {
     }
 }
 
-fn world(topology: &Topology, subflows: usize, seed: u64, tcp: Config) -> World<()> {
+fn world(topology: &Topology, subflows: usize, seed: u64, jitter: Span, tcp: Config) -> World<()> {
     let algorithm = if subflows > 1 { Algorithm::Coupled } else { Algorithm::Reno };
     let tcp = Config { algorithm, receive_window: 60_000, ..tcp };
     let mptcp = mptcp::Config { coupling: Coupling::Lia, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
-    let network = Network::new(topology, seed, Span::from_micros(1));
+    let network = Network::new(topology, seed, jitter);
     World::new(network, tcp, mptcp, Sizes::default(), ())
 }
 
