@@ -9,13 +9,15 @@ mod receiver;
 mod rtt;
 mod scoreboard;
 mod sender;
+mod signals;
 #[cfg(test)]
 mod tests;
 
 use sidestep_model::Span;
 
 pub use receiver::Receiver;
-pub use sender::{Acked, Sender, Signals, State, Transmit};
+pub use sender::{Sender, State, Transmit};
+pub use signals::{Acked, Signals};
 
 /// The settings of TCP, shared by many connections.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -185,3 +185,58 @@ fn name(topology: &Topology, arcs: &[ArcId]) -> Option<String> {
     let named = named.find(|path| !path.links.is_empty() && path.links.iter().all(on_path))?;
     Some(named.name.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use sidestep_model::{FatTree, ParallelPaths};
+
+    use super::*;
+
+    fn ends(topology: &Topology, from: &str, to: &str) -> (NodeId, NodeId) {
+        (topology.find(from).unwrap(), topology.find(to).unwrap())
+    }
+
+    fn routing(topology: &Topology) -> (Routing, Network) {
+        let knobs = PathKnobs::default();
+        (Routing::new(topology, knobs), Network::new(topology, 1, Span::ZERO))
+    }
+
+    #[test]
+    fn hashes_spread_over_equal_ways_as_routers_would() {
+        let topology = FatTree { k: 4, ..FatTree::default() }.build().unwrap();
+        let (mut routing, mut network) = routing(&topology);
+        let (from, to) = ends(&topology, "h0-0-0", "h3-1-1");
+        let equal = routing.equal(&topology, &mut network, from, to, true).unwrap().clone();
+        // Two aggregation switches, two core switches behind each.
+        assert_eq!(equal.routes.iter().map(|(_, share)| *share).collect::<Vec<_>>(), [0.25; 4]);
+        let picked: Vec<RouteId> = (0..4u32).map(|quarter| equal.pick(quarter << 30)).collect();
+        assert_eq!(picked, equal.routes.iter().map(|(route, _)| *route).collect::<Vec<_>>());
+        assert_eq!(equal.mtu, 1500);
+        let (_, mut network) = self::routing(&topology);
+        let one = Routing::new(&topology, PathKnobs::default())
+            .equal(&topology, &mut network, from, to, false)
+            .unwrap()
+            .routes
+            .len();
+        assert_eq!(one, 1);
+    }
+
+    #[test]
+    fn srv6_paths_are_the_controllers() {
+        let topology =
+            ParallelPaths { paths: 6, delay: Span::from_millis(1), ..ParallelPaths::default() }.build().unwrap();
+        let (mut routing, mut network) = routing(&topology);
+        let (from, to) = ends(&topology, "c1", "s1");
+        let paths = routing.paths(&topology, &mut network, from, to);
+        assert_eq!(paths.len(), 6);
+        assert_eq!(paths[0].name, "path-1");
+        for path in paths {
+            assert_eq!(path.capacity, Rate::from_mbits(100));
+            assert_eq!(path.rtt, Span::from_millis(8));
+            // 1700 less the outer header and a list of one or two segments, but the hosts' own links carry 1500.
+            assert_eq!(path.mtu, 1500);
+        }
+        let (from, to) = ends(&topology, "c1", "c1");
+        assert!(routing.paths(&topology, &mut network, from, to).is_empty());
+    }
+}

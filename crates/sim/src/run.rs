@@ -2,6 +2,8 @@
 
 mod estimate;
 mod flows;
+mod loops;
+mod setup;
 mod simulation;
 
 use std::{
@@ -237,7 +239,7 @@ fn check(options: &RunOptions) -> Result<(), SimError> {
         }
     }
     for system in &options.systems {
-        simulation::setup(scenario, system)?;
+        setup::setup(scenario, system)?;
     }
     Ok(())
 }

@@ -1,1 +1,107 @@
+//! The rules of coupling by hand, and reassembly against a set.
 
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::{
+    coupled::{Coupling, Path, increase, lia, shrink},
+    *,
+};
+
+fn path(cwnd: f64, rtt: f64) -> Path {
+    Path { cwnd, rtt, between_losses: 0.0 }
+}
+
+#[test]
+fn lia_of_two_equal_paths_is_a_quarter_as_keen_as_reno_on_each() {
+    // α = w_tot · (w/rtt²) / (2w/rtt)² = 20 · 10 / 20² = 1/2; α / w_tot = 1/40.
+    let paths = [path(10.0, 1.0), path(10.0, 1.0)];
+    assert_eq!(lia(&paths), (0.5, 20.0));
+    assert!((increase(Coupling::Lia, &paths, 0, 1.0) - 1.0 / 40.0).abs() < 1e-12);
+}
+
+#[test]
+fn lia_on_different_round_trips_follows_the_formula() {
+    let paths = [path(20.0, 0.1), path(10.0, 0.05)];
+    // max(20 / 0.01, 10 / 0.0025) = 4000; (200 + 200)² = 160000; α = 30 · 4000 / 160000 = 0.75.
+    let (alpha, total) = lia(&paths);
+    assert!((alpha - 0.75).abs() < 1e-12 && total == 30.0);
+    assert!((increase(Coupling::Lia, &paths, 1, 2.0) - 2.0 * 0.75 / 30.0).abs() < 1e-12);
+}
+
+#[test]
+fn olia_moves_window_from_the_widest_to_the_best_path() {
+    let best = Path { cwnd: 5.0, rtt: 0.1, between_losses: 1_000.0 };
+    let widest = Path { cwnd: 20.0, rtt: 0.1, between_losses: 100.0 };
+    let paths = [best, widest];
+    // (w/rtt²) / (Σ w/rtt)² = 500 / 250² = 0.008 and 2000 / 62500 = 0.032; ε = ±1/2, over the path's window.
+    assert!((increase(Coupling::Olia, &paths, 0, 1.0) - (0.008 + 0.5 / 5.0)).abs() < 1e-12);
+    assert!((increase(Coupling::Olia, &paths, 1, 1.0) - (0.032 - 0.5 / 20.0)).abs() < 1e-12);
+    // Where the best is the widest nothing is moved.
+    let paths = [Path { cwnd: 30.0, ..best }, widest];
+    let sum = 500.0f64;
+    assert!((increase(Coupling::Olia, &paths, 0, 1.0) - 3_000.0 / (sum * sum)).abs() < 1e-12);
+}
+
+#[test]
+fn balia_follows_the_draft() {
+    let paths = [path(10.0, 0.1), path(40.0, 0.1)];
+    // x = 100 and 400, a = 4 and 1.
+    let sum = 500.0f64;
+    let slow = 100.0 / (0.1 * sum * sum) * (5.0 / 2.0) * (8.0 / 5.0);
+    let fast = 400.0 / (0.1 * sum * sum);
+    assert!((increase(Coupling::Balia, &paths, 0, 1.0) - slow).abs() < 1e-12);
+    assert!((increase(Coupling::Balia, &paths, 1, 1.0) - fast).abs() < 1e-12);
+    // A loss takes half of the window, and half as much again at most: min(a, 1.5).
+    assert_eq!(shrink(Coupling::Balia, &paths, 0), 10.0 - 5.0 * 1.5);
+    assert_eq!(shrink(Coupling::Balia, &paths, 1), 20.0);
+}
+
+#[test]
+fn path_managers_open_what_their_names_say() {
+    assert_eq!(PathManager::Ndiffports(3).subflows(2, 2), [(0, 0); 3]);
+    assert_eq!(PathManager::Fullmesh.subflows(2, 2), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+}
+
+fn paths() -> impl Strategy<Value = Vec<Path>> {
+    let path = (1.0..1_000.0f64, 0.0001..1.0f64, 0.0..1e6f64);
+    prop::collection::vec(path.prop_map(|(cwnd, rtt, between_losses)| Path { cwnd, rtt, between_losses }), 1..9)
+}
+
+proptest! {
+    #[test]
+    fn one_path_alone_grows_as_reno_does(cwnd in 1.0..1_000.0f64, rtt in 0.0001..1.0f64, acked in 1.0..3.0f64) {
+        for coupling in [Coupling::Lia, Coupling::Olia, Coupling::Balia] {
+            let grown = increase(coupling, &[path(cwnd, rtt)], 0, acked);
+            prop_assert!((grown * cwnd / acked - 1.0).abs() < 1e-9, "{:?} {}", coupling, grown);
+        }
+    }
+
+    #[test]
+    fn lia_is_never_keener_than_reno_and_nothing_shrinks_below_two(paths in paths(), which in 0usize..8) {
+        let which = which % paths.len();
+        let reno = 1.0 / paths[which].cwnd;
+        prop_assert!(increase(Coupling::Lia, &paths, which, 1.0) <= reno * (1.0 + 1e-12));
+        for coupling in [Coupling::Uncoupled, Coupling::Lia, Coupling::Olia, Coupling::Balia] {
+            prop_assert!(shrink(coupling, &paths, which) >= 2.0);
+            prop_assert!(increase(coupling, &paths, which, 1.0).is_finite());
+        }
+    }
+
+    #[test]
+    fn reassembly_agrees_with_a_set(segments in prop::collection::vec(0u32..400, 0..600)) {
+        let (mut reassembly, mut seen) = (Reassembly::default(), BTreeSet::new());
+        let mut duplicates = 0;
+        for segment in segments {
+            let before = reassembly.data_ack();
+            let new = reassembly.handle_data(segment);
+            duplicates += u64::from(!seen.insert(segment));
+            let next = (0..).find(|seq| !seen.contains(seq)).unwrap_or(0);
+            prop_assert_eq!(reassembly.data_ack(), next);
+            prop_assert_eq!(new, next - before);
+            prop_assert_eq!(reassembly.held() as usize, seen.range(next..).count());
+        }
+        prop_assert_eq!(reassembly.duplicates(), duplicates);
+    }
+}

@@ -2,7 +2,13 @@
 
 use sidestep_model::{Span, Time};
 
-use super::{Config, congestion::Window, rtt::RoundTrip, scoreboard::Scoreboard};
+use super::{
+    Config,
+    congestion::Window,
+    rtt::RoundTrip,
+    scoreboard::Scoreboard,
+    signals::{Acked, Signals},
+};
 use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that sends data.
@@ -60,25 +66,6 @@ pub enum State {
     Failed,
 }
 
-/// What an ACK brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Acked {
-    /// Segments newly acknowledged in order.
-    pub segments: u32,
-    /// Segments newly known to have arrived.
-    pub delivered: u32,
-    /// Whether [`Algorithm::Coupled`](super::Algorithm::Coupled) may grow the window for them.
-    pub in_avoidance: bool,
-    /// What happened besides.
-    pub signals: Signals,
-}
-
-/// What happened to a connection that somebody may want to react to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Signals {
-    bits: u8,
-}
-
 /// A segment to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -102,52 +89,6 @@ mod flag {
     pub(super) const LIMITED: u8 = 8;
     /// A SYN, or the first segment of a recovery, is to be sent whatever the window.
     pub(super) const FORCED: u8 = 16;
-}
-
-impl Signals {
-    const ROUND: u8 = 1;
-    const TIMEOUT: u8 = 2;
-    const SYN_TIMEOUT: u8 = 4;
-    const RECOVERY: u8 = 8;
-    const FINISHED: u8 = 16;
-    const REDUCED: u8 = 32;
-
-    /// Whether anything happened.
-    #[inline]
-    pub fn any(self) -> bool {
-        self.bits != 0
-    }
-
-    /// A round trip has ended.
-    #[inline]
-    pub fn round_ended(self) -> bool {
-        self.bits & Self::ROUND != 0
-    }
-
-    /// The retransmission timer fired.
-    pub fn timeout(self) -> bool {
-        self.bits & Self::TIMEOUT != 0
-    }
-
-    /// The SYN was sent again.
-    pub fn syn_timeout(self) -> bool {
-        self.bits & Self::SYN_TIMEOUT != 0
-    }
-
-    /// A loss was found, and the window reduced.
-    pub fn entered_recovery(self) -> bool {
-        self.bits & Self::RECOVERY != 0
-    }
-
-    /// The window was reduced for a mark.
-    pub fn reduced(self) -> bool {
-        self.bits & Self::REDUCED != 0
-    }
-
-    /// The last segment was acknowledged, or the connection given up.
-    pub fn finished(self) -> bool {
-        self.bits & Self::FINISHED != 0
-    }
 }
 
 impl Sender {

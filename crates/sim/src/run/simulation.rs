@@ -10,61 +10,38 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{
     ArcId, Bytes, Channel, Direction, LinkId, NodeId, Rate, Scenario, Span, Time,
-    scenario::{
-        AgentKnobs, Change, Coupling, Event, EventDirection, FLOW_STREAMS, Flow, MptcpKnobs, Scheduler, SystemName,
-        SystemSpec,
-    },
-    workload,
+    scenario::{Change, Event, EventDirection, Flow, PathManager, SystemSpec},
 };
 use sidestep_policy as policy;
-use sidestep_proto::{link::LinkState, mptcp, tcp};
+use sidestep_proto::{link::LinkState, mptcp};
 use sidestep_results::{
     ArcState, FlowRecord, LinkSampler, Recorder, SampleKind, SamplePoint, WriteError, Writer, rate_of,
 };
 
 use super::{
     Observer, SimError,
-    flows::{Namer, Planned, at, plan},
+    flows::{Namer, Planned, plan},
+    loops::{Stream, User},
+    setup::{Moves, Setup, setup},
 };
 use crate::{
     engine::{FlowId, FlowSpec, Move, Network, Sizes, Stopped, World},
     routing::{HOST_SRH, Routing, SrPath},
-    steering::{PlbConfig, Steer},
+    steering::Steer,
 };
-
-/// How a system is set up.
-#[derive(Clone, Debug)]
-pub(super) struct Setup {
-    /// Whether routers spread flows over equally short ways.
-    ecmp: bool,
-    moves: Moves,
-    tcp: tcp::Config,
-    mptcp: mptcp::Config,
-    subflows: Option<MptcpKnobs>,
-}
-
-/// What moves connections.
-#[derive(Clone, Debug)]
-enum Moves {
-    Nothing,
-    /// The path changer, by SRv6 paths.
-    Policy(policy::Config),
-    /// Linux, by flow labels.
-    Label(Option<PlbConfig>),
-}
 
 /// A run in virtual time.
 pub(super) struct Simulation<'a> {
-    scenario: &'a Scenario,
-    setup: Setup,
-    world: World<Steer>,
-    routing: Routing,
+    pub(super) scenario: &'a Scenario,
+    pub(super) setup: Setup,
+    pub(super) world: World<Steer>,
+    pub(super) routing: Routing,
     agenda: BinaryHeap<Reverse<(Time, u32, Action)>>,
     entries: u32,
-    planned: Vec<Planned>,
-    namer: Namer<'a>,
-    users: Vec<User>,
-    streams: Vec<Stream>,
+    pub(super) planned: Vec<Planned>,
+    pub(super) namer: Namer<'a>,
+    pub(super) users: Vec<User>,
+    pub(super) streams: Vec<Stream>,
     /// The connections that are open, by their first flow.
     open: BTreeMap<FlowId, Open>,
     channels: Vec<Channel>,
@@ -73,13 +50,13 @@ pub(super) struct Simulation<'a> {
     arcs: Vec<ArcState>,
     /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
     usage: Vec<(Bytes, Rate)>,
-    random: Pcg32,
+    pub(super) random: Pcg32,
     last_sample: Time,
 }
 
 /// What is to be done at a certain time, in this order where times are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Action {
+pub(super) enum Action {
     /// The event of this index happens.
     Event(usize),
     /// Routers have heard of what happened to links.
@@ -111,103 +88,8 @@ struct Open {
     acked_at_sample: u64,
 }
 
-/// A user in a closed loop.
-#[derive(Debug)]
-struct User {
-    /// Index of the flow in the scenario.
-    flow: usize,
-    from: NodeId,
-    to: NodeId,
-    transfers: u32,
-    random: Pcg32,
-}
-
-/// A stream of packets at a constant rate.
-#[derive(Debug)]
-struct Stream {
-    flow: usize,
-    id: FlowId,
-    /// When the burst ends that it is in.
-    until: Time,
-    sent: u64,
-    random: Pcg32,
-}
-
 /// How often routers report usage, as the lab's do.
 const USAGE_INTERVAL: Span = Span::from_secs(1);
-
-/// The set-up of `system`.
-pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, SimError> {
-    let parameter = |problem| SimError::Parameter { system: system.clone(), problem };
-    let knobs: AgentKnobs = system.knobs(&scenario.agent).map_err(parameter)?;
-    let multipath = system.mptcp(&scenario.mptcp).map_err(parameter)?;
-    let (ecmp, moves) = match system.name {
-        SystemName::Tcp => (false, Moves::Nothing),
-        SystemName::Ecmp | SystemName::Mptcp => (true, Moves::Nothing),
-        SystemName::Random | SystemName::Pathchanger => {
-            let config = policy::Config::from(&knobs);
-            config.to_raw().map_err(|problem| SimError::Policy { system: system.clone(), problem })?;
-            (true, Moves::Policy(config))
-        }
-        SystemName::Prr => (true, Moves::Label(None)),
-        SystemName::Plb => (true, Moves::Label(Some(plb(scenario)))),
-        _ => return Err(SimError::UnknownSystem(system.clone())),
-    };
-    let subflows = (system.name == SystemName::Mptcp).then_some(multipath);
-    let tcp = tcp_config(scenario, subflows.is_some())?;
-    let segments = |bytes: Bytes| u32::try_from(bytes.get() / 1400).unwrap_or(u32::MAX).max(2);
-    let mptcp = mptcp::Config {
-        coupling: match multipath.congestion_control {
-            Coupling::Lia => mptcp::Coupling::Lia,
-            Coupling::Olia => mptcp::Coupling::Olia,
-            Coupling::Balia => mptcp::Coupling::Balia,
-            Coupling::Reno => mptcp::Coupling::Uncoupled,
-        },
-        scheduler: match multipath.scheduler {
-            Scheduler::MinRtt => mptcp::Scheduler::MinRtt,
-            Scheduler::RoundRobin => mptcp::Scheduler::RoundRobin,
-            Scheduler::Redundant => mptcp::Scheduler::Redundant,
-        },
-        receive_buffer: segments(multipath.receive_buffer),
-    };
-    Ok(Setup { ecmp, moves, tcp, mptcp, subflows })
-}
-
-fn plb(scenario: &Scenario) -> PlbConfig {
-    PlbConfig {
-        cong_thresh: scenario.plb.cong_thresh.as_f64(),
-        idle_rehash_rounds: scenario.plb.idle_rehash_rounds,
-        rehash_rounds: scenario.plb.rehash_rounds,
-        suspend_rto: scenario.plb.suspend_rto,
-    }
-}
-
-fn tcp_config(scenario: &Scenario, coupled: bool) -> Result<tcp::Config, SimError> {
-    let knobs = &scenario.tcp;
-    let algorithm = match knobs.congestion_control.as_str() {
-        _ if coupled => tcp::Algorithm::Coupled,
-        "reno" => tcp::Algorithm::Reno,
-        "cubic" => tcp::Algorithm::Cubic,
-        "dctcp" => tcp::Algorithm::Dctcp,
-        other => return Err(SimError::CongestionControl(other.into())),
-    };
-    let mss = u64::from(knobs.mss.unwrap_or(1400));
-    Ok(tcp::Config {
-        algorithm,
-        initial_window: knobs.initial_window,
-        min_rto: knobs.min_rto,
-        initial_rto: knobs.initial_rto,
-        delayed_ack: knobs.delayed_ack,
-        ack_every: knobs.ack_every,
-        quick_acks: knobs.quick_acks,
-        ecn: knobs.ecn,
-        sack: knobs.sack,
-        limited_transmit: knobs.limited_transmit,
-        idle_restart: knobs.idle_restart,
-        receive_window: u32::try_from(knobs.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
-        ..tcp::Config::default()
-    })
-}
 
 impl<'a> Simulation<'a> {
     pub(super) fn new(scenario: &'a Scenario, system: &SystemSpec, seed: u64) -> Result<Self, SimError> {
@@ -301,7 +183,7 @@ impl<'a> Simulation<'a> {
         Ok(ended)
     }
 
-    fn at(&mut self, time: Time, action: Action) {
+    pub(super) fn at(&mut self, time: Time, action: Action) {
         self.entries += 1;
         self.agenda.push(Reverse((time, self.entries, action)));
     }
@@ -344,89 +226,6 @@ impl<'a> Simulation<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Sets up users who think and streams that send.
-    fn begin_loops(&mut self, seed: u64) -> Result<(), SimError> {
-        let scenario = self.scenario;
-        for (number, flow) in scenario.flows.iter().enumerate() {
-            let stream = FLOW_STREAMS + number as u64;
-            match flow {
-                Flow::ClosedLoop(flow) => {
-                    let users = flow.pairs.iter().flat_map(|pair| (0..flow.users).map(move |_| *pair));
-                    for (index, (from, to)) in users.enumerate() {
-                        let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
-                        self.users.push(User { flow: number, from, to, transfers: 0, random });
-                        self.think(self.users.len() - 1, at(flow.start));
-                    }
-                }
-                Flow::Cbr(flow) => {
-                    for (index, (from, to)) in flow.pairs.iter().enumerate() {
-                        let network = &mut self.world.network;
-                        let equal = self.routing.equal(&scenario.topology, network, *from, *to, self.setup.ecmp);
-                        let problem = |problem| SimError::NoRoute { flow: flow.name.clone(), problem };
-                        let forward = equal.map_err(problem)?.pick(self.random.next_u32());
-                        let spec = FlowSpec { forward, reverse: forward, bytes: None, mss: 1 };
-                        let id = self.world.add_flow(spec);
-                        let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
-                        self.streams.push(Stream { flow: number, id, until: Time::ZERO, sent: 0, random });
-                        self.at(at(flow.start), Action::Send(self.streams.len() - 1));
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// A user thinks from `since` on.
-    fn think(&mut self, user: usize, since: Time) {
-        let Some(of) = self.users.get_mut(user) else { return };
-        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return };
-        let done = since + workload::exponential(flow.think, &mut of.random);
-        if done < at(flow.stop.unwrap_or(self.scenario.duration)) {
-            self.at(done, Action::Think(user));
-        }
-    }
-
-    /// A user begins a transfer.
-    fn transfer(&mut self, user: usize) -> Result<(), SimError> {
-        let Some(of) = self.users.get_mut(user) else { return Ok(()) };
-        let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return Ok(()) };
-        let size = Some(flow.size.draw(&mut of.random));
-        let (from, to, start) = (of.from, of.to, self.world.now());
-        let connection = self.namer.connection(of.flow, flow.port, from, to);
-        let name = format!("{}-{user}-{}", flow.name, of.transfers);
-        of.transfers += 1;
-        let stop = at(self.scenario.duration);
-        self.planned.push(Planned { flow: name, connection, from, to, start, stop, size, user: Some(user) });
-        self.open(self.planned.len() - 1)
-    }
-
-    /// A stream sends a packet, and sees when the next is due.
-    fn send(&mut self, index: usize) {
-        let now = self.world.now();
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let Some(Flow::Cbr(flow)) = self.scenario.flows.get(stream.flow) else { return };
-        let mut next = now + flow.rate.time_for(Bytes::new(u64::from(flow.packet)));
-        let mut lasts = |mean: Span| if flow.random { workload::exponential(mean, &mut stream.random) } else { mean };
-        if let Some((on, off)) = flow.bursts {
-            if stream.until == Time::ZERO {
-                stream.until = now + lasts(on);
-            }
-            if next >= stream.until {
-                next = stream.until + lasts(off);
-                stream.until = next + lasts(on);
-            }
-        }
-        stream.sent += 1;
-        let id = stream.id;
-        self.world.send_cbr(id, flow.packet);
-        // A rate that leaves no time between packets still lets time pass.
-        let next = next.max(now + Span::from_nanos(1));
-        if next < at(flow.stop.unwrap_or(self.scenario.duration)) {
-            self.at(next, Action::Send(index));
-        }
     }
 
     /// Finds pairs without a route, and segments that do not fit, before anything runs.
@@ -472,7 +271,7 @@ impl<'a> Simulation<'a> {
         (fits && mss >= 64).then_some(mss as u16)
     }
 
-    fn open(&mut self, index: usize) -> Result<(), SimError> {
+    pub(super) fn open(&mut self, index: usize) -> Result<(), SimError> {
         let Planned { from, to, size, stop, flow: name, .. } = self.planned[index].clone();
         let no_route = |problem| SimError::NoRoute { flow: name.clone(), problem };
         let topology = &self.scenario.topology;
@@ -496,8 +295,8 @@ impl<'a> Simulation<'a> {
             None => (self.world.add_flow(spec), 1),
             Some(knobs) => {
                 let manager = match knobs.path_manager {
-                    sidestep_model::scenario::PathManager::Ndiffports => mptcp::PathManager::Ndiffports(knobs.subflows),
-                    sidestep_model::scenario::PathManager::Fullmesh => mptcp::PathManager::Fullmesh,
+                    PathManager::Ndiffports => mptcp::PathManager::Ndiffports(knobs.subflows),
+                    PathManager::Fullmesh => mptcp::PathManager::Fullmesh,
                 };
                 let interfaces = |host| topology.outgoing(host).len();
                 let subflows = manager.subflows(interfaces(from), interfaces(to));

@@ -1,0 +1,66 @@
+//! What a sender tells of itself.
+
+/// What an ACK brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acked {
+    /// Segments newly acknowledged in order.
+    pub segments: u32,
+    /// Segments newly known to have arrived.
+    pub delivered: u32,
+    /// Whether [`Algorithm::Coupled`](super::Algorithm::Coupled) may grow the window for them.
+    pub in_avoidance: bool,
+    /// What happened besides.
+    pub signals: Signals,
+}
+
+/// What happened to a connection that somebody may want to react to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    pub(super) bits: u8,
+}
+
+impl Signals {
+    pub(super) const ROUND: u8 = 1;
+    pub(super) const TIMEOUT: u8 = 2;
+    pub(super) const SYN_TIMEOUT: u8 = 4;
+    pub(super) const RECOVERY: u8 = 8;
+    pub(super) const FINISHED: u8 = 16;
+    pub(super) const REDUCED: u8 = 32;
+
+    /// Whether anything happened.
+    #[inline]
+    pub fn any(self) -> bool {
+        self.bits != 0
+    }
+
+    /// A round trip has ended.
+    #[inline]
+    pub fn round_ended(self) -> bool {
+        self.bits & Self::ROUND != 0
+    }
+
+    /// The retransmission timer fired.
+    pub fn timeout(self) -> bool {
+        self.bits & Self::TIMEOUT != 0
+    }
+
+    /// The SYN was sent again.
+    pub fn syn_timeout(self) -> bool {
+        self.bits & Self::SYN_TIMEOUT != 0
+    }
+
+    /// A loss was found, and the window reduced.
+    pub fn entered_recovery(self) -> bool {
+        self.bits & Self::RECOVERY != 0
+    }
+
+    /// The window was reduced for a mark.
+    pub fn reduced(self) -> bool {
+        self.bits & Self::REDUCED != 0
+    }
+
+    /// The last segment was acknowledged, or the connection given up.
+    pub fn finished(self) -> bool {
+        self.bits & Self::FINISHED != 0
+    }
+}

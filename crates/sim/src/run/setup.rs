@@ -1,0 +1,105 @@
+//! What a system's name and the scenario's settings mean to the engine.
+
+use sidestep_model::{
+    Bytes, Scenario,
+    scenario::{AgentKnobs, Coupling, MptcpKnobs, Scheduler, SystemName, SystemSpec},
+};
+use sidestep_policy as policy;
+use sidestep_proto::{mptcp, tcp};
+
+use super::SimError;
+use crate::steering::PlbConfig;
+
+/// How a system is set up.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// Whether routers spread flows over equally short ways.
+    pub(super) ecmp: bool,
+    pub(super) moves: Moves,
+    pub(super) tcp: tcp::Config,
+    pub(super) mptcp: mptcp::Config,
+    pub(super) subflows: Option<MptcpKnobs>,
+}
+
+/// What moves connections.
+#[derive(Clone, Debug)]
+pub(super) enum Moves {
+    Nothing,
+    /// The path changer, by SRv6 paths.
+    Policy(policy::Config),
+    /// Linux, by flow labels.
+    Label(Option<PlbConfig>),
+}
+
+/// The set-up of `system`.
+pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, SimError> {
+    let parameter = |problem| SimError::Parameter { system: system.clone(), problem };
+    let knobs: AgentKnobs = system.knobs(&scenario.agent).map_err(parameter)?;
+    let multipath = system.mptcp(&scenario.mptcp).map_err(parameter)?;
+    let (ecmp, moves) = match system.name {
+        SystemName::Tcp => (false, Moves::Nothing),
+        SystemName::Ecmp | SystemName::Mptcp => (true, Moves::Nothing),
+        SystemName::Random | SystemName::Pathchanger => {
+            let config = policy::Config::from(&knobs);
+            config.to_raw().map_err(|problem| SimError::Policy { system: system.clone(), problem })?;
+            (true, Moves::Policy(config))
+        }
+        SystemName::Prr => (true, Moves::Label(None)),
+        SystemName::Plb => (true, Moves::Label(Some(plb(scenario)))),
+        _ => return Err(SimError::UnknownSystem(system.clone())),
+    };
+    let subflows = (system.name == SystemName::Mptcp).then_some(multipath);
+    let tcp = tcp_config(scenario, subflows.is_some())?;
+    let segments = |bytes: Bytes| u32::try_from(bytes.get() / 1400).unwrap_or(u32::MAX).max(2);
+    let mptcp = mptcp::Config {
+        coupling: match multipath.congestion_control {
+            Coupling::Lia => mptcp::Coupling::Lia,
+            Coupling::Olia => mptcp::Coupling::Olia,
+            Coupling::Balia => mptcp::Coupling::Balia,
+            Coupling::Reno => mptcp::Coupling::Uncoupled,
+        },
+        scheduler: match multipath.scheduler {
+            Scheduler::MinRtt => mptcp::Scheduler::MinRtt,
+            Scheduler::RoundRobin => mptcp::Scheduler::RoundRobin,
+            Scheduler::Redundant => mptcp::Scheduler::Redundant,
+        },
+        receive_buffer: segments(multipath.receive_buffer),
+    };
+    Ok(Setup { ecmp, moves, tcp, mptcp, subflows })
+}
+
+fn plb(scenario: &Scenario) -> PlbConfig {
+    PlbConfig {
+        cong_thresh: scenario.plb.cong_thresh.as_f64(),
+        idle_rehash_rounds: scenario.plb.idle_rehash_rounds,
+        rehash_rounds: scenario.plb.rehash_rounds,
+        suspend_rto: scenario.plb.suspend_rto,
+    }
+}
+
+fn tcp_config(scenario: &Scenario, coupled: bool) -> Result<tcp::Config, SimError> {
+    let knobs = &scenario.tcp;
+    let algorithm = match knobs.congestion_control.as_str() {
+        _ if coupled => tcp::Algorithm::Coupled,
+        "reno" => tcp::Algorithm::Reno,
+        "cubic" => tcp::Algorithm::Cubic,
+        "dctcp" => tcp::Algorithm::Dctcp,
+        other => return Err(SimError::CongestionControl(other.into())),
+    };
+    let mss = u64::from(knobs.mss.unwrap_or(1400));
+    Ok(tcp::Config {
+        algorithm,
+        initial_window: knobs.initial_window,
+        min_rto: knobs.min_rto,
+        initial_rto: knobs.initial_rto,
+        delayed_ack: knobs.delayed_ack,
+        ack_every: knobs.ack_every,
+        quick_acks: knobs.quick_acks,
+        ecn: knobs.ecn,
+        sack: knobs.sack,
+        limited_transmit: knobs.limited_transmit,
+        idle_restart: knobs.idle_restart,
+        receive_window: u32::try_from(knobs.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
+        ..tcp::Config::default()
+    })
+}
