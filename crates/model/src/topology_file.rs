@@ -21,7 +21,7 @@
 //!
 //! A node may have a `prefix` (hosts) or `locator` (routers, a /48); the address plan gives one to each that has
 //! none. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `red`
-//! ([`Red`](crate::Red)), `loss` (`"0 %"`), `burst_loss` ([`BurstLoss`](crate::BurstLoss)), `weight` (10), `mtu` (1500),
+//! ([`Red`]), `loss` (`"0 %"`), `burst_loss` ([`BurstLoss`]), `weight` (10), `mtu` (1500),
 //! and `reverse`, a table with those of them but `name` and `mtu` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
 
 mod read;
