@@ -25,6 +25,6 @@ pub use plot::{PlotError, plot};
 pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
-pub use result::{PathResult, RunResult, SCHEMA, SystemResult, World};
+pub use result::{LinkResult, PathResult, RunResult, SCHEMA, SizeBucket, SystemResult, World};
 pub use summary::table;
 pub use writer::{WriteError, Writer};

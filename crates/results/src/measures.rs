@@ -23,7 +23,12 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 ///
 /// It is always one of the values; `percent` is taken as at most 100, and 0 gives the smallest.
 pub fn percentile(ascending: &[f64], percent: u32) -> Option<f64> {
-    let rank = (ascending.len() as u128 * u128::from(percent.min(100))).div_ceil(100) as usize;
+    per_mille(ascending, percent.min(100) * 10)
+}
+
+/// The same in thousandths.
+pub fn per_mille(ascending: &[f64], thousandths: u32) -> Option<f64> {
+    let rank = (ascending.len() as u128 * u128::from(thousandths.min(1000))).div_ceil(1000) as usize;
     ascending.get(rank.saturating_sub(1)).copied()
 }
 

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use sidestep_model::{Bytes, Rate, Span, Time};
 
-use crate::{FlowRecord, Named, PathResult, SampleKind, SamplePoint, SystemResult, Window, measures, record::mbps};
+use crate::{
+    FlowRecord, LinkResult, Named, PathResult, SampleKind, SamplePoint, SizeBucket, SystemResult, Window, measures,
+    record::mbps,
+};
 
 /// Instants that a [`Trace`] can tell apart, however long the run.
 const BINS: usize = 150;
@@ -18,7 +21,9 @@ pub struct Recorder {
     window: Window,
     paths: Named<PathTally>,
     connections: BTreeMap<String, ConnectionTally>,
-    completion_times: Vec<f64>,
+    /// Size and completion time of each flow that completed.
+    completed: Vec<(u64, f64)>,
+    links: BTreeMap<String, LinkTally>,
     bytes_in_window: Bytes,
     retransmits: u64,
     moves: BTreeMap<String, u64>,
@@ -73,7 +78,8 @@ impl Recorder {
             window,
             paths: paths.into_iter().map(|(name, capacity)| (name, PathTally::new(capacity))).collect(),
             connections: BTreeMap::new(),
-            completion_times: Vec::new(),
+            completed: Vec::new(),
+            links: BTreeMap::new(),
             bytes_in_window: Bytes::default(),
             retransmits: 0,
             moves: BTreeMap::new(),
@@ -92,7 +98,7 @@ impl Recorder {
     /// Takes a sample; samples of a path or connection do not overlap in time.
     pub fn sample(&mut self, point: &SamplePoint) {
         match point.kind {
-            SampleKind::Link => {}
+            SampleKind::Link => self.sample_link(point),
             SampleKind::Path => self.sample_path(point),
             SampleKind::Connection => {
                 let rate = point.rate.map_or(0.0, Rate::as_mbits);
@@ -105,7 +111,7 @@ impl Recorder {
 
     /// Takes what a flow did; called once for each flow.
     pub fn flow(&mut self, flow: &FlowRecord) {
-        self.completion_times.extend(flow.completion_time().map(Span::as_secs_f64));
+        self.completed.extend(flow.completion_time().map(|time| (flow.bytes.get(), time.as_secs_f64())));
         self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
         self.retransmits = self.retransmits.saturating_add(flow.retransmits);
         let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
@@ -136,15 +142,18 @@ impl Recorder {
     }
 
     /// The measures of everything taken, and what to plot.
-    pub fn finish(mut self) -> (SystemResult, Trace) {
-        self.completion_times.sort_by(f64::total_cmp);
-        let times = &self.completion_times;
+    pub fn finish(self) -> (SystemResult, Trace) {
+        let times = &ascending(self.completed.iter().map(|(_, time)| *time));
         let Window { warmup, duration } = self.window;
         let result = SystemResult {
             goodput_mbps: mbps(self.bytes_in_window, duration - warmup),
             afct_s: measures::mean(times),
             fct_p50_s: measures::percentile(times, 50),
             fct_p99_s: measures::percentile(times, 99),
+            fct_p90_s: measures::percentile(times, 90),
+            fct_p999_s: measures::per_mille(times, 999),
+            fct_by_size: by_size(&self.completed),
+            links: self.links.iter().map(|(name, link)| (name.clone(), link.result())).collect(),
             fairness: measures::jain(&self.connection_goodputs()),
             connections: self.connections.len() as u64,
             retransmits: self.retransmits,
@@ -168,6 +177,22 @@ impl Recorder {
             moves: self.moves_over_time,
         };
         (result, trace)
+    }
+
+    fn sample_link(&mut self, point: &SamplePoint) {
+        if !self.links.contains_key(&point.name) {
+            self.links.insert(point.name.clone(), LinkTally::default());
+        }
+        let Some(link) = self.links.get_mut(&point.name) else { return };
+        link.drops = link.drops.max(point.drops.unwrap_or(0));
+        link.marks = link.marks.max(point.marks.unwrap_or(0));
+        let (from, to) = ends(point);
+        let end = self.window.duration.as_secs_f64();
+        let seconds = shared(from, to, self.window.warmup.as_secs_f64(), end);
+        if let Some(share) = point.utilisation.filter(|share| share.is_finite()) {
+            link.utilisation.add(share, seconds);
+        }
+        link.queue.add(point.queue.map_or(0.0, |bytes| bytes.get() as f64), seconds);
     }
 
     fn sample_path(&mut self, point: &SamplePoint) {
@@ -196,6 +221,51 @@ impl Recorder {
         let present = self.connections.values().filter(|tally| lived(tally) > Span::ZERO);
         present.map(|tally| mbps(tally.bytes_in_window, lived(tally))).collect()
     }
+}
+
+/// What is summed up of a direction of a link.
+#[derive(Debug, Default)]
+struct LinkTally {
+    utilisation: WeightedMean,
+    queue: WeightedMean,
+    drops: u64,
+    marks: u64,
+}
+
+impl LinkTally {
+    fn result(&self) -> LinkResult {
+        LinkResult {
+            utilisation: self.utilisation.get(),
+            queue_bytes: self.queue.get().unwrap_or(0.0),
+            drops: self.drops,
+            marks: self.marks,
+        }
+    }
+}
+
+/// Sizes in bytes that completion times are told apart by.
+const SIZES: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
+
+fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
+    let mut buckets = Vec::new();
+    let mut above = 0;
+    for up_to_bytes in SIZES.into_iter().map(Some).chain([None]) {
+        let most = up_to_bytes.unwrap_or(u64::MAX);
+        let within = completed.iter().filter(|(size, _)| *size > above && *size <= most || above == 0 && *size == 0);
+        let times = ascending(within.map(|(_, time)| *time));
+        above = most;
+        let measured = (measures::mean(&times), measures::percentile(&times, 50), measures::percentile(&times, 99));
+        if let (Some(afct_s), Some(p50_s), Some(p99_s)) = measured {
+            buckets.push(SizeBucket { up_to_bytes, flows: times.len() as u64, afct_s, p50_s, p99_s });
+        }
+    }
+    buckets
+}
+
+fn ascending(times: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    times
 }
 
 impl PathTally {
@@ -293,6 +363,19 @@ mod tests {
         recorder.flow(&flow("endless", 0.0, 10.0, 1));
         let (result, _) = recorder.finish();
         assert_eq!((result.afct_s, result.fct_p50_s, result.fct_p99_s), (Some(2.5), Some(2.0), Some(4.0)));
+    }
+
+    #[test]
+    fn completion_times_are_told_apart_by_size() {
+        let mut recorder = recorder();
+        for (name, bytes, end) in [("a", 10_000, 1.0), ("b", 5_000, 3.0), ("c", 10_001, 2.0), ("d", 50_000_000, 9.0)] {
+            let flow = flow(name, 0.0, end, 0);
+            recorder.flow(&FlowRecord { completed: true, bytes: Bytes::new(bytes), ..flow });
+        }
+        let (result, _) = recorder.finish();
+        let found: Vec<_> = result.fct_by_size.iter().map(|one| (one.up_to_bytes, one.flows, one.afct_s)).collect();
+        assert_eq!(found, [(Some(10_000), 2, 2.0), (Some(100_000), 1, 2.0), (None, 1, 9.0)]);
+        assert_eq!((result.fct_p90_s, result.fct_p999_s), (Some(9.0), Some(9.0)));
     }
 
     #[test]

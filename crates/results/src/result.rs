@@ -45,6 +45,15 @@ pub struct SystemResult {
     pub fct_p50_s: Option<f64>,
     /// 99th percentile of those completion times, nearest rank, in seconds.
     pub fct_p99_s: Option<f64>,
+    /// 90th percentile of those completion times, nearest rank, in seconds.
+    #[serde(default)]
+    pub fct_p90_s: Option<f64>,
+    /// 99.9th percentile of those completion times, nearest rank, in seconds.
+    #[serde(default)]
+    pub fct_p999_s: Option<f64>,
+    /// The same by the flows' sizes; only sizes that occurred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fct_by_size: Vec<SizeBucket>,
     /// Jain's index over the connections' goodput after the warm-up; `None` if nothing was carried.
     pub fairness: Option<f64>,
     /// Number of connections of the whole run.
@@ -57,6 +66,9 @@ pub struct SystemResult {
     pub moves: BTreeMap<String, u64>,
     /// Measures by the reported paths' names, in the topology's order.
     pub paths: Named<PathResult>,
+    /// Measures of each direction of each link that was sampled, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, LinkResult>,
     /// Length of the run in seconds, warm-up included.
     #[serde(default)]
     pub duration_s: f64,
@@ -69,6 +81,34 @@ pub struct SystemResult {
     /// The same over several seeds, of which all else is the first one's; `None` of one seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
+}
+
+/// Completion times of the flows of similar size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SizeBucket {
+    /// Largest size in bytes; `None`: all that are larger than the bucket before.
+    pub up_to_bytes: Option<u64>,
+    /// How many completed.
+    pub flows: u64,
+    /// Their mean completion time in seconds.
+    pub afct_s: f64,
+    /// Median, nearest rank.
+    pub p50_s: f64,
+    /// 99th percentile, nearest rank.
+    pub p99_s: f64,
+}
+
+/// The measures of one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkResult {
+    /// Mean utilisation after the warm-up, a share of the rate; `None` if that is not limited.
+    pub utilisation: Option<f64>,
+    /// Mean queue in bytes, of the samples after the warm-up.
+    pub queue_bytes: f64,
+    /// Packets dropped in the whole run.
+    pub drops: u64,
+    /// Packets marked CE in the whole run.
+    pub marks: u64,
 }
 
 /// The measures of one reported path.
@@ -159,6 +199,8 @@ mod tests {
               "afct_s": null,
               "fct_p50_s": null,
               "fct_p99_s": null,
+              "fct_p90_s": null,
+              "fct_p999_s": null,
               "fairness": 1.0,
               "connections": 1,
               "retransmits": 0,
