@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use sidestep_model::Bytes;
+
 use crate::{
     RunResult, SystemResult, World,
     summary::{COLUMNS, megabits, or_dash, percent, printable, row},
@@ -22,7 +24,7 @@ pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
         World::Lab => "in the lab: Linux network namespaces, the kernel's own TCP",
         World::Sim => "in the simulator",
     };
-    let (summary, paths, notes) = (summary_table(run), path_table(run), notes(run));
+    let (summary, paths, sizes, notes) = (summary_table(run), path_table(run), size_table(run), notes(run));
     let links: Vec<String> = FILES.iter().map(|file| format!("<a href=\"{file}\">{file}</a>")).collect();
     let (links, command, seed) = (links.join(" · "), escape(command), run.seed);
     format!(
@@ -43,7 +45,7 @@ pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
 {plot}</figure>
 <h2>Utilisation of each path, second half of the run</h2>
 <div class="scroll">{paths}</div>
-<h2>Run it again</h2>
+{sizes}<h2>Run it again</h2>
 <pre>{command}</pre>
 <h2>Files</h2>
 <p>{links}</p>
@@ -75,6 +77,27 @@ fn summary_table(run: &RunResult) -> String {
         format!("<tr><th>{first}</th>{}</tr>", cells(rest))
     });
     table(header.collect(), rows.collect())
+}
+
+/// Completion times by size, if any flow completed.
+fn size_table(run: &RunResult) -> String {
+    let mut rows = Vec::new();
+    for (name, system) in run.systems.iter() {
+        for bucket in &system.fct_by_size {
+            let size = bucket.up_to_bytes.map_or("more".into(), |bytes| format!("up to {}", Bytes::new(bytes)));
+            let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
+            let numbers = [bucket.flows.to_string(), ms(bucket.afct_s), ms(bucket.p50_s), ms(bucket.p99_s)];
+            let (name, numbers) = (escape(name), cells(numbers));
+            rows.push(format!("<tr><th>{name}, {size}</th>{numbers}</tr>"));
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header =
+        ["system, size", "flows", "mean ms", "median ms", "99 % ms"].map(|column| format!("<th>{column}</th>"));
+    let table = table(header.into_iter().collect(), rows);
+    format!("<h2>Completion times by size</h2>\n<div class=\"scroll\">{table}</div>\n")
 }
 
 fn path_table(run: &RunResult) -> String {
