@@ -12,6 +12,7 @@
 //! [topology]                          # required; see topology_file
 //! [tcp]                               # see TcpKnobs
 //! [mptcp]                             # see MptcpKnobs
+//! [rcp]                               # see RcpKnobs
 //! [plb]                               # see PlbKnobs
 //! [routing]                           # see RoutingKnobs
 //! [paths]                             # see PathKnobs
@@ -72,7 +73,7 @@ use std::collections::BTreeMap;
 pub use document::{MAX_TEXT, ParseError};
 pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName};
 pub use system::{SystemError, SystemName, SystemSpec};
-pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RoutingKnobs, Scheduler, TcpKnobs};
+pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RcpKnobs, RoutingKnobs, Scheduler, TcpKnobs};
 
 use rand_pcg::Pcg32;
 
@@ -102,6 +103,8 @@ pub struct Scenario {
     pub tcp: TcpKnobs,
     /// MPTCP's, before a system's own parameters.
     pub mptcp: MptcpKnobs,
+    /// The Rate Control Protocol's, before a system's own parameters.
+    pub rcp: RcpKnobs,
     /// Protective Load Balancing's settings.
     pub plb: PlbKnobs,
     /// What routers do by themselves.

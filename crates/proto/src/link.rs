@@ -279,6 +279,10 @@ impl LinkModel {
             self.queued = self.queued - Bytes::new(u64::from(first.len));
             self.queue.pop_front();
         }
+        if self.queue.is_empty() {
+            // Begins again at the front of its memory, which is in the processor's cache.
+            self.queue.clear();
+        }
     }
 
     /// Whether the queue can take `len` more bytes.

@@ -64,6 +64,8 @@ pub enum Algorithm {
     Dctcp,
     /// As Reno, but in congestion avoidance the window is left to the MPTCP connection.
     Coupled,
+    /// Not by a window: packets are paced at the rate that routers offer ([`crate::rcp`]).
+    Rcp,
 }
 
 impl Default for Config {

@@ -71,7 +71,9 @@ impl Observer for () {
 #[derive(Debug, Error)]
 pub enum SimError {
     /// A system that the simulator does not have.
-    #[error("the simulator cannot run the system `{0}` yet; it has tcp, ecmp, random, prr, plb, pathchanger and mptcp")]
+    #[error(
+        "the simulator cannot run the system `{0}` yet; it has tcp, ecmp, random, prr, plb, pathchanger, mptcp and rcp"
+    )]
     UnknownSystem(SystemSpec),
     /// A parameter that does not fit.
     #[error("system `{system}`: {problem}")]

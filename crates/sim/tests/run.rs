@@ -122,12 +122,27 @@ fn mptcp_over_equal_paths_uses_them_together() {
 }
 
 #[test]
+fn rcp_gives_all_the_same_rate_and_loses_nothing() {
+    let text = SMALL.replace("duration = \"5 s\"\nwarmup = \"1 s\"", "duration = \"10 s\"\nwarmup = \"5 s\"");
+    let result = results(&text, &["rcp", "rcp:gamma=0.5"]).unwrap();
+    let [rcp, half] = ["rcp", "rcp:gamma=0.5"].map(|system| result.systems.get(system).unwrap());
+    // 1416 of 1500 bytes are payload.
+    let share = |gamma: f64| gamma * 10.0 * 1416.0 / 1500.0;
+    assert!((rcp.goodput_mbps / share(0.95) - 1.0).abs() < 0.02, "{}", rcp.goodput_mbps);
+    assert!((half.goodput_mbps / share(0.5) - 1.0).abs() < 0.02, "{}", half.goodput_mbps);
+    assert!(rcp.fairness.unwrap() > 0.999);
+    assert_eq!((rcp.retransmits, rcp.links.values().map(|link| link.drops).sum::<u64>()), (0, 0));
+    let error = "rcp:gamma=2".parse::<sidestep_model::scenario::SystemSpec>().unwrap().rcp(&Default::default());
+    assert_eq!(error.unwrap_err().to_string(), "gamma must be above 0 and at most 1");
+}
+
+#[test]
 fn what_cannot_run_is_refused_before_the_run() {
     let refusal = |text: &str, system: &str| results(text, &[system]).unwrap_err().to_string();
     let other = |from: &str, to: &str| SMALL.replace(from, to);
     assert_eq!(
         refusal(SMALL, "inrpp"),
-        "the simulator cannot run the system `inrpp` yet; it has tcp, ecmp, random, prr, plb, pathchanger and mptcp"
+        "the simulator cannot run the system `inrpp` yet; it has tcp, ecmp, random, prr, plb, pathchanger, mptcp and rcp"
     );
     assert_eq!(
         refusal(&other("[topology]", "[tcp]\ncongestion_control = \"bbr\"\n[topology]"), "tcp"),

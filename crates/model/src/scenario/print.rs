@@ -11,12 +11,12 @@ use crate::{NodeId, Topology, topology_file};
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
     let Scenario { name, seed, duration, warmup, sample, systems, topology, .. } = scenario;
-    let Scenario { tcp, mptcp, plb, routing, paths, agent, flows, events, .. } = scenario;
+    let Scenario { tcp, mptcp, rcp, plb, routing, paths, agent, flows, events, .. } = scenario;
     let mut out = Table::default();
     out.text("name", name).value("seed", seed);
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
-    out.table("tcp", tcp).table("mptcp", mptcp).table("plb", plb).table("routing", routing);
+    out.table("tcp", tcp).table("mptcp", mptcp).table("rcp", rcp).table("plb", plb).table("routing", routing);
     out.header("[paths]").value("max_segments", paths.max_segments).value("max_paths", paths.max_paths);
     out.value("adjacency", paths.adjacency);
     print_agent(&mut out, agent);

@@ -6,7 +6,8 @@ mod flow;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    AgentKnobs, KnobError, MptcpKnobs, ParseError, PathKnobs, PlbKnobs, RoutingKnobs, Scenario, SystemSpec, TcpKnobs,
+    AgentKnobs, KnobError, MptcpKnobs, ParseError, PathKnobs, PlbKnobs, RcpKnobs, RoutingKnobs, Scenario, SystemSpec,
+    TcpKnobs,
     document::{Document, Item},
 };
 use crate::{Span, Topology, topology_file};
@@ -27,7 +28,7 @@ pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, Parse
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, duration, warmup, sample, systems, tcp, mptcp, plb, routing, paths, agent, .. } = file;
+    let File { seed, duration, warmup, sample, systems, tcp, mptcp, rcp, plb, routing, paths, agent, .. } = file;
     Ok(Scenario {
         name,
         seed,
@@ -38,6 +39,7 @@ pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, Parse
         topology,
         tcp,
         mptcp,
+        rcp,
         plb,
         routing,
         paths,
@@ -66,6 +68,8 @@ struct File {
     tcp: TcpKnobs,
     #[serde(default)]
     mptcp: MptcpKnobs,
+    #[serde(default)]
+    rcp: RcpKnobs,
     #[serde(default)]
     plb: PlbKnobs,
     #[serde(default)]
@@ -120,6 +124,7 @@ impl<'a> Reader<'a> {
         let checks = [
             ("tcp", file.tcp.check()),
             ("mptcp", file.mptcp.check()),
+            ("rcp", file.rcp.check()),
             ("paths", file.paths.check()),
             ("agent", file.agent.check(max_paths)),
         ];
@@ -142,6 +147,7 @@ impl<'a> Reader<'a> {
             let bad = |message: String| self.document.error_in(self.document.root(), "systems", index, message);
             system.knobs(&file.agent).map_err(|error| bad(error.to_string()))?;
             system.mptcp(&file.mptcp).map_err(|error| bad(error.to_string()))?;
+            system.rcp(&file.rcp).map_err(|error| bad(error.to_string()))?;
             if !seen.insert(system.to_string()) {
                 return Err(bad(format!("system `{system}` is listed twice")));
             }

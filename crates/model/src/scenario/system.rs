@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use thiserror::Error;
 
-use super::{AgentKnobs, KnobError, MptcpKnobs, PolicyName};
+use super::{AgentKnobs, KnobError, MptcpKnobs, PolicyName, RcpKnobs};
 
 /// A system to run, and the settings that it has to itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,7 @@ impl SystemName {
             // `random` is the path changer with its policy fixed.
             SystemName::Random => AGENT_PARAMETERS.split_last().map_or(&[], |(_, rest)| rest),
             SystemName::Mptcp => &["subflows", "path_manager", "scheduler", "congestion_control", "receive_buffer"],
+            SystemName::Rcp => &["alpha", "beta", "gamma", "slot", "initial_rate"],
             _ => &[],
         }
     }
@@ -158,7 +159,7 @@ impl SystemSpec {
             knobs.policy = PolicyName::Random;
         }
         for (parameter, value) in &self.params {
-            if self.name == SystemName::Mptcp {
+            if matches!(self.name, SystemName::Mptcp | SystemName::Rcp) {
                 continue;
             }
             if !self.name.parameters().contains(&parameter.as_str()) {
@@ -178,6 +179,19 @@ impl SystemSpec {
         let mut knobs = *base;
         for (parameter, value) in self.params.iter().filter(|_| self.name == SystemName::Mptcp) {
             set_mptcp(&mut knobs, parameter, value)
+                .map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;
+        }
+        knobs.check()?;
+        Ok(knobs)
+    }
+
+    /// The Rate Control Protocol's settings for this system: `base` with the system's parameters over it.
+    ///
+    /// Fails on values out of range; a system other than RCP has `base`.
+    pub fn rcp(&self, base: &RcpKnobs) -> Result<RcpKnobs, SystemError> {
+        let mut knobs = *base;
+        for (parameter, value) in self.params.iter().filter(|_| self.name == SystemName::Rcp) {
+            set_rcp(&mut knobs, parameter, value)
                 .map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;
         }
         knobs.check()?;
@@ -216,6 +230,18 @@ fn set_mptcp(knobs: &mut MptcpKnobs, parameter: &str, value: &str) -> Result<(),
         "scheduler" => knobs.scheduler = read(value)?,
         "congestion_control" => knobs.congestion_control = read(value)?,
         "receive_buffer" => knobs.receive_buffer = read(value)?,
+        _ => return Err("is not a parameter".into()),
+    }
+    Ok(())
+}
+
+fn set_rcp(knobs: &mut RcpKnobs, parameter: &str, value: &str) -> Result<(), String> {
+    match parameter {
+        "alpha" => knobs.alpha = read(value)?,
+        "beta" => knobs.beta = read(value)?,
+        "gamma" => knobs.gamma = read(value)?,
+        "slot" => knobs.slot = read(value)?,
+        "initial_rate" => knobs.initial_rate = read(value)?,
         _ => return Err("is not a parameter".into()),
     }
     Ok(())
@@ -260,10 +286,11 @@ impl FromStr for SystemSpec {
             spec.params.push((parameter.into(), value.into()));
         }
         // Values are read now so that a bad one is reported where it is written.
-        let (mut scratch, mut mptcp) = (AgentKnobs::default(), MptcpKnobs::default());
+        let (mut scratch, mut mptcp, mut rcp) = (AgentKnobs::default(), MptcpKnobs::default(), RcpKnobs::default());
         for (parameter, value) in &spec.params {
             let set = match spec.name {
                 SystemName::Mptcp => set_mptcp(&mut mptcp, parameter, value),
+                SystemName::Rcp => set_rcp(&mut rcp, parameter, value),
                 _ => set_knob(&mut scratch, parameter, value),
             };
             set.map_err(|problem| SystemError::BadValue { parameter: parameter.clone(), problem })?;

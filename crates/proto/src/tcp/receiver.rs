@@ -24,6 +24,8 @@ pub struct Receiver {
     /// What has arrived beyond `next`, as `[from, to)`, what was added to last first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
     duplicates: u32,
+    /// RCP: the rate that the last segment brought.
+    rate: u32,
 }
 
 /// What the bits of [`Receiver::flags`] say.
@@ -50,6 +52,7 @@ impl Receiver {
             deadline: Time::MAX,
             ranges: Vec::new(),
             duplicates: 0,
+            rate: 0,
         }
     }
 
@@ -63,6 +66,7 @@ impl Receiver {
             kind: Kind::SynAck,
             sent: packet.sent,
             window: config.receive_window,
+            rate: packet.rate,
             flags: Flags::when(ecn, Flags::ECE),
             ..Packet::default()
         }
@@ -74,6 +78,7 @@ impl Receiver {
         if self.flags & flag::ECN != 0 {
             self.handle_marks(config, packet, reply);
         }
+        self.rate = packet.rate;
         let in_order = packet.seq == self.next;
         if in_order {
             if self.pending == 0 {
@@ -138,6 +143,7 @@ impl Receiver {
             sent: self.echo,
             seq: self.next,
             window: config.receive_window,
+            rate: self.rate,
             flags: Flags::when(self.flags & flag::ECHO != 0, Flags::ECE),
             ..Packet::default()
         };

@@ -3,7 +3,7 @@
 use sidestep_model::{Span, Time};
 
 use super::{
-    Config,
+    Algorithm, Config,
     congestion::Window,
     rtt::RoundTrip,
     scoreboard::Scoreboard,
@@ -116,6 +116,13 @@ impl Sender {
         }
     }
 
+    /// RCP's packets are of `len` bytes.
+    pub fn pace(&mut self, len: u16) {
+        if let Some(pace) = self.window.pace() {
+            pace.set_len(len);
+        }
+    }
+
     /// Begins to connect.
     pub fn open(&mut self) {
         self.state = State::SynSent;
@@ -143,6 +150,9 @@ impl Sender {
             return Acked::default();
         }
         self.window_end = ack.saturating_add(packet.window);
+        if let Some(pace) = self.window.pace() {
+            pace.set_rate(packet.rate);
+        }
         let segments = ack - self.una;
         let marked = packet.flags.has(Flags::ECE) && self.flags & flag::ECN != 0;
         let calm = self.state == State::Open && segments > 0 && packet.sack[0] == (0, 0) && !marked;
@@ -229,7 +239,7 @@ impl Sender {
     /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
     #[inline]
     pub fn poll_timeout(&self) -> Time {
-        self.deadline
+        self.deadline.min(self.window.wakes())
     }
 
     /// The next segment to send.
@@ -248,6 +258,31 @@ impl Sender {
         if self.state == State::SynSent {
             return self.transmit_syn(config, now);
         }
+        if config.algorithm == Algorithm::Rcp {
+            return self.transmit_paced(config, now);
+        }
+        self.transmit_next(config, now)
+    }
+
+    /// The next segment if it is time for it.
+    fn transmit_paced(&mut self, config: &Config, now: Time) -> Option<Transmit> {
+        let again = self.board.as_ref().is_some_and(|board| board.lost > board.retransmitted);
+        let new = self.next < self.supplied && self.next < self.window_end && !self.is_over();
+        let pace = self.window.pace()?;
+        if !(again || new) {
+            pace.rest();
+            return None;
+        }
+        if !pace.may_send(now) {
+            return None;
+        }
+        pace.sent(now);
+        self.transmit_next(config, now)
+    }
+
+    #[inline(always)]
+    fn transmit_next(&mut self, config: &Config, now: Time) -> Option<Transmit> {
+        let outstanding = self.next - self.una;
         let resent = match &mut self.board {
             Some(board) if board.lost > board.retransmitted => board.resend(self.next),
             _ => None,
@@ -392,6 +427,9 @@ impl Sender {
         }
         self.state = State::Open;
         self.window_end = packet.window;
+        if let Some(pace) = self.window.pace() {
+            pace.set_rate(packet.rate);
+        }
         self.deadline = Time::MAX;
         if self.backoff > 0 {
             // RFC 5681, section 3.1: after a lost SYN the window begins at one segment.

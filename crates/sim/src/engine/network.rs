@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use sidestep_model::{ArcId, Bytes, Channel, Time, Topology};
 use sidestep_proto::{
     link::{Counters, LinkModel, LinkState, Verdict},
-    packet::{Flags, Packet},
+    packet::{Flags, Kind, Packet},
+    rcp,
 };
 
 use super::heap::MinHeap;
@@ -43,6 +44,15 @@ pub struct Network {
     injected: u64,
     delivered: u64,
     lost: u64,
+    rcp: Option<Box<Rcp>>,
+}
+
+/// What routers need to tell senders their rates.
+#[derive(Debug)]
+struct Rcp {
+    config: rcp::Config,
+    /// Of each arc.
+    routers: Vec<rcp::Router>,
 }
 
 #[derive(Debug)]
@@ -54,29 +64,59 @@ struct Arc {
     sent: u32,
 }
 
-/// A packet on a link.
+/// A packet on a link, in 16 bytes: large networks are as fast as memory is.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
-    arrives: u64,
+    /// When it arrives, above [`WORD_BITS`] bits of what a hop needs to know, so that the packet itself is not looked at
+    /// on the way: its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]).
+    arrives_and_word: u64,
     packet: u32,
     /// Index of the hop that it is on.
     hop: u32,
-    /// Its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]): what a hop needs, so that the packet
-    /// itself is not looked at on the way.
-    word: u32,
 }
 
+const WORD_BITS: u32 = ARC_BITS;
 const LENGTH: u32 = 0xffff;
 const CAPABLE: u32 = 1 << 16;
 const MARKED: u32 = 1 << 17;
 
-/// A step of a route.
+impl Carried {
+    #[inline(always)]
+    fn arrives(&self) -> u64 {
+        self.arrives_and_word >> WORD_BITS
+    }
+
+    #[inline(always)]
+    fn word(&self) -> u32 {
+        self.arrives_and_word as u32 & ((1 << WORD_BITS) - 1)
+    }
+}
+
+/// A step of a route: the arc in its lowest [`ARC_BITS`] bits, above it whether it is the last ([`LAST`]), and above
+/// that the bytes of encapsulation there.
 #[derive(Clone, Copy, Debug)]
-struct Hop {
-    arc: u32,
-    /// Bytes of encapsulation on this arc.
-    extra: u16,
-    last: bool,
+struct Hop(u32);
+
+const LAST: u32 = 1 << ARC_BITS;
+const EXTRA_SHIFT: u32 = ARC_BITS + 1;
+/// Most bytes of encapsulation.
+const MAX_EXTRA: u16 = u16::MAX >> (EXTRA_SHIFT - 16);
+
+impl Hop {
+    #[inline(always)]
+    fn arc(self) -> usize {
+        (self.0 & (LAST - 1)) as usize
+    }
+
+    #[inline(always)]
+    fn extra(self) -> u32 {
+        self.0 >> EXTRA_SHIFT
+    }
+
+    #[inline(always)]
+    fn is_last(self) -> bool {
+        self.0 & LAST != 0
+    }
 }
 
 impl Network {
@@ -100,16 +140,27 @@ impl Network {
             injected: 0,
             delivered: 0,
             lost: 0,
+            rcp: None,
         }
+    }
+
+    /// Has every link tell senders the rate that flows may have.
+    pub fn control_rates(&mut self, topology: &Topology, config: rcp::Config) {
+        let router = |arc| rcp::Router::new(&config, topology.channel(ArcId(arc)).rate);
+        let routers = (0..topology.arc_count() as u32).map(router).collect();
+        self.rcp = Some(Box::new(Rcp { config, routers }));
     }
 
     /// Adds a route of at least one arc, each with the bytes that encapsulation adds to a packet there.
     pub fn add_route(&mut self, hops: impl IntoIterator<Item = (ArcId, u16)>) -> RouteId {
         let first = self.hops.len();
-        self.hops.extend(hops.into_iter().map(|(arc, extra)| Hop { arc: arc.0, extra, last: false }));
+        self.hops.extend(hops.into_iter().map(|(arc, extra)| {
+            assert!(arc.index() < MAX_ARCS && extra <= MAX_EXTRA, "an arc of the network, and a packet's headers");
+            Hop(arc.0 | u32::from(extra) << EXTRA_SHIFT)
+        }));
         assert!(self.hops.len() > first, "a route has at least one arc");
         if let Some(last) = self.hops.last_mut() {
-            last.last = true;
+            last.0 |= LAST;
         }
         RouteId(first as u32)
     }
@@ -118,9 +169,9 @@ impl Network {
     #[inline]
     pub(super) fn inject(&mut self, now: u64, route: RouteId, packet: Packet) -> bool {
         let hop = self.hops[route.0 as usize];
-        let arc = &mut self.arcs[hop.arc as usize];
+        let arc = &mut self.arcs[hop.arc()];
         arc.sent = arc.sent.wrapping_add(1);
-        let sent = (now + jitter(self.jitter, hop.arc, arc.sent)).max(arc.last_sent);
+        let sent = (now + jitter(self.jitter, hop.arc() as u32, arc.sent)).max(arc.last_sent);
         arc.last_sent = sent;
         self.injected += 1;
         self.flows[packet.flow as usize] += 1;
@@ -155,19 +206,23 @@ impl Network {
             };
             self.traversals += 1;
             match ring.front() {
-                Some(next) => self.events.replace_top(next.arrives << ARC_BITS | arc as u64),
-                None => self.events.pop(),
+                Some(next) => self.events.replace_top(next.arrives() << ARC_BITS | arc as u64),
+                None => {
+                    // Begins again at the front of its memory, which is in the processor's cache.
+                    ring.clear();
+                    self.events.pop();
+                }
             }
             let hop = self.hops[carried.hop as usize];
-            if hop.last {
+            if hop.is_last() {
                 self.delivered += 1;
                 self.free.push(carried.packet);
                 let mut packet = self.packets[carried.packet as usize];
-                packet.flags = packet.flags.with(Flags::when(carried.word & MARKED != 0, Flags::CE));
+                packet.flags = packet.flags.with(Flags::when(carried.word() & MARKED != 0, Flags::CE));
                 self.flows[packet.flow as usize] -= 1;
                 return Some((now, packet));
             }
-            self.enqueue(now, carried.hop + 1, carried.packet, carried.word);
+            self.enqueue(now, carried.hop + 1, carried.packet, carried.word());
         }
     }
 
@@ -184,22 +239,41 @@ impl Network {
     #[inline(always)]
     fn enqueue(&mut self, now: u64, at: u32, packet: u32, word: u32) -> bool {
         let hop = self.hops[at as usize];
-        let arc = &mut self.arcs[hop.arc as usize];
-        let len = (word & LENGTH) + u32::from(hop.extra);
+        let len = (word & LENGTH) + hop.extra();
+        if self.rcp.is_some() {
+            self.tell_rate(now, hop.arc(), len, packet);
+        }
+        let arc = &mut self.arcs[hop.arc()];
         match arc.link.enqueue(Time::from_nanos(now), len, word & CAPABLE != 0) {
             Verdict::Deliver { at: arrives, mark_ce } => {
                 let arrives = arrives.as_nanos();
                 if arc.carried.is_empty() {
-                    self.events.push(arrives << ARC_BITS | u64::from(hop.arc));
+                    self.events.push(arrives << ARC_BITS | hop.arc() as u64);
                 }
                 let word = word | if mark_ce { MARKED } else { 0 };
-                arc.carried.push_back(Carried { arrives, packet, hop: at, word });
+                let arrives_and_word = arrives << WORD_BITS | u64::from(word);
+                arc.carried.push_back(Carried { arrives_and_word, packet, hop: at });
                 false
             }
             Verdict::Drop(_) => {
                 self.lose(packet);
                 true
             }
+        }
+    }
+
+    /// A router puts the rate of a link into a packet that is to cross it, unless another's is lower.
+    #[inline(never)]
+    fn tell_rate(&mut self, now: u64, arc: usize, len: u32, packet: u32) {
+        let Some(rcp) = &mut self.rcp else { return };
+        let now = Time::from_nanos(now);
+        let (_, queued) = self.arcs[arc].link.occupancy(now);
+        let packet = &mut self.packets[packet as usize];
+        let asks = matches!(packet.kind, Kind::Data | Kind::Syn);
+        let rtt = if asks { packet.rtt } else { 0 };
+        let rate = rcp.routers[arc].handle_packet(&rcp.config, now, len, rtt, queued);
+        if asks {
+            packet.rate = packet.rate.min(rate);
         }
     }
 
@@ -218,7 +292,7 @@ impl Network {
             return;
         }
         for carried in of.carried.drain(..) {
-            of.link.discarded((carried.word & LENGTH) + u32::from(self.hops[carried.hop as usize].extra));
+            of.link.discarded((carried.word() & LENGTH) + self.hops[carried.hop as usize].extra());
             let flow = self.packets[carried.packet as usize].flow;
             self.flows[flow as usize] -= 1;
             self.free.push(carried.packet);
@@ -231,6 +305,9 @@ impl Network {
     pub fn set_channel(&mut self, arc: ArcId, channel: &Channel) {
         if let Some(of) = self.arcs.get_mut(arc.index()) {
             of.link.set_channel(channel);
+        }
+        if let Some(router) = self.rcp.as_mut().and_then(|rcp| rcp.routers.get_mut(arc.index())) {
+            router.set_capacity(channel.rate);
         }
     }
 

@@ -191,6 +191,7 @@ impl<S: Steering> World<S> {
         if spec.bytes.is_some() {
             sender.finish();
         }
+        sender.pace(spec.mss + self.sizes.header);
         let index = id.0 as usize;
         if index < self.flows.len() {
             self.free.pop_front();
@@ -441,6 +442,10 @@ impl<S: Steering> World<S> {
                 len: self.sizes.header,
                 ..Packet::default()
             };
+            if self.tcp.algorithm == tcp::Algorithm::Rcp {
+                packet.rate = u32::MAX;
+                packet.rtt = sender.srtt().map_or(0, |srtt| (srtt.as_nanos() / 1_000) as u32);
+            }
             if transmit.kind == Kind::Data {
                 let mut data_seq = transmit.seq;
                 if flow.connection != NONE {
@@ -528,6 +533,8 @@ impl<S: Steering> World<S> {
                 multipath.connection.handle_signals(&self.mptcp, &mut self.senders[range], subflow, signals);
             }
             self.pump(index);
+        } else if self.tcp.algorithm == tcp::Algorithm::Rcp {
+            self.transmit(index);
         }
         let deadline = self.senders[index as usize].poll_timeout();
         let flow = &mut self.flows[index as usize];

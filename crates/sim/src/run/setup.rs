@@ -5,10 +5,13 @@ use sidestep_model::{
     scenario::{AgentKnobs, Coupling, MptcpKnobs, Scheduler, SystemName, SystemSpec},
 };
 use sidestep_policy as policy;
-use sidestep_proto::{mptcp, tcp};
+use sidestep_proto::{mptcp, rcp, tcp};
 
 use super::SimError;
-use crate::steering::PlbConfig;
+use crate::{engine::Sizes, steering::PlbConfig};
+
+/// What RCP adds to every packet: the link's rate, the echoed rate and the round-trip time, 4 bytes each.
+const RCP_HEADER: u16 = 12;
 
 /// How a system is set up.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub(super) struct Setup {
     pub(super) tcp: tcp::Config,
     pub(super) mptcp: mptcp::Config,
     pub(super) subflows: Option<MptcpKnobs>,
+    pub(super) rcp: Option<rcp::Config>,
+    pub(super) sizes: Sizes,
 }
 
 /// What moves connections.
@@ -38,6 +43,7 @@ pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, S
     let multipath = system.mptcp(&scenario.mptcp).map_err(parameter)?;
     let (ecmp, moves) = match system.name {
         SystemName::Tcp => (false, Moves::Nothing),
+        SystemName::Rcp => (false, Moves::Nothing),
         SystemName::Ecmp | SystemName::Mptcp => (true, Moves::Nothing),
         SystemName::Random | SystemName::Pathchanger => {
             let config = policy::Config::from(&knobs);
@@ -49,7 +55,21 @@ pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, S
         _ => return Err(SimError::UnknownSystem(system.clone())),
     };
     let subflows = (system.name == SystemName::Mptcp).then_some(multipath);
-    let tcp = tcp_config(scenario, subflows.is_some())?;
+    let rates = system.rcp(&scenario.rcp).map_err(parameter)?;
+    let rcp = (system.name == SystemName::Rcp).then_some(rcp::Config {
+        alpha: rates.alpha,
+        beta: rates.beta,
+        gamma: rates.gamma,
+        slot: rates.slot,
+        initial_rate: rates.initial_rate.as_f64(),
+    });
+    let mut sizes = Sizes::default();
+    let mut tcp = tcp_config(scenario, subflows.is_some())?;
+    if rcp.is_some() {
+        tcp.algorithm = tcp::Algorithm::Rcp;
+        tcp.ecn = false;
+        sizes.header += RCP_HEADER;
+    }
     let segments = |bytes: Bytes| u32::try_from(bytes.get() / 1400).unwrap_or(u32::MAX).max(2);
     let mptcp = mptcp::Config {
         coupling: match multipath.congestion_control {
@@ -65,7 +85,7 @@ pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, S
         },
         receive_buffer: segments(multipath.receive_buffer),
     };
-    Ok(Setup { ecmp, moves, tcp, mptcp, subflows })
+    Ok(Setup { ecmp, moves, tcp, mptcp, subflows, rcp, sizes })
 }
 
 fn plb(scenario: &Scenario) -> PlbConfig {

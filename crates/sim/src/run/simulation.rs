@@ -25,7 +25,7 @@ use super::{
     setup::{Moves, Setup, setup},
 };
 use crate::{
-    engine::{FlowId, FlowSpec, Move, Network, Sizes, Stopped, World},
+    engine::{FlowId, FlowSpec, Move, Network, Stopped, World},
     routing::{HOST_SRH, Routing, SrPath},
     steering::Steer,
 };
@@ -95,13 +95,16 @@ impl<'a> Simulation<'a> {
     pub(super) fn new(scenario: &'a Scenario, system: &SystemSpec, seed: u64) -> Result<Self, SimError> {
         let setup = setup(scenario, system)?;
         let topology = &scenario.topology;
-        let network = Network::new(topology, seed, scenario.tcp.send_jitter);
+        let mut network = Network::new(topology, seed, scenario.tcp.send_jitter);
+        if let Some(rcp) = setup.rcp {
+            network.control_rates(topology, rcp);
+        }
         let plb = match &setup.moves {
             Moves::Label(plb) => *plb,
             _ => None,
         };
         let steer = Steer::new(seed, topology.nodes().len(), plb);
-        let world = World::new(network, setup.tcp, setup.mptcp, Sizes::default(), steer);
+        let world = World::new(network, setup.tcp, setup.mptcp, setup.sizes, steer);
         let mut simulation = Simulation {
             scenario,
             world,
@@ -259,7 +262,7 @@ impl<'a> Simulation<'a> {
 
     /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
     fn mss(&self, mtu: u32, paths: &[SrPath]) -> Option<u16> {
-        let sizes = Sizes::default();
+        let sizes = self.setup.sizes;
         let mptcp = if self.setup.subflows.is_some() { sizes.mptcp_data } else { 0 };
         let headers = u32::from(sizes.header + mptcp);
         let room = paths.iter().map(|path| path.mtu.saturating_sub(u32::from(HOST_SRH))).chain([mtu]).min()?;
@@ -485,6 +488,7 @@ impl<'a> Simulation<'a> {
         }
         self.links.sample(now, &self.arcs, |point| record_sample(writer, recorder, point))?;
         let mut total = 0;
+        let windowed = self.setup.rcp.is_none();
         for (flow, open) in &mut self.open {
             let acked = self.world.acked_bytes(*flow);
             let progress = acked.saturating_sub(open.acked_at_sample);
@@ -498,7 +502,7 @@ impl<'a> Simulation<'a> {
                 kind: SampleKind::Connection,
                 name: self.planned[open.planned].connection.clone(),
                 rate: Some(rate_of(Bytes::new(progress), interval)),
-                cwnd: Some(Bytes::new((sender.cwnd() * f64::from(open.mss)) as u64)),
+                cwnd: windowed.then(|| Bytes::new((sender.cwnd() * f64::from(open.mss)) as u64)),
                 srtt: sender.srtt(),
                 path: path.cloned(),
                 ..SamplePoint::default()

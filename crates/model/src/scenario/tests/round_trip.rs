@@ -10,7 +10,7 @@ use crate::{
     Topology,
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, MptcpKnobs, PathKnobs, PlbKnobs,
-        PolicyName, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs,
+        PolicyName, RcpKnobs, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs,
     },
     srv6, topology_file,
 };
@@ -96,6 +96,7 @@ prop_compose! {
             name, seed, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
             mptcp: MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() },
+            rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
             plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() }, routing: RoutingKnobs { convergence: Span::from_millis(7) },
             paths: PathKnobs { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },
             agent, flows, events,
