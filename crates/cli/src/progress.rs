@@ -49,20 +49,36 @@ impl Observer for LabProgress {
     }
 }
 
-/// A bar for each system of a simulation, on standard error.
+/// One bar for all simulations of a run, on standard error.
 #[derive(Debug)]
 pub struct SimProgress {
     shown: bool,
-    bar: Mutex<(ProgressBar, Instant)>,
+    bar: Mutex<SimBar>,
+}
+
+#[derive(Debug)]
+struct SimBar {
+    bar: ProgressBar,
+    begun: Instant,
+    simulated: Span,
+    of: Span,
+    traversals: u64,
 }
 
 impl SimProgress {
     /// A bar if standard error is a terminal.
     pub fn new() -> Self {
-        SimProgress { shown: std::io::stderr().is_terminal(), bar: Mutex::new((ProgressBar::hidden(), Instant::now())) }
+        let bar = SimBar {
+            bar: ProgressBar::hidden(),
+            begun: Instant::now(),
+            simulated: Span::ZERO,
+            of: Span::ZERO,
+            traversals: 0,
+        };
+        SimProgress { shown: std::io::stderr().is_terminal(), bar: Mutex::new(bar) }
     }
 
-    fn with(&self, act: impl FnOnce(&mut (ProgressBar, Instant))) {
+    fn with(&self, act: impl FnOnce(&mut SimBar)) {
         if self.shown {
             act(&mut self.bar.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -70,38 +86,32 @@ impl SimProgress {
 }
 
 impl sidestep_sim::Observer for SimProgress {
-    fn begins(&self, system: &SystemSpec, index: usize, of: usize) {
-        self.with(|(bar, begun)| {
-            let style = "{prefix:>24} {bar:30.cyan/blue} {msg}, {eta} left";
-            *bar = ProgressBar::new(1_000);
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_prefix(format!("[{}/{of}] {system}", index + 1));
-            *begun = Instant::now();
+    fn begins(&self, simulations: usize, duration: Span) {
+        self.with(|bar| {
+            let style = "{prefix:>12} {bar:30.cyan/blue} {msg}, {eta} left";
+            bar.bar = ProgressBar::new(1_000);
+            bar.bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.bar.set_prefix(format!("{simulations} run{}", if simulations == 1 { "" } else { "s" }));
+            bar.of = Span::from_nanos(duration.as_nanos().saturating_mul(simulations as u64));
+            bar.begun = Instant::now();
         });
     }
 
-    fn runs(&self, elapsed: Span, duration: Span, goodput: Rate, traversals: u64) {
-        self.with(|(bar, begun)| {
-            let speed = traversals as f64 / begun.elapsed().as_secs_f64().max(1e-3) / 1e6;
-            bar.set_position((1_000.0 * elapsed.as_secs_f64() / duration.as_secs_f64()) as u64);
-            let of = duration.as_secs_f64();
-            let now = elapsed.as_secs_f64();
-            bar.set_message(format!("{now:.1}/{of:.0} s, {:.0} Mbit/s, {speed:.1} M hops/s", goodput.as_mbits()));
+    fn runs(&self, elapsed: Span, traversals: u64) {
+        self.with(|bar| {
+            bar.simulated = bar.simulated + elapsed;
+            bar.traversals += traversals;
+            let speed = bar.traversals as f64 / bar.begun.elapsed().as_secs_f64().max(1e-3) / 1e6;
+            let (now, of) = (bar.simulated.as_secs_f64(), bar.of.as_secs_f64());
+            bar.bar.set_position((1_000.0 * now / of) as u64);
+            bar.bar.set_message(format!("{now:.1}/{of:.0} s simulated, {speed:.1} M hops/s"));
         });
     }
 
-    fn repeats(&self, done: u32, seeds: u32) {
-        self.with(|(bar, _)| {
-            bar.set_length(u64::from(seeds));
-            bar.set_position(u64::from(done));
-            bar.set_message(format!("{done} of {seeds} seeds"));
-        });
-    }
-
-    fn ends(&self, _: &SystemSpec, result: &SystemResult) {
-        self.with(|(bar, _)| {
-            bar.finish_and_clear();
-            eprintln!("{}: {:.1} Mbit/s", bar.prefix(), result.goodput_mbps);
+    fn ends(&self, system: &SystemSpec, result: &SystemResult) {
+        self.with(|bar| {
+            bar.bar.finish_and_clear();
+            eprintln!("{system}: {:.1} Mbit/s", result.goodput_mbps);
         });
     }
 }

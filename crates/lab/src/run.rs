@@ -13,7 +13,7 @@ use sidestep_model::{
     Rate, Scenario, Span, Time,
     scenario::{Flow, SystemSpec},
 };
-use sidestep_results::{Recorder, RunResult, SystemResult, Trace, Window, World, Writer};
+use sidestep_results::{Recorder, Records, RunResult, SystemResult, Trace, Window, World, Writer};
 
 use crate::{
     error::LabError,
@@ -64,7 +64,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     let mut traces = Vec::new();
     for (index, system) in options.systems.iter().enumerate() {
         observer.begins(system, index, options.systems.len());
-        let (measured, trace) = run_system(options, &site, &names, system, &mut writer, observer)?;
+        let (measured, trace) = run_system(options, &site, &names, system, writer.records(), observer)?;
         match congestion_control.refused()? {
             0 => {}
             connections => {
@@ -85,7 +85,7 @@ fn run_system(
     site: &Site,
     names: &Names,
     system: &SystemSpec,
-    writer: &mut Writer,
+    writer: &mut Records,
     observer: &mut dyn Observer,
 ) -> Result<(SystemResult, Trace), LabError> {
     let scenario = &options.scenario;

@@ -7,7 +7,7 @@ use sidestep_linux::{
     wire::{ArcStats, WireHandle, WireStats},
 };
 use sidestep_model::{Bytes, NodeKind, Rate, Scenario, Span, Time};
-use sidestep_results::{ArcState, FlowRecord, LinkSampler, Recorder, SampleKind, SamplePoint, Writer, rate_of};
+use sidestep_results::{ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, rate_of};
 
 use crate::{error::LabError, names::Names, network::Network};
 
@@ -67,7 +67,7 @@ impl Sampler {
         &mut self,
         now: Time,
         names: &Names,
-        writer: &mut Writer,
+        writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
         let interval = now.since(self.last);
@@ -118,7 +118,7 @@ impl Sampler {
         now: Time,
         interval: Span,
         names: &Names,
-        writer: &mut Writer,
+        writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
         let mut total = 0;

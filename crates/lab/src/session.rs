@@ -15,7 +15,7 @@ use sidestep_model::{
     srv6, topology_file,
 };
 use sidestep_paths::Igp;
-use sidestep_results::{Recorder, Writer};
+use sidestep_results::{Recorder, Records};
 
 use crate::{
     daemons::{self, Daemons},
@@ -149,14 +149,14 @@ impl<'a> Session<'a> {
         &mut self,
         now: Time,
         names: &Names,
-        writer: &mut Writer,
+        writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
         self.sampler.sample(now, names, writer, recorder)
     }
 
     /// Waits for what is to be waited for, ends the rest in order and records what they did.
-    pub fn finish(mut self, names: &Names, writer: &mut Writer, recorder: &mut Recorder) -> Result<(), LabError> {
+    pub fn finish(mut self, names: &Names, writer: &mut Records, recorder: &mut Recorder) -> Result<(), LabError> {
         self.await_all()?;
         stop_all(&mut self.sinks);
         self.daemons.stop();
@@ -390,7 +390,7 @@ impl<'a> Session<'a> {
         sender: &Sender,
         moves: &Moves,
         names: &Names,
-        writer: &mut Writer,
+        writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<(), LabError> {
         let topology = &self.scenario().topology;

@@ -274,10 +274,24 @@ pub enum Change {
     Loss(Ratio),
 }
 
+/// A place in a scenario file, for errors that show only when the scenario is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The `[[flow]]` of this number, from 0.
+    Flow(usize),
+    /// A key of a table, such as `tcp` and `mss`.
+    Key(&'static str, &'static str),
+}
+
 impl Scenario {
     /// Reads a scenario file; `default_name` (the file's stem) names it if it does not name itself.
     pub fn parse(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
         read::scenario(text, default_name)
+    }
+
+    /// An error about a place in the scenario file of this text.
+    pub fn error_at(text: &str, place: Place, message: &str) -> ParseError {
+        read::error_at(text, place, message)
     }
 
     /// The resolved copy: the scenario as TOML with every default filled in, generators and patterns expanded.

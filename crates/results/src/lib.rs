@@ -27,4 +27,4 @@ pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
 pub use result::{LinkResult, PathResult, RunResult, SCHEMA, SizeBucket, SystemResult, World};
 pub use summary::table;
-pub use writer::{WriteError, Writer};
+pub use writer::{Records, WriteError, Writer};

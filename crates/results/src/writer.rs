@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -24,6 +24,12 @@ pub(crate) const FILES: [&str; 5] = [RESULT, "flows.csv", "series.csv", "plot.sv
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
+    records: Records,
+}
+
+/// The records of a run, or of one of its systems, as they come.
+#[derive(Debug)]
+pub struct Records {
     flows: Csv,
     series: Csv,
 }
@@ -73,21 +79,27 @@ impl Writer {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &stale)(error)),
             _ => {}
         }
-        let flows = Csv::new(dir.join("flows.csv"), &FLOW_COLUMNS)?;
-        let series = Csv::new(dir.join("series.csv"), &SAMPLE_COLUMNS)?;
-        Ok(Writer { dir, flows, series })
+        let flows = Csv::create(dir.join("flows.csv"), &FLOW_COLUMNS)?;
+        let series = Csv::create(dir.join("series.csv"), &SAMPLE_COLUMNS)?;
+        Ok(Writer { dir, records: Records { flows, series } })
     }
 
-    /// Gives a sample to the recorder and to `series.csv`.
-    pub fn sample(&mut self, recorder: &mut Recorder, point: &SamplePoint) -> Result<(), WriteError> {
-        recorder.sample(point);
-        self.series.add(SampleRow::new(recorder.system(), point))
+    /// Where records go that are not [set aside](Self::set_aside).
+    pub fn records(&mut self) -> &mut Records {
+        &mut self.records
     }
 
-    /// Gives a flow to the recorder and to `flows.csv`.
-    pub fn flow(&mut self, recorder: &mut Recorder, flow: &FlowRecord) -> Result<(), WriteError> {
-        recorder.flow(flow);
-        self.flows.add(FlowRow::new(recorder.system(), flow))
+    /// Records of a system that runs beside others: they are in files without a name until they are
+    /// [appended](Self::append).
+    pub fn set_aside(&self) -> Result<Records, WriteError> {
+        let aside = |csv: &Csv| Csv::nameless(&self.dir, csv.path.clone());
+        Ok(Records { flows: aside(&self.records.flows)?, series: aside(&self.records.series)? })
+    }
+
+    /// Adds what was set aside.
+    pub fn append(&mut self, records: Records) -> Result<(), WriteError> {
+        self.records.flows.append(records.flows)?;
+        self.records.series.append(records.series)
     }
 
     /// Completes the files: CSVs, `scenario.resolved.toml`, `plot.svg`, `index.html`, and `result.json` last.
@@ -95,7 +107,7 @@ impl Writer {
     /// `traces` are the systems' in the order of the run, `scenario` is the resolved scenario file's text, and
     /// `command` the command line that reproduces the run.
     pub fn finish(self, run: &RunResult, traces: &[Trace], scenario: &str, command: &str) -> Result<(), WriteError> {
-        let Writer { dir, flows, series } = self;
+        let Writer { dir, records: Records { flows, series } } = self;
         flows.finish()?;
         series.finish()?;
         write_whole(&dir, "scenario.resolved.toml", scenario)?;
@@ -107,13 +119,45 @@ impl Writer {
     }
 }
 
+impl Records {
+    /// Gives a sample to the recorder and to `series.csv`.
+    pub fn sample(&mut self, recorder: &mut Recorder, point: &SamplePoint) -> Result<(), WriteError> {
+        recorder.sample(point);
+        self.series.add(SampleRow::new(recorder.system(), point))
+    }
+
+    /// Gives a flow to the recorder and to `flows.csv`.
+    pub fn flow(&mut self, recorder: &mut Recorder, flow: &FlowRecord) -> Result<(), WriteError> {
+        recorder.flow(flow);
+        self.flows.add(FlowRow::new(recorder.system(), flow))
+    }
+}
+
 impl Csv {
-    fn new(path: PathBuf, columns: &[&str]) -> Result<Self, WriteError> {
+    fn create(path: PathBuf, columns: &[&str]) -> Result<Self, WriteError> {
         let file = File::create(&path).map_err(io_error("create", &path))?;
         // The header is written here, so that a file without records has one too.
         let mut rows = csv::WriterBuilder::new().has_headers(false).from_writer(file);
         rows.write_record(columns).map_err(|source| WriteError::Csv { path: path.clone(), source })?;
         Ok(Csv { path, rows })
+    }
+
+    /// Rows that will be in `path`, for the time being in a file of `dir` that has no name.
+    fn nameless(dir: &Path, path: PathBuf) -> Result<Self, WriteError> {
+        let file = tempfile::tempfile_in(dir).map_err(io_error("make a temporary file in", dir))?;
+        Ok(Csv { path, rows: csv::WriterBuilder::new().has_headers(false).from_writer(file) })
+    }
+
+    fn append(&mut self, other: Csv) -> Result<(), WriteError> {
+        let failed = io_error("write", &self.path);
+        let copy = || {
+            let mut from = other.rows.into_inner().map_err(|error| error.into_error())?;
+            self.rows.flush()?;
+            from.rewind()?;
+            // Both files are written to at their own ends.
+            io::copy(&mut from, &mut self.rows.get_ref())
+        };
+        copy().map(drop).map_err(failed)
     }
 
     fn add(&mut self, row: impl Serialize) -> Result<(), WriteError> {
@@ -180,10 +224,12 @@ mod tests {
         let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
         let mut recorder = Recorder::new("tcp", window, []);
         let mut writer = Writer::new(dir.path()).unwrap();
-        writer.sample(&mut recorder, &testing::path_sample("p,1", 0.0, 0.5, 0.25, 3)).unwrap();
+        writer.records().sample(&mut recorder, &testing::path_sample("p,1", 0.0, 0.5, 0.25, 3)).unwrap();
         let completed = FlowRecord { completed: true, moves: 2, ..testing::flow("f1", 1.0, 3.0, 1_000_000) };
-        writer.flow(&mut recorder, &completed).unwrap();
-        writer.flow(&mut recorder, &testing::flow("f2", 1.0, 3.0, 500)).unwrap();
+        writer.records().flow(&mut recorder, &completed).unwrap();
+        let mut aside = writer.set_aside().unwrap();
+        aside.flow(&mut recorder, &testing::flow("f2", 1.0, 3.0, 500)).unwrap();
+        writer.append(aside).unwrap();
         let (result, trace) = recorder.finish();
         assert_eq!(result.connections, 2);
         let mut run = RunResult::new("s", crate::World::Sim, 1);

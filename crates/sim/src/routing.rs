@@ -14,6 +14,8 @@ pub struct Routing {
     igp: Igp,
     knobs: PathKnobs,
     plain: BTreeMap<(NodeId, NodeId), Equal>,
+    /// Those of before the last re-convergence: where there is no way any more, packets still leave, and are lost.
+    stale: BTreeMap<(NodeId, NodeId), Equal>,
     sets: BTreeMap<(NodeId, NodeId), Vec<SrPath>>,
 }
 
@@ -61,13 +63,19 @@ pub const HOST_SRH: u16 = 8 + 2 * 16;
 impl Routing {
     /// The routes of `topology`; SRv6 paths are computed under `knobs`.
     pub fn new(topology: &Topology, knobs: PathKnobs) -> Self {
-        Routing { igp: Igp::new(topology), knobs, plain: BTreeMap::new(), sets: BTreeMap::new() }
+        Routing {
+            igp: Igp::new(topology),
+            knobs,
+            plain: BTreeMap::new(),
+            stale: BTreeMap::new(),
+            sets: BTreeMap::new(),
+        }
     }
 
     /// The links in `failed` carry nothing any more, for routes asked for from now on.
     pub fn reconverge(&mut self, topology: &Topology, failed: &std::collections::BTreeSet<LinkId>) {
         self.igp = Igp::without(topology, failed);
-        self.plain.clear();
+        self.stale.append(&mut self.plain);
     }
 
     /// The equally short ways from one host to another; one of them unless `ecmp`.
@@ -86,6 +94,9 @@ impl Routing {
                 self.igp.first_path(from, to).map(|way| (way, 1.0)).into_iter().collect()
             };
             if ways.is_empty() {
+                if let Some(stale) = self.stale.get(&(from, to)) {
+                    return Ok(stale);
+                }
                 let name = |node| topology.node(node).name.clone();
                 return Err(NoRoute { from: name(from), to: name(to) });
             }

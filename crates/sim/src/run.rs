@@ -10,16 +10,18 @@ use std::{
     num::NonZero,
     path::PathBuf,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use sidestep_model::{
-    Rate, Scenario, Span,
-    scenario::{Flow, SystemError, SystemSpec},
+    Scenario, Span,
+    scenario::{Flow, Place, SystemError, SystemSpec},
 };
-use sidestep_results::{Recorder, Repeated, RunResult, SystemResult, Trace, Window, World, WriteError, Writer};
+use sidestep_results::{
+    Recorder, Records, Repeated, RunResult, SystemResult, Trace, Window, World, WriteError, Writer,
+};
 use thiserror::Error;
 
 use crate::{
@@ -49,21 +51,18 @@ pub struct RunOptions {
 
 /// Hears how a run goes; from several threads at once.
 pub trait Observer: Sync {
-    /// A system begins: the `index`-th (from 0) of `of`.
-    fn begins(&self, system: &SystemSpec, index: usize, of: usize);
-    /// The first seed has come so far, with so many packets carried over a link; now and then.
-    fn runs(&self, elapsed: Span, duration: Span, goodput: Rate, traversals: u64);
-    /// So many seeds of a system are done.
-    fn repeats(&self, done: u32, seeds: u32);
-    /// The system's results are there.
+    /// So many simulations begin, each of `duration`.
+    fn begins(&self, simulations: usize, duration: Span);
+    /// One of them has come on by so much, with so many packets carried over a link; now and then.
+    fn runs(&self, elapsed: Span, traversals: u64);
+    /// A system's results are there.
     fn ends(&self, system: &SystemSpec, result: &SystemResult);
 }
 
 /// Nobody listens.
 impl Observer for () {
-    fn begins(&self, _: &SystemSpec, _: usize, _: usize) {}
-    fn runs(&self, _: Span, _: Span, _: Rate, _: u64) {}
-    fn repeats(&self, _: u32, _: u32) {}
+    fn begins(&self, _: usize, _: Span) {}
+    fn runs(&self, _: Span, _: u64) {}
     fn ends(&self, _: &SystemSpec, _: &SystemResult) {}
 }
 
@@ -95,11 +94,18 @@ pub enum SimError {
     #[error("the simulator has no congestion control `{0}`; it has reno, cubic and dctcp")]
     CongestionControl(String),
     /// A program cannot be run in virtual time.
-    #[error("flow `{0}` runs a program, which only the lab can; use `sidestep lab run`")]
-    Exec(String),
+    #[error("flow `{flow}` runs a program, which only the lab can; use `sidestep lab run`")]
+    Exec {
+        /// Its number in the scenario.
+        number: usize,
+        /// Its name.
+        flow: String,
+    },
     /// Two hosts that are not connected.
     #[error("flow `{flow}`: {problem}")]
     NoRoute {
+        /// Its number in the scenario.
+        number: usize,
         /// The flow.
         flow: String,
         /// Between whom.
@@ -110,12 +116,16 @@ pub enum SimError {
         "flow `{flow}`: segments of {mss} bytes and their headers do not fit the {mtu} bytes that its route carries"
     )]
     Mss {
+        /// The flow's number in the scenario.
+        number: usize,
         /// The flow.
         flow: String,
         /// Payload of a segment.
         mss: u32,
         /// The route's largest packet.
         mtu: u32,
+        /// Whether the scenario wishes for such segments; else they are the smallest that there are.
+        wished: bool,
     },
     /// A run that the simulator has no room for.
     #[error("{0}")]
@@ -130,26 +140,46 @@ impl SimError {
     pub fn is_usage(&self) -> bool {
         !matches!(self, SimError::Write(_))
     }
+
+    /// Where in the scenario file the mistake is, if it is one of the file's.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            SimError::CongestionControl(_) => Some(Place::Key("tcp", "congestion_control")),
+            SimError::Mss { wished: true, .. } => Some(Place::Key("tcp", "mss")),
+            SimError::Exec { number, .. } | SimError::NoRoute { number, .. } | SimError::Mss { number, .. } => {
+                Some(Place::Flow(*number))
+            }
+            _ => None,
+        }
+    }
 }
 
-/// Runs a scenario under each system and seed. Returns the results, and whether the run was ended early.
+/// Runs a scenario under each system and seed, in parallel on the processors. Returns the results, and whether the run
+/// was ended early.
+///
+/// The first seed of a system leaves all its records; of the others there are only means.
 pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
-    let scenario = &options.scenario;
     check(options)?;
+    let scenario = &options.scenario;
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
+    let grid = Grid::run(options, writer.as_ref(), observer)?;
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     let mut traces = Vec::new();
-    let mut interrupted = false;
-    for (index, system) in options.systems.iter().enumerate() {
-        observer.begins(system, index, options.systems.len());
-        let (measured, trace, ended) = run_system(options, system, writer.as_mut(), observer)?;
+    let mut interrupted = options.stop.load(Ordering::Relaxed);
+    for (system, done) in options.systems.iter().zip(grid) {
+        let mut done = done.into_iter();
+        let Some(Some(first)) = done.next() else { break };
+        interrupted |= first.ended;
+        if let (Some(writer), Some(records)) = (&mut writer, first.records) {
+            writer.append(records)?;
+        }
+        let mut all = vec![first.result];
+        all.extend(done.flatten().map(|other| other.result));
+        let repeated = if all.len() > 1 { Repeated::of(&all) } else { None };
+        let measured = SystemResult { repeated, ..all.swap_remove(0) };
         observer.ends(system, &measured);
         result.systems.insert(system.to_string(), measured);
-        traces.push(trace);
-        interrupted |= ended;
-        if interrupted {
-            break;
-        }
+        traces.push(first.trace);
     }
     if let Some(writer) = writer {
         writer.finish(&result, &traces, &scenario.to_toml(), &options.command)?;
@@ -157,71 +187,90 @@ pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, 
     Ok((result, interrupted))
 }
 
-/// Runs the first seed with all its records, and the others beside it on the other processors.
-fn run_system(
-    options: &RunOptions,
-    system: &SystemSpec,
-    writer: Option<&mut Writer>,
-    observer: &dyn Observer,
-) -> Result<(SystemResult, Trace, bool), SimError> {
-    let seeds = options.seeds.max(1);
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let (next, done) = (AtomicU32::new(1), AtomicU32::new(0));
-    let others: Mutex<Vec<(u32, Result<SystemResult, SimError>)>> = Mutex::new(Vec::new());
-    let repeat = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds || options.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            let result = run_seed(options, system, seed, None, None).map(|(result, _, _)| result);
-            others.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((seed, result));
-            observer.repeats(done.fetch_add(1, Ordering::Relaxed) + 1, seeds);
-        }
-    };
-    let first = std::thread::scope(|scope| {
-        for _ in 1..processors.min(seeds as usize) {
-            scope.spawn(repeat);
-        }
-        let first = run_seed(options, system, 0, writer, Some(observer));
-        if first.is_ok() {
-            observer.repeats(done.fetch_add(1, Ordering::Relaxed) + 1, seeds);
-            repeat();
-        } else {
-            next.store(seeds, Ordering::Relaxed);
-        }
-        first
-    });
-    let (mut result, trace, ended) = first?;
-    let mut others = others.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // In the order of the seeds, whichever was done first: sums of numbers depend on their order.
-    others.sort_by_key(|(seed, _)| *seed);
-    let mut all = vec![result.clone()];
-    for (_, other) in others {
-        all.push(other?);
-    }
-    if seeds > 1 {
-        result.repeated = Repeated::of(&all);
-    }
-    Ok((result, trace, ended))
+/// What a simulation leaves.
+struct Done {
+    result: SystemResult,
+    trace: Trace,
+    records: Option<Records>,
+    /// Whether it was ended before its time.
+    ended: bool,
 }
 
-fn run_seed(
+/// The simulations of a run: a row for each system, a column for each seed.
+struct Grid<'a> {
+    options: &'a RunOptions,
+    seeds: usize,
+    next: AtomicUsize,
+    done: Mutex<Vec<Vec<Option<Done>>>>,
+    failed: Mutex<Option<SimError>>,
+}
+
+impl Grid<'_> {
+    /// Runs them all, as many at once as there are processors; those not begun when the run is ended are `None`.
+    fn run(
+        options: &RunOptions,
+        writer: Option<&Writer>,
+        observer: &dyn Observer,
+    ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
+        let seeds = options.seeds.max(1) as usize;
+        let row = || (0..seeds).map(|_| None).collect();
+        let grid = Grid {
+            options,
+            seeds,
+            next: AtomicUsize::new(0),
+            done: Mutex::new(options.systems.iter().map(|_| row()).collect()),
+            failed: Mutex::new(None),
+        };
+        let count = seeds * options.systems.len();
+        observer.begins(count, options.scenario.duration);
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        std::thread::scope(|scope| {
+            for _ in 1..processors.min(count) {
+                scope.spawn(|| grid.work(count, writer, observer));
+            }
+            grid.work(count, writer, observer);
+        });
+        match grid.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(grid.done.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    fn work(&self, count: usize, writer: Option<&Writer>, observer: &dyn Observer) {
+        loop {
+            let job = self.next.fetch_add(1, Ordering::Relaxed);
+            if job >= count || self.options.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let (system, seed) = (job / self.seeds, job % self.seeds);
+            let writer = writer.filter(|_| seed == 0);
+            match simulate(self.options, &self.options.systems[system], seed as u64, writer, observer) {
+                Ok(done) => self.done.lock().unwrap_or_else(PoisonError::into_inner)[system][seed] = Some(done),
+                Err(error) => {
+                    self.next.store(count, Ordering::Relaxed);
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+            }
+        }
+    }
+}
+
+fn simulate(
     options: &RunOptions,
     system: &SystemSpec,
-    seed: u32,
-    writer: Option<&mut Writer>,
-    observer: Option<&dyn Observer>,
-) -> Result<(SystemResult, Trace, bool), SimError> {
+    seed: u64,
+    writer: Option<&Writer>,
+    observer: &dyn Observer,
+) -> Result<Done, SimError> {
     let scenario = &options.scenario;
     let window = Window { warmup: scenario.warmup, duration: scenario.duration };
     let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
-    let seed = scenario.seed.wrapping_add(u64::from(seed));
-    let mut simulation = Simulation::new(scenario, system, seed)?;
-    let ended = simulation.run(&options.stop, writer, &mut recorder, observer)?;
+    let mut records = writer.map(Writer::set_aside).transpose()?;
+    let mut simulation = Simulation::new(scenario, system, scenario.seed.wrapping_add(seed))?;
+    let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
     let (result, trace) = recorder.finish();
-    Ok((result, trace, ended))
+    Ok(Done { result, trace, records, ended })
 }
 
 /// Finds what would fail, before anything is run.
@@ -235,13 +284,13 @@ fn check(options: &RunOptions) -> Result<(), SimError> {
         let most = Span::from_nanos(MAX_NANOS);
         return Err(SimError::TooLarge(format!("a run of {} is longer than the {most} possible", scenario.duration)));
     }
-    for flow in &scenario.flows {
+    for (number, flow) in scenario.flows.iter().enumerate() {
         if let Flow::Exec(flow) = flow {
-            return Err(SimError::Exec(flow.name.clone()));
+            return Err(SimError::Exec { number, flow: flow.name.clone() });
         }
     }
     for system in &options.systems {
-        setup::setup(scenario, system)?;
+        Simulation::new(scenario, system, scenario.seed)?;
     }
     Ok(())
 }

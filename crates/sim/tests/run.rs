@@ -122,6 +122,18 @@ fn mptcp_over_equal_paths_uses_them_together() {
 }
 
 #[test]
+fn connections_that_begin_while_there_is_no_way_wait_for_one() {
+    let text = SMALL.replace("connections = 4", "start = \"2 s\"").replace("[[flow]]", "paths = 1\n[[flow]]");
+    let text = text.replace("warmup = \"1 s\"", "[routing]\nconvergence = \"100 ms\"");
+    let outage =
+        |at: &str, action: &str| format!("[[event]]\nat = \"{at}\"\npath = \"path-1\"\naction = \"{action}\"\n");
+    let result = results(&format!("{text}{}{}", outage("1 s", "down"), outage("2500 ms", "up")), &["tcp"]).unwrap();
+    // The SYN of 2 s is lost, that of 3 s is not.
+    let goodput = result.systems.get("tcp").unwrap().goodput_mbps;
+    assert!(goodput > 3.0 && goodput < 4.0, "{goodput}");
+}
+
+#[test]
 fn rcp_gives_all_the_same_rate_and_loses_nothing() {
     let text = SMALL.replace("duration = \"5 s\"\nwarmup = \"1 s\"", "duration = \"10 s\"\nwarmup = \"5 s\"");
     let result = results(&text, &["rcp", "rcp:gamma=0.5"]).unwrap();

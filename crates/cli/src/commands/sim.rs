@@ -1,12 +1,12 @@
 //! `sidestep sim`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sidestep_model::Scenario;
 use sidestep_results::table;
-use sidestep_sim::{RunOptions, estimate, run as run_sim};
+use sidestep_sim::{RunOptions, SimError, estimate, run as run_sim};
 
-use super::{command_line, print_json, read_scenario, until_signalled};
+use super::{command_line, print_json, read, read_scenario, until_signalled};
 use crate::{
     args::Sim,
     failure::{Failure, Outcome},
@@ -17,10 +17,10 @@ use crate::{
 pub fn run(sim: Sim) -> Outcome {
     let Sim::Run(args) = sim;
     let scenario = read_scenario(&args.scenario)?;
-    if !args.force {
-        check_memory(&scenario, args.seeds)?;
-    }
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
+    if !args.force {
+        check_memory(&scenario, u64::from(args.seeds) * systems.len() as u64)?;
+    }
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-sim", scenario.name)));
     let options = RunOptions {
         scenario,
@@ -30,7 +30,8 @@ pub fn run(sim: Sim) -> Outcome {
         command: command_line(),
         stop: until_signalled()?,
     };
-    let (result, interrupted) = run_sim(&options, &SimProgress::new())?;
+    let done = run_sim(&options, &SimProgress::new());
+    let (result, interrupted) = done.map_err(|error| located(&args.scenario, error))?;
     if args.json {
         print_json(&result)?;
     } else {
@@ -43,10 +44,21 @@ pub fn run(sim: Sim) -> Outcome {
     Ok(())
 }
 
+/// An error with the line of the scenario file that it is about.
+fn located(path: &Path, error: SimError) -> Failure {
+    match (error.place(), read(path)) {
+        (Some(place), Ok(text)) => {
+            let error = Scenario::error_at(&text, place, &error.to_string());
+            Failure::usage(error.in_file(path.display().to_string()))
+        }
+        _ => error.into(),
+    }
+}
+
 /// Refuses a run that is estimated to take more memory than there is.
-fn check_memory(scenario: &Scenario, seeds: u32) -> Result<(), Failure> {
+fn check_memory(scenario: &Scenario, simulations: u64) -> Result<(), Failure> {
     let Some(available) = sidestep_linux::available_memory_bytes() else { return Ok(()) };
-    let at_once = std::thread::available_parallelism().map_or(1, |count| count.get() as u64).min(u64::from(seeds));
+    let at_once = std::thread::available_parallelism().map_or(1, |count| count.get() as u64).min(simulations);
     let needed = estimate(scenario).saturating_mul(at_once);
     if needed <= available {
         return Ok(());

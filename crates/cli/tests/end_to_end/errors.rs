@@ -29,6 +29,36 @@ fn a_mistake_in_a_scenario_is_shown_where_it_stands() {
 }
 
 #[test]
+fn what_the_simulator_cannot_run_is_shown_where_it_stands() {
+    let room = Room::new();
+    let refused = |name: &str, text: &str, line: &str, message: &str| {
+        let file = room.write(name, text);
+        let ended = room.run(&["sim", "run", &file]);
+        let error = ended.complaint(2);
+        assert!(error.starts_with(&format!("{file}:{line}")) && error.contains(message), "{error}");
+        assert!(!room.path("out").exists(), "refused before anything is written");
+    };
+    let apart = r#"duration = "3 s"
+[topology]
+node = [{ name = "a", kind = "host" }, { name = "b", kind = "host" }, { name = "A" }, { name = "B" }]
+link = [
+  { ends = ["a", "A"], rate = "1 Mbit/s", delay = "1 ms" },
+  { ends = ["b", "B"], rate = "1 Mbit/s", delay = "1 ms" },
+]
+[[flow]]
+kind = "bulk"
+from = "a"
+to = "b"
+"#;
+    refused("apart.toml", apart, "8:1: ", "there is no route from `a` to `b`");
+    let text = format!("duration = \"3 s\"\n{TWO_PATHS}{BULK}");
+    refused("mss.toml", &format!("{text}[tcp]\nmss = 1460\n"), "24:7: ", "segments of 1460 bytes");
+    refused("bbr.toml", &format!("{text}[tcp]\ncongestion_control = \"bbr\"\n"), "24:22: ", "no congestion control");
+    let program = "[[flow]]\nkind = \"exec\"\nnode = \"c1\"\ncommand = [\"true\"]\n";
+    refused("program.toml", &format!("{text}{program}"), "23:1: ", "runs a program");
+}
+
+#[test]
 fn a_system_that_does_not_exist_is_wrong_usage_and_so_is_one_that_the_lab_lacks() {
     let room = Room::new();
     let file = room.write("fine.toml", &format!("duration = \"3 s\"\n{TWO_PATHS}{BULK}"));

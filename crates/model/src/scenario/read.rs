@@ -6,8 +6,8 @@ mod flow;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    AgentKnobs, KnobError, MptcpKnobs, ParseError, PathKnobs, PlbKnobs, RcpKnobs, RoutingKnobs, Scenario, SystemSpec,
-    TcpKnobs,
+    AgentKnobs, KnobError, MptcpKnobs, ParseError, PathKnobs, Place, PlbKnobs, RcpKnobs, RoutingKnobs, Scenario,
+    SystemSpec, TcpKnobs,
     document::{Document, Item},
 };
 use crate::{Span, Topology, topology_file};
@@ -47,6 +47,19 @@ pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, Parse
         flows,
         events,
     })
+}
+
+/// See [`Scenario::error_at`].
+pub(super) fn error_at(text: &str, place: Place, message: &str) -> ParseError {
+    let document = match Document::parse(text) {
+        Ok(document) => document,
+        Err(error) => return error,
+    };
+    let root = document.root();
+    match place {
+        Place::Flow(number) => document.error_in(root, "flow", number, message),
+        Place::Key(table, key) => document.error_at(root.get_ref().get(table).unwrap_or(root), key, message),
+    }
 }
 
 #[derive(Deserialize)]

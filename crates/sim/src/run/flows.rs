@@ -8,7 +8,8 @@ use sidestep_model::{
 /// A connection to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Planned {
-    /// Name of its flow, unique.
+    /// Number of its flow in the scenario, and a name, unique.
+    pub(super) number: usize,
     pub(super) flow: String,
     /// Name of the connection, unique.
     pub(super) connection: String,
@@ -71,6 +72,7 @@ fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Na
     for (pair, (from, to)) in flow.pairs.iter().enumerate() {
         for connection in 0..flow.connections {
             planned.push(Planned {
+                number,
                 flow: format!("{}-{pair}-{connection}", flow.name),
                 connection: namer.connection(number, flow.port, *from, *to),
                 from: *from,
@@ -95,6 +97,7 @@ fn plan_poisson(
     for (count, arrival) in flow.arrivals(number, seed, scenario.duration).enumerate() {
         let (from, to) = flow.pairs[arrival.pair];
         planned.push(Planned {
+            number,
             flow: format!("{}-{count}", flow.name),
             connection: namer.connection(number, flow.port, from, to),
             from,

@@ -56,7 +56,7 @@ impl Simulation<'_> {
                     for (index, (from, to)) in flow.pairs.iter().enumerate() {
                         let network = &mut self.world.network;
                         let equal = self.routing.equal(&scenario.topology, network, *from, *to, self.setup.ecmp);
-                        let problem = |problem| SimError::NoRoute { flow: flow.name.clone(), problem };
+                        let problem = |problem| SimError::NoRoute { number, flow: flow.name.clone(), problem };
                         let forward = equal.map_err(problem)?.pick(self.random.next_u32());
                         let spec = FlowSpec { forward, reverse: forward, bytes: None, mss: 1 };
                         let id = self.world.add_flow(spec);
@@ -91,7 +91,17 @@ impl Simulation<'_> {
         let name = format!("{}-{user}-{}", flow.name, of.transfers);
         of.transfers += 1;
         let stop = at(self.scenario.duration);
-        self.planned.push(Planned { flow: name, connection, from, to, start, stop, size, user: Some(user) });
+        self.planned.push(Planned {
+            number: of.flow,
+            flow: name,
+            connection,
+            from,
+            to,
+            start,
+            stop,
+            size,
+            user: Some(user),
+        });
         self.open(self.planned.len() - 1)
     }
 

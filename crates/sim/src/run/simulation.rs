@@ -15,7 +15,7 @@ use sidestep_model::{
 use sidestep_policy as policy;
 use sidestep_proto::{link::LinkState, mptcp};
 use sidestep_results::{
-    ArcState, FlowRecord, LinkSampler, Recorder, SampleKind, SamplePoint, WriteError, Writer, rate_of,
+    ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
 };
 
 use super::{
@@ -52,6 +52,8 @@ pub(super) struct Simulation<'a> {
     usage: Vec<(Bytes, Rate)>,
     pub(super) random: Pcg32,
     last_sample: Time,
+    /// Links crossed that the observer knows of.
+    reported: u64,
 }
 
 /// What is to be done at a certain time, in this order where times are equal.
@@ -88,6 +90,9 @@ struct Open {
     acked_at_sample: u64,
 }
 
+/// The smallest segments, in bytes.
+const MIN_MSS: u16 = 64;
+
 /// How often routers report usage, as the lab's do.
 const USAGE_INTERVAL: Span = Span::from_secs(1);
 
@@ -123,6 +128,7 @@ impl<'a> Simulation<'a> {
             usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()],
             random: Pcg32::new(seed, u64::MAX / 2),
             last_sample: Time::ZERO,
+            reported: 0,
             setup,
         };
         simulation.check_routes()?;
@@ -144,9 +150,9 @@ impl<'a> Simulation<'a> {
     pub(super) fn run(
         &mut self,
         stop: &AtomicBool,
-        mut writer: Option<&mut Writer>,
+        mut writer: Option<&mut Records>,
         recorder: &mut Recorder,
-        observer: Option<&dyn Observer>,
+        observer: &dyn Observer,
     ) -> Result<bool, SimError> {
         let end = Time::ZERO + self.scenario.duration;
         let mut ended = false;
@@ -194,9 +200,9 @@ impl<'a> Simulation<'a> {
     fn act(
         &mut self,
         action: Action,
-        writer: &mut Option<&mut Writer>,
+        writer: &mut Option<&mut Records>,
         recorder: &mut Recorder,
-        observer: Option<&dyn Observer>,
+        observer: &dyn Observer,
     ) -> Result<(), SimError> {
         let now = self.world.now();
         match action {
@@ -220,12 +226,11 @@ impl<'a> Simulation<'a> {
                 self.at(now + USAGE_INTERVAL, Action::Usage);
             }
             Action::Sample => {
-                let goodput = self.sample(writer, recorder)?;
+                self.sample(writer, recorder)?;
                 self.at(now + self.scenario.sample, Action::Sample);
-                if let Some(observer) = observer {
-                    let elapsed = now.since(Time::ZERO);
-                    observer.runs(elapsed, self.scenario.duration, goodput, self.world.network.traversals());
-                }
+                let traversals = self.world.network.traversals();
+                observer.runs(self.scenario.sample, traversals - self.reported);
+                self.reported = traversals;
             }
         }
         Ok(())
@@ -233,8 +238,8 @@ impl<'a> Simulation<'a> {
 
     /// Finds pairs without a route, and segments that do not fit, before anything runs.
     fn check_routes(&mut self) -> Result<(), SimError> {
-        let mut pairs: BTreeMap<(NodeId, NodeId), String> = BTreeMap::new();
-        for flow in &self.scenario.flows {
+        let mut pairs: BTreeMap<(NodeId, NodeId), (usize, String)> = BTreeMap::new();
+        for (number, flow) in self.scenario.flows.iter().enumerate() {
             let of: &[(NodeId, NodeId)] = match flow {
                 Flow::Bulk(flow) => &flow.pairs,
                 Flow::Poisson(flow) => &flow.pairs,
@@ -243,21 +248,25 @@ impl<'a> Simulation<'a> {
                 Flow::Exec(_) => &[],
             };
             for pair in of {
-                pairs.entry(*pair).or_insert_with(|| flow.name().to_owned());
+                pairs.entry(*pair).or_insert_with(|| (number, flow.name().to_owned()));
             }
         }
-        for ((from, to), flow) in pairs {
+        for ((from, to), (number, flow)) in pairs {
             for (from, to) in [(from, to), (to, from)] {
                 let topology = &self.scenario.topology;
                 let equal = self.routing.equal(topology, &mut self.world.network, from, to, self.setup.ecmp);
-                let mtu = equal.map_err(|problem| SimError::NoRoute { flow: flow.clone(), problem })?.mtu;
+                let mtu = equal.map_err(|problem| SimError::NoRoute { number, flow: flow.clone(), problem })?.mtu;
                 if self.mss(mtu, &[]).is_none() {
-                    let mss = self.scenario.tcp.mss.map_or(64, u32::from);
-                    return Err(SimError::Mss { flow, mss, mtu });
+                    return Err(self.does_not_fit(number, flow, mtu));
                 }
             }
         }
         Ok(())
+    }
+
+    fn does_not_fit(&self, number: usize, flow: String, mtu: u32) -> SimError {
+        let wished = self.scenario.tcp.mss;
+        SimError::Mss { number, flow, mss: wished.unwrap_or(MIN_MSS).into(), mtu, wished: wished.is_some() }
     }
 
     /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
@@ -271,12 +280,12 @@ impl<'a> Simulation<'a> {
         // A segment list takes what it takes from the segments; only a route that is too narrow by itself is refused.
         let fits = wished <= mtu.saturating_sub(headers);
         let mss = wished.min(most);
-        (fits && mss >= 64).then_some(mss as u16)
+        (fits && mss >= u32::from(MIN_MSS)).then_some(mss as u16)
     }
 
     pub(super) fn open(&mut self, index: usize) -> Result<(), SimError> {
-        let Planned { from, to, size, stop, flow: name, .. } = self.planned[index].clone();
-        let no_route = |problem| SimError::NoRoute { flow: name.clone(), problem };
+        let Planned { from, to, size, stop, number, flow: name, .. } = self.planned[index].clone();
+        let no_route = |problem| SimError::NoRoute { number, flow: name.clone(), problem };
         let topology = &self.scenario.topology;
         let ecmp = self.setup.ecmp;
         let network = &mut self.world.network;
@@ -290,7 +299,7 @@ impl<'a> Simulation<'a> {
         }
         let mtu = forward.mtu.min(reverse.mtu);
         let both: Vec<SrPath> = paths.iter().chain(&back).cloned().collect();
-        let mss = self.mss(mtu, &both).ok_or(SimError::Mss { flow: name, mss: 64, mtu })?;
+        let mss = self.mss(mtu, &both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
         let bytes = size.map(Bytes::get);
         let (one, other) = (self.random.next_u32(), self.random.next_u32());
         let spec = FlowSpec { forward: forward.pick(one), reverse: reverse.pick(other), bytes, mss };
@@ -441,7 +450,7 @@ impl<'a> Simulation<'a> {
         &mut self,
         flow: FlowId,
         completed: bool,
-        writer: &mut Option<&mut Writer>,
+        writer: &mut Option<&mut Records>,
         recorder: &mut Recorder,
     ) -> Result<(), SimError> {
         let Some(open) = self.open.remove(&flow) else { return Ok(()) };
@@ -476,7 +485,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    fn sample(&mut self, writer: &mut Option<&mut Writer>, recorder: &mut Recorder) -> Result<Rate, SimError> {
+    fn sample(&mut self, writer: &mut Option<&mut Records>, recorder: &mut Recorder) -> Result<(), SimError> {
         let now = self.world.now();
         let interval = now.since(self.last_sample);
         self.take_moves(recorder);
@@ -487,13 +496,11 @@ impl<'a> Simulation<'a> {
             self.arcs.push(ArcState { sent: counters.bytes - queue, queue, drops, marks: counters.ce_marked });
         }
         self.links.sample(now, &self.arcs, |point| record_sample(writer, recorder, point))?;
-        let mut total = 0;
         let windowed = self.setup.rcp.is_none();
         for (flow, open) in &mut self.open {
             let acked = self.world.acked_bytes(*flow);
             let progress = acked.saturating_sub(open.acked_at_sample);
             open.acked_at_sample = acked;
-            total += progress;
             let sender = self.world.sender(*flow);
             let path = self.world.steering.path_of(*flow).and_then(|path| open.paths.get(path));
             let point = SamplePoint {
@@ -510,7 +517,7 @@ impl<'a> Simulation<'a> {
             record_sample(writer, recorder, &point)?;
         }
         self.last_sample = now;
-        Ok(rate_of(Bytes::new(total), interval))
+        Ok(())
     }
 
     fn take_moves(&mut self, recorder: &mut Recorder) {
@@ -521,7 +528,7 @@ impl<'a> Simulation<'a> {
 }
 
 fn record_sample(
-    writer: &mut Option<&mut Writer>,
+    writer: &mut Option<&mut Records>,
     recorder: &mut Recorder,
     point: &SamplePoint,
 ) -> Result<(), WriteError> {
@@ -535,7 +542,7 @@ fn record_sample(
 }
 
 fn record_flow(
-    writer: &mut Option<&mut Writer>,
+    writer: &mut Option<&mut Records>,
     recorder: &mut Recorder,
     record: &FlowRecord,
 ) -> Result<(), WriteError> {
