@@ -95,6 +95,9 @@ pub struct SimRun {
     /// Directory for the results [default: out/SCENARIO-sim]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Write the packets of a link to DIR/trace/SYSTEM/LINK.pcapng, for Wireshark; a pattern, or repeat for several
+    #[arg(long, value_name = "LINK")]
+    pub trace: Vec<String>,
     /// Run even if the estimate says that there is not enough memory
     #[arg(long)]
     pub force: bool,

@@ -6,5 +6,5 @@ mod network;
 mod tests;
 mod world;
 
-pub use network::{MAX_ARCS, MAX_NANOS, Network, RouteId};
+pub use network::{Copied, MAX_ARCS, MAX_NANOS, Network, RouteId};
 pub use world::{FlowId, FlowSpec, Move, Sizes, Steering, Stopped, World};

@@ -1,5 +1,6 @@
 //! Runs a scenario in the simulator, and leaves the results that the lab leaves.
 
+mod capture;
 mod estimate;
 mod flows;
 mod loops;
@@ -16,7 +17,7 @@ use std::{
 };
 
 use sidestep_model::{
-    Scenario, Span,
+    LinkId, Scenario, Span,
     scenario::{Flow, Place, SystemError, SystemSpec},
 };
 use sidestep_results::{
@@ -43,6 +44,8 @@ pub struct RunOptions {
     pub seeds: u32,
     /// Directory of the results; `None`: they are only returned.
     pub out: Option<PathBuf>,
+    /// Links whose packets are written to `trace/SYSTEM/LINK.pcapng` below `out`, for the first seed.
+    pub trace: Vec<LinkId>,
     /// The command line that does the same again.
     pub command: String,
     /// Set to end the run early; what there is is written.
@@ -267,7 +270,10 @@ fn simulate(
     let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
     let mut records = writer.map(Writer::set_aside).transpose()?;
-    let mut simulation = Simulation::new(scenario, system, scenario.seed.wrapping_add(seed))?;
+    let traced = options.out.as_ref().filter(|_| seed == 0 && !options.trace.is_empty());
+    let directory = traced.map(|out| out.join("trace").join(system.to_string()));
+    let watch = directory.as_deref().map(|directory| (directory, &options.trace[..]));
+    let mut simulation = Simulation::watched(scenario, system, scenario.seed.wrapping_add(seed), watch)?;
     let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
     let (result, trace) = recorder.finish();
     Ok(Done { result, trace, records, ended })

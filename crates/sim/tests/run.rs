@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, sync::Arc};
 
+use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
 use sidestep_model::Scenario;
 use sidestep_results::{RunResult, World};
@@ -17,7 +18,15 @@ fn options(text: &str, systems: &[&str]) -> RunOptions {
         [] => scenario.systems.clone(),
         some => some.iter().map(|system| system.parse().unwrap()).collect(),
     };
-    RunOptions { scenario, systems, seeds: 1, out: None, command: "test".into(), stop: Arc::default() }
+    RunOptions {
+        scenario,
+        systems,
+        seeds: 1,
+        out: None,
+        trace: Vec::new(),
+        command: "test".into(),
+        stop: Arc::default(),
+    }
 }
 
 fn results(text: &str, systems: &[&str]) -> Result<RunResult, SimError> {
@@ -119,6 +128,60 @@ fn mptcp_over_equal_paths_uses_them_together() {
     let result = results(&text, &["tcp", "mptcp:subflows=8"]).unwrap();
     let goodput = |system| result.systems.get(system).unwrap().goodput_mbps;
     assert!(goodput("mptcp:subflows=8") > 1.6 * goodput("tcp"));
+}
+
+#[test]
+fn the_packets_of_a_link_are_written_as_they_would_be() {
+    let dir = tempfile::tempdir().unwrap();
+    for system in ["tcp", "mptcp:subflows=2", "pathchanger"] {
+        let mut options = options(SMALL, &[system]);
+        options.out = Some(dir.path().to_owned());
+        let topology = &options.scenario.topology;
+        options.trace = topology.link_ids().filter(|id| topology.link(*id).name.starts_with("A-")).collect();
+        let names: Vec<_> = options.trace.iter().map(|id| topology.link(*id).name.clone()).collect();
+        assert_eq!(names.len(), 2);
+        let result = run(&options, &()).unwrap().0;
+        for name in names {
+            let [forward, _] = trace(&dir.path().join(format!("trace/{system}/{name}.pcapng")));
+            let (_, far) = name.split_once('-').unwrap();
+            let link = &result.systems.get(system).unwrap().links[&format!("{name}:A>{far}")];
+            // Of 10 Mbit/s for 4 seconds; what is still on the link in the end is not in the trace.
+            let utilisation = forward.bytes as f64 * 8.0 / 40e6;
+            assert!((utilisation - link.utilisation.unwrap()).abs() < 0.01, "{system} {name} {utilisation} {link:?}");
+            assert!(forward.marks <= link.marks && forward.marks + 20 >= link.marks, "{} {link:?}", forward.marks);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Direction {
+    /// After the first second.
+    bytes: u64,
+    marks: u64,
+}
+
+/// Reads a trace, each of whose packets must be one.
+fn trace(path: &Path) -> [Direction; 2] {
+    let mut reader = PcapNgReader::new(fs::File::open(path).unwrap()).unwrap();
+    let mut directions = [Direction::default(); 2];
+    let mut last = std::time::Duration::ZERO;
+    while let Some(block) = reader.next_block() {
+        let Block::EnhancedPacket(block) = block.unwrap() else { continue };
+        assert!(block.timestamp >= last);
+        last = block.timestamp;
+        let headers = etherparse::LaxPacketHeaders::from_ip(&block.data).unwrap();
+        let Some(etherparse::NetHeaders::Ipv6(ip, _)) = &headers.net else { panic!("{headers:?}") };
+        let Some(etherparse::TransportHeader::Tcp(tcp)) = &headers.transport else { panic!("{headers:?}") };
+        assert!(block.original_len >= u32::from(ip.payload_length) + 40);
+        assert!(ip.payload_length >= tcp.header_len_u16());
+        assert!(tcp.options_iterator().all(|option| option.is_ok() || tcp.options.contains(&30)), "{tcp:?}");
+        let direction = &mut directions[block.interface_id as usize];
+        if last.as_secs_f64() >= 1.0 {
+            direction.bytes += u64::from(block.original_len);
+        }
+        direction.marks += u64::from(ip.traffic_class & 3 == 3);
+    }
+    directions
 }
 
 #[test]
@@ -324,7 +387,7 @@ proptest! {
         // Some cannot be: a queue of bytes below the mtu, say. Those are refused with a line.
         if let Ok(scenario) = Scenario::parse(&text, "any") {
             let systems = vec![system.parse().unwrap()];
-            let options = RunOptions { scenario, systems, seeds: 1, out: None, command: String::new(), stop: Arc::default() };
+            let options = RunOptions { scenario, systems, seeds: 1, out: None, trace: Vec::new(), command: String::new(), stop: Arc::default() };
             let _ = run(&options, &());
         }
     }

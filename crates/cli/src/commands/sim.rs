@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sidestep_model::Scenario;
+use sidestep_model::{LinkId, Scenario, pattern};
 use sidestep_results::table;
 use sidestep_sim::{RunOptions, SimError, estimate, run as run_sim};
 
@@ -21,12 +21,14 @@ pub fn run(sim: Sim) -> Outcome {
     if !args.force {
         check_memory(&scenario, u64::from(args.seeds) * systems.len() as u64)?;
     }
+    let trace = find_links(&scenario, &args.trace)?;
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-sim", scenario.name)));
     let options = RunOptions {
         scenario,
         systems,
         seeds: args.seeds,
         out: Some(out.clone()),
+        trace,
         command: command_line(),
         stop: until_signalled()?,
     };
@@ -42,6 +44,24 @@ pub fn run(sim: Sim) -> Outcome {
         return Err(Failure::run("interrupted; what there was is written"));
     }
     Ok(())
+}
+
+/// The links of these names and patterns.
+fn find_links(scenario: &Scenario, names: &[String]) -> Result<Vec<LinkId>, Failure> {
+    let topology = &scenario.topology;
+    let mut found = std::collections::BTreeSet::new();
+    for name in names {
+        let before = found.len();
+        found.extend(topology.link_ids().filter(|id| pattern::matches(name, &topology.link(*id).name)));
+        if found.len() == before && !topology.link_ids().any(|id| pattern::matches(name, &topology.link(id).name)) {
+            let some: Vec<_> = topology.links().iter().take(8).map(|link| link.name.as_str()).collect();
+            return Err(Failure::usage(format!(
+                "--trace: there is no link `{name}`; there are {}, …",
+                some.join(", ")
+            )));
+        }
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// An error with the line of the scenario file that it is about.

@@ -42,7 +42,8 @@ impl Worlds for Real {
         match world {
             World::Sim => {
                 let out = Some(out.to_path_buf());
-                let options = sidestep_sim::RunOptions { scenario, systems, seeds, out, command, stop };
+                let options =
+                    sidestep_sim::RunOptions { scenario, systems, seeds, out, trace: Vec::new(), command, stop };
                 match sidestep_sim::run(&options, &SimProgress::new()) {
                     Ok((_, true)) => Err("interrupted".into()),
                     Ok((result, false)) => Ok(result),

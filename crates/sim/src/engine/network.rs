@@ -45,6 +45,28 @@ pub struct Network {
     delivered: u64,
     lost: u64,
     rcp: Option<Box<Rcp>>,
+    tap: Option<Box<Tap>>,
+}
+
+/// What is copied on its way.
+#[derive(Debug)]
+struct Tap {
+    /// Whether of each arc.
+    arcs: Vec<bool>,
+    copies: Vec<Copied>,
+}
+
+/// A packet that arrived at the far end of an arc that is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    /// When.
+    pub time: Time,
+    /// Of which arc.
+    pub arc: ArcId,
+    /// Bytes of encapsulation there.
+    pub extra: u16,
+    /// It, with the marks that it has so far.
+    pub packet: Packet,
 }
 
 /// What routers need to tell senders their rates.
@@ -141,6 +163,7 @@ impl Network {
             delivered: 0,
             lost: 0,
             rcp: None,
+            tap: None,
         }
     }
 
@@ -149,6 +172,20 @@ impl Network {
         let router = |arc| rcp::Router::new(&config, topology.channel(ArcId(arc)).rate);
         let routers = (0..topology.arc_count() as u32).map(router).collect();
         self.rcp = Some(Box::new(Rcp { config, routers }));
+    }
+
+    /// Copies every packet that crosses one of `arcs`, for [`take_copies`](Self::take_copies).
+    pub fn watch(&mut self, arcs: &[ArcId]) {
+        let mut watched = vec![false; self.arcs.len()];
+        for arc in arcs {
+            watched[arc.index()] = true;
+        }
+        self.tap = Some(Box::new(Tap { arcs: watched, copies: Vec::new() }));
+    }
+
+    /// The packets copied since this was called last, in the order of their arrival.
+    pub fn take_copies(&mut self) -> Vec<Copied> {
+        self.tap.as_mut().map(|tap| std::mem::take(&mut tap.copies)).unwrap_or_default()
     }
 
     /// Adds a route of at least one arc, each with the bytes that encapsulation adds to a packet there.
@@ -213,6 +250,9 @@ impl Network {
                     self.events.pop();
                 }
             }
+            if self.tap.is_some() {
+                self.copy(now, arc, carried);
+            }
             let hop = self.hops[carried.hop as usize];
             if hop.is_last() {
                 self.delivered += 1;
@@ -224,6 +264,15 @@ impl Network {
             }
             self.enqueue(now, carried.hop + 1, carried.packet, carried.word());
         }
+    }
+
+    #[inline(never)]
+    fn copy(&mut self, now: u64, arc: usize, carried: Carried) {
+        let Some(tap) = self.tap.as_mut().filter(|tap| tap.arcs[arc]) else { return };
+        let mut packet = self.packets[carried.packet as usize];
+        packet.flags = packet.flags.with(Flags::when(carried.word() & MARKED != 0, Flags::CE));
+        let extra = self.hops[carried.hop as usize].extra() as u16;
+        tap.copies.push(Copied { time: Time::from_nanos(now), arc: ArcId(arc as u32), extra, packet });
     }
 
     /// Makes place for one flow more.

@@ -36,6 +36,8 @@ pub struct FlowSpec {
 pub struct Sizes {
     /// IP and TCP headers of every packet, the timestamps option included.
     pub header: u16,
+    /// What the options of a SYN and its answer add.
+    pub syn: u16,
     /// What MPTCP adds to a data packet, and to an ACK (RFC 8684: the DSS option).
     pub mptcp_data: u16,
     /// The same of an ACK.
@@ -134,8 +136,8 @@ const NONE: u32 = u32::MAX;
 
 impl Default for Sizes {
     fn default() -> Self {
-        // IPv6, TCP, and the timestamps option padded.
-        Sizes { header: 40 + 20 + 12, mptcp_data: 20, mptcp_ack: 12 }
+        // IPv6, TCP, and the timestamps option padded. Of a SYN the options take 20 bytes, timestamps included.
+        Sizes { header: 40 + 20 + 12, syn: 8, mptcp_data: 20, mptcp_ack: 12 }
     }
 }
 
@@ -356,6 +358,8 @@ impl<S: Steering> World<S> {
             reassembly.handle_data(packet.data_seq);
             let (data_seq, window) = (reassembly.data_ack(), self.mptcp.receive_buffer);
             receiver.handle_data(&self.tcp, self.now, packet, &mut |ack: Packet| {
+                // Beside MPTCP's option and the timestamps a TCP header has room for one block.
+                let ack = Packet { sack: [ack.sack[0], (0, 0), (0, 0)], ..ack };
                 let len = sizes.ack(&ack) + sizes.mptcp_ack;
                 network.inject(now, flow.reverse, Packet { flow: packet.flow, data_seq, window, len, ..ack });
             });
@@ -446,7 +450,9 @@ impl<S: Steering> World<S> {
                 packet.rate = u32::MAX;
                 packet.rtt = sender.srtt().map_or(0, |srtt| (srtt.as_nanos() / 1_000) as u32);
             }
-            if transmit.kind == Kind::Data {
+            if transmit.kind == Kind::Syn {
+                packet.len += self.sizes.syn;
+            } else {
                 let mut data_seq = transmit.seq;
                 if flow.connection != NONE {
                     let multipath = &self.connections[flow.connection as usize];
@@ -550,7 +556,8 @@ impl Sizes {
     #[inline]
     fn ack(&self, packet: &Packet) -> u16 {
         let blocks = packet.sack.iter().take_while(|block| **block != (0, 0)).count() as u16;
-        self.header + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+        let syn = if packet.kind == Kind::SynAck { self.syn } else { 0 };
+        self.header + syn + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Planned {
     pub(super) flow: String,
     /// Name of the connection, unique.
     pub(super) connection: String,
+    /// Of the client, which sends, and of the server.
+    pub(super) ports: (u16, u16),
     pub(super) from: NodeId,
     pub(super) to: NodeId,
     pub(super) start: Time,
@@ -54,7 +56,13 @@ impl<'a> Namer<'a> {
     }
 
     /// `c1:40112-s1:7000`, as the lab has it: the sending end first. Ports are used again after the last one.
-    pub(super) fn connection(&mut self, number: usize, port: Option<u16>, from: NodeId, to: NodeId) -> String {
+    pub(super) fn connection(
+        &mut self,
+        number: usize,
+        port: Option<u16>,
+        from: NodeId,
+        to: NodeId,
+    ) -> (String, (u16, u16)) {
         let name = |node: NodeId| &self.scenario.topology.node(node).name;
         let port = port.unwrap_or(FIRST_SERVER_PORT.wrapping_add(number as u16));
         let client = FIRST_CLIENT_PORT + self.connections % (65_536 - FIRST_CLIENT_PORT);
@@ -63,7 +71,7 @@ impl<'a> Namer<'a> {
             round => format!("#{round}"),
         };
         self.connections += 1;
-        format!("{}:{client}{again}-{}:{port}", name(from), name(to))
+        (format!("{}:{client}{again}-{}:{port}", name(from), name(to)), (client as u16, port))
     }
 }
 
@@ -71,10 +79,12 @@ fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Na
     let stop = flow.stop.unwrap_or(scenario.duration);
     for (pair, (from, to)) in flow.pairs.iter().enumerate() {
         for connection in 0..flow.connections {
+            let (name, ports) = namer.connection(number, flow.port, *from, *to);
             planned.push(Planned {
                 number,
                 flow: format!("{}-{pair}-{connection}", flow.name),
-                connection: namer.connection(number, flow.port, *from, *to),
+                connection: name,
+                ports,
                 from: *from,
                 to: *to,
                 start: at(flow.start),
@@ -96,10 +106,12 @@ fn plan_poisson(
 ) {
     for (count, arrival) in flow.arrivals(number, seed, scenario.duration).enumerate() {
         let (from, to) = flow.pairs[arrival.pair];
+        let (connection, ports) = namer.connection(number, flow.port, from, to);
         planned.push(Planned {
             number,
             flow: format!("{}-{count}", flow.name),
-            connection: namer.connection(number, flow.port, from, to),
+            connection,
+            ports,
             from,
             to,
             start: arrival.at,

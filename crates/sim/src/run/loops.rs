@@ -10,6 +10,7 @@ use sidestep_model::{
 
 use super::{
     SimError,
+    capture::Endpoints,
     flows::{Planned, at},
     simulation::{Action, Simulation},
 };
@@ -60,6 +61,21 @@ impl Simulation<'_> {
                         let forward = equal.map_err(problem)?.pick(self.random.next_u32());
                         let spec = FlowSpec { forward, reverse: forward, bytes: None, mss: 1 };
                         let id = self.world.add_flow(spec);
+                        if let Some(capture) = &mut self.capture {
+                            let (_, ports) = self.namer.connection(number, None, *from, *to);
+                            capture.opened(
+                                id,
+                                Endpoints {
+                                    from: *from,
+                                    to: *to,
+                                    ports,
+                                    mss: 1,
+                                    options: 0,
+                                    multipath: false,
+                                    last: None,
+                                },
+                            );
+                        }
                         let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
                         self.streams.push(Stream { flow: number, id, until: Time::ZERO, sent: 0, random });
                         self.at(at(flow.start), Action::Send(self.streams.len() - 1));
@@ -87,7 +103,7 @@ impl Simulation<'_> {
         let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return Ok(()) };
         let size = Some(flow.size.draw(&mut of.random));
         let (from, to, start) = (of.from, of.to, self.world.now());
-        let connection = self.namer.connection(of.flow, flow.port, from, to);
+        let (connection, ports) = self.namer.connection(of.flow, flow.port, from, to);
         let name = format!("{}-{user}-{}", flow.name, of.transfers);
         of.transfers += 1;
         let stop = at(self.scenario.duration);
@@ -95,6 +111,7 @@ impl Simulation<'_> {
             number: of.flow,
             flow: name,
             connection,
+            ports,
             from,
             to,
             start,

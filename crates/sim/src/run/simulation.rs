@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -20,6 +21,7 @@ use sidestep_results::{
 
 use super::{
     Observer, SimError,
+    capture::{Capture, Endpoints},
     flows::{Namer, Planned, plan},
     loops::{Stream, User},
     setup::{Moves, Setup, setup},
@@ -51,6 +53,8 @@ pub(super) struct Simulation<'a> {
     /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
     usage: Vec<(Bytes, Rate)>,
     pub(super) random: Pcg32,
+    /// Where packets of links are written that are watched.
+    pub(super) capture: Option<Capture>,
     last_sample: Time,
     /// Links crossed that the observer knows of.
     reported: u64,
@@ -90,6 +94,10 @@ struct Open {
     acked_at_sample: u64,
 }
 
+/// Where the ports of MPTCP's further subflows begin, and how many there are.
+const SUBFLOW_PORT: u16 = 8_000;
+const SUBFLOW_PORTS: u32 = 24_000;
+
 /// The smallest segments, in bytes.
 const MIN_MSS: u16 = 64;
 
@@ -98,11 +106,25 @@ const USAGE_INTERVAL: Span = Span::from_secs(1);
 
 impl<'a> Simulation<'a> {
     pub(super) fn new(scenario: &'a Scenario, system: &SystemSpec, seed: u64) -> Result<Self, SimError> {
+        Self::watched(scenario, system, seed, None)
+    }
+
+    /// The same, with the packets of some links written down: `directory` gets a file for each.
+    pub(super) fn watched(
+        scenario: &'a Scenario,
+        system: &SystemSpec,
+        seed: u64,
+        watch: Option<(&Path, &[LinkId])>,
+    ) -> Result<Self, SimError> {
         let setup = setup(scenario, system)?;
         let topology = &scenario.topology;
         let mut network = Network::new(topology, seed, scenario.tcp.send_jitter);
         if let Some(rcp) = setup.rcp {
             network.control_rates(topology, rcp);
+        }
+        let capture = watch.map(|(directory, links)| Capture::new(directory, topology, links)).transpose()?;
+        if let Some(capture) = &capture {
+            network.watch(&capture.arcs());
         }
         let plb = match &setup.moves {
             Moves::Label(plb) => *plb,
@@ -127,6 +149,7 @@ impl<'a> Simulation<'a> {
             arcs: Vec::new(),
             usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()],
             random: Pcg32::new(seed, u64::MAX / 2),
+            capture,
             last_sample: Time::ZERO,
             reported: 0,
             setup,
@@ -181,6 +204,10 @@ impl<'a> Simulation<'a> {
         for flow in left {
             self.finished(flow, false, &mut writer, recorder)?;
         }
+        self.write_copies()?;
+        if let Some(capture) = self.capture.take() {
+            capture.finish()?;
+        }
         self.take_moves(recorder);
         if ended {
             recorder.note(format!(
@@ -190,6 +217,14 @@ impl<'a> Simulation<'a> {
             ));
         }
         Ok(ended)
+    }
+
+    /// Writes what was copied since this was called last.
+    fn write_copies(&mut self) -> Result<(), SimError> {
+        if let Some(capture) = &mut self.capture {
+            capture.write(&self.world.network.take_copies())?;
+        }
+        Ok(())
     }
 
     pub(super) fn at(&mut self, time: Time, action: Action) {
@@ -227,6 +262,7 @@ impl<'a> Simulation<'a> {
             }
             Action::Sample => {
                 self.sample(writer, recorder)?;
+                self.write_copies()?;
                 self.at(now + self.scenario.sample, Action::Sample);
                 let traversals = self.world.network.traversals();
                 observer.runs(self.scenario.sample, traversals - self.reported);
@@ -322,12 +358,35 @@ impl<'a> Simulation<'a> {
             Moves::Policy(config) => self.steer_by_policy(&config, flow, (from, to), mss, (&paths, &back)),
             Moves::Label(_) => self.world.steering.by_label(flow, from, forward, reverse),
         }
+        self.note_ends(index, flow, count, mss)?;
         let paths = paths.into_iter().map(|path| path.name).collect();
         let open = Open { planned: index, count, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
         self.open.insert(flow, open);
         self.world.open(flow);
         if stop < Time::ZERO + self.scenario.duration {
             self.at(stop, Action::Close(flow));
+        }
+        Ok(())
+    }
+
+    /// Tells the capture whose packets those of a connection's flows are.
+    fn note_ends(&mut self, index: usize, first: FlowId, count: u32, mss: u16) -> Result<(), SimError> {
+        // What is copied of flows that had these numbers before is theirs.
+        self.write_copies()?;
+        let Some(capture) = &mut self.capture else { return Ok(()) };
+        let Planned { from, to, ports, size, .. } = self.planned[index];
+        let single = self.setup.subflows.is_none();
+        let options = if single { 0 } else { self.setup.sizes.mptcp_data };
+        let last = size.map(Bytes::get).filter(|bytes| single && *bytes > 0).map(|bytes| {
+            let before = (bytes - 1) / u64::from(mss);
+            (before as u32, (bytes - before * u64::from(mss)) as u16)
+        });
+        for number in 0..count {
+            let flow = first.0 + number;
+            // Subflows after the first have ports below those of connections.
+            let client = if number == 0 { ports.0 } else { SUBFLOW_PORT + (flow % SUBFLOW_PORTS) as u16 };
+            let ports = (client, ports.1);
+            capture.opened(FlowId(flow), Endpoints { from, to, ports, mss, options, multipath: !single, last });
         }
         Ok(())
     }
