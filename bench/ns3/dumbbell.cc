@@ -9,6 +9,8 @@
 // 10. The bottleneck's queue is the device's, one bandwidth-delay product in bytes and drop-tail; ns-3's traffic control
 // would put a second queue before it and is removed.
 //
+// TcpLinuxReno is NewReno whose window grows by what was acknowledged (RFC 3465), as ours and Linux's; ns-3's TcpNewReno
+// grows once an ACK, half as fast with delayed ACKs, loses less often and has a queue that is 13 % longer.
 // ClassicRecovery, as PrrRecovery (ns-3's default) is another algorithm than RFC 6675.
 
 #include "ns3/applications-module.h"
@@ -91,7 +93,7 @@ int main(int argc, char** argv)
     RngSeedManager::SetSeed(seed);
     warmupEnd = seconds / 4.0;
 
-    Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpNewReno::GetTypeId()));
+    Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpLinuxReno::GetTypeId()));
     Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", TypeIdValue(TcpClassicRecovery::GetTypeId()));
     Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(PAYLOAD));
     Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
