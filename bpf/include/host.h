@@ -10,6 +10,8 @@ struct host_config {
 	struct pc_config policy;
 	__u32 mark_mask;	/* contiguous bits of SO_MARK that are ours */
 	__u32 mark_shift;	/* position of the mask's lowest bit */
+	__u32 table_base;	/* not for the program: where whoever finds the map finds the routes, */
+	__u32 priority;		/* and the rules */
 };
 
 /* Key of map `destinations`: longest prefix match on the remote address, network byte order. */
@@ -45,6 +47,23 @@ struct host_event {
 	__u32 to_id;
 };
 
+/* What sidestep_list writes for each connection. */
+struct host_status {
+	__u64 opened_ns;	/* CLOCK_MONOTONIC */
+	__u64 decided_ns;	/* of the last draw; 0: none but the first */
+	__u32 local_addr[4];	/* network byte order */
+	__u32 remote_addr[4];
+	__u16 local_port;	/* host byte order */
+	__u16 remote_port;
+	__u8 reason;		/* enum pc_reason of the last draw */
+	__u8 passive;
+	__u8 pad[2];
+	__u32 path_id;
+	__u32 decisions;	/* draws after the first, those that changed the path, */
+	__u32 moves;
+	__u32 suppressed;	/* and signals that came within the back-off */
+};
+
 /* Indices of per-CPU array `counters`. */
 enum host_counter {
 	HOST_ACTIVE,		/* connections opened from here that got a path */
@@ -60,5 +79,6 @@ enum host_counter {
 
 _Static_assert(sizeof(struct host_prefix) == 20, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
+_Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");
 
 #endif

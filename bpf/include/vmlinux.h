@@ -92,6 +92,37 @@ struct __sk_buff {
 	__u32 protocol;
 };
 
+/* What iterators over sockets are given, and what they read of it. */
+struct seq_file;
+struct tcp_sock;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct sock_common {
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	__u32 sk_mark;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
 #pragma clang attribute pop
 
 #endif

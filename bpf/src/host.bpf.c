@@ -30,8 +30,12 @@ struct {
 
 struct conn {
 	struct pc_conn policy;
+	__u64 opened_ns;
+	__u64 decided_ns;
 	__u32 generation;
 	__u32 current_id;
+	__u32 mark_before; /* what our bits were when the connection opened */
+	__u8 reason; /* of the last decision */
 	__u8 passive;
 };
 
@@ -70,23 +74,40 @@ static bool is_ipv6(const struct bpf_sock_ops *ops)
 	return ops->family == AF_INET6 && !mapped;
 }
 
-static struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
+static struct host_paths *paths_to(__u32 a, __u32 b, __u32 c, __u32 d)
 {
 	struct host_prefix key = { .len = 128 };
 	__u32 *addr = (__u32 *)key.addr;
 
+	addr[0] = a;
+	addr[1] = b;
+	addr[2] = c;
+	addr[3] = d;
+	return bpf_map_lookup_elem(&destinations, &key);
+}
+
+static struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
+{
 	if (!is_ipv6(ops))
 		return 0;
-	addr[0] = ops->remote_ip6[0];
-	addr[1] = ops->remote_ip6[1];
-	addr[2] = ops->remote_ip6[2];
-	addr[3] = ops->remote_ip6[3];
-	return bpf_map_lookup_elem(&destinations, &key);
+	return paths_to(ops->remote_ip6[0], ops->remote_ip6[1], ops->remote_ip6[2], ops->remote_ip6[3]);
 }
 
 static __u32 path_id(const struct host_paths *paths, __u32 index)
 {
 	return index < PC_MAX_PATHS ? paths->path[index].id : 0;
+}
+
+static void submit(struct host_event *event, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
+{
+	event->time_ns = bpf_ktime_get_ns();
+	event->kind = kind;
+	event->reason = reason;
+	event->passive = conn->passive;
+	event->pad = 0;
+	event->from_id = from_id;
+	event->to_id = conn->current_id;
+	bpf_ringbuf_submit(event, 0);
 }
 
 static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
@@ -97,7 +118,6 @@ static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind,
 		count(HOST_EVENTS_LOST);
 		return;
 	}
-	event->time_ns = bpf_ktime_get_ns();
 	event->local_addr[0] = ops->local_ip6[0];
 	event->local_addr[1] = ops->local_ip6[1];
 	event->local_addr[2] = ops->local_ip6[2];
@@ -108,20 +128,19 @@ static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind,
 	event->remote_addr[3] = ops->remote_ip6[3];
 	event->local_port = ops->local_port;
 	event->remote_port = bpf_ntohl(ops->remote_port);
-	event->kind = kind;
-	event->reason = reason;
-	event->passive = conn->passive;
-	event->pad = 0;
-	event->from_id = from_id;
-	event->to_id = conn->current_id;
-	bpf_ringbuf_submit(event, 0);
+	submit(event, conn, kind, reason, from_id);
 }
 
-/* Puts the connection on path `index`: only our bits of its mark change, and the kernel looks its route up anew. */
+/* The mark of a connection on path `index`: only our bits of it change. */
+static __u32 mark_of(__u32 mark, const struct host_config *cfg, __u32 index)
+{
+	return (mark & ~cfg->mark_mask) | (((index + 1) << cfg->mark_shift) & cfg->mark_mask);
+}
+
+/* Puts the connection on path `index`; the kernel looks its route up anew. */
 static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, __u32 index)
 {
-	__u32 slot = ((index + 1) << cfg->mark_shift) & cfg->mark_mask;
-	__u32 mark = (sk->mark & ~cfg->mark_mask) | slot;
+	__u32 mark = mark_of(sk->mark, cfg, index);
 
 	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &mark, sizeof(mark))) {
 		count(HOST_MARK_REFUSED);
@@ -148,6 +167,10 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 		return;
 	}
 	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, bpf_ktime_get_ns(), bpf_get_prandom_u32());
+	conn->opened_ns = bpf_ktime_get_ns();
+	conn->decided_ns = 0;
+	conn->reason = PC_NONE;
+	conn->mark_before = sk->mark & cfg->mark_mask;
 	conn->generation = paths->generation;
 	conn->passive = passive;
 	conn->current_id = path_id(paths, conn->policy.current);
@@ -160,8 +183,7 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 }
 
 /* The path set changed under the connection: begin to learn anew, and stay where the old path still exists. */
-static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, struct conn *conn,
-		  const struct host_paths *paths)
+static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths)
 {
 	__u32 i, from_id = conn->current_id;
 
@@ -172,6 +194,18 @@ static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct ho
 	}
 	conn->generation = paths->generation;
 	conn->current_id = path_id(paths, conn->policy.current);
+	if (conn->current_id != from_id) {
+		conn->decided_ns = bpf_ktime_get_ns();
+		conn->reason = PC_NONE;
+	}
+}
+
+static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, struct conn *conn,
+		  const struct host_paths *paths)
+{
+	__u32 from_id = conn->current_id;
+
+	choose_anew(cfg, conn, paths);
 	take_path(ops, sk, cfg, conn->policy.current);
 	if (conn->current_id != from_id)
 		report(ops, conn, HOST_DECIDED, PC_NONE, from_id);
@@ -222,6 +256,8 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	if (!decision.decided)
 		return;
 	from_id = conn->current_id;
+	conn->decided_ns = now;
+	conn->reason = decision.reason;
 	if (decision.moved) {
 		if (!take_path(ops, sk, cfg, decision.path))
 			return;
@@ -256,6 +292,116 @@ int sidestep_host(struct bpf_sock_ops *ops)
 		break;
 	}
 	return 1;
+}
+
+/*
+ * What the agent has done to all connections of its network namespace at once, by reading an iterator: the kernel holds
+ * each socket's lock meanwhile.
+ */
+static struct sock *socket_of(struct sock_common *common)
+{
+	/* Neither requests nor connections in TIME-WAIT have storage. */
+	return common ? (struct sock *)bpf_skc_to_tcp_sock(common) : 0;
+}
+
+static void set_mark(struct sock *sk, __u32 mark)
+{
+	if (bpf_setsockopt(sk, SOL_SOCKET, SO_MARK, &mark, sizeof(mark)))
+		count(HOST_MARK_REFUSED);
+}
+
+/* Connections leave our hands: their marks are what they were. */
+static void leave(struct sock *sk, const struct host_config *cfg, const struct conn *conn)
+{
+	set_mark(sk, (sk->sk_mark & ~cfg->mark_mask) | conn->mark_before);
+	bpf_sk_storage_delete(&connections, sk);
+}
+
+SEC("iter/tcp")
+int sidestep_leave(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct sock *sk = socket_of(common);
+	struct host_config *cfg;
+	struct conn *conn;
+	__u32 zero = 0;
+
+	cfg = bpf_map_lookup_elem(&config, &zero);
+	conn = sk ? bpf_sk_storage_get(&connections, sk, 0, 0) : 0;
+	if (cfg && conn)
+		leave(sk, cfg, conn);
+	return 0;
+}
+
+/* Connections take note of paths that changed, before their next signal. */
+SEC("iter/tcp")
+int sidestep_adopt(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct sock *sk = socket_of(common);
+	struct host_paths *paths;
+	struct host_event *event;
+	struct host_config *cfg;
+	struct conn *conn;
+	__u32 zero = 0, from_id;
+
+	cfg = bpf_map_lookup_elem(&config, &zero);
+	conn = sk ? bpf_sk_storage_get(&connections, sk, 0, 0) : 0;
+	if (!cfg || !conn)
+		return 0;
+	paths = paths_to(common->skc_v6_daddr.in6_u.u6_addr32[0], common->skc_v6_daddr.in6_u.u6_addr32[1],
+			 common->skc_v6_daddr.in6_u.u6_addr32[2], common->skc_v6_daddr.in6_u.u6_addr32[3]);
+	if (!paths || !paths->n) {
+		leave(sk, cfg, conn);
+		return 0;
+	}
+	if (conn->generation == paths->generation)
+		return 0;
+	from_id = conn->current_id;
+	choose_anew(cfg, conn, paths);
+	set_mark(sk, mark_of(sk->sk_mark, cfg, conn->policy.current));
+	if (conn->current_id == from_id)
+		return 0;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(HOST_EVENTS_LOST);
+		return 0;
+	}
+	__builtin_memcpy(event->local_addr, &common->skc_v6_rcv_saddr, 16);
+	__builtin_memcpy(event->remote_addr, &common->skc_v6_daddr, 16);
+	event->local_port = common->skc_num;
+	event->remote_port = bpf_ntohs(common->skc_dport);
+	submit(event, conn, HOST_DECIDED, PC_NONE, from_id);
+	return 0;
+}
+
+/* Writes a struct host_status for each connection. */
+SEC("iter/tcp")
+int sidestep_list(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct sock *sk = socket_of(common);
+	struct seq_file *seq = ctx->meta->seq;
+	struct host_status status = {};
+	struct conn *conn;
+
+	conn = sk ? bpf_sk_storage_get(&connections, sk, 0, 0) : 0;
+	if (!conn)
+		return 0;
+	status.opened_ns = conn->opened_ns;
+	status.decided_ns = conn->decided_ns;
+	__builtin_memcpy(status.local_addr, &common->skc_v6_rcv_saddr, 16);
+	__builtin_memcpy(status.remote_addr, &common->skc_v6_daddr, 16);
+	status.local_port = common->skc_num;
+	status.remote_port = bpf_ntohs(common->skc_dport);
+	status.reason = conn->reason;
+	status.passive = conn->passive;
+	status.path_id = conn->current_id;
+	status.decisions = conn->policy.decisions;
+	status.moves = conn->policy.moves;
+	status.suppressed = conn->policy.suppressed;
+	bpf_seq_write(seq, &status, sizeof(status));
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -4,14 +4,16 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
-    path::PathBuf,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
     rc::Rc,
+    time::Duration,
 };
 
 use ipnet::Ipv6Net;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{Event, Events, HostConfig as ProgramConfig, HostProgram},
+    bpf::host::{Event, Events, HostConfig as ProgramConfig, HostProgram, Pins},
     netlink::{MarkRule, Netlink, NextHop, Route},
 };
 use sidestep_model::scenario::AgentKnobs;
@@ -37,13 +39,19 @@ pub struct HostOptions {
     pub table_base: u32,
     /// Priority of the rules.
     pub priority: u32,
+    /// Where the program's state is kept should the agent be killed; `None`: nowhere.
+    pub pins: Option<Pins>,
+    /// Whether everything stays in place on a shutdown, for the next agent to take over; only with `pins`.
+    pub keep: bool,
     /// Where to record what the path changer does.
     pub events: Option<PathBuf>,
 }
 
 /// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
 ///
-/// On return nothing of it is left in the kernel; connections go on along the default route.
+/// On return nothing of it is left in the kernel, and connections go on along the default route; unless `options` say
+/// that it is kept, or the daemon failed while at work and another can take over. What an earlier daemon left is taken
+/// over: programs, maps, rules and routes are changed in place, and no connection notices.
 pub async fn run_host(
     options: HostOptions,
     ready: impl FnOnce(),
@@ -58,9 +66,17 @@ pub async fn run_host(
         result = host.work(&options, &events, &recorder, ready) => result,
     };
     let recorded = recorder.take(&events);
-    let stopped = host.stop().await;
+    drop(events);
+    let kept = options.pins.as_ref().is_some_and(Pins::exist);
+    let keeps = kept && host.at_work && (options.keep || result.is_err());
+    let stopped = if keeps { Ok(()) } else { host.stop().await };
     result.and(recorded).and(stopped)
 }
+
+/// How often the daemon looks whether it was told to stop, and whether its control group is there.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a daemon may take to stop.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The daemon's hold on the kernel.
 struct Host {
@@ -72,7 +88,13 @@ struct Host {
     priority: u32,
     rules: u32,
     routes: BTreeMap<(u32, Ipv6Net), Route>,
-    destinations: BTreeSet<Ipv6Net>,
+    /// Routes in our tables that an earlier daemon left.
+    left: BTreeSet<(u32, Ipv6Net)>,
+    /// Destinations with paths, and their generations; zero: of an earlier daemon.
+    destinations: BTreeMap<Ipv6Net, u32>,
+    at_work: bool,
+    /// Whether the control group was gone when last looked at.
+    detached: bool,
 }
 
 /// The record of events, shared with the callback that hears of them.
@@ -133,14 +155,17 @@ impl Host {
 
         let knobs = &options.config.agent;
         let mask = Mask { mask: knobs.mark_mask, shift: knobs.mark_mask.trailing_zeros() };
-        let mut program = HostProgram::load()?;
+        let mut program = HostProgram::load(options.pins.clone())?;
         program.configure(&ProgramConfig {
             policy: policy_of(knobs)?,
             mark_mask: mask.mask,
             mark_shift: mask.shift,
+            table_base: options.table_base,
+            priority: options.priority,
         })?;
-
-        let mut host = Host {
+        let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
+        let left = routes_in(&netlink, &tables(options.table_base)).await?;
+        Ok(Host {
             netlink,
             program,
             own,
@@ -149,11 +174,11 @@ impl Host {
             priority: options.priority,
             rules: 0,
             routes: BTreeMap::new(),
-            destinations: BTreeSet::new(),
-        };
-        // What an earlier daemon left when it was killed.
-        host.clear().await?;
-        Ok(host)
+            left,
+            destinations,
+            at_work: false,
+            detached: false,
+        })
     }
 
     /// Does the daemon's work, which ends by itself only with an error.
@@ -174,10 +199,19 @@ impl Host {
         };
         self.apply(first.as_deref()).await?;
         self.program.attach(&options.cgroup)?;
+        self.at_work = true;
         ready();
 
+        let mut look = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
+                _ = look.tick() => {
+                    if options.pins.as_ref().is_some_and(|pins| !pins.exist()) {
+                        tracing::info!("told to stop");
+                        return Ok(());
+                    }
+                    self.stay_attached(&options.cgroup);
+                }
                 latest = next(&mut watcher) => self.hear(latest).await?,
                 waiting = events.ready() => {
                     waiting?;
@@ -185,6 +219,20 @@ impl Host {
                 }
             }
         }
+    }
+
+    /// Attaches the program again where its control group was removed and made anew.
+    fn stay_attached(&mut self, cgroup: &Path) {
+        if self.program.is_attached(cgroup) {
+            self.detached = false;
+            return;
+        }
+        match self.program.attach(cgroup) {
+            Ok(()) => tracing::info!(cgroup = %cgroup.display(), "the control group is back"),
+            Err(error) if !self.detached => tracing::warn!(%error, "new connections are left alone until it is back"),
+            Err(_) => {}
+        }
+        self.detached = true;
     }
 
     async fn hear(&mut self, latest: Option<Latest<PathUpdate>>) -> Result<(), AgentError> {
@@ -220,16 +268,27 @@ impl Host {
                 self.netlink.add_route(route).await?;
             }
         }
+        let mut named = BTreeMap::new();
         for set in &sets {
-            self.program.set_paths(set.destination, set.generation(), &set.entries())?;
+            if let Err(error) = self.program.set_paths(set.destination, set.generation(), &set.entries()) {
+                // The map has 4,096 places; what has none is left alone.
+                tracing::warn!(%error, "connections to this destination are left alone");
+                continue;
+            }
+            named.insert(set.destination, set.generation());
         }
-        let named: BTreeSet<_> = sets.iter().map(|set| set.destination).collect();
-        for gone in self.destinations.difference(&named) {
+        for gone in self.destinations.keys().filter(|destination| !named.contains_key(destination)) {
             self.program.remove_paths(*gone)?;
         }
-        for (table, destination) in self.routes.keys().filter(|key| !wanted.contains_key(key)) {
+        if self.destinations != named {
+            // Before their routes go, and not only with their next signal: an idle connection has none.
+            self.program.adopt_paths()?;
+        }
+        let known = self.routes.keys().chain(&self.left);
+        for (table, destination) in known.filter(|key| !wanted.contains_key(key)) {
             self.netlink.delete_route(*table, *destination).await?;
         }
+        self.left.clear();
         self.destinations = named;
         self.routes = wanted;
         Ok(())
@@ -266,26 +325,67 @@ impl Host {
         Ok(())
     }
 
-    async fn stop(mut self) -> Result<(), AgentError> {
-        let cleared = self.clear().await;
-        tracing::info!(counters = ?self.program.counters()?, "stopped");
-        cleared
-    }
-
-    /// Removes all rules and routes of ours from our tables, whoever installed them.
-    async fn clear(&mut self) -> Result<(), AgentError> {
-        let last = self.table_base + policy::raw::MAX_PATHS as u32;
-        let tables = self.table_base + 1..=last;
-        self.netlink.delete_rules(tables.clone(), self.priority).await?;
-        for (table, destination) in self.netlink.own_routes().await? {
-            if tables.contains(&table) {
-                self.netlink.delete_route(table, destination).await?;
-            }
-        }
-        self.rules = 0;
-        self.routes.clear();
+    async fn stop(self) -> Result<(), AgentError> {
+        let counters = self.program.counters()?;
+        self.program.remove()?;
+        clear(&self.netlink, self.table_base, self.priority).await?;
+        tracing::info!(?counters, "stopped");
         Ok(())
     }
+}
+
+/// Ends the agent that works with `pins`, and removes what it left if it was killed or told to keep: program, maps, rules
+/// and routes; connections get the marks back that they had. Returns whether there was anything.
+///
+/// Without `pins` an agent that works notices within a second.
+pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
+    let program = match HostProgram::look(pins) {
+        Ok(None) => return Ok(false),
+        Ok(Some(program)) => Some(program),
+        Err(error) => {
+            tracing::warn!(%error, "the connections' marks cannot be restored");
+            None
+        }
+    };
+    let holder = pins.holder()?;
+    let config = program.as_ref().map(HostProgram::config).transpose()?.flatten();
+    match program {
+        Some(program) => program.remove()?,
+        None => pins.remove()?,
+    }
+    // An agent at work sees that its state is gone, and removes the rest.
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while !holder.is_gone() {
+            tokio::time::sleep(LOOK / 5).await;
+        }
+    });
+    if waited.await.is_err() {
+        tracing::warn!("the agent does not end; what it installs again stays");
+    }
+    if let Some(config) = config {
+        clear(&Netlink::open()?, config.table_base, config.priority).await?;
+    }
+    Ok(true)
+}
+
+/// The tables of paths.
+fn tables(base: u32) -> RangeInclusive<u32> {
+    base + 1..=base + policy::raw::MAX_PATHS as u32
+}
+
+/// Our routes in these tables, whoever installed them.
+async fn routes_in(netlink: &Netlink, tables: &RangeInclusive<u32>) -> Result<BTreeSet<(u32, Ipv6Net)>, AgentError> {
+    Ok(netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)).collect())
+}
+
+/// Removes all rules and routes of ours from our tables.
+async fn clear(netlink: &Netlink, table_base: u32, priority: u32) -> Result<(), AgentError> {
+    let tables = tables(table_base);
+    netlink.delete_rules(tables.clone(), priority).await?;
+    for (table, destination) in routes_in(netlink, &tables).await? {
+        netlink.delete_route(table, destination).await?;
+    }
+    Ok(())
 }
 
 /// The policy's settings as the program reads them.

@@ -14,7 +14,7 @@ mod router;
 pub use config::{ConfigError, HostConfig, StaticDestination, StaticPath};
 pub use error::AgentError;
 pub use events::{EventLog, EventRecord};
-pub use host::{HostOptions, run_host};
+pub use host::{HostOptions, run_host, stop_host};
 pub use paths::{DestinationPaths, HostPath, PathRoute};
 pub use router::{RouterOptions, run_router};
 

@@ -188,7 +188,58 @@ pub struct ControllerArgs {
 
 /// `sidestep agent`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct AgentArgs {
+    /// What to do with an agent that is there
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
+    /// How to run one
+    #[command(flatten)]
+    pub run: AgentRun,
+}
+
+/// `sidestep agent …`.
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// List the connections that are moved, whether or not the agent runs
+    Status(AgentStatus),
+    /// End the agent, and remove all that it made; also what a killed one left
+    Stop {
+        /// Where its state is kept
+        #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
+        state: PathBuf,
+        /// Print what was done as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `sidestep agent status`.
+#[derive(Debug, Args)]
+pub struct AgentStatus {
+    /// Where its state is kept
+    #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
+    pub state: PathBuf,
+    /// Only connections to this address or prefix
+    #[arg(long, value_name = "PREFIX")]
+    pub to: Option<String>,
+    /// Only connections on this path
+    #[arg(long, value_name = "ID", value_parser = parse_path_id)]
+    pub path: Option<u32>,
+    /// Only connections that have moved
+    #[arg(long)]
+    pub moved: bool,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where an agent keeps its state.
+pub const AGENT_STATE: &str = "/sys/fs/bpf/sidestep";
+
+/// How to run an agent.
+#[derive(Debug, Args)]
+pub struct AgentRun {
     /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
     #[arg(long, value_name = "ENDPOINT")]
     pub controller: Option<String>,
@@ -213,6 +264,18 @@ pub struct AgentArgs {
     /// Record what the path changer does, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    /// Directory of a BPF file system where the state is kept should the agent be killed [default: /sys/fs/bpf/sidestep]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Keep nothing: a killed agent's connections stay on their paths, but the next agent does not move them
+    #[arg(long, conflicts_with = "state")]
+    pub no_state: bool,
+    /// What new connections do while a killed agent is away: default-route, or last-paths
+    #[arg(long, value_name = "WHAT", default_value = "default-route", value_parser = ["default-route", "last-paths"])]
+    pub when_killed: String,
+    /// Leave everything in place on SIGTERM and SIGINT too, for the next agent to take over
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// `sidestep router`.
@@ -307,6 +370,10 @@ pub struct TrafficSend {
     /// End of the measured window
     #[arg(long)]
     pub window_to_ns: u64,
+}
+
+fn parse_path_id(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|_| "write it as status shows it, such as 0000001f".into())
 }
 
 fn parse_link(text: &str) -> Result<(String, String), String> {

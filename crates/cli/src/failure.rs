@@ -5,6 +5,7 @@ use std::{fmt, process::ExitCode};
 use sidestep_agent::AgentError;
 pub use sidestep_api::chain;
 use sidestep_lab::LabError;
+use sidestep_linux::LinuxError;
 use sidestep_repro::ReproError;
 use sidestep_sim::SimError;
 
@@ -76,6 +77,12 @@ impl From<ReproError> for Failure {
             ReproError::Unknown { .. } | ReproError::World { .. } => Failure::usage(error),
             _ => Failure::run(error),
         }
+    }
+}
+
+impl From<LinuxError> for Failure {
+    fn from(error: LinuxError) -> Self {
+        if error.is_environment() { Failure::environment(error) } else { Failure::run(error) }
     }
 }
 

@@ -126,7 +126,8 @@ fn host(
     let text = format!("# The path changer on {name}.\n\n{tables}");
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
     let mut command = Command::new(&options.program);
-    command.args(["agent", "--controller", endpoint, "--node", name]);
+    // Labs leave nothing behind that has a name.
+    command.args(["agent", "--controller", endpoint, "--node", name, "--no-state"]);
     command.arg("--cgroup").arg(group.path()).arg("--config").arg(&config).arg("--events").arg(events);
     Ok(command)
 }

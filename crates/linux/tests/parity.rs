@@ -54,7 +54,7 @@ fn the_kernel_takes_the_path_changer_and_its_verifier_has_room_to_spare() {
     if !root_or_skip("loading the path changer") {
         return;
     }
-    let _loaded = HostProgram::load().unwrap();
+    let _loaded = HostProgram::load(None).unwrap();
     let programs = libbpf_rs::query::ProgInfoIter::default();
     let ours: Vec<_> = programs.filter(|program| program.name.to_string_lossy().starts_with("sidestep_host")).collect();
     let verified = ours.iter().map(|program| program.verified_insns).max().unwrap();

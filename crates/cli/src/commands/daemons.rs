@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, io::Write, sync::Arc};
 use sidestep_agent::{HostConfig, HostOptions, READY, RouterOptions, run_host, run_router};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
+use sidestep_linux::bpf::host::Pins;
 use sidestep_model::{scenario::PathKnobs, topology_file};
 
 use super::{print_json, read, runtime};
 use crate::{
-    args::{AgentArgs, ControllerArgs, RouterArgs},
+    args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, ControllerArgs, RouterArgs},
     failure::{Failure, Outcome, chain},
 };
 
@@ -38,6 +39,15 @@ pub fn controller(args: ControllerArgs) -> Outcome {
 
 /// Runs `sidestep agent`.
 pub fn agent(args: AgentArgs) -> Outcome {
+    match args.command {
+        None => run_agent(args.run),
+        Some(AgentCommand::Status(args)) => super::agent::status(&args),
+        Some(AgentCommand::Stop { state, json }) => super::agent::stop(state, json),
+    }
+}
+
+fn run_agent(args: AgentRun) -> Outcome {
+    let pins = pins(&args)?;
     let config = match &args.config {
         Some(path) => {
             HostConfig::parse(&read(path)?).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
@@ -56,9 +66,28 @@ pub fn agent(args: AgentArgs) -> Outcome {
         cgroup,
         table_base: args.table_base,
         priority: args.rule_priority,
+        pins,
+        keep: args.keep,
         events: args.events,
     };
     runtime()?.block_on(run_host(options, announce, stopped())).map_err(Failure::from)
+}
+
+/// Where the agent's state is to be kept; nowhere, where the usual place is none and no other was asked for.
+fn pins(args: &AgentRun) -> Result<Option<Pins>, Failure> {
+    if args.no_state {
+        return Ok(None);
+    }
+    let directory = args.state.clone().unwrap_or_else(|| AGENT_STATE.into());
+    let pins = Pins { directory, program: args.when_killed == "last-paths" };
+    match pins.is_possible() {
+        Ok(()) => Ok(Some(pins)),
+        Err(error) if args.state.is_none() && error.is_environment() => {
+            tracing::warn!(%error, "an agent after this one cannot take its connections over");
+            Ok(None)
+        }
+        Err(error) => Err(if error.is_environment() { Failure::environment(error) } else { Failure::usage(error) }),
+    }
 }
 
 /// Runs `sidestep router`.
@@ -76,11 +105,13 @@ fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, F
         };
         return Ok(HostIdentity::Node(name));
     }
-    let parse = |text: &String| {
-        let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
-        text.parse().or_else(|_| address()).map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix")))
-    };
-    Ok(HostIdentity::Prefixes(prefixes.iter().map(parse).collect::<Result<_, _>>()?))
+    Ok(HostIdentity::Prefixes(prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?))
+}
+
+/// Reads an IPv6 address or prefix.
+pub fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
+    let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
+    text.parse().or_else(|_| address()).map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix")))
 }
 
 fn show(controller: &Controller, json: bool) -> Outcome {

@@ -8,4 +8,5 @@ mod directions;
 mod providers;
 mod segments;
 mod support;
+mod takeover;
 mod untouched;

@@ -35,9 +35,9 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
     let namespace = NetNs::create().unwrap();
     namespace.run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let group = TestGroup::new();
-    let mut program = HostProgram::load().unwrap();
+    let mut program = HostProgram::load(None).unwrap();
     let policy = Config::default().to_raw().unwrap();
-    program.configure(&HostConfig { policy, mark_mask: MASK, mark_shift: 8 }).unwrap();
+    program.configure(&HostConfig { policy, mark_mask: MASK, mark_shift: 8, table_base: 0, priority: 0 }).unwrap();
     let path = Path::new(7, "1 Gbit/s".parse().unwrap(), "1 ms".parse().unwrap()).to_raw();
     program.set_paths("::/0".parse().unwrap(), 1, &[path]).unwrap();
     program.attach(group.0.path()).unwrap();

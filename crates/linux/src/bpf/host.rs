@@ -1,5 +1,8 @@
 //! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
 
+mod pins;
+mod sockets;
+
 use std::{
     fs::File,
     io,
@@ -10,10 +13,15 @@ use std::{
 
 use ipnet::Ipv6Net;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use nix::fcntl::Flock;
 use sidestep_model::Time;
 use sidestep_policy::raw::{self, MAX_PATHS};
 use tokio::io::{Interest, unix::AsyncFd};
 
+pub use self::{
+    pins::{Holder, Pins},
+    sockets::HostConnection,
+};
 use super::{
     bytecode, failed, load, map, open, per_cpu_sum,
     plain::{Plain, bytes_of},
@@ -21,13 +29,16 @@ use super::{
 };
 use crate::error::{LinuxError, Result};
 
-/// The path changer, loaded; it acts while attached, and detaches when dropped.
+/// The path changer, loaded; it acts while attached, and detaches when dropped, unless [`Pins`] keep it.
 ///
 /// Connections that it moved keep their marks, hence their paths, when it is gone.
 #[derive(Debug)]
 pub struct HostProgram {
     object: Object,
     link: Option<Link>,
+    pins: Option<Pins>,
+    /// No other agent works with the pins meanwhile.
+    _lock: Option<Flock<File>>,
 }
 
 /// The policy's configuration and the bits of the mark that are ours.
@@ -40,6 +51,10 @@ pub struct HostConfig {
     pub mark_mask: u32,
     /// Position of the lowest of them.
     pub mark_shift: u32,
+    /// The path of slot k is in table `table_base + k`; for whoever has to clear up.
+    pub table_base: u32,
+    /// Priority of the rules; likewise.
+    pub priority: u32,
 }
 
 /// Why a connection was moved; the order is that of `enum pc_reason`.
@@ -135,7 +150,7 @@ unsafe impl Plain for HostPrefix {}
 // SAFETY: as above.
 unsafe impl Plain for HostPaths {}
 
-const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 8);
+const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 16);
 const _: () = assert!(size_of::<HostPrefix>() == 20);
 const _: () = assert!(size_of::<HostPaths>() == 8 + 16 * MAX_PATHS);
 
@@ -162,10 +177,34 @@ impl Reason {
 }
 
 impl HostProgram {
-    /// Has the kernel verify and take in the program.
-    pub fn load() -> Result<Self> {
-        let object = load("host", open("host", bytecode!("host"))?)?;
-        Ok(HostProgram { object, link: None })
+    /// Has the kernel verify and take in the program; with `pins` it takes over what an earlier one left there.
+    pub fn load(pins: Option<Pins>) -> Result<Self> {
+        let Some(pins) = pins else {
+            let object = load("host", open("host", bytecode!("host"))?)?;
+            return Ok(HostProgram { object, link: None, pins: None, _lock: None });
+        };
+        pins.make()?;
+        let mut lock = pins.lock()?;
+        let object = match open_pinned(&pins) {
+            Err(error) if pins.exist() => {
+                tracing::warn!(%error, "what an earlier version left cannot be taken over; its connections stay where they are");
+                pins.remove()?;
+                pins.make()?;
+                lock = pins.lock()?;
+                open_pinned(&pins)?
+            }
+            other => other?,
+        };
+        Ok(HostProgram { object, link: None, pins: Some(pins), _lock: Some(lock) })
+    }
+
+    /// What an agent keeps in `pins`, to look at while it works, or after it was killed; `None` if there is nothing.
+    pub fn look(pins: &Pins) -> Result<Option<Self>> {
+        if !pins.exist() {
+            return Ok(None);
+        }
+        let object = open_pinned(pins)?;
+        Ok(Some(HostProgram { object, link: None, pins: Some(pins.clone()), _lock: None }))
     }
 
     /// Sets the configuration; connections follow it from their next signal on.
@@ -178,9 +217,57 @@ impl HostProgram {
     pub fn attach(&mut self, cgroup: &Path) -> Result<()> {
         let what = || format!("attaching the path changer to {}", cgroup.display());
         let directory = File::open(cgroup).map_err(|error| LinuxError::io(what(), error))?;
-        let link = program(&self.object, "sidestep_host")?.attach_cgroup(directory.as_raw_fd());
-        self.link = Some(link.map_err(|error| failed(what(), &error))?);
+        let program = program(&self.object, "sidestep_host")?;
+        let left = self.pins.as_ref().map(|pins| pins.link(cgroup)).transpose()?.flatten();
+        let mut link = match left {
+            Some(mut link) => {
+                Pins::replace(&mut link, &program)?;
+                link
+            }
+            None => program.attach_cgroup(directory.as_raw_fd()).map_err(|error| failed(what(), &error))?,
+        };
+        if let Some(pins) = &self.pins {
+            pins.keep(&mut link)?;
+        }
+        self.link = Some(link);
         Ok(())
+    }
+
+    /// Whether the program acts on `cgroup`: a control group that is removed and made anew is another.
+    pub fn is_attached(&self, cgroup: &Path) -> bool {
+        self.link.as_ref().is_some_and(|link| pins::is_attached(link, cgroup))
+    }
+
+    /// Removes everything: the program acts no longer, and connections are left alone with the marks that they had
+    /// before.
+    pub fn remove(mut self) -> Result<()> {
+        if let Some(pins) = &self.pins {
+            // The link's file is the last that holds it.
+            pins.remove()?;
+        }
+        self.link = None;
+        self.leave_connections()
+    }
+
+    /// The configuration that was set last; `None` before any.
+    pub fn config(&self) -> Result<Option<HostConfig>> {
+        let read = map(&self.object, "config")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let bytes = read.map_err(|error| failed("reading the path changer's configuration", &error))?;
+        // SAFETY: any bytes are a value of these integers, and there are as many as it takes.
+        let config = bytes
+            .filter(|bytes| bytes.len() == size_of::<HostConfig>())
+            .map(|bytes| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<HostConfig>()) });
+        Ok(config.filter(|config| config.mark_mask != 0))
+    }
+
+    /// The destinations that have paths.
+    pub fn destinations(&self) -> Result<Vec<Ipv6Net>> {
+        let read = |key: Vec<u8>| {
+            let len = u32::from_ne_bytes(key.get(..4)?.try_into().ok()?);
+            let address = <[u8; 16]>::try_from(key.get(4..20)?).ok()?;
+            Ipv6Net::new(address.into(), u8::try_from(len).ok()?).ok()
+        };
+        Ok(map(&self.object, "destinations")?.keys().filter_map(read).collect())
     }
 
     /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
@@ -242,6 +329,12 @@ impl HostProgram {
             moved,
         })
     }
+}
+
+fn open_pinned(pins: &Pins) -> Result<Object> {
+    let mut open = open("host", bytecode!("host"))?;
+    pins.apply(&mut open)?;
+    load("host", open)
 }
 
 impl Events<'_> {

@@ -5,6 +5,7 @@ use std::{fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
 use sidestep_agent::{AgentError, EventRecord, HostConfig, HostOptions, StaticDestination, StaticPath, run_host};
 use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
+use sidestep_linux::bpf::host::Pins;
 use sidestep_model::{
     Ratio, Span,
     scenario::{AgentKnobs, Backoff},
@@ -19,7 +20,7 @@ pub const TABLE_BASE: u32 = 8300;
 
 /// An agent that does its work; stopped when dropped.
 pub struct Agent {
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<End>>,
     thread: Option<JoinHandle<Result<(), AgentError>>>,
     directory: TempDir,
 }
@@ -27,6 +28,18 @@ pub struct Agent {
 impl Agent {
     /// Starts the agent of `host` with these paths to `destination`.
     pub fn start(lab: &Lab, host: &str, knobs: AgentKnobs, destination: &str, paths: Vec<StaticPath>) -> Agent {
+        Self::start_with(lab, host, knobs, destination, paths, None)
+    }
+
+    /// The same, with its state kept there.
+    pub fn start_with(
+        lab: &Lab,
+        host: &str,
+        knobs: AgentKnobs,
+        destination: &str,
+        paths: Vec<StaticPath>,
+        pins: Option<Pins>,
+    ) -> Agent {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         let directory = tempfile::tempdir().unwrap();
         let options = HostOptions {
@@ -36,17 +49,32 @@ impl Agent {
             cgroup: lab.cgroup.0.path().into(),
             table_base: TABLE_BASE,
             priority: 830,
+            pins,
+            keep: false,
             events: Some(directory.path().join("events.jsonl")),
         };
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (stop, stopped) = oneshot::channel::<End>();
         let (ready, is_ready) = mpsc::channel();
         let namespace = lab.network.node(lab.id(host));
         let file = std::os::fd::AsFd::as_fd(namespace).try_clone_to_owned().unwrap();
         let thread = std::thread::spawn(move || {
             nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let shutdown = async { drop(stopped.await) };
-            runtime.block_on(run_host(options, move || ready.send(()).unwrap(), shutdown))
+            let (shut, shutdown) = oneshot::channel::<()>();
+            let shutdown = async { drop(shutdown.await) };
+            let agent = run_host(options, move || ready.send(()).unwrap(), shutdown);
+            runtime.block_on(async {
+                tokio::pin!(agent);
+                tokio::select! {
+                    ended = &mut agent => return ended,
+                    end = stopped => if matches!(end, Ok(End::Killed)) {
+                        // What the kernel sees of a kill: everything is closed, and nothing cleared up.
+                        return Ok(());
+                    },
+                }
+                drop(shut);
+                agent.await
+            })
         });
         let agent = Agent { stop: Some(stop), thread: Some(thread), directory };
         if is_ready.recv_timeout(PATIENCE).is_err() {
@@ -58,6 +86,17 @@ impl Agent {
     /// Stops the agent, and waits until it has cleaned up.
     pub fn stop(self) {
         self.end().unwrap();
+    }
+
+    /// Ends the agent as `kill -9` would.
+    pub fn kill(mut self) {
+        let _ = self.stop.take().unwrap().send(End::Killed);
+        self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+
+    /// Waits until the agent ends by itself.
+    pub fn wait(mut self) -> Result<(), AgentError> {
+        self.thread.take().unwrap().join().unwrap()
     }
 
     /// What was recorded so far.
@@ -86,6 +125,11 @@ impl Drop for Agent {
             let _ = thread.join();
         }
     }
+}
+
+/// How an agent ends, unless it is just told to.
+enum End {
+    Killed,
 }
 
 /// Settings under which only silence moves a connection, and the heaviest path is drawn as good as always.

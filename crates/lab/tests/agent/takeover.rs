@@ -1,0 +1,251 @@
+//! Agents that are killed, told to stop by somebody else, or followed by another: no connection notices.
+
+use std::{path::Path, time::Duration};
+
+use sidestep_agent::{StaticPath, stop_host};
+use sidestep_linux::{
+    bpf::host::{HostProgram, Pins},
+    testing::root_or_skip,
+};
+use sidestep_model::Span;
+
+use crate::support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, via};
+
+/// A BPF file system of the test's own; unmounted when dropped.
+struct Kept {
+    directory: tempfile::TempDir,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        nix::mount::mount(Some("bpf"), directory.path(), Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>)
+            .unwrap();
+        Kept { directory }
+    }
+
+    fn pins(&self, program: bool) -> Pins {
+        Pins { directory: self.directory.path().join("sidestep"), program }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.directory.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+fn paths(lab: &Lab) -> Vec<StaticPath> {
+    [("R1", "1 kbit/s"), ("R2", "1 Tbit/s")].map(|(provider, rate)| via(lab, "h", provider, rate)).to_vec()
+}
+
+fn start(lab: &Lab, pins: Pins) -> Agent {
+    Agent::start_with(lab, "h", knobs(), &lab.prefix("s").to_string(), paths(lab), Some(pins))
+}
+
+/// Runs `act` on a thread in the namespace of `h`.
+fn in_host<T: Send>(lab: &Lab, act: impl FnOnce() -> T + Send) -> T {
+    let namespace = std::os::fd::AsFd::as_fd(lab.network.node(lab.id("h"))).try_clone_to_owned().unwrap();
+    let enter = || {
+        nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+}
+
+fn stop(lab: &Lab, pins: &Pins) -> bool {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    in_host(lab, || runtime().block_on(stop_host(pins)).unwrap())
+}
+
+#[test]
+fn a_killed_agents_connections_stay_on_their_paths_and_the_next_one_moves_them_again() {
+    if !root_or_skip("killing an agent") {
+        return;
+    }
+    for keeps_program in [false, true] {
+        let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+        let pins = kept.pins(keeps_program);
+        let agent = start(&lab, pins.clone());
+        let flow = Flow::start(lab.connect("h", "s"));
+        flow.pass(SOME);
+        assert_eq!(slot(&flow.sender), 2);
+        agent.kill();
+        flow.pass(SOME);
+        assert_eq!(slot(&flow.sender), 2, "killed, and the connection is where it was");
+        let between = lab.connect("h", "s").0;
+        assert_eq!(slot(&between), if keeps_program { 2 } else { 0 }, "new ones as the settings say");
+
+        let next = start(&lab, pins.clone());
+        flow.pass(SOME);
+        assert_eq!(slot(&flow.sender), 2);
+        lab.swallow("R2", "Z", true);
+        let outage = flow.pass(SOME);
+        assert!(outage.as_secs_f64() < 4.0, "{outage:?}");
+        assert_eq!(slot(&flow.sender), 1);
+        let moved = next.moved("rto");
+        assert_eq!((moved.from, moved.to), (2, 1));
+        next.stop();
+        assert!(!pins.exist());
+        assert_eq!(mark(&flow.sender), 0, "in the end the mark is what it was");
+        flow.pass(SOME);
+    }
+}
+
+#[test]
+fn connections_get_the_marks_back_that_they_had() {
+    if !root_or_skip("an application with a mark of its own") {
+        return;
+    }
+    const OWN: u32 = 0x00ab_5507;
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, kept.pins(true));
+    let listener = lab.serve("s");
+    let socket = crate::support::socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Mark, &OWN).unwrap();
+    let server = std::net::SocketAddrV6::new(lab.address("s"), crate::support::PORT, 0, 0);
+    let client = crate::support::connect(socket, server).unwrap();
+    let _accepted = listener.accept().unwrap();
+    assert_eq!(mark(&client), 0x00ab_0207);
+    agent.kill();
+    assert!(stop(&lab, &kept.pins(true)));
+    assert_eq!(mark(&client), OWN);
+}
+
+#[test]
+fn whoever_says_stop_ends_the_agent_and_leaves_nothing_of_it() {
+    if !root_or_skip("stopping an agent") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let pins = kept.pins(true);
+    let (rules, routes) = (|| lab.ip("h", "-6 rule show"), || lab.ip("h", "-6 route show table all proto 83"));
+    let before = (rules(), routes());
+    assert!(!stop(&lab, &pins), "there is nothing to stop");
+    for killed in [false, true] {
+        let agent = start(&lab, pins.clone());
+        let flow = Flow::start(lab.connect("h", "s"));
+        flow.pass(SOME);
+        assert_eq!(slot(&flow.sender), 2);
+        assert_ne!((rules(), routes()), before);
+        if killed {
+            agent.kill();
+            assert!(stop(&lab, &pins));
+        } else {
+            assert!(stop(&lab, &pins));
+            agent.wait().unwrap();
+        }
+        assert_eq!((rules(), routes()), before);
+        assert_eq!(mark(&flow.sender), 0);
+        flow.pass(SOME);
+        assert_eq!(mark(&lab.connect("h", "s").0), 0, "the program is gone");
+        assert!(!pins.exist());
+    }
+}
+
+#[test]
+fn two_agents_do_not_share_a_state() {
+    if !root_or_skip("a second agent") {
+        return;
+    }
+    let kept = Kept::new();
+    let first = HostProgram::load(Some(kept.pins(false))).unwrap();
+    let error = HostProgram::load(Some(kept.pins(false))).unwrap_err().to_string();
+    assert!(error.ends_with("another agent is at work with it; `sidestep agent stop` ends it"), "{error}");
+    first.remove().unwrap();
+    assert!(!kept.pins(false).exist());
+    let nowhere = tempfile::tempdir().unwrap();
+    let pins = Pins { directory: nowhere.path().join("state"), program: false };
+    let error = HostProgram::load(Some(pins)).unwrap_err();
+    assert!(error.is_environment() && error.to_string().contains("mount -t bpf"), "{error}");
+    assert_eq!(std::fs::read_dir(nowhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn connections_are_listed_with_what_happened_to_them() {
+    if !root_or_skip("listing connections") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let pins = kept.pins(false);
+    let agent = start(&lab, pins.clone());
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let list = || in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap().connections().unwrap());
+    let one = list()[0];
+    assert_eq!((list().len(), one.path, one.passive, one.moves, one.decided), (1, 2, false, 0, None));
+    assert_eq!((*one.remote.ip(), *one.local.ip()), (lab.address("s"), lab.address("h")));
+    lab.swallow("R2", "Z", true);
+    flow.pass(SOME);
+    agent.moved("rto");
+    let one = list()[0];
+    let (at, reason) = one.decided.unwrap();
+    assert_eq!((one.path, one.moves, reason.name()), (1, 1, "rto"));
+    assert!(at > one.opened && sidestep_linux::monotonic_now().since(at) < Span::from_secs(20));
+    drop(flow);
+    eventually("the connection's end", || list().is_empty().then_some(()));
+}
+
+#[test]
+fn connections_for_which_there_is_no_memory_are_left_alone_and_counted() {
+    if !root_or_skip("a kernel without memory") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let pins = kept.pins(false);
+    let agent = start(&lab, pins.clone());
+    let counters = || HostProgram::look(&pins).unwrap().unwrap().counters().unwrap();
+    assert_eq!(counters().no_storage, 0);
+    // What a socket's storage is charged to; before Linux 6.9 only the first namespace has it.
+    let limited = in_host(&lab, || std::fs::write("/proc/sys/net/core/optmem_max", "64").is_ok());
+    if !limited {
+        println!("skipped: net.core.optmem_max is the machine's");
+        return;
+    }
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!((mark(&flow.sender), counters().no_storage, counters().active), (0, 1, 0));
+    agent.stop();
+}
+
+#[test]
+fn a_path_set_that_shrinks_moves_even_idle_connections_at_once() {
+    if !root_or_skip("a smaller path set") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let pins = kept.pins(false);
+    let agent = start(&lab, pins.clone());
+    let idle = lab.connect("h", "s");
+    assert_eq!(slot(&idle.0), 2);
+    agent.kill();
+    // The next agent knows the first path only; then none at all.
+    let fewer = paths(&lab)[..1].to_vec();
+    let next = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), fewer, Some(pins.clone()));
+    assert_eq!(slot(&idle.0), 1);
+    next.kill();
+    let elsewhere = Agent::start_with(&lab, "h", knobs(), "2001:db8::/64", paths(&lab), Some(pins));
+    assert_eq!(mark(&idle.0), 0);
+    let flow = Flow::start(idle);
+    flow.pass(SOME);
+    drop(elsewhere);
+}
+
+#[test]
+fn a_control_group_that_is_made_anew_is_found() {
+    if !root_or_skip("a control group that goes") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, kept.pins(true));
+    let directory: &Path = lab.cgroup.0.path();
+    std::fs::remove_dir(directory).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    std::fs::create_dir(directory).unwrap();
+    let attached = || {
+        let (sender, _receiver) = lab.connect("h", "s");
+        (slot(&sender) == 2).then_some(())
+    };
+    eventually("the program to act on the new control group", attached);
+    agent.stop();
+}

@@ -1,0 +1,117 @@
+//! All connections of the network namespace at once, by iterators over its sockets.
+
+use std::{
+    io::Read,
+    net::{Ipv6Addr, SocketAddrV6},
+};
+
+use libbpf_rs::Iter;
+use sidestep_model::Time;
+
+use super::{
+    super::{failed, program},
+    HostProgram, Reason,
+};
+use crate::error::{LinuxError, Result};
+
+/// A connection that the program has in its hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostConnection {
+    /// This end.
+    pub local: SocketAddrV6,
+    /// The other end.
+    pub remote: SocketAddrV6,
+    /// Whether the other end opened it.
+    pub passive: bool,
+    /// The ID of the path that it is on.
+    pub path: u32,
+    /// When it opened, by `CLOCK_MONOTONIC`.
+    pub opened: Time,
+    /// The last decision, and why; `None`: none since it opened.
+    pub decided: Option<(Time, Reason)>,
+    /// Decisions since it opened or the path set changed,
+    pub decisions: u32,
+    /// those that changed the path,
+    pub moves: u32,
+    /// and signals that came within the back-off.
+    pub suppressed: u32,
+}
+
+/// Bytes of `struct host_status`.
+const STATUS_LEN: usize = 72;
+
+impl HostProgram {
+    /// The connections of the calling thread's network namespace.
+    pub fn connections(&self) -> Result<Vec<HostConnection>> {
+        let bytes = self.iterate("sidestep_list")?;
+        Ok(bytes.chunks_exact(STATUS_LEN).filter_map(read_status).collect())
+    }
+
+    /// Has all connections take note of paths that changed; those whose destination has none any more leave our hands.
+    pub fn adopt_paths(&self) -> Result<()> {
+        self.iterate("sidestep_adopt").map(drop)
+    }
+
+    /// Lets go of all connections: their marks are what they were before.
+    pub fn leave_connections(&self) -> Result<()> {
+        self.iterate("sidestep_leave").map(drop)
+    }
+
+    fn iterate(&self, name: &str) -> Result<Vec<u8>> {
+        let what = || format!("visiting connections with {name}");
+        let link = program(&self.object, name)?.attach().map_err(|error| failed(what(), &error))?;
+        let mut iterator = Iter::new(&link).map_err(|error| failed(what(), &error))?;
+        let mut bytes = Vec::new();
+        iterator.read_to_end(&mut bytes).map_err(|error| LinuxError::io(what(), error))?;
+        Ok(bytes)
+    }
+}
+
+fn read_status(bytes: &[u8]) -> Option<HostConnection> {
+    let bytes: &[u8; STATUS_LEN] = bytes.try_into().ok()?;
+    let u16_at = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+    let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let time = |at: usize| {
+        let nanos = u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        (nanos > 0).then(|| Time::from_nanos(nanos))
+    };
+    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default());
+    let reason = *Reason::ALL.get(usize::from(bytes[52]))?;
+    Some(HostConnection {
+        local: SocketAddrV6::new(address(16), u16_at(48), 0, 0),
+        remote: SocketAddrV6::new(address(32), u16_at(50), 0, 0),
+        passive: bytes[53] != 0,
+        path: u32_at(56),
+        opened: time(0)?,
+        decided: time(8).map(|at| (at, reason)),
+        decisions: u32_at(60),
+        moves: u32_at(64),
+        suppressed: u32_at(68),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_read_as_the_kernel_writes_them() {
+        let mut bytes = [0u8; STATUS_LEN];
+        assert_eq!(read_status(&bytes), None, "a connection has opened at some time");
+        bytes[..8].copy_from_slice(&7u64.to_ne_bytes());
+        bytes[32..48].copy_from_slice(&"fd02:0:9::1".parse::<Ipv6Addr>().unwrap().octets());
+        bytes[50..52].copy_from_slice(&443u16.to_ne_bytes());
+        bytes[52] = 3;
+        bytes[56..60].copy_from_slice(&5u32.to_ne_bytes());
+        bytes[64..68].copy_from_slice(&2u32.to_ne_bytes());
+        let connection = read_status(&bytes).unwrap();
+        assert_eq!(
+            (connection.remote, connection.path, connection.moves),
+            ("[fd02:0:9::1]:443".parse().unwrap(), 5, 2)
+        );
+        assert_eq!((connection.decided, connection.passive), (None, false));
+        bytes[8..16].copy_from_slice(&9u64.to_ne_bytes());
+        assert_eq!(read_status(&bytes).unwrap().decided, Some((Time::from_nanos(9), Reason::Rto)));
+        assert_eq!(read_status(&bytes[1..]), None);
+    }
+}
