@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::Write, sync::Arc};
 use sidestep_agent::{HostConfig, HostOptions, READY, RouterOptions, run_host, run_router};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
-use sidestep_linux::bpf::host::Pins;
+use sidestep_linux::{LinuxError, bpf::host::Pins};
 use sidestep_model::{scenario::PathKnobs, topology_file};
 
 use super::{print_json, read, runtime};
@@ -47,7 +47,7 @@ pub fn agent(args: AgentArgs) -> Outcome {
 }
 
 fn run_agent(args: AgentRun) -> Outcome {
-    let pins = pins(&args)?;
+    let (pins, warning) = pins(&args)?;
     let config = match &args.config {
         Some(path) => {
             HostConfig::parse(&read(path)?).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
@@ -70,23 +70,26 @@ fn run_agent(args: AgentRun) -> Outcome {
         keep: args.keep,
         events: args.events,
     };
-    runtime()?.block_on(run_host(options, announce, stopped())).map_err(Failure::from)
+    let ready = || {
+        if let Some(error) = warning {
+            tracing::warn!(%error, "an agent after this one cannot take its connections over");
+        }
+        announce();
+    };
+    runtime()?.block_on(run_host(options, ready, stopped())).map_err(Failure::from)
 }
 
-/// Where the agent's state is to be kept; nowhere, where the usual place is none and no other was asked for.
-fn pins(args: &AgentRun) -> Result<Option<Pins>, Failure> {
+/// Where the agent's state is to be kept; nowhere, and why, where the usual place is none and no other was asked for.
+fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> {
     if args.no_state {
-        return Ok(None);
+        return Ok((None, None));
     }
     let directory = args.state.clone().unwrap_or_else(|| AGENT_STATE.into());
     let pins = Pins { directory, program: args.when_killed == "last-paths" };
     match pins.is_possible() {
-        Ok(()) => Ok(Some(pins)),
-        Err(error) if args.state.is_none() && error.is_environment() => {
-            tracing::warn!(%error, "an agent after this one cannot take its connections over");
-            Ok(None)
-        }
-        Err(error) => Err(if error.is_environment() { Failure::environment(error) } else { Failure::usage(error) }),
+        Ok(()) => Ok((Some(pins), None)),
+        Err(error) if args.state.is_none() => Ok((None, Some(error))),
+        Err(error) => Err(error.into()),
     }
 }
 

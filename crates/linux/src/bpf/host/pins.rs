@@ -34,30 +34,25 @@ pub struct Holder(File);
 const LINK: &str = "link";
 
 impl Pins {
-    /// Whether state can be kept there; leaves nothing there by itself.
+    /// Whether state can be kept there: whether it is, or would be, on a BPF file system.
     pub fn is_possible(&self) -> Result<()> {
-        let before = self.directory.exists();
-        self.make()?;
-        if !before {
-            self.remove()?;
+        let what = || format!("keeping the path changer's state in {}", self.directory.display());
+        let there = self.directory.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
+        let file_system = statfs(there).map_err(|error| LinuxError::io(what(), error))?;
+        if file_system.filesystem_type() == BPF_FS_MAGIC {
+            return Ok(());
         }
-        Ok(())
+        Err(LinuxError::Missing {
+            what: what(),
+            needs: "it needs a BPF file system there: `mount -t bpf bpf /sys/fs/bpf`",
+        })
     }
 
     /// Makes the directory.
     pub(super) fn make(&self) -> Result<()> {
-        let what = || format!("making {}", self.directory.display());
-        fs::create_dir_all(&self.directory).map_err(|error| LinuxError::io(what(), error))?;
-        let file_system = statfs(&self.directory).map_err(|error| LinuxError::io(what(), error))?;
-        if file_system.filesystem_type() != BPF_FS_MAGIC {
-            // Not ours to leave behind where nothing can be kept.
-            let _ = fs::remove_dir(&self.directory);
-            return Err(LinuxError::Missing {
-                what: format!("keeping the path changer's state in {}", self.directory.display()),
-                needs: "it needs a BPF file system there: `mount -t bpf bpf /sys/fs/bpf`",
-            });
-        }
-        Ok(())
+        self.is_possible()?;
+        let made = fs::create_dir_all(&self.directory);
+        made.map_err(|error| LinuxError::io(format!("making {}", self.directory.display()), error))
     }
 
     /// The agent that works with this state, or worked.
