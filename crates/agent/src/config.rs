@@ -103,13 +103,33 @@ impl HostConfig {
 
     /// The paths, with interface names looked up in `interfaces`.
     pub fn resolve(&self, interfaces: &BTreeMap<String, u32>) -> Result<Vec<DestinationPaths>, ConfigError> {
+        self.resolve_or(interfaces, Err)
+    }
+
+    /// The same without the paths whose interface is not there.
+    pub fn resolve_present(&self, interfaces: &BTreeMap<String, u32>) -> Vec<DestinationPaths> {
+        let leave_out = |error: ConfigError| {
+            tracing::warn!(%error, "a path is left out until it is there");
+            Ok(())
+        };
+        self.resolve_or(interfaces, leave_out).unwrap_or_default()
+    }
+
+    fn resolve_or(
+        &self,
+        interfaces: &BTreeMap<String, u32>,
+        missing: impl Fn(ConfigError) -> Result<(), ConfigError>,
+    ) -> Result<Vec<DestinationPaths>, ConfigError> {
         let mut id = 0;
         let mut sets = Vec::new();
         for destination in &self.destinations {
             let mut paths = Vec::new();
             for path in &destination.paths {
                 id += 1;
-                paths.push(path.resolve(id, interfaces)?);
+                match path.resolve(id, interfaces) {
+                    Ok(path) => paths.push(path),
+                    Err(error) => missing(error)?,
+                }
             }
             sets.push(DestinationPaths { destination: destination.prefix, paths });
         }

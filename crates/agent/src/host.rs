@@ -7,6 +7,7 @@ use std::{
     ops::RangeInclusive,
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,10 +15,11 @@ use ipnet::Ipv6Net;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
     bpf::host::{Event, Events, HostConfig as ProgramConfig, HostProgram, Pins},
-    netlink::{MarkRule, Netlink, NextHop, Route},
+    netlink::{LinkWatch, MarkRule, Netlink, NextHop, Route},
 };
 use sidestep_model::scenario::AgentKnobs;
 use sidestep_policy as policy;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
     AgentError, ConfigError, EventLog, HostConfig,
@@ -52,8 +54,11 @@ pub struct HostOptions {
 /// On return nothing of it is left in the kernel, and connections go on along the default route; unless `options` say
 /// that it is kept, or the daemon failed while at work and another can take over. What an earlier daemon left is taken
 /// over: programs, maps, rules and routes are changed in place, and no connection notices.
+///
+/// A configuration that comes through `configs` takes the place of the one in `options`; its `mark_mask` does not.
 pub async fn run_host(
     options: HostOptions,
+    configs: UnboundedReceiver<HostConfig>,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
@@ -63,7 +68,7 @@ pub async fn run_host(
     let events = host.program.events(move |event| sink.write(&event))?;
     let result = tokio::select! {
         () = shutdown => Ok(()),
-        result = host.work(&options, &events, &recorder, ready) => result,
+        result = host.work(&options, configs, &events, &recorder, ready) => result,
     };
     let recorded = recorder.take(&events);
     drop(events);
@@ -82,7 +87,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Host {
     netlink: Netlink,
     program: HostProgram,
+    config: HostConfig,
     own: Vec<DestinationPaths>,
+    update: Option<Arc<PathUpdate>>,
     mask: Mask,
     table_base: u32,
     priority: u32,
@@ -149,26 +156,34 @@ impl Host {
             return Err(AgentError::NothingToDo);
         }
         let netlink = Netlink::open()?;
-        let interfaces = netlink.interfaces().await?;
-        let by_name = interfaces.into_iter().map(|interface| (interface.name, interface.index)).collect();
-        let own = options.config.resolve(&by_name)?;
+        let own = options.config.resolve(&by_name(&netlink).await?)?;
 
         let knobs = &options.config.agent;
         let mask = Mask { mask: knobs.mark_mask, shift: knobs.mark_mask.trailing_zeros() };
         let mut program = HostProgram::load(options.pins.clone())?;
-        program.configure(&ProgramConfig {
+        let config = ProgramConfig {
             policy: policy_of(knobs)?,
             mark_mask: mask.mask,
             mark_shift: mask.shift,
             table_base: options.table_base,
             priority: options.priority,
-        })?;
+        };
+        if let Some(before) = program.config()?
+            && before.place() != config.place()
+        {
+            tracing::warn!("other marks, tables or rules than before: connections begin on the default route");
+            program.leave_connections()?;
+            clear(&netlink, before.table_base, before.priority).await?;
+        }
+        program.configure(&config)?;
         let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
         let left = routes_in(&netlink, &tables(options.table_base)).await?;
         Ok(Host {
             netlink,
             program,
+            config: options.config.clone(),
             own,
+            update: None,
             mask,
             table_base: options.table_base,
             priority: options.priority,
@@ -185,6 +200,7 @@ impl Host {
     async fn work(
         &mut self,
         options: &HostOptions,
+        mut configs: UnboundedReceiver<HostConfig>,
         events: &Events<'_>,
         recorder: &Recorder,
         ready: impl FnOnce(),
@@ -197,7 +213,9 @@ impl Host {
             Some(watcher) => watcher.changed().await.and_then(|latest| latest.update),
             None => None,
         };
-        self.apply(first.as_deref()).await?;
+        self.update = first;
+        let mut links = LinkWatch::open()?;
+        self.apply().await?;
         self.program.attach(&options.cgroup)?;
         self.at_work = true;
         ready();
@@ -213,6 +231,8 @@ impl Host {
                     self.stay_attached(&options.cgroup);
                 }
                 latest = next(&mut watcher) => self.hear(latest).await?,
+                () = links.changed() => self.install_again().await?,
+                Some(config) = configs.recv() => self.reconfigure(config, options).await?,
                 waiting = events.ready() => {
                     waiting?;
                     recorder.take(events)?;
@@ -243,31 +263,53 @@ impl Host {
                 Ok(())
             }
             Connection::Connecting => Ok(()),
-            Connection::Connected => self.apply(latest.update.as_deref()).await,
+            Connection::Connected => {
+                self.update = latest.update;
+                self.apply().await
+            }
         }
     }
 
-    /// Makes rules, routes and map say what `update` and our own configuration say.
+    /// Interfaces came, went or changed: the kernel removes routes with them, and gives them other numbers.
+    async fn install_again(&mut self) -> Result<(), AgentError> {
+        self.own = self.config.resolve_present(&by_name(&self.netlink).await?);
+        self.left.extend(std::mem::take(&mut self.routes).into_keys());
+        self.apply().await
+    }
+
+    /// Other settings and paths of our own from now on.
+    async fn reconfigure(&mut self, config: HostConfig, options: &HostOptions) -> Result<(), AgentError> {
+        if config.agent.mark_mask != self.mask.mask {
+            tracing::warn!("mark_mask stays what it is until the agent is started again");
+        }
+        self.program.configure(&ProgramConfig {
+            policy: policy_of(&config.agent)?,
+            mark_mask: self.mask.mask,
+            mark_shift: self.mask.shift,
+            table_base: options.table_base,
+            priority: options.priority,
+        })?;
+        self.config = config;
+        self.install_again().await?;
+        tracing::info!("the configuration was read again");
+        Ok(())
+    }
+
+    /// Makes rules, routes and map say what the controller and our own configuration say.
     ///
     /// Routes come before the map that sends connections to them, and go after it.
-    async fn apply(&mut self, update: Option<&PathUpdate>) -> Result<(), AgentError> {
+    async fn apply(&mut self) -> Result<(), AgentError> {
         let mut sets = self.own.clone();
-        sets.extend(update.map(DestinationPaths::from_update).unwrap_or_default());
+        sets.extend(self.update.as_deref().map(DestinationPaths::from_update).unwrap_or_default());
         let hops = self.first_hops(&sets).await?;
         for set in &mut sets {
             // No connection may draw a path that leads nowhere, or one that its mark has no room for.
             set.paths.retain(|path| path.is_reachable(&hops));
             set.paths.truncate(self.mask.slots());
         }
-        let wanted = paths::routes(&sets, self.table_base, &hops);
-
         let slots = sets.iter().map(|set| set.paths.len()).max().unwrap_or(0);
         self.install_rules(slots).await?;
-        for (key, route) in &wanted {
-            if self.routes.get(key) != Some(route) {
-                self.netlink.add_route(route).await?;
-            }
-        }
+        let wanted = self.install_routes(&mut sets, &hops).await?;
         let mut named = BTreeMap::new();
         for set in &sets {
             if let Err(error) = self.program.set_paths(set.destination, set.generation(), &set.entries()) {
@@ -292,6 +334,35 @@ impl Host {
         self.destinations = named;
         self.routes = wanted;
         Ok(())
+    }
+
+    /// Installs the routes of all paths; those that the kernel refuses, as where an interface is down, leave their sets.
+    async fn install_routes(
+        &self,
+        sets: &mut [DestinationPaths],
+        hops: &BTreeMap<Ipv6Addr, NextHop>,
+    ) -> Result<BTreeMap<(u32, Ipv6Net), Route>, AgentError> {
+        loop {
+            let wanted = paths::routes(sets, self.table_base, hops);
+            let mut refused = None;
+            for (key, route) in wanted.iter().filter(|(key, route)| self.routes.get(key) != Some(*route)) {
+                if let Err(error) = self.netlink.add_route(route).await {
+                    refused = Some((*key, error));
+                    break;
+                }
+            }
+            let Some(((table, destination), error)) = refused else { return Ok(wanted) };
+            let set = sets.iter_mut().find(|set| set.destination == destination);
+            let index = (table - slot_of(0) - self.table_base) as usize;
+            match set {
+                // A privilege that lacks for one lacks for all.
+                Some(set) if index < set.paths.len() && !error.is_environment() => {
+                    let path = set.paths.remove(index);
+                    tracing::warn!(%error, path = path.name, "a path is left out");
+                }
+                _ => return Err(error.into()),
+            }
+        }
     }
 
     /// The way to the first segment of each path.
@@ -386,6 +457,11 @@ async fn clear(netlink: &Netlink, table_base: u32, priority: u32) -> Result<(), 
         netlink.delete_route(table, destination).await?;
     }
     Ok(())
+}
+
+/// The numbers of the interfaces.
+async fn by_name(netlink: &Netlink) -> Result<BTreeMap<String, u32>, AgentError> {
+    Ok(netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect())
 }
 
 /// The policy's settings as the program reads them.

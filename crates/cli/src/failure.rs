@@ -52,6 +52,12 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         let kind = if error.is_environment() {

@@ -2,9 +2,11 @@
 
 use std::{io, net::Ipv6Addr, time::Duration};
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, channel::mpsc::UnboundedReceiver};
 use ipnet::Ipv6Net;
+use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::{
+    RouteNetlinkMessage,
     link::{LinkAttribute, LinkMessage},
     neighbour::NeighbourState,
     route::{
@@ -13,7 +15,8 @@ use netlink_packet_route::{
     },
     rule::{RuleAction, RuleAttribute},
 };
-use rtnetlink::{Handle, IpVersion, LinkUnspec, RouteMessageBuilder};
+use netlink_sys::SocketAddr;
+use rtnetlink::{Handle, IpVersion, LinkUnspec, MulticastGroup, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
 use crate::error::{LinuxError, Result};
@@ -32,10 +35,20 @@ const MEMORY_PAUSES: [u64; 6] = [1, 4, 16, 64, 250, 1000];
 /// What a kernel without SRv6 lacks.
 const NEEDS_SEG6: &str = "it needs SRv6 (CONFIG_IPV6_SEG6_LWTUNNEL, Linux 4.14 or later)";
 
+/// Changes that come within this time of each other are one.
+const SETTLE: Duration = Duration::from_millis(100);
+
 /// A netlink socket in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Netlink {
     handle: Handle,
+    connection: JoinHandle<()>,
+}
+
+/// Hears of interfaces and their IPv6 addresses that come, go, or change.
+#[derive(Debug)]
+pub struct LinkWatch {
+    messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
     connection: JoinHandle<()>,
 }
 
@@ -251,6 +264,32 @@ impl Netlink {
     #[cfg(test)]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+}
+
+impl LinkWatch {
+    /// Listens in the calling thread's namespace; needs a Tokio runtime.
+    pub fn open() -> Result<Self> {
+        let opened = rtnetlink::new_multicast_connection(&[MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr]);
+        let (connection, _, messages) =
+            opened.map_err(|error| LinuxError::io("listening for changes of interfaces", error))?;
+        Ok(LinkWatch { messages, connection: tokio::spawn(connection) })
+    }
+
+    /// Waits for a change, and takes what comes with it together.
+    pub async fn changed(&mut self) {
+        if self.messages.next().await.is_none() {
+            // The kernel closed the socket: there is nothing to hear any more.
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(SETTLE).await;
+        while self.messages.try_recv().is_ok() {}
+    }
+}
+
+impl Drop for LinkWatch {
+    fn drop(&mut self) {
+        self.connection.abort();
     }
 }
 

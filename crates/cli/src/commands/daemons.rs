@@ -1,12 +1,19 @@
 //! `sidestep controller`, `sidestep agent` and `sidestep router`.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use sidestep_agent::{HostConfig, HostOptions, READY, RouterOptions, run_host, run_router};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
 use sidestep_model::{scenario::PathKnobs, topology_file};
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{print_json, read, runtime};
 use crate::{
@@ -48,12 +55,7 @@ pub fn agent(args: AgentArgs) -> Outcome {
 
 fn run_agent(args: AgentRun) -> Outcome {
     let (pins, warning) = pins(&args)?;
-    let config = match &args.config {
-        Some(path) => {
-            HostConfig::parse(&read(path)?).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
-        }
-        None => HostConfig::default(),
-    };
+    let config = args.config.as_deref().map(read_config).transpose()?.unwrap_or_default();
     let cgroup = match args.cgroup {
         Some(cgroup) => cgroup,
         None => sidestep_linux::cgroup::mount_point().map_err(Failure::environment)?,
@@ -76,7 +78,28 @@ fn run_agent(args: AgentRun) -> Outcome {
         }
         announce();
     };
-    runtime()?.block_on(run_host(options, ready, stopped())).map_err(Failure::from)
+    let config = args.config;
+    runtime()?.block_on(async { run_host(options, reread(config), ready, stopped()).await }).map_err(Failure::from)
+}
+
+fn read_config(path: &Path) -> Result<HostConfig, Failure> {
+    HostConfig::parse(&read(path)?).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+/// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
+fn reread(path: Option<PathBuf>) -> UnboundedReceiver<HostConfig> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (send, configs) = unbounded_channel();
+    let (Some(path), Ok(mut hangups)) = (path, signal(SignalKind::hangup())) else { return configs };
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            match read_config(&path) {
+                Ok(config) => drop(send.send(config)),
+                Err(error) => tracing::error!("{error}; the configuration stays what it was"),
+            }
+        }
+    });
+    configs
 }
 
 /// Where the agent's state is to be kept; nowhere, and why, where the usual place is none and no other was asked for.

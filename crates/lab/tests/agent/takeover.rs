@@ -249,3 +249,50 @@ fn a_control_group_that_is_made_anew_is_found() {
     eventually("the program to act on the new control group", attached);
     agent.stop();
 }
+
+#[test]
+fn an_interface_that_comes_back_carries_its_path_again() {
+    if !root_or_skip("an interface that goes down") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, kept.pins(false));
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+    let routes = || lab.ip("h", "-6 route show table all proto 83");
+    assert_eq!(routes().matches(" table 830").count(), 2, "{}", routes());
+    let word_after = |text: String, word: &str| {
+        text.split_whitespace().skip_while(|other| *other != word).nth(1).unwrap().to_string()
+    };
+    let address = word_after(lab.ip("h", "-6 addr show dev R2"), "inet6");
+    let neighbour = word_after(lab.ip("h", "-6 neigh show fe80::2 dev R2"), "lladdr");
+    lab.ip("h", "link set R2 down");
+    // The kernel took the route away; what is left is the first path, and its place is the first.
+    eventually("the connection on the path that is left", || (slot(&flow.sender) == 1).then_some(()));
+    flow.pass(SOME);
+    assert_eq!(routes().matches(" table 830").count(), 1, "{}", routes());
+    // With the interface its address went, and what was known of the neighbour.
+    lab.ip("h", "link set R2 up");
+    lab.ip("h", &format!("-6 addr add {address} dev R2 nodad"));
+    lab.ip("h", &format!("-6 neigh replace fe80::2 lladdr {neighbour} dev R2 nud permanent"));
+    eventually("both routes", || (routes().matches(" table 830").count() == 2).then_some(()));
+    flow.pass(SOME);
+    agent.stop();
+}
+
+#[test]
+fn a_configuration_that_is_read_again_moves_connections_to_where_it_says() {
+    if !root_or_skip("a new configuration") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, kept.pins(false));
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+    agent.reconfigure(knobs(), &lab.prefix("s").to_string(), paths(&lab)[..1].to_vec());
+    eventually("the connection on the only path", || (slot(&flow.sender) == 1).then_some(()));
+    flow.pass(SOME);
+    agent.stop();
+}

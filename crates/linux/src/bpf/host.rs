@@ -57,6 +57,13 @@ pub struct HostConfig {
     pub priority: u32,
 }
 
+impl HostConfig {
+    /// What connections, rules and routes are told apart by.
+    pub fn place(&self) -> [u32; 4] {
+        [self.mark_mask, self.mark_shift, self.table_base, self.priority]
+    }
+}
+
 /// Why a connection was moved; the order is that of `enum pc_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {

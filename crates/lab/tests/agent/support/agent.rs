@@ -11,7 +11,10 @@ use sidestep_model::{
     scenario::{AgentKnobs, Backoff},
 };
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{
+    mpsc::{UnboundedSender, unbounded_channel},
+    oneshot,
+};
 
 use super::{Lab, PATIENCE, eventually};
 
@@ -21,6 +24,7 @@ pub const TABLE_BASE: u32 = 8300;
 /// An agent that does its work; stopped when dropped.
 pub struct Agent {
     stop: Option<oneshot::Sender<End>>,
+    reconfigure: UnboundedSender<HostConfig>,
     thread: Option<JoinHandle<Result<(), AgentError>>>,
     directory: TempDir,
 }
@@ -54,6 +58,7 @@ impl Agent {
             events: Some(directory.path().join("events.jsonl")),
         };
         let (stop, stopped) = oneshot::channel::<End>();
+        let (reconfigure, configs) = unbounded_channel();
         let (ready, is_ready) = mpsc::channel();
         let namespace = lab.network.node(lab.id(host));
         let file = std::os::fd::AsFd::as_fd(namespace).try_clone_to_owned().unwrap();
@@ -62,7 +67,7 @@ impl Agent {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let (shut, shutdown) = oneshot::channel::<()>();
             let shutdown = async { drop(shutdown.await) };
-            let agent = run_host(options, move || ready.send(()).unwrap(), shutdown);
+            let agent = run_host(options, configs, move || ready.send(()).unwrap(), shutdown);
             runtime.block_on(async {
                 tokio::pin!(agent);
                 tokio::select! {
@@ -76,7 +81,7 @@ impl Agent {
                 agent.await
             })
         });
-        let agent = Agent { stop: Some(stop), thread: Some(thread), directory };
+        let agent = Agent { stop: Some(stop), reconfigure, thread: Some(thread), directory };
         if is_ready.recv_timeout(PATIENCE).is_err() {
             panic!("the agent is not ready: {:?}", agent.end());
         }
@@ -92,6 +97,12 @@ impl Agent {
     pub fn kill(mut self) {
         let _ = self.stop.take().unwrap().send(End::Killed);
         self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+
+    /// Has the agent work with these paths from now on.
+    pub fn reconfigure(&self, knobs: AgentKnobs, destination: &str, paths: Vec<StaticPath>) {
+        let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
+        self.reconfigure.send(HostConfig { agent: knobs, destinations }).unwrap();
     }
 
     /// Waits until the agent ends by itself.
