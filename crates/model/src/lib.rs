@@ -2,6 +2,7 @@
 //!
 //! Nothing here opens a file, a socket or a clock; the other rooms build on these types.
 
+pub mod formats;
 pub mod generate;
 mod ids;
 pub mod pattern;

@@ -50,7 +50,8 @@ impl ParseError {
         ParseError { file: Some(file.into()), ..self }
     }
 
-    fn new(text: &str, offset: usize, message: &str) -> Self {
+    /// An error at a byte of `text`.
+    pub(crate) fn new(text: &str, offset: usize, message: &str) -> Self {
         let boundary = |at: &usize| text.is_char_boundary(*at);
         let offset = (0..=offset.min(text.len())).rev().find(boundary).unwrap_or(0);
         let (before, after) = text.split_at(offset);
@@ -163,7 +164,7 @@ fn from_toml(text: &str, error: &toml::de::Error) -> ParseError {
 }
 
 /// `text` without control characters, which a terminal might obey, and cut to `limit` characters.
-fn printable(text: &str, limit: usize) -> String {
+pub(crate) fn printable(text: &str, limit: usize) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = chars.by_ref().take(limit).collect();
     if chars.next().is_some() {
