@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::{
     Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
-    TopologyError, srv6, topology_file::ecn_threshold,
+    TopologyError, srv6, topology_file::ecn_threshold, units::MAX_QUANTITY,
 };
 
 /// Two access routers `A` and `B` with disjoint paths between them; clients `c1…` at `A`, servers `s1…` at `B`.
@@ -337,8 +337,9 @@ fn quiet(delay: Span, limit: QueueLimit) -> Channel {
     Channel { rate: Rate::default(), delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: DEFAULT_WEIGHT }
 }
 
+/// Several times a rate, but no more than what is read again once it is printed.
 fn times(rate: Rate, count: u32) -> Rate {
-    Rate::from_bits_per_sec(rate.bits_per_sec().saturating_mul(u64::from(count)))
+    Rate::from_bits_per_sec(rate.bits_per_sec().saturating_mul(u64::from(count)).min(MAX_QUANTITY))
 }
 
 fn at_least_one(what: &'static str, name: &str, count: u32) -> Result<(), TopologyError> {

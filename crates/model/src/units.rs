@@ -71,6 +71,9 @@ pub enum UnitError {
     },
 }
 
+/// The largest quantity that is read: everything below leaves room for additions.
+pub(crate) const MAX_QUANTITY: u64 = 9_200_000_000_000_000_000;
+
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
 
@@ -277,17 +280,18 @@ const BYTES_UNITS: UnitTable = &[
 const PACKET_UNITS: UnitTable = &[("packets", 1), ("packet", 1)];
 
 /// Splits `"1.5 ms"` into its number and its unit.
-fn split(text: &str) -> Option<(f64, &str)> {
+fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    Some((number.parse().ok()?, unit.trim_start()))
+    (number, unit.trim_start())
 }
 
 /// Reads a number and one of `units` as a whole number of base units.
 fn parse_quantity(text: &str, units: UnitTable, what: &'static str, example: &'static str) -> Result<u64, UnitError> {
     let syntax = || UnitError::Syntax { text: text.into(), what, example };
-    let (number, unit) = split(text).ok_or_else(syntax)?;
+    let (digits, unit) = split(text);
+    let number: f64 = digits.parse().map_err(|_| syntax())?;
     if unit.is_empty() && number != 0.0 {
         return Err(syntax());
     }
@@ -299,13 +303,13 @@ fn parse_quantity(text: &str, units: UnitTable, what: &'static str, example: &'s
             return Err(UnitError::Unit { unit: unit.into(), what, known });
         }
     };
-    let value = (number * factor as f64).round();
-    // 2^63: everything below converts exactly and leaves room for additions.
-    if value.is_finite() && (0.0..9.2e18).contains(&value) {
-        Ok(value as u64)
-    } else {
-        Err(UnitError::Range { text: text.into(), what })
-    }
+    // Whole numbers do not pass through floating point, which has no room for all of them.
+    let value = match digits.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(factor),
+        // A cast goes to the nearest value that there is.
+        Err(_) => Some((number * factor as f64).round() as u64),
+    };
+    value.filter(|value| *value <= MAX_QUANTITY).ok_or_else(|| UnitError::Range { text: text.into(), what })
 }
 
 /// Prints `value` in the largest of `units` that divides it.
@@ -380,8 +384,12 @@ impl FromStr for Ratio {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         const WHAT: &str = "share";
-        let (number, unit) =
-            split(text).ok_or_else(|| UnitError::Syntax { text: text.into(), what: WHAT, example: "1 %` or `0.01" })?;
+        let (digits, unit) = split(text);
+        let number: f64 = digits.parse().map_err(|_| UnitError::Syntax {
+            text: text.into(),
+            what: WHAT,
+            example: "1 %` or `0.01",
+        })?;
         let value = match unit {
             "" => number,
             "%" => number / 100.0,
@@ -435,6 +443,7 @@ mod tests {
         assert_eq!("150 kB".parse(), Ok(QueueLimit::Bytes(Bytes::new(150_000))));
         assert_eq!("0.1 %".parse(), Ok(Ratio::from_ppb(1_000_000)));
         assert_eq!("0".parse(), Ok(Span::ZERO));
+        assert_eq!("9007199254740993 ns".parse(), Ok(Span::from_nanos((1 << 53) + 1)));
     }
 
     #[test]
@@ -460,7 +469,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printing_and_reading_give_the_quantity_back(nanos in 0u64..1 << 53) {
+        fn printing_and_reading_give_the_quantity_back(nanos in 0..=MAX_QUANTITY) {
             prop_assert_eq!(Span(nanos).to_string().parse(), Ok(Span(nanos)));
             prop_assert_eq!(Rate(nanos).to_string().parse(), Ok(Rate(nanos)));
             prop_assert_eq!(Bytes(nanos).to_string().parse(), Ok(Bytes(nanos)));

@@ -1,7 +1,7 @@
 //! Numbers of topology files, checked before they become units.
 
 use super::shown;
-use crate::{Rate, Span};
+use crate::{Rate, Span, units::MAX_QUANTITY};
 
 /// A finite number; `what` names it in errors.
 pub(super) fn number(what: &str, text: &str) -> Result<f64, String> {
@@ -32,6 +32,9 @@ pub(super) fn delay(what: &str, text: &str, nanos: u32) -> Result<Span, String> 
 
 fn scaled(what: &str, text: &str, unit: u32) -> Result<u64, String> {
     let value = (amount(what, text)? * f64::from(unit)).round();
-    // The bound of the scenario's units: everything below converts exactly and leaves room for additions.
-    if value < 9.2e18 { Ok(value as u64) } else { Err(format!("the {what} `{}` is too large", shown(text))) }
+    if value <= MAX_QUANTITY as f64 {
+        Ok(value as u64)
+    } else {
+        Err(format!("the {what} `{}` is too large", shown(text)))
+    }
 }

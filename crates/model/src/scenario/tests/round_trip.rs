@@ -24,6 +24,15 @@ fn the_resolved_copy_of_each_ready_scenario_is_that_scenario() {
     }
 }
 
+#[test]
+fn the_access_rates_that_generators_compute_are_read_again() {
+    for (generator, rate) in [("parallel-paths", "9007199254740991 bit/s"), ("dumbbell", "9000000 Tbit/s")] {
+        let text = format!("duration = '1 s'\n[topology]\ngenerator = '{generator}'\nrate = '{rate}'");
+        let scenario = Scenario::parse(&text, "fast").expect("it is read");
+        assert_eq!(Scenario::parse(&scenario.to_toml(), "fast"), Ok(scenario));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
