@@ -211,7 +211,7 @@ impl Reader<'_> {
         let file: PoissonFile = self.document.read(item, &["kind"])?;
         self.check_span(item, file.start, file.stop)?;
         let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
-        let pairs = self.pairs(item, &ends, MAX_CONNECTIONS)?;
+        let pairs = self.pairs(item, &ends, MAX_CONNECTIONS.saturating_sub(*connections))?;
         let rate = match (file.rate, file.load, file.load_of) {
             (Some(rate), None, None) => rate,
             (None, Some(load), Some(of)) => load.as_f64() * of.bits_per_sec() as f64 / (8.0 * file.size.mean()),
@@ -280,7 +280,7 @@ impl Reader<'_> {
             _ => return at("on", "give both `on` and `off`, above zero, or neither"),
         };
         let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
-        let pairs = self.pairs(item, &ends, MAX_CONNECTIONS)?;
+        let pairs = self.pairs(item, &ends, MAX_CONNECTIONS.saturating_sub(*connections))?;
         *connections += pairs.len() as u64;
         Ok(CbrFlow {
             name: file.name.unwrap_or_else(|| format!("cbr-{}", index + 1)),

@@ -270,6 +270,22 @@ fn a_text_that_is_too_large_is_refused() {
 }
 
 #[test]
+fn the_pairs_of_all_flows_together_are_limited() {
+    let each = "from = \"*\"\nto = \"*\"\npairing = \"all\"";
+    let open = format!("[[flow]]\nkind = \"poisson\"\n{each}\nrate = 1.0\nsize = \"1 kB\"\n");
+    let constant = format!("[[flow]]\nkind = \"cbr\"\n{each}\nrate = \"1 Mbit/s\"\n");
+    for flow in [open, constant] {
+        // 200 hosts have 39 800 pairs.
+        let text = |flows| {
+            format!("duration = \"1 s\"\n[topology]\ngenerator = \"dumbbell\"\nhosts = 100\n{}", flow.repeat(flows))
+        };
+        assert!(Scenario::parse(&text(2), "large").is_ok());
+        let error = Scenario::parse(&text(3), "large").expect_err("it is refused");
+        assert!(error.message.contains("more than 100000 connections"), "{error}");
+    }
+}
+
+#[test]
 fn more_nodes_than_the_address_plan_has_are_refused() {
     let error = complaint("clients = 4000000000", "");
     assert!(error.contains("65001 nodes are more than the 65000"), "{error}");
