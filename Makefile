@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test bench bench-ns3 clean
+.PHONY: all deps build demo test soak bench bench-ns3 clean
 
 all: build
 
@@ -20,6 +20,9 @@ demo: build ## The main job: connections step aside from congestion, in the lab
 
 test: deps ## Format, lints, documentation, unit, property and kernel tests
 	@CARGO=$(CARGO) scripts/test
+
+soak: deps ## Kill agents and cut links at random under traffic, 200 times: nothing may be lost
+	@CARGO=$(CARGO) scripts/soak
 
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire

@@ -7,6 +7,7 @@ mod congestion_control;
 mod directions;
 mod providers;
 mod segments;
+mod soak;
 mod support;
 mod takeover;
 mod untouched;

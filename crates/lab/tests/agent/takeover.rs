@@ -12,19 +12,25 @@ use sidestep_model::Span;
 use crate::support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, via};
 
 /// A BPF file system of the test's own; unmounted when dropped.
-struct Kept {
+pub struct Kept {
     directory: tempfile::TempDir,
+    files: tempfile::TempDir,
 }
 
 impl Kept {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         nix::mount::mount(Some("bpf"), directory.path(), Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>)
             .unwrap();
-        Kept { directory }
+        Kept { directory, files: tempfile::tempdir().unwrap() }
     }
 
-    fn pins(&self, program: bool) -> Pins {
+    /// A directory that is not on it.
+    pub fn files(&self) -> &Path {
+        self.files.path()
+    }
+
+    pub fn pins(&self, program: bool) -> Pins {
         Pins { directory: self.directory.path().join("sidestep"), program }
     }
 }

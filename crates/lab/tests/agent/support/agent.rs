@@ -156,8 +156,12 @@ pub fn knobs() -> AgentKnobs {
 
 /// The path by a neighbour of `host`.
 pub fn via(lab: &Lab, host: &str, neighbour: &str, rate: &str) -> StaticPath {
-    let address = tail_address(&lab.topology, lab.arc(neighbour, host));
-    StaticPath { via: Some(address), dev: Some(neighbour.into()), ..path(rate) }
+    StaticPath { via: Some(tail(lab, neighbour, host)), dev: Some(neighbour.into()), ..path(rate) }
+}
+
+/// The address of `neighbour` on its link to `host`.
+pub fn tail(lab: &Lab, neighbour: &str, host: &str) -> Ipv6Addr {
+    tail_address(&lab.topology, lab.arc(neighbour, host))
 }
 
 /// The path by a segment list.

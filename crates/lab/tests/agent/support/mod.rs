@@ -27,7 +27,7 @@ use sidestep_paths::Igp;
 use sidestep_proto::link::LinkState;
 
 pub use self::{
-    agent::{Agent, knobs, segments, via},
+    agent::{Agent, TABLE_BASE, knobs, segments, tail, via},
     flow::Flow,
     sockets::{connect, listen, socket_in},
 };
