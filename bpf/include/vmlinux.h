@@ -66,7 +66,9 @@ struct bpf_sock {
 
 struct bpf_tcp_sock {
 	__u32 snd_cwnd;
+	__u32 srtt_us;
 	__u32 mss_cache;
+	__u32 packets_out;
 	__u32 delivered;
 	__u32 delivered_ce;
 };

@@ -12,6 +12,7 @@
 #define AF_INET6 10
 #define SOL_SOCKET 1
 #define SO_MARK 36
+#define TCP_RTO_MIN_NS 200000000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -211,6 +212,21 @@ static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct ho
 		report(ops, conn, HOST_DECIDED, PC_NONE, from_id);
 }
 
+static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
+{
+	__u64 srtt_ns = (__u64)(tp->srtt_us >> 3) * 1000;
+
+	round->now_ns = bpf_ktime_get_ns();
+	round->cwnd_bytes = (__u64)tp->snd_cwnd * tp->mss_cache;
+	round->srtt_ns = srtt_ns;
+	/* What BPF does not see, a variation above the least, only makes it longer. */
+	round->rto_ns = srtt_ns ? srtt_ns + TCP_RTO_MIN_NS : 0;
+	round->delivered = tp->delivered;
+	round->delivered_ce = tp->delivered_ce;
+	round->mss = tp->mss_cache;
+	round->in_flight = tp->packets_out;
+}
+
 static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 {
 	struct pc_decision decision = {};
@@ -218,7 +234,7 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	struct bpf_sock *sk = ops->sk;
 	struct bpf_tcp_sock *tp;
 	struct conn *conn;
-	__u64 now, cwnd_bytes;
+	struct pc_round round;
 	__u32 random, from_id;
 
 	if (!sk)
@@ -234,24 +250,17 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 		adopt(ops, sk, cfg, conn, paths);
 		return;
 	}
-	now = bpf_ktime_get_ns();
 	random = bpf_get_prandom_u32();
-	cwnd_bytes = (__u64)tp->snd_cwnd * tp->mss_cache;
+	read_socket(tp, &round);
 
 	if (ops->op == BPF_SOCK_OPS_RTT_CB) {
-		struct pc_round round = {
-			.now_ns = now,
-			.cwnd_bytes = cwnd_bytes,
-			.delivered = tp->delivered,
-			.delivered_ce = tp->delivered_ce,
-		};
 		pc_round(&conn->policy, &cfg->policy, paths->path, &round, random, &decision);
 	} else if (ops->op == BPF_SOCK_OPS_RETRANS_CB) {
-		pc_retransmit(&conn->policy, &cfg->policy, paths->path, now, ops->args[1], cwnd_bytes, random, &decision);
+		pc_retransmit(&conn->policy, &cfg->policy, paths->path, &round, ops->args[1], random, &decision);
 	} else {
 		bool syn = ops->state == BPF_TCP_SYN_SENT;
 
-		pc_timeout(&conn->policy, &cfg->policy, now, syn, random, &decision);
+		pc_timeout(&conn->policy, &cfg->policy, paths->path, &round, syn, random, &decision);
 	}
 	if (!decision.decided)
 		return;

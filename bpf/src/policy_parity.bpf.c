@@ -21,13 +21,13 @@ struct parity_ctx {
 	__u32 segs; /* for retransmit */
 	__u32 syn; /* for timeout */
 	__u32 pad;
-	struct pc_round round; /* time and cwnd of every operation */
+	struct pc_round round; /* of open only the time */
 	struct pc_config config;
 	struct pc_path paths[PC_MAX_PATHS];
 	struct pc_conn conn; /* read and written */
 	struct pc_decision decision; /* written */
 };
-_Static_assert(sizeof(struct parity_ctx) == 624, "shared with Rust");
+_Static_assert(sizeof(struct parity_ctx) == 888, "shared with Rust");
 
 /*
  * A context allows constant offsets only, and the policy indexes its arrays: it works on this copy,
@@ -49,11 +49,12 @@ int policy_parity(struct parity_ctx *ctx)
 		pc_round(&s->conn, &s->config, s->paths, &s->round, s->random, &s->decision);
 		break;
 	case PARITY_RETRANSMIT:
-		pc_retransmit(&s->conn, &s->config, s->paths, s->round.now_ns, s->segs,
-			      s->round.cwnd_bytes, s->random, &s->decision);
+		pc_retransmit(&s->conn, &s->config, s->paths, &s->round, s->segs, s->random,
+			      &s->decision);
 		break;
 	case PARITY_TIMEOUT:
-		pc_timeout(&s->conn, &s->config, s->round.now_ns, s->syn, s->random, &s->decision);
+		pc_timeout(&s->conn, &s->config, s->paths, &s->round, s->syn, s->random,
+			   &s->decision);
 		break;
 	}
 	__builtin_memcpy(ctx, s, sizeof(*s));

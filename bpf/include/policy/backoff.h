@@ -15,22 +15,18 @@ struct pc_backoff {
 };
 _Static_assert(sizeof(struct pc_backoff) == 24, "shared with Rust");
 
-/* Longer intervals (about 20 hours) are cut to this, so that no product overflows. */
-#define PC_MAX_INTERVAL_NS (1ULL << 46)
 /* So many intervals without a signal, and the interval returns to its least. */
 #define PC_QUIET_INTERVALS 4
 
 POLICY_FN __u64 pc_backoff_clamp(__u64 interval_ns, __u64 max_ns)
 {
-	if (interval_ns > max_ns)
-		interval_ns = max_ns;
-	return interval_ns < PC_MAX_INTERVAL_NS ? interval_ns : PC_MAX_INTERVAL_NS;
+	return pc_least(pc_least(interval_ns, max_ns), PC_MAX_NS);
 }
 
 /* Starts with no wait at all. */
 POLICY_FN void pc_backoff_open(struct pc_backoff *backoff, __u64 min_ns, __u64 now_ns)
 {
-	backoff->interval_ns = pc_backoff_clamp(min_ns, PC_MAX_INTERVAL_NS);
+	backoff->interval_ns = pc_backoff_clamp(min_ns, PC_MAX_NS);
 	backoff->next_ns = 0;
 	backoff->heard_ns = now_ns;
 }
@@ -50,7 +46,7 @@ POLICY_FN __u32 pc_backoff_hear(struct pc_backoff *backoff, __u64 min_ns, __u64 
 {
 	if (now_ns > backoff->heard_ns) {
 		if (now_ns - backoff->heard_ns > PC_QUIET_INTERVALS * backoff->interval_ns)
-			backoff->interval_ns = pc_backoff_clamp(min_ns, PC_MAX_INTERVAL_NS);
+			backoff->interval_ns = pc_backoff_clamp(min_ns, PC_MAX_NS);
 		backoff->heard_ns = now_ns;
 	}
 	return now_ns >= backoff->next_ns;

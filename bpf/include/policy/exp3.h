@@ -5,6 +5,15 @@
  *     probability_i = (1 - gamma) * weight_i / sum(weight) + gamma / n
  *     weight_p     *= exp(gamma * reward / (probability_p * n))     for the path p in use
  *
+ * EXP3-IX: Neu, "Explore no more: improved high-probability regret bounds for non-stochastic
+ * bandits", 2015. No share of the draws explores; losses are estimated too low instead, the more so
+ * the less probable the path. Here gamma is the paper's eta, and its gamma is half of that:
+ *
+ *     probability_i = weight_i / sum(weight)
+ *     weight_p     *= exp(-gamma * loss / (probability_p + gamma / 2))
+ *
+ * The functions below that take gamma_q16 for a share take 0 for EXP3-IX.
+ *
  * Weights are kept as logarithms with the greatest at 0, so that no history overflows them.
  */
 #ifndef SIDESTEP_POLICY_EXP3_H
@@ -27,18 +36,6 @@ struct pc_share {
 	__u64 from;
 	__u64 to;
 };
-
-/*
- * 1 if a > b, else 0; both below 2^63. It takes no branch, as in a loop the verifier follows both
- * sides of each; the empty assembly keeps the compiler from seeing the comparison and making one.
- */
-POLICY_FN __u64 pc_above(__u64 a, __u64 b)
-{
-	__u64 difference = b - a;
-
-	__asm__("" : "+r"(difference));
-	return difference >> 63;
-}
 
 /* log2 of value >= 1, Q32; absolute error below 2e-8. */
 POLICY_FN __s64 pc_log2(__u32 value)
@@ -143,7 +140,7 @@ POLICY_FN __u64 pc_exp3_end(__u64 sum, __u64 total, __u32 i, __u32 n, __u32 gamm
 	return (high << 16) + low + (((__u64)gamma_q16 * i) << 16) / n;
 }
 
-/* The share of `path`; `gamma_q16` in 1..=65536, path < n. */
+/* The share of `path`; `gamma_q16` in 0..=65536, path < n. */
 POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
 					__u32 path)
 {
@@ -163,37 +160,75 @@ POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u
 	return share;
 }
 
-/* Draws one of `n` paths, never one whose share lies in `avoid` (empty: any). */
-POLICY_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
-			     struct pc_share avoid, __u32 random)
+/*
+ * Draws one of the paths in the bit set `among`, none of them n or more, by their probabilities;
+ * if these are all 0, any of them.
+ */
+POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
+				   __u32 among, __u32 random)
 {
-	__u64 point = pc_scale(random, PC_Q32_ONE - (avoid.to - avoid.from));
-	__u64 sum = 0, total = 0;
-	__u32 i;
+	__u64 sum = 0, total = 0, from = 0, to, possible = 0, point, passed = 0;
+	__u32 i, path = 0;
 
-	if (point >= avoid.from)
-		point += avoid.to - avoid.from;
+	if (!exp3)
+		return 0;
 	for (i = 0; i < PC_MAX_PATHS; i++)
 		total += pc_exp3_weight(exp3, i);
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		sum += pc_exp3_weight(exp3, i);
+		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
+		possible += (to - from) * (among >> i & 1);
+		from = to;
+	}
+	if (!possible)
+		return pc_nth(among, (__u32)pc_scale(random, pc_bits(among)));
+	point = pc_scale(random, possible);
+	sum = 0;
+	from = 0;
+	/* The path is where `passed` first exceeds the point: as many as do not are before it. */
 	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
 		sum += pc_exp3_weight(exp3, i);
-		if (point < pc_exp3_end(sum, total, i + 1, n, gamma_q16))
-			break;
+		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
+		passed += (to - from) * (among >> i & 1);
+		from = to;
+		path += 1 - pc_above(passed, point);
 	}
-	return i;
+	return path;
 }
 
-/* Credits `path` with a reward in 0..=65536, Q16. */
-POLICY_FN void pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
-			      __u32 reward_q16)
+/* Credits `path` with a reward in 0..=65536, Q16; returns 0. */
+POLICY_LARGE_FN __u32 pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
+				     __u32 reward_q16)
 {
-	struct pc_share share = pc_exp3_share(exp3, n, gamma_q16, path);
-	__u64 divisor = (share.to - share.from) * n;
-	__u64 gain_q31;
+	struct pc_share share;
+	__u64 divisor, gain_q31;
 
+	if (!exp3)
+		return 0;
+	share = pc_exp3_share(exp3, n, gamma_q16, path);
+	divisor = (share.to - share.from) * n;
 	gain_q31 = (((__u64)gamma_q16 * reward_q16) << 31) / divisor;
 	exp3->log_weight[PC_INDEX(path)] += (__s64)((gain_q31 * PC_LOG2_E_Q31) >> 30);
 	pc_exp3_normalise(exp3);
+	return 0;
+}
+
+/* EXP3-IX: charges `path` with a loss in 0..=65536, Q16; returns 0. */
+POLICY_LARGE_FN __u32 pc_exp3_lose(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
+				   __u32 loss_q16)
+{
+	struct pc_share share;
+	__u64 divisor, step_q31;
+
+	if (!exp3)
+		return 0;
+	share = pc_exp3_share(exp3, n, 0, path);
+	divisor = share.to - share.from + ((__u64)gamma_q16 << 15);
+	/* At most 2, which the product below just has room for. */
+	step_q31 = (((__u64)gamma_q16 * loss_q16) << 31) / divisor;
+	exp3->log_weight[PC_INDEX(path)] -= (__s64)((step_q31 * PC_LOG2_E_Q31) >> 30);
+	pc_exp3_normalise(exp3);
+	return 0;
 }
 
 #endif

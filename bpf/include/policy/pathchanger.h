@@ -8,9 +8,10 @@
  *               (PC_RETRANSMIT): the path works, another may be better; the draw may keep it.
  *   silence     a retransmission timeout (PC_RTO), also of the SYN (PC_SYN_TIMEOUT): the path may
  *               be dead, so the connection leaves it if there is another.
- * Each kind has its own back-off. A signal within the back-off is counted and ignored.
+ * Each kind has its own back-off. A signal within the back-off is counted and ignored. PC_NEXT and
+ * PC_PLB have rules of their own instead.
  *
- * The first round after the connection opened or moved is not judged: its marks and retransmits
+ * The first rounds after the connection opened or moved are not judged: their marks and retransmits
  * still belong to the past.
  *
  * `random` is 32 uniform bits, fresh for each call. `paths` has PC_MAX_PATHS entries, of which the
@@ -27,6 +28,10 @@ enum pc_policy {
 	PC_STATIC, /* the first path for good */
 	PC_RANDOM, /* every path equally likely */
 	PC_EXP3, /* learns from the reward of the paths used */
+	PC_NEXT, /* the next in turn after timeouts; deaf to congestion */
+	PC_LOWEST_RTT, /* PC_EXP3 with PC_RTT for a reward */
+	PC_PLB, /* any other, when Linux's Protective Load Balancing (tcp_plb.c) would rehash */
+	PC_EXP3_IX, /* PC_EXP3 that learns also from silence, and never explores on purpose */
 };
 
 enum pc_reason {
@@ -40,7 +45,8 @@ enum pc_reason {
 
 struct pc_config {
 	__u32 policy; /* enum pc_policy */
-	__u32 gamma_q16; /* EXP3: share of draws that ignore what was learnt; cut to 1..=65536 */
+	__u32 gamma_q16; /* EXP3: share of draws that ignore what was learnt; EXP3-IX: how fast it
+			    learns; cut to 1..=65536 */
 	__u32 ce_share_q16; /* share of CE marks among a round's delivered packets that counts as
 			       congested; 0: any mark; above 65536: never */
 	__u32 ce_rounds; /* congested rounds, */
@@ -49,13 +55,22 @@ struct pc_config {
 			    path all the time: the two numbers tell one from the other */
 	__u32 retransmit_burst; /* segments retransmitted in a round that make a signal; 0: never */
 	__u32 jitter_q16; /* back-off waits vary by +- half of this share; cut to 65536 */
+	__u32 reward; /* enum pc_reward, of PC_EXP3 and PC_EXP3_IX */
+	__u32 next_rtos; /* PC_NEXT: timeouts in a row that make it move; 0 counts as 1 */
+	__u32 settle_rounds; /* rounds after a move that are not judged */
+	__u32 reorder_guard; /* 1: a move that reorders packets halves the reward of what it led to */
+	__u32 plb_idle_rounds; /* PC_PLB: congested rounds in a row that move it when idle; 0: never */
+	__u32 plb_rounds; /* the same with packets in flight */
 	__u32 unused;
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first, */
 	__u64 congestion_max_ns; /* and longest wait */
 	__u64 silence_min_ns; /* the same on silence */
 	__u64 silence_max_ns;
+	__u64 rtt_guard_ns; /* no moves to paths whose round trip is so much longer than the present
+			       one's, nor beyond the timeout; 0: to any */
+	__u64 plb_pause_ns; /* PC_PLB: no moves on congestion for once to twice this after a timeout */
 };
-_Static_assert(sizeof(struct pc_config) == 64, "shared with Rust");
+_Static_assert(sizeof(struct pc_config) == 104, "shared with Rust");
 
 /* A connection's state; pc_open sets all of it. */
 struct pc_conn {
@@ -63,28 +78,28 @@ struct pc_conn {
 	struct pc_backoff congestion;
 	struct pc_backoff silence;
 	struct pc_mean cwnd; /* since the last decision */
+	struct pc_mean rtt; /* the same, without the rounds that are not judged */
+	struct pc_mean rate; /* bytes delivered and nanoseconds, as rtt */
+	__u64 lowest_rtt_ns; /* of the paths; 0: not known */
+	__u64 round_ns; /* when the last round ended */
+	__u64 plb_pause_ns; /* no moves on congestion before this time */
 	__u64 ce_history; /* a bit for each round since the last decision, the latest lowest: congested */
 	__u32 n_paths;
 	__u32 current; /* index into paths */
 	__u32 delivered; /* the counters at the last round's end */
 	__u32 delivered_ce;
 	__u32 retransmitted; /* segments in this round, since the last burst */
-	__u32 settling; /* 1 in the round that is not judged */
+	__u32 settling; /* rounds left that are not judged */
+	__u32 timeouts; /* in a row, of PC_NEXT */
+	__u32 timeout_delivered; /* the counter at the last of them */
+	__u32 plb_rounds; /* congested rounds in a row */
+	__u32 reordered; /* 1: the last move is counted against the present path */
 	__u32 decisions; /* draws after the first */
 	__u32 moves; /* decisions that changed the path */
-	__u32 suppressed; /* signals that came within the back-off */
+	__u32 suppressed; /* signals that were ignored: within the back-off, or too few of them */
 	__u32 unused;
 };
-_Static_assert(sizeof(struct pc_conn) == 240, "shared with Rust");
-
-/* What is read once in a round trip; the counters are tcp_sock's, cumulative, and may wrap. */
-struct pc_round {
-	__u64 now_ns;
-	__u64 cwnd_bytes;
-	__u32 delivered;
-	__u32 delivered_ce;
-};
-_Static_assert(sizeof(struct pc_round) == 24, "shared with Rust");
+_Static_assert(sizeof(struct pc_conn) == 312, "shared with Rust");
 
 struct pc_decision {
 	__u32 path; /* index of the path to use from now on */
@@ -112,50 +127,9 @@ POLICY_FN __u32 pc_remix(__u32 random)
 	return random ^ (random >> 16);
 }
 
-/* Draws a path; `leave`: any but the current one. */
-POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, __u32 leave,
-			__u32 random)
+POLICY_FN __u32 pc_learns(const struct pc_config *cfg)
 {
-	struct pc_share avoid = { 0, 0 };
-	__u32 path;
-
-	if (cfg->policy == PC_EXP3) {
-		if (leave)
-			avoid = pc_exp3_share(&conn->exp3, conn->n_paths, pc_gamma(cfg),
-					      conn->current);
-		return pc_exp3_draw(&conn->exp3, conn->n_paths, pc_gamma(cfg), avoid, random);
-	}
-	path = (__u32)pc_scale(random, conn->n_paths - leave);
-	return path + (leave && path >= conn->current);
-}
-
-/* Restarts what is measured between two decisions. */
-POLICY_FN void pc_restart(struct pc_conn *conn)
-{
-	conn->cwnd.sum = 0;
-	conn->cwnd.count = 0;
-	conn->ce_history = 0;
-	conn->retransmitted = 0;
-}
-
-/* Acts on a signal that its back-off lets through. */
-POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg, __u32 silence,
-			 __u32 reward_q16, __u32 random, struct pc_decision *decision)
-{
-	__u32 path;
-
-	if (cfg->policy == PC_EXP3)
-		pc_exp3_reward(&conn->exp3, conn->n_paths, pc_gamma(cfg), conn->current,
-			       reward_q16);
-	path = pc_draw(conn, cfg, silence, random);
-	decision->decided = 1;
-	decision->moved = path != conn->current;
-	decision->path = path;
-	conn->current = path;
-	conn->decisions++;
-	conn->moves += decision->moved;
-	conn->settling |= decision->moved;
-	pc_restart(conn);
+	return cfg->policy == PC_EXP3 || cfg->policy == PC_LOWEST_RTT || cfg->policy == PC_EXP3_IX;
 }
 
 /* Whether any signal can move the connection. */
@@ -164,21 +138,147 @@ POLICY_FN __u32 pc_can_move(const struct pc_conn *conn, const struct pc_config *
 	return cfg->policy != PC_STATIC && conn->n_paths > 1;
 }
 
-POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
-			     const struct pc_path *paths, __u64 now_ns, __u64 cwnd_bytes,
-			     __u32 random, struct pc_decision *decision)
+POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
 {
-	__u64 bdp_bytes = paths[PC_INDEX(conn->current)].bdp_bytes;
+	return (1u << (conn->n_paths & 31)) - 1;
+}
 
+/*
+ * The paths that a decision may lead to, as a bit set, never empty: on congestion the present one
+ * and those that the guard lets pass (PC_PLB: without the present one if there are others), on
+ * silence the others of these, or all others if there are none.
+ */
+POLICY_FN __u32 pc_among(const struct pc_conn *conn, const struct pc_config *cfg,
+			 const struct pc_path *paths, const struct pc_round *round, __u32 silence)
+{
+	__u32 here = 1u << PC_INDEX(conn->current), all = pc_all_paths(conn);
+	__u32 among = all, others, i;
+	__u64 limit;
+
+	if (cfg->rtt_guard_ns) {
+		limit = pc_least(paths[PC_INDEX(conn->current)].rtt_ns, PC_MAX_NS) +
+			pc_least(cfg->rtt_guard_ns, PC_MAX_NS);
+		if (round->rto_ns)
+			limit = pc_least(limit, round->rto_ns);
+		/* Halves, as pc_above takes no more than 63 bits. */
+		for (i = 0; i < PC_MAX_PATHS; i++)
+			among &= ~((__u32)pc_above(paths[i].rtt_ns >> 1, limit >> 1) << i);
+	}
+	others = among & ~here;
+	if (!silence)
+		return cfg->policy == PC_PLB && others ? others : among | here;
+	return others ? others : all & ~here;
+}
+
+/* The first of the set `among` after the present path, in turn. */
+POLICY_FN __u32 pc_in_turn(const struct pc_conn *conn, __u32 among)
+{
+	__u32 first = PC_INDEX(conn->current) + 1;
+	__u32 path = first + pc_nth((among | among << (conn->n_paths & 31)) >> first & 0xffff, 0);
+
+	return path < conn->n_paths ? path : path - conn->n_paths;
+}
+
+/* Draws one of the set `among`; PC_NEXT by its initial weights, as it draws only once. */
+POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, __u32 among,
+			__u32 random)
+{
+	if (pc_learns(cfg) || cfg->policy == PC_NEXT)
+		return pc_exp3_draw(&conn->exp3, conn->n_paths,
+				    cfg->policy == PC_EXP3_IX ? 0 : pc_gamma(cfg), among, random);
+	return pc_nth(among, (__u32)pc_scale(random, pc_bits(among)));
+}
+
+/* What the present path has earned since the last decision, Q16. */
+POLICY_FN __u32 pc_earned(const struct pc_conn *conn, const struct pc_config *cfg,
+			  const struct pc_path *paths, const struct pc_round *round)
+{
+	const struct pc_path *path = &paths[PC_INDEX(conn->current)];
+	__u32 kind = cfg->policy == PC_LOWEST_RTT ? PC_RTT : cfg->reward;
+	__u64 part, whole = path->bdp_bytes;
+
+	if (kind == PC_RTT) {
+		part = pc_least(conn->lowest_rtt_ns, PC_MAX_NS);
+		/* Where no path's is known, all of them earn all. */
+		whole = part ? pc_mean_of(&conn->rtt, round->srtt_ns) : 0;
+		part += !part;
+	} else if (kind == PC_RATE) {
+		part = pc_bytes_per_rtt(&conn->rate, round, path->rtt_ns);
+	} else {
+		part = pc_mean_of(&conn->cwnd, round->cwnd_bytes);
+	}
+	/* Reordering passes for loss, which halves the window. */
+	return pc_part(part, whole) >> conn->reordered;
+}
+
+/* Credits the present path with what it has earned, nothing on silence. */
+POLICY_FN void pc_learn(struct pc_conn *conn, const struct pc_config *cfg,
+			const struct pc_path *paths, const struct pc_round *round, __u32 silence)
+{
+	__u32 earned = silence ? 0 : pc_earned(conn, cfg, paths, round);
+
+	if (cfg->policy == PC_EXP3_IX)
+		pc_exp3_lose(&conn->exp3, conn->n_paths, pc_gamma(cfg), conn->current,
+			     PC_Q16_ONE - earned);
+	else
+		pc_exp3_reward(&conn->exp3, conn->n_paths, pc_gamma(cfg), conn->current, earned);
+}
+
+/* Restarts what is measured between two decisions. */
+POLICY_FN void pc_restart(struct pc_conn *conn)
+{
+	pc_mean_clear(&conn->cwnd);
+	pc_mean_clear(&conn->rtt);
+	pc_mean_clear(&conn->rate);
+	conn->ce_history = 0;
+	conn->retransmitted = 0;
+	conn->timeouts = 0;
+	conn->plb_rounds = 0;
+	conn->reordered = 0;
+}
+
+/* Acts on a signal. */
+POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
+			 const struct pc_path *paths, const struct pc_round *round, __u32 silence,
+			 __u32 random, struct pc_decision *decision)
+{
+	__u32 among = pc_among(conn, cfg, paths, round, silence), path;
+
+	if (pc_learns(cfg))
+		pc_learn(conn, cfg, paths, round, silence);
+	if (cfg->policy == PC_NEXT)
+		path = pc_in_turn(conn, among);
+	else
+		path = pc_draw(conn, cfg, among, random);
+	pc_restart(conn);
+	decision->decided = 1;
+	decision->moved = path != conn->current;
+	decision->path = path;
+	if (decision->moved) {
+		conn->settling = cfg->settle_rounds;
+		conn->reordered = cfg->reorder_guard &&
+				  pc_reorders(round, paths[PC_INDEX(conn->current)].rtt_ns,
+					      paths[PC_INDEX(path)].rtt_ns);
+	}
+	conn->current = path;
+	conn->decisions++;
+	conn->moves += decision->moved;
+}
+
+POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
+			     const struct pc_path *paths, const struct pc_round *round, __u32 random,
+			     struct pc_decision *decision)
+{
 	if (!pc_can_move(conn, cfg))
 		return;
-	if (!pc_backoff_hear(&conn->congestion, cfg->congestion_min_ns, now_ns)) {
+	if (cfg->policy == PC_NEXT || cfg->policy == PC_PLB ||
+	    !pc_backoff_hear(&conn->congestion, cfg->congestion_min_ns, round->now_ns)) {
 		conn->suppressed++;
 		return;
 	}
-	pc_decide(conn, cfg, 0, pc_reward(&conn->cwnd, cwnd_bytes, bdp_bytes), random, decision);
-	pc_backoff_decided(&conn->congestion, cfg->congestion_max_ns, now_ns, cfg->jitter_q16,
-			   pc_remix(random));
+	pc_decide(conn, cfg, paths, round, 0, random, decision);
+	pc_backoff_decided(&conn->congestion, cfg->congestion_max_ns, round->now_ns,
+			   cfg->jitter_q16, pc_remix(random));
 }
 
 POLICY_FN void pc_stay(const struct pc_conn *conn, struct pc_decision *decision)
@@ -201,18 +301,23 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->current = 0;
 	conn->delivered = 0;
 	conn->delivered_ce = 0;
-	conn->settling = 1;
+	/* At least one, as the counters may have begun before. */
+	conn->settling = cfg->settle_rounds ? cfg->settle_rounds : 1;
+	conn->timeout_delivered = 0;
 	conn->decisions = 0;
 	conn->moves = 0;
 	conn->suppressed = 0;
 	conn->unused = 0;
+	conn->lowest_rtt_ns = pc_lowest_rtt(paths, conn->n_paths);
+	conn->round_ns = now_ns;
+	conn->plb_pause_ns = 0;
 	pc_restart(conn);
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
 	pc_backoff_open(&conn->silence, cfg->silence_min_ns, now_ns);
 	pc_exp3_open(&conn->exp3, paths, conn->n_paths);
 	if (pc_can_move(conn, cfg))
-		conn->current = pc_draw(conn, cfg, 0, random);
+		conn->current = pc_draw(conn, cfg, pc_all_paths(conn), random);
 }
 
 /* Congested rounds among the last ce_window. */
@@ -223,6 +328,79 @@ POLICY_FN __u32 pc_congested_rounds(const struct pc_conn *conn, const struct pc_
 	return pc_bits(conn->ce_history & (window < 64 ? (1ULL << window) - 1 : ~0ULL));
 }
 
+/* PC_PLB: a round has ended in which so many packets were delivered, and of them marked. */
+POLICY_FN __u32 pc_plb_due(struct pc_conn *conn, const struct pc_config *cfg,
+			   const struct pc_round *round, __u32 delivered, __u32 marked)
+{
+	__u32 idle, busy;
+
+	if (!delivered)
+		return 0;
+	if (((__u64)marked << 16) < (__u64)cfg->ce_share_q16 * delivered)
+		conn->plb_rounds = 0;
+	else if (conn->plb_rounds < cfg->plb_rounds)
+		conn->plb_rounds++;
+	busy = cfg->plb_rounds && conn->plb_rounds >= cfg->plb_rounds;
+	idle = cfg->plb_idle_rounds && conn->plb_rounds >= cfg->plb_idle_rounds && !round->in_flight;
+	return busy || idle;
+}
+
+/* PC_PLB: the same, and what comes of it. */
+POLICY_FN void pc_plb_round(struct pc_conn *conn, const struct pc_config *cfg,
+			    const struct pc_path *paths, const struct pc_round *round,
+			    __u32 delivered, __u32 marked, __u32 random, struct pc_decision *decision)
+{
+	if (!pc_plb_due(conn, cfg, round, delivered, marked))
+		return;
+	decision->reason = PC_ECN;
+	if (!pc_can_move(conn, cfg))
+		return;
+	if (round->now_ns < conn->plb_pause_ns) {
+		conn->suppressed++;
+		return;
+	}
+	pc_decide(conn, cfg, paths, round, 0, random, decision);
+}
+
+/* PC_PLB: a timeout. The pause is plb_pause_ns * (1 + u), where u in 0..1 comes from `random`. */
+POLICY_FN void pc_plb_pause(struct pc_conn *conn, const struct pc_config *cfg, __u64 now_ns,
+			    __u32 random)
+{
+	__u64 pause = pc_least(cfg->plb_pause_ns, PC_MAX_NS);
+
+	/* pause * random / 2^32 in two halves, as the product does not fit. */
+	conn->plb_pause_ns = now_ns + pause + (pause >> 32) * random +
+			     pc_scale(random, pause & 0xffffffff);
+	conn->plb_rounds = 0;
+}
+
+/* PC_NEXT: a timeout. Returns whether there were enough of them, with nothing delivered in between. */
+POLICY_FN __u32 pc_next_due(struct pc_conn *conn, const struct pc_config *cfg, __u32 delivered)
+{
+	if (delivered != conn->timeout_delivered)
+		conn->timeouts = 0;
+	conn->timeout_delivered = delivered;
+	conn->timeouts++;
+	return conn->timeouts >= cfg->next_rtos;
+}
+
+/* Measures the round that has ended. */
+POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_round *round, __u32 delivered)
+{
+	pc_mean_add(&conn->cwnd, round->cwnd_bytes);
+	if (!conn->settling) {
+		if (round->srtt_ns)
+			pc_mean_add(&conn->rtt, round->srtt_ns);
+		if (round->now_ns > conn->round_ns)
+			pc_rate_add(&conn->rate, (__u64)delivered * round->mss,
+				    round->now_ns - conn->round_ns);
+	}
+	conn->delivered = round->delivered;
+	conn->delivered_ce = round->delivered_ce;
+	conn->round_ns = round->now_ns;
+	conn->retransmitted = 0;
+}
+
 /* A round trip has ended. */
 POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 			const struct pc_path *paths, const struct pc_round *round, __u32 random,
@@ -230,29 +408,30 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 {
 	__u32 delivered = round->delivered - conn->delivered;
 	__u32 marked = round->delivered_ce - conn->delivered_ce;
-	__u32 settling = conn->settling;
 	__u32 congested;
 
 	pc_stay(conn, decision);
-	pc_mean_add(&conn->cwnd, round->cwnd_bytes);
-	conn->delivered = round->delivered;
-	conn->delivered_ce = round->delivered_ce;
-	conn->retransmitted = 0;
-	conn->settling = 0;
-	if (settling)
+	pc_measure(conn, round, delivered);
+	if (cfg->policy == PC_PLB) {
+		pc_plb_round(conn, cfg, paths, round, delivered, marked, random, decision);
 		return;
+	}
+	if (conn->settling) {
+		conn->settling--;
+		return;
+	}
 	congested = marked && ((__u64)marked << 16) >= (__u64)cfg->ce_share_q16 * delivered;
 	conn->ce_history = conn->ce_history << 1 | congested;
 	if (!congested || pc_congested_rounds(conn, cfg) < cfg->ce_rounds)
 		return;
 	decision->reason = PC_ECN;
-	pc_congestion(conn, cfg, paths, round->now_ns, round->cwnd_bytes, random, decision);
+	pc_congestion(conn, cfg, paths, round, random, decision);
 }
 
 /* `segs` segments were retransmitted. */
 POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
-			     const struct pc_path *paths, __u64 now_ns, __u32 segs,
-			     __u64 cwnd_bytes, __u32 random, struct pc_decision *decision)
+			     const struct pc_path *paths, const struct pc_round *round, __u32 segs,
+			     __u32 random, struct pc_decision *decision)
 {
 	__u64 sum = (__u64)conn->retransmitted + segs;
 
@@ -265,23 +444,35 @@ POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
 	}
 	conn->retransmitted = 0;
 	decision->reason = PC_RETRANSMIT;
-	pc_congestion(conn, cfg, paths, now_ns, cwnd_bytes, random, decision);
+	pc_congestion(conn, cfg, paths, round, random, decision);
 }
 
 /* A retransmission timeout; `syn`: of the connection's first packet. The path has earned nothing. */
-POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg, __u64 now_ns,
-			  __u32 syn, __u32 random, struct pc_decision *decision)
+POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
+			  const struct pc_path *paths, const struct pc_round *round, __u32 syn,
+			  __u32 random, struct pc_decision *decision)
 {
+	__u32 due;
+
 	pc_stay(conn, decision);
 	decision->reason = syn ? PC_SYN_TIMEOUT : PC_RTO;
 	if (!pc_can_move(conn, cfg))
 		return;
-	if (!pc_backoff_hear(&conn->silence, cfg->silence_min_ns, now_ns)) {
+	if (cfg->policy == PC_PLB) {
+		/* As in Linux, where each timeout rehashes, with or without PLB. */
+		pc_plb_pause(conn, cfg, round->now_ns, pc_remix(random));
+		due = 1;
+	} else if (cfg->policy == PC_NEXT) {
+		due = pc_next_due(conn, cfg, round->delivered);
+	} else {
+		due = pc_backoff_hear(&conn->silence, cfg->silence_min_ns, round->now_ns);
+	}
+	if (!due) {
 		conn->suppressed++;
 		return;
 	}
-	pc_decide(conn, cfg, 1, 0, random, decision);
-	pc_backoff_decided(&conn->silence, cfg->silence_max_ns, now_ns, cfg->jitter_q16,
+	pc_decide(conn, cfg, paths, round, 1, random, decision);
+	pc_backoff_decided(&conn->silence, cfg->silence_max_ns, round->now_ns, cfg->jitter_q16,
 			   pc_remix(random));
 }
 

@@ -1,48 +1,130 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a path has earned: the mean congestion window while it was used, as a share of what the
- * path could carry (its bandwidth-delay product).
+ * What a path has earned since the last decision, as a share of what it could have given:
+ *
+ *   PC_CWND  the mean congestion window, of the bandwidth-delay product
+ *   PC_RATE  the delivered rate, of the path's rate
+ *   PC_RTT   the lowest propagation round trip of all paths, of the mean round trip
  */
 #ifndef SIDESTEP_POLICY_REWARD_H
 #define SIDESTEP_POLICY_REWARD_H
 
 #include "types.h"
 
+enum pc_reward {
+	PC_CWND,
+	PC_RATE,
+	PC_RTT,
+};
+
+/* A quotient of two sums: of samples and how many, or of bytes and nanoseconds. */
 struct pc_mean {
 	__u64 sum;
 	__u64 count;
 };
 _Static_assert(sizeof(struct pc_mean) == 16, "shared with Rust");
 
-#define PC_MAX_CWND_BYTES (1ULL << 40)
+#define PC_MAX_SAMPLE (1ULL << 40)
 #define PC_MAX_SAMPLES (1ULL << 20)
 
-POLICY_FN __u64 pc_cwnd_clamp(__u64 cwnd_bytes)
+POLICY_FN void pc_mean_clear(struct pc_mean *mean)
 {
-	return cwnd_bytes < PC_MAX_CWND_BYTES ? cwnd_bytes : PC_MAX_CWND_BYTES;
+	mean->sum = 0;
+	mean->count = 0;
 }
 
 /* Adds a sample. After a million, old ones are halved in weight, so that the sum never overflows. */
-POLICY_FN void pc_mean_add(struct pc_mean *mean, __u64 cwnd_bytes)
+POLICY_FN void pc_mean_add(struct pc_mean *mean, __u64 sample)
 {
 	if (mean->count >= PC_MAX_SAMPLES) {
 		mean->sum /= 2;
 		mean->count /= 2;
 	}
-	mean->sum += pc_cwnd_clamp(cwnd_bytes);
+	mean->sum += pc_least(sample, PC_MAX_SAMPLE);
 	mean->count++;
 }
 
-/* The reward in 0..=65536, Q16; `cwnd_bytes` stands in for a mean without samples. */
-POLICY_FN __u32 pc_reward(const struct pc_mean *mean, __u64 cwnd_bytes, __u64 bdp_bytes)
+/* Adds `bytes` delivered in `ns`; old ones are halved in weight as above. */
+POLICY_FN void pc_rate_add(struct pc_mean *rate, __u64 bytes, __u64 ns)
 {
-	__u64 cwnd = mean->count ? mean->sum / mean->count : pc_cwnd_clamp(cwnd_bytes);
+	if (rate->count >= PC_MAX_SAMPLE || rate->sum >= PC_MAX_SAMPLE) {
+		rate->sum /= 2;
+		rate->count /= 2;
+	}
+	rate->sum += pc_least(bytes, PC_MAX_SAMPLE);
+	rate->count += pc_least(ns, PC_MAX_SAMPLE);
+}
 
-	if (!bdp_bytes)
-		bdp_bytes = 1;
-	if (cwnd >= bdp_bytes)
+/* The mean of the samples; `sample` stands in where there are none. */
+POLICY_FN __u64 pc_mean_of(const struct pc_mean *mean, __u64 sample)
+{
+	return mean->count ? mean->sum / mean->count : pc_least(sample, PC_MAX_SAMPLE);
+}
+
+/* `part` (below 2^48) of `whole`, at most 1, as Q16; 0 of `whole` counts as 1. */
+POLICY_FN __u32 pc_part(__u64 part, __u64 whole)
+{
+	if (!whole)
+		whole = 1;
+	if (part >= whole)
 		return PC_Q16_ONE;
-	return (__u32)((cwnd << 16) / bdp_bytes);
+	return (__u32)((part << 16) / whole);
+}
+
+/*
+ * The bytes that a connection delivers in `rtt_ns`: against the bandwidth-delay product, its rate
+ * against the path's. Where nothing was measured, those that its window would have it deliver.
+ */
+POLICY_FN __u64 pc_bytes_per_rtt(const struct pc_mean *rate, const struct pc_round *round,
+				 __u64 rtt_ns)
+{
+	__u64 bytes = rate->sum, ns = rate->count, rounds_q16;
+
+	if (!ns) {
+		bytes = pc_least(round->cwnd_bytes, PC_MAX_SAMPLE);
+		ns = round->srtt_ns;
+	}
+	rtt_ns = pc_least(rtt_ns, PC_MAX_NS);
+	rounds_q16 = rtt_ns ? (pc_least(ns, PC_MAX_NS) << 16) / rtt_ns : 0;
+	if (!rounds_q16)
+		return bytes;
+	return pc_least((bytes << 16) / rounds_q16, PC_MAX_SAMPLE);
+}
+
+/* The lowest propagation round trip known of the first `n` paths, to the next even one; 0: of none. */
+POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
+{
+	__u64 lowest = ~0ULL >> 1;
+	__u32 i;
+
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		/* 0, not known, becomes the greatest; halves, as pc_above takes no more than 63 bits. */
+		__u64 half = (paths[i].rtt_ns - 1) >> 1;
+
+		lowest ^= (lowest ^ half) & -(pc_above(lowest, half) & pc_above(n, i));
+	}
+	return (lowest + 1) * 2;
+}
+
+/* The most packets that may be overtaken before TCP takes them for lost. */
+#define PC_REORDERED 3
+
+/*
+ * Whether a move from a path of round trip `from_ns` to one of `to_ns` has packets overtake so many
+ * before them that TCP retransmits: (difference of one-way delays) * rate, in packets, with half a
+ * round trip for a delay and cwnd / srtt for the rate.
+ */
+POLICY_FN __u32 pc_reorders(const struct pc_round *round, __u64 from_ns, __u64 to_ns)
+{
+	__u64 sooner_ns, part_q16;
+
+	if (from_ns <= to_ns || !round->srtt_ns || !round->mss)
+		return 0;
+	sooner_ns = pc_least((from_ns - to_ns) / 2, PC_MAX_NS);
+	/* No more can be overtaken than are under way. */
+	part_q16 = pc_least((sooner_ns << 16) / round->srtt_ns, PC_Q16_ONE);
+	return (pc_least(round->cwnd_bytes, PC_MAX_SAMPLE) * part_q16) >> 16 >=
+	       PC_REORDERED * (__u64)round->mss;
 }
 
 #endif

@@ -17,6 +17,17 @@ typedef long long __s64;
 
 #define POLICY_FN static inline __attribute__((always_inline, unused))
 
+/*
+ * The same for a large function that BPF's verifier walks once and by itself, not in each place and
+ * state that it is called from: a global function. It returns a number, takes five arguments at most,
+ * and may be sure of none of them; pointers it has to hold against 0.
+ */
+#ifdef __bpf__
+#define POLICY_LARGE_FN __attribute__((noinline))
+#else
+#define POLICY_LARGE_FN POLICY_FN
+#endif
+
 /* Most paths a connection chooses from; a power of two, so that a mask bounds every index. */
 #define PC_MAX_PATHS 16
 #define PC_INDEX(i) ((i) & (PC_MAX_PATHS - 1))
@@ -28,8 +39,45 @@ struct pc_path {
 	__u32 id; /* the caller's name for it; the policy goes by index */
 	__u32 weight; /* initial weight, usually the bandwidth; 0 counts as 1 */
 	__u64 bdp_bytes; /* bandwidth-delay product, the cwnd that earns the full reward; 0 counts as 1 */
+	__u64 rtt_ns; /* round-trip propagation time; 0: not known */
 };
-_Static_assert(sizeof(struct pc_path) == 16, "shared with Rust");
+_Static_assert(sizeof(struct pc_path) == 24, "shared with Rust");
+
+/*
+ * What is read of the socket when a round trip ends, and with every other signal; the counters are
+ * tcp_sock's, cumulative, and may wrap.
+ */
+struct pc_round {
+	__u64 now_ns;
+	__u64 cwnd_bytes;
+	__u64 srtt_ns; /* smoothed round-trip time; 0: none yet */
+	__u64 rto_ns; /* the retransmission timeout before back-off, or less; 0: not known */
+	__u32 delivered;
+	__u32 delivered_ce;
+	__u32 mss;
+	__u32 in_flight; /* segments sent and not acknowledged */
+};
+_Static_assert(sizeof(struct pc_round) == 48, "shared with Rust");
+
+/* Longer times (about 20 hours) are cut to this, so that no product overflows. */
+#define PC_MAX_NS (1ULL << 46)
+
+/*
+ * 1 if a > b, else 0; both below 2^63. It takes no branch, as in a loop the verifier follows both
+ * sides of each; the empty assembly keeps the compiler from seeing the comparison and making one.
+ */
+POLICY_FN __u64 pc_above(__u64 a, __u64 b)
+{
+	__u64 difference = b - a;
+
+	__asm__("" : "+r"(difference));
+	return difference >> 63;
+}
+
+POLICY_FN __u64 pc_least(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
 
 /* How many bits of `x` are set: each step adds neighbouring fields of twice the width. */
 POLICY_FN __u32 pc_bits(__u64 x)
@@ -44,6 +92,18 @@ POLICY_FN __u32 pc_bits(__u64 x)
 POLICY_FN __u64 pc_scale(__u32 random, __u64 range)
 {
 	return (random * range) >> 32;
+}
+
+/* The position of the lowest bit of `set` but `skip` others; `set` has more than that, and 16 at most. */
+POLICY_FN __u32 pc_nth(__u32 set, __u32 skip)
+{
+	__u32 i, position = 0, passed = 0;
+
+	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
+		passed += set >> i & 1;
+		position += 1 - (__u32)pc_above(passed, skip);
+	}
+	return position;
 }
 
 #endif

@@ -93,6 +93,7 @@ impl HostPath {
             id: self.id,
             weight: u32::try_from(left / 1_000).unwrap_or(u32::MAX),
             bdp_bytes: self.capacity.bytes_in(self.rtt).get(),
+            rtt_ns: self.rtt.as_nanos(),
         }
     }
 
@@ -163,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_path_weighs_what_is_left_of_its_bandwidth() {
-        assert_eq!(path(1, 0).entry(), raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000 });
+        let expected = raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000, rtt_ns: 8_000_000 };
+        assert_eq!(path(1, 0).entry(), expected);
         assert_eq!(path(1, 40).entry().weight, 60_000);
         assert_eq!(path(1, 100).entry().weight, 5_000);
     }

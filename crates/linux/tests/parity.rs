@@ -9,12 +9,12 @@ use sidestep_linux::{
 };
 use sidestep_model::{Bytes, Span, Time};
 use sidestep_policy::{
-    Backoff, Config, Connection, Decision, Path, Policy, Round,
+    Backoff, Config, Connection, Decision, Path, Policy, Reward, Round,
     raw::{self, MAX_PATHS, Parity, Plain},
 };
 
 /// Connections of each policy, which have 1 to 16 paths in turn.
-const CONNECTIONS: u64 = 3 * 16 * 2;
+const CONNECTIONS: u64 = Policy::ALL.len() as u64 * 16 * 2;
 /// Signals that each of them hears.
 const SIGNALS: u32 = 300;
 
@@ -74,7 +74,7 @@ impl History {
     fn open(kernel: &mut PolicyParity, number: u64) -> Self {
         let mut random = Pcg32::new(number, 1);
         let n = number as usize % MAX_PATHS + 1;
-        let policy = [Policy::Static, Policy::Random, Policy::Exp3][number as usize % 3];
+        let policy = Policy::ALL[number as usize % Policy::ALL.len()];
         let config = any_config(&mut random, policy);
         let paths: Vec<_> = (0..n).map(|id| any_path(&mut random, id as u32)).collect();
         let (now, draw) = (Time::from_nanos(u64::from(random.next_u32())), random.next_u32());
@@ -101,32 +101,39 @@ impl History {
         let pause =
             1 + random.next_u32() % if random.next_u32().is_multiple_of(8) { 3_000_000_000 } else { 20_000_000 };
         let context = &mut self.context;
-        context.round.now_ns += u64::from(pause);
-        context.round.cwnd_bytes = u64::from(random.next_u32() >> (random.next_u32() % 32));
+        let any = |random: &mut Pcg32| random.next_u32() >> (random.next_u32() % 32);
+        let mut round = Round {
+            now: Time::from_nanos(context.round.now_ns + u64::from(pause)),
+            cwnd: Bytes::new(u64::from(any(random))),
+            srtt: Span::from_nanos(u64::from(any(random))),
+            mss: any(random),
+            in_flight: random.next_u32() % 2,
+            delivered: context.round.delivered,
+            delivered_ce: context.round.delivered_ce,
+        };
         context.random = random.next_u32();
-        let (now, cwnd) = (Time::from_nanos(context.round.now_ns), Bytes::new(context.round.cwnd_bytes));
         let decision = match random.next_u32() % 4 {
             0 | 1 => {
                 // Counters that wrap are part of it.
                 let delivered = random.next_u32() % 100;
                 let marked = [0, delivered / 2, delivered][random.next_u32() as usize % 3];
                 context.op = ROUND;
-                context.round.delivered = context.round.delivered.wrapping_add(delivered);
-                context.round.delivered_ce = context.round.delivered_ce.wrapping_add(marked);
-                let (delivered, delivered_ce) = (context.round.delivered, context.round.delivered_ce);
-                self.native.round(Round { now, cwnd, delivered, delivered_ce }, context.random)
+                round.delivered = round.delivered.wrapping_add(delivered);
+                round.delivered_ce = round.delivered_ce.wrapping_add(marked);
+                self.native.round(round, context.random)
             }
             2 => {
                 context.op = RETRANSMIT;
                 context.segs = random.next_u32() >> (random.next_u32() % 32);
-                self.native.retransmit(now, context.segs, cwnd, context.random)
+                self.native.retransmit(round, context.segs, context.random)
             }
             _ => {
                 context.op = TIMEOUT;
                 context.syn = random.next_u32() % 2;
-                self.native.timeout(now, context.syn == 1, context.random)
+                self.native.timeout(round, context.syn == 1, context.random)
             }
         };
+        context.round = round.to_raw();
         self.compare(kernel, as_raw(decision));
         self.context.decision
     }
@@ -159,12 +166,25 @@ fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
         jitter,
         congestion,
         silence,
+        reward: Reward::ALL[random.next_u32() as usize % Reward::ALL.len()],
+        next_rtos: random.next_u32() % 4,
+        settle_rounds: random.next_u32() % 4,
+        rtt_guard: Span::from_nanos(u64::from(random.next_u32() >> (random.next_u32() % 32) & !1)),
+        reorder_guard: random.next_u32().is_multiple_of(2),
+        plb_idle_rounds: random.next_u32() % 4,
+        plb_rounds: random.next_u32() % 6,
+        plb_pause: Span::from_nanos(u64::from(random.next_u32())),
     }
 }
 
 fn any_path(random: &mut Pcg32, id: u32) -> Path {
     let any = |random: &mut Pcg32| random.next_u32() >> (random.next_u32() % 32);
-    Path { id: 100 + id, weight: any(random), bdp: Bytes::new(u64::from(any(random))) }
+    Path {
+        id: 100 + id,
+        weight: any(random),
+        bdp: Bytes::new(u64::from(any(random))),
+        rtt: Span::from_nanos(u64::from(any(random))),
+    }
 }
 
 fn as_raw(decision: Decision) -> raw::Decision {

@@ -1,6 +1,6 @@
 //! The knobs of the policy and the paths it chooses from.
 
-pub use sidestep_model::scenario::PolicyName as Policy;
+pub use sidestep_model::scenario::{PolicyName as Policy, RewardName as Reward};
 use sidestep_model::{Bytes, Rate, Span, scenario::AgentKnobs};
 use thiserror::Error;
 
@@ -20,7 +20,7 @@ pub struct Backoff {
 pub struct Config {
     /// How the next path is chosen.
     pub policy: Policy,
-    /// EXP3's γ in 0..=1 without 0: the share of draws that ignore what was learnt.
+    /// In 0..=1 without 0. EXP3: the share of draws that ignore what was learnt; EXP3-IX: how fast it learns.
     pub gamma: f64,
     /// Share of CE marks among the packets delivered in a round that makes it congested: 0 for any mark, above 1 for
     /// never.
@@ -37,6 +37,22 @@ pub struct Config {
     pub congestion: Backoff,
     /// Waits after decisions on silence: timeouts.
     pub silence: Backoff,
+    /// What EXP3 and EXP3-IX learn from.
+    pub reward: Reward,
+    /// Timeouts in a row after which the policy `next` moves; 0 counts as 1.
+    pub next_rtos: u32,
+    /// Rounds after a move that are not judged.
+    pub settle_rounds: u32,
+    /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
+    pub rtt_guard: Span,
+    /// Whether a move that reorders packets halves the reward of what it led to.
+    pub reorder_guard: bool,
+    /// Congested rounds in a row after which the policy `plb` moves when idle; 0 for never.
+    pub plb_idle_rounds: u32,
+    /// The same with packets in flight.
+    pub plb_rounds: u32,
+    /// No moves of `plb` on congestion for once to twice this after a timeout.
+    pub plb_pause: Span,
 }
 
 /// A path to choose.
@@ -48,6 +64,8 @@ pub struct Path {
     pub weight: u32,
     /// Its bandwidth-delay product: the congestion window that earns the full reward.
     pub bdp: Bytes,
+    /// Its round-trip propagation time; zero: not known.
+    pub rtt: Span,
 }
 
 /// Knobs or paths that make no policy.
@@ -91,6 +109,14 @@ impl Default for Config {
             jitter: 0.5,
             congestion: Backoff { min: Span::from_millis(100), max },
             silence: Backoff { min: Span::from_millis(10), max },
+            reward: Reward::Cwnd,
+            next_rtos: 1,
+            settle_rounds: 1,
+            rtt_guard: Span::from_millis(200),
+            reorder_guard: false,
+            plb_idle_rounds: 3,
+            plb_rounds: 12,
+            plb_pause: Span::from_secs(60),
         }
     }
 }
@@ -112,7 +138,6 @@ impl Config {
             ce_share_q16: q16(self.ce_share),
             ce_rounds: self.ce_rounds,
             ce_window: self.ce_window,
-            unused: 0,
             retransmit_burst: self.retransmit_burst,
             jitter_q16: if (0.0..=1.0).contains(&self.jitter) {
                 q16(self.jitter)
@@ -123,6 +148,15 @@ impl Config {
             congestion_max_ns: self.congestion.max.as_nanos(),
             silence_min_ns: self.silence.min.as_nanos(),
             silence_max_ns: self.silence.max.as_nanos(),
+            reward: reward_number(self.reward),
+            next_rtos: self.next_rtos,
+            settle_rounds: self.settle_rounds,
+            reorder_guard: self.reorder_guard.into(),
+            plb_idle_rounds: self.plb_idle_rounds,
+            plb_rounds: self.plb_rounds,
+            unused: 0,
+            rtt_guard_ns: self.rtt_guard.as_nanos(),
+            plb_pause_ns: self.plb_pause.as_nanos(),
         })
     }
 }
@@ -131,12 +165,12 @@ impl Path {
     /// A path of bandwidth `rate` and round-trip time `rtt`, weighted by its bandwidth.
     pub fn new(id: u32, rate: Rate, rtt: Span) -> Self {
         let kbits = rate.bits_per_sec() / 1_000;
-        Path { id, weight: u32::try_from(kbits).unwrap_or(u32::MAX), bdp: rate.bytes_in(rtt) }
+        Path { id, weight: u32::try_from(kbits).unwrap_or(u32::MAX), bdp: rate.bytes_in(rtt), rtt }
     }
 
     /// The path as the kernel reads it.
     pub fn to_raw(&self) -> raw::Path {
-        raw::Path { id: self.id, weight: self.weight, bdp_bytes: self.bdp.get() }
+        raw::Path { id: self.id, weight: self.weight, bdp_bytes: self.bdp.get(), rtt_ns: self.rtt.as_nanos() }
     }
 }
 
@@ -154,6 +188,14 @@ impl From<&AgentKnobs> for Config {
             jitter: knobs.jitter.as_f64(),
             congestion: backoff(knobs.congestion_backoff),
             silence: backoff(knobs.silence_backoff),
+            reward: knobs.reward,
+            next_rtos: knobs.next_rtos,
+            settle_rounds: knobs.settle_rounds,
+            rtt_guard: knobs.rtt_guard,
+            reorder_guard: knobs.reorder_guard,
+            plb_idle_rounds: knobs.plb_idle_rounds,
+            plb_rounds: knobs.plb_rounds,
+            plb_pause: knobs.plb_pause,
         }
     }
 }
@@ -164,6 +206,19 @@ fn number(policy: Policy) -> u32 {
         Policy::Static => 0,
         Policy::Random => 1,
         Policy::Exp3 => 2,
+        Policy::Next => 3,
+        Policy::LowestRtt => 4,
+        Policy::Plb => 5,
+        Policy::Exp3Ix => 6,
+    }
+}
+
+/// The number that C knows a reward by (`enum pc_reward`).
+fn reward_number(reward: Reward) -> u32 {
+    match reward {
+        Reward::Cwnd => 0,
+        Reward::Rate => 1,
+        Reward::Rtt => 2,
     }
 }
 
@@ -212,6 +267,14 @@ mod tests {
             congestion_max_ns: 10_000_000_000,
             silence_min_ns: 10_000_000,
             silence_max_ns: 10_000_000_000,
+            reward: 0,
+            next_rtos: 1,
+            settle_rounds: 1,
+            reorder_guard: 0,
+            plb_idle_rounds: 3,
+            plb_rounds: 12,
+            rtt_guard_ns: 200_000_000,
+            plb_pause_ns: 60_000_000_000,
         };
         assert_eq!(Config::default().to_raw(), Ok(expected));
     }
@@ -236,6 +299,6 @@ mod tests {
     #[test]
     fn a_path_is_weighted_by_its_bandwidth() {
         let path = Path::new(7, Rate::from_mbits(100), Span::from_millis(8));
-        assert_eq!(path, Path { id: 7, weight: 100_000, bdp: Bytes::new(100_000) });
+        assert_eq!(path, Path { id: 7, weight: 100_000, bdp: Bytes::new(100_000), rtt: Span::from_millis(8) });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sidestep_model::{Bytes, Time};
+use sidestep_model::{Bytes, Span, Time};
 
 use crate::{
     config::{Config, Path, PolicyError, raw_paths},
@@ -19,18 +19,28 @@ pub struct Connection {
     conn: raw::Conn,
 }
 
-/// What is read once in a round trip; the counters are cumulative and may wrap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is read of the socket when a round trip ends, and with every other signal; the counters are cumulative and may
+/// wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// The time.
     pub now: Time,
     /// The congestion window.
     pub cwnd: Bytes,
+    /// The smoothed round-trip time; zero: none yet.
+    pub srtt: Span,
+    /// Bytes of a segment.
+    pub mss: u32,
+    /// Segments sent and not acknowledged.
+    pub in_flight: u32,
     /// Packets delivered.
     pub delivered: u32,
     /// Packets delivered with a CE mark.
     pub delivered_ce: u32,
 }
+
+/// Linux's `TCP_RTO_MIN`.
+const RTO_MIN: Span = Span::from_millis(200);
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,24 +80,17 @@ impl Connection {
 
     /// A round trip has ended.
     pub fn round(&mut self, round: Round, random: u32) -> Decision {
-        let round = raw::Round {
-            now_ns: round.now.as_nanos(),
-            cwnd_bytes: round.cwnd.get(),
-            delivered: round.delivered,
-            delivered_ce: round.delivered_ce,
-        };
-        raw::round(&mut self.conn, &self.config, &self.paths, &round, random).into()
+        raw::round(&mut self.conn, &self.config, &self.paths, &round.to_raw(), random).into()
     }
 
     /// `segs` segments were retransmitted, not after a timeout.
-    pub fn retransmit(&mut self, now: Time, segs: u32, cwnd: Bytes, random: u32) -> Decision {
-        let now = now.as_nanos();
-        raw::retransmit(&mut self.conn, &self.config, &self.paths, now, segs, cwnd.get(), random).into()
+    pub fn retransmit(&mut self, round: Round, segs: u32, random: u32) -> Decision {
+        raw::retransmit(&mut self.conn, &self.config, &self.paths, &round.to_raw(), segs, random).into()
     }
 
     /// A retransmission timeout, of the SYN if `syn`.
-    pub fn timeout(&mut self, now: Time, syn: bool, random: u32) -> Decision {
-        raw::timeout(&mut self.conn, &self.config, now.as_nanos(), syn, random).into()
+    pub fn timeout(&mut self, round: Round, syn: bool, random: u32) -> Decision {
+        raw::timeout(&mut self.conn, &self.config, &self.paths, &round.to_raw(), syn, random).into()
     }
 
     /// Index of the path in use.
@@ -98,6 +101,23 @@ impl Connection {
     /// The state as it lies in the kernel, with its counters.
     pub fn raw(&self) -> &raw::Conn {
         &self.conn
+    }
+}
+
+impl Round {
+    /// What was read as the kernel gives it: the RTO is the smoothed round-trip time and Linux's least variation.
+    pub fn to_raw(&self) -> raw::Round {
+        let rto = if self.srtt == Span::ZERO { Span::ZERO } else { self.srtt + RTO_MIN };
+        raw::Round {
+            now_ns: self.now.as_nanos(),
+            cwnd_bytes: self.cwnd.get(),
+            srtt_ns: self.srtt.as_nanos(),
+            rto_ns: rto.as_nanos(),
+            delivered: self.delivered,
+            delivered_ce: self.delivered_ce,
+            mss: self.mss,
+            in_flight: self.in_flight,
+        }
     }
 }
 

@@ -7,9 +7,11 @@ use crate::{
 
 /// The bandit EXP3 over 1 to 16 paths (Auer et al., "The nonstochastic multiarmed bandit problem", 2002).
 ///
-/// Paths are named by index; one that is not there has no probability and earns nothing.
+/// Or, made by [`implicit`](Self::implicit), EXP3-IX (Neu, "Explore no more", 2015). Paths are named by index; one that
+/// is not there has no probability and earns nothing.
 #[derive(Clone, Debug)]
 pub struct Exp3 {
+    implicit: bool,
     state: raw::Exp3,
     n: u32,
     gamma_q16: u32,
@@ -26,30 +28,44 @@ impl Exp3 {
             path.weight = *weight;
         }
         let n = weights.len() as u32;
-        Ok(Exp3 { state: raw::exp3_open(&paths, n), n, gamma_q16: gamma_q16(gamma)? })
+        Ok(Exp3 { implicit: false, state: raw::exp3_open(&paths, n), n, gamma_q16: gamma_q16(gamma)? })
+    }
+
+    /// The same of EXP3-IX; `gamma` is the paper's η, and its γ is half of that.
+    pub fn implicit(weights: &[u32], gamma: f64) -> Result<Self, PolicyError> {
+        Ok(Exp3 { implicit: true, ..Self::new(weights, gamma)? })
     }
 
     /// The probability of `path` in 1/2³²; those of all paths add up to exactly one.
     pub fn probability_q32(&self, path: usize) -> u64 {
-        self.index(path).map_or(0, |path| raw::exp3_probability(&self.state, self.n, self.gamma_q16, path))
+        self.index(path).map_or(0, |path| raw::exp3_probability(&self.state, self.n, self.exploration(), path))
     }
 
     /// Credits `path` with a `reward`, cut to 0..=1.
     pub fn reward(&mut self, path: usize, reward: f64) {
-        if let Some(path) = self.index(path) {
-            raw::exp3_reward(&mut self.state, self.n, self.gamma_q16, path, q16(reward.clamp(0.0, 1.0)));
+        let Some(path) = self.index(path) else { return };
+        let reward = q16(reward.clamp(0.0, 1.0));
+        if self.implicit {
+            raw::exp3_lose(&mut self.state, self.n, self.gamma_q16, path, 65_536 - reward);
+        } else {
+            raw::exp3_reward(&mut self.state, self.n, self.gamma_q16, path, reward);
         }
     }
 
     /// The path drawn by 32 uniform bits.
     pub fn draw(&self, random: u32) -> usize {
-        raw::exp3_draw(&self.state, self.n, self.gamma_q16, self.n, random) as usize
+        raw::exp3_draw(&self.state, self.n, self.exploration(), self.n, random) as usize
     }
 
     /// The path drawn from all but `than`; `None` if there is no other.
     pub fn draw_other(&self, than: usize, random: u32) -> Option<usize> {
         let Some(than) = self.index(than) else { return Some(self.draw(random)) };
-        (self.n > 1).then(|| raw::exp3_draw(&self.state, self.n, self.gamma_q16, than, random) as usize)
+        (self.n > 1).then(|| raw::exp3_draw(&self.state, self.n, self.exploration(), than, random) as usize)
+    }
+
+    /// The share of draws that ignore what was learnt.
+    fn exploration(&self) -> u32 {
+        if self.implicit { 0 } else { self.gamma_q16 }
     }
 
     fn index(&self, path: usize) -> Option<u32> {

@@ -11,7 +11,7 @@ mod connection;
 mod exp3;
 pub mod raw;
 
-pub use config::{Backoff, Config, Path, Policy, PolicyError};
+pub use config::{Backoff, Config, Path, Policy, PolicyError, Reward};
 pub use connection::{Connection, Decision, Reason, Round};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;

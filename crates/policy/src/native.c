@@ -15,16 +15,17 @@ void native_pc_round(struct pc_conn *conn, const struct pc_config *cfg, const st
 }
 
 void native_pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
-			  const struct pc_path *paths, __u64 now_ns, __u32 segs, __u64 cwnd_bytes,
+			  const struct pc_path *paths, const struct pc_round *round, __u32 segs,
 			  __u32 random, struct pc_decision *decision)
 {
-	pc_retransmit(conn, cfg, paths, now_ns, segs, cwnd_bytes, random, decision);
+	pc_retransmit(conn, cfg, paths, round, segs, random, decision);
 }
 
-void native_pc_timeout(struct pc_conn *conn, const struct pc_config *cfg, __u64 now_ns, __u32 syn,
+void native_pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
+		       const struct pc_path *paths, const struct pc_round *round, __u32 syn,
 		       __u32 random, struct pc_decision *decision)
 {
-	pc_timeout(conn, cfg, now_ns, syn, random, decision);
+	pc_timeout(conn, cfg, paths, round, syn, random, decision);
 }
 
 void native_pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n)
@@ -43,17 +44,22 @@ __u64 native_pc_exp3_probability(const struct pc_exp3 *exp3, __u32 n, __u32 gamm
 __u32 native_pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 leave,
 			  __u32 random)
 {
-	struct pc_share avoid = { 0, 0 };
+	__u32 among = (1u << n) - 1;
 
 	if (leave < n)
-		avoid = pc_exp3_share(exp3, n, gamma_q16, leave);
-	return pc_exp3_draw(exp3, n, gamma_q16, avoid, random);
+		among &= ~(1u << leave);
+	return pc_exp3_draw(exp3, n, gamma_q16, among, random);
 }
 
 void native_pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
 			   __u32 reward_q16)
 {
 	pc_exp3_reward(exp3, n, gamma_q16, path, reward_q16);
+}
+
+void native_pc_exp3_lose(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path, __u32 loss_q16)
+{
+	pc_exp3_lose(exp3, n, gamma_q16, path, loss_q16);
 }
 
 __s64 native_pc_log2(__u32 value)

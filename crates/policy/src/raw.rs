@@ -13,7 +13,7 @@ pub const MAX_PATHS: usize = 16;
 pub struct Config {
     /// `enum pc_policy`.
     pub policy: u32,
-    /// EXP3's share of draws that ignore what was learnt.
+    /// EXP3's share of draws that ignore what was learnt; how fast EXP3-IX learns.
     pub gamma_q16: u32,
     /// Share of CE marks that makes a round congested.
     pub ce_share_q16: u32,
@@ -25,6 +25,18 @@ pub struct Config {
     pub retransmit_burst: u32,
     /// Share by which waits vary.
     pub jitter_q16: u32,
+    /// `enum pc_reward`.
+    pub reward: u32,
+    /// Timeouts in a row after which `PC_NEXT` moves.
+    pub next_rtos: u32,
+    /// Rounds after a move that are not judged.
+    pub settle_rounds: u32,
+    /// 1: a move that reorders packets halves the reward of what it led to.
+    pub reorder_guard: u32,
+    /// Congested rounds in a row after which `PC_PLB` moves when idle,
+    pub plb_idle_rounds: u32,
+    /// and with packets in flight.
+    pub plb_rounds: u32,
     /// Zero.
     pub unused: u32,
     /// First wait after a decision on congestion.
@@ -35,6 +47,10 @@ pub struct Config {
     pub silence_min_ns: u64,
     /// Longest wait after a decision on silence.
     pub silence_max_ns: u64,
+    /// By how much a path's round trip may be longer than the present one's; 0 for any.
+    pub rtt_guard_ns: u64,
+    /// Least time without moves on congestion after a timeout, of `PC_PLB`.
+    pub plb_pause_ns: u64,
 }
 
 /// `struct pc_path`: a path to choose.
@@ -47,6 +63,8 @@ pub struct Path {
     pub weight: u32,
     /// Bandwidth-delay product in bytes; 0 counts as 1.
     pub bdp_bytes: u64,
+    /// Round-trip propagation time; 0: not known.
+    pub rtt_ns: u64,
 }
 
 /// `struct pc_exp3`: the logarithms of EXP3's weights.
@@ -69,13 +87,13 @@ pub struct Backoff {
     pub heard_ns: u64,
 }
 
-/// `struct pc_mean`: the mean congestion window since the last decision.
+/// `struct pc_mean`: a quotient of two sums since the last decision.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mean {
-    /// Sum of the samples in bytes.
+    /// Sum of the samples, or bytes.
     pub sum: u64,
-    /// Number of samples.
+    /// Number of samples, or nanoseconds.
     pub count: u64,
 }
 
@@ -91,8 +109,18 @@ pub struct Conn {
     pub silence: Backoff,
     /// Mean congestion window since the last decision.
     pub cwnd: Mean,
+    /// Mean round-trip time, without the rounds that are not judged.
+    pub rtt: Mean,
+    /// Delivered rate, likewise.
+    pub rate: Mean,
     /// A bit for each round since the last decision, the latest lowest: whether it was congested.
     pub ce_history: u64,
+    /// Lowest round-trip propagation time of the paths; 0: not known.
+    pub lowest_rtt_ns: u64,
+    /// When the last round ended.
+    pub round_ns: u64,
+    /// `PC_PLB` does not move on congestion before this time.
+    pub plb_pause_ns: u64,
     /// Number of paths.
     pub n_paths: u32,
     /// Index of the path in use.
@@ -103,19 +131,27 @@ pub struct Conn {
     pub delivered_ce: u32,
     /// Segments retransmitted in this round.
     pub retransmitted: u32,
-    /// 1 in the round that is not judged.
+    /// Rounds left that are not judged.
     pub settling: u32,
+    /// Timeouts in a row, of `PC_NEXT`.
+    pub timeouts: u32,
+    /// Packets delivered by the last of them.
+    pub timeout_delivered: u32,
+    /// Congested rounds in a row, of `PC_PLB`.
+    pub plb_rounds: u32,
+    /// 1 if the last move reordered packets.
+    pub reordered: u32,
     /// Draws after the first.
     pub decisions: u32,
     /// Decisions that changed the path.
     pub moves: u32,
-    /// Signals that came within a back-off.
+    /// Signals that were ignored.
     pub suppressed: u32,
     /// Zero.
     pub unused: u32,
 }
 
-/// `struct pc_round`: what is read once in a round trip.
+/// `struct pc_round`: what is read of the socket with every signal.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
@@ -123,10 +159,18 @@ pub struct Round {
     pub now_ns: u64,
     /// The congestion window.
     pub cwnd_bytes: u64,
+    /// The smoothed round-trip time; 0: none yet.
+    pub srtt_ns: u64,
+    /// The retransmission timeout; 0: not known.
+    pub rto_ns: u64,
     /// Packets delivered so far; wraps.
     pub delivered: u32,
     /// Those of them that were CE-marked; wraps.
     pub delivered_ce: u32,
+    /// Payload of a segment.
+    pub mss: u32,
+    /// Segments sent and not acknowledged.
+    pub in_flight: u32,
 }
 
 /// `struct pc_decision`: what came of a signal.
@@ -159,7 +203,7 @@ pub struct Parity {
     pub syn: u32,
     /// Zero.
     pub pad: u32,
-    /// Time and congestion window of every call; the counters for round.
+    /// What was read of the socket; for open only the time.
     pub round: Round,
     /// The knobs.
     pub config: Config,
@@ -204,7 +248,7 @@ macro_rules! plain {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-plain!(Config: 64, Path: 16, Exp3: 128, Backoff: 24, Mean: 16, Conn: 240, Round: 24, Decision: 16, Parity: 624);
+plain!(Config: 104, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 312, Round: 48, Decision: 16, Parity: 888);
 
 unsafe extern "C" {
     fn native_pc_open(conn: *mut Conn, cfg: *const Config, paths: *const Path, n: u32, now_ns: u64, random: u32);
@@ -220,16 +264,16 @@ unsafe extern "C" {
         conn: *mut Conn,
         cfg: *const Config,
         paths: *const Path,
-        now_ns: u64,
+        round: *const Round,
         segs: u32,
-        cwnd_bytes: u64,
         random: u32,
         decision: *mut Decision,
     );
     fn native_pc_timeout(
         conn: *mut Conn,
         cfg: *const Config,
-        now_ns: u64,
+        paths: *const Path,
+        round: *const Round,
         syn: u32,
         random: u32,
         decision: *mut Decision,
@@ -238,6 +282,7 @@ unsafe extern "C" {
     fn native_pc_exp3_probability(exp3: *const Exp3, n: u32, gamma_q16: u32, path: u32) -> u64;
     fn native_pc_exp3_draw(exp3: *const Exp3, n: u32, gamma_q16: u32, leave: u32, random: u32) -> u32;
     fn native_pc_exp3_reward(exp3: *mut Exp3, n: u32, gamma_q16: u32, path: u32, reward_q16: u32);
+    fn native_pc_exp3_lose(exp3: *mut Exp3, n: u32, gamma_q16: u32, path: u32, loss_q16: u32);
     #[cfg(test)]
     fn native_pc_log2(value: u32) -> i64;
     #[cfg(test)]
@@ -271,21 +316,27 @@ pub(crate) fn retransmit(
     conn: &mut Conn,
     config: &Config,
     paths: &[Path; MAX_PATHS],
-    now_ns: u64,
+    round: &Round,
     segs: u32,
-    cwnd_bytes: u64,
     random: u32,
 ) -> Decision {
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_retransmit(conn, config, paths.as_ptr(), now_ns, segs, cwnd_bytes, random, &mut decision) };
+    unsafe { native_pc_retransmit(conn, config, paths.as_ptr(), round, segs, random, &mut decision) };
     decision
 }
 
-pub(crate) fn timeout(conn: &mut Conn, config: &Config, now_ns: u64, syn: bool, random: u32) -> Decision {
+pub(crate) fn timeout(
+    conn: &mut Conn,
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    round: &Round,
+    syn: bool,
+    random: u32,
+) -> Decision {
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_timeout(conn, config, now_ns, u32::from(syn), random, &mut decision) };
+    unsafe { native_pc_timeout(conn, config, paths.as_ptr(), round, u32::from(syn), random, &mut decision) };
     decision
 }
 
@@ -296,7 +347,7 @@ pub(crate) fn exp3_open(paths: &[Path; MAX_PATHS], n: u32) -> Exp3 {
     exp3
 }
 
-/// `path < n`, `n` in 1..=16 and `gamma_q16` in 1..=65536, here and below.
+/// `path < n`, `n` in 1..=16 and `gamma_q16` in 1..=65536, here and below; 0 in this and the draw for EXP3-IX.
 pub(crate) fn exp3_probability(exp3: &Exp3, n: u32, gamma_q16: u32, path: u32) -> u64 {
     // SAFETY: the pointer comes from a reference; C masks the index and divides by `n` and weights, never zero.
     unsafe { native_pc_exp3_probability(exp3, n, gamma_q16, path) }
@@ -310,6 +361,11 @@ pub(crate) fn exp3_draw(exp3: &Exp3, n: u32, gamma_q16: u32, leave: u32, random:
 pub(crate) fn exp3_reward(exp3: &mut Exp3, n: u32, gamma_q16: u32, path: u32, reward_q16: u32) {
     // SAFETY: as in `exp3_probability`.
     unsafe { native_pc_exp3_reward(exp3, n, gamma_q16, path, reward_q16) }
+}
+
+pub(crate) fn exp3_lose(exp3: &mut Exp3, n: u32, gamma_q16: u32, path: u32, loss_q16: u32) {
+    // SAFETY: as in `exp3_probability`; γ is not zero, so that neither is the divisor.
+    unsafe { native_pc_exp3_lose(exp3, n, gamma_q16, path, loss_q16) }
 }
 
 #[cfg(test)]
@@ -338,8 +394,8 @@ mod tests {
 
     #[test]
     fn structs_are_made_of_their_bytes() {
-        let path = Path { id: 1, weight: 2, bdp_bytes: 3 };
+        let path = Path { id: 1, weight: 2, bdp_bytes: 3, rtt_ns: 4 };
         assert_eq!(Path::from_bytes(path.as_bytes()), Some(path));
-        assert_eq!(Path::from_bytes(&[0; 15]), None);
+        assert_eq!(Path::from_bytes(&[0; 23]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sidestep_model::{Bytes, Span, Time};
-use sidestep_policy::{Backoff, Config, Connection, Decision, Path, Policy, PolicyError, Reason, Round};
+use sidestep_policy::{Backoff, Config, Connection, Decision, Path, Policy, PolicyError, Reason, Reward, Round};
 
 const CWND: Bytes = Bytes::new(50_000);
 
@@ -11,7 +11,7 @@ fn ms(millis: u64) -> Time {
 }
 
 fn paths(n: u32) -> Vec<Path> {
-    (0..n).map(|id| Path { id: 100 + id, weight: 1, bdp: Bytes::new(100_000) }).collect()
+    (0..n).map(|id| Path { id: 100 + id, weight: 1, bdp: Bytes::new(100_000), rtt: Span::ZERO }).collect()
 }
 
 /// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on silence.
@@ -34,7 +34,12 @@ fn settled(config: &Config, n: u32) -> Connection {
 }
 
 fn round(at_ms: u64, delivered: u32, delivered_ce: u32) -> Round {
-    Round { now: ms(at_ms), cwnd: CWND, delivered, delivered_ce }
+    Round { now: ms(at_ms), cwnd: CWND, delivered, delivered_ce, ..Round::default() }
+}
+
+/// What is read with a signal that ends no round.
+fn at(at_ms: u64) -> Round {
+    round(at_ms, 0, 0)
 }
 
 fn ignored(path: usize, reason: Reason) -> Decision {
@@ -149,7 +154,7 @@ fn a_share_of_zero_means_any_mark() {
 fn the_round_after_a_move_is_not_judged() {
     let mut conn = settled(&config(Policy::Random), 4);
     assert_eq!(conn.round(round(100, 10, 10), u32::MAX), moved(3, Reason::Ecn));
-    assert_eq!(conn.retransmit(ms(400), 9, CWND, 0), quiet(3));
+    assert_eq!(conn.retransmit(at(400), 9, 0), quiet(3));
     assert_eq!(conn.round(round(400, 20, 20), 0), quiet(3));
     assert_eq!(conn.round(round(400, 30, 30), 0), moved(0, Reason::Ecn));
 }
@@ -157,18 +162,18 @@ fn the_round_after_a_move_is_not_judged() {
 #[test]
 fn a_burst_of_retransmits_within_one_round_moves() {
     let mut conn = settled(&config(Policy::Random), 4);
-    assert_eq!(conn.retransmit(ms(500), 2, CWND, u32::MAX), quiet(0));
+    assert_eq!(conn.retransmit(at(500), 2, u32::MAX), quiet(0));
     conn.round(round(501, 10, 0), 0);
-    assert_eq!(conn.retransmit(ms(502), 2, CWND, u32::MAX), quiet(0));
-    assert_eq!(conn.retransmit(ms(503), 1, CWND, u32::MAX), moved(3, Reason::Retransmit));
+    assert_eq!(conn.retransmit(at(502), 2, u32::MAX), quiet(0));
+    assert_eq!(conn.retransmit(at(503), 1, u32::MAX), moved(3, Reason::Retransmit));
 }
 
 #[test]
 fn each_burst_is_one_signal() {
     let mut conn = settled(&config(Policy::Random), 4);
     for _ in 0..2 {
-        assert_eq!(conn.retransmit(ms(50), 2, CWND, u32::MAX), quiet(0));
-        assert_eq!(conn.retransmit(ms(50), 1, CWND, u32::MAX), ignored(0, Reason::Retransmit));
+        assert_eq!(conn.retransmit(at(50), 2, u32::MAX), quiet(0));
+        assert_eq!(conn.retransmit(at(50), 1, u32::MAX), ignored(0, Reason::Retransmit));
     }
     assert_eq!(conn.raw().suppressed, 2);
 }
@@ -176,7 +181,7 @@ fn each_burst_is_one_signal() {
 #[test]
 fn deaf_knobs_hear_nothing() {
     let mut conn = settled(&Config { retransmit_burst: 0, ce_share: 1.1, ..config(Policy::Random) }, 4);
-    assert_eq!(conn.retransmit(ms(500), u32::MAX, CWND, u32::MAX), quiet(0));
+    assert_eq!(conn.retransmit(at(500), u32::MAX, u32::MAX), quiet(0));
     assert_eq!(conn.round(round(500, 10, 10), u32::MAX), quiet(0));
 }
 
@@ -195,12 +200,12 @@ fn the_first_timeout_moves_at_once_and_always_away() {
         for random in [0, 1 << 30, 1 << 31, 3 << 30, u32::MAX] {
             let mut conn = Connection::open(&config(policy), &paths(3), ms(7), random).unwrap();
             let first = conn.path();
-            let decision = conn.timeout(ms(7), true, random);
+            let decision = conn.timeout(at(7), true, random);
             assert_ne!(decision.path, first);
             assert_eq!(decision, moved(conn.path(), Reason::SynTimeout));
-            assert_eq!(conn.timeout(ms(16), false, random), ignored(conn.path(), Reason::Rto));
+            assert_eq!(conn.timeout(at(16), false, random), ignored(conn.path(), Reason::Rto));
             let second = conn.path();
-            assert_ne!(conn.timeout(ms(17), false, random).path, second);
+            assert_ne!(conn.timeout(at(17), false, random).path, second);
         }
     }
 }
@@ -210,7 +215,7 @@ fn random_leaves_for_each_other_path_equally() {
     let leave = |random| {
         let mut conn = Connection::open(&config(Policy::Random), &paths(4), Time::ZERO, 1 << 30).unwrap();
         assert_eq!(conn.path(), 1);
-        conn.timeout(Time::ZERO, false, random).path
+        conn.timeout(at(0), false, random).path
     };
     let third = u32::MAX / 3;
     assert_eq!([0, third, third + 1, 2 * third, 2 * third + 1, u32::MAX].map(leave), [0, 0, 2, 2, 3, 3]);
@@ -221,8 +226,8 @@ fn static_and_single_paths_never_move() {
     for (policy, n) in [(Policy::Static, 4), (Policy::Random, 1), (Policy::Exp3, 1)] {
         let mut conn = settled(&config(policy), n);
         assert_eq!(conn.round(round(5_000, 10, 10), u32::MAX), ignored(0, Reason::Ecn));
-        assert_eq!(conn.retransmit(ms(5_000), 9, CWND, u32::MAX), ignored(0, Reason::Retransmit));
-        assert_eq!(conn.timeout(ms(5_000), true, u32::MAX), ignored(0, Reason::SynTimeout));
+        assert_eq!(conn.retransmit(at(5_000), 9, u32::MAX), ignored(0, Reason::Retransmit));
+        assert_eq!(conn.timeout(at(5_000), true, u32::MAX), ignored(0, Reason::SynTimeout));
         assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (0, 0, 0));
     }
 }
@@ -234,7 +239,7 @@ fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
         for cwnd in cwnd {
             conn.round(Round { cwnd: Bytes::new(*cwnd), ..round(1, 0, 0) }, 0);
         }
-        let decision = if silence { conn.timeout(ms(200), false, 0) } else { conn.retransmit(ms(200), 3, CWND, 0) };
+        let decision = if silence { conn.timeout(at(200), false, 0) } else { conn.retransmit(at(200), 3, 0) };
         assert!(decision.decided);
         conn.raw().exp3.log_weight
     };
@@ -251,21 +256,21 @@ fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
 #[test]
 fn without_a_round_the_current_window_is_the_reward() {
     let mut conn = settled(&config(Policy::Exp3), 2);
-    conn.retransmit(ms(200), 3, CWND, 0);
+    conn.retransmit(at(200), 3, 0);
     let before = conn.raw().exp3.log_weight[1];
-    conn.retransmit(ms(600), 3, Bytes::new(0), 0);
+    conn.retransmit(Round { cwnd: Bytes::new(0), ..at(600) }, 3, 0);
     assert_eq!(conn.raw().exp3.log_weight[1], before, "an empty window earns nothing");
-    conn.retransmit(ms(1_200), 3, Bytes::new(100_000), 0);
+    conn.retransmit(Round { cwnd: Bytes::new(100_000), ..at(1_200) }, 3, 0);
     assert!(conn.raw().exp3.log_weight[1] < before);
 }
 
 #[test]
 fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
     let gain = |cwnd| {
-        let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0) }; 2];
+        let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0), rtt: Span::ZERO }; 2];
         let mut conn = Connection::open(&config(Policy::Exp3), &paths, Time::ZERO, 0).unwrap();
         conn.round(Round { cwnd: Bytes::new(cwnd), ..round(0, 0, 0) }, 0);
-        assert!(conn.retransmit(ms(100), 3, CWND, 0).decided);
+        assert!(conn.retransmit(at(100), 3, 0).decided);
         -conn.raw().exp3.log_weight[1]
     };
     assert_eq!(gain(0), 0);
@@ -288,8 +293,8 @@ fn the_wait_doubles_up_to_the_longest() {
     let mut conn = settled(&config(Policy::Random), 2);
     let mut now = 0;
     for wait in [10, 20, 40, 80, 80, 80] {
-        assert!(conn.timeout(ms(now), false, 0).decided, "at {now}");
-        assert!(!conn.timeout(ms(now + wait - 1), false, 0).decided, "at {now} + {wait} - 1");
+        assert!(conn.timeout(at(now), false, 0).decided, "at {now}");
+        assert!(!conn.timeout(at(now + wait - 1), false, 0).decided, "at {now} + {wait} - 1");
         now += wait;
     }
     assert_eq!(conn.raw().suppressed, 6);
@@ -299,10 +304,10 @@ fn the_wait_doubles_up_to_the_longest() {
 fn the_wait_returns_to_the_first_after_four_quiet_intervals() {
     for (pause, interval) in [(160, 80), (161, 20)] {
         let mut conn = settled(&config(Policy::Random), 2);
-        conn.timeout(ms(0), false, 0);
-        conn.timeout(ms(10), false, 0);
+        conn.timeout(at(0), false, 0);
+        conn.timeout(at(10), false, 0);
         // The interval is now 40 ms, and a decision doubles it.
-        assert!(conn.timeout(ms(10 + pause), false, 0).decided);
+        assert!(conn.timeout(at(10 + pause), false, 0).decided);
         assert_eq!(conn.raw().silence.interval_ns, interval * 1_000_000, "after {pause} ms");
     }
 }
@@ -310,18 +315,18 @@ fn the_wait_returns_to_the_first_after_four_quiet_intervals() {
 #[test]
 fn congestion_and_silence_wait_apart() {
     let mut conn = settled(&config(Policy::Random), 3);
-    assert!(conn.timeout(ms(100), false, u32::MAX).moved);
+    assert!(conn.timeout(at(100), false, u32::MAX).moved);
     conn.round(round(101, 10, 0), 0);
-    assert!(conn.retransmit(ms(101), 3, CWND, 0).decided);
+    assert!(conn.retransmit(at(101), 3, 0).decided);
 }
 
 #[test]
 fn a_clock_that_goes_back_only_delays() {
     let mut conn = settled(&config(Policy::Random), 2);
-    assert!(conn.timeout(ms(1_000), false, 0).decided);
-    assert_eq!(conn.timeout(ms(0), false, 0), ignored(1, Reason::Rto));
+    assert!(conn.timeout(at(1_000), false, 0).decided);
+    assert_eq!(conn.timeout(at(0), false, 0), ignored(1, Reason::Rto));
     assert_eq!(conn.raw().silence.interval_ns, 20_000_000, "which is not taken for a quiet time");
-    assert!(conn.timeout(ms(1_010), false, 0).decided);
+    assert!(conn.timeout(at(1_010), false, 0).decided);
 }
 
 proptest! {
@@ -338,7 +343,8 @@ proptest! {
 
     #[test]
     fn no_history_breaks_the_state(
-        policy in prop_oneof![Just(Policy::Static), Just(Policy::Random), Just(Policy::Exp3)],
+        policy in prop::sample::select(&Policy::ALL[..]),
+        reward in prop::sample::select(&Reward::ALL[..]),
         n in 1..=16_u32,
         bdp in any::<u64>(),
         max in any::<u64>(),
@@ -346,15 +352,17 @@ proptest! {
     ) {
         let span = Span::from_nanos(max);
         let backoff = Backoff { min: Span::from_nanos(max / 1_000), max: span };
-        let config = Config { congestion: backoff, silence: backoff, ce_share: 0.0, ..config(policy) };
-        let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)) }).collect();
+        let config = Config { reward, congestion: backoff, silence: backoff, ce_share: 0.0, reorder_guard: true, ..config(policy) };
+        let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)), rtt: Span::from_nanos(bdp << id) }).collect();
         let mut conn = Connection::open(&config, &paths, Time::from_nanos(max), 3)?;
         for (call, now, cwnd, count, random) in calls {
             let (now, cwnd, before) = (Time::from_nanos(now), Bytes::new(cwnd), conn.path());
+            let srtt = Span::from_nanos(cwnd.get().rotate_left(count));
+            let round = Round { now, cwnd, srtt, mss: count, in_flight: count % 2, delivered: count, delivered_ce: random };
             let decision = match call {
-                0 => conn.retransmit(now, count, cwnd, random),
-                1 => conn.timeout(now, count % 2 == 0, random),
-                _ => conn.round(Round { now, cwnd, delivered: count, delivered_ce: random }, random),
+                0 => conn.retransmit(round, count, random),
+                1 => conn.timeout(round, count % 2 == 0, random),
+                _ => conn.round(round, random),
             };
             prop_assert!(decision.path < n as usize);
             prop_assert_eq!(decision.path, conn.path());

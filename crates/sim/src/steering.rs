@@ -145,18 +145,12 @@ impl Steering for Steer {
     fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move {
         let config = self.plb;
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
-        let mss = steered.mss;
+        let round = read(now, sender, steered.mss);
         match &mut steered.by {
             By::Policy { connection, .. } => {
                 let decision = if signals.timeout() || signals.syn_timeout() {
-                    connection.timeout(now, signals.syn_timeout(), random)
+                    connection.timeout(round, signals.syn_timeout(), random)
                 } else if signals.round_ended() {
-                    let round = Round {
-                        now,
-                        cwnd: bytes(sender, mss),
-                        delivered: sender.delivered(),
-                        delivered_ce: sender.delivered_ce(),
-                    };
                     connection.round(round, random)
                 } else {
                     return Move::default();
@@ -185,9 +179,9 @@ impl Steering for Steer {
 
     fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move {
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
-        let mss = steered.mss;
+        let round = read(now, sender, steered.mss);
         let By::Policy { connection, .. } = &mut steered.by else { return Move::default() };
-        let decision = connection.retransmit(now, segments, bytes(sender, mss), random);
+        let decision = connection.retransmit(round, segments, random);
         self.decided(now, flow, decision)
     }
 
@@ -204,6 +198,15 @@ impl Steering for Steer {
     }
 }
 
-fn bytes(sender: &Sender, mss: u16) -> Bytes {
-    Bytes::new((sender.cwnd() * f64::from(mss)) as u64)
+/// What the program would read of the socket.
+fn read(now: Time, sender: &Sender, mss: u16) -> Round {
+    Round {
+        now,
+        cwnd: Bytes::new((sender.cwnd() * f64::from(mss)) as u64),
+        srtt: sender.srtt().unwrap_or_default(),
+        mss: mss.into(),
+        in_flight: sender.in_flight(),
+        delivered: sender.delivered(),
+        delivered_ce: sender.delivered_ce(),
+    }
 }

@@ -159,7 +159,7 @@ unsafe impl Plain for HostPaths {}
 
 const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 16);
 const _: () = assert!(size_of::<HostPrefix>() == 20);
-const _: () = assert!(size_of::<HostPaths>() == 8 + 16 * MAX_PATHS);
+const _: () = assert!(size_of::<HostPaths>() == 8 + size_of::<raw::Path>() * MAX_PATHS);
 
 /// Bytes of `struct host_event`.
 const EVENT_LEN: usize = 56;

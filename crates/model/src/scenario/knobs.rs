@@ -25,7 +25,7 @@ pub struct PathKnobs {
 pub struct AgentKnobs {
     /// How the next path is chosen.
     pub policy: PolicyName,
-    /// EXP3's share of exploration, in 0..=1 without zero (Auer et al. 2002).
+    /// EXP3's share of exploration (Auer et al. 2002), or how fast EXP3-IX learns (Neu 2015, η); in 0..=1 without zero.
     pub gamma: f64,
     /// Share of CE-marked packets from which a round counts as congested.
     pub ce_share: Ratio,
@@ -41,6 +41,22 @@ pub struct AgentKnobs {
     pub congestion_backoff: Backoff,
     /// Time between decisions after timeouts.
     pub silence_backoff: Backoff,
+    /// What the policies `exp3` and `exp3-ix` learn from.
+    pub reward: RewardName,
+    /// Timeouts in a row after which the policy `next` moves; 1 to 100.
+    pub next_rtos: u32,
+    /// Rounds after a move that are not judged; at most 64.
+    pub settle_rounds: u32,
+    /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
+    pub rtt_guard: Span,
+    /// Whether a move that reorders packets halves the reward of what it led to.
+    pub reorder_guard: bool,
+    /// Congested rounds in a row after which the policy `plb` moves when idle; 0: never.
+    pub plb_idle_rounds: u32,
+    /// The same with packets in flight.
+    pub plb_rounds: u32,
+    /// No moves of `plb` on congestion for once to twice this after a timeout.
+    pub plb_pause: Span,
     /// Bits of the socket mark that carry the path: contiguous, with more values than there are paths.
     pub mark_mask: u32,
 }
@@ -57,7 +73,7 @@ pub struct Backoff {
 
 /// How the path changer chooses a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
     /// The first path, always.
     Static,
@@ -65,6 +81,26 @@ pub enum PolicyName {
     Random,
     /// By the bandit EXP3.
     Exp3,
+    /// The next in turn, after timeouts only.
+    Next,
+    /// By EXP3, for the lowest round-trip time.
+    LowestRtt,
+    /// Any other, when Linux's Protective Load Balancing would rehash.
+    Plb,
+    /// By the bandit EXP3-IX.
+    Exp3Ix,
+}
+
+/// What a path earns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RewardName {
+    /// The mean congestion window, as a share of the path's bandwidth-delay product.
+    Cwnd,
+    /// The delivered rate, as a share of the path's.
+    Rate,
+    /// The lowest propagation round trip of the paths, as a share of the mean round trip.
+    Rtt,
 }
 
 /// A setting outside its range.
@@ -95,6 +131,14 @@ impl Default for AgentKnobs {
             jitter: Ratio::from_ppb(500_000_000),
             congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_secs(10) },
             silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
+            reward: RewardName::Cwnd,
+            next_rtos: 1,
+            settle_rounds: 1,
+            rtt_guard: Span::from_millis(200),
+            reorder_guard: false,
+            plb_idle_rounds: 3,
+            plb_rounds: 12,
+            plb_pause: Span::from_secs(60),
             mark_mask: 0xff00,
         }
     }
@@ -121,6 +165,8 @@ impl AgentKnobs {
             ensure(backoff.min > Span::ZERO, knob, "must have a `min` above zero")?;
             ensure(backoff.min <= backoff.max, knob, "must have a `min` that is not above its `max`")?;
         }
+        ensure((1..=100).contains(&self.next_rtos), "next_rtos", "must be between 1 and 100")?;
+        ensure(self.settle_rounds <= 64, "settle_rounds", "must be at most 64")?;
         let bits = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
         // Contiguous ones shifted down are one less than a power of two; that is also the number of marks besides 0,
         // which means "no path".
@@ -129,12 +175,29 @@ impl AgentKnobs {
     }
 }
 
+impl PolicyName {
+    /// All policies.
+    pub const ALL: [PolicyName; 7] = [
+        PolicyName::Static,
+        PolicyName::Random,
+        PolicyName::Exp3,
+        PolicyName::Next,
+        PolicyName::LowestRtt,
+        PolicyName::Plb,
+        PolicyName::Exp3Ix,
+    ];
+}
+
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PolicyName::Static => "static",
             PolicyName::Random => "random",
             PolicyName::Exp3 => "exp3",
+            PolicyName::Next => "next",
+            PolicyName::LowestRtt => "lowest-rtt",
+            PolicyName::Plb => "plb",
+            PolicyName::Exp3Ix => "exp3-ix",
         })
     }
 }
@@ -142,10 +205,32 @@ impl fmt::Display for PolicyName {
 impl FromStr for PolicyName {
     type Err = KnobError;
     fn from_str(text: &str) -> Result<Self, KnobError> {
-        [PolicyName::Static, PolicyName::Random, PolicyName::Exp3]
-            .into_iter()
-            .find(|policy| policy.to_string() == text)
-            .ok_or(KnobError { knob: "policy", problem: "must be static, random or exp3" })
+        let problem = "must be static, random, exp3, next, lowest-rtt, plb or exp3-ix";
+        let found = PolicyName::ALL.into_iter().find(|policy| policy.to_string() == text);
+        found.ok_or(KnobError { knob: "policy", problem })
+    }
+}
+
+impl RewardName {
+    /// All rewards.
+    pub const ALL: [RewardName; 3] = [RewardName::Cwnd, RewardName::Rate, RewardName::Rtt];
+}
+
+impl fmt::Display for RewardName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RewardName::Cwnd => "cwnd",
+            RewardName::Rate => "rate",
+            RewardName::Rtt => "rtt",
+        })
+    }
+}
+
+impl FromStr for RewardName {
+    type Err = KnobError;
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let found = RewardName::ALL.into_iter().find(|reward| reward.to_string() == text);
+        found.ok_or(KnobError { knob: "reward", problem: "must be cwnd, rate or rtt" })
     }
 }
 

@@ -428,6 +428,7 @@ impl<'a> Simulation<'a> {
                 id: index as u32 + 1,
                 weight: u32::try_from(left / 1_000).unwrap_or(u32::MAX),
                 bdp: path.capacity.bytes_in(path.rtt),
+                rtt: path.rtt,
             }
         };
         paths.iter().enumerate().map(path).collect()

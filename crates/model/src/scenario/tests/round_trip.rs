@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use proptest::{collection::vec, option, prelude::*, sample::Index};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{Index, select},
+};
 
 use super::{INLINE, READY};
 use crate::{
@@ -10,7 +15,7 @@ use crate::{
     Topology,
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, MptcpKnobs, PathKnobs, PlbKnobs,
-        PolicyName, RcpKnobs, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs,
+        PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs,
     },
     srv6, topology_file,
 };
@@ -115,7 +120,7 @@ prop_compose! {
 
 prop_compose! {
     fn agents()(
-        policy in prop_oneof![Just(PolicyName::Static), Just(PolicyName::Random), Just(PolicyName::Exp3)],
+        policy in select(&PolicyName::ALL[..]),
         gamma in prop_oneof![1e-9f64..1.0, Just(1.0)],
         ce_share in 1u32..=1_000_000_000,
         ce_rounds in 1u32..=64,
@@ -124,11 +129,17 @@ prop_compose! {
         jitter in 0u32..=1_000_000_000,
         congestion in backoffs(),
         silence in backoffs(),
+        reward in select(&RewardName::ALL[..]),
+        next in (1u32..=100, 0u32..=64, any::<bool>()),
+        plb in (any::<u32>(), any::<u32>()),
+        spans in (0u64..1 << 50, 0u64..1 << 50),
         mark_mask in (0u32..24).prop_map(|shift| 0xff << shift),
     ) -> AgentKnobs {
         AgentKnobs {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
-            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, mark_mask,
+            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
+            next_rtos: next.0, settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
+            rtt_guard: Span::from_nanos(spans.0), plb_pause: Span::from_nanos(spans.1), mark_mask,
         }
     }
 }
