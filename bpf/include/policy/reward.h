@@ -116,15 +116,14 @@ POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
  */
 POLICY_FN __u32 pc_reorders(const struct pc_round *round, __u64 from_ns, __u64 to_ns)
 {
-	__u64 sooner_ns, part_q16;
+	__u64 sooner_ns, packets;
 
 	if (from_ns <= to_ns || !round->srtt_ns || !round->mss)
 		return 0;
-	sooner_ns = pc_least((from_ns - to_ns) / 2, PC_MAX_NS);
-	/* No more can be overtaken than are under way. */
-	part_q16 = pc_least((sooner_ns << 16) / round->srtt_ns, PC_Q16_ONE);
-	return (pc_least(round->cwnd_bytes, PC_MAX_SAMPLE) * part_q16) >> 16 >=
-	       PC_REORDERED * (__u64)round->mss;
+	/* Half a minute and 2^28 packets, so that the product does not overflow. */
+	sooner_ns = pc_least((from_ns - to_ns) / 2, 1ULL << 35);
+	packets = pc_least(round->cwnd_bytes / round->mss, 1ULL << 28);
+	return packets * sooner_ns >= PC_REORDERED * pc_least(round->srtt_ns, PC_MAX_NS);
 }
 
 #endif

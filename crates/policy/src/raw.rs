@@ -113,14 +113,14 @@ pub struct Conn {
     pub rtt: Mean,
     /// Delivered rate, likewise.
     pub rate: Mean,
-    /// A bit for each round since the last decision, the latest lowest: whether it was congested.
-    pub ce_history: u64,
     /// Lowest round-trip propagation time of the paths; 0: not known.
     pub lowest_rtt_ns: u64,
     /// When the last round ended.
     pub round_ns: u64,
     /// `PC_PLB` does not move on congestion before this time.
     pub plb_pause_ns: u64,
+    /// A bit for each round since the last decision, the latest lowest: whether it was congested.
+    pub ce_history: u64,
     /// Number of paths.
     pub n_paths: u32,
     /// Index of the path in use.

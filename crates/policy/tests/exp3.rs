@@ -1,4 +1,4 @@
-//! EXP3 in fixed point against EXP3 as the paper writes it, in floating point.
+//! EXP3 and EXP3-IX in fixed point against the same as the papers write them, in floating point.
 
 use proptest::prelude::*;
 use rand_core::{Rng, SeedableRng};
@@ -90,6 +90,10 @@ fn compare(exp3: &Exp3, reference: &Reference) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn probabilities(exp3: &Exp3, k: usize) -> Vec<f64> {
+    (0..k).map(|path| exp3.probability_q32(path) as f64 / 2_f64.powi(32)).collect()
+}
+
 fn weights() -> impl Strategy<Value = Vec<u32>> {
     let weight = prop_oneof![Just(0), Just(1), Just(u32::MAX), 1..1_000_u32, any::<u32>()];
     prop::collection::vec(weight, 1..=16)
@@ -130,9 +134,43 @@ proptest! {
         }
     }
 
+    /// Step by step: a path that EXP3-IX has charged less is more probable and is charged less again, so that the
+    /// smallest error of a long history grows without bound.
     #[test]
-    fn leaving_a_path_never_draws_it(weights in weights(), gamma_q16 in 1..=65_536_u32, random in any::<u32>()) {
-        let exp3 = Exp3::new(&weights, f64::from(gamma_q16) / 65_536.0)?;
+    fn every_step_of_exp3_ix_is_the_papers(
+        weights in weights(),
+        gamma_q16 in prop_oneof![Just(1_u32), Just(65_536), 1..=65_536_u32],
+        picks in picks(),
+        rewards in rewards(),
+        seed in any::<u64>(),
+    ) {
+        let gamma = f64::from(gamma_q16) / 65_536.0;
+        let mut exp3 = Exp3::implicit(&weights, gamma)?;
+        let mut rng = Pcg32::seed_from_u64(seed);
+        for step in 0..UPDATES / 4 {
+            let path = pick(picks, step, &exp3, weights.len(), &mut rng);
+            let reward = reward(rewards, &mut rng);
+            let mut expected = probabilities(&exp3, weights.len());
+            expected[path] *= (-gamma * (1.0 - reward) / (expected[path] + gamma / 2.0)).exp();
+            let sum: f64 = expected.iter().sum();
+            exp3.reward(path, reward);
+            for (found, expected) in probabilities(&exp3, weights.len()).iter().zip(&expected) {
+                prop_assert!((found - expected / sum).abs() < 1e-7, "{found} instead of {}", expected / sum);
+            }
+            let whole: u64 = (0..weights.len()).map(|path| exp3.probability_q32(path)).sum();
+            prop_assert_eq!(whole, 1 << 32);
+        }
+    }
+
+    #[test]
+    fn leaving_a_path_never_draws_it(
+        weights in weights(),
+        gamma_q16 in 1..=65_536_u32,
+        implicit in any::<bool>(),
+        random in any::<u32>(),
+    ) {
+        let gamma = f64::from(gamma_q16) / 65_536.0;
+        let exp3 = if implicit { Exp3::implicit(&weights, gamma)? } else { Exp3::new(&weights, gamma)? };
         for path in 0..weights.len() {
             for random in [0, random, u32::MAX] {
                 let drawn = exp3.draw_other(path, random);
@@ -198,4 +236,16 @@ fn without_a_reward_the_weights_are_the_bandwidths() {
     assert!((probability(0) - (0.5 * 0.25 + 0.25)).abs() < 1e-7);
     assert!((probability(1) - (0.5 * 0.75 + 0.25)).abs() < 1e-7);
     assert_eq!(probability(2), 0.0, "a path that is not there");
+}
+
+#[test]
+fn exp3_ix_leaves_paths_that_earn_nothing_for_good_where_exp3_comes_back() {
+    let mut exp3 = Exp3::implicit(&[1, 1, 1, 1], 0.1).unwrap();
+    let mut rng = Pcg32::seed_from_u64(3);
+    for _ in 0..2_000 {
+        let path = exp3.draw(rng.next_u32());
+        exp3.reward(path, if path == 2 { 1.0 } else { 0.0 });
+    }
+    let best = exp3.probability_q32(2) as f64 / 2_f64.powi(32);
+    assert!(best > 0.999, "{best}");
 }

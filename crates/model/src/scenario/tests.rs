@@ -7,7 +7,7 @@ use super::*;
 use crate::QueueLimit;
 
 /// The scenarios in `scenarios/`.
-const READY: [(&str, &str); 8] = [
+const READY: [(&str, &str); 10] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
     ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
@@ -16,6 +16,8 @@ const READY: [(&str, &str); 8] = [
     ("short-flows", include_str!("../../../../scenarios/short-flows.toml")),
     ("content-provider", include_str!("../../../../scenarios/content-provider.toml")),
     ("enterprise-wan", include_str!("../../../../scenarios/enterprise-wan.toml")),
+    ("blackhole", include_str!("../../../../scenarios/blackhole.toml")),
+    ("asymmetric", include_str!("../../../../scenarios/asymmetric.toml")),
 ];
 
 /// A network with every inline key, on which flows and events can be tried.

@@ -71,6 +71,10 @@ impl Plb {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use sidestep_model::Bytes;
+    use sidestep_policy::{Config, Connection, Path, Policy, Round};
+
     use super::*;
 
     /// Rounds of ten segments each, of which so many are marked; returns after which of them there was a new label.
@@ -107,6 +111,65 @@ mod tests {
             plb.handle_timeout(&PlbConfig::default(), Time::ZERO, random);
             assert_eq!(plb.pause_until.as_nanos() / 1_000_000_000, seconds);
             assert_eq!(labels(&mut plb, &[10; 40], false), [0; 0]);
+        }
+    }
+    /// The second number that the C policy makes of its random bits, for the pause (`pc_remix`).
+    fn remix(random: u32) -> u32 {
+        let mut random = random ^ 0x9e37_79b9;
+        random = (random ^ (random >> 16)).wrapping_mul(0x85eb_ca6b);
+        random = (random ^ (random >> 13)).wrapping_mul(0xc2b2_ae35);
+        random ^ (random >> 16)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_policy_of_that_name_moves_when_linux_would_rehash(
+            paths in 2..=16_u32,
+            thresh in 0..=16_u32,
+            rounds in (0..5_u32, 0..8_u32),
+            pause in 0..1_u64 << 40,
+            events in prop::collection::vec((0..40_u8, 0..1_u64 << 36, 0..20_u32, 0..20_u32, 0..2_u32, any::<u32>()), 400),
+        ) {
+            let config = PlbConfig {
+                cong_thresh: f64::from(thresh) / 16.0,
+                idle_rehash_rounds: rounds.0,
+                rehash_rounds: rounds.1,
+                suspend_rto: Span::from_nanos(pause),
+            };
+            let knobs = Config {
+                policy: Policy::Plb,
+                ce_share: config.cong_thresh,
+                plb_idle_rounds: rounds.0,
+                plb_rounds: rounds.1,
+                plb_pause: config.suspend_rto,
+                ..Config::default()
+            };
+            let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
+            let paths: Vec<_> = (0..paths).map(path).collect();
+            let mut policy = Connection::open(&knobs, &paths, Time::ZERO, 0)?;
+            let mut plb = Plb::default();
+            let mut round = Round { mss: 1_000, cwnd: Bytes::new(10_000), ..Round::default() };
+            for (kind, time, delivered, marked, in_flight, random) in events {
+                // Times below a minute and long pauses alike; one timeout in forty signals.
+                round.now = round.now + Span::from_nanos(time);
+                round.in_flight = in_flight;
+                let before = policy.path();
+                if kind == 0 {
+                    plb.handle_timeout(&config, round.now, remix(random));
+                    prop_assert!(policy.timeout(round, false, random).moved);
+                } else {
+                    round.delivered += delivered;
+                    round.delivered_ce += marked.min(delivered);
+                    let (all, ce) = (round.delivered, round.delivered_ce);
+                    let rehash = plb.handle_round(&config, round.now, all, ce, in_flight == 0);
+                    prop_assert_eq!(policy.round(round, random).moved, rehash);
+                    prop_assert_eq!(policy.path() != before, rehash);
+                }
+                prop_assert_eq!(policy.raw().plb_rounds, plb.congested_rounds);
+                prop_assert_eq!(policy.raw().plb_pause_ns, plb.pause_until.as_nanos());
+            }
         }
     }
 }

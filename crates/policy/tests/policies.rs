@@ -1,0 +1,245 @@
+//! What each policy does that the others do not, and the guards.
+
+use proptest::prelude::*;
+use sidestep_model::{Bytes, Span, Time};
+use sidestep_policy::{Backoff, Config, Connection, Path, Policy, Reason, Reward, Round};
+
+/// A segment's payload.
+const MSS: u32 = 1_000;
+
+/// Paths of 10 Mbit/s with these round trips in milliseconds.
+fn paths(rtts_ms: &[u64]) -> Vec<Path> {
+    let path = |(id, rtt): (usize, &u64)| Path {
+        id: id as u32,
+        weight: 1,
+        bdp: Bytes::new(1_250 * rtt),
+        rtt: Span::from_millis(*rtt),
+    };
+    rtts_ms.iter().enumerate().map(path).collect()
+}
+
+/// No wait is longer than a nanosecond.
+fn config(policy: Policy) -> Config {
+    let wait = Backoff { min: Span::from_nanos(1), max: Span::from_nanos(1) };
+    Config { policy, ce_rounds: 1, jitter: 0.0, congestion: wait, silence: wait, ..Config::default() }
+}
+
+/// A connection on the first of these paths, whose first, unjudged, round has ended at time zero.
+fn settled(config: &Config, rtts_ms: &[u64]) -> Connection {
+    let mut conn = Connection::open(config, &paths(rtts_ms), Time::ZERO, 0).unwrap();
+    conn.round(at(0, 0), 0);
+    assert_eq!(conn.path(), 0);
+    conn
+}
+
+/// With 10 segments of window, a round trip of 10 ms, and nothing marked.
+fn at(at_ms: u64, delivered: u32) -> Round {
+    Round {
+        now: Time::from_nanos(at_ms * 1_000_000),
+        cwnd: Bytes::new(10_000),
+        srtt: Span::from_millis(10),
+        mss: MSS,
+        in_flight: 10,
+        delivered,
+        delivered_ce: 0,
+    }
+}
+
+/// The same with everything marked.
+fn marked(at_ms: u64, delivered: u32) -> Round {
+    Round { delivered_ce: delivered, ..at(at_ms, delivered) }
+}
+
+/// By how much the logarithm (base 2) of the first path's weight is above the second's.
+fn lead(conn: &Connection) -> f64 {
+    let weights = conn.raw().exp3.log_weight;
+    (weights[0] - weights[1]) as f64 / 2_f64.powi(32)
+}
+
+/// What EXP3 adds to that for a reward on the first of two equal paths.
+fn gain(reward: f64) -> f64 {
+    0.1 * reward / std::f64::consts::LN_2
+}
+
+#[test]
+fn next_goes_round_after_so_many_timeouts_in_a_row() {
+    let mut conn = settled(&Config { next_rtos: 2, ..config(Policy::Next) }, &[10, 10, 10]);
+    let mut now = 0;
+    let mut timeout = |conn: &mut Connection, delivered| {
+        now += 300;
+        conn.timeout(at(now, delivered), false, u32::MAX).path
+    };
+    assert_eq!([0; 7].map(|delivered| timeout(&mut conn, delivered)), [0, 1, 1, 2, 2, 0, 0]);
+    assert_eq!([5, 6, 6].map(|delivered| timeout(&mut conn, delivered)), [0, 0, 1], "what is delivered ends the row");
+}
+
+#[test]
+fn next_moves_at_the_first_timeout_of_a_syn_and_is_deaf_to_congestion() {
+    let mut conn = Connection::open(&config(Policy::Next), &paths(&[10; 16]), Time::ZERO, u32::MAX).unwrap();
+    assert_eq!(conn.path(), 15, "the first path is drawn");
+    let decision = conn.timeout(at(1_000, 0), true, 7);
+    assert_eq!((decision.path, decision.moved, decision.reason), (0, true, Some(Reason::SynTimeout)));
+    conn.round(at(1_010, 10), 7);
+    for time in 2..100 {
+        assert!(!conn.round(marked(1_000 * time, 10 * time as u32), 7).decided);
+        assert!(!conn.retransmit(at(1_000 * time, 0), 100, 7).decided);
+    }
+}
+
+#[test]
+fn plb_moves_after_twelve_congested_rounds_and_always_away() {
+    let mut conn = settled(&config(Policy::Plb), &[10; 4]);
+    let moves: Vec<_> = (1..=24).filter(|round| conn.round(marked(10 * round, 10 * *round as u32), 0).moved).collect();
+    assert_eq!(moves, [12, 24]);
+    // By marks of half of the packets, when nothing is in flight.
+    let mut conn = settled(&config(Policy::Plb), &[10; 4]);
+    let idle = |round: u32| Round { delivered_ce: 5 * round, in_flight: 0, ..at(10, 10 * round) };
+    let moves: Vec<_> = (1..=7).filter(|round| conn.round(idle(*round), 0).moved).collect();
+    assert_eq!(moves, [3, 6]);
+}
+
+#[test]
+fn plb_pauses_for_one_to_two_minutes_after_a_timeout() {
+    for random in [0, 1, 1 << 20, u32::MAX] {
+        let mut conn = settled(&config(Policy::Plb), &[10; 2]);
+        assert!(conn.timeout(at(1_000, 0), false, random).moved);
+        let pause = conn.raw().plb_pause_ns - 1_000_000_000;
+        assert!((60_000_000_000..120_000_000_000).contains(&pause), "{pause}");
+        let end = 1_000 + pause.div_ceil(1_000_000);
+        let moved = |conn: &mut Connection, now: u64| (1..=12).any(|i| conn.round(marked(now, i), 0).moved);
+        assert!(!moved(&mut conn.clone(), end - 1));
+        assert!(moved(&mut conn, end));
+    }
+}
+
+#[test]
+fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
+    for config in [config(Policy::LowestRtt), Config { reward: Reward::Rtt, ..config(Policy::Exp3) }] {
+        let mut conn = settled(&config, &[20, 8]);
+        // Of 15 and 25 ms the mean is 20; what was read before the rounds that count is not in it.
+        for (now, srtt) in [(10, 15), (20, 25)] {
+            conn.round(Round { srtt: Span::from_millis(srtt), ..at(now, now as u32) }, 0);
+        }
+        assert!(conn.retransmit(at(30, 20), 3, 0).decided);
+        assert!((lead(&conn) - gain(8.0 / 20.0)).abs() < 1e-4, "{}", lead(&conn));
+    }
+}
+
+#[test]
+fn a_rate_earns_its_share_of_the_paths_rate() {
+    let mut conn = settled(&Config { reward: Reward::Rate, ..config(Policy::Exp3) }, &[20, 20]);
+    // 50 segments of 1000 bytes in 100 ms are 4 Mbit/s, of 10.
+    conn.round(at(40, 30), 0);
+    conn.round(at(100, 50), 0);
+    assert!(conn.retransmit(at(110, 50), 3, 0).decided);
+    assert!((lead(&conn) - gain(0.4)).abs() < 1e-4, "{}", lead(&conn));
+}
+
+#[test]
+fn without_a_round_the_window_tells_the_rate() {
+    let mut conn = settled(&Config { reward: Reward::Rate, ..config(Policy::Exp3) }, &[20, 20]);
+    // 10 kB in 10 ms are 8 Mbit/s.
+    assert!(conn.retransmit(at(1, 0), 3, 0).decided);
+    assert!((lead(&conn) - gain(0.8)).abs() < 1e-4, "{}", lead(&conn));
+}
+
+#[test]
+fn exp3_ix_learns_from_silence() {
+    let mut conn = settled(&config(Policy::Exp3Ix), &[10, 10]);
+    assert!(conn.timeout(at(300, 0), false, 0).moved);
+    let expected = -0.1 / (0.5 + 0.05) / std::f64::consts::LN_2;
+    assert!((lead(&conn) - expected).abs() < 1e-4, "{}", lead(&conn));
+}
+
+#[test]
+fn a_much_longer_path_is_left_alone_until_there_is_no_other() {
+    for policy in [Policy::Random, Policy::Exp3, Policy::Exp3Ix, Policy::LowestRtt, Policy::Next] {
+        for random in [0, 1 << 30, 1 << 31, u32::MAX] {
+            let mut conn = settled(&config(policy), &[10, 211, 210]);
+            assert_eq!(conn.timeout(at(300, 0), false, random).path, 2, "{policy} {random}");
+            let mut conn = settled(&config(policy), &[10, 211, 212]);
+            assert_ne!(conn.timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
+            let mut conn = settled(&Config { rtt_guard: Span::ZERO, ..config(policy) }, &[10, 999, 999]);
+            assert_ne!(conn.timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
+        }
+    }
+    // Congestion is no reason to take it.
+    for policy in [Policy::Random, Policy::Exp3, Policy::Plb] {
+        let mut conn = settled(&Config { plb_rounds: 1, ..config(policy) }, &[10, 211]);
+        assert_eq!(conn.round(marked(100, 10), u32::MAX).path, 0, "{policy}");
+    }
+}
+
+#[test]
+fn a_path_longer_than_the_timeout_is_left_alone() {
+    let far = Config { rtt_guard: Span::from_secs(9), ..config(Policy::Random) };
+    // The timeout is 200 ms more than the round trip of 10 ms.
+    assert_eq!(settled(&far, &[10, 211, 210]).timeout(at(300, 0), false, 0).path, 2);
+    let unknown = Round { srtt: Span::ZERO, ..at(300, 0) };
+    assert_eq!(settled(&far, &[10, 211, 210]).timeout(unknown, true, 0).path, 1);
+}
+
+#[test]
+fn as_many_rounds_as_wished_are_not_judged_after_a_move() {
+    for settle_rounds in 0..5 {
+        let mut conn = settled(&Config { settle_rounds, retransmit_burst: 0, ..config(Policy::Random) }, &[10, 10]);
+        for _ in 1..settle_rounds {
+            conn.round(at(0, 0), 0);
+        }
+        assert!(conn.timeout(at(300, 0), false, u32::MAX).moved);
+        let first = (1..10).find(|round| conn.round(marked(300 + 10 * round, 10 * *round as u32), 0).decided);
+        assert_eq!(first, Some(u64::from(settle_rounds) + 1));
+    }
+}
+
+#[test]
+fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
+    // At 10 segments in 10 ms a packet arrives every millisecond; 6 ms less of round trip are 3 ms less one way.
+    for (rtts, guard, reward) in [([16, 10], true, 0.5), ([15, 10], true, 1.0), ([16, 10], false, 1.0)] {
+        let knobs = Config { reorder_guard: guard, settle_rounds: 0, ..config(Policy::Exp3) };
+        let mut conn = settled(&knobs, &rtts);
+        assert_eq!(conn.timeout(at(300, 0), false, 0).path, 1);
+        let before = lead(&conn);
+        let round = Round { cwnd: Bytes::new(1 << 30), ..at(310, 0) };
+        conn.round(round, 0);
+        assert!(conn.retransmit(Round { now: Time::from_nanos(400_000_000), ..round }, 3, 0).decided);
+        let learnt = before - lead(&conn);
+        assert!((learnt - gain(reward)).abs() < 1e-4, "{rtts:?} {guard}: {learnt}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of `n` paths of which one delivers, any policy that moves finds it, and each dead one is left in time.
+    #[test]
+    fn a_dead_path_is_left_after_n_timeouts(
+        policy in prop::sample::select(vec![Policy::Next, Policy::Plb, Policy::Random, Policy::Exp3, Policy::Exp3Ix,
+                                            Policy::LowestRtt]),
+        next_rtos in 1..5_u32,
+        rtts in prop::collection::vec(1..1_000_u64, 2..=16),
+        syn in any::<bool>(),
+        draws in prop::collection::vec(any::<u32>(), 100),
+    ) {
+        let knobs = Config { next_rtos, ..config(policy) };
+        let mut conn = Connection::open(&knobs, &paths(&rtts), Time::ZERO, draws[0])?;
+        let patience = if policy == Policy::Next { next_rtos } else { 1 };
+        let mut now = 0;
+        for (number, draw) in draws.iter().enumerate() {
+            let before = conn.path();
+            now += 300;
+            let moved = conn.timeout(at(now, 0), syn, *draw).path != before;
+            prop_assert_eq!(moved, (number as u32 + 1).is_multiple_of(patience));
+        }
+    }
+
+    /// Round robin visits every path that the guard lets pass before it comes back.
+    #[test]
+    fn next_leaves_out_no_path(n in 2..=16_usize, draw in any::<u32>()) {
+        let mut conn = Connection::open(&config(Policy::Next), &paths(&vec![10; n]), Time::ZERO, draw)?;
+        let first = conn.path();
+        for step in 1..=n {
+            prop_assert_eq!(conn.timeout(at(300 * step as u64, 0), false, draw).path, (first + step) % n);
+        }
+    }
+}
