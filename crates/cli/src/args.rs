@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddrV6, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use sidestep_model::scenario::SystemSpec;
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
@@ -37,12 +37,41 @@ pub enum Command {
     Agent(AgentArgs),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
+    /// Try what of this machine's kernel agent, router and lab need
+    Doctor {
+        /// Print what was found as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure how fast a part of sidestep is
     #[command(subcommand)]
     Bench(Bench),
+    /// Print what a shell needs to complete command lines: sidestep completions bash > FILE
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// The directory
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
     /// The lab's traffic generator
     #[command(subcommand, hide = true)]
     Traffic(Traffic),
+}
+
+/// A shell that can complete our command lines.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash
+    Bash,
+    /// Z shell
+    Zsh,
+    /// fish
+    Fish,
 }
 
 /// `sidestep lab`.
@@ -276,6 +305,12 @@ pub struct AgentRun {
     /// Leave everything in place on SIGTERM and SIGINT too, for the next agent to take over
     #[arg(long)]
     pub keep: bool,
+    /// Say whether the file of --config is in order, and exit
+    #[arg(long, requires = "config")]
+    pub check: bool,
+    /// Say it as JSON
+    #[arg(long, requires = "check")]
+    pub json: bool,
 }
 
 /// `sidestep router`.

@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         Command::Controller(options) => commands::daemons::controller(options),
         Command::Agent(options) => commands::daemons::agent(options),
         Command::Router(options) => commands::daemons::router(options),
+        Command::Doctor { json } => commands::doctor::run(json),
+        Command::Completions { shell } => commands::manual::completions(shell),
+        Command::Man { directory } => commands::manual::man(&directory),
         Command::Bench(bench) => commands::bench::run(bench),
         Command::Traffic(traffic) => commands::traffic::run(traffic),
     };

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LinuxError {
     /// The process lacks a privilege.
-    #[error("{what}: not permitted; run as root, or with CAP_NET_ADMIN and CAP_BPF")]
+    #[error("{what}: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")]
     Privilege {
         /// What was attempted.
         what: String,

@@ -5,6 +5,7 @@ pub mod cgroup;
 mod error;
 pub mod netlink;
 pub mod netns;
+pub mod probe;
 pub mod sock_diag;
 pub mod tap;
 pub mod testing;

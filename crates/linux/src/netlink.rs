@@ -16,7 +16,7 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute},
 };
 use netlink_sys::SocketAddr;
-use rtnetlink::{Handle, IpVersion, LinkUnspec, MulticastGroup, RouteMessageBuilder};
+use rtnetlink::{Handle, IpVersion, LinkUnspec, LinkVeth, MulticastGroup, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
 use crate::error::{LinuxError, Result};
@@ -164,6 +164,12 @@ impl Netlink {
     pub async fn loopback_up(&self) -> Result<()> {
         let message = LinkUnspec::new_with_index(1).up().build();
         self.handle.link().set(message).execute().await.map_err(|e| refused("bringing the loopback interface up", e))
+    }
+
+    /// Makes two interfaces whose cable connects them, both down.
+    pub async fn add_veth(&self, name: &str, peer: &str) -> Result<()> {
+        let add = self.handle.link().add(LinkVeth::new(name, peer).build()).execute().await;
+        add.map_err(|e| refused(format!("adding the interfaces {name} and {peer}"), e))
     }
 
     /// Adds an address to an interface.

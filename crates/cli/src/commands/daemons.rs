@@ -54,8 +54,11 @@ pub fn agent(args: AgentArgs) -> Outcome {
 }
 
 fn run_agent(args: AgentRun) -> Outcome {
-    let (pins, warning) = pins(&args)?;
     let config = args.config.as_deref().map(read_config).transpose()?.unwrap_or_default();
+    if args.check {
+        return checked(&config, args.json);
+    }
+    let (pins, warning) = pins(&args)?;
     let cgroup = match args.cgroup {
         Some(cgroup) => cgroup,
         None => sidestep_linux::cgroup::mount_point().map_err(Failure::environment)?,
@@ -121,6 +124,17 @@ pub fn router(args: RouterArgs) -> Outcome {
     let links: BTreeMap<_, _> = args.links.into_iter().collect();
     let options = RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn };
     runtime()?.block_on(run_router(options, announce, stopped())).map_err(Failure::from)
+}
+
+/// Says that a configuration is in order, and what it holds.
+fn checked(config: &HostConfig, json: bool) -> Outcome {
+    let destinations = config.destinations.len();
+    let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();
+    if json {
+        return print_json(&serde_json::json!({ "schema": 1, "destinations": destinations, "paths": paths }));
+    }
+    println!("in order: {destinations} destinations with {paths} paths");
+    Ok(())
 }
 
 fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, Failure> {

@@ -6,6 +6,8 @@
 mod clean_up;
 mod common;
 mod contract;
+mod doctor;
 mod errors;
+mod packaged;
 mod programs;
 mod traps;

@@ -14,6 +14,10 @@ pub struct EcnDecap {
     hooks: Vec<TcHook>,
 }
 
+/// The program for Ethernet, loaded and not attached yet: the two may need different privileges.
+#[derive(Debug)]
+pub struct EcnProgram(Object);
+
 /// Our filter's handle and priority, so that we find it again and leave those of others alone.
 const HANDLE: u32 = 0x5353;
 const PRIORITY: u32 = 83;
@@ -40,6 +44,19 @@ impl EcnDecap {
     /// How many marks were copied inward.
     pub fn copied(&self) -> Result<u64> {
         self.objects.iter().map(|object| per_cpu_sum(&map(object, "copied")?, 0)).sum()
+    }
+}
+
+impl EcnProgram {
+    /// Has the kernel verify and take in the program.
+    pub fn load() -> Result<Self> {
+        Ok(EcnProgram(load_for(14)?))
+    }
+
+    /// Attaches it to the ingress of an Ethernet interface.
+    pub fn attach(self, interface: &Interface) -> Result<EcnDecap> {
+        let hook = attach_one(&self.0, interface)?;
+        Ok(EcnDecap { objects: vec![self.0], hooks: vec![hook] })
     }
 }
 

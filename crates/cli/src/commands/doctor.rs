@@ -1,0 +1,160 @@
+//! `sidestep doctor`: what this machine's kernel can do for us.
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use sidestep_linux::probe::{Finding, Need, Part, Probed, Report, probe};
+
+use super::print_json;
+use crate::failure::{Failure, Outcome};
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    schema: u32,
+    kernel: &'a str,
+    ready: Ready,
+    features: Vec<ShownFeature<'a>>,
+}
+
+/// Whether each part has all that it requires.
+#[derive(Debug, Serialize)]
+struct Ready {
+    agent: bool,
+    router: bool,
+    lab: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownFeature<'a> {
+    id: &'a str,
+    name: &'a str,
+    state: &'a str,
+    detail: &'a str,
+    since: &'a str,
+    required_by: Vec<&'a str>,
+    useful_to: Vec<&'a str>,
+    without: &'a str,
+}
+
+/// Runs `sidestep doctor`.
+pub fn run(json: bool) -> Outcome {
+    let report = probe();
+    if json {
+        print_json(&shown(&report))?;
+    } else {
+        print!("{}", page(&report));
+    }
+    let lacking: Vec<_> = report.lacking(Part::Agent).map(|probed| probed.feature.name).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::environment(format!("the agent cannot be seen to work here for want of: {}", lacking.join("; "))))
+}
+
+fn shown(report: &Report) -> Shown<'_> {
+    let is_ready = |part| report.lacking(part).next().is_none();
+    let ready = Ready { agent: is_ready(Part::Agent), router: is_ready(Part::Router), lab: is_ready(Part::Lab) };
+    Shown { schema: 1, kernel: &report.kernel, ready, features: report.features.iter().map(shown_feature).collect() }
+}
+
+fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
+    let Probed { feature, finding } = probed;
+    let (state, detail) = words(finding);
+    ShownFeature {
+        id: feature.id,
+        name: feature.name,
+        state,
+        detail,
+        since: feature.since,
+        required_by: users(probed, Need::Required),
+        useful_to: users(probed, Need::Useful),
+        without: feature.without,
+    }
+}
+
+/// The report for people: a table, then what does not work with its reason and its price, then who can work.
+fn page(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["feature", "since Linux", "needed by", "found", ""]);
+    for probed in &report.features {
+        let (state, detail) = words(&probed.finding);
+        let needed = users(probed, Need::Required).into_iter().map(String::from);
+        let needed = needed.chain(users(probed, Need::Useful).into_iter().map(|user| format!("({user})")));
+        // The reasons of the others are long, and follow below.
+        let detail = if probed.finding.is_present() { detail } else { "" };
+        table.add_row([
+            probed.feature.name,
+            probed.feature.since,
+            &needed.collect::<Vec<_>>().join(" "),
+            state,
+            detail,
+        ]);
+    }
+    let mut page = format!("Linux {}; in parentheses: who does less without\n\n{}\n", report.kernel, table.trim_fmt());
+    for probed in report.features.iter().filter(|probed| !probed.finding.is_present()) {
+        let (state, detail) = words(&probed.finding);
+        let feature = probed.feature;
+        page += &format!("\n{state}: {}: {detail}\n  without: {}\n", feature.name, feature.without);
+    }
+    page += "\n";
+    for part in Part::ALL {
+        let lacking = report.lacking(part).count();
+        let verdict = if lacking == 0 { "can work here".to_string() } else { format!("lacks {lacking} of the above") };
+        page += &format!("{:<7} {verdict}\n", part.name());
+    }
+    page
+}
+
+fn words(finding: &Finding) -> (&'static str, &str) {
+    match finding {
+        Finding::Present(detail) => ("present", detail),
+        Finding::Missing(why) => ("missing", why),
+        Finding::Untried(why) => ("not tried", why),
+    }
+}
+
+fn users(probed: &Probed, need: Need) -> Vec<&'static str> {
+    Part::ALL.into_iter().filter(|part| probed.feature.need(*part) == need).map(Part::name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_linux::probe::FEATURES;
+
+    use super::*;
+
+    /// A report in which only `broken` does not work.
+    fn report(broken: &str) -> Report {
+        let finding = |id: &str| {
+            if id == broken { Finding::Missing("no such thing".into()) } else { Finding::Present(String::new()) }
+        };
+        let probed = |feature: &'static _| Probed { feature, finding: finding(feature.id) };
+        Report { kernel: "6.1.0".into(), features: FEATURES.iter().map(probed).collect() }
+    }
+
+    #[test]
+    fn what_is_missing_is_shown_with_its_reason_and_its_price() {
+        let page = page(&report("tap"));
+        assert!(page.contains("\nmissing: TAP devices: no such thing\n  without: no wires, hence no lab\n"), "{page}");
+        assert!(
+            page.ends_with("\nagent   can work here\nrouter  can work here\nlab     lacks 1 of the above\n"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn in_json_a_part_is_ready_when_it_has_what_it_requires() {
+        let ready = |broken| {
+            let report = report(broken);
+            let value = serde_json::to_value(shown(&report)).unwrap();
+            assert_eq!(value["schema"], 1);
+            assert_eq!(value["features"].as_array().unwrap().len(), FEATURES.len());
+            ["agent", "router", "lab"].map(|part| value["ready"][part].as_bool().unwrap())
+        };
+        assert_eq!(ready("nothing"), [true, true, true]);
+        assert_eq!(ready("tap"), [true, true, false]);
+        assert_eq!(ready("seg6-inline"), [true, true, false]);
+        assert_eq!(ready("seg6-b6-encaps"), [true, false, false]);
+        assert_eq!(ready("sk-storage"), [false, true, false]);
+    }
+}

@@ -1,0 +1,145 @@
+//! What `doctor` says of this machine is what is so, whoever asks, and nothing stays.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+};
+
+use serde_json::Value;
+use sidestep_linux::{cgroup, netns::NetNs};
+
+use crate::common::{Ended, PROGRAM, Room, root_or_skip};
+
+#[test]
+fn root_is_told_that_all_is_there_and_nothing_is_left() {
+    if !root_or_skip("doctor") {
+        return;
+    }
+    let room = Room::new();
+    let ended = run_as_root(&room, "exec \"$0\" doctor --json");
+    ended.is_fine();
+    let report = parsed(&ended);
+    assert_eq!(report["schema"], 1);
+    for part in ["agent", "router", "lab"] {
+        assert_eq!(report["ready"][part], true, "{report:#}");
+    }
+    for feature in report["features"].as_array().unwrap() {
+        let required = !feature["required_by"].as_array().unwrap().is_empty();
+        assert!(!required || feature["state"] == "present", "{feature:#}");
+        assert_ne!(feature["without"], "");
+    }
+    assert_eq!(room.run(&["doctor"]).code, Some(0));
+}
+
+#[test]
+fn without_privilege_it_says_what_it_could_not_try() {
+    let room = Room::new();
+    let ended = room.start_command(unprivileged(&room, &["doctor", "--json"])).wait();
+    assert!(ended.error(3).starts_with("the agent cannot be seen to work here for want of: CAP_BPF"), "{ended:?}");
+    let report = parsed(&ended);
+    assert_eq!(report["ready"]["agent"], false);
+    assert_eq!(state(&report, "capabilities"), "missing");
+    for id in ["sock-ops", "path-changer", "tc-bpf"] {
+        assert_eq!(state(&report, id), "not tried", "{report:#}");
+    }
+    // Networks can be tried by anybody where user namespaces are allowed.
+    let networks = if state(&report, "user-namespaces") == "present" { "present" } else { "not tried" };
+    for id in ["network-namespaces", "policy-routing", "ecn", "sock-diag"] {
+        assert_eq!(state(&report, id), networks, "{report:#}");
+    }
+    let page = room.start_command(unprivileged(&room, &["doctor"])).wait();
+    assert_eq!(page.code, Some(3));
+    assert!(page.stdout.contains("\nnot tried: sock_ops programs"), "{}", page.stdout);
+}
+
+#[test]
+fn what_is_taken_away_is_found_missing_and_nothing_else() {
+    if !root_or_skip("doctor without features") {
+        return;
+    }
+    let room = Room::new();
+    let whole = missing(&parsed(&run_as_root(&room, "exec \"$0\" doctor --json")));
+    let without = |take_away: &str, code: i32, ids: &[&str]| {
+        let ended = run_as_root(&room, &format!("{take_away} && exec \"$0\" doctor --json"));
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        let mut expected = whole.clone();
+        expected.extend(ids.iter().map(ToString::to_string));
+        assert_eq!(missing(&parsed(&ended)), expected, "after {take_away}");
+    };
+    without("mount -t tmpfs none /dev", 0, &["tap"]);
+    let groups = cgroup::mount_point().unwrap();
+    without(&format!("umount -l {}", groups.display()), 3, &["cgroup2"]);
+    without("mount -t tmpfs none /sys/kernel", 3, &["btf", "path-changer", "tc-bpf"]);
+}
+
+#[test]
+fn the_agents_capabilities_are_enough() {
+    if !root_or_skip("capabilities") {
+        return;
+    }
+    let room = Room::new();
+    let with = |capabilities: &str| {
+        let sets = format!("--bounding-set -all,{capabilities} --inh-caps -all,{capabilities}");
+        run_as_root(&room, &format!("exec setpriv {sets} \"$0\" doctor --json"))
+    };
+    with("+bpf,+net_admin,+perfmon").is_fine();
+    let ended = with("+bpf,+net_admin");
+    assert!(ended.error(3).contains("CAP_PERFMON"), "{ended:?}");
+    let report = parsed(&ended);
+    assert_eq!((state(&report, "tc-bpf").as_str(), state(&report, "path-changer").as_str()), ("present", "not tried"));
+    assert_eq!(report["ready"]["router"], true);
+}
+
+/// Runs a shell line, in which `$0` is the program, as root in mounts and a network of its own; checks that no control
+/// group stays.
+fn run_as_root(room: &Room, line: &str) -> Ended {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", line, PROGRAM]);
+    let running = NetNs::create().and_then(|namespace| namespace.run(|| Ok(room.start_command(command)))).unwrap();
+    let ended = running.wait();
+    let groups = fs::read_dir(cgroup::mount_point().unwrap()).unwrap().flatten();
+    let ours: Vec<_> = groups
+        .filter_map(|group| group.file_name().to_str()?.strip_prefix("sidestep-doctor.")?.parse::<u32>().ok())
+        .filter(|owner| !fs::exists(format!("/proc/{owner}")).unwrap())
+        .collect();
+    assert!(ours.is_empty(), "control groups of {ours:?} are left");
+    ended
+}
+
+/// The program as a user without rights; without root already, as it is.
+fn unprivileged(room: &Room, arguments: &[&str]) -> Command {
+    let copy = room.path("sidestep");
+    if !copy.exists() {
+        fs::copy(PROGRAM, &copy).unwrap();
+        fs::set_permissions(room.path("."), Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(copy);
+    command.args(arguments);
+    if nix::unistd::geteuid().is_root() {
+        // Also leaves all supplementary groups.
+        command.uid(65_534).gid(65_534);
+    }
+    command
+}
+
+fn parsed(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"))
+}
+
+fn feature<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let features = report["features"].as_array().unwrap();
+    features.iter().find(|feature| feature["id"] == id).unwrap_or_else(|| panic!("no {id}"))
+}
+
+fn state(report: &Value, id: &str) -> String {
+    feature(report, id)["state"].as_str().unwrap().into()
+}
+
+/// The ids of what does not work.
+fn missing(report: &Value) -> BTreeSet<String> {
+    let features = report["features"].as_array().unwrap();
+    let broken = features.iter().filter(|feature| feature["state"] != "present");
+    broken.map(|feature| feature["id"].as_str().unwrap().to_string()).collect()
+}

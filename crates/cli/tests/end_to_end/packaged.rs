@@ -1,0 +1,65 @@
+//! What a package installs beside the program, and how its units call it.
+
+use std::{fs, process::Command};
+
+use crate::common::Room;
+
+#[test]
+fn completions_are_what_their_shells_understand() {
+    let room = Room::new();
+    for (shell, mark) in
+        [("bash", "complete -F _sidestep"), ("zsh", "#compdef sidestep"), ("fish", "complete -c sidestep")]
+    {
+        let ended = room.run(&["completions", shell]);
+        ended.is_fine();
+        assert!(ended.stdout.contains(mark), "{shell}");
+        assert!(ended.stdout.contains("rule-priority"), "{shell}");
+    }
+    let script = room.write("bash", &room.run(&["completions", "bash"]).stdout);
+    let ask = format!(
+        "source {script}; COMP_WORDS=(sidestep doc); COMP_CWORD=1; _sidestep sidestep doc sidestep; echo ${{COMPREPLY[*]}}"
+    );
+    let answer = Command::new("bash").args(["-c", &ask]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "doctor", "{answer:?}");
+    room.run(&["completions", "tcsh"]).complaint(2);
+}
+
+#[test]
+fn every_command_that_is_shown_has_a_manual_page() {
+    let room = Room::new();
+    room.run(&["man", "pages"]).is_fine();
+    let pages = room.path("pages");
+    for page in ["sidestep", "sidestep-agent", "sidestep-lab-run", "sidestep-doctor"] {
+        let text = fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    assert!(!pages.join("sidestep-traffic.1").exists());
+    let taken = room.write("file", "");
+    assert!(room.run(&["man", &taken]).error(1).starts_with(&format!("{taken}: ")));
+}
+
+#[test]
+fn a_configuration_is_checked_without_privilege_and_without_effect() {
+    let room = Room::new();
+    let fine = room.write("fine.toml", include_str!("../../../../packaging/agent.toml"));
+    let ended = room.run(&["agent", "--check", "--config", &fine]);
+    ended.is_fine();
+    assert_eq!(ended.stdout, "in order: 0 destinations with 0 paths\n");
+    // What the example suggests must be in order as well.
+    let suggested: String = include_str!("../../../../packaging/agent.toml")
+        .lines()
+        .map(|line| line.strip_prefix("#:").unwrap_or(line).to_string() + "\n")
+        .collect();
+    let suggested = room.write("suggested.toml", &suggested);
+    let ended = room.run(&["agent", "--check", "--json", "--config", &suggested]);
+    ended.is_fine();
+    let counted: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(counted, serde_json::json!({ "schema": 1, "destinations": 1, "paths": 2 }));
+
+    let wrong = room.write("wrong.toml", "[agent]\ngama = 1\n");
+    let ended = room.run(&["agent", "--check", "--config", &wrong]);
+    assert!(ended.error(2).starts_with(&format!("{wrong}: line 2, column 1: ")), "{ended:?}");
+    let nothing = room.run(&["agent", "--check"]);
+    nothing.complaint(2);
+    assert!(nothing.stderr.contains("--config <FILE>"), "{nothing:?}");
+}

@@ -1,0 +1,183 @@
+//! The features: since which kernel they exist, who needs them, and what is lost without them.
+
+use super::Part;
+
+/// How much a part needs a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It does not start without.
+    Required,
+    /// It does less without.
+    Useful,
+    /// It makes no difference.
+    Unused,
+}
+
+/// Something of the kernel that we use.
+#[derive(Debug)]
+pub struct Feature {
+    /// Its name for scripts.
+    pub id: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    /// The first kernel that has it.
+    pub since: &'static str,
+    /// What cannot be done without it.
+    pub without: &'static str,
+    needs: [Need; 3],
+}
+
+impl Feature {
+    /// How much `part` needs it.
+    pub fn need(&self, part: Part) -> Need {
+        self.needs[part as usize]
+    }
+}
+
+use Need::{Required as R, Unused as N, Useful as U};
+
+/// All of them: what the process may do, then BPF, then networks. Needs are those of agent, router and lab.
+pub const FEATURES: &[Feature] = &[
+    feature(
+        "capabilities",
+        "CAP_BPF and CAP_NET_ADMIN",
+        "5.8",
+        [R, R, R],
+        "no program can be loaded and no route set: run as root, or with both",
+    ),
+    feature(
+        "perfmon",
+        "CAP_PERFMON",
+        "5.8",
+        [R, N, R],
+        "the verifier refuses the path changer, which it cannot harden against speculation",
+    ),
+    feature("root", "root", "2.6", [N, N, R], "no lab: it makes namespaces, devices and control groups"),
+    feature(
+        "cgroup2",
+        "control groups, version 2",
+        "4.5",
+        [R, N, R],
+        "nothing to attach the path changer to, and no lab",
+    ),
+    feature(
+        "btf",
+        "types of the running kernel (BTF)",
+        "5.4",
+        [R, R, R],
+        "our programs cannot be fitted to this kernel",
+    ),
+    feature(
+        "sock-ops",
+        "sock_ops programs with the helpers we use",
+        "5.8",
+        [R, N, R],
+        "TCP cannot be heard: no path changer",
+    ),
+    feature(
+        "sk-storage",
+        "storage of a program in sockets",
+        "5.2",
+        [R, N, R],
+        "nothing can be learnt per connection: no path changer",
+    ),
+    feature(
+        "ring-buffer",
+        "BPF ring buffers",
+        "5.8",
+        [R, N, R],
+        "moves cannot be recorded, and the path changer does not load",
+    ),
+    feature(
+        "lpm-trie",
+        "BPF maps by longest prefix",
+        "4.11",
+        [R, N, R],
+        "paths cannot be found by destination: no path changer",
+    ),
+    feature("path-changer", "the path changer loads and attaches", "6.1", [R, N, R], "no connection is moved"),
+    feature(
+        "bpffs",
+        "BPF file system mounted",
+        "4.4",
+        [U, N, N],
+        "programs cannot be pinned: they end with the process that loaded them",
+    ),
+    feature("user-namespaces", "user namespaces", "3.8", [N, N, N], "`sidestep doctor` tries networks only as root"),
+    feature("network-namespaces", "network namespaces", "3.0", [N, N, R], "no lab"),
+    feature("ipv6", "IPv6", "2.6", [R, R, R], "no path: paths are IPv6"),
+    feature("policy-routing", "rules by mark", "2.6.20", [R, N, R], "marks lead nowhere: no path changer"),
+    feature(
+        "seg6-inline",
+        "SRv6: headers inserted (seg6)",
+        "4.10",
+        [U, N, R],
+        "only `via` paths, none by Path ID or segment list",
+    ),
+    feature("seg6-end", "SRv6: End and End.X", "4.14", [N, U, R], "the router cannot be a segment of a path"),
+    feature("seg6-b6-encaps", "SRv6: End.B6.Encaps", "4.14", [N, R, R], "no Path IDs on this router"),
+    feature("seg6-dt6", "SRv6: End.DT6", "4.14", [N, U, R], "paths cannot end at this router"),
+    feature(
+        "seg6-enabled",
+        "SRv6 headers accepted (seg6_enabled)",
+        "4.10",
+        [U, R, R],
+        "packets that come with a segment list are dropped",
+    ),
+    feature(
+        "tc-bpf",
+        "BPF on ingress (clsact)",
+        "5.2",
+        [N, R, U],
+        "congestion marks end at decapsulation: start the router with --no-ecn",
+    ),
+    feature("ecn", "ECN of TCP", "2.4", [U, N, R], "congestion is heard by losses and timeouts only, which is late"),
+    feature(
+        "congestion-control",
+        "TCP congestion control",
+        "2.6.13",
+        [N, N, U],
+        "scenarios that name another one do not run",
+    ),
+    feature("mptcp", "MPTCP", "5.6", [N, N, U], "no scenario over MPTCP"),
+    feature("tap", "TAP devices", "2.6", [N, N, R], "no wires, hence no lab"),
+    feature(
+        "sock-diag",
+        "lists of TCP sockets (sock_diag)",
+        "3.3",
+        [N, N, R],
+        "no measures of connections, hence no lab",
+    ),
+];
+
+const fn feature(
+    id: &'static str,
+    name: &'static str,
+    since: &'static str,
+    needs: [Need; 3],
+    without: &'static str,
+) -> Feature {
+    Feature { id, name, since, without, needs }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_differ_and_versions_are_versions() {
+        let ids: BTreeSet<_> = FEATURES.iter().map(|feature| feature.id).collect();
+        assert_eq!(ids.len(), FEATURES.len());
+        for feature in FEATURES {
+            assert!(feature.since.split('.').all(|part| part.parse::<u32>().is_ok()), "{}", feature.since);
+        }
+    }
+
+    #[test]
+    fn needs_are_those_of_the_part_that_is_asked_for() {
+        let tap = FEATURES.iter().find(|feature| feature.id == "tap").unwrap();
+        assert_eq!(Part::ALL.map(|part| tap.need(part)), [Need::Unused, Need::Unused, Need::Required]);
+    }
+}

@@ -1,0 +1,194 @@
+//! What the process may do, and what of the machine can be seen without making anything.
+
+use std::{fs, io, path::Path};
+
+use nix::sys::{statfs, wait};
+
+use super::{Finding, Findings};
+use crate::{LinuxError, cgroup, error::Result};
+
+/// Where the BPF file system belongs.
+const BPFFS: &str = "/sys/fs/bpf";
+/// Types of the running kernel.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// What the process may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Privileges {
+    effective: u64,
+}
+
+/// A capability by its number (`linux/capability.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability(u32, &'static str);
+
+impl Privileges {
+    /// Networks: routes, rules, devices.
+    pub const NET_ADMIN: Capability = Capability(12, "CAP_NET_ADMIN");
+    /// Namespaces, among much else.
+    pub const SYS_ADMIN: Capability = Capability(21, "CAP_SYS_ADMIN");
+    /// Programs that the verifier need not harden against speculation, which it cannot with the path changer.
+    pub const PERFMON: Capability = Capability(38, "CAP_PERFMON");
+    /// BPF programs and maps.
+    pub const BPF: Capability = Capability(39, "CAP_BPF");
+
+    /// Those of the calling thread; none, if the kernel does not say.
+    pub fn read() -> Self {
+        Self::parse(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
+    }
+
+    /// Whether `capability` is there; CAP_SYS_ADMIN includes what has been split from it.
+    pub fn has(self, capability: Capability) -> bool {
+        let bit = |capability: Capability| self.effective >> capability.0 & 1 == 1;
+        bit(capability) || [Self::BPF, Self::PERFMON].contains(&capability) && bit(Self::SYS_ADMIN)
+    }
+
+    /// What is missing of [`BPF`](Self::BPF) and [`NET_ADMIN`](Self::NET_ADMIN), in a sentence; `None` if nothing is.
+    pub fn without_bpf(self) -> Option<String> {
+        self.without(&[Self::BPF, Self::NET_ADMIN])
+    }
+
+    /// What is missing for the path changer's program; `None` if nothing is.
+    pub fn without_path_changer(self) -> Option<String> {
+        self.without(&[Self::BPF, Self::NET_ADMIN, Self::PERFMON])
+    }
+
+    fn without(self, needed: &[Capability]) -> Option<String> {
+        let missing: Vec<_> = needed.iter().filter(|one| !self.has(**one)).map(|one| one.1).collect();
+        (!missing.is_empty()).then(|| format!("this process lacks {}", missing.join(" and ")))
+    }
+
+    fn parse(status: &str) -> Self {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let effective = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        Privileges { effective: effective.unwrap_or(0) }
+    }
+}
+
+/// The kernel's release.
+pub fn kernel_release() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease");
+    text.map_or_else(|_| "unknown".into(), |release| release.trim().into())
+}
+
+/// Tries what this module can.
+pub fn probe(privileges: &Privileges) -> Findings {
+    let root = if crate::is_root() && privileges.has(Privileges::SYS_ADMIN) {
+        Finding::present()
+    } else {
+        Finding::Missing("this process is not root; use sudo".into())
+    };
+    let held = |missing: Option<String>| missing.map_or_else(Finding::present, Finding::Missing);
+    let groups = match cgroup::mount_point() {
+        Ok(path) => Finding::Present(format!("at {}", path.display())),
+        Err(error) => Finding::failed(&error),
+    };
+    vec![
+        ("root", root),
+        ("capabilities", held(privileges.without_bpf())),
+        ("perfmon", held(privileges.without(&[Privileges::PERFMON]))),
+        ("cgroup2", groups),
+        ("btf", types()),
+        ("bpffs", bpf_file_system()),
+        ("user-namespaces", user_namespaces()),
+        ("congestion-control", congestion_controls()),
+    ]
+}
+
+fn types() -> Finding {
+    match fs::read(BTF) {
+        // The first two bytes of BTF data (Documentation/bpf/btf.rst), in the machine's order.
+        Ok(bytes) if bytes.starts_with(&0xeb9f_u16.to_ne_bytes()) => Finding::present(),
+        Ok(_) => Finding::Missing(format!("{BTF} holds no BTF")),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Finding::Untried(format!("{BTF}: {error}")),
+        Err(error) => Finding::Missing(format!("{BTF}: {error}; the kernel needs CONFIG_DEBUG_INFO_BTF")),
+    }
+}
+
+fn bpf_file_system() -> Finding {
+    match statfs::statfs(BPFFS) {
+        Ok(found) if found.filesystem_type() == statfs::BPF_FS_MAGIC => Finding::Present(format!("at {BPFFS}")),
+        Ok(_) | Err(nix::Error::ENOENT) => Finding::Missing(format!("mount it: mount -t bpf bpf {BPFFS}")),
+        Err(error) => Finding::Untried(format!("{BPFFS}: {error}")),
+    }
+}
+
+/// What the kernel has ready: to ask for others would have it load their modules.
+fn congestion_controls() -> Finding {
+    match fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control") {
+        Ok(names) if !names.trim().is_empty() => Finding::Present(names.trim().replace(' ', ", ")),
+        Ok(_) => Finding::Missing("the kernel lists none".into()),
+        Err(error) => Finding::Missing(error.to_string()),
+    }
+}
+
+fn user_namespaces() -> Finding {
+    let tried = in_child(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).map_or_else(|error| error as i32, |()| 0)
+    });
+    match tried {
+        Ok(0) => Finding::present(),
+        Ok(number) => {
+            let error = io::Error::from_raw_os_error(number);
+            Finding::Missing(format!(
+                "{error}; see the sysctl user.max_user_namespaces and the machine's security policy"
+            ))
+        }
+        Err(error) => Finding::Untried(error.to_string()),
+    }
+}
+
+/// Runs `work` in a child process and returns its number, 0 to 255.
+///
+/// Between fork and exit only what is safe after a fork of many threads may be called, so `work` allocates nothing.
+fn in_child(work: impl FnOnce() -> i32) -> Result<i32> {
+    let what = "making a process";
+    // SAFETY: the child calls `work`, which makes system calls only, and ends.
+    match unsafe { nix::unistd::fork() }.map_err(|error| LinuxError::io(what, error))? {
+        nix::unistd::ForkResult::Child => {
+            let number = work();
+            // SAFETY: ends the process at once, without the parent's exit handlers.
+            unsafe { libc::_exit(number) }
+        }
+        nix::unistd::ForkResult::Parent { child } => loop {
+            match wait::waitpid(child, None) {
+                Ok(wait::WaitStatus::Exited(_, number)) => return Ok(number),
+                Err(nix::Error::EINTR) => {}
+                Ok(_) => return Err(LinuxError::io(what, io::Error::other("the process did not end by itself"))),
+                Err(error) => return Err(LinuxError::io(what, error)),
+            }
+        },
+    }
+}
+
+/// Reads a sysctl below `/proc/sys/net`; `None` if there is none of this name.
+pub fn sysctl(name: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new("/proc/sys/net").join(name)).ok()?;
+    Some(text.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_from_the_status() {
+        let none = Privileges::parse("Name:\tx\nCapEff:\t0000000000000000\n");
+        assert!(!none.has(Privileges::BPF));
+        assert_eq!(none.without_bpf().as_deref(), Some("this process lacks CAP_BPF and CAP_NET_ADMIN"));
+        let three = Privileges::parse("CapPrm:\t0\nCapEff:\t000000c000001000\n");
+        assert!(three.has(Privileges::BPF) && three.has(Privileges::NET_ADMIN) && !three.has(Privileges::SYS_ADMIN));
+        assert_eq!(three.without_path_changer(), None);
+        let two = Privileges::parse("CapEff:\t0000008000001000\n");
+        assert_eq!(two.without_bpf(), None);
+        assert_eq!(two.without_path_changer().as_deref(), Some("this process lacks CAP_PERFMON"));
+        let old = Privileges::parse("CapEff:\t0000000000200000\n");
+        assert_eq!(old.without_bpf().as_deref(), Some("this process lacks CAP_NET_ADMIN"));
+        assert!(!Privileges::parse("nonsense").has(Privileges::NET_ADMIN));
+    }
+
+    #[test]
+    fn a_child_says_its_number() {
+        assert_eq!(in_child(|| 7).unwrap(), 7);
+    }
+}

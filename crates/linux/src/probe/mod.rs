@@ -1,0 +1,185 @@
+//! What this machine's kernel can do for us, found by trying it.
+//!
+//! Whatever a trial makes lies in a network namespace without a name, or in a control group that is removed at once; of
+//! the machine's own settings it only reads.
+
+mod bpf;
+mod features;
+mod machine;
+mod network;
+
+pub use features::{FEATURES, Feature, Need};
+
+use crate::error::LinuxError;
+
+/// What runs on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The host daemon.
+    Agent,
+    /// The router daemon.
+    Router,
+    /// The lab.
+    Lab,
+}
+
+/// What a trial found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// It works; what else is worth knowing, or nothing.
+    Present(String),
+    /// It does not work, because of this.
+    Missing(String),
+    /// It could not be tried, because of this.
+    Untried(String),
+}
+
+/// A feature and what was found.
+#[derive(Clone, Debug)]
+pub struct Probed {
+    /// The feature.
+    pub feature: &'static Feature,
+    /// What was found.
+    pub finding: Finding,
+}
+
+/// The machine, and what was found of each feature, in the order of [`FEATURES`].
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The kernel's release, as `uname -r` gives it.
+    pub kernel: String,
+    /// Each feature.
+    pub features: Vec<Probed>,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 3] = [Part::Agent, Part::Router, Part::Lab];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Agent => "agent",
+            Part::Router => "router",
+            Part::Lab => "lab",
+        }
+    }
+}
+
+impl Finding {
+    /// It works, and there is no more to say.
+    fn present() -> Self {
+        Finding::Present(String::new())
+    }
+
+    /// What a trial that did something says: what is not permitted has not been tried.
+    fn of<T>(tried: crate::Result<T>) -> Self {
+        tried.map_or_else(|error| Finding::failed(&error), |_| Finding::present())
+    }
+
+    /// What a trial that failed says.
+    fn failed(error: &LinuxError) -> Self {
+        match error {
+            LinuxError::Privilege { .. } => Finding::Untried(error.to_string()),
+            _ => Finding::Missing(error.to_string()),
+        }
+    }
+
+    /// Whether it works.
+    pub fn is_present(&self) -> bool {
+        matches!(self, Finding::Present(_))
+    }
+}
+
+impl Report {
+    /// The features that `part` cannot do without and that were not found to work.
+    pub fn lacking(&self, part: Part) -> impl Iterator<Item = &Probed> {
+        self.features
+            .iter()
+            .filter(move |probed| probed.feature.need(part) == Need::Required && !probed.finding.is_present())
+    }
+
+    /// What was found of the feature `id`.
+    pub fn finding(&self, id: &str) -> Option<&Finding> {
+        self.features.iter().find(|probed| probed.feature.id == id).map(|probed| &probed.finding)
+    }
+}
+
+/// Tries every feature.
+///
+/// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which networks can be tried; the kernel allows
+/// that only while it has a single thread. What a trial has the kernel load as a module stays loaded.
+pub fn probe() -> Report {
+    let privileges = machine::Privileges::read();
+    let mut findings = machine::probe(&privileges);
+    findings.extend(bpf::probe(&privileges));
+    findings.extend(network::probe(&privileges));
+    let finding = |id: &str| findings.iter().find(|(found, _)| *found == id).map(|(_, finding)| finding.clone());
+    let untried = || Finding::Untried("nothing tries it".into());
+    let features = FEATURES.iter();
+    Report {
+        kernel: machine::kernel_release(),
+        features: features
+            .map(|feature| Probed { feature, finding: finding(feature.id).unwrap_or_else(untried) })
+            .collect(),
+    }
+}
+
+/// Findings by the id of their feature.
+type Findings = Vec<(&'static str, Finding)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cgroup, netns::NetNs, testing::root_or_skip};
+
+    #[test]
+    fn every_feature_is_tried_works_here_and_leaves_nothing() {
+        if !root_or_skip("kernel features") {
+            return;
+        }
+        let groups = || {
+            let all = std::fs::read_dir(cgroup::mount_point().unwrap()).unwrap().flatten();
+            let ours = format!("sidestep-doctor.{}", std::process::id());
+            all.filter(|entry| entry.file_name().to_string_lossy() == ours).count()
+        };
+        let in_it = |what: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{what}")).unwrap();
+        let namespace = NetNs::create().unwrap();
+        let report = namespace
+            .run(|| {
+                let before = (in_it("dev"), in_it("ipv6_route"));
+                let report = probe();
+                assert_eq!((in_it("dev"), in_it("ipv6_route")), before);
+                Ok(report)
+            })
+            .unwrap();
+        assert_eq!(groups(), 0);
+        for probed in &report.features {
+            assert_ne!(probed.finding, Finding::Untried("nothing tries it".into()), "{}", probed.feature.id);
+        }
+        for part in Part::ALL {
+            let lacking: Vec<_> = report.lacking(part).collect();
+            assert!(lacking.is_empty(), "{}: {lacking:#?}", part.name());
+        }
+    }
+
+    #[test]
+    fn what_is_not_permitted_was_not_tried_and_what_is_refused_is_missing() {
+        let number =
+            |number| Finding::of::<()>(Err(LinuxError::io("trying", std::io::Error::from_raw_os_error(number))));
+        assert!(matches!(number(libc::EPERM), Finding::Untried(_)));
+        assert!(matches!(number(libc::EOPNOTSUPP), Finding::Missing(_)));
+        assert!(matches!(number(libc::EINVAL), Finding::Missing(_)));
+    }
+
+    #[test]
+    fn a_part_lacks_what_it_requires_and_what_was_not_tried() {
+        let features = FEATURES.iter().map(|feature| Probed { feature, finding: Finding::Untried("why".into()) });
+        let report = Report { kernel: "6.1".into(), features: features.collect() };
+        for part in Part::ALL {
+            let required = FEATURES.iter().filter(|feature| feature.need(part) == Need::Required).count();
+            assert!(required > 0);
+            assert_eq!(report.lacking(part).count(), required);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Networks, tried in a namespace of their own.
+
+use std::{
+    io,
+    net::Ipv6Addr,
+    os::fd::{FromRawFd, OwnedFd},
+};
+
+use nix::sched::{CloneFlags, unshare};
+
+use super::{
+    Finding, Findings,
+    machine::{Privileges, sysctl},
+};
+use crate::{
+    bpf::ecn::EcnProgram,
+    error::{LinuxError, Result},
+    netlink::{Interface, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target, block_on},
+    netns::{NetNs, set_sysctl},
+    sock_diag::SockDiag,
+    tap::Tap,
+};
+
+/// Everything that is tried here.
+const IDS: [&str; 13] = [
+    "network-namespaces",
+    "ipv6",
+    "policy-routing",
+    "seg6-inline",
+    "seg6-end",
+    "seg6-b6-encaps",
+    "seg6-dt6",
+    "seg6-enabled",
+    "tc-bpf",
+    "ecn",
+    "mptcp",
+    "tap",
+    "sock-diag",
+];
+
+/// A table, a rule and addresses that nobody sees.
+const TABLE: u32 = 8301;
+const SEGMENT: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 1, 0xe, 0, 0, 0, 0);
+const NEIGHBOUR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+/// An Ethernet address that is local and nobody's.
+const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Tries what this module can.
+pub fn probe(privileges: &Privileges) -> Findings {
+    // As they are where the user is, not in the namespace to come.
+    let settings = Settings::read();
+    // In a user namespace no program can be loaded.
+    let ecn = match privileges.without_bpf() {
+        Some(why) => Err(Finding::Untried(why)),
+        None => EcnProgram::load().map_err(|error| Finding::failed(&error)),
+    };
+    let mut findings = match namespace(privileges) {
+        Ok(namespace) => {
+            let tried = namespace.run(|| block_on(async |netlink| Ok(try_all(netlink, ecn, &settings).await)));
+            tried.unwrap_or_else(|error| vec![("ipv6", Finding::Missing(error.to_string()))])
+        }
+        Err(error) => vec![("network-namespaces", Finding::failed(&error))],
+    };
+    for id in IDS {
+        if !findings.iter().any(|(found, _)| *found == id) {
+            findings.push((id, Finding::Untried("needs a network namespace: root, or user namespaces".into())));
+        }
+    }
+    findings
+}
+
+/// A network namespace to try things in; without the right to make one, in a user namespace.
+fn namespace(privileges: &Privileges) -> Result<NetNs> {
+    if !privileges.has(Privileges::SYS_ADMIN) {
+        unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| LinuxError::io("making a user namespace", error))?;
+    }
+    NetNs::create()
+}
+
+async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding>, settings: &Settings) -> Findings {
+    let mut findings = vec![
+        ("network-namespaces", Finding::present()),
+        ("ipv6", ipv6(netlink).await),
+        ("policy-routing", policy_routing(netlink).await),
+        ("seg6-enabled", setting("ipv6/conf/all/seg6_enabled", settings.seg6_enabled.as_deref())),
+        ("ecn", setting("ipv4/tcp_ecn", settings.tcp_ecn.as_deref())),
+        ("mptcp", mptcp(settings.mptcp_enabled.as_deref())),
+        ("sock-diag", Finding::of(SockDiag::open().and_then(|mut diag| diag.tcp_sockets(&mut Vec::new()).map(drop)))),
+    ];
+    let tap = Tap::create("tap", 10);
+    findings.push(("tap", tap.as_ref().map_or_else(Finding::failed, |_| Finding::present())));
+    // Routes with SIDs need an interface that is no loopback; to write TAP devices may be root's right alone.
+    let made = match &tap {
+        Ok(_) => Ok("tap"),
+        Err(_) => netlink.add_veth("veth0", "veth1").await.map(|()| "veth0"),
+    };
+    let interface = match made {
+        Ok(name) => up(netlink, name).await,
+        Err(error) => Err(error),
+    };
+    match interface {
+        Ok(interface) => {
+            findings.extend(segment_routing(netlink, interface.index).await);
+            let tc = ecn.map_or_else(|finding| finding, |ecn| Finding::of(ecn.attach(&interface)));
+            findings.push(("tc-bpf", tc));
+        }
+        Err(error) => {
+            for id in ["seg6-inline", "seg6-end", "seg6-b6-encaps", "seg6-dt6", "tc-bpf"] {
+                findings.push((id, Finding::Untried(format!("needs a TAP or a veth device: {error}"))));
+            }
+        }
+    }
+    findings
+}
+
+async fn up(netlink: &Netlink, name: &str) -> Result<Interface> {
+    let index = netlink.index_of(name).await?;
+    netlink.bring_up(index, 1500, ADDRESS).await?;
+    let found = netlink.interfaces().await?.into_iter().find(|interface| interface.index == index);
+    found.ok_or_else(|| LinuxError::io("listing interfaces", io::Error::from_raw_os_error(libc::ENODEV)))
+}
+
+async fn ipv6(netlink: &Netlink) -> Finding {
+    if let Err(error) = netlink.loopback_up().await {
+        return Finding::failed(&error);
+    }
+    match std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {
+        Ok(_) => Finding::present(),
+        Err(error) => {
+            Finding::Missing(format!("{error}; IPv6 is disabled (ipv6.disable=1 on the kernel's command line?)"))
+        }
+    }
+}
+
+async fn policy_routing(netlink: &Netlink) -> Finding {
+    Finding::of(netlink.add_rule(MarkRule { mark: 0x100, mask: 0xff00, table: TABLE, priority: 8300 }).await)
+}
+
+async fn segment_routing(netlink: &Netlink, interface: u32) -> Findings {
+    let inserted = Target::Segments(vec![SEGMENT], NextHop { via: Some(NEIGHBOUR), interface });
+    let mut findings = vec![("seg6-inline", route(netlink, inserted).await)];
+    let sid = |action| Target::Sid(action, interface);
+    findings.push(("seg6-b6-encaps", route(netlink, sid(SidAction::EndB6Encaps(vec![SEGMENT, SEGMENT]))).await));
+    findings.push(("seg6-dt6", route(netlink, sid(SidAction::EndDt6(MAIN_TABLE))).await));
+    let mut end = route(netlink, sid(SidAction::End)).await;
+    if end.is_present() {
+        end = route(netlink, sid(SidAction::EndX(NEIGHBOUR))).await;
+    }
+    findings.push(("seg6-end", end));
+    findings
+}
+
+async fn route(netlink: &Netlink, target: Target) -> Finding {
+    let net = match ipnet::Ipv6Net::new(SEGMENT, 128) {
+        Ok(net) => net,
+        Err(error) => return Finding::Untried(error.to_string()),
+    };
+    Finding::of(netlink.add_route(&Route { table: TABLE, destination: net, target, mtu: None }).await)
+}
+
+/// Settings of the namespace that the process was started in.
+struct Settings {
+    seg6_enabled: Option<String>,
+    tcp_ecn: Option<String>,
+    mptcp_enabled: Option<String>,
+}
+
+impl Settings {
+    fn read() -> Self {
+        Settings {
+            seg6_enabled: sysctl("ipv6/conf/all/seg6_enabled"),
+            tcp_ecn: sysctl("ipv4/tcp_ecn"),
+            mptcp_enabled: sysctl("mptcp/enabled"),
+        }
+    }
+}
+
+/// Tries to set `name` to 1; `now` is what it is on the machine.
+fn setting(name: &str, now: Option<&str>) -> Finding {
+    let tried = set_sysctl(name, "1");
+    match (tried, sysctl(name).as_deref(), now) {
+        (Ok(()), Some("1"), now) => present_with(name, now),
+        (Ok(()), ..) => Finding::Missing("the setting does not take effect".into()),
+        (Err(LinuxError::Refused { source, .. }), ..) if source.kind() == io::ErrorKind::NotFound => {
+            Finding::Missing("the kernel has no such setting".into())
+        }
+        (Err(error), ..) => Finding::failed(&error),
+    }
+}
+
+/// It works, and the machine's own setting `name` is `now`.
+fn present_with(name: &str, now: Option<&str>) -> Finding {
+    Finding::Present(now.map_or_else(String::new, |now| format!("net.{} is {now} here", name.replace('/', "."))))
+}
+
+fn mptcp(enabled: Option<&str>) -> Finding {
+    // SAFETY: makes a descriptor and touches no memory.
+    let fd = unsafe { libc::socket(libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
+    if fd < 0 {
+        let error = io::Error::last_os_error();
+        return Finding::Missing(format!("{error}; the kernel needs CONFIG_MPTCP"));
+    }
+    // SAFETY: the descriptor was made above, and is nobody else's.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    present_with("mptcp/enabled", enabled)
+}
