@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test soak bench bench-ns3 clean
+.PHONY: all deps build demo test soak bench bench-ns3 deb test-deb clean
 
 all: build
 
@@ -23,6 +23,12 @@ test: deps ## Format, lints, documentation, unit, property and kernel tests
 
 soak: deps ## Kill agents and cut links at random under traffic, 200 times: nothing may be lost
 	@CARGO=$(CARGO) scripts/soak
+
+deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
+	@CARGO=$(CARGO) scripts/deb
+
+test-deb: deb ## Install the package into a directory of its own, try it, purge it
+	@$(SUDO) scripts/test-deb
 
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire

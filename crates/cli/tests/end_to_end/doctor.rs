@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::PathBuf,
     process::Command,
 };
 
@@ -75,21 +76,44 @@ fn what_is_taken_away_is_found_missing_and_nothing_else() {
 }
 
 #[test]
-fn the_agents_capabilities_are_enough() {
+fn the_capabilities_of_the_units_are_enough_and_none_is_too_many() {
     if !root_or_skip("capabilities") {
         return;
     }
     let room = Room::new();
-    let with = |capabilities: &str| {
-        let sets = format!("--bounding-set -all,{capabilities} --inh-caps -all,{capabilities}");
-        run_as_root(&room, &format!("exec setpriv {sets} \"$0\" doctor --json"))
+    let agent = capabilities(include_str!("../../../../packaging/sidestep-agent.service"));
+    let router = capabilities(include_str!("../../../../packaging/sidestep-router.service"));
+    let ready = |part: &str, capabilities: &[&str]| {
+        let report = parsed(&run_with(&room, capabilities));
+        report["ready"][part].as_bool().unwrap_or_else(|| panic!("{report:#}"))
     };
-    with("+bpf,+net_admin,+perfmon").is_fine();
-    let ended = with("+bpf,+net_admin");
-    assert!(ended.error(3).contains("CAP_PERFMON"), "{ended:?}");
-    let report = parsed(&ended);
-    assert_eq!((state(&report, "tc-bpf").as_str(), state(&report, "path-changer").as_str()), ("present", "not tried"));
-    assert_eq!(report["ready"]["router"], true);
+    for (part, needed) in [("agent", &agent), ("router", &router)] {
+        assert!(ready(part, needed), "{part} with {needed:?}");
+        for one in needed {
+            let others: Vec<_> = needed.iter().filter(|other| *other != one).copied().collect();
+            assert!(!ready(part, &others), "{part} with {others:?}");
+        }
+    }
+    let verdict = run_with(&room, &router);
+    assert!(verdict.error(3).contains("CAP_PERFMON"), "{verdict:?}");
+}
+
+/// The capabilities that a unit gives, as setpriv names them.
+fn capabilities(unit: &str) -> Vec<&str> {
+    let of = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    assert_eq!(of("CapabilityBoundingSet="), of("AmbientCapabilities="));
+    of("AmbientCapabilities=").split(' ').map(|name| name.strip_prefix("CAP_").unwrap()).collect()
+}
+
+/// Runs `doctor --json` as a user who has these capabilities and can get no others.
+fn run_with(room: &Room, capabilities: &[&str]) -> Ended {
+    let mut command = Command::new("setpriv");
+    let added: String = capabilities.iter().map(|name| format!(",+{}", name.to_lowercase())).collect();
+    let set = format!("-all{added}");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]);
+    command.args(["--inh-caps", &set, "--ambient-caps", &set, "--bounding-set", &set]);
+    command.arg(copy(room)).args(["doctor", "--json"]);
+    room.start_command(command).wait()
 }
 
 /// Runs a shell line, in which `$0` is the program, as root in mounts and a network of its own; checks that no control
@@ -110,18 +134,23 @@ fn run_as_root(room: &Room, line: &str) -> Ended {
 
 /// The program as a user without rights; without root already, as it is.
 fn unprivileged(room: &Room, arguments: &[&str]) -> Command {
-    let copy = room.path("sidestep");
-    if !copy.exists() {
-        fs::copy(PROGRAM, &copy).unwrap();
-        fs::set_permissions(room.path("."), Permissions::from_mode(0o755)).unwrap();
-    }
-    let mut command = Command::new(copy);
+    let mut command = Command::new(copy(room));
     command.args(arguments);
     if nix::unistd::geteuid().is_root() {
         // Also leaves all supplementary groups.
         command.uid(65_534).gid(65_534);
     }
     command
+}
+
+/// The program where any user can run it.
+fn copy(room: &Room) -> PathBuf {
+    let copy = room.path("sidestep");
+    if !copy.exists() {
+        fs::copy(PROGRAM, &copy).unwrap();
+        fs::set_permissions(room.path("."), Permissions::from_mode(0o755)).unwrap();
+    }
+    copy
 }
 
 fn parsed(ended: &Ended) -> Value {
