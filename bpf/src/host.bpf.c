@@ -265,7 +265,7 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	if (!decision.decided)
 		return;
 	from_id = conn->current_id;
-	conn->decided_ns = now;
+	conn->decided_ns = round.now_ns;
 	conn->reason = decision.reason;
 	if (decision.moved) {
 		if (!take_path(ops, sk, cfg, decision.path))

@@ -59,7 +59,7 @@ fn map(kind: MapType) -> Finding {
 
 /// Loads the path changer, and attaches it to a control group without processes.
 fn path_changer() -> Finding {
-    let mut program = match HostProgram::load() {
+    let mut program = match HostProgram::load(None) {
         Ok(program) => program,
         Err(error) => return Finding::failed(&error),
     };
