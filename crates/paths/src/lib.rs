@@ -4,6 +4,7 @@
 //! - [`segment_list`] and [`reroute`]: from a path to the shortest list that forces it, and back;
 //! - [`disjoint_paths`]: link-disjoint paths under a limit of segments;
 //! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best.
+//! - [`analysis`]: path diversity and detours of published topologies.
 //!
 //! # What a segment list means here
 //! A list ends with `Node(exit router)`, whose SID decapsulates, and that entry counts. `Node(v)` goes on by the
@@ -11,6 +12,7 @@
 //! then over the arc. A segment forces a path only where that shortest path is unique: parallel links of equal weight
 //! make it ambiguous as any other ECMP does. Lists are read on the full IGP, whatever links a path must avoid.
 
+pub mod analysis;
 #[cfg(test)]
 mod brute_force;
 mod disjoint;

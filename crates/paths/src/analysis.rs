@@ -1,0 +1,21 @@
+//! What a topology offers before anything is deployed in it: path diversity, segments it takes, detours.
+//!
+//! - [`Net`]: a published [`Graph`](sidestep_model::formats::Graph) in compact form, [`Net::pruned`], [`Net::access`];
+//! - [`Survey`]: how many disjoint paths pairs of routers have, by maximum flow, by iterated Dijkstra, or by limit of
+//!   segments;
+//! - [`detours`]: which links have a way around them.
+//!
+//! Every choice that the papers leave open and that moves numbers is an option; the defaults are those that match them.
+
+mod detours;
+mod disjoint;
+mod net;
+mod segmented;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod trees;
+
+pub use detours::{Detours, detours};
+pub use net::{Net, NetError, NetOptions};
+pub use survey::{Counts, Remove, SegmentOptions, Survey};

@@ -1,0 +1,107 @@
+//! How many disjoint paths all pairs of some nodes have.
+
+use super::{Net, NetError, disjoint::Finder, segmented::Segmented, trees::Trees};
+
+/// Which arcs a path takes from those after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remove {
+    /// Its links in the direction that it uses.
+    #[default]
+    Forward,
+    /// Its links.
+    Both,
+}
+
+/// What a segment can force. The defaults are those of the path-diversity figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentOptions {
+    /// Which arcs a path takes from those after it.
+    pub remove: Remove,
+    /// Only shortest paths without an equal can be forced, as under ECMP, instead of one of the equals.
+    pub unique: bool,
+    /// A segment can end with an adjacency: any arc, after the shortest path to its tail.
+    pub adjacency: bool,
+}
+
+/// Pairs by how many disjoint paths they have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By number of paths, from none on: how many pairs have so many.
+    pub pairs: Vec<u64>,
+}
+
+/// A net with all its shortest paths, to be asked for the path diversity of pairs.
+///
+/// A pair counts once where the net's weights are symmetric, as both directions then have equally many paths; else each
+/// direction counts.
+#[derive(Clone, Debug)]
+pub struct Survey<'n> {
+    net: &'n Net,
+    trees: Trees,
+    symmetric: bool,
+}
+
+impl<'n> Survey<'n> {
+    /// Computes all shortest paths. Fails where there are more than 4096 nodes.
+    pub fn new(net: &'n Net) -> Result<Survey<'n>, NetError> {
+        Ok(Survey { net, trees: Trees::new(net)?, symmetric: net.is_symmetric() })
+    }
+
+    /// The most link-disjoint paths, by Edmonds and Karp's algorithm.
+    pub fn most(&self, nodes: &[u32]) -> Counts {
+        let mut finder = Finder::new(self.net);
+        let mut counts = Counts::default();
+        self.each_pair(nodes, |from, to| counts.add(finder.most(from, to)));
+        counts
+    }
+
+    /// What iterated Dijkstra finds: the shortest path, again and again, without the links of those before.
+    pub fn greedy(&self, nodes: &[u32], remove: Remove) -> Counts {
+        let mut finder = Finder::new(self.net);
+        let mut counts = Counts::default();
+        self.each_pair(nodes, |from, to| counts.add(finder.greedy(&self.trees, from, to, remove)));
+        counts
+    }
+
+    /// What is found by the shortest path of at most so many segments, again and again; by limit, from one segment on.
+    pub fn segmented(&self, nodes: &[u32], most: usize, options: SegmentOptions) -> Vec<Counts> {
+        let mut finder = Segmented::new(self.net, options);
+        let mut counts = vec![Counts::default(); most];
+        let mut found = vec![0; most];
+        self.each_pair(nodes, |from, to| {
+            finder.counts(&self.trees, from, to, &mut found);
+            counts.iter_mut().zip(&found).for_each(|(counts, found)| counts.add(*found));
+        });
+        counts
+    }
+
+    fn each_pair(&self, nodes: &[u32], mut act: impl FnMut(u32, u32)) {
+        for (index, from) in nodes.iter().enumerate() {
+            for (other, to) in nodes.iter().enumerate() {
+                if from != to && (index < other || !self.symmetric) {
+                    act(*from, *to);
+                }
+            }
+        }
+    }
+}
+
+impl Counts {
+    /// How many pairs there are.
+    pub fn total(&self) -> u64 {
+        self.pairs.iter().sum()
+    }
+
+    /// Mean number of paths of a pair; `None` of no pairs.
+    pub fn mean(&self) -> Option<f64> {
+        let paths: u64 = self.pairs.iter().zip(0..).map(|(pairs, paths)| pairs * paths).sum();
+        (self.total() > 0).then(|| paths as f64 / self.total() as f64)
+    }
+
+    fn add(&mut self, paths: usize) {
+        if self.pairs.len() <= paths {
+            self.pairs.resize(paths + 1, 0);
+        }
+        self.pairs[paths] += 1;
+    }
+}
