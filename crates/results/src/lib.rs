@@ -5,6 +5,7 @@
 //! `plot.svg`, `index.html` and `scenario.resolved.toml` beside them.
 
 mod links;
+mod map;
 pub mod measures;
 mod named;
 mod page;
@@ -19,6 +20,7 @@ mod testing;
 mod writer;
 
 pub use links::{ArcState, LinkSampler, arc_name, rate_of, reported_paths};
+pub use map::draw;
 pub use named::Named;
 pub use page::{STYLE, escape, page};
 pub use plot::{PlotError, plot};
