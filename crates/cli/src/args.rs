@@ -31,6 +31,12 @@ pub enum Command {
     /// Reproduce the papers' tables and figures
     #[command(subcommand)]
     Repro(Repro),
+    /// Look at published topologies, or at your own
+    #[command(subcommand)]
+    Topo(Topo),
+    /// See what paths a topology offers before anything is deployed in it
+    #[command(subcommand)]
+    Paths(Paths),
     /// Compute paths, name them, and stream them to agents
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
@@ -177,6 +183,9 @@ pub enum Repro {
         /// Directory for the results
         #[arg(long, value_name = "DIR", default_value = "out/repro")]
         out: PathBuf,
+        /// Where the published topologies are
+        #[command(flatten)]
+        data: DataArgs,
         /// Print the results as JSON
         #[arg(long)]
         json: bool,
@@ -345,6 +354,15 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// CPU time of path diversity on all of REPETITA's topologies
+    Paths {
+        /// Where the published topologies are
+        #[command(flatten)]
+        data: DataArgs,
+        /// Print the measures as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Packets times links per second of the simulator, on five networks
     Sim {
         /// One of them: dumbbell-32, dumbbell-500, mptcp-lia-4, fat-tree-128, fat-tree-1024-mptcp-8 [default: all]
@@ -360,6 +378,120 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Where the published topologies are.
+#[derive(Debug, Args)]
+pub struct DataArgs {
+    /// Directory with `repetita/`, `zoo/` and `rocketfuel/` [default: ../shared/data of a checkout]
+    #[arg(long, value_name = "DIR", env = "SIDESTEP_DATA")]
+    pub data: Option<PathBuf>,
+}
+
+/// A topology, and how it is read.
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    /// A file (.graphml, .graph, .cch), or a published topology such as Cogentco, zoo/Abilene or 1221
+    pub topology: String,
+    /// Where the published topologies are
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Take parallel links for one
+    #[arg(long)]
+    pub merge_parallel: bool,
+    /// Keep links from a node to itself
+    #[arg(long)]
+    pub keep_loops: bool,
+    /// Count hops instead of adding up the file's weights
+    #[arg(long)]
+    pub hops: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep topo`.
+#[derive(Debug, Subcommand)]
+pub enum Topo {
+    /// List the published topologies that are at hand, with their sizes before and after pruning
+    List {
+        /// Which set
+        #[arg(long, value_name = "SET", default_value = "repetita", value_parser = ["repetita", "zoo", "rocketfuel"])]
+        set: String,
+        /// Where the published topologies are
+        #[command(flatten)]
+        data: DataArgs,
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Nodes, links and degrees of a topology, before and after pruning
+    Info(TopologyArgs),
+    /// The links that remain when nodes of degree below 2 are removed until there are none
+    Prune(TopologyArgs),
+    /// Draw a topology as SVG: by longitude and latitude where it has them, else on a circle
+    Draw {
+        /// Which
+        #[command(flatten)]
+        topology: TopologyArgs,
+        /// Draw what remains after pruning
+        #[arg(long)]
+        pruned: bool,
+        /// The picture [default: NAME.svg]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// `sidestep paths`.
+#[derive(Debug, Subcommand)]
+pub enum Paths {
+    /// How many link-disjoint paths pairs of routers have: the most there are, and what iterated Dijkstra finds
+    Disjoint {
+        /// Which topology
+        #[command(flatten)]
+        topology: TopologyArgs,
+        /// Which pairs
+        #[command(flatten)]
+        pairs: PairArgs,
+        /// What a path of iterated Dijkstra takes from those after it: links, or links in its direction
+        #[arg(long, value_name = "WHAT", default_value = "both", value_parser = ["both", "forward"])]
+        remove: String,
+    },
+    /// How many link-disjoint paths can be forced by segment lists, by limit of segments
+    Segments {
+        /// Which topology
+        #[command(flatten)]
+        topology: TopologyArgs,
+        /// Which pairs
+        #[command(flatten)]
+        pairs: PairArgs,
+        /// Limits from 1 to this
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=64))]
+        max_segments: u8,
+        /// What a path takes from those after it: links, or links in its direction
+        #[arg(long, value_name = "WHAT", default_value = "forward", value_parser = ["both", "forward"])]
+        remove: String,
+        /// Force only shortest paths without an equal, as routers with ECMP do
+        #[arg(long)]
+        unique: bool,
+        /// Let segments end with an adjacency (End.X)
+        #[arg(long)]
+        adjacency: bool,
+    },
+    /// How many links have a way around them, over one node or over two
+    Detours(TopologyArgs),
+}
+
+/// Which pairs of routers are looked at.
+#[derive(Debug, Args)]
+pub struct PairArgs {
+    /// Do not prune the topology
+    #[arg(long)]
+    pub no_prune: bool,
+    /// Between which routers: access (degree 2), or all
+    #[arg(long, value_name = "ROUTERS", default_value = "access", value_parser = ["access", "all"])]
+    pub between: String,
 }
 
 /// `sidestep traffic`.

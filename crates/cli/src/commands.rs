@@ -7,8 +7,10 @@ pub mod daemons;
 pub mod doctor;
 pub mod lab;
 pub mod manual;
+pub mod paths;
 pub mod repro;
 pub mod sim;
+pub mod topo;
 pub mod traffic;
 mod worlds;
 

@@ -6,7 +6,8 @@ use sidestep_agent::AgentError;
 pub use sidestep_api::chain;
 use sidestep_lab::LabError;
 use sidestep_linux::LinuxError;
-use sidestep_repro::ReproError;
+use sidestep_paths::analysis::NetError;
+use sidestep_repro::{DataError, ReproError};
 use sidestep_sim::SimError;
 
 /// Why a command failed, by what the user can do about it.
@@ -80,7 +81,8 @@ impl From<SimError> for Failure {
 impl From<ReproError> for Failure {
     fn from(error: ReproError) -> Self {
         match error {
-            ReproError::Unknown { .. } | ReproError::World { .. } => Failure::usage(error),
+            ReproError::Unknown { .. } | ReproError::World { .. } | ReproError::Net(_) => Failure::usage(error),
+            ReproError::Data(error) => error.into(),
             _ => Failure::run(error),
         }
     }
@@ -89,6 +91,21 @@ impl From<ReproError> for Failure {
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Self {
         if error.is_environment() { Failure::environment(error) } else { Failure::run(error) }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::NoSet { .. } => Failure::environment(error),
+            _ => Failure::usage(error),
+        }
+    }
+}
+
+impl From<NetError> for Failure {
+    fn from(error: NetError) -> Self {
+        Failure::usage(error)
     }
 }
 

@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         Command::Sim(sim) => commands::sim::run(sim),
         Command::Compare(options) => commands::compare::run(options),
         Command::Repro(repro) => commands::repro::run(repro),
+        Command::Topo(topo) => commands::topo::run(topo),
+        Command::Paths(paths) => commands::paths::run(paths),
         Command::Controller(options) => commands::daemons::controller(options),
         Command::Agent(options) => commands::daemons::agent(options),
         Command::Router(options) => commands::daemons::router(options),

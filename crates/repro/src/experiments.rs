@@ -1,3 +1,7 @@
 //! The experiments, a file each.
 
+pub(crate) mod inrpp_table1;
+mod topologies;
 pub(crate) mod tpc_fig5;
+pub(crate) mod tpc_fig6;
+pub(crate) mod tpc_fig8;

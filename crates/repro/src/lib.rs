@@ -3,6 +3,8 @@
 //! An [`Experiment`] is one file under `experiments`. It runs scenarios in a [`World`] and makes [`Row`]s: what the paper
 //! says, what came out, and a [`Rule`] that decides whether that holds. No verdict is given by hand.
 
+mod curves;
+mod data;
 mod experiments;
 mod picture;
 mod report;
@@ -16,6 +18,8 @@ use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_results::{RunResult, World};
 use thiserror::Error;
 
+pub use curves::{Curve, curves};
+pub use data::{DataError, Set, find_topology, read_topology, topologies};
 pub use picture::{Bar, bars};
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
@@ -32,7 +36,7 @@ pub struct Experiment {
     pub figure: &'static str,
     /// What it shows, in a sentence.
     pub title: &'static str,
-    /// Where it can be run; the first by default.
+    /// Where it can be run; the first by default. None of what is computed from topologies alone.
     pub worlds: &'static [World],
     /// What it does.
     pub run: fn(&mut Context<'_>) -> Result<Findings, ReproError>,
@@ -56,6 +60,8 @@ pub struct Findings {
     pub rows: Vec<Row>,
     /// Pictures, as SVG text by the names of their files.
     pub pictures: Vec<(String, String)>,
+    /// What the pictures are drawn from, as CSV text by the names of its files.
+    pub tables: Vec<(String, String)>,
 }
 
 /// What an experiment runs in.
@@ -64,6 +70,8 @@ pub struct Context<'a> {
     pub mode: Mode,
     /// Where it is to run.
     pub world: World,
+    /// Directory of the published topologies, if the user named one.
+    pub data: Option<PathBuf>,
     /// Directory for what its runs leave.
     pub out: PathBuf,
     /// Who runs scenarios.
@@ -106,6 +114,12 @@ pub enum ReproError {
     /// A run failed.
     #[error("{0}")]
     Run(String),
+    /// Topologies are not there, or do not read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A topology cannot be analysed.
+    #[error(transparent)]
+    Net(#[from] sidestep_paths::analysis::NetError),
     /// Results lack what the experiment looks for.
     #[error("the results have no {0}")]
     Missing(String),
@@ -123,28 +137,39 @@ pub enum ReproError {
 }
 
 /// All experiments.
-pub const ALL: &[Experiment] = &[experiments::tpc_fig5::EXPERIMENT];
+pub const ALL: &[Experiment] = &[
+    experiments::tpc_fig5::EXPERIMENT,
+    experiments::tpc_fig6::ROUTERS,
+    experiments::tpc_fig6::LINKS,
+    experiments::tpc_fig6::DEGREES,
+    experiments::tpc_fig8::ALGORITHMS,
+    experiments::tpc_fig8::SEGMENTS,
+    experiments::inrpp_table1::EXPERIMENT,
+];
 
 /// The experiment of this name.
 pub fn find(id: &str) -> Result<&'static Experiment, ReproError> {
     ALL.iter().find(|one| one.id == id).ok_or_else(|| ReproError::Unknown { id: id.into() })
 }
 
-/// Runs an experiment and writes `OUT/ID/result.json`, `rows.csv` and its pictures. Returns what was written.
+/// Runs an experiment and writes `OUT/ID/result.json`, `rows.csv`, its pictures and tables. Returns what was written.
+///
+/// `data` is the directory of the published topologies, if the user named one.
 pub fn run(
     experiment: &Experiment,
     mode: Mode,
     world: Option<World>,
     out: &Path,
+    data: Option<&Path>,
     worlds: &mut dyn Worlds,
 ) -> Result<Outcome, ReproError> {
-    let default = experiment.worlds.first().copied().unwrap_or(World::Sim);
-    let world = world.unwrap_or(default);
-    if !experiment.worlds.contains(&world) {
+    if let Some(world) = world.filter(|world| !experiment.worlds.contains(world)) {
         return Err(ReproError::World { id: experiment.id, world });
     }
+    let world = world.or(experiment.worlds.first().copied());
     let out = out.join(experiment.id);
-    let mut context = Context { mode, world, out: out.clone(), worlds };
+    let data = data.map(Path::to_path_buf);
+    let mut context = Context { mode, world: world.unwrap_or(World::Sim), data, out: out.clone(), worlds };
     let findings = (experiment.run)(&mut context)?;
     write::write(experiment, mode, world, &findings, &out)
 }
@@ -208,7 +233,7 @@ mod tests {
     fn figure_5_asks_for_what_the_paper_compares_and_writes_its_verdicts() {
         let dir = tempfile::tempdir().unwrap();
         let mut worlds = Pretended { runs: Vec::new() };
-        let outcome = run(find("tpc-fig5").unwrap(), Mode::Full, None, dir.path(), &mut worlds).unwrap();
+        let outcome = run(find("tpc-fig5").unwrap(), Mode::Full, None, dir.path(), None, &mut worlds).unwrap();
         assert_eq!(worlds.runs.len(), 2);
         assert!(worlds.runs.iter().all(|(world, _, seeds)| (*world, *seeds) == (World::Sim, 30)));
         assert_eq!(worlds.runs[0].1.iter().filter(|name| name.contains("gamma")).count(), 5);
@@ -220,8 +245,27 @@ mod tests {
     }
 
     #[test]
+    fn every_experiment_on_published_topologies_holds_where_these_are_at_hand() {
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+        let data = std::env::var_os("SIDESTEP_DATA").map_or(beside, PathBuf::from);
+        if !data.is_dir() {
+            println!("skipped: {} is not there; set SIDESTEP_DATA to the published topologies", data.display());
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut worlds = Pretended { runs: Vec::new() };
+        for experiment in ALL.iter().filter(|one| one.worlds.is_empty()) {
+            let outcome = run(experiment, Mode::Quick, None, dir.path(), Some(&data), &mut worlds).unwrap();
+            assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
+            assert!(outcome.rows.iter().any(|row| row.verdict == Verdict::Holds));
+            assert!(!outcome.pictures.is_empty() && outcome.world.is_none());
+        }
+        assert!(report(dir.path()).unwrap().contains("Computed, quick mode"));
+    }
+
+    #[test]
     fn an_experiment_that_does_not_exist_is_answered_with_those_that_do() {
         let message = find("tpc-fig99").unwrap_err().to_string();
-        assert_eq!(message, "there is no experiment `tpc-fig99`; there are: tpc-fig5");
+        assert!(message.starts_with("there is no experiment `tpc-fig99`; there are: tpc-fig5, tpc-fig6a"), "{message}");
     }
 }

@@ -47,13 +47,13 @@ fn section(place: &Path) -> Result<String, ReproError> {
     let path = place.join("result.json");
     let outcome: Outcome = serde_json::from_str(&read(&path)?).map_err(io::Error::other).map_err(file(&path))?;
     let mut out = format!(
-        "<h2>{} – {}, {}</h2>\n<p>{} Run in the {}, {} mode.</p>\n<div class=\"scroll\"><table>\n\
+        "<h2>{} – {}, {}</h2>\n<p>{} {}, {} mode.</p>\n<div class=\"scroll\"><table>\n\
          <tr><th>quantity</th><th>unit</th><th>paper</th><th>ours</th><th>95 %</th><th>verdict</th><th>why</th></tr>\n",
         escape(&outcome.id),
         escape(&outcome.paper),
         escape(&outcome.figure),
         escape(&outcome.title),
-        outcome.world.as_str(),
+        outcome.world.map_or("Computed".into(), |world| format!("Run in the {}", world.as_str())),
         format!("{:?}", outcome.mode).to_lowercase(),
     );
     for row in &outcome.rows {
@@ -138,7 +138,7 @@ mod tests {
             figure: "F".into(),
             title: "T".into(),
             mode: crate::Mode::Quick,
-            world: sidestep_results::World::Sim,
+            world: Some(sidestep_results::World::Sim),
             rows: vec![row],
             pictures: vec!["../secret.svg".into(), "p.svg".into()],
         };

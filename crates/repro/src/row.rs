@@ -99,7 +99,7 @@ impl Rule<'_> {
                 };
                 (verdict(apart == 0), why)
             }
-            Rule::NoPaperValue => (Verdict::NoPaperValue, "the paper does not report it".into()),
+            Rule::NoPaperValue => (Verdict::NoPaperValue, "there is no number of the paper to compare with".into()),
         }
     }
 }

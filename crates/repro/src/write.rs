@@ -1,4 +1,4 @@
-//! What an experiment leaves: `result.json`, `rows.csv`, and its pictures.
+//! What an experiment leaves: `result.json`, `rows.csv`, its pictures and tables.
 
 use std::{fs, io, path::Path};
 
@@ -26,8 +26,9 @@ pub struct Outcome {
     pub title: String,
     /// How thorough it was.
     pub mode: Mode,
-    /// Where it was run.
-    pub world: World,
+    /// Where it was run; `None` of what is computed from topologies alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<World>,
     /// The quantities.
     pub rows: Vec<Row>,
     /// Names of the pictures beside it.
@@ -39,7 +40,7 @@ pub struct Outcome {
 pub(crate) fn write(
     experiment: &Experiment,
     mode: Mode,
-    world: World,
+    world: Option<World>,
     findings: &Findings,
     out: &Path,
 ) -> Result<Outcome, ReproError> {
@@ -55,8 +56,8 @@ pub(crate) fn write(
         rows: findings.rows.clone(),
         pictures: findings.pictures.iter().map(|(name, _)| name.clone()).collect(),
     };
-    for (name, picture) in &findings.pictures {
-        write_whole(&out.join(name), picture.as_bytes())?;
+    for (name, text) in findings.pictures.iter().chain(&findings.tables) {
+        write_whole(&out.join(name), text.as_bytes())?;
     }
     write_whole(&out.join("rows.csv"), &csv(&findings.rows).map_err(file(&out.join("rows.csv")))?)?;
     let json = serde_json::to_string_pretty(&outcome).map_err(io::Error::other).map_err(file(out))?;

@@ -13,14 +13,14 @@ use crate::{
 pub fn run(repro: Repro) -> Done {
     match repro {
         Repro::List { json } => list(json),
-        Repro::Run { ids, mode, world, out, json } => {
+        Repro::Run { ids, mode, world, out, data, json } => {
             let experiments: Result<Vec<_>, _> = ids.iter().map(|id| find(id)).collect();
             let mode = if mode == "full" { Mode::Full } else { Mode::Quick };
             let world = world.map(|world| if world == "lab" { World::Lab } else { World::Sim });
             let mut worlds = Real::new()?;
             let mut outcomes = Vec::new();
             for experiment in experiments? {
-                let outcome = run_experiment(experiment, mode, world, &out, &mut worlds)?;
+                let outcome = run_experiment(experiment, mode, world, &out, data.data.as_deref(), &mut worlds)?;
                 if !json {
                     print(&outcome);
                     println!("Results: {}", out.join(experiment.id).display());
@@ -69,7 +69,8 @@ fn print(outcome: &Outcome) {
             Verdict::Differs => "differs",
             Verdict::NoPaperValue => "–",
         };
-        let ours = format!("{:.1}{half}", row.ours);
-        println!("  {:<48} paper: {paper:<26} ours: {ours:<14} {verdict}", row.quantity);
+        let decimals = if row.ours.abs() < 10.0 && row.ours.fract() != 0.0 { 3 } else { 1 };
+        let ours = format!("{:.decimals$}{half}", row.ours);
+        println!("  {:<58} paper: {paper:<26} ours: {ours:<14} {verdict}", row.quantity);
     }
 }

@@ -10,4 +10,5 @@ mod doctor;
 mod errors;
 mod packaged;
 mod programs;
+mod topologies;
 mod traps;

@@ -153,7 +153,7 @@ mod tests {
             let mut round = Round { mss: 1_000, cwnd: Bytes::new(10_000), ..Round::default() };
             for (kind, time, delivered, marked, in_flight, random) in events {
                 // Times below a minute and long pauses alike; one timeout in forty signals.
-                round.now = round.now + Span::from_nanos(time);
+                round.now += Span::from_nanos(time);
                 round.in_flight = in_flight;
                 let before = policy.path();
                 if kind == 0 {

@@ -1,0 +1,145 @@
+//! `sidestep paths`.
+
+use serde::Serialize;
+use sidestep_paths::analysis::{Counts, Net, Remove, SegmentOptions, Survey, detours};
+
+use super::{print_json, topo::load};
+use crate::{
+    args::{PairArgs, Paths, TopologyArgs},
+    failure::{Failure, Outcome},
+};
+
+/// What `paths disjoint` and `paths segments` find.
+#[derive(Debug, Serialize)]
+struct Diversity {
+    schema: u32,
+    topology: String,
+    routers: usize,
+    links: usize,
+    /// How many routers the pairs are of.
+    between: usize,
+    /// How many pairs there are; each direction counts where weights are not symmetric.
+    pairs: u64,
+    curves: Vec<Curve>,
+}
+
+/// The numbers of paths that one way to find them gives.
+#[derive(Debug, Serialize)]
+struct Curve {
+    name: String,
+    mean: Option<f64>,
+    /// By number of paths, from none on: how many pairs have so many.
+    pairs: Vec<u64>,
+}
+
+/// What `paths detours` finds, in links.
+#[derive(Debug, Serialize)]
+struct Around {
+    schema: u32,
+    topology: String,
+    links: usize,
+    one_hop: usize,
+    one_hop_percent: f64,
+    /// By number of 1-hop detours: 1, 2, 3, 4, 5 or more.
+    by_detours: [usize; 5],
+    two_hops_only: usize,
+    neither: usize,
+}
+
+/// Runs `sidestep paths …`.
+pub fn run(paths: Paths) -> Outcome {
+    match paths {
+        Paths::Disjoint { topology, pairs, remove } => {
+            let remove = removal(&remove);
+            diversity(&topology, &pairs, |survey, nodes| {
+                vec![
+                    ("Edmonds-Karp".into(), survey.most(nodes)),
+                    ("iterated Dijkstra".into(), survey.greedy(nodes, remove)),
+                ]
+            })
+        }
+        Paths::Segments { topology, pairs, max_segments, remove, unique, adjacency } => {
+            let options = SegmentOptions { remove: removal(&remove), unique, adjacency };
+            diversity(&topology, &pairs, |survey, nodes| {
+                let counts = survey.segmented(nodes, usize::from(max_segments), options);
+                let name = |limit| format!("at most {limit} segment{}", if limit == 1 { "" } else { "s" });
+                (1..).map(name).zip(counts).collect()
+            })
+        }
+        Paths::Detours(topology) => around(topology),
+    }
+}
+
+fn removal(text: &str) -> Remove {
+    if text == "both" { Remove::Both } else { Remove::Forward }
+}
+
+fn diversity(
+    options: &TopologyArgs,
+    pairs: &PairArgs,
+    count: impl FnOnce(&Survey<'_>, &[u32]) -> Vec<(String, Counts)>,
+) -> Outcome {
+    let (graph, net) = load(options)?;
+    let net = if pairs.no_prune { net } else { net.pruned() };
+    let nodes = if pairs.between == "all" { (0..net.node_count() as u32).collect() } else { net.access() };
+    if nodes.len() < 2 {
+        let hint = if pairs.between == "all" { "--no-prune" } else { "--between all, or --no-prune" };
+        return Err(Failure::usage(format!("{} has no two such routers; try {hint}", graph.name)));
+    }
+    let found = count(&Survey::new(&net)?, &nodes);
+    let report = Diversity {
+        schema: 1,
+        topology: graph.name,
+        routers: net.node_count(),
+        links: net.link_count(),
+        between: nodes.len(),
+        pairs: found.first().map_or(0, |(_, counts)| counts.total()),
+        curves: found
+            .into_iter()
+            .map(|(name, counts)| Curve { name, mean: counts.mean(), pairs: counts.pairs })
+            .collect(),
+    };
+    if options.json {
+        return print_json(&report);
+    }
+    let Diversity { topology, routers, links, between, pairs, .. } = &report;
+    println!("{topology}: {routers} routers, {links} links; {pairs} pairs of {between} routers");
+    println!("{:<24} {:>10}   pairs with so many paths", "link-disjoint paths", "mean");
+    for curve in &report.curves {
+        let pairs = curve.pairs.iter().enumerate().filter(|(_, pairs)| **pairs > 0);
+        let pairs: Vec<String> = pairs.map(|(paths, pairs)| format!("{paths}: {pairs}")).collect();
+        println!("{:<24} {:>10.4}   {}", curve.name, curve.mean.unwrap_or(0.0), pairs.join(", "));
+    }
+    Ok(())
+}
+
+fn around(options: TopologyArgs) -> Outcome {
+    // A parallel link is no detour over another node.
+    let options = TopologyArgs { merge_parallel: true, hops: true, ..options };
+    let (graph, net): (_, Net) = load(&options)?;
+    let found = detours(&net);
+    let one_hop = found.with_one_hop();
+    let percent = |links: usize| 100.0 * links as f64 / found.links.max(1) as f64;
+    let report = Around {
+        schema: 1,
+        topology: graph.name,
+        links: found.links,
+        one_hop,
+        one_hop_percent: percent(one_hop),
+        by_detours: found.one_hop,
+        two_hops_only: found.two_hops,
+        neither: found.links - one_hop - found.two_hops,
+    };
+    if options.json {
+        return print_json(&report);
+    }
+    println!("{}: {} links", report.topology, report.links);
+    let line = |what: &str, links: usize| println!("{what:<28} {links:>8} {:>8.2} %", percent(links));
+    line("with 1-hop detours", one_hop);
+    for (count, links) in ["1", "2", "3", "4", "5 or more"].iter().zip(report.by_detours) {
+        line(&format!("  {count}"), links);
+    }
+    line("with 2-hop detours only", report.two_hops_only);
+    line("with neither", report.neither);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! `sidestep topo`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use sidestep_model::formats::Graph;
+use sidestep_paths::analysis::{Net, NetOptions};
+use sidestep_repro::{Set, find_topology, read_topology, topologies};
+use sidestep_results::draw;
+
+use super::print_json;
+use crate::{
+    args::{Topo, TopologyArgs},
+    failure::{Failure, Outcome},
+};
+
+/// Sizes of a topology.
+#[derive(Debug, Serialize)]
+struct Entry {
+    name: String,
+    nodes: usize,
+    links: usize,
+    pruned: Size,
+}
+
+/// What is left after pruning.
+#[derive(Debug, Serialize)]
+struct Size {
+    routers: usize,
+    links: usize,
+    /// Routers of degree 2.
+    access: usize,
+}
+
+/// What `topo info` tells.
+#[derive(Debug, Serialize)]
+struct Info {
+    schema: u32,
+    #[serde(flatten)]
+    sizes: Entry,
+    /// Edges of the file, before directions are matched.
+    edges: usize,
+    loops: usize,
+    /// Links beyond the first between the same two nodes.
+    parallel: usize,
+    /// Whether links weigh the same both ways.
+    symmetric: bool,
+    /// Nodes with longitude and latitude.
+    placed: usize,
+    /// How many nodes there are of each degree.
+    degrees: BTreeMap<usize, usize>,
+}
+
+/// What `topo prune` leaves.
+#[derive(Debug, Serialize)]
+struct Remains {
+    schema: u32,
+    name: String,
+    nodes: Vec<Remaining>,
+    /// Links, by the places of their ends in `nodes`.
+    links: Vec<[u32; 2]>,
+}
+
+/// A node that is left after pruning.
+#[derive(Debug, Serialize)]
+struct Remaining {
+    /// Its place in the file.
+    index: usize,
+    name: String,
+    degree: usize,
+}
+
+/// Runs `sidestep topo …`.
+pub fn run(topo: Topo) -> Outcome {
+    match topo {
+        Topo::List { set, data, json } => list(&set, data.data.as_deref(), json),
+        Topo::Info(options) => info(&options),
+        Topo::Prune(options) => prune(&options),
+        Topo::Draw { topology, pruned, out } => picture(&topology, pruned, out),
+    }
+}
+
+/// The topology that the user named, as it is and as a net.
+pub fn load(options: &TopologyArgs) -> Result<(Graph, Net), Failure> {
+    let graph = read_topology(&find_topology(options.data.data.as_deref(), &options.topology)?)?;
+    let TopologyArgs { merge_parallel, keep_loops, hops, .. } = *options;
+    let net = Net::new(&graph, NetOptions { merge_parallel, keep_loops, hops })?;
+    Ok((graph, net))
+}
+
+fn list(set: &str, data: Option<&Path>, json: bool) -> Outcome {
+    let set = Set::ALL.into_iter().find(|one| one.folder() == set).unwrap_or(Set::Repetita);
+    let mut entries = Vec::new();
+    for graph in topologies(data, set)? {
+        entries.push(entry(&graph, &Net::new(&graph, NetOptions::default())?));
+    }
+    if json {
+        return print_json(&entries);
+    }
+    println!(
+        "{:<24} {:>7} {:>7}   pruned: {:>7} {:>7} {:>7}",
+        "topology", "nodes", "links", "routers", "links", "access"
+    );
+    for Entry { name, nodes, links, pruned } in &entries {
+        let Size { routers, links: left, access } = pruned;
+        println!("{name:<24} {nodes:>7} {links:>7}           {routers:>7} {left:>7} {access:>7}");
+    }
+    let survive = entries.iter().filter(|entry| entry.pruned.routers > 0).count();
+    println!("{} topologies; {survive} survive pruning", entries.len());
+    Ok(())
+}
+
+fn entry(graph: &Graph, net: &Net) -> Entry {
+    let pruned = net.pruned();
+    let access = pruned.access().len();
+    let pruned = Size { routers: pruned.node_count(), links: pruned.link_count(), access };
+    Entry { name: graph.name.clone(), nodes: net.node_count(), links: net.link_count(), pruned }
+}
+
+fn info(options: &TopologyArgs) -> Outcome {
+    let (graph, net) = load(options)?;
+    let mut degrees = BTreeMap::new();
+    for node in 0..net.node_count() as u32 {
+        *degrees.entry(net.degree(node)).or_default() += 1;
+    }
+    let all = Net::new(&graph, NetOptions { keep_loops: true, hops: true, merge_parallel: false })?;
+    let simple = Net::new(&graph, NetOptions { keep_loops: true, hops: true, merge_parallel: true })?;
+    let info = Info {
+        schema: 1,
+        sizes: entry(&graph, &net),
+        edges: graph.edges.len(),
+        loops: all.links().iter().filter(|[a, b]| a == b).count(),
+        parallel: all.link_count() - simple.link_count(),
+        symmetric: net.is_symmetric(),
+        placed: graph.nodes.iter().filter(|node| node.position.is_some()).count(),
+        degrees,
+    };
+    if options.json {
+        return print_json(&info);
+    }
+    let Entry { name, nodes, links, pruned } = &info.sizes;
+    println!("{name}: {nodes} nodes, {links} links");
+    println!("in the file      {} edges, {} loops, {} parallel links", info.edges, info.loops, info.parallel);
+    println!("weights          {}", if info.symmetric { "the same both ways" } else { "not the same both ways" });
+    println!("positions        of {} nodes", info.placed);
+    let degrees: Vec<String> = info.degrees.iter().map(|(degree, nodes)| format!("{degree}: {nodes}")).collect();
+    println!("nodes by degree  {}", degrees.join(", "));
+    println!("after pruning    {} routers, {} links, {} access routers", pruned.routers, pruned.links, pruned.access);
+    Ok(())
+}
+
+fn prune(options: &TopologyArgs) -> Outcome {
+    let (graph, net) = load(options)?;
+    let net = net.pruned();
+    let node = |node: u32| {
+        let index = net.origin(node);
+        let name = graph.nodes.get(index).map_or_else(String::new, |node| node.name.clone());
+        Remaining { index, name, degree: net.degree(node) }
+    };
+    let nodes: Vec<Remaining> = (0..net.node_count() as u32).map(node).collect();
+    let remains = Remains { schema: 1, name: graph.name.clone(), nodes, links: net.links().to_vec() };
+    if options.json {
+        return print_json(&remains);
+    }
+    for [a, b] in &remains.links {
+        let name = |node: u32| remains.nodes[node as usize].name.replace(char::is_control, "\u{fffd}");
+        println!("{}\t{}", name(*a), name(*b));
+    }
+    Ok(())
+}
+
+fn picture(options: &TopologyArgs, pruned: bool, out: Option<PathBuf>) -> Outcome {
+    let (graph, net) = load(options)?;
+    let kept = net.pruned();
+    let mut degree = vec![0; graph.nodes.len()];
+    for node in 0..kept.node_count() as u32 {
+        degree[kept.origin(node)] = kept.degree(node);
+    }
+    let shown = if pruned { &kept } else { &net };
+    let links: Vec<[usize; 2]> = shown.links().iter().map(|ends| ends.map(|end| shown.origin(end))).collect();
+    let nodes: Vec<usize> = (0..shown.node_count() as u32).map(|node| shown.origin(node)).collect();
+    let svg = draw(&graph, &nodes, &links, |node| degree[node] == 2).map_err(Failure::run)?;
+    let out = out.unwrap_or_else(|| format!("{}.svg", graph.name).into());
+    std::fs::write(&out, svg).map_err(|error| Failure::run(format!("{}: {error}", out.display())))?;
+    if options.json {
+        return print_json(&serde_json::json!({
+            "schema": 1, "name": graph.name, "nodes": nodes.len(), "links": links.len(), "file": out,
+        }));
+    }
+    println!("{}", out.display());
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! What a topology offers, asked as its operator would.
+
+use serde_json::Value;
+
+use crate::common::{Ended, Room};
+
+/// A ring of five, where the way round takes two segments, with a tail.
+const RING: &str = r#"<graphml><key attr.name="label" for="node" id="n"/><graph edgedefault="undirected">
+<node id="0"><data key="n">Perth</data></node><node id="1"/><node id="2"/><node id="3"/><node id="4"/><node id="5"/>
+<edge source="0" target="1"/><edge source="1" target="2"/><edge source="2" target="3"/><edge source="3" target="4"/>
+<edge source="4" target="0"/><edge source="4" target="5"/></graph></graphml>
+"#;
+
+fn json(ended: &Ended) -> Value {
+    ended.is_fine();
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+fn a_file_is_described_pruned_and_drawn() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", RING);
+    let info = json(&room.run(&["topo", "info", &file, "--json"]));
+    assert_eq!((&info["name"], &info["nodes"], &info["pruned"]["access"]), (&"Ring".into(), &6.into(), &5.into()));
+    let pruned = json(&room.run(&["topo", "prune", &file, "--json"]));
+    assert_eq!((pruned["nodes"].as_array().unwrap().len(), &pruned["nodes"][0]["name"]), (5, &"Perth".into()));
+    let drawn = json(&room.run(&["topo", "draw", &file, "--json"]));
+    assert_eq!(drawn["file"], "Ring.svg");
+    assert!(std::fs::read_to_string(room.path("Ring.svg")).unwrap().contains("Perth"));
+}
+
+#[test]
+fn paths_are_counted_by_algorithm_and_by_segments() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", RING);
+    let disjoint = json(&room.run(&["paths", "disjoint", &file, "--json"]));
+    assert_eq!((&disjoint["pairs"], &disjoint["curves"][0]["mean"]), (&10.into(), &2.0.into()));
+    let segments = json(&room.run(&["paths", "segments", &file, "--max-segments", "3", "--json"]));
+    let means: Vec<&Value> = segments["curves"].as_array().unwrap().iter().map(|curve| &curve["mean"]).collect();
+    assert_eq!(means, [&Value::from(1.0), &2.0.into(), &2.0.into()]);
+    let detours = json(&room.run(&["paths", "detours", &file, "--json"]));
+    assert_eq!((&detours["links"], &detours["one_hop"], &detours["neither"]), (&6.into(), &0.into(), &6.into()));
+    assert!(room.run(&["paths", "segments", &file]).stdout.contains("at most 10 segments"));
+}
+
+#[test]
+fn without_the_published_topologies_the_error_says_where_they_are() {
+    let room = Room::new();
+    let error = room.run(&["topo", "list", "--data", "."]).error(3).to_string();
+    assert!(error.contains("svissicchio/Repetita") && error.contains("--data"), "{error}");
+    let error = room.run(&["paths", "disjoint", "Cogentco", "--data", "."]).error(2).to_string();
+    assert!(error.starts_with("there is no file `Cogentco`"), "{error}");
+    let file = room.write("two.graph", "NODES 2\nlabel x y\na 0 0\nb 0 0\n\nEDGES 0\nlabel src dest weight bw delay\n");
+    let error = room.run(&["paths", "disjoint", &file]).error(2).to_string();
+    assert!(error.contains("--between all, or --no-prune"), "{error}");
+}

@@ -1,0 +1,80 @@
+//! What the experiments on published topologies have in common.
+
+use sidestep_paths::analysis::{Net, NetOptions};
+use sidestep_results::Estimate;
+
+use crate::{Context, Paper, ReproError, Row, Rule, Set, topologies};
+
+/// A pruned topology of the Topology Zoo.
+pub(super) struct Pruned {
+    pub(super) name: String,
+    pub(super) net: Net,
+}
+
+/// The REPETITA graphs that survive pruning.
+pub(super) fn pruned(context: &Context<'_>) -> Result<Vec<Pruned>, ReproError> {
+    let mut all = Vec::new();
+    for graph in topologies(context.data.as_deref(), Set::Repetita)? {
+        let net = Net::new(&graph, NetOptions::default())?.pruned();
+        if net.node_count() > 0 {
+            all.push(Pruned { name: graph.name, net });
+        }
+    }
+    Ok(all)
+}
+
+/// The row that says that these are as many topologies as the paper has.
+pub(super) fn survivors(all: &[Pruned]) -> Row {
+    row("topologies after pruning", "", Paper::Number(233.0), all.len() as f64, Rule::Within(0.0))
+}
+
+/// A row of a quantity that is computed once.
+pub(super) fn row(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule<'_>) -> Row {
+    Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
+}
+
+/// A row of a quantity that the paper shows but does not say.
+pub(super) fn unsaid(quantity: impl Into<String>, unit: &str, ours: f64) -> Row {
+    row(quantity, unit, Paper::None, ours, Rule::NoPaperValue)
+}
+
+/// The value below or at which this share of the values are.
+pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize - 1;
+    sorted.get(rank).copied().unwrap_or(f64::NAN)
+}
+
+/// The mean of the values.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// A table of numbers with a name before each line, as CSV text; names have no commas or quotes.
+pub(super) fn csv(head: &[&str], lines: impl IntoIterator<Item = (String, Vec<f64>)>) -> String {
+    let mut text = head.join(",") + "\n";
+    for (name, numbers) in lines {
+        text.push_str(&name.replace([',', '"', '\n', '\r'], " "));
+        numbers.iter().for_each(|number| text.push_str(&format!(",{number}")));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_of_the_sample() {
+        let values = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!([0.0, 0.25, 0.5, 0.51, 1.0].map(|share| quantile(&values, share)), [1.0, 1.0, 2.0, 3.0, 4.0]);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn no_name_breaks_a_table() {
+        assert_eq!(csv(&["a", "b"], [("x,\"y".into(), vec![1.5, 2.0])]), "a,b\nx  y,1.5,2\n");
+    }
+}
