@@ -3,7 +3,8 @@
 //! - [`Igp`]: the shortest-path DAGs by which routers forward, with ECMP and with failed links;
 //! - [`segment_list`] and [`reroute`]: from a path to the shortest list that forces it, and back;
 //! - [`disjoint_paths`]: link-disjoint paths under a limit of segments;
-//! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best.
+//! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best;
+//! - [`FlowProgram`]: the same between many pairs at once, with and without segment routing;
 //! - [`analysis`]: path diversity and detours of published topologies.
 //!
 //! # What a segment list means here
@@ -23,6 +24,8 @@ mod segments;
 
 pub use disjoint::disjoint_paths;
 pub use igp::Igp;
-pub use maxflow::{max_flow_links, max_flow_rate};
+pub use maxflow::{
+    FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow, PathFlow, max_flow_links, max_flow_rate,
+};
 pub use route::{Route, Segment, SegmentRules};
 pub use segments::{RerouteError, SegmentError, reroute, segment_list};

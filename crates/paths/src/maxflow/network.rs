@@ -1,0 +1,173 @@
+//! The network that a maximum-flow program is about.
+
+use sidestep_model::{NodeId, Topology};
+use thiserror::Error;
+
+/// Directed arcs between numbered nodes, checked when built.
+#[derive(Clone, Debug)]
+pub struct FlowNetwork {
+    nodes: usize,
+    arcs: Vec<FlowArc>,
+    outgoing: Vec<Vec<u32>>,
+    incoming: Vec<Vec<u32>>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowArc {
+    /// Where it begins.
+    pub from: NodeId,
+    /// Where it ends.
+    pub to: NodeId,
+    /// What it carries at most: above zero, finite, in any unit that all arcs share.
+    pub capacity: f64,
+    /// IGP weight, at least 1.
+    pub weight: u32,
+}
+
+/// Why a maximum flow cannot be computed.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum FlowError {
+    /// An end of an arc or of a pair that is not a node.
+    #[error("there is no node {}; the network has {nodes}", node.0)]
+    UnknownNode {
+        /// The node.
+        node: NodeId,
+        /// How many there are.
+        nodes: usize,
+    },
+    /// An arc from a node to itself.
+    #[error("arc {arc} leads from node {} to itself; leave it out, as no path can use it", node.0)]
+    Loop {
+        /// The arc's index.
+        arc: usize,
+        /// Its node.
+        node: NodeId,
+    },
+    /// A capacity that is not above zero and finite, or too far from the largest.
+    #[error(
+        "arc {arc} has a capacity of {capacity}; it must be above zero, finite, and no less than {MIN_SHARE:e} of the largest"
+    )]
+    Capacity {
+        /// The arc's index.
+        arc: usize,
+        /// Its capacity.
+        capacity: f64,
+    },
+    /// A weight of zero.
+    #[error("arc {arc} has a weight of 0; IGP weights are at least 1")]
+    Weight {
+        /// The arc's index.
+        arc: usize,
+    },
+    /// A pair of a node with itself.
+    #[error("a pair connects node {} with itself; its flow would have no limit", node.0)]
+    Pair {
+        /// The node.
+        node: NodeId,
+    },
+    /// More nodes or arcs than the program can hold.
+    #[error("{count} {what} are too many; there may be {limit}")]
+    TooLarge {
+        /// "nodes" or "arcs".
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The solver failed.
+    #[error("the linear program was not solved: HiGHS says {0}")]
+    Solver(String),
+    /// No path improves the flow any more, but it is not proved to be the largest.
+    #[error("flow {flow} and bound {bound} are further apart than a share of {MAX_GAP:e}")]
+    Unproved {
+        /// The flow found.
+        flow: f64,
+        /// What duality proves that it is at most.
+        bound: f64,
+    },
+}
+
+/// The largest gap between a flow and its bound, as a share of the flow.
+pub const MAX_GAP: f64 = 1e-6;
+
+/// A capacity below this share of the largest is lost in the solver's tolerance.
+const MIN_SHARE: f64 = 1e-9;
+/// Under segment routing the cost of a segment between each two nodes is kept: 128 MiB.
+const MAX_NODES: usize = 4096;
+const MAX_ARCS: usize = 1 << 20;
+
+impl FlowNetwork {
+    /// The network of these arcs between nodes `0..nodes`; parallel arcs stay apart.
+    pub fn new(nodes: usize, arcs: Vec<FlowArc>) -> Result<Self, FlowError> {
+        for (what, count, limit) in [("nodes", nodes, MAX_NODES), ("arcs", arcs.len(), MAX_ARCS)] {
+            if count > limit {
+                return Err(FlowError::TooLarge { what, count, limit });
+            }
+        }
+        let mut network =
+            FlowNetwork { nodes, arcs, outgoing: vec![Vec::new(); nodes], incoming: vec![Vec::new(); nodes] };
+        let finite = network.arcs.iter().map(|arc| arc.capacity).filter(|capacity| capacity.is_finite());
+        let largest = finite.fold(0.0, f64::max);
+        for (index, arc) in network.arcs.iter().enumerate() {
+            network.check(arc.from)?;
+            network.check(arc.to)?;
+            if arc.from == arc.to {
+                return Err(FlowError::Loop { arc: index, node: arc.from });
+            }
+            // Written so that NaN fails.
+            let fits = arc.capacity > 0.0 && arc.capacity.is_finite() && arc.capacity >= MIN_SHARE * largest;
+            if !fits {
+                return Err(FlowError::Capacity { arc: index, capacity: arc.capacity });
+            }
+            if arc.weight == 0 {
+                return Err(FlowError::Weight { arc: index });
+            }
+            network.outgoing[arc.from.index()].push(index as u32);
+            network.incoming[arc.to.index()].push(index as u32);
+        }
+        Ok(network)
+    }
+
+    /// Both directions of all links, with rates in bit/s; [`ArcId`](sidestep_model::ArcId)s index the arcs.
+    ///
+    /// Hosts may be passed like routers here; a rate of zero, which is "not limited", is refused.
+    pub fn of(topo: &Topology) -> Result<Self, FlowError> {
+        let arc = |from, to, channel: &sidestep_model::Channel| FlowArc {
+            from,
+            to,
+            capacity: channel.rate.bits_per_sec() as f64,
+            weight: channel.weight,
+        };
+        let both = |link: &sidestep_model::Link| [arc(link.a, link.b, &link.ab), arc(link.b, link.a, &link.ba)];
+        FlowNetwork::new(topo.nodes().len(), topo.links().iter().flat_map(both).collect())
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.nodes
+    }
+
+    /// The arcs, in the order given.
+    pub fn arcs(&self) -> &[FlowArc] {
+        &self.arcs
+    }
+
+    pub(super) fn arc(&self, arc: u32) -> &FlowArc {
+        &self.arcs[arc as usize]
+    }
+
+    pub(super) fn outgoing(&self, node: usize) -> &[u32] {
+        &self.outgoing[node]
+    }
+
+    pub(super) fn incoming(&self, node: usize) -> &[u32] {
+        &self.incoming[node]
+    }
+
+    /// Fails unless it is a node of this network.
+    pub(super) fn check(&self, node: NodeId) -> Result<(), FlowError> {
+        if node.index() < self.nodes { Ok(()) } else { Err(FlowError::UnknownNode { node, nodes: self.nodes }) }
+    }
+}

@@ -1,0 +1,184 @@
+//! Maximum flow between many pairs as a linear program, solved by column generation.
+
+#[cfg(test)]
+mod tests;
+
+use sidestep_model::NodeId;
+
+use super::{
+    master::{Master, Solved},
+    network::{FlowError, FlowNetwork, MAX_GAP},
+    pricing::{Ends, Pricing},
+};
+
+/// On which paths flow may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlowModel {
+    /// One shortest path for each pair: of equal ones, that whose arcs come first.
+    SinglePath,
+    /// All shortest paths, split evenly by every router that has several next hops (ECMP).
+    Ecmp,
+    /// All shortest paths, in any proportion.
+    Multipath,
+    /// Lists of node segments, the last of which is the exit router, each split by ECMP: the ratios r(l, p) of
+    /// TCPPathChanger's program.
+    Segments {
+        /// How many segments there may be; `None`: any number.
+        limit: Option<usize>,
+    },
+    /// Lists of node segments with any one of the shortest paths on each.
+    SegmentPaths {
+        /// How many segments there may be; `None`: any number.
+        limit: Option<usize>,
+    },
+    /// All paths: multi-commodity maximum flow, which no routing surpasses.
+    AnyPath,
+}
+
+/// A maximum flow, with the proof that it is one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MaxFlow {
+    /// The sum over all pairs, in the unit of the capacities.
+    pub flow: f64,
+    /// What the prices prove that it is at most, by weak duality.
+    pub bound: f64,
+    /// The paths in use.
+    pub paths: Vec<PathFlow>,
+    /// By arc, the price: how much the flow would grow with its capacity.
+    pub prices: Vec<f64>,
+    /// How often the program was solved.
+    pub rounds: usize,
+    /// How many paths it had in the end.
+    pub columns: usize,
+}
+
+/// A path and its flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathFlow {
+    /// Between which nodes.
+    pub pair: (NodeId, NodeId),
+    /// How much flows, in the unit of the capacities.
+    pub rate: f64,
+    /// By ascending index of an arc, which share of it goes there; above 1 where segments pass it more than once.
+    pub shares: Vec<(usize, f64)>,
+}
+
+/// Maximum flows over one network under one model, for any sets of pairs.
+pub struct FlowProgram<'a> {
+    network: &'a FlowNetwork,
+    pricing: Pricing<'a>,
+}
+
+/// A path is worth adding if it costs less than 1 by this.
+const TOLERANCE: f64 = 1e-9;
+/// More rounds than this are not needed by any network that is known.
+const MAX_ROUNDS: usize = 10_000;
+
+impl<'a> FlowProgram<'a> {
+    /// Prepares what does not depend on the pairs: under segment routing all shortest paths.
+    pub fn new(network: &'a FlowNetwork, model: FlowModel) -> Self {
+        FlowProgram { network, pricing: Pricing::new(network, model) }
+    }
+
+    /// The largest sum of flows between these ordered pairs, each with as much to send as there is room.
+    ///
+    /// Pairs without a path have no flow, and a pair that is there twice counts once. Fails on pairs that are none, and if
+    /// the bound is not within [`MAX_GAP`] of the flow.
+    pub fn solve(&mut self, pairs: &[(NodeId, NodeId)]) -> Result<MaxFlow, FlowError> {
+        let pairs = self.ends(pairs)?;
+        self.pricing.begin(&pairs);
+        let mut master = Master::new(self.network)?;
+        let mut owners = Vec::new();
+        // At first what an arc has little of is dear.
+        let mut solved =
+            Solved { rates: Vec::new(), prices: self.network.arcs().iter().map(|arc| 1.0 / arc.capacity).collect() };
+        let mut best = MaxFlow { bound: f64::INFINITY, ..MaxFlow::default() };
+        for round in 0..MAX_ROUNDS {
+            let costs = self.pricing.price(&solved.prices, &pairs);
+            best.improve(self.network, &solved, &costs, round);
+            let limit = if round == 0 { f64::INFINITY } else { 1.0 - TOLERANCE };
+            let added = self.cheapest(&costs, limit);
+            if added.is_empty() || best.gap() <= TOLERANCE {
+                best.columns = master.columns().len();
+                best.paths = paths(&master, &owners, &pairs, &solved);
+                return best.proved();
+            }
+            for index in added {
+                master.add(self.pricing.column(index, pairs[index]))?;
+                owners.push(index);
+            }
+            (master, solved) = master.solve()?;
+        }
+        best.proved()
+    }
+
+    /// The pairs by source, each once.
+    fn ends(&self, pairs: &[(NodeId, NodeId)]) -> Result<Vec<Ends>, FlowError> {
+        let mut ends = Vec::with_capacity(pairs.len());
+        for (from, to) in pairs {
+            self.network.check(*from)?;
+            self.network.check(*to)?;
+            if from == to {
+                return Err(FlowError::Pair { node: *from });
+            }
+            ends.push((from.index(), to.index()));
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        Ok(ends)
+    }
+
+    /// The pairs whose paths cost less than `limit`, the cheapest first, no more than the program digests at a time.
+    fn cheapest(&self, costs: &[f64], limit: f64) -> Vec<usize> {
+        let mut cheap: Vec<usize> = (0..costs.len()).filter(|index| costs[*index] < limit).collect();
+        cheap.sort_by(|a, b| costs[*a].total_cmp(&costs[*b]));
+        cheap.truncate(self.network.arcs().len().max(64));
+        cheap
+    }
+}
+
+impl MaxFlow {
+    /// How far the bound is above the flow, as a share of the flow; 0 where there is none.
+    pub fn gap(&self) -> f64 {
+        if self.bound > 0.0 { (self.bound - self.flow).max(0.0) / self.flow } else { 0.0 }
+    }
+
+    /// Takes what a round proved: a flow, and a bound. Prices at which no path costs less than 1 are a solution of the
+    /// dual program; where the cheapest costs less, dividing by its price makes them one.
+    fn improve(&mut self, network: &FlowNetwork, solved: &Solved, costs: &[f64], round: usize) {
+        let worth: f64 = network.arcs().iter().zip(&solved.prices).map(|(arc, price)| arc.capacity * price).sum();
+        let cheapest = costs.iter().copied().fold(f64::INFINITY, f64::min);
+        let bound = if cheapest < 1.0 { worth / cheapest } else { worth };
+        self.bound = self.bound.min(if cheapest == f64::INFINITY { 0.0 } else { bound });
+        // Not `sum`, which makes -0.0 of nothing.
+        self.flow = solved.rates.iter().fold(0.0, |sum, rate| sum + rate);
+        self.prices.clone_from(&solved.prices);
+        self.rounds = round;
+    }
+
+    fn proved(self) -> Result<Self, FlowError> {
+        // Written so that NaN fails.
+        match self.gap() <= MAX_GAP {
+            true => Ok(self),
+            false => Err(FlowError::Unproved { flow: self.flow, bound: self.bound }),
+        }
+    }
+}
+
+/// The paths with flow, by pairs.
+fn paths(master: &Master<'_>, owners: &[usize], pairs: &[Ends], solved: &Solved) -> Vec<PathFlow> {
+    let mut paths: Vec<PathFlow> = master
+        .columns()
+        .iter()
+        .zip(owners)
+        .zip(&solved.rates)
+        .filter(|(_, rate)| **rate > 0.0)
+        .map(|((column, owner), rate)| {
+            let (from, to) = pairs[*owner];
+            let shares = column.iter().map(|(arc, share)| (*arc as usize, *share)).collect();
+            PathFlow { pair: (NodeId(from as u32), NodeId(to as u32)), rate: *rate, shares }
+        })
+        .collect();
+    paths.sort_by_key(|path| path.pair);
+    paths
+}
