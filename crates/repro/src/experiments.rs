@@ -4,4 +4,5 @@ pub(crate) mod inrpp_table1;
 mod topologies;
 pub(crate) mod tpc_fig5;
 pub(crate) mod tpc_fig6;
+pub(crate) mod tpc_fig7;
 pub(crate) mod tpc_fig8;

@@ -142,6 +142,8 @@ pub const ALL: &[Experiment] = &[
     experiments::tpc_fig6::ROUTERS,
     experiments::tpc_fig6::LINKS,
     experiments::tpc_fig6::DEGREES,
+    experiments::tpc_fig7::A,
+    experiments::tpc_fig7::B,
     experiments::tpc_fig8::ALGORITHMS,
     experiments::tpc_fig8::SEGMENTS,
     experiments::inrpp_table1::EXPERIMENT,

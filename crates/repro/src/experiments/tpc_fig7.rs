@@ -1,0 +1,211 @@
+//! TCPPathChanger, Figure 7: how much more segment routing carries where few pairs have heavy hitters.
+//!
+//! The paper says which share of the access pairs have heavy hitters, and neither of which pairs that is a share nor how
+//! it is rounded nor whether a box is of networks or of draws. At 1 % that decides: most networks have one pair then, or
+//! none. So all rules are tried, and the one that comes nearest is named.
+
+mod boxes;
+mod sampling;
+mod study;
+mod topologies;
+
+use std::fmt;
+
+use sidestep_results::{Estimate, World, measures::percentile};
+
+use self::{
+    boxes::{Spread, boxes},
+    sampling::{Pairs, Rounding, Sampling},
+    study::{Draws, ECMP, MULTIPATH, SEGMENTS, SHARES, SINGLE_PATH, Study},
+};
+use crate::{Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule};
+
+pub(crate) const A: Experiment = Experiment {
+    id: "tpc-fig7a",
+    paper: "TCPPathChanger",
+    figure: "Figure 7a",
+    title: "Maximum flow with segment routing over that without, by the share of access pairs with heavy hitters.",
+    worlds: &[World::Sim],
+    run: |context| run(context, ECMP, "routing without SR", &[(1, 71.0), (10, 30.0)]),
+};
+
+pub(crate) const B: Experiment = Experiment {
+    id: "tpc-fig7b",
+    figure: "Figure 7b",
+    title: "Maximum flow with segment routing over that of multipath without it, whose paths are the shortest ones.",
+    // “About five points lower.”
+    run: |context| run(context, MULTIPATH, "multipath without SR", &[(1, 66.0), (10, 25.0)]),
+    ..A
+};
+
+/// What the figure is drawn by: the nearest of all to the paper's four numbers.
+const NEAREST: Reading =
+    Reading { sampling: Sampling { pairs: Pairs::OneWay, rounding: Rounding::Ceil }, of: Of::Networks };
+
+/// How the paper can be read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Reading {
+    sampling: Sampling,
+    of: Of,
+}
+
+/// What a box is of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Of {
+    /// The mean gain of each network over its draws.
+    Networks,
+    /// The gains of all draws of all networks.
+    Draws,
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.of == Of::Networks { "mean of each network" } else { "all draws" };
+        write!(f, "{}, {of}", self.sampling)
+    }
+}
+
+impl Reading {
+    fn all() -> impl Iterator<Item = Reading> {
+        Sampling::all().flat_map(|sampling| [Of::Networks, Of::Draws].map(|of| Reading { sampling, of }))
+    }
+
+    /// Gains of segment routing over a model, in percent and ascending order; `None` of nothing.
+    fn gains(&self, study: &Study, share: usize, over: usize) -> Option<Vec<f64>> {
+        let draws: &Draws = study.flows.get(&(self.sampling, share))?;
+        let mut gains = Vec::new();
+        for draws in draws {
+            // Where a network fell apart, there may be no flow at all.
+            let fine = draws.iter().flatten().filter(|flows| flows[over] > 0.0);
+            let of_one: Vec<f64> = fine.map(|flows| 100.0 * (flows[SEGMENTS] / flows[over] - 1.0)).collect();
+            match self.of {
+                Of::Draws => gains.extend(of_one),
+                Of::Networks => gains.extend(sidestep_results::measures::mean(&of_one)),
+            }
+        }
+        gains.sort_by(f64::total_cmp);
+        (!gains.is_empty()).then_some(gains)
+    }
+
+    fn median(&self, study: &Study, share: usize, over: usize) -> Option<f64> {
+        percentile(&self.gains(study, share, over)?, 50)
+    }
+}
+
+fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)]) -> Result<Findings, ReproError> {
+    // For the figure, and for the comparison of rules.
+    let (many, few) = if context.mode == Mode::Full { (20, 4) } else { (3, 2) };
+    let mut networks = topologies::read()?;
+    networks.retain(|network| network.access.len() >= 2);
+    let figure = study::run(&networks, &[(NEAREST.sampling, many)])?;
+    let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
+    let band = study::run(&networks, &rules)?;
+    let mut findings = Findings::default();
+    let mut drawn = Vec::new();
+    for share in SHARES {
+        let values = NEAREST.gains(&figure, share, over).ok_or_else(|| ReproError::Missing("draws".into()))?;
+        let expected = paper.iter().find(|(at, _)| *at == share).map(|(_, gain)| *gain);
+        let (number, rule) = match expected {
+            Some(number) => (Paper::Number(number), Rule::Within(0.15)),
+            None => (Paper::None, Rule::NoPaperValue),
+        };
+        let quantity = format!("median gain over {name}, {share} % of pairs");
+        findings.rows.push(Row::new(quantity, "%", number, median(&values), rule));
+        drawn.push(Spread { label: format!("{share} %"), values, paper: expected });
+    }
+    if over == ECMP {
+        for (share, _) in paper {
+            let values =
+                NEAREST.gains(&figure, *share, SINGLE_PATH).ok_or_else(|| ReproError::Missing("draws".into()))?;
+            let quantity = format!("the same without ECMP, {share} % of pairs");
+            findings.rows.push(Row::new(quantity, "%", Paper::None, median(&values), Rule::NoPaperValue));
+        }
+    }
+    compare(&band, over, paper, &mut findings)?;
+    proof(&[&figure, &band], &mut findings);
+    let title = format!("Gain in maximum flow over {name}");
+    let unit = format!("%; quartiles, 5th and 95th percentile of {} networks", networks.len());
+    let picture = boxes(&title, &unit, "share of access pairs with heavy hitters", &drawn)?;
+    findings.pictures.push(("gain.svg".into(), picture));
+    Ok(findings)
+}
+
+/// The medians that other readings of the paper lead to.
+fn compare(band: &Study, over: usize, paper: &[(usize, f64)], findings: &mut Findings) -> Result<(), ReproError> {
+    let missing = || ReproError::Missing("draws".into());
+    for share in SHARES {
+        let mut medians: Vec<(f64, Reading)> =
+            Reading::all().filter_map(|reading| Some((reading.median(band, share, over)?, reading))).collect();
+        medians.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (Some(lowest), Some(highest)) = (medians.first(), medians.last()) else { return Err(missing()) };
+        let expected = paper.iter().find(|(at, _)| *at == share).map(|(_, gain)| *gain);
+        let number = || expected.map_or(Paper::None, Paper::Number);
+        for (which, (gain, reading), rule) in
+            [("lowest", lowest, expected.map(Rule::AtMost)), ("highest", highest, expected.map(Rule::AtLeast))]
+        {
+            let quantity = format!("{which} of {} readings, {share} % ({reading})", medians.len());
+            findings.rows.push(Row::new(quantity, "%", number(), exact(*gain), rule.unwrap_or(Rule::NoPaperValue)));
+        }
+    }
+    let apart = |reading: &Reading| -> Option<f64> {
+        let apart = |(share, gain): &(usize, f64)| Some((reading.median(band, *share, over)? / gain - 1.0).powi(2));
+        paper.iter().map(apart).sum()
+    };
+    let nearest = Reading::all().filter_map(|reading| Some((apart(&reading)?, reading)));
+    let (_, nearest) = nearest.min_by(|a, b| a.0.total_cmp(&b.0)).ok_or_else(missing)?;
+    for (share, number) in paper {
+        let ours = nearest.median(band, *share, over).ok_or_else(missing)?;
+        let quantity = format!("nearest reading, {share} % ({nearest})");
+        findings.rows.push(Row::new(quantity, "%", Paper::Number(*number), exact(ours), Rule::Within(0.15)));
+    }
+    Ok(())
+}
+
+fn proof(studies: &[&Study], findings: &mut Findings) {
+    let gap = studies.iter().map(|study| study.gap).fold(0.0, f64::max);
+    let programs: usize = studies.iter().map(|study| study.programs).sum();
+    let quantity = format!("largest gap to the dual bound, of {programs} programs");
+    let paper = Paper::Text("none, within 1e-6".into());
+    findings.rows.push(Row::new(quantity, "1e-6 of the flow", paper, exact(gap * 1e6), Rule::AtMost(1.0)));
+}
+
+/// The median of values in ascending order, with the order statistics between which it lies with 95 % confidence.
+fn median(ascending: &[f64]) -> Estimate {
+    let half = 1.96 * (ascending.len() as f64).sqrt() / 2.0;
+    let at = |rank: f64| ascending.get((rank.max(0.0) as usize).min(ascending.len() - 1)).copied().unwrap_or(f64::NAN);
+    let middle = (ascending.len() as f64 - 1.0) / 2.0;
+    Estimate {
+        mean: percentile(ascending, 50).unwrap_or(f64::NAN),
+        ci95: [at((middle - half).floor()), at((middle + half).ceil())],
+    }
+}
+
+fn exact(value: f64) -> Estimate {
+    Estimate { mean: value, ci95: [value; 2] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_a_hundred_is_known_to_ten_ranks_on_each_side() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        let Estimate { mean, ci95 } = median(&values);
+        assert_eq!((mean, ci95), (50.0, [40.0, 61.0]));
+        assert_eq!(median(&[7.0]).ci95, [7.0, 7.0]);
+    }
+
+    #[test]
+    fn a_box_of_networks_takes_each_once_and_one_of_draws_each_draw() {
+        let flows = |without: f64, with: f64| Some([without, without, without, with]);
+        // One network gains 100 and 0 %, another 200 %; a third has neither pairs nor flow.
+        let draws =
+            vec![vec![flows(1.0, 2.0), flows(2.0, 2.0)], vec![flows(1.0, 3.0), None], vec![None, flows(0.0, 0.0)]];
+        let study = Study { flows: [((NEAREST.sampling, 1), draws)].into(), programs: 5, gap: 0.0 };
+        assert_eq!(NEAREST.gains(&study, 1, ECMP), Some(vec![50.0, 200.0]));
+        let of_draws = Reading { of: Of::Draws, ..NEAREST };
+        assert_eq!(of_draws.gains(&study, 1, MULTIPATH), Some(vec![0.0, 100.0, 200.0]));
+        assert_eq!(of_draws.gains(&study, 2, MULTIPATH), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Box plots.
+
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use sidestep_results::measures::percentile;
+
+use crate::ReproError;
+
+/// A box: the quartiles, and as whiskers the 5th and 95th percentile.
+pub(super) struct Spread {
+    /// What it is of.
+    pub(super) label: String,
+    /// In ascending order; not empty.
+    pub(super) values: Vec<f64>,
+    /// What the paper has as the median.
+    pub(super) paper: Option<f64>,
+}
+
+const BOX: RGBColor = RGBColor(0, 114, 178);
+const PAPER: RGBColor = RGBColor(213, 94, 0);
+const INK: RGBColor = RGBColor(34, 34, 34);
+const QUIET: RGBColor = RGBColor(105, 105, 105);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const WIDTH: i32 = 760;
+const HEIGHT: i32 = 460;
+const LEFT: i32 = 80;
+const RIGHT: i32 = 730;
+const TOP: i32 = 74;
+const BOTTOM: i32 = 390;
+
+/// Boxes side by side as SVG text, on one scale from zero.
+pub(super) fn boxes(title: &str, unit: &str, below: &str, boxes: &[Spread]) -> Result<String, ReproError> {
+    draw(title, unit, below, boxes).map_err(|error| ReproError::Picture(error.to_string()))
+}
+
+fn draw(
+    title: &str,
+    unit: &str,
+    below: &str,
+    boxes: &[Spread],
+) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
+    let highest = boxes.iter().filter_map(|one| percentile(&one.values, 95)).fold(1.0, f64::max) * 1.04;
+    let y = |value: f64| BOTTOM - (f64::from(BOTTOM - TOP) * (value / highest).clamp(0.0, 1.0)).round() as i32;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let text = |text: &str, at: (i32, i32), size: i32, color: &RGBColor, side| {
+            let style =
+                TextStyle::from(("sans-serif", size).into_font()).color(color).pos(Pos::new(side, VPos::Center));
+            root.draw_text(text, &style, at)
+        };
+        text(title, (20, 24), 18, &INK, HPos::Left)?;
+        text(unit, (20, 48), 13, &QUIET, HPos::Left)?;
+        text("▬ the paper’s median", (RIGHT, 48), 13, &PAPER, HPos::Right)?;
+        let step = [10.0, 20.0, 50.0, 100.0, 200.0, 500.0].into_iter().find(|step| highest / step <= 8.0);
+        for tick in (0..=8).map(|tick| f64::from(tick) * step.unwrap_or(highest)).filter(|tick| *tick <= highest) {
+            root.draw(&PathElement::new([(LEFT, y(tick)), (RIGHT, y(tick))], GRID))?;
+            text(&tick.to_string(), (LEFT - 8, y(tick)), 13, &INK, HPos::Right)?;
+        }
+        let pitch = (RIGHT - LEFT) / boxes.len().max(1) as i32;
+        for (middle, one) in (0..).map(|index| LEFT + pitch * index + pitch / 2).zip(boxes) {
+            let at = |percent| percentile(&one.values, percent).map_or(BOTTOM, y);
+            let half = pitch / 4;
+            root.draw(&PathElement::new([(middle, at(5)), (middle, at(95))], INK))?;
+            for end in [5, 95] {
+                root.draw(&PathElement::new([(middle - half / 2, at(end)), (middle + half / 2, at(end))], INK))?;
+            }
+            let corners = [(middle - half, at(75)), (middle + half, at(25))];
+            root.draw(&Rectangle::new(corners, WHITE.filled()))?;
+            root.draw(&Rectangle::new(corners, BOX.mix(0.35).filled()))?;
+            let median = [(middle - half, at(50)), (middle + half, at(50))];
+            root.draw(&PathElement::new(median, BOX.stroke_width(3)))?;
+            if let Some(paper) = one.paper {
+                let ends = [(middle + half + 4, y(paper)), (middle + half + 18, y(paper))];
+                root.draw(&PathElement::new(ends, PAPER.stroke_width(4)))?;
+            }
+            let value = percentile(&one.values, 50).map_or(String::new(), |median| format!("{median:.0}"));
+            text(&value, (middle - half - 6, at(50)), 13, &INK, HPos::Right)?;
+            text(&one.label, (middle, BOTTOM + 16), 14, &INK, HPos::Center)?;
+        }
+        text(below, ((LEFT + RIGHT) / 2, BOTTOM + 42), 14, &QUIET, HPos::Center)?;
+        root.present()?;
+    }
+    Ok(svg)
+}

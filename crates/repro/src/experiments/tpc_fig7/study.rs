@@ -1,0 +1,115 @@
+//! Maximum flows of drawn pairs under all models, over all networks.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZero,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use sidestep_paths::{FlowModel, FlowProgram};
+
+use super::{
+    sampling::{Pairs, Sampling},
+    topologies::Pruned,
+};
+use crate::ReproError;
+
+/// The shares of pairs with heavy hitters, in percent.
+pub(super) const SHARES: [usize; 6] = [1, 2, 5, 10, 20, 50];
+
+/// What is compared.
+pub(super) const MODELS: [FlowModel; 4] =
+    [FlowModel::SinglePath, FlowModel::Ecmp, FlowModel::Multipath, FlowModel::Segments { limit: None }];
+pub(super) const SINGLE_PATH: usize = 0;
+pub(super) const ECMP: usize = 1;
+pub(super) const MULTIPATH: usize = 2;
+pub(super) const SEGMENTS: usize = 3;
+
+/// By [`MODELS`], flows in bit/s.
+pub(super) type Flows = [f64; MODELS.len()];
+
+/// By network and draw; none where no pair is drawn.
+pub(super) type Draws = Vec<Vec<Option<Flows>>>;
+
+/// The flows of a study.
+pub(super) struct Study {
+    /// By rule and share in percent.
+    pub(super) flows: BTreeMap<(Sampling, usize), Draws>,
+    /// How many programs were solved.
+    pub(super) programs: usize,
+    /// The largest gap between a flow and its bound, as a share of the flow.
+    pub(super) gap: f64,
+}
+
+/// What came of one network.
+#[derive(Default)]
+struct One {
+    flows: BTreeMap<(Sampling, usize), Vec<Option<Flows>>>,
+    programs: usize,
+    gap: f64,
+}
+
+/// Draws pairs by these rules, so many times each, and computes all flows.
+pub(super) fn run(networks: &[Pruned], rules: &[(Sampling, u64)]) -> Result<Study, ReproError> {
+    // The largest take longest, and are begun first.
+    let mut order: Vec<usize> = (0..networks.len()).collect();
+    order.sort_by_key(|index| std::cmp::Reverse(networks[*index].network.arcs().len()));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((index, one(&networks[index], index as u64, rules)));
+        }
+        done
+    };
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut all: Vec<(usize, Result<One, ReproError>)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    });
+    // In the order of the networks, whoever was first.
+    all.sort_by_key(|(index, _)| *index);
+    let mut study = Study { flows: BTreeMap::new(), programs: 0, gap: 0.0 };
+    if all.len() != networks.len() {
+        return Err(ReproError::Run("a thread that computed flows has failed".into()));
+    }
+    for (_, one) in all {
+        let one = one?;
+        for (key, flows) in one.flows {
+            study.flows.entry(key).or_default().push(flows);
+        }
+        study.programs += one.programs;
+        study.gap = study.gap.max(one.gap);
+    }
+    Ok(study)
+}
+
+/// One network: what rules draw alike is computed once.
+fn one(network: &Pruned, index: u64, rules: &[(Sampling, u64)]) -> Result<One, ReproError> {
+    let mut programs = MODELS.map(|model| FlowProgram::new(&network.network, model));
+    let mut known: BTreeMap<(Pairs, usize, u64), Flows> = BTreeMap::new();
+    let mut one = One::default();
+    for (rule, draws) in rules {
+        for share in SHARES {
+            let count = rule.count(network.access.len(), share);
+            for draw in 0..*draws {
+                let key = (rule.pairs, count, draw);
+                if count > 0 && !known.contains_key(&key) {
+                    let pairs = rule.pairs.draw(&network.access, count, index << 32 | draw);
+                    let mut flows = Flows::default();
+                    for (flow, program) in flows.iter_mut().zip(&mut programs) {
+                        let solved = program.solve(&pairs);
+                        let solved = solved.map_err(|error| ReproError::Run(format!("{}: {error}", network.name)))?;
+                        *flow = solved.flow;
+                        one.gap = one.gap.max(solved.gap());
+                        one.programs += 1;
+                    }
+                    known.insert(key, flows);
+                }
+                one.flows.entry((*rule, share)).or_default().push(known.get(&key).copied());
+            }
+        }
+    }
+    Ok(one)
+}
