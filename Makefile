@@ -27,8 +27,9 @@ soak: deps ## Kill agents and cut links at random under traffic, 200 times: noth
 deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
 	@CARGO=$(CARGO) scripts/deb
 
-test-deb: deb ## Install the package into a directory of its own, try it, purge it
+test-deb: deb ## Install the package into a directory of its own, try it and its units, purge it
 	@$(SUDO) scripts/test-deb
+	@$(SUDO) scripts/test-units
 
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire
