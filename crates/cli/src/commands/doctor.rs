@@ -143,6 +143,16 @@ mod tests {
     }
 
     #[test]
+    fn every_feature_is_documented_with_its_kernel() {
+        let rows: Vec<_> =
+            include_str!("../../../../docs/operations.md").lines().filter(|l| l.starts_with("| `")).collect();
+        for feature in FEATURES.iter().filter(|feature| feature.id != "root") {
+            let row = rows.iter().find(|row| row.contains(&format!("`{}`", feature.id)));
+            assert!(row.is_some_and(|row| row.contains(feature.since)), "{} since {}", feature.id, feature.since);
+        }
+    }
+
+    #[test]
     fn in_json_a_part_is_ready_when_it_has_what_it_requires() {
         let ready = |broken| {
             let report = report(broken);
