@@ -446,7 +446,7 @@ pub enum Topo {
 /// `sidestep paths`.
 #[derive(Debug, Subcommand)]
 pub enum Paths {
-    /// How many link-disjoint paths pairs of routers have: the most there are, and what iterated Dijkstra finds
+    /// How many disjoint paths pairs of routers have: the most there are, by links and by nodes, and what Dijkstra finds
     Disjoint {
         /// Which topology
         #[command(flatten)]

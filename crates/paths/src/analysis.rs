@@ -10,6 +10,7 @@
 mod detours;
 mod disjoint;
 mod net;
+mod node_disjoint;
 mod segmented;
 mod survey;
 #[cfg(test)]

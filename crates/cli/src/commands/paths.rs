@@ -55,6 +55,7 @@ pub fn run(paths: Paths) -> Outcome {
                 vec![
                     ("Edmonds-Karp".into(), survey.most(nodes)),
                     ("iterated Dijkstra".into(), survey.greedy(nodes, remove)),
+                    ("node-disjoint".into(), survey.most_node_disjoint(nodes)),
                 ]
             })
         }
@@ -104,7 +105,7 @@ fn diversity(
     }
     let Diversity { topology, routers, links, between, pairs, .. } = &report;
     println!("{topology}: {routers} routers, {links} links; {pairs} pairs of {between} routers");
-    println!("{:<24} {:>10}   pairs with so many paths", "link-disjoint paths", "mean");
+    println!("{:<24} {:>10}   pairs with so many paths", "disjoint paths", "mean");
     for curve in &report.curves {
         let pairs = curve.pairs.iter().enumerate().filter(|(_, pairs)| **pairs > 0);
         let pairs: Vec<String> = pairs.map(|(paths, pairs)| format!("{paths}: {pairs}")).collect();

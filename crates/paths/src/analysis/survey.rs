@@ -1,6 +1,6 @@
 //! How many disjoint paths all pairs of some nodes have.
 
-use super::{Net, NetError, disjoint::Finder, segmented::Segmented, trees::Trees};
+use super::{Net, NetError, disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees};
 
 /// Which arcs a path takes from those after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,14 @@ impl<'n> Survey<'n> {
     /// The most link-disjoint paths, by Edmonds and Karp's algorithm.
     pub fn most(&self, nodes: &[u32]) -> Counts {
         let mut finder = Finder::new(self.net);
+        let mut counts = Counts::default();
+        self.each_pair(nodes, |from, to| counts.add(finder.most(from, to)));
+        counts
+    }
+
+    /// The most paths without a common node between their ends, by the same algorithm.
+    pub fn most_node_disjoint(&self, nodes: &[u32]) -> Counts {
+        let mut finder = NodeFinder::new(self.net);
         let mut counts = Counts::default();
         self.each_pair(nodes, |from, to| counts.add(finder.most(from, to)));
         counts

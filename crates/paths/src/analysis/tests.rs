@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use sidestep_model::formats::{Graph, GraphEdge, GraphNode};
 
-use super::{disjoint::Finder, segmented::Segmented, trees::Trees, *};
+use super::{disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees, *};
 
 fn graph(nodes: usize, edges: Vec<GraphEdge>) -> Graph {
     let node = |index| GraphNode { name: format!("n{index}"), position: None };
@@ -180,6 +180,7 @@ fn on_a_ring_the_way_round_takes_two_segments() {
     assert_eq!(means, [Some(1.0), Some(2.0), Some(2.0), Some(2.0)]);
     assert_eq!(survey.most(&all).pairs, [0, 0, 21]);
     assert_eq!(survey.greedy(&all, Remove::Both).pairs, [0, 0, 21]);
+    assert_eq!(survey.most_node_disjoint(&all).pairs, [0, 0, 21]);
 }
 
 #[test]
@@ -190,6 +191,14 @@ fn iterated_dijkstra_can_take_the_links_that_both_paths_need() {
     let survey = Survey::new(&trap).unwrap();
     assert_eq!(survey.most(&[0, 3]).mean(), Some(2.0));
     assert_eq!(survey.greedy(&[0, 3], Remove::Both).mean(), Some(1.0));
+}
+
+#[test]
+fn paths_through_one_node_are_link_disjoint_only() {
+    let bow = net(&plain(5, &[(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 2)]));
+    let survey = Survey::new(&bow).unwrap();
+    assert_eq!(survey.most(&[0, 3]).mean(), Some(2.0));
+    assert_eq!(survey.most_node_disjoint(&[0, 3]).mean(), Some(1.0));
 }
 
 #[test]
@@ -227,6 +236,23 @@ proptest! {
             prop_assert_eq!(finder.most(from, to), packed(&simple_paths(&net, &BTreeSet::new(), from, to)));
             let greedy = iterated(&net, &trees, (from, to), remove, |_| true);
             prop_assert_eq!(finder.greedy(&trees, from, to, remove), greedy);
+        }
+    }
+
+    #[test]
+    fn node_disjoint_counts_are_those_of_all_simple_paths(graph in arb_graph()) {
+        fn packed(net: &Net, paths: &[Vec<u32>]) -> usize {
+            let Some((first, rest)) = paths.split_first() else { return 0 };
+            let between = |path: &[u32]| path[1..].iter().map(|arc| net.tail(*arc)).collect::<BTreeSet<u32>>();
+            let apart = |path: &&Vec<u32>| path[0] != first[0] && between(path).is_disjoint(&between(first));
+            let with: Vec<_> = rest.iter().filter(apart).cloned().collect();
+            packed(net, rest).max(1 + packed(net, &with))
+        }
+        let net = net(&graph);
+        let mut finder = NodeFinder::new(&net);
+        for (from, to) in pairs(&net) {
+            let paths = simple_paths(&net, &BTreeSet::new(), from, to);
+            prop_assert_eq!(finder.most(from, to), packed(&net, &paths));
         }
     }
 
