@@ -207,6 +207,39 @@ fn a_triangle_has_1_hop_detours_and_a_square_2_hop_detours() {
     assert_eq!(detours(&net), Detours { links: 8, one_hop: [3, 0, 0, 0, 0], two_hops: 4 });
 }
 
+/// A ring of 8 to 11 nodes of any weights with up to four chords: paths through it take many segments.
+fn arb_ring() -> impl Strategy<Value = Graph> {
+    (8..=11usize).prop_flat_map(|nodes| {
+        let weights = prop::collection::vec(1..8u32, nodes);
+        let chords = prop::collection::vec((0..nodes, 0..nodes, 1..16u32), 2..=4);
+        (weights, chords).prop_map(move |(weights, chords)| {
+            let ring = weights.into_iter().enumerate().map(|(node, weight)| (node, (node + 1) % nodes, weight));
+            let links = ring.chain(chords).map(|(a, b, weight)| edge(a, b, Some(f64::from(weight))));
+            graph(nodes, links.collect())
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn counts_under_a_limit_are_right_where_paths_are_long(graph in arb_ring()) {
+        let net = net(&graph);
+        let trees = Trees::new(&net).unwrap();
+        let mut finder = Segmented::new(&net, SegmentOptions::default());
+        let segments = segments(&net, &trees, false);
+        for (from, to) in pairs(&net).filter(|(from, to)| net.degree(*from) > 2 && net.degree(*to) > 2) {
+            let mut counts = [0; 6];
+            finder.counts(&trees, from, to, &mut counts);
+            for (limit, count) in (1..).zip(counts) {
+                let within = |path: &[u32]| needed(&net, &segments, false, path).is_some_and(|needed| needed <= limit);
+                prop_assert_eq!(count, iterated(&net, &trees, (from, to), Remove::Forward, within), "{} segments", limit);
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn pruning_is_what_removing_one_node_at_a_time_leaves(graph in arb_graph()) {
