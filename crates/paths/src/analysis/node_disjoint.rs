@@ -89,7 +89,7 @@ impl<'n> NodeFinder<'n> {
         while at != from {
             let step = self.came[at as usize];
             let forwards = match step.arc {
-                Some(_) => at % 2 == 0,
+                Some(_) => at.is_multiple_of(2),
                 None => at % 2 == 1,
             };
             let (marks, index) = match step.arc {
