@@ -26,10 +26,14 @@ pub(super) struct Solved {
 }
 
 impl<'a> Master<'a> {
-    pub(super) fn new(network: &'a FlowNetwork) -> Result<Self, FlowError> {
+    /// The program over these paths.
+    pub(super) fn new(network: &'a FlowNetwork, columns: Vec<Column>) -> Result<Self, FlowError> {
         let unit = network.arcs().iter().map(|arc| arc.capacity).fold(f64::MIN_POSITIVE, f64::max);
         let mut problem = ColProblem::new();
-        let rows = network.arcs().iter().map(|_| problem.add_row(..=1.0)).collect();
+        let rows: Vec<Row> = network.arcs().iter().map(|_| problem.add_row(..=1.0)).collect();
+        for column in &columns {
+            problem.add_column(1.0, 0.0.., factors(network, unit, &rows, column));
+        }
         let mut model = problem.try_optimise(Sense::Maximise).map_err(failed)?;
         model.make_quiet();
         // More columns leave the last solution feasible, so that the primal simplex goes on from there.
@@ -41,17 +45,17 @@ impl<'a> Master<'a> {
         for (name, value) in [("presolve", "off"), ("parallel", "off"), ("solver", "simplex")] {
             model.try_set_option(name, value).map_err(failed)?;
         }
-        Ok(Master { network, unit, rows, model, columns: Vec::new() })
+        Ok(Master { network, unit, rows, model, columns })
     }
 
-    /// Adds a path.
-    pub(super) fn add(&mut self, column: Column) -> Result<(), FlowError> {
-        let share =
-            |(arc, share): &(u32, f64)| (self.rows[*arc as usize], share * self.unit / self.network.arc(*arc).capacity);
-        let factors: Vec<_> = column.iter().map(share).collect();
-        self.model.try_add_column(1.0, 0.0.., factors).map_err(failed)?;
-        self.columns.push(column);
-        Ok(())
+    /// The same with more paths.
+    pub(super) fn with(mut self, columns: Vec<Column>) -> Result<Self, FlowError> {
+        for column in &columns {
+            let factors = factors(self.network, self.unit, &self.rows, column);
+            self.model.try_add_column(1.0, 0.0.., factors).map_err(failed)?;
+        }
+        self.columns.extend(columns);
+        Ok(self)
     }
 
     /// Solves the program, from the last solution on.
@@ -85,6 +89,11 @@ impl<'a> Master<'a> {
             *rate *= column.iter().map(room).fold(1.0, f64::min);
         }
     }
+}
+
+/// Which share of an arc's capacity a unit of flow takes, in the program's unit.
+fn factors(network: &FlowNetwork, unit: f64, rows: &[Row], column: &Column) -> Vec<(Row, f64)> {
+    column.iter().map(|(arc, share)| (rows[*arc as usize], share * unit / network.arc(*arc).capacity)).collect()
 }
 
 fn failed(error: impl std::fmt::Debug) -> FlowError {

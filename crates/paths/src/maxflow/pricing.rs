@@ -92,9 +92,9 @@ impl<'a> Pricing<'a> {
         self.found = (0..self.network.node_count()).map(|_| Found::Nothing).collect();
     }
 
-    /// The price of the cheapest path of each pair; infinite where there is none. `pairs` are those of
-    /// [`begin`](Pricing::begin), by their sources.
-    pub(super) fn price(&mut self, prices: &[f64], pairs: &[Ends]) -> Vec<f64> {
+    /// The price of the cheapest path of each pair; infinite where there is none, and may be where it is not below
+    /// `ceiling`. `pairs` are those of [`begin`](Pricing::begin), by their sources.
+    pub(super) fn price(&mut self, prices: &[f64], pairs: &[Ends], ceiling: f64) -> Vec<f64> {
         self.prices = prices.to_vec();
         match self.model {
             FlowModel::SinglePath | FlowModel::Ecmp => self.fixed.iter().map(|column| cost(column, prices)).collect(),
@@ -111,11 +111,11 @@ impl<'a> Pricing<'a> {
                     None => {
                         let cost = |(from, to): &(u32, u32)| self.costs[*to as usize][*from as usize];
                         let costs: Vec<f64> = self.steps.ends.iter().map(cost).collect();
-                        self.by_source(pairs, |pricing, from| pricing.search(from, &costs))
+                        self.by_source(pairs, |pricing, from| pricing.search(from, &costs, ceiling))
                     }
                 }
             }
-            FlowModel::AnyPath => self.by_source(pairs, |pricing, from| pricing.search(from, prices)),
+            FlowModel::AnyPath => self.by_source(pairs, |pricing, from| pricing.search(from, prices, ceiling)),
         }
     }
 
@@ -208,8 +208,8 @@ impl<'a> Pricing<'a> {
         prices
     }
 
-    /// Dijkstra's algorithm over steps of these costs; of equally cheap paths one of fewest steps.
-    fn search(&self, from: usize, costs: &[f64]) -> (Vec<f64>, Found) {
+    /// Dijkstra's algorithm over steps of these costs, below `ceiling`; of equally cheap paths one of fewest steps.
+    fn search(&self, from: usize, costs: &[f64], ceiling: f64) -> (Vec<f64>, Found) {
         let nodes = self.network.node_count();
         let mut best = vec![(f64::INFINITY, u32::MAX); nodes];
         let mut last = vec![None; nodes];
@@ -224,7 +224,7 @@ impl<'a> Pricing<'a> {
             for &step in &self.steps.outgoing[node] {
                 let to = self.steps.ends[step as usize].1 as usize;
                 let reached = (f64::from_bits(cost) + costs[step as usize], count + 1);
-                if reached < best[to] {
+                if reached < best[to] && reached.0 < ceiling {
                     best[to] = reached;
                     last[to] = Some(step);
                     queue.push(Reverse((reached.0.to_bits(), reached.1, to as u32)));

@@ -9,6 +9,7 @@ use super::{
     master::{Master, Solved},
     network::{FlowError, FlowNetwork, MAX_GAP},
     pricing::{Ends, Pricing},
+    tree::Column,
 };
 
 /// On which paths flow may go.
@@ -87,27 +88,31 @@ impl<'a> FlowProgram<'a> {
     pub fn solve(&mut self, pairs: &[(NodeId, NodeId)]) -> Result<MaxFlow, FlowError> {
         let pairs = self.ends(pairs)?;
         self.pricing.begin(&pairs);
-        let mut master = Master::new(self.network)?;
+        let mut master: Option<Master<'_>> = None;
         let mut owners = Vec::new();
         // At first what an arc has little of is dear.
         let mut solved =
             Solved { rates: Vec::new(), prices: self.network.arcs().iter().map(|arc| 1.0 / arc.capacity).collect() };
         let mut best = MaxFlow { bound: f64::INFINITY, ..MaxFlow::default() };
         for round in 0..MAX_ROUNDS {
-            let costs = self.pricing.price(&solved.prices, &pairs);
-            best.improve(self.network, &solved, &costs, round);
-            let limit = if round == 0 { f64::INFINITY } else { 1.0 - TOLERANCE };
-            let added = self.cheapest(&costs, limit);
+            let ceiling = if round == 0 { f64::INFINITY } else { 1.0 - TOLERANCE };
+            let costs = self.pricing.price(&solved.prices, &pairs, ceiling);
+            best.improve(self.network, &solved, &costs, ceiling, round);
+            let added = self.cheapest(&costs, ceiling);
             if added.is_empty() || best.gap() <= TOLERANCE {
-                best.columns = master.columns().len();
-                best.paths = paths(&master, &owners, &pairs, &solved);
+                let columns = master.as_ref().map_or(&[][..], Master::columns);
+                best.columns = columns.len();
+                best.paths = paths(columns, &owners, &pairs, &solved);
                 return best.proved();
             }
-            for index in added {
-                master.add(self.pricing.column(index, pairs[index]))?;
-                owners.push(index);
-            }
-            (master, solved) = master.solve()?;
+            let columns = added.iter().map(|index| self.pricing.column(*index, pairs[*index])).collect();
+            owners.extend(added);
+            let next = match master.take() {
+                Some(master) => master.with(columns)?,
+                None => Master::new(self.network, columns)?,
+            };
+            let (live, found) = next.solve()?;
+            (master, solved) = (Some(live), found);
         }
         best.proved()
     }
@@ -145,11 +150,14 @@ impl MaxFlow {
 
     /// Takes what a round proved: a flow, and a bound. Prices at which no path costs less than 1 are a solution of the
     /// dual program; where the cheapest costs less, dividing by its price makes them one.
-    fn improve(&mut self, network: &FlowNetwork, solved: &Solved, costs: &[f64], round: usize) {
+    fn improve(&mut self, network: &FlowNetwork, solved: &Solved, costs: &[f64], ceiling: f64, round: usize) {
         let worth: f64 = network.arcs().iter().zip(&solved.prices).map(|(arc, price)| arc.capacity * price).sum();
         let cheapest = costs.iter().copied().fold(f64::INFINITY, f64::min);
-        let bound = if cheapest < 1.0 { worth / cheapest } else { worth };
-        self.bound = self.bound.min(if cheapest == f64::INFINITY { 0.0 } else { bound });
+        // Beyond the ceiling nothing is known, but at first, when there is none: no price then means no path at all.
+        self.bound = self.bound.min(worth / cheapest.min(ceiling).min(1.0));
+        if cheapest.min(ceiling) == f64::INFINITY {
+            self.bound = 0.0;
+        }
         // Not `sum`, which makes -0.0 of nothing.
         self.flow = solved.rates.iter().fold(0.0, |sum, rate| sum + rate);
         self.prices.clone_from(&solved.prices);
@@ -166,9 +174,8 @@ impl MaxFlow {
 }
 
 /// The paths with flow, by pairs.
-fn paths(master: &Master<'_>, owners: &[usize], pairs: &[Ends], solved: &Solved) -> Vec<PathFlow> {
-    let mut paths: Vec<PathFlow> = master
-        .columns()
+fn paths(columns: &[Column], owners: &[usize], pairs: &[Ends], solved: &Solved) -> Vec<PathFlow> {
+    let mut paths: Vec<PathFlow> = columns
         .iter()
         .zip(owners)
         .zip(&solved.rates)
