@@ -9,7 +9,10 @@ mod sampling;
 mod study;
 mod topologies;
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use sidestep_results::{Estimate, World, measures::percentile};
 
@@ -93,17 +96,12 @@ impl Reading {
 }
 
 fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)]) -> Result<Findings, ReproError> {
-    // For the figure, and for the comparison of rules.
-    let (many, few) = if context.mode == Mode::Full { (20, 4) } else { (3, 2) };
-    let mut networks = topologies::read()?;
-    networks.retain(|network| network.access.len() >= 2);
-    let figure = study::run(&networks, &[(NEAREST.sampling, many)])?;
-    let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
-    let band = study::run(&networks, &rules)?;
+    let studies = studies(context.mode)?;
+    let Studies { networks, figure, band } = studies.as_ref();
     let mut findings = Findings::default();
     let mut drawn = Vec::new();
     for share in SHARES {
-        let values = NEAREST.gains(&figure, share, over).ok_or_else(|| ReproError::Missing("draws".into()))?;
+        let values = NEAREST.gains(figure, share, over).ok_or_else(|| ReproError::Missing("draws".into()))?;
         let expected = paper.iter().find(|(at, _)| *at == share).map(|(_, gain)| *gain);
         let (number, rule) = match expected {
             Some(number) => (Paper::Number(number), Rule::Within(0.15)),
@@ -116,18 +114,45 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
     if over == ECMP {
         for (share, _) in paper {
             let values =
-                NEAREST.gains(&figure, *share, SINGLE_PATH).ok_or_else(|| ReproError::Missing("draws".into()))?;
+                NEAREST.gains(figure, *share, SINGLE_PATH).ok_or_else(|| ReproError::Missing("draws".into()))?;
             let quantity = format!("the same without ECMP, {share} % of pairs");
             findings.rows.push(Row::new(quantity, "%", Paper::None, median(&values), Rule::NoPaperValue));
         }
     }
-    compare(&band, over, paper, &mut findings)?;
-    proof(&[&figure, &band], &mut findings);
+    compare(band, over, paper, &mut findings)?;
+    proof(&[figure, band], &mut findings);
     let title = format!("Gain in maximum flow over {name}");
-    let unit = format!("%; quartiles, 5th and 95th percentile of {} networks", networks.len());
+    let unit = format!("%; quartiles, 5th and 95th percentile of {networks} networks");
     let picture = boxes(&title, &unit, "share of access pairs with heavy hitters", &drawn)?;
     findings.pictures.push(("gain.svg".into(), picture));
     Ok(findings)
+}
+
+/// What both figures are drawn from.
+struct Studies {
+    /// How many networks have at least two access routers.
+    networks: usize,
+    /// The nearest reading, with many draws.
+    figure: Study,
+    /// All rules, with few.
+    band: Study,
+}
+
+/// The studies of a mode, which a process makes once: they are the same for both figures.
+fn studies(mode: Mode) -> Result<Arc<Studies>, ReproError> {
+    static MADE: Mutex<Vec<(Mode, Arc<Studies>)>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().map_err(|_| ReproError::Run("the other figure has failed".into()))?;
+    if let Some((_, studies)) = made.iter().find(|(of, _)| *of == mode) {
+        return Ok(studies.clone());
+    }
+    let (many, few) = if mode == Mode::Full { (20, 4) } else { (3, 2) };
+    let mut networks = topologies::read()?;
+    networks.retain(|network| network.access.len() >= 2);
+    let figure = study::run(&networks, &[(NEAREST.sampling, many)])?;
+    let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
+    let studies = Arc::new(Studies { networks: networks.len(), figure, band: study::run(&networks, &rules)? });
+    made.push((mode, studies.clone()));
+    Ok(studies)
 }
 
 /// The medians that other readings of the paper lead to.
