@@ -41,8 +41,8 @@ pub(crate) const B: Experiment = Experiment {
     ..A
 };
 
-/// What the figure is drawn by: the nearest of all to the paper's four numbers.
-const NEAREST: Reading =
+/// What the figure is drawn by: a reading near the paper's numbers. Rows name that which comes nearest.
+const DRAWN: Reading =
     Reading { sampling: Sampling { pairs: Pairs::OneWay, rounding: Rounding::Ceil }, of: Of::Networks };
 
 /// How the paper can be read.
@@ -101,7 +101,7 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
     let mut findings = Findings::default();
     let mut drawn = Vec::new();
     for share in SHARES {
-        let values = NEAREST.gains(figure, share, over).ok_or_else(|| ReproError::Missing("draws".into()))?;
+        let values = DRAWN.gains(figure, share, over).ok_or_else(|| ReproError::Missing("draws".into()))?;
         let expected = paper.iter().find(|(at, _)| *at == share).map(|(_, gain)| *gain);
         let (number, rule) = match expected {
             Some(number) => (Paper::Number(number), Rule::Within(0.15)),
@@ -113,8 +113,7 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
     }
     if over == ECMP {
         for (share, _) in paper {
-            let values =
-                NEAREST.gains(figure, *share, SINGLE_PATH).ok_or_else(|| ReproError::Missing("draws".into()))?;
+            let values = DRAWN.gains(figure, *share, SINGLE_PATH).ok_or_else(|| ReproError::Missing("draws".into()))?;
             let quantity = format!("the same without ECMP, {share} % of pairs");
             findings.rows.push(Row::new(quantity, "%", Paper::None, median(&values), Rule::NoPaperValue));
         }
@@ -132,7 +131,7 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
 struct Studies {
     /// How many networks have at least two access routers.
     networks: usize,
-    /// The nearest reading, with many draws.
+    /// The reading that is drawn, with many draws.
     figure: Study,
     /// All rules, with few.
     band: Study,
@@ -148,7 +147,7 @@ fn studies(mode: Mode) -> Result<Arc<Studies>, ReproError> {
     let (many, few) = if mode == Mode::Full { (20, 4) } else { (3, 2) };
     let mut networks = topologies::read()?;
     networks.retain(|network| network.access.len() >= 2);
-    let figure = study::run(&networks, &[(NEAREST.sampling, many)])?;
+    let figure = study::run(&networks, &[(DRAWN.sampling, many)])?;
     let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
     let studies = Arc::new(Studies { networks: networks.len(), figure, band: study::run(&networks, &rules)? });
     made.push((mode, studies.clone()));
@@ -227,9 +226,9 @@ mod tests {
         // One network gains 100 and 0 %, another 200 %; a third has neither pairs nor flow.
         let draws =
             vec![vec![flows(1.0, 2.0), flows(2.0, 2.0)], vec![flows(1.0, 3.0), None], vec![None, flows(0.0, 0.0)]];
-        let study = Study { flows: [((NEAREST.sampling, 1), draws)].into(), programs: 5, gap: 0.0 };
-        assert_eq!(NEAREST.gains(&study, 1, ECMP), Some(vec![50.0, 200.0]));
-        let of_draws = Reading { of: Of::Draws, ..NEAREST };
+        let study = Study { flows: [((DRAWN.sampling, 1), draws)].into(), programs: 5, gap: 0.0 };
+        assert_eq!(DRAWN.gains(&study, 1, ECMP), Some(vec![50.0, 200.0]));
+        let of_draws = Reading { of: Of::Draws, ..DRAWN };
         assert_eq!(of_draws.gains(&study, 1, MULTIPATH), Some(vec![0.0, 100.0, 200.0]));
         assert_eq!(of_draws.gains(&study, 2, MULTIPATH), None);
     }
