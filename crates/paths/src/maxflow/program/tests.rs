@@ -2,9 +2,9 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use proptest::prelude::*;
-use sidestep_model::NodeId;
+use sidestep_model::{ArcId, NodeId, NodeKind};
 
-use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow};
+use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow, brute_force::build};
 
 const NO_LIMIT: [FlowModel; 6] = [
     FlowModel::SinglePath,
@@ -119,6 +119,16 @@ fn what_makes_no_sense_is_refused_with_the_arc() {
     let network = network(2, &[(0, 1, 1.0, 1)]);
     assert_eq!(solve(&network, FlowModel::AnyPath, &[(0, 2)]).unwrap_err(), unknown);
     assert_eq!(solve(&network, FlowModel::AnyPath, &[(1, 1)]).unwrap_err(), FlowError::Pair { node: NodeId(1) });
+}
+
+#[test]
+fn a_topology_has_an_arc_for_each_direction_and_no_unlimited_link() {
+    let routers = [NodeKind::Router; 2];
+    let network = FlowNetwork::of(&build(&routers, &[((0, 1, 1, 2), [3, 5])])).unwrap();
+    assert_flow(&network, FlowModel::Ecmp, &[(0, 1), (1, 0)], 8.0);
+    assert_eq!(network.arcs()[ArcId(1).index()].capacity, 5.0);
+    let unlimited = FlowNetwork::of(&build(&routers, &[((0, 1, 1, 1), [3, 0])])).unwrap_err();
+    assert!(matches!(unlimited, FlowError::Capacity { arc: 1, .. }));
 }
 
 /// What a path puts on each arc.
