@@ -101,7 +101,7 @@ pub const FEATURES: &[Feature] = &[
         "BPF file system mounted",
         "4.4",
         [U, N, N],
-        "programs cannot be pinned: they end with the process that loaded them",
+        "a killed agent's connections stay on their paths, and the next agent does not move them",
     ),
     feature("user-namespaces", "user namespaces", "3.8", [N, N, N], "`sidestep doctor` tries networks only as root"),
     feature("network-namespaces", "network namespaces", "3.0", [N, N, R], "no lab"),
