@@ -16,6 +16,8 @@ pub struct Routing {
     plain: BTreeMap<(NodeId, NodeId), Equal>,
     /// Those of before the last re-convergence: where there is no way any more, packets still leave, and are lost.
     stale: BTreeMap<(NodeId, NodeId), Equal>,
+    /// Between interfaces, by the arcs there.
+    meshes: BTreeMap<(ArcId, ArcId), Option<Equal>>,
     sets: BTreeMap<(NodeId, NodeId), Vec<SrPath>>,
 }
 
@@ -68,6 +70,7 @@ impl Routing {
             knobs,
             plain: BTreeMap::new(),
             stale: BTreeMap::new(),
+            meshes: BTreeMap::new(),
             sets: BTreeMap::new(),
         }
     }
@@ -76,6 +79,7 @@ impl Routing {
     pub fn reconverge(&mut self, topology: &Topology, failed: &std::collections::BTreeSet<LinkId>) {
         self.igp = Igp::without(topology, failed);
         self.stale.append(&mut self.plain);
+        self.meshes.clear();
     }
 
     /// The equally short ways from one host to another; one of them unless `ecmp`.
@@ -100,17 +104,42 @@ impl Routing {
                 let name = |node| topology.node(node).name.clone();
                 return Err(NoRoute { from: name(from), to: name(to) });
             }
-            let mtu = |way: &[ArcId]| way.iter().map(|arc| topology.link(arc.link()).mtu).min().unwrap_or(0);
-            let equal = Equal {
-                mtu: ways.iter().map(|(way, _)| mtu(way)).min().unwrap_or(0),
-                routes: ways
-                    .into_iter()
-                    .map(|(way, share)| (network.add_route(way.into_iter().map(|arc| (arc, 0))), share))
-                    .collect(),
-            };
+            let equal = Equal::of(topology, network, ways);
             self.plain.insert((from, to), equal);
         }
         Ok(&self.plain[&(from, to)])
+    }
+
+    /// The equally short ways from the interface that `up` leaves to the one that `down` reaches; `None` if there is none.
+    pub fn between(
+        &mut self,
+        topology: &Topology,
+        network: &mut Network,
+        (up, down): (ArcId, ArcId),
+        ecmp: bool,
+    ) -> Option<Equal> {
+        if let Some(known) = self.meshes.get(&(up, down)) {
+            return known.clone();
+        }
+        let (entry, exit) = (topology.head(up), topology.tail(down));
+        let inner = if up == down {
+            Vec::new()
+        } else if entry == exit {
+            vec![(Vec::new(), 1.0)]
+        } else if ecmp {
+            self.all_ways(topology, entry, exit)
+        } else {
+            self.igp.first_path(entry, exit).map(|way| (way, 1.0)).into_iter().collect()
+        };
+        // Of two hosts on one link that link is the only way.
+        let whole = |(way, share): (Vec<ArcId>, f64)| ([vec![up], way, vec![down]].concat(), share);
+        let ways: Vec<_> = match up == down {
+            true => vec![(vec![up], 1.0)],
+            false => inner.into_iter().map(whole).collect(),
+        };
+        let found = (!ways.is_empty()).then(|| Equal::of(topology, network, ways));
+        self.meshes.insert((up, down), found.clone());
+        found
     }
 
     /// The SRv6 paths from one host to another; none where they share an access router.
@@ -175,6 +204,17 @@ impl Routing {
 }
 
 impl Equal {
+    fn of(topology: &Topology, network: &mut Network, ways: Vec<(Vec<ArcId>, f64)>) -> Self {
+        let mtu = |way: &[ArcId]| way.iter().map(|arc| topology.link(arc.link()).mtu).min().unwrap_or(0);
+        Equal {
+            mtu: ways.iter().map(|(way, _)| mtu(way)).min().unwrap_or(0),
+            routes: ways
+                .into_iter()
+                .map(|(way, share)| (network.add_route(way.into_iter().map(|arc| (arc, 0))), share))
+                .collect(),
+        }
+    }
+
     /// The way of a flow whose label hashes to `hash`.
     pub fn pick(&self, hash: u32) -> RouteId {
         let total: f64 = self.routes.iter().map(|(_, share)| share).sum();

@@ -197,6 +197,32 @@ fn connections_that_begin_while_there_is_no_way_wait_for_one() {
 }
 
 #[test]
+fn fullmesh_has_a_subflow_through_each_pair_of_interfaces() {
+    // Two hosts with two interfaces each; the first of each leads to A, which is the shorter way for all.
+    let text = r#"
+duration = "5 s"
+warmup = "2 s"
+[topology]
+node = [{ name = "c", kind = "host" }, { name = "s", kind = "host" }, { name = "A" }, { name = "B" }]
+link = [
+  { ends = ["c", "A"], rate = "10 Mbit/s", delay = "1 ms" },
+  { ends = ["c", "B"], rate = "10 Mbit/s", delay = "1 ms", weight = 5 },
+  { ends = ["A", "s"], rate = "10 Mbit/s", delay = "1 ms" },
+  { ends = ["B", "s"], rate = "10 Mbit/s", delay = "1 ms", weight = 5 },
+  { ends = ["A", "B"], rate = "10 Mbit/s", delay = "1 ms" },
+]
+[[flow]]
+kind = "bulk"
+from = "c"
+to = "s"
+"#;
+    let result = results(text, &["mptcp:path_manager=fullmesh", "mptcp:subflows=4"]).unwrap();
+    let goodput = |system| result.systems.get(system).unwrap().goodput_mbps;
+    let (mesh, ports) = (goodput("mptcp:path_manager=fullmesh"), goodput("mptcp:subflows=4"));
+    assert!(mesh > 16.0 && ports < 10.0, "{mesh} {ports}");
+}
+
+#[test]
 fn rcp_gives_all_the_same_rate_and_loses_nothing() {
     let text = SMALL.replace("duration = \"5 s\"\nwarmup = \"1 s\"", "duration = \"10 s\"\nwarmup = \"5 s\"");
     let result = results(&text, &["rcp", "rcp:gamma=0.5"]).unwrap();

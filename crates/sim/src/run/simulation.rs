@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     engine::{FlowId, FlowSpec, Move, Network, Stopped, World},
-    routing::{HOST_SRH, Routing, SrPath},
+    routing::{Equal, HOST_SRH, Routing, SrPath},
     steering::Steer,
 };
 
@@ -333,23 +333,21 @@ impl<'a> Simulation<'a> {
             paths = self.routing.paths(topology, network, from, to).to_vec();
             back = self.routing.paths(topology, network, to, from).to_vec();
         }
-        let mtu = forward.mtu.min(reverse.mtu);
+        let subflows = self.subflow_ways((from, to), &forward, &reverse);
+        let ways = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
+        let mtu = ways.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
         let both: Vec<SrPath> = paths.iter().chain(&back).cloned().collect();
         let mss = self.mss(mtu, &both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
         let bytes = size.map(Bytes::get);
         let (one, other) = (self.random.next_u32(), self.random.next_u32());
         let spec = FlowSpec { forward: forward.pick(one), reverse: reverse.pick(other), bytes, mss };
-        let (flow, count) = match self.setup.subflows {
+        let (flow, count) = match subflows {
             None => (self.world.add_flow(spec), 1),
-            Some(knobs) => {
-                let manager = match knobs.path_manager {
-                    PathManager::Ndiffports => mptcp::PathManager::Ndiffports(knobs.subflows),
-                    PathManager::Fullmesh => mptcp::PathManager::Fullmesh,
+            Some(subflows) => {
+                let mut pick = |(forward, reverse): &(Equal, Equal)| {
+                    (forward.pick(self.random.next_u32()), reverse.pick(self.random.next_u32()))
                 };
-                let interfaces = |host| topology.outgoing(host).len();
-                let subflows = manager.subflows(interfaces(from), interfaces(to));
-                let mut pick = || (forward.pick(self.random.next_u32()), reverse.pick(self.random.next_u32()));
-                let routes: Vec<_> = subflows.iter().map(|_| pick()).collect();
+                let routes: Vec<_> = subflows.iter().map(&mut pick).collect();
                 (self.world.add_connection(spec, &routes), routes.len() as u32)
             }
         };
@@ -367,6 +365,38 @@ impl<'a> Simulation<'a> {
             self.at(stop, Action::Close(flow));
         }
         Ok(())
+    }
+
+    /// The ways of each subflow, and back; `None` for plain TCP.
+    ///
+    /// Those of `ndiffports` share the ways between the hosts; of `fullmesh` each has those between a pair of interfaces.
+    fn subflow_ways(
+        &mut self,
+        (from, to): (NodeId, NodeId),
+        forward: &Equal,
+        reverse: &Equal,
+    ) -> Option<Vec<(Equal, Equal)>> {
+        let knobs = self.setup.subflows?;
+        let (topology, ecmp) = (&self.scenario.topology, self.setup.ecmp);
+        let manager = match knobs.path_manager {
+            PathManager::Ndiffports => mptcp::PathManager::Ndiffports(knobs.subflows),
+            PathManager::Fullmesh => mptcp::PathManager::Fullmesh,
+        };
+        let (local, remote) = (topology.outgoing(from), topology.outgoing(to));
+        let pairs = manager.subflows(local.len(), remote.len());
+        if knobs.path_manager == PathManager::Ndiffports {
+            return Some(vec![(forward.clone(), reverse.clone()); pairs.len()]);
+        }
+        let network = &mut self.world.network;
+        let mut ways = |(near, far): (usize, usize)| {
+            let (up, down) = (local[near], remote[far].reversed());
+            let there = self.routing.between(topology, network, (up, down), ecmp)?;
+            let back = self.routing.between(topology, network, (down.reversed(), up.reversed()), ecmp)?;
+            Some((there, back))
+        };
+        let ways: Vec<_> = pairs.into_iter().filter_map(&mut ways).collect();
+        // An outage may leave no pair: packets then leave as they did before, and are lost.
+        Some(if ways.is_empty() { vec![(forward.clone(), reverse.clone())] } else { ways })
     }
 
     /// Tells the capture whose packets those of a connection's flows are.
@@ -492,7 +522,12 @@ impl<'a> Simulation<'a> {
             let (network, ecmp) = (&mut self.world.network, self.setup.ecmp);
             let Ok(forward) = self.routing.equal(topology, network, from, to, ecmp).cloned() else { continue };
             let Ok(reverse) = self.routing.equal(topology, network, to, from, ecmp).cloned() else { continue };
-            for flow in first.0..first.0 + count {
+            let subflows = self.subflow_ways((from, to), &forward, &reverse).unwrap_or_default();
+            for (index, flow) in (first.0..first.0 + count).enumerate() {
+                let (forward, reverse) = match subflows.get(index) {
+                    Some((forward, reverse)) => (forward, reverse),
+                    None => (&forward, &reverse),
+                };
                 let to = Move {
                     forward: Some(forward.pick(self.random.next_u32())),
                     reverse: Some(reverse.pick(self.random.next_u32())),
