@@ -5,22 +5,31 @@
 
 #include "policy/pathchanger.h"
 
-/* Map `config`, one entry. */
+/* Map `sidestep_config`, one entry. */
 struct host_config {
 	struct pc_config policy;
 	__u32 mark_mask;	/* contiguous bits of SO_MARK that are ours */
 	__u32 mark_shift;	/* position of the mask's lowest bit */
 	__u32 table_base;	/* not for the program: where whoever finds the map finds the routes, */
 	__u32 priority;		/* and the rules */
+	__u32 dry_run;		/* decide, count and report, but leave marks alone */
+	__u32 controller;	/* not for the program either: enum host_controller, */
+	__u64 paths_ns;		/* and when the paths came, CLOCK_MONOTONIC */
 };
 
-/* Key of map `destinations`: longest prefix match on the remote address, network byte order. */
+enum host_controller {
+	HOST_NO_CONTROLLER,	/* the agent works without one */
+	HOST_CONNECTED,
+	HOST_AWAY,
+};
+
+/* Key of map `sidestep_dests`: longest prefix match on the remote address, network byte order. */
 struct host_prefix {
 	__u32 len;
 	__u8 addr[16];
 };
 
-/* Value of map `destinations`. Path i is reached with mark slot i + 1; slot 0 is the default route. */
+/* Value of map `sidestep_dests`. Path i is reached with mark slot i + 1; slot 0 is the default route. */
 struct host_paths {
 	__u32 n;
 	__u32 generation;	/* changes when ids change, not when weights do */
@@ -32,7 +41,7 @@ enum host_event_kind {
 	HOST_DECIDED,	/* a draw, to another path or to the same */
 };
 
-/* Record of ring buffer `events`. */
+/* Record of ring buffer `sidestep_events`. */
 struct host_event {
 	__u64 time_ns;		/* CLOCK_MONOTONIC */
 	__u32 local_addr[4];	/* network byte order */
@@ -64,7 +73,7 @@ struct host_status {
 	__u32 suppressed;	/* and signals that came within the back-off */
 };
 
-/* Indices of per-CPU array `counters`. */
+/* Indices of per-CPU array `sidestep_counts`. */
 enum host_counter {
 	HOST_ACTIVE,		/* connections opened from here that got a path */
 	HOST_PASSIVE,		/* connections accepted here that got a path */

@@ -17,7 +17,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} refused SEC(".maps");
+} sidestep_denied SEC(".maps");
 
 SEC("sockops")
 int sidestep_cc(struct bpf_sock_ops *ops)
@@ -33,7 +33,7 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 		copy[i] = name[i];
 	if (!bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy)))
 		return 1;
-	count = bpf_map_lookup_elem(&refused, &zero);
+	count = bpf_map_lookup_elem(&sidestep_denied, &zero);
 	if (count)
 		++*count;
 	return 1;

@@ -23,7 +23,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} copied SEC(".maps");
+} sidestep_copied SEC(".maps");
 
 SEC("tc")
 int sidestep_ecn(struct __sk_buff *skb)
@@ -52,7 +52,7 @@ int sidestep_ecn(struct __sk_buff *skb)
 	ecn |= ECN_MASK;
 	if (bpf_skb_store_bytes(skb, l2_len + inner + 1, &ecn, 1, 0))
 		return TC_ACT_UNSPEC;
-	counter = bpf_map_lookup_elem(&copied, &zero);
+	counter = bpf_map_lookup_elem(&sidestep_copied, &zero);
 	if (counter)
 		*counter += 1;
 	return TC_ACT_UNSPEC;

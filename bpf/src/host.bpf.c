@@ -19,7 +19,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct host_config);
-} config SEC(".maps");
+} sidestep_config SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -27,7 +27,7 @@ struct {
 	__uint(max_entries, 4096);
 	__type(key, struct host_prefix);
 	__type(value, struct host_paths);
-} destinations SEC(".maps");
+} sidestep_dests SEC(".maps");
 
 struct conn {
 	struct pc_conn policy;
@@ -45,23 +45,23 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct conn);
-} connections SEC(".maps");
+} sidestep_conns SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
-} events SEC(".maps");
+} sidestep_events SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, HOST_COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
-} counters SEC(".maps");
+} sidestep_counts SEC(".maps");
 
 static void count(__u32 which)
 {
-	__u64 *counter = bpf_map_lookup_elem(&counters, &which);
+	__u64 *counter = bpf_map_lookup_elem(&sidestep_counts, &which);
 
 	if (counter)
 		*counter += 1;
@@ -84,7 +84,7 @@ static struct host_paths *paths_to(__u32 a, __u32 b, __u32 c, __u32 d)
 	addr[1] = b;
 	addr[2] = c;
 	addr[3] = d;
-	return bpf_map_lookup_elem(&destinations, &key);
+	return bpf_map_lookup_elem(&sidestep_dests, &key);
 }
 
 static struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
@@ -113,7 +113,7 @@ static void submit(struct host_event *event, const struct conn *conn, __u8 kind,
 
 static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
 {
-	struct host_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct host_event *event = bpf_ringbuf_reserve(&sidestep_events, sizeof(*event), 0);
 
 	if (!event) {
 		count(HOST_EVENTS_LOST);
@@ -143,6 +143,8 @@ static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struc
 {
 	__u32 mark = mark_of(sk->mark, cfg, index);
 
+	if (cfg->dry_run)
+		return true;
 	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &mark, sizeof(mark))) {
 		count(HOST_MARK_REFUSED);
 		return false;
@@ -162,7 +164,7 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 	}
 	if (!sk)
 		return;
-	conn = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!conn) {
 		count(HOST_NO_STORAGE);
 		return;
@@ -239,7 +241,7 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 
 	if (!sk)
 		return;
-	conn = bpf_sk_storage_get(&connections, sk, 0, 0);
+	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
 	if (!conn)
 		return;
 	paths = paths_to_peer(ops);
@@ -283,7 +285,7 @@ SEC("sockops")
 int sidestep_host(struct bpf_sock_ops *ops)
 {
 	__u32 zero = 0;
-	struct host_config *cfg = bpf_map_lookup_elem(&config, &zero);
+	struct host_config *cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
 
 	if (!cfg)
 		return 1;
@@ -313,8 +315,10 @@ static struct sock *socket_of(struct sock_common *common)
 	return common ? (struct sock *)bpf_skc_to_tcp_sock(common) : 0;
 }
 
-static void set_mark(struct sock *sk, __u32 mark)
+static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
 {
+	if (cfg->dry_run)
+		return;
 	if (bpf_setsockopt(sk, SOL_SOCKET, SO_MARK, &mark, sizeof(mark)))
 		count(HOST_MARK_REFUSED);
 }
@@ -322,8 +326,8 @@ static void set_mark(struct sock *sk, __u32 mark)
 /* Connections leave our hands: their marks are what they were. */
 static void leave(struct sock *sk, const struct host_config *cfg, const struct conn *conn)
 {
-	set_mark(sk, (sk->sk_mark & ~cfg->mark_mask) | conn->mark_before);
-	bpf_sk_storage_delete(&connections, sk);
+	set_mark(sk, cfg, (sk->sk_mark & ~cfg->mark_mask) | conn->mark_before);
+	bpf_sk_storage_delete(&sidestep_conns, sk);
 }
 
 SEC("iter/tcp")
@@ -335,8 +339,8 @@ int sidestep_leave(struct bpf_iter__tcp *ctx)
 	struct conn *conn;
 	__u32 zero = 0;
 
-	cfg = bpf_map_lookup_elem(&config, &zero);
-	conn = sk ? bpf_sk_storage_get(&connections, sk, 0, 0) : 0;
+	cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
+	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
 	if (cfg && conn)
 		leave(sk, cfg, conn);
 	return 0;
@@ -354,8 +358,8 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 	struct conn *conn;
 	__u32 zero = 0, from_id;
 
-	cfg = bpf_map_lookup_elem(&config, &zero);
-	conn = sk ? bpf_sk_storage_get(&connections, sk, 0, 0) : 0;
+	cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
+	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
 	if (!cfg || !conn)
 		return 0;
 	paths = paths_to(common->skc_v6_daddr.in6_u.u6_addr32[0], common->skc_v6_daddr.in6_u.u6_addr32[1],
@@ -368,10 +372,10 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 		return 0;
 	from_id = conn->current_id;
 	choose_anew(cfg, conn, paths);
-	set_mark(sk, mark_of(sk->sk_mark, cfg, conn->policy.current));
+	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, conn->policy.current));
 	if (conn->current_id == from_id)
 		return 0;
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	event = bpf_ringbuf_reserve(&sidestep_events, sizeof(*event), 0);
 	if (!event) {
 		count(HOST_EVENTS_LOST);
 		return 0;
@@ -394,7 +398,7 @@ int sidestep_list(struct bpf_iter__tcp *ctx)
 	struct host_status status = {};
 	struct conn *conn;
 
-	conn = sk ? bpf_sk_storage_get(&connections, sk, 0, 0) : 0;
+	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
 	if (!conn)
 		return 0;
 	status.opened_ns = conn->opened_ns;

@@ -31,6 +31,9 @@ pub struct EventRecord {
     pub to: u32,
     /// Whether the other end opened the connection.
     pub passive: bool,
+    /// Whether the agent only records what it would do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// A file of records.
@@ -38,6 +41,7 @@ pub struct EventRecord {
 pub struct EventLog {
     path: PathBuf,
     file: BufWriter<File>,
+    dry_run: bool,
 }
 
 impl From<&Event> for EventRecord {
@@ -57,21 +61,23 @@ impl From<&Event> for EventRecord {
             from: event.from,
             to: event.to,
             passive: event.passive,
+            dry_run: false,
         }
     }
 }
 
 impl EventLog {
-    /// Starts a new record.
-    pub fn create(path: &Path) -> Result<Self, AgentError> {
+    /// Starts a new record, of a dry run or not.
+    pub fn create(path: &Path, dry_run: bool) -> Result<Self, AgentError> {
         let file = File::create(path).map_err(|source| AgentError::File { path: path.into(), source })?;
-        Ok(EventLog { path: path.into(), file: BufWriter::new(file) })
+        Ok(EventLog { path: path.into(), file: BufWriter::new(file), dry_run })
     }
 
     /// Adds a line.
     pub fn write(&mut self, event: &Event) -> Result<(), AgentError> {
         let failed = |source| AgentError::File { path: self.path.clone(), source };
-        serde_json::to_writer(&mut self.file, &EventRecord::from(event)).map_err(|error| failed(error.into()))?;
+        let record = EventRecord { dry_run: self.dry_run, ..EventRecord::from(event) };
+        serde_json::to_writer(&mut self.file, &record).map_err(|error| failed(error.into()))?;
         self.file.write_all(b"\n").map_err(failed)
     }
 

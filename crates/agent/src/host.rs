@@ -14,10 +14,11 @@ use std::{
 use ipnet::Ipv6Net;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{Event, Events, HostConfig as ProgramConfig, HostProgram, Pins},
+    bpf::host::{ControllerState, Event, Events, HostConfig as ProgramConfig, HostProgram, Pins},
+    monotonic_now,
     netlink::{LinkWatch, MarkRule, Netlink, NextHop, Route},
 };
-use sidestep_model::scenario::AgentKnobs;
+use sidestep_model::{Time, scenario::AgentKnobs};
 use sidestep_policy as policy;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -45,6 +46,8 @@ pub struct HostOptions {
     pub pins: Option<Pins>,
     /// Whether everything stays in place on a shutdown, for the next agent to take over; only with `pins`.
     pub keep: bool,
+    /// Whether to decide, count and record only: no mark is set, no rule and no route installed.
+    pub dry_run: bool,
     /// Where to record what the path changer does.
     pub events: Option<PathBuf>,
 }
@@ -93,6 +96,10 @@ struct Host {
     mask: Mask,
     table_base: u32,
     priority: u32,
+    dry_run: bool,
+    controller: ControllerState,
+    /// When the paths came.
+    paths_at: Time,
     rules: u32,
     routes: BTreeMap<(u32, Ipv6Net), Route>,
     /// Routes in our tables that an earlier daemon left.
@@ -116,7 +123,7 @@ struct Recording {
 
 impl Recorder {
     fn new(options: &HostOptions) -> Result<Self, AgentError> {
-        let log = options.events.as_deref().map(EventLog::create).transpose()?;
+        let log = options.events.as_deref().map(|path| EventLog::create(path, options.dry_run)).transpose()?;
         Ok(Recorder(Rc::new(RefCell::new(Recording { log, outcome: Ok(()) }))))
     }
 
@@ -160,25 +167,9 @@ impl Host {
 
         let knobs = &options.config.agent;
         let mask = Mask { mask: knobs.mark_mask, shift: knobs.mark_mask.trailing_zeros() };
-        let mut program = HostProgram::load(options.pins.clone())?;
-        let config = ProgramConfig {
-            policy: policy_of(knobs)?,
-            mark_mask: mask.mask,
-            mark_shift: mask.shift,
-            table_base: options.table_base,
-            priority: options.priority,
-        };
-        if let Some(before) = program.config()?
-            && before.place() != config.place()
-        {
-            tracing::warn!("other marks, tables or rules than before: connections begin on the default route");
-            program.leave_connections()?;
-            clear(&netlink, before.table_base, before.priority).await?;
-        }
-        program.configure(&config)?;
+        let program = HostProgram::load(options.pins.clone())?;
         let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
-        let left = routes_in(&netlink, &tables(options.table_base)).await?;
-        Ok(Host {
+        let mut host = Host {
             netlink,
             program,
             config: options.config.clone(),
@@ -187,13 +178,57 @@ impl Host {
             mask,
             table_base: options.table_base,
             priority: options.priority,
+            dry_run: options.dry_run,
+            controller: ControllerState::None,
+            paths_at: monotonic_now(),
             rules: 0,
             routes: BTreeMap::new(),
-            left,
+            left: BTreeSet::new(),
             destinations,
             at_work: false,
             detached: false,
+        };
+        host.take_over().await?;
+        Ok(host)
+    }
+
+    /// Takes over what an earlier daemon left, or clears it away if its marks mean something else.
+    async fn take_over(&mut self) -> Result<(), AgentError> {
+        let config = self.program_config()?;
+        if let Some(before) = self.program.config()?
+            && before.place() != config.place()
+        {
+            tracing::warn!("other marks, tables or rules than before: connections begin on the default route");
+            self.program.leave_connections()?;
+            clear(&self.netlink, &before).await?;
+        }
+        self.program.configure(&config)?;
+        if !self.dry_run {
+            self.left = routes_in(&self.netlink, &tables(self.table_base)).await?;
+        }
+        Ok(())
+    }
+
+    fn program_config(&self) -> Result<ProgramConfig, AgentError> {
+        Ok(ProgramConfig {
+            policy: policy_of(&self.config.agent)?,
+            mark_mask: self.mask.mask,
+            mark_shift: self.mask.shift,
+            table_base: self.table_base,
+            priority: self.priority,
+            dry_run: self.dry_run.into(),
+            controller: self.controller as u32,
+            paths_ns: self.paths_at.as_nanos(),
         })
+    }
+
+    /// Notes how it stands with the controller, where whoever looks at the program finds it.
+    fn note(&mut self, controller: ControllerState) -> Result<(), AgentError> {
+        self.controller = controller;
+        if controller == ControllerState::Connected {
+            self.paths_at = monotonic_now();
+        }
+        Ok(self.program.configure(&self.program_config()?)?)
     }
 
     /// Does the daemon's work, which ends by itself only with an error.
@@ -213,6 +248,9 @@ impl Host {
             Some(watcher) => watcher.changed().await.and_then(|latest| latest.update),
             None => None,
         };
+        if watcher.is_some() {
+            self.note(if first.is_some() { ControllerState::Connected } else { ControllerState::Away })?;
+        }
         self.update = first;
         let mut links = LinkWatch::open()?;
         self.apply().await?;
@@ -232,7 +270,7 @@ impl Host {
                 }
                 latest = next(&mut watcher) => self.hear(latest).await?,
                 () = links.changed() => self.install_again().await?,
-                Some(config) = configs.recv() => self.reconfigure(config, options).await?,
+                Some(config) = configs.recv() => self.reconfigure(config).await?,
                 waiting = events.ready() => {
                     waiting?;
                     recorder.take(events)?;
@@ -260,11 +298,12 @@ impl Host {
         match &latest.connection {
             Connection::Lost { reason } => {
                 tracing::warn!(reason, "the controller is away; the last paths stay");
-                Ok(())
+                self.note(ControllerState::Away)
             }
             Connection::Connecting => Ok(()),
             Connection::Connected => {
                 self.update = latest.update;
+                self.note(ControllerState::Connected)?;
                 self.apply().await
             }
         }
@@ -278,18 +317,15 @@ impl Host {
     }
 
     /// Other settings and paths of our own from now on.
-    async fn reconfigure(&mut self, config: HostConfig, options: &HostOptions) -> Result<(), AgentError> {
+    async fn reconfigure(&mut self, config: HostConfig) -> Result<(), AgentError> {
         if config.agent.mark_mask != self.mask.mask {
             tracing::warn!("mark_mask stays what it is until the agent is started again");
         }
-        self.program.configure(&ProgramConfig {
-            policy: policy_of(&config.agent)?,
-            mark_mask: self.mask.mask,
-            mark_shift: self.mask.shift,
-            table_base: options.table_base,
-            priority: options.priority,
-        })?;
         self.config = config;
+        if self.update.is_none() {
+            self.paths_at = monotonic_now();
+        }
+        self.program.configure(&self.program_config()?)?;
         self.install_again().await?;
         tracing::info!("the configuration was read again");
         Ok(())
@@ -342,6 +378,9 @@ impl Host {
         sets: &mut [DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
     ) -> Result<BTreeMap<(u32, Ipv6Net), Route>, AgentError> {
+        if self.dry_run {
+            return Ok(BTreeMap::new());
+        }
         loop {
             let wanted = paths::routes(sets, self.table_base, hops);
             let mut refused = None;
@@ -382,7 +421,7 @@ impl Host {
     }
 
     async fn install_rules(&mut self, slots: usize) -> Result<(), AgentError> {
-        while (self.rules as usize) < slots {
+        while (self.rules as usize) < slots && !self.dry_run {
             let slot = slot_of(self.rules as usize);
             let rule = MarkRule {
                 mark: slot << self.mask.shift,
@@ -398,8 +437,9 @@ impl Host {
 
     async fn stop(self) -> Result<(), AgentError> {
         let counters = self.program.counters()?;
+        let config = self.program_config()?;
         self.program.remove()?;
-        clear(&self.netlink, self.table_base, self.priority).await?;
+        clear(&self.netlink, &config).await?;
         tracing::info!(?counters, "stopped");
         Ok(())
     }
@@ -434,7 +474,7 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
         tracing::warn!("the agent does not end; what it installs again stays");
     }
     if let Some(config) = config {
-        clear(&Netlink::open()?, config.table_base, config.priority).await?;
+        clear(&Netlink::open()?, &config).await?;
     }
     Ok(true)
 }
@@ -449,10 +489,13 @@ async fn routes_in(netlink: &Netlink, tables: &RangeInclusive<u32>) -> Result<BT
     Ok(netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)).collect())
 }
 
-/// Removes all rules and routes of ours from our tables.
-async fn clear(netlink: &Netlink, table_base: u32, priority: u32) -> Result<(), AgentError> {
-    let tables = tables(table_base);
-    netlink.delete_rules(tables.clone(), priority).await?;
+/// Removes all rules and routes of an agent of this configuration; in a dry run it has made none.
+async fn clear(netlink: &Netlink, config: &ProgramConfig) -> Result<(), AgentError> {
+    if config.dry_run != 0 {
+        return Ok(());
+    }
+    let tables = tables(config.table_base);
+    netlink.delete_rules(tables.clone(), config.priority).await?;
     for (table, destination) in routes_in(netlink, &tables).await? {
         netlink.delete_route(table, destination).await?;
     }

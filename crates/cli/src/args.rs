@@ -258,6 +258,17 @@ pub struct AgentStatus {
     /// Where its state is kept
     #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
     pub state: PathBuf,
+    /// Which connections
+    #[command(flatten)]
+    pub filter: ConnectionFilter,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which connections are shown.
+#[derive(Debug, Args)]
+pub struct ConnectionFilter {
     /// Only connections to this address or prefix
     #[arg(long, value_name = "PREFIX")]
     pub to: Option<String>,
@@ -267,9 +278,9 @@ pub struct AgentStatus {
     /// Only connections that have moved
     #[arg(long)]
     pub moved: bool,
-    /// Print the list as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// Only connections whose last decision was for this reason
+    #[arg(long, value_name = "REASON", value_parser = sidestep_linux::bpf::host::Reason::ALL.map(|reason| reason.name()))]
+    pub reason: Option<String>,
 }
 
 /// Where an agent keeps its state.
@@ -314,6 +325,9 @@ pub struct AgentRun {
     /// Leave everything in place on SIGTERM and SIGINT too, for the next agent to take over
     #[arg(long)]
     pub keep: bool,
+    /// Move nobody: only decide, count and record what would be done; no mark, rule or route is set
+    #[arg(long)]
+    pub dry_run: bool,
     /// Say whether the file of --config is in order, and exit
     #[arg(long, requires = "config")]
     pub check: bool,

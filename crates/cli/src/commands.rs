@@ -12,6 +12,7 @@ pub mod repro;
 pub mod sim;
 pub mod topo;
 pub mod traffic;
+mod watch;
 mod worlds;
 
 use std::{

@@ -1,93 +1,66 @@
 //! `sidestep agent status` and `sidestep agent stop`.
 
-use std::{net::SocketAddrV6, path::PathBuf};
+use std::path::PathBuf;
 
 use comfy_table::{Table, presets};
-use ipnet::Ipv6Net;
 use serde::Serialize;
 use sidestep_agent::stop_host;
-use sidestep_linux::bpf::host::{HostConnection, HostProgram, Pins};
-use sidestep_model::{Span, Time};
+use sidestep_linux::bpf::host::Pins;
 
-use super::{print_json, runtime};
-use crate::{
-    args::AgentStatus,
-    failure::{Failure, Outcome},
+use super::{
+    print_json, runtime,
+    watch::{Seen, Watch},
 };
-
-/// A connection as `sidestep agent status --json` has it.
-#[derive(Debug, Serialize)]
-struct Connection {
-    local: SocketAddrV6,
-    remote: SocketAddrV6,
-    passive: bool,
-    /// Eight hexadecimal digits, as the controller has them.
-    path: String,
-    age_s: f64,
-    decisions: u32,
-    moves: u32,
-    suppressed: u32,
-    last: Option<Last>,
-}
-
-#[derive(Debug, Serialize)]
-struct Last {
-    reason: &'static str,
-    age_s: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Status {
-    schema: u32,
-    destinations: Vec<Ipv6Net>,
-    connections: Vec<Connection>,
-}
+use crate::{args::AgentStatus, failure::Outcome};
 
 /// Lists the connections that are moved.
 pub fn status(args: &AgentStatus) -> Outcome {
-    let pins = Pins { directory: args.state.clone(), program: false };
-    let to = args.to.as_deref().map(super::daemons::prefix).transpose()?;
-    let Some(program) = HostProgram::look(&pins).map_err(Failure::from)? else {
-        let place = pins.directory.display();
-        return Err(Failure::run(format!(
-            "no agent keeps its state in {place}; is one running, and with which --state?"
-        )));
-    };
-    let now = sidestep_linux::monotonic_now();
-    let wanted = |connection: &HostConnection| {
-        to.is_none_or(|to| to.contains(connection.remote.ip()))
-            && args.path.is_none_or(|path| connection.path == path)
-            && (!args.moved || connection.moves > 0)
-    };
-    let connections = program.connections().map_err(Failure::from)?;
-    let mut connections: Vec<_> = connections.into_iter().filter(wanted).map(|one| shown(&one, now)).collect();
-    connections.sort_by_key(|one| (one.remote, one.local));
-    let destinations = program.destinations().map_err(Failure::from)?;
+    let seen = Watch::open(&args.state, &args.filter)?.look()?;
     if args.json {
-        return print_json(&Status { schema: 1, destinations, connections });
+        return print_json(&seen);
     }
-    if connections.is_empty() {
-        println!("no connections; {} destinations have paths", destinations.len());
+    println!("{}", headline(&seen));
+    if seen.connections.is_empty() {
         return Ok(());
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["local", "remote", "path", "age", "decisions", "moves", "held back", "last decision"]);
-    for one in &connections {
+    table.set_header(["local", "remote", "destination", "path", "age", "signals", "moves", "last decision"]);
+    for one in &seen.connections {
         let last = one.last.as_ref().map(|last| format!("{}, {} ago", last.reason, age(last.age_s)));
         table.add_row([
             one.local.to_string(),
             one.remote.to_string(),
+            one.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
             one.path.clone(),
             age(one.age_s),
-            one.decisions.to_string(),
+            one.signals.to_string(),
             one.moves.to_string(),
-            one.suppressed.to_string(),
             last.unwrap_or_default(),
         ]);
     }
     println!("{table}");
     Ok(())
+}
+
+/// How many connections and destinations there are, and how old the paths are, in one line.
+pub fn headline(seen: &Seen) -> String {
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let mut parts = vec![
+        plural(seen.connections.len(), "connection"),
+        format!("paths to {}", plural(seen.destinations.len(), "destination")),
+    ];
+    if let Some(seconds) = seen.paths_age_s {
+        parts.push(format!("{} old", age(seconds)));
+    }
+    match seen.controller {
+        "none" => {}
+        state => parts.push(format!("controller {state}")),
+    }
+    if seen.dry_run {
+        parts.push("dry run: nobody is moved, paths and moves are what they would be".into());
+    }
+    parts.join(", ")
 }
 
 /// Ends the agent and removes all that it made.
@@ -110,21 +83,29 @@ pub fn stop(state: PathBuf, json: bool) -> Outcome {
     Ok(())
 }
 
-fn shown(connection: &HostConnection, now: Time) -> Connection {
-    let age = |since: Time| now.since(since).as_secs_f64();
-    Connection {
-        local: connection.local,
-        remote: connection.remote,
-        passive: connection.passive,
-        path: format!("{:08x}", connection.path),
-        age_s: age(connection.opened),
-        decisions: connection.decisions,
-        moves: connection.moves,
-        suppressed: connection.suppressed,
-        last: connection.decided.map(|(at, reason)| Last { reason: reason.name(), age_s: age(at) }),
+/// A number of seconds for people: one digit too many hides what matters.
+pub fn age(seconds: f64) -> String {
+    match seconds as u64 {
+        0 => format!("{:.0} ms", seconds * 1e3),
+        1..10 => format!("{seconds:.1} s"),
+        seconds @ 10..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
     }
 }
 
-fn age(seconds: f64) -> String {
-    Span::from_millis((seconds * 1e3) as u64).to_string()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        assert_eq!(age(0.0421), "42 ms");
+        assert_eq!(age(2.34), "2.3 s");
+        assert_eq!(age(11.9), "11 s");
+        assert_eq!(age(3_599.0), "59 min");
+        assert_eq!(age(100_000.0), "27 h");
+        assert_eq!(age(1e7), "115 d");
+    }
 }

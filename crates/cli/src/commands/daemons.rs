@@ -73,6 +73,7 @@ fn run_agent(args: AgentRun) -> Outcome {
         priority: args.rule_priority,
         pins,
         keep: args.keep,
+        dry_run: args.dry_run,
         events: args.events,
     };
     let ready = || {

@@ -5,6 +5,7 @@
 
 mod congestion_control;
 mod directions;
+mod dry_run;
 mod providers;
 mod segments;
 mod soak;

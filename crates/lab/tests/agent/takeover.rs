@@ -50,7 +50,7 @@ fn start(lab: &Lab, pins: Pins) -> Agent {
 }
 
 /// Runs `act` on a thread in the namespace of `h`.
-fn in_host<T: Send>(lab: &Lab, act: impl FnOnce() -> T + Send) -> T {
+pub fn in_host<T: Send>(lab: &Lab, act: impl FnOnce() -> T + Send) -> T {
     let namespace = std::os::fd::AsFd::as_fd(lab.network.node(lab.id("h"))).try_clone_to_owned().unwrap();
     let enter = || {
         nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();

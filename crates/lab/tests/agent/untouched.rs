@@ -37,7 +37,18 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
     let group = TestGroup::new();
     let mut program = HostProgram::load(None).unwrap();
     let policy = Config::default().to_raw().unwrap();
-    program.configure(&HostConfig { policy, mark_mask: MASK, mark_shift: 8, table_base: 0, priority: 0 }).unwrap();
+    program
+        .configure(&HostConfig {
+            policy,
+            mark_mask: MASK,
+            mark_shift: 8,
+            table_base: 0,
+            priority: 0,
+            dry_run: 0,
+            controller: 0,
+            paths_ns: 0,
+        })
+        .unwrap();
     let path = Path::new(7, "1 Gbit/s".parse().unwrap(), "1 ms".parse().unwrap()).to_raw();
     program.set_paths("::/0".parse().unwrap(), 1, &[path]).unwrap();
     program.attach(group.0.path()).unwrap();

@@ -34,6 +34,6 @@ impl CongestionControl {
 
     /// Connections for which the kernel refused it, and which therefore use the machine's default.
     pub fn refused(&self) -> Result<u64> {
-        per_cpu_sum(&map(&self.object, "refused")?, 0)
+        per_cpu_sum(&map(&self.object, "sidestep_denied")?, 0)
     }
 }

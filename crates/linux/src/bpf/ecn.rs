@@ -43,7 +43,7 @@ impl EcnDecap {
 
     /// How many marks were copied inward.
     pub fn copied(&self) -> Result<u64> {
-        self.objects.iter().map(|object| per_cpu_sum(&map(object, "copied")?, 0)).sum()
+        self.objects.iter().map(|object| per_cpu_sum(&map(object, "sidestep_copied")?, 0)).sum()
     }
 }
 

@@ -55,12 +55,38 @@ pub struct HostConfig {
     pub table_base: u32,
     /// Priority of the rules; likewise.
     pub priority: u32,
+    /// One: decide, count and report, but leave marks alone; else zero.
+    pub dry_run: u32,
+    /// A [`ControllerState`], for whoever looks.
+    pub controller: u32,
+    /// When the paths came, by `CLOCK_MONOTONIC` in nanoseconds; likewise.
+    pub paths_ns: u64,
+}
+
+/// How an agent stands with its controller; the order is that of `enum host_controller`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerState {
+    /// It works without one.
+    None,
+    /// It hears from it.
+    Connected,
+    /// It cannot reach it, and goes on with the last paths.
+    Away,
 }
 
 impl HostConfig {
-    /// What connections, rules and routes are told apart by.
-    pub fn place(&self) -> [u32; 4] {
-        [self.mark_mask, self.mark_shift, self.table_base, self.priority]
+    /// What connections, rules and routes are told apart by, and whether there are any.
+    pub fn place(&self) -> [u32; 5] {
+        [self.mark_mask, self.mark_shift, self.table_base, self.priority, self.dry_run]
+    }
+
+    /// How the agent stands with its controller.
+    pub fn controller(&self) -> ControllerState {
+        match self.controller {
+            1 => ControllerState::Connected,
+            2 => ControllerState::Away,
+            _ => ControllerState::None,
+        }
     }
 }
 
@@ -157,7 +183,7 @@ unsafe impl Plain for HostPrefix {}
 // SAFETY: as above.
 unsafe impl Plain for HostPaths {}
 
-const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 16);
+const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 32);
 const _: () = assert!(size_of::<HostPrefix>() == 20);
 const _: () = assert!(size_of::<HostPaths>() == 8 + size_of::<raw::Path>() * MAX_PATHS);
 
@@ -216,7 +242,8 @@ impl HostProgram {
 
     /// Sets the configuration; connections follow it from their next signal on.
     pub fn configure(&mut self, config: &HostConfig) -> Result<()> {
-        let written = map(&self.object, "config")?.update(&0u32.to_ne_bytes(), bytes_of(config), MapFlags::ANY);
+        let written =
+            map(&self.object, "sidestep_config")?.update(&0u32.to_ne_bytes(), bytes_of(config), MapFlags::ANY);
         written.map_err(|error| failed("configuring the path changer", &error))
     }
 
@@ -258,7 +285,7 @@ impl HostProgram {
 
     /// The configuration that was set last; `None` before any.
     pub fn config(&self) -> Result<Option<HostConfig>> {
-        let read = map(&self.object, "config")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let read = map(&self.object, "sidestep_config")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let bytes = read.map_err(|error| failed("reading the path changer's configuration", &error))?;
         // SAFETY: any bytes are a value of these integers, and there are as many as it takes.
         let config = bytes
@@ -274,7 +301,7 @@ impl HostProgram {
             let address = <[u8; 16]>::try_from(key.get(4..20)?).ok()?;
             Ipv6Net::new(address.into(), u8::try_from(len).ok()?).ok()
         };
-        Ok(map(&self.object, "destinations")?.keys().filter_map(read).collect())
+        Ok(map(&self.object, "sidestep_dests")?.keys().filter_map(read).collect())
     }
 
     /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
@@ -285,20 +312,20 @@ impl HostProgram {
         let mut value = HostPaths { n: n as u32, generation, path: [raw::Path::default(); MAX_PATHS] };
         value.path[..n].copy_from_slice(&paths[..n]);
         let key = HostPrefix::from(destination);
-        let written = map(&self.object, "destinations")?.update(bytes_of(&key), bytes_of(&value), MapFlags::ANY);
+        let written = map(&self.object, "sidestep_dests")?.update(bytes_of(&key), bytes_of(&value), MapFlags::ANY);
         written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
     }
 
     /// Forgets `destination`; connections to it stay where they are.
     pub fn remove_paths(&mut self, destination: Ipv6Net) -> Result<()> {
         let key = HostPrefix::from(destination);
-        let removed = map(&self.object, "destinations")?.delete(bytes_of(&key));
+        let removed = map(&self.object, "sidestep_dests")?.delete(bytes_of(&key));
         removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))
     }
 
     /// Hands each event to `each`, when the returned stream is consumed; needs a Tokio runtime.
     pub fn events<'a>(&self, mut each: impl FnMut(Event) + 'a) -> Result<Events<'a>> {
-        let map = map(&self.object, "events")?;
+        let map = map(&self.object, "sidestep_events")?;
         let mut builder = RingBufferBuilder::new();
         let added = builder.add(&map, move |bytes| {
             if let Some(event) = read_event(bytes) {
@@ -319,7 +346,7 @@ impl HostProgram {
 
     /// What was counted so far.
     pub fn counters(&self) -> Result<HostCounters> {
-        let map = map(&self.object, "counters")?;
+        let map = map(&self.object, "sidestep_counts")?;
         let read = |index| per_cpu_sum(&map, index);
         let mut moved = [0; Reason::ALL.len()];
         for (index, count) in (MOVED..).zip(&mut moved) {

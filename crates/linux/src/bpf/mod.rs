@@ -30,9 +30,11 @@ macro_rules! bytecode {
 use bytecode;
 
 /// Opens bytecode; maps and constants can be changed before [`load`].
+///
+/// Constants become the map `sidestep.rodata`, by the object's name; whatever `bpftool` shows of us begins with ours.
 fn open(name: &str, bytecode: &[u8]) -> Result<OpenObject> {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()))));
-    let opened = ObjectBuilder::default().name(name).and_then(|builder| builder.open_memory(bytecode));
+    let opened = ObjectBuilder::default().name("sidestep").and_then(|builder| builder.open_memory(bytecode));
     opened.map_err(|error| failed(format!("opening BPF program {name}"), &error))
 }
 

@@ -44,19 +44,33 @@ impl Agent {
         paths: Vec<StaticPath>,
         pins: Option<Pins>,
     ) -> Agent {
+        Self::start_as(lab, host, knobs, destination, paths, |options| options.pins = pins)
+    }
+
+    /// The same, with options as `adjust` makes them.
+    pub fn start_as(
+        lab: &Lab,
+        host: &str,
+        knobs: AgentKnobs,
+        destination: &str,
+        paths: Vec<StaticPath>,
+        adjust: impl FnOnce(&mut HostOptions),
+    ) -> Agent {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         let directory = tempfile::tempdir().unwrap();
-        let options = HostOptions {
+        let mut options = HostOptions {
             controller: None,
             identity: HostIdentity::Node(host.into()),
             config: HostConfig { agent: knobs, destinations },
             cgroup: lab.cgroup.0.path().into(),
             table_base: TABLE_BASE,
             priority: 830,
-            pins,
+            pins: None,
             keep: false,
+            dry_run: false,
             events: Some(directory.path().join("events.jsonl")),
         };
+        adjust(&mut options);
         let (stop, stopped) = oneshot::channel::<End>();
         let (reconfigure, configs) = unbounded_channel();
         let (ready, is_ready) = mpsc::channel();

@@ -61,14 +61,24 @@ pub const TWO_PROVIDERS: &[(&str, &str, u32)] =
 impl Lab {
     /// Builds these links, each with its weight; nodes in lower case are hosts.
     pub fn new(links: &[(&str, &str, u32)]) -> Lab {
+        Self::with_links(links, |_, _| {})
+    }
+
+    /// The same, with channels as `adjust` makes them, by the name of the node that sends.
+    pub fn with_links(links: &[(&str, &str, u32)], adjust: impl Fn(&str, &mut Channel)) -> Lab {
         let mut topology = Topology::new();
-        for (a, b, weight) in links {
-            let [a, b] = [a, b].map(|name| node(&mut topology, name));
+        for (from, to, weight) in links {
+            let [a, b] = [from, to].map(|name| node(&mut topology, name));
             let queue = Queue { limit: QueueLimit::Packets(1_000), ecn_threshold: None, red: None };
             let (rate, delay) = (Rate::default(), Span::from_millis(1));
             let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: *weight };
             let name = format!("link-{}", topology.links().len());
-            topology.add_link(Link { name, a, b, ab: channel, ba: channel, mtu: 1500 }).unwrap();
+            let [ab, ba] = [from, to].map(|sender| {
+                let mut channel = channel;
+                adjust(sender, &mut channel);
+                channel
+            });
+            topology.add_link(Link { name, a, b, ab, ba, mtu: 1500 }).unwrap();
         }
         srv6::assign_addresses(&mut topology);
         let plans = plan::plan(&topology, &Igp::new(&topology), Multipath::Single).unwrap();

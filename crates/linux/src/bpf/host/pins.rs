@@ -126,7 +126,7 @@ impl Pins {
 
     /// Whether an agent has left something here.
     pub fn exist(&self) -> bool {
-        self.directory.join("config").exists()
+        self.directory.join("sidestep_config").exists()
     }
 }
 

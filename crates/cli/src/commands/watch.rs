@@ -1,0 +1,154 @@
+//! What an agent has in its hands, read from the kernel: for `sidestep agent status` and `sidestep top`.
+
+use std::{collections::BTreeMap, net::SocketAddrV6, path::Path};
+
+use ipnet::Ipv6Net;
+use serde::Serialize;
+use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostProgram, Pins, Reason};
+use sidestep_model::Time;
+
+use crate::{args::ConnectionFilter, failure::Failure};
+
+/// A look at an agent's state, again and again.
+pub struct Watch {
+    program: HostProgram,
+    filter: Filter,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// Version of this format.
+    pub schema: u32,
+    /// Whether the agent only records what it would do: paths and moves are then what they would be.
+    pub dry_run: bool,
+    /// `none`, `connected` or `away`.
+    pub controller: &'static str,
+    /// Seconds since the paths came, from the controller or the configuration file.
+    pub paths_age_s: Option<f64>,
+    /// Prefixes that have paths.
+    pub destinations: Vec<Ipv6Net>,
+    /// Moves since the program was loaded, of all connections, by reason.
+    pub moves: BTreeMap<&'static str, u64>,
+    /// The connections that the filter lets through.
+    pub connections: Vec<Connection>,
+}
+
+/// A connection, as `--json` has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Connection {
+    /// This end.
+    pub local: SocketAddrV6,
+    /// The other end.
+    pub remote: SocketAddrV6,
+    /// The prefix whose paths it uses; `None` if that has just lost them.
+    pub destination: Option<Ipv6Net>,
+    /// Whether the other end opened it.
+    pub passive: bool,
+    /// Eight hexadecimal digits, as the controller has them.
+    pub path: String,
+    /// Seconds since it opened.
+    pub age_s: f64,
+    /// Signals heard since it opened or its paths changed: decisions, and those held back.
+    pub signals: u32,
+    /// Draws after the first,
+    pub decisions: u32,
+    /// those that changed the path,
+    pub moves: u32,
+    /// and signals that came within the back-off.
+    pub suppressed: u32,
+    /// The last decision.
+    pub last: Option<Last>,
+}
+
+/// The last decision about a connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct Last {
+    /// The signal.
+    pub reason: &'static str,
+    /// Seconds since then.
+    pub age_s: f64,
+}
+
+struct Filter {
+    to: Option<Ipv6Net>,
+    path: Option<u32>,
+    moved: bool,
+    reason: Option<String>,
+}
+
+impl Watch {
+    /// Finds what the agent keeps in `state`, whether or not it runs.
+    pub fn open(state: &Path, filter: &ConnectionFilter) -> Result<Self, Failure> {
+        let pins = Pins { directory: state.into(), program: false };
+        let filter = Filter {
+            to: filter.to.as_deref().map(super::daemons::prefix).transpose()?,
+            path: filter.path,
+            moved: filter.moved,
+            reason: filter.reason.clone(),
+        };
+        let Some(program) = HostProgram::look(&pins)? else {
+            let place = state.display();
+            return Err(Failure::run(format!(
+                "no agent keeps its state in {place}; is one running, and with which --state?"
+            )));
+        };
+        Ok(Watch { program, filter })
+    }
+
+    /// What there is now, of the network namespace of the caller.
+    pub fn look(&self) -> Result<Seen, Failure> {
+        let config = self.program.config()?;
+        let now = sidestep_linux::monotonic_now();
+        let destinations = self.program.destinations()?;
+        let wanted = |one: &HostConnection| self.filter.lets_through(one);
+        let mut connections: Vec<_> = self.program.connections()?.into_iter().filter(wanted).collect();
+        connections.sort_by_key(|one| (one.remote, one.local));
+        let moved = self.program.counters()?.moved;
+        Ok(Seen {
+            schema: 1,
+            dry_run: config.is_some_and(|config| config.dry_run != 0),
+            controller: match config.map(|config| config.controller()) {
+                Some(ControllerState::Connected) => "connected",
+                Some(ControllerState::Away) => "away",
+                _ => "none",
+            },
+            paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
+            moves: Reason::ALL.iter().map(|reason| reason.name()).zip(moved).collect(),
+            connections: connections.iter().map(|one| Connection::new(one, &destinations, now)).collect(),
+            destinations,
+        })
+    }
+}
+
+impl Filter {
+    fn lets_through(&self, one: &HostConnection) -> bool {
+        self.to.is_none_or(|to| to.contains(one.remote.ip()))
+            && self.path.is_none_or(|path| one.path == path)
+            && (!self.moved || one.moves > 0)
+            && self.reason.as_ref().is_none_or(|reason| one.decided.is_some_and(|(_, why)| why.name() == reason))
+    }
+}
+
+impl Connection {
+    fn new(one: &HostConnection, destinations: &[Ipv6Net], now: Time) -> Self {
+        let covering = destinations.iter().filter(|prefix| prefix.contains(one.remote.ip()));
+        Connection {
+            local: one.local,
+            remote: one.remote,
+            destination: covering.max_by_key(|prefix| prefix.prefix_len()).copied(),
+            passive: one.passive,
+            path: format!("{:08x}", one.path),
+            age_s: since(now, one.opened),
+            signals: one.decisions.saturating_add(one.suppressed),
+            decisions: one.decisions,
+            moves: one.moves,
+            suppressed: one.suppressed,
+            last: one.decided.map(|(at, reason)| Last { reason: reason.name(), age_s: since(now, at) }),
+        }
+    }
+}
+
+fn since(now: Time, then: Time) -> f64 {
+    now.since(then).as_secs_f64()
+}
