@@ -10,14 +10,11 @@ use crate::{
 
 /// The first provider's link is narrower than what the flow sends, and marks what waits.
 fn congested() -> Lab {
-    let queue = Queue {
-        limit: QueueLimit::Packets(200),
-        ecn_threshold: Some(QueueLimit::Bytes(Bytes::new(30_000))),
-        red: None,
-    };
+    let queue =
+        Queue { limit: QueueLimit::Packets(200), ecn_threshold: Some(QueueLimit::Bytes(Bytes::new(6_000))), red: None };
     Lab::with_links(TWO_PROVIDERS, |from, channel| {
         if from == "R1" {
-            (channel.rate, channel.queue) = (Rate::from_mbits(8), queue);
+            (channel.rate, channel.queue) = (Rate::from_mbits(2), queue);
         }
     })
 }
