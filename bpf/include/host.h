@@ -23,10 +23,14 @@ enum host_controller {
 	HOST_AWAY,
 };
 
-/* Key of map `sidestep_dests`: longest prefix match on the remote address, network byte order. */
+/*
+ * Key of map `sidestep_dests`: longest prefix match on the family and the remote address. The family comes first: no
+ * prefix of IPv6 covers an address of IPv4, and the other way round.
+ */
 struct host_prefix {
-	__u32 len;
-	__u8 addr[16];
+	__u32 len;		/* the family's 32 bits included */
+	__u32 family;		/* 4 or 6 */
+	__u8 addr[16];		/* network byte order; of IPv4 the first 4 bytes */
 };
 
 /* Value of map `sidestep_dests`. Path i is reached with mark slot i + 1; slot 0 is the default route. */
@@ -41,13 +45,18 @@ enum host_event_kind {
 	HOST_DECIDED,	/* a draw, to another path or to the same */
 };
 
-/* Record of ring buffer `sidestep_events`. */
-struct host_event {
-	__u64 time_ns;		/* CLOCK_MONOTONIC */
-	__u32 local_addr[4];	/* network byte order */
+/* A connection. */
+struct host_ends {
+	__u32 local_addr[4];	/* network byte order; IPv4 as ::ffff:a.b.c.d */
 	__u32 remote_addr[4];
 	__u16 local_port;	/* host byte order */
 	__u16 remote_port;
+};
+
+/* Record of ring buffer `sidestep_events`. */
+struct host_event {
+	__u64 time_ns;		/* CLOCK_MONOTONIC */
+	struct host_ends ends;
 	__u8 kind;		/* enum host_event_kind */
 	__u8 reason;		/* enum pc_reason */
 	__u8 passive;		/* the other side opened the connection */
@@ -60,10 +69,7 @@ struct host_event {
 struct host_status {
 	__u64 opened_ns;	/* CLOCK_MONOTONIC */
 	__u64 decided_ns;	/* of the last draw; 0: none but the first */
-	__u32 local_addr[4];	/* network byte order */
-	__u32 remote_addr[4];
-	__u16 local_port;	/* host byte order */
-	__u16 remote_port;
+	struct host_ends ends;
 	__u8 reason;		/* enum pc_reason of the last draw */
 	__u8 passive;
 	__u8 pad[2];
@@ -86,7 +92,7 @@ enum host_counter {
 	HOST_COUNTERS = HOST_MOVED + PC_REASONS,
 };
 
-_Static_assert(sizeof(struct host_prefix) == 20, "mirrored in Rust");
+_Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");
 

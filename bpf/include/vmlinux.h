@@ -79,6 +79,8 @@ struct bpf_sock_ops {
 		__u32 args[4];
 	};
 	__u32 family;
+	__u32 remote_ip4;
+	__u32 local_ip4;
 	__u32 remote_ip6[4];
 	__u32 local_ip6[4];
 	__u32 remote_port;
@@ -109,6 +111,8 @@ struct in6_addr {
 };
 
 struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
 	__be16 skc_dport;
 	__u16 skc_num;
 	unsigned short skc_family;

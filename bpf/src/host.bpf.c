@@ -9,7 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include "host.h"
 
-#define AF_INET6 10
+#define AF_INET 2
 #define SOL_SOCKET 1
 #define SO_MARK 36
 #define TCP_RTO_MIN_NS 200000000
@@ -67,36 +67,76 @@ static void count(__u32 which)
 		*counter += 1;
 }
 
-/* IPv4 through an IPv6 socket (::ffff:a.b.c.d) has no paths: its packets are not IPv6, whatever prefix covers them. */
-static bool is_ipv6(const struct bpf_sock_ops *ops)
+/* IPv4 as an IPv6 socket would have it: ::ffff:a.b.c.d. */
+static void map_address(__u32 to[4], __u32 address)
 {
-	bool mapped = !ops->remote_ip6[0] && !ops->remote_ip6[1] && ops->remote_ip6[2] == bpf_htonl(0xffff);
-
-	return ops->family == AF_INET6 && !mapped;
+	/* The verifier wants each word of the context read at a place of its own; clang would merge the reads. */
+	barrier_var(address);
+	to[0] = to[1] = 0;
+	to[2] = bpf_htonl(0xffff);
+	to[3] = address;
 }
 
-static struct host_paths *paths_to(__u32 a, __u32 b, __u32 c, __u32 d)
+static void ends_of(struct host_ends *ends, const struct bpf_sock_ops *ops)
 {
-	struct host_prefix key = { .len = 128 };
+	if (ops->family == AF_INET) {
+		map_address(ends->local_addr, ops->local_ip4);
+		map_address(ends->remote_addr, ops->remote_ip4);
+	} else {
+		ends->local_addr[0] = ops->local_ip6[0];
+		ends->local_addr[1] = ops->local_ip6[1];
+		ends->local_addr[2] = ops->local_ip6[2];
+		ends->local_addr[3] = ops->local_ip6[3];
+		ends->remote_addr[0] = ops->remote_ip6[0];
+		ends->remote_addr[1] = ops->remote_ip6[1];
+		ends->remote_addr[2] = ops->remote_ip6[2];
+		ends->remote_addr[3] = ops->remote_ip6[3];
+	}
+	ends->local_port = ops->local_port;
+	ends->remote_port = bpf_ntohl(ops->remote_port);
+}
+
+/* IPv4 through an IPv6 socket is IPv4. */
+static struct host_paths *paths_to(const struct host_ends *ends)
+{
+	const __u32 *address = ends->remote_addr;
+	bool mapped = !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
+	struct host_prefix key = {};
 	__u32 *addr = (__u32 *)key.addr;
 
-	addr[0] = a;
-	addr[1] = b;
-	addr[2] = c;
-	addr[3] = d;
+	if (mapped) {
+		key.family = 4;
+		key.len = 32 + 32;
+		addr[0] = address[3];
+	} else {
+		key.family = 6;
+		key.len = 32 + 128;
+		__builtin_memcpy(addr, address, 16);
+	}
 	return bpf_map_lookup_elem(&sidestep_dests, &key);
 }
 
-static struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
+/* Not inlined, for the addresses must not take room on the stack while the policy decides. */
+static __noinline struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
 {
-	if (!is_ipv6(ops))
-		return 0;
-	return paths_to(ops->remote_ip6[0], ops->remote_ip6[1], ops->remote_ip6[2], ops->remote_ip6[3]);
+	struct host_ends ends;
+
+	ends_of(&ends, ops);
+	return paths_to(&ends);
 }
 
 static __u32 path_id(const struct host_paths *paths, __u32 index)
 {
 	return index < PC_MAX_PATHS ? paths->path[index].id : 0;
+}
+
+static struct host_event *new_event(void)
+{
+	struct host_event *event = bpf_ringbuf_reserve(&sidestep_events, sizeof(*event), 0);
+
+	if (!event)
+		count(HOST_EVENTS_LOST);
+	return event;
 }
 
 static void submit(struct host_event *event, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
@@ -113,22 +153,11 @@ static void submit(struct host_event *event, const struct conn *conn, __u8 kind,
 
 static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
 {
-	struct host_event *event = bpf_ringbuf_reserve(&sidestep_events, sizeof(*event), 0);
+	struct host_event *event = new_event();
 
-	if (!event) {
-		count(HOST_EVENTS_LOST);
+	if (!event)
 		return;
-	}
-	event->local_addr[0] = ops->local_ip6[0];
-	event->local_addr[1] = ops->local_ip6[1];
-	event->local_addr[2] = ops->local_ip6[2];
-	event->local_addr[3] = ops->local_ip6[3];
-	event->remote_addr[0] = ops->remote_ip6[0];
-	event->remote_addr[1] = ops->remote_ip6[1];
-	event->remote_addr[2] = ops->remote_ip6[2];
-	event->remote_addr[3] = ops->remote_ip6[3];
-	event->local_port = ops->local_port;
-	event->remote_port = bpf_ntohl(ops->remote_port);
+	ends_of(&event->ends, ops);
 	submit(event, conn, kind, reason, from_id);
 }
 
@@ -315,6 +344,19 @@ static struct sock *socket_of(struct sock_common *common)
 	return common ? (struct sock *)bpf_skc_to_tcp_sock(common) : 0;
 }
 
+static void ends_of_socket(struct host_ends *ends, const struct sock_common *common)
+{
+	if (common->skc_family == AF_INET) {
+		map_address(ends->local_addr, common->skc_rcv_saddr);
+		map_address(ends->remote_addr, common->skc_daddr);
+	} else {
+		__builtin_memcpy(ends->local_addr, &common->skc_v6_rcv_saddr, 16);
+		__builtin_memcpy(ends->remote_addr, &common->skc_v6_daddr, 16);
+	}
+	ends->local_port = common->skc_num;
+	ends->remote_port = bpf_ntohs(common->skc_dport);
+}
+
 static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
 {
 	if (cfg->dry_run)
@@ -355,6 +397,7 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 	struct host_paths *paths;
 	struct host_event *event;
 	struct host_config *cfg;
+	struct host_ends ends;
 	struct conn *conn;
 	__u32 zero = 0, from_id;
 
@@ -362,8 +405,8 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
 	if (!cfg || !conn)
 		return 0;
-	paths = paths_to(common->skc_v6_daddr.in6_u.u6_addr32[0], common->skc_v6_daddr.in6_u.u6_addr32[1],
-			 common->skc_v6_daddr.in6_u.u6_addr32[2], common->skc_v6_daddr.in6_u.u6_addr32[3]);
+	ends_of_socket(&ends, common);
+	paths = paths_to(&ends);
 	if (!paths || !paths->n) {
 		leave(sk, cfg, conn);
 		return 0;
@@ -375,16 +418,11 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, conn->policy.current));
 	if (conn->current_id == from_id)
 		return 0;
-	event = bpf_ringbuf_reserve(&sidestep_events, sizeof(*event), 0);
-	if (!event) {
-		count(HOST_EVENTS_LOST);
-		return 0;
+	event = new_event();
+	if (event) {
+		event->ends = ends;
+		submit(event, conn, HOST_DECIDED, PC_NONE, from_id);
 	}
-	__builtin_memcpy(event->local_addr, &common->skc_v6_rcv_saddr, 16);
-	__builtin_memcpy(event->remote_addr, &common->skc_v6_daddr, 16);
-	event->local_port = common->skc_num;
-	event->remote_port = bpf_ntohs(common->skc_dport);
-	submit(event, conn, HOST_DECIDED, PC_NONE, from_id);
 	return 0;
 }
 
@@ -403,10 +441,7 @@ int sidestep_list(struct bpf_iter__tcp *ctx)
 		return 0;
 	status.opened_ns = conn->opened_ns;
 	status.decided_ns = conn->decided_ns;
-	__builtin_memcpy(status.local_addr, &common->skc_v6_rcv_saddr, 16);
-	__builtin_memcpy(status.remote_addr, &common->skc_v6_daddr, 16);
-	status.local_port = common->skc_num;
-	status.remote_port = bpf_ntohs(common->skc_dport);
+	ends_of_socket(&status.ends, common);
 	status.reason = conn->reason;
 	status.passive = conn->passive;
 	status.path_id = conn->current_id;

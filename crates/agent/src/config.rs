@@ -1,8 +1,11 @@
 //! The host daemon's configuration file: the policy's settings, and paths that need no controller.
 
-use std::{collections::BTreeMap, net::Ipv6Addr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+};
 
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use serde::Deserialize;
 use sidestep_model::{Rate, Span, scenario::AgentKnobs};
 use thiserror::Error;
@@ -25,7 +28,7 @@ pub struct HostConfig {
 #[serde(deny_unknown_fields)]
 pub struct StaticDestination {
     /// The prefix.
-    pub prefix: Ipv6Net,
+    pub prefix: IpNet,
     /// Its paths, at most 16.
     #[serde(rename = "path")]
     pub paths: Vec<StaticPath>,
@@ -37,12 +40,12 @@ pub struct StaticDestination {
 pub struct StaticPath {
     /// Name for people.
     pub name: Option<String>,
-    /// An SRv6 segment list, first segment first.
+    /// An SRv6 segment list, first segment first; of a path for IPv4 the last segment decapsulates.
     pub segments: Option<Vec<Ipv6Addr>>,
     /// The binding SID of an access router.
     pub path_id: Option<Ipv6Addr>,
-    /// A next hop.
-    pub via: Option<Ipv6Addr>,
+    /// A next hop; for IPv4 it may have an address of IPv6.
+    pub via: Option<IpAddr>,
     /// The interface towards the next hop.
     pub dev: Option<String>,
     /// Bandwidth.
@@ -61,18 +64,28 @@ pub enum ConfigError {
     Syntax(String),
     /// A path with none or several of the three kinds.
     #[error("a path to {0} needs exactly one of `segments`, `path_id` and `via`")]
-    PathKind(Ipv6Net),
+    PathKind(IpNet),
     /// A next hop without its interface.
     #[error("the path to {0} via {1} needs the interface: `dev = \"eth0\"`")]
-    NoDevice(Ipv6Net, Ipv6Addr),
+    NoDevice(IpNet, IpAddr),
     /// Something outside its range.
     #[error("{0}")]
     Range(String),
-    /// A first segment that the destination's own route would catch.
+    /// A first segment that a destination's route would catch.
+    #[error("the segment {1} of a path to {0} lies in {2}, whose route would catch it; give that a narrower prefix")]
+    Loop(IpNet, Ipv6Addr, IpNet),
+    /// A binding SID, which cannot say where IPv4 leaves the SRv6 domain.
     #[error(
-        "the segment {1} of a path to {0} lies in that prefix, whose route would catch it again; give a narrower prefix"
+        "a path to {0} cannot be a `path_id` alone: give `segments = [\"{1}\", \"…\"]`, last a SID that decapsulates IPv4 \
+         (End.DT4, End.DT46 or End.DX4)"
     )]
-    Loop(Ipv6Net, Ipv6Addr),
+    NoExit(IpNet, Ipv6Addr),
+    /// A next hop that IPv6 cannot use.
+    #[error("the path to {0} via {1} needs a next hop with an address of IPv6")]
+    NextHopFamily(IpNet, IpAddr),
+    /// A prefix of IPv4 in the clothes of IPv6.
+    #[error("{0} never matches: its connections are IPv4; write it as `10.0.0.0/8`")]
+    Mapped(IpNet),
     /// An interface that does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
@@ -94,8 +107,12 @@ impl HostConfig {
             if destination.paths.is_empty() {
                 return Err(ConfigError::Range(format!("{} has no path; add one or remove it", destination.prefix)));
             }
+            if is_mapped(destination.prefix) {
+                return Err(ConfigError::Mapped(destination.prefix));
+            }
             for path in &destination.paths {
                 path.check(destination.prefix)?;
+                config.check_first_segment(destination.prefix, path)?;
             }
         }
         Ok(config)
@@ -113,6 +130,14 @@ impl HostConfig {
             Ok(())
         };
         self.resolve_or(interfaces, leave_out).unwrap_or_default()
+    }
+
+    /// All destinations share the tables, in which the packet with its new header is looked up, too.
+    fn check_first_segment(&self, prefix: IpNet, path: &StaticPath) -> Result<(), ConfigError> {
+        let first = path.segments.as_ref().and_then(|list| list.first().copied()).or(path.path_id);
+        let Some(first) = first else { return Ok(()) };
+        let catches = self.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
+        catches.map_or(Ok(()), |other| Err(ConfigError::Loop(prefix, first, other.prefix)))
     }
 
     fn resolve_or(
@@ -137,6 +162,10 @@ impl HostConfig {
     }
 }
 
+fn is_mapped(prefix: IpNet) -> bool {
+    matches!(prefix, IpNet::V6(net) if net.prefix_len() >= 96 && net.network().to_ipv4_mapped().is_some())
+}
+
 /// The error on one line, with the place where it is.
 fn place(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().trim().replace('\n', "; ");
@@ -147,7 +176,7 @@ fn place(text: &str, error: &toml::de::Error) -> String {
 }
 
 impl StaticPath {
-    fn check(&self, prefix: Ipv6Net) -> Result<(), ConfigError> {
+    fn check(&self, prefix: IpNet) -> Result<(), ConfigError> {
         let kinds = [self.segments.is_some(), self.path_id.is_some(), self.via.is_some()];
         if kinds.iter().filter(|given| **given).count() != 1 {
             return Err(ConfigError::PathKind(prefix));
@@ -158,9 +187,10 @@ impl StaticPath {
         if self.segments.as_ref().is_some_and(|list| !(1..=MAX_SEGMENTS).contains(&list.len())) {
             return Err(ConfigError::Range(format!("a path to {prefix} must have 1 to {MAX_SEGMENTS} segments")));
         }
-        let first = self.segments.as_ref().and_then(|list| list.first().copied()).or(self.path_id);
-        if let Some(first) = first.filter(|first| prefix.contains(first)) {
-            return Err(ConfigError::Loop(prefix, first));
+        match (prefix, self.via, self.path_id) {
+            (IpNet::V6(_), Some(via), _) if via.is_ipv4() => return Err(ConfigError::NextHopFamily(prefix, via)),
+            (IpNet::V4(_), _, Some(sid)) => return Err(ConfigError::NoExit(prefix, sid)),
+            _ => {}
         }
         if self.mtu.is_some_and(|mtu| !(1280..=65_000).contains(&mtu)) {
             return Err(ConfigError::Range(format!("the mtu of a path to {prefix} must be between 1280 and 65000")));
@@ -236,6 +266,39 @@ mod tests {
             matches!(path(r#"path_id = "::1", wrong = 1"#), Err(ConfigError::Syntax(message)) if message.starts_with("line 3, column ") && message.contains("wrong"))
         );
         assert!(HostConfig::parse("[agent]\ngamma = 3.0").is_err());
+        assert!(matches!(path(r#"via = "10.0.0.1", dev = "a""#), Err(ConfigError::NextHopFamily(..))));
+    }
+
+    #[test]
+    fn what_ipv4_cannot_have_is_named() {
+        let to = |prefix: &str, text: &str| {
+            HostConfig::parse(&format!(
+                "[[destination]]\nprefix = \"{prefix}\"\npath = [{{ {text}, rate = \"1 Mbit/s\", rtt = \"1 ms\" }}]"
+            ))
+        };
+        for good in
+            [r#"via = "10.0.0.1", dev = "a""#, r#"via = "fe80::1", dev = "a""#, r#"segments = ["fd01::e", "fd01::d4"]"#]
+        {
+            assert!(to("10.9.0.0/16", good).is_ok(), "{good}");
+        }
+        assert!(matches!(to("10.9.0.0/16", r#"path_id = "fd01::b""#), Err(ConfigError::NoExit(..))));
+        let mapped = to("::ffff:10.9.0.0/112", r#"via = "fe80::1", dev = "a""#);
+        assert!(matches!(mapped, Err(ConfigError::Mapped(_))));
+        assert!(to("::/0", r#"via = "fe80::1", dev = "a""#).is_ok());
+    }
+
+    #[test]
+    fn a_first_segment_must_not_lie_within_any_destination() {
+        let path = r#"rate = "1 Mbit/s", rtt = "1 ms""#;
+        let text = format!(
+            "[[destination]]\nprefix = \"10.9.0.0/16\"\npath = [{{ segments = [\"fd01::e\", \"fd01::d4\"], {path} }}]\n\
+             [[destination]]\nprefix = \"fd00::/8\"\npath = [{{ via = \"fe80::1\", dev = \"a\", {path} }}]"
+        );
+        let caught = HostConfig::parse(&text).unwrap_err();
+        assert_eq!(
+            caught,
+            ConfigError::Loop("10.9.0.0/16".parse().unwrap(), "fd01::e".parse().unwrap(), "fd00::/8".parse().unwrap())
+        );
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{BufWriter, Write},
-    net::SocketAddrV6,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -18,9 +18,9 @@ pub struct EventRecord {
     /// `CLOCK_MONOTONIC`, in nanoseconds.
     pub at_ns: u64,
     /// This end.
-    pub local: SocketAddrV6,
+    pub local: SocketAddr,
     /// The other end.
-    pub remote: SocketAddrV6,
+    pub remote: SocketAddr,
     /// `opened`, `moved` or `stayed`.
     pub kind: String,
     /// The signal, for `moved` and `stayed`.

@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
     bpf::host::{ControllerState, Event, Events, HostConfig as ProgramConfig, HostProgram, Pins},
     monotonic_now,
-    netlink::{LinkWatch, MarkRule, Netlink, NextHop, Route},
+    netlink::{Family, LinkWatch, MarkRule, Netlink, NextHop, Route},
 };
 use sidestep_model::{Time, scenario::AgentKnobs};
 use sidestep_policy as policy;
@@ -100,12 +100,13 @@ struct Host {
     controller: ControllerState,
     /// When the paths came.
     paths_at: Time,
-    rules: u32,
-    routes: BTreeMap<(u32, Ipv6Net), Route>,
+    /// How many slots have rules.
+    rules: BTreeMap<Family, u32>,
+    routes: BTreeMap<(u32, IpNet), Route>,
     /// Routes in our tables that an earlier daemon left.
-    left: BTreeSet<(u32, Ipv6Net)>,
+    left: BTreeSet<(u32, IpNet)>,
     /// Destinations with paths, and their generations; zero: of an earlier daemon.
-    destinations: BTreeMap<Ipv6Net, u32>,
+    destinations: BTreeMap<IpNet, u32>,
     at_work: bool,
     /// Whether the control group was gone when last looked at.
     detached: bool,
@@ -181,7 +182,7 @@ impl Host {
             dry_run: options.dry_run,
             controller: ControllerState::None,
             paths_at: monotonic_now(),
-            rules: 0,
+            rules: BTreeMap::new(),
             routes: BTreeMap::new(),
             left: BTreeSet::new(),
             destinations,
@@ -343,8 +344,7 @@ impl Host {
             set.paths.retain(|path| path.is_reachable(&hops));
             set.paths.truncate(self.mask.slots());
         }
-        let slots = sets.iter().map(|set| set.paths.len()).max().unwrap_or(0);
-        self.install_rules(slots).await?;
+        self.install_rules(&sets).await?;
         let wanted = self.install_routes(&mut sets, &hops).await?;
         let mut named = BTreeMap::new();
         for set in &sets {
@@ -377,7 +377,7 @@ impl Host {
         &self,
         sets: &mut [DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
-    ) -> Result<BTreeMap<(u32, Ipv6Net), Route>, AgentError> {
+    ) -> Result<BTreeMap<(u32, IpNet), Route>, AgentError> {
         if self.dry_run {
             return Ok(BTreeMap::new());
         }
@@ -420,17 +420,25 @@ impl Host {
         Ok(hops)
     }
 
-    async fn install_rules(&mut self, slots: usize) -> Result<(), AgentError> {
-        while (self.rules as usize) < slots && !self.dry_run {
-            let slot = slot_of(self.rules as usize);
-            let rule = MarkRule {
-                mark: slot << self.mask.shift,
-                mask: self.mask.mask,
-                table: self.table_base + slot,
-                priority: self.priority,
-            };
-            self.netlink.add_rule(rule).await?;
-            self.rules += 1;
+    async fn install_rules(&mut self, sets: &[DestinationPaths]) -> Result<(), AgentError> {
+        if self.dry_run {
+            return Ok(());
+        }
+        for set in sets {
+            let family = Family::of(set.destination);
+            let present = self.rules.entry(family).or_default();
+            while (*present as usize) < set.paths.len() {
+                let slot = slot_of(*present as usize);
+                let rule = MarkRule {
+                    family,
+                    mark: slot << self.mask.shift,
+                    mask: self.mask.mask,
+                    table: self.table_base + slot,
+                    priority: self.priority,
+                };
+                self.netlink.add_rule(rule).await?;
+                *present += 1;
+            }
         }
         Ok(())
     }
@@ -485,7 +493,7 @@ fn tables(base: u32) -> RangeInclusive<u32> {
 }
 
 /// Our routes in these tables, whoever installed them.
-async fn routes_in(netlink: &Netlink, tables: &RangeInclusive<u32>) -> Result<BTreeSet<(u32, Ipv6Net)>, AgentError> {
+async fn routes_in(netlink: &Netlink, tables: &RangeInclusive<u32>) -> Result<BTreeSet<(u32, IpNet)>, AgentError> {
     Ok(netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)).collect())
 }
 

@@ -1,8 +1,11 @@
 //! A host's paths, wherever they come from, and what they become: routes in the kernel, entries in the program's map.
 
-use std::{collections::BTreeMap, net::Ipv6Addr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+};
 
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use sidestep_api::PathUpdate;
 use sidestep_linux::netlink::{NextHop, Route, Target};
 use sidestep_model::{Rate, Span};
@@ -11,12 +14,13 @@ use sidestep_policy::raw;
 /// How packets are put on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathRoute {
-    /// By an SRv6 segment list of our own, first segment first.
+    /// By an SRv6 segment list of our own, first segment first. Packets of IPv4 go inside an IPv6 header: the last segment
+    /// decapsulates them.
     Segments(Vec<Ipv6Addr>),
     /// By a Path ID: the binding SID of an access router.
     PathId(Ipv6Addr),
     /// By a next hop, for hosts with several providers; with the interface's index.
-    Via(Ipv6Addr, u32),
+    Via(IpAddr, u32),
 }
 
 /// One path of a host.
@@ -42,7 +46,7 @@ pub struct HostPath {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationPaths {
     /// The prefix.
-    pub destination: Ipv6Net,
+    pub destination: IpNet,
     /// The paths; the position is the path's slot.
     pub paths: Vec<HostPath>,
 }
@@ -65,7 +69,7 @@ impl DestinationPaths {
             mtu: Some(path.route_mtu),
         };
         let set = |set: &sidestep_api::PathSet| DestinationPaths {
-            destination: set.destination,
+            destination: set.destination.into(),
             paths: set.paths.iter().map(path).collect(),
         };
         update.sets.iter().map(set).collect()
@@ -119,11 +123,11 @@ pub(crate) fn routes(
     sets: &[DestinationPaths],
     table_base: u32,
     hops: &BTreeMap<Ipv6Addr, NextHop>,
-) -> BTreeMap<(u32, Ipv6Net), Route> {
+) -> BTreeMap<(u32, IpNet), Route> {
     let mut routes = BTreeMap::new();
     for set in sets {
         for (index, path) in set.paths.iter().enumerate() {
-            let Some(target) = target(path, hops) else { continue };
+            let Some(target) = target(set.destination, path, hops) else { continue };
             let table = table_base + slot_of(index);
             // The destination prefix, never `default`: with that, the SID's own lookup falls into this table again.
             let route = Route { table, destination: set.destination, target, mtu: path.mtu };
@@ -133,11 +137,15 @@ pub(crate) fn routes(
     routes
 }
 
-fn target(path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop>) -> Option<Target> {
+fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop>) -> Option<Target> {
     let towards = || path.first_hop().and_then(|first| hops.get(&first)).copied();
+    let through = |segments| match destination {
+        IpNet::V4(_) => Some(Target::Encaps(segments, towards()?)),
+        IpNet::V6(_) => Some(Target::Segments(segments, towards()?)),
+    };
     Some(match &path.route {
-        PathRoute::Segments(segments) => Target::Segments(segments.clone(), towards()?),
-        PathRoute::PathId(sid) => Target::Segments(vec![*sid], towards()?),
+        PathRoute::Segments(segments) => through(segments.clone())?,
+        PathRoute::PathId(sid) => through(vec![*sid])?,
         PathRoute::Via(via, interface) => Target::Via(vec![NextHop { via: Some(*via), interface: *interface }]),
     })
 }
@@ -190,5 +198,17 @@ mod tests {
             Target::Segments(vec!["fd01:0:1:b:0:1::".parse().unwrap()], hop)
         );
         assert_eq!(super::routes(&[set], 8300, &BTreeMap::new()).len(), 0);
+    }
+
+    #[test]
+    fn packets_of_ipv4_are_encapsulated() {
+        let hop = NextHop { via: Some("fe80::2".parse().unwrap()), interface: 3 };
+        let first: Ipv6Addr = "fd01:0:1:e::".parse().unwrap();
+        let list = vec![first, "fd01:0:2:d4::".parse().unwrap()];
+        let destination = "10.9.0.0/16".parse().unwrap();
+        let path = HostPath { route: PathRoute::Segments(list.clone()), ..path(1, 0) };
+        let set = DestinationPaths { destination, paths: vec![path] };
+        let routes = routes(&[set], 8300, &BTreeMap::from([(first, hop)]));
+        assert_eq!(routes[&(8301, destination)].target, Target::Encaps(list, hop));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::Ipv6Addr,
+    net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
@@ -121,7 +121,7 @@ impl Router {
     /// Takes over the Path IDs that an earlier daemon left when it was killed, of which only the SIDs are known.
     async fn adopt_installed(&mut self) -> Result<(), AgentError> {
         for (table, destination) in self.netlink.own_routes().await? {
-            let sid = destination.addr();
+            let IpAddr::V6(sid) = destination.addr() else { continue };
             if table == MAIN_TABLE && destination.prefix_len() == 128 && srv6::is_binding_sid(sid) {
                 self.bindings.insert(sid, Vec::new());
             }
@@ -138,14 +138,14 @@ impl Router {
         for (sid, segments) in &wanted {
             if self.bindings.get(sid) != Some(segments) {
                 let target = Target::Sid(SidAction::EndB6Encaps(segments.clone()), self.interface);
-                let route = Route { table: MAIN_TABLE, destination: (*sid).into(), target, mtu: None };
+                let route = Route { table: MAIN_TABLE, destination: IpAddr::from(*sid).into(), target, mtu: None };
                 self.bindings.insert(*sid, segments.clone());
                 self.netlink.add_route(&route).await?;
             }
         }
         let gone: Vec<_> = self.bindings.keys().filter(|sid| !wanted.contains_key(sid)).copied().collect();
         for sid in gone {
-            self.netlink.delete_route(MAIN_TABLE, sid.into()).await?;
+            self.netlink.delete_route(MAIN_TABLE, IpAddr::from(sid).into()).await?;
             self.bindings.remove(&sid);
         }
         Ok(())

@@ -1,6 +1,11 @@
 //! What the agents' records say about moves.
 
-use std::{collections::BTreeMap, fs, net::SocketAddrV6, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{SocketAddr, SocketAddrV6},
+    path::PathBuf,
+};
 
 use sidestep_agent::EventRecord;
 use sidestep_model::Time;
@@ -26,7 +31,10 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Res
             }
             let at = Time::ZERO + Monotonic::from_nanos(record.at_ns).since(epoch);
             recorder.moved(at, record.reason.as_deref().unwrap_or("unknown"));
-            *moves.by_ends.entry((record.local, record.remote)).or_default() += 1;
+            // The lab's nodes have addresses of IPv6 only.
+            if let (SocketAddr::V6(local), SocketAddr::V6(remote)) = (record.local, record.remote) {
+                *moves.by_ends.entry((local, remote)).or_default() += 1;
+            }
         }
     }
     Ok(moves)

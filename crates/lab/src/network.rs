@@ -126,7 +126,7 @@ async fn configure(netlink: &Netlink, plan: &NodePlan) -> sidestep_linux::Result
             RouteTarget::Interfaces(positions) => Target::Via(hops(plan, &indices, positions)),
         };
         let table = netlink::MAIN_TABLE;
-        netlink.add_route(&Route { table, destination: route.destination, target, mtu: None }).await?;
+        netlink.add_route(&Route { table, destination: route.destination.into(), target, mtu: None }).await?;
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ fn hops(plan: &NodePlan, indices: &[u32], positions: &[usize]) -> Vec<NextHop> {
         .iter()
         .filter_map(|position| {
             let (interface, index) = (plan.interfaces.get(*position)?, indices.get(*position)?);
-            let via = interface.addresses.first().map(|(_, peer)| *peer);
+            let via = interface.addresses.first().map(|(_, peer)| (*peer).into());
             Some(NextHop { via, interface: *index })
         })
         .collect()

@@ -1,17 +1,21 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
-use std::{io, net::Ipv6Addr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 use futures::{StreamExt, TryStreamExt, channel::mpsc::UnboundedReceiver};
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::{
-    RouteNetlinkMessage,
+    AddressFamily, RouteNetlinkMessage,
     link::{LinkAttribute, LinkMessage},
     neighbour::NeighbourState,
     route::{
-        RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteSeg6LocalTunnel,
-        Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
+        RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
+        RouteSeg6LocalTunnel, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
     },
     rule::{RuleAction, RuleAttribute},
 };
@@ -45,7 +49,7 @@ pub struct Netlink {
     connection: JoinHandle<()>,
 }
 
-/// Hears of interfaces and their IPv6 addresses that come, go, or change.
+/// Hears of interfaces and their addresses that come, go, or change.
 #[derive(Debug)]
 pub struct LinkWatch {
     messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
@@ -55,8 +59,8 @@ pub struct LinkWatch {
 /// One way out of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
-    /// The neighbour; `None` when the destination is on the link itself.
-    pub via: Option<Ipv6Addr>,
+    /// The neighbour, which for IPv4 may have an IPv6 address; `None` when the destination is on the link itself.
+    pub via: Option<IpAddr>,
     /// The interface's index.
     pub interface: u32,
 }
@@ -81,6 +85,8 @@ pub enum Target {
     Via(Vec<NextHop>),
     /// To a next hop, with a segment routing header inserted: this list, first segment first, then the destination.
     Segments(Vec<Ipv6Addr>, NextHop),
+    /// To a next hop, inside an IPv6 header with this list, first segment first (`H.Encaps`); the last one decapsulates.
+    Encaps(Vec<Ipv6Addr>, NextHop),
     /// Here: a SID; the interface is one that is up, for the kernel wants one named.
     Sid(SidAction, u32),
 }
@@ -91,16 +97,27 @@ pub struct Route {
     /// Routing table.
     pub table: u32,
     /// Destination prefix.
-    pub destination: Ipv6Net,
+    pub destination: IpNet,
     /// Where it leads.
     pub target: Target,
     /// Largest packet in bytes, an inserted header included; `None`: the interface's.
     pub mtu: Option<u32>,
 }
 
+/// The two kinds of rules and routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
 /// A rule: packets whose mark, under `mask`, is `mark` are routed by `table`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkRule {
+    /// Which packets.
+    pub family: Family,
     /// Value of the masked mark.
     pub mark: u32,
     /// The bits that count.
@@ -126,6 +143,16 @@ pub struct Interface {
     pub mtu: u32,
     /// Bytes sent since it was made.
     pub tx_bytes: u64,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    /// That of the addresses in `net`.
+    pub fn of(net: IpNet) -> Self {
+        if net.addr().is_ipv4() { Family::V4 } else { Family::V6 }
+    }
 }
 
 impl Netlink {
@@ -202,12 +229,8 @@ impl Netlink {
     }
 
     /// Removes a route; one that is gone is fine.
-    pub async fn delete_route(&self, table: u32, destination: Ipv6Net) -> Result<()> {
-        let message = RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(destination.network(), destination.prefix_len())
-            .table_id(table)
-            .protocol(RouteProtocol::from(PROTOCOL))
-            .build();
+    pub async fn delete_route(&self, table: u32, destination: IpNet) -> Result<()> {
+        let message = our_route(table, destination).scope(RouteScope::NoWhere).build();
         let deleted = self.handle.route().del(message).execute().await;
         tolerate(deleted, libc::ESRCH, || format!("removing the route to {destination} from table {table}"))
     }
@@ -225,28 +248,30 @@ impl Netlink {
     }
 
     /// All our routes: those that carry [`PROTOCOL`].
-    pub async fn own_routes(&self) -> Result<Vec<(u32, Ipv6Net)>> {
-        let dump = RouteMessageBuilder::<Ipv6Addr>::new().build();
-        let routes: Vec<RouteMessage> =
-            self.handle.route().get(dump).execute().try_collect().await.map_err(|e| refused("listing routes", e))?;
-        Ok(routes
-            .iter()
-            .filter(|r| r.header.protocol == RouteProtocol::from(PROTOCOL))
-            .filter_map(read_route)
-            .collect())
+    pub async fn own_routes(&self) -> Result<Vec<(u32, IpNet)>> {
+        let mut ours = Vec::new();
+        for family in Family::ALL {
+            let mut dump = RouteMessageBuilder::<IpAddr>::new().build();
+            dump.header.address_family = family.into();
+            let routes: Vec<RouteMessage> = self
+                .handle
+                .route()
+                .get(dump)
+                .execute()
+                .try_collect()
+                .await
+                .map_err(|e| refused("listing routes", e))?;
+            let routes = routes.iter().filter(|route| route.header.protocol == RouteProtocol::from(PROTOCOL));
+            ours.extend(routes.filter_map(read_route));
+        }
+        Ok(ours)
     }
 
     /// Adds a rule for marked packets; one that exists is fine.
     pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
-        let mut request = self
-            .handle
-            .rule()
-            .add()
-            .v6()
-            .fw_mark(rule.mark)
-            .table_id(rule.table)
-            .priority(rule.priority)
-            .action(RuleAction::ToTable);
+        let request = self.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
+        let mut request = request.action(RuleAction::ToTable);
+        request.message_mut().header.family = rule.family.into();
         request.message_mut().attributes.push(RuleAttribute::FwMask(rule.mask));
         let added = request.execute().await;
         tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
@@ -254,14 +279,16 @@ impl Netlink {
 
     /// Removes every rule that looks in one of `tables` at `priority`.
     pub async fn delete_rules(&self, tables: std::ops::RangeInclusive<u32>, priority: u32) -> Result<()> {
-        let mut rules = self.handle.rule().get(IpVersion::V6).execute();
-        while let Some(rule) = rules.try_next().await.map_err(|e| refused("listing rules", e))? {
-            let has = |wanted: &dyn Fn(&RuleAttribute) -> bool| rule.attributes.iter().any(wanted);
-            if has(&|a| matches!(a, RuleAttribute::Table(t) if tables.contains(t)))
-                && has(&|a| matches!(a, RuleAttribute::Priority(p) if *p == priority))
-            {
-                let deleted = self.handle.rule().del(rule).execute().await;
-                tolerate(deleted, libc::ENOENT, || "removing a rule".to_string())?;
+        for family in [IpVersion::V4, IpVersion::V6] {
+            let mut rules = self.handle.rule().get(family).execute();
+            while let Some(rule) = rules.try_next().await.map_err(|e| refused("listing rules", e))? {
+                let has = |wanted: &dyn Fn(&RuleAttribute) -> bool| rule.attributes.iter().any(wanted);
+                if has(&|a| matches!(a, RuleAttribute::Table(t) if tables.contains(t)))
+                    && has(&|a| matches!(a, RuleAttribute::Priority(p) if *p == priority))
+                {
+                    let deleted = self.handle.rule().del(rule).execute().await;
+                    tolerate(deleted, libc::ENOENT, || "removing a rule".to_string())?;
+                }
             }
         }
         Ok(())
@@ -276,7 +303,11 @@ impl Netlink {
 impl LinkWatch {
     /// Listens in the calling thread's namespace; needs a Tokio runtime.
     pub fn open() -> Result<Self> {
-        let opened = rtnetlink::new_multicast_connection(&[MulticastGroup::Link, MulticastGroup::Ipv6Ifaddr]);
+        let opened = rtnetlink::new_multicast_connection(&[
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+        ]);
         let (connection, _, messages) =
             opened.map_err(|error| LinuxError::io("listening for changes of interfaces", error))?;
         Ok(LinkWatch { messages, connection: tokio::spawn(connection) })
@@ -317,24 +348,45 @@ pub fn block_on<T>(work: impl AsyncFnOnce(&Netlink) -> Result<T>) -> Result<T> {
     })
 }
 
+impl From<Family> for AddressFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::V4 => AddressFamily::Inet,
+            Family::V6 => AddressFamily::Inet6,
+        }
+    }
+}
+
+/// What names a route of ours.
+fn our_route(table: u32, destination: IpNet) -> RouteMessageBuilder<IpAddr> {
+    let mut builder = RouteMessageBuilder::<IpAddr>::new().table_id(table).protocol(RouteProtocol::from(PROTOCOL));
+    let message = builder.get_mut();
+    message.header.address_family = Family::of(destination).into();
+    message.header.destination_prefix_length = destination.prefix_len();
+    message.attributes.push(RouteAttribute::Destination(destination.network().into()));
+    builder
+}
+
 fn message_of(route: &Route) -> RouteMessage {
-    let mut builder = RouteMessageBuilder::<Ipv6Addr>::new()
-        .destination_prefix(route.destination.network(), route.destination.prefix_len())
-        .table_id(route.table)
-        .protocol(RouteProtocol::from(PROTOCOL));
-    let through = |builder: RouteMessageBuilder<Ipv6Addr>, hop: NextHop| match hop.via {
-        Some(via) => builder.gateway(via).output_interface(hop.interface),
-        None => builder.output_interface(hop.interface),
+    let mut builder = our_route(route.table, route.destination);
+    let family = Family::of(route.destination);
+    let through = |mut builder: RouteMessageBuilder<IpAddr>, hop: NextHop| {
+        builder.get_mut().attributes.extend(hop.via.map(|via| neighbour(family, via)));
+        builder.output_interface(hop.interface)
     };
     builder = match &route.target {
         Target::Via(hops) => match hops.as_slice() {
             [hop] => through(builder, *hop),
-            hops => builder.multipath(hops.iter().map(multipath_hop).collect()),
+            hops => builder.multipath(hops.iter().map(|hop| multipath_hop(family, hop)).collect()),
         },
         // The kernel writes each packet's own destination into the last place, which must be there and empty.
         Target::Segments(segments, hop) => {
             let list = segments.iter().copied().chain([Ipv6Addr::UNSPECIFIED]).collect();
             through(builder, *hop).output_seg6(Seg6Mode::Inline, list)
+        }
+        // The outer header's own lookup finds the neighbour.
+        Target::Encaps(segments, hop) => {
+            builder.output_interface(hop.interface).output_seg6(Seg6Mode::Encap, segments.clone())
         }
         Target::Sid(action, interface) => builder.encap_seg6local(sid_attributes(action)).output_interface(*interface),
     };
@@ -344,13 +396,19 @@ fn message_of(route: &Route) -> RouteMessage {
     builder.build()
 }
 
-fn multipath_hop(hop: &NextHop) -> RouteNextHop {
+fn multipath_hop(family: Family, hop: &NextHop) -> RouteNextHop {
     let mut next = RouteNextHop::default();
     next.interface_index = hop.interface;
-    if let Some(via) = hop.via {
-        next.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet6(via)));
-    }
+    next.attributes.extend(hop.via.map(|via| neighbour(family, via)));
     next
+}
+
+/// The neighbour in a route of this family.
+fn neighbour(family: Family, via: IpAddr) -> RouteAttribute {
+    match (family, via) {
+        (Family::V4, IpAddr::V6(via)) => RouteAttribute::Via(RouteVia::Inet6(via)),
+        (_, via) => RouteAttribute::Gateway(via.into()),
+    }
 }
 
 fn sid_attributes(action: &SidAction) -> Vec<RouteSeg6LocalTunnel> {
@@ -397,7 +455,7 @@ fn read_next_hop(route: &RouteMessage) -> Option<NextHop> {
     let mut interface = None;
     for attribute in &route.attributes {
         match attribute {
-            RouteAttribute::Gateway(RouteAddress::Inet6(address)) => via = Some(*address),
+            RouteAttribute::Gateway(address) => via = read_address(address),
             RouteAttribute::Oif(index) => interface = Some(*index),
             _ => {}
         }
@@ -405,17 +463,28 @@ fn read_next_hop(route: &RouteMessage) -> Option<NextHop> {
     Some(NextHop { via, interface: interface? })
 }
 
-fn read_route(route: &RouteMessage) -> Option<(u32, Ipv6Net)> {
+fn read_route(route: &RouteMessage) -> Option<(u32, IpNet)> {
     let mut table = u32::from(route.header.table);
-    let mut destination = Ipv6Addr::UNSPECIFIED;
+    let mut destination = match route.header.address_family {
+        AddressFamily::Inet => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        _ => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
     for attribute in &route.attributes {
         match attribute {
             RouteAttribute::Table(id) => table = *id,
-            RouteAttribute::Destination(RouteAddress::Inet6(address)) => destination = *address,
+            RouteAttribute::Destination(address) => destination = read_address(address)?,
             _ => {}
         }
     }
-    Some((table, Ipv6Net::new(destination, route.header.destination_prefix_length).ok()?))
+    Some((table, IpNet::new(destination, route.header.destination_prefix_length).ok()?))
+}
+
+fn read_address(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
 }
 
 /// Turns a netlink failure into ours; SRv6 is the only optional feature that routes here need.

@@ -2,7 +2,7 @@
 //! without: the kernel alone loses them.
 
 use std::{
-    net::Ipv6Addr,
+    net::{IpAddr, Ipv6Addr},
     os::fd::AsFd,
     thread,
     time::{Duration, Instant},
@@ -101,10 +101,12 @@ async fn configure(netlink: &Netlink) -> Result<()> {
     netlink.bring_up(inside, 1700, MAC).await?;
     netlink.bring_up(outside, 1500, MAC).await?;
     netlink.add_neighbour(outside, NEIGHBOUR, NEIGHBOUR_MAC).await?;
-    let towards_host = Target::Via(vec![NextHop { via: Some(NEIGHBOUR), interface: outside }]);
+    let towards_host = Target::Via(vec![NextHop { via: Some(NEIGHBOUR.into()), interface: outside }]);
     let decapsulate = Target::Sid(SidAction::EndDt6(MAIN_TABLE), inside);
     for (destination, target) in [(HOST, towards_host), (SID, decapsulate)] {
-        netlink.add_route(&Route { table: MAIN_TABLE, destination: destination.into(), target, mtu: None }).await?;
+        netlink
+            .add_route(&Route { table: MAIN_TABLE, destination: IpAddr::from(destination).into(), target, mtu: None })
+            .await?;
     }
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use std::{net::Ipv6Addr, process::Command};
 
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use sidestep_linux::{
     LinuxError, Result,
-    netlink::{self, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target},
+    netlink::{self, Family, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target},
     netns::{NetNs, set_sysctl},
     tap::Tap,
     testing::root_or_skip,
@@ -84,7 +84,7 @@ fn a_route_replaces_the_one_to_the_same_destination() {
 fn our_routes_are_told_from_those_of_others_and_deleted_more_than_once() {
     in_node("listing and deleting routes", async |netlink, interface| {
         ip_command("-6 route add fd00:b::/64 via fe80::9 dev eth table 8301");
-        let (ours, others): (Ipv6Net, Ipv6Net) = ("fd00:a::/64".parse().unwrap(), "fd00:b::/64".parse().unwrap());
+        let (ours, others): (IpNet, IpNet) = ("fd00:a::/64".parse().unwrap(), "fd00:b::/64".parse().unwrap());
         netlink.add_route(&route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface)]))).await?;
         assert_eq!(netlink.own_routes().await?, [(TABLE, ours)]);
         netlink.delete_route(TABLE, ours).await?;
@@ -114,10 +114,65 @@ fn the_way_to_a_destination_is_the_longest_match() {
 }
 
 #[test]
+fn routes_of_ipv4_lead_to_neighbours_of_either_family_and_into_srv6() {
+    in_node("routes of IPv4", async |netlink, interface| {
+        ip_command("address add 10.0.0.1/24 dev eth");
+        let shown = || ip_command("-4 route show table 8301");
+        let destination = "10.9.0.0/16";
+        let net: IpNet = destination.parse().unwrap();
+        let plain = Target::Via(vec![hop("10.0.0.2", interface)]);
+        let by_ipv6 = Target::Via(vec![hop("fe80::2", interface)]);
+        let several = Target::Via(vec![hop("10.0.0.2", interface), hop("fe80::2", interface)]);
+        let encaps = Target::Encaps(vec![ip("fd01::a"), ip("fd01::b")], hop("fe80::2", interface));
+        for (target, expected) in [
+            (plain, "10.9.0.0/16 via 10.0.0.2 dev eth proto 83"),
+            (by_ipv6, "10.9.0.0/16 via inet6 fe80::2 dev eth proto 83"),
+            (
+                several,
+                "10.9.0.0/16 proto 83 nexthop via 10.0.0.2 dev eth weight 1 nexthop via inet6 fe80::2 dev eth weight 1",
+            ),
+            (encaps, "10.9.0.0/16 encap seg6 mode encap segs 2 [ fd01::a fd01::b ] dev eth proto 83"),
+        ] {
+            // Each in the place of the one before.
+            netlink.add_route(&route(destination, target)).await?;
+            assert_eq!(shown(), expected);
+            assert_eq!(netlink.own_routes().await?, [(TABLE, net)]);
+        }
+        for _ in 0..2 {
+            netlink.delete_route(TABLE, net).await?;
+            assert_eq!(shown(), "");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn rules_of_the_two_families_are_apart_and_deleted_together() {
+    in_node("rules of IPv4", async |netlink, _| {
+        let rules = || [ip_command("-4 rule show"), ip_command("-6 rule show")];
+        let before = rules();
+        let rule = |family| MarkRule { family, mark: 0x100, mask: 0xff00, table: 8301, priority: 830 };
+        netlink.add_rule(rule(Family::V4)).await?;
+        assert!(rules()[0].contains("830: from all fwmark 0x100/0xff00 lookup 8301"), "{}", rules()[0]);
+        assert_eq!(rules()[1], before[1]);
+        netlink.add_rule(rule(Family::V6)).await?;
+        netlink.delete_rules(8301..=8316, 830).await?;
+        assert_eq!(rules(), before);
+        Ok(())
+    });
+}
+
+#[test]
 fn rules_for_marks_are_added_once_and_deleted_together() {
     in_node("rules", async |netlink, _| {
-        let rule = |slot: u32| MarkRule { mark: slot << 8, mask: 0xff00, table: 8300 + slot, priority: 830 };
-        let others = MarkRule { mark: 0x100, mask: 0xff00, table: 8301, priority: 831 };
+        let rule = |slot: u32| MarkRule {
+            family: Family::V6,
+            mark: slot << 8,
+            mask: 0xff00,
+            table: 8300 + slot,
+            priority: 830,
+        };
+        let others = MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: 8301, priority: 831 };
         for rule in [rule(1), rule(2), rule(2), others] {
             netlink.add_rule(rule).await?;
         }
@@ -197,7 +252,7 @@ fn route(destination: &str, target: Target) -> Route {
 }
 
 fn hop(via: &str, interface: u32) -> NextHop {
-    NextHop { via: Some(ip(via)), interface }
+    NextHop { via: Some(via.parse().unwrap()), interface }
 }
 
 fn ip(text: &str) -> Ipv6Addr {

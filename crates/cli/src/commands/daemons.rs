@@ -150,7 +150,7 @@ fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, F
 }
 
 /// Reads an IPv6 address or prefix.
-pub fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
+fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
     let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
     text.parse().or_else(|_| address()).map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix")))
 }

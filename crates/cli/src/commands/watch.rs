@@ -1,8 +1,12 @@
 //! What an agent has in its hands, read from the kernel: for `sidestep agent status` and `sidestep top`.
 
-use std::{collections::BTreeMap, net::SocketAddrV6, path::Path};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
 
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostProgram, Pins, Reason};
 use sidestep_model::Time;
@@ -27,7 +31,7 @@ pub struct Seen {
     /// Seconds since the paths came, from the controller or the configuration file.
     pub paths_age_s: Option<f64>,
     /// Prefixes that have paths.
-    pub destinations: Vec<Ipv6Net>,
+    pub destinations: Vec<IpNet>,
     /// Moves since the program was loaded, of all connections, by reason.
     pub moves: BTreeMap<&'static str, u64>,
     /// The connections that the filter lets through.
@@ -38,11 +42,11 @@ pub struct Seen {
 #[derive(Clone, Debug, Serialize)]
 pub struct Connection {
     /// This end.
-    pub local: SocketAddrV6,
+    pub local: SocketAddr,
     /// The other end.
-    pub remote: SocketAddrV6,
+    pub remote: SocketAddr,
     /// The prefix whose paths it uses; `None` if that has just lost them.
-    pub destination: Option<Ipv6Net>,
+    pub destination: Option<IpNet>,
     /// Whether the other end opened it.
     pub passive: bool,
     /// Eight hexadecimal digits, as the controller has them.
@@ -71,7 +75,7 @@ pub struct Last {
 }
 
 struct Filter {
-    to: Option<Ipv6Net>,
+    to: Option<IpNet>,
     path: Option<u32>,
     moved: bool,
     reason: Option<String>,
@@ -82,7 +86,7 @@ impl Watch {
     pub fn open(state: &Path, filter: &ConnectionFilter) -> Result<Self, Failure> {
         let pins = Pins { directory: state.into(), program: false };
         let filter = Filter {
-            to: filter.to.as_deref().map(super::daemons::prefix).transpose()?,
+            to: filter.to.as_deref().map(prefix).transpose()?,
             path: filter.path,
             moved: filter.moved,
             reason: filter.reason.clone(),
@@ -123,7 +127,7 @@ impl Watch {
 
 impl Filter {
     fn lets_through(&self, one: &HostConnection) -> bool {
-        self.to.is_none_or(|to| to.contains(one.remote.ip()))
+        self.to.is_none_or(|to| to.contains(&one.remote.ip()))
             && self.path.is_none_or(|path| one.path == path)
             && (!self.moved || one.moves > 0)
             && self.reason.as_ref().is_none_or(|reason| one.decided.is_some_and(|(_, why)| why.name() == reason))
@@ -131,8 +135,8 @@ impl Filter {
 }
 
 impl Connection {
-    fn new(one: &HostConnection, destinations: &[Ipv6Net], now: Time) -> Self {
-        let covering = destinations.iter().filter(|prefix| prefix.contains(one.remote.ip()));
+    fn new(one: &HostConnection, destinations: &[IpNet], now: Time) -> Self {
+        let covering = destinations.iter().filter(|prefix| prefix.contains(&one.remote.ip()));
         Connection {
             local: one.local,
             remote: one.remote,
@@ -147,6 +151,14 @@ impl Connection {
             last: one.decided.map(|(at, reason)| Last { reason: reason.name(), age_s: since(now, at) }),
         }
     }
+}
+
+/// Reads an address or prefix.
+fn prefix(text: &str) -> Result<IpNet, Failure> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse()
+        .or_else(|_| address())
+        .map_err(|_| Failure::usage(format!("`{text}` is neither an address nor a prefix")))
 }
 
 fn since(now: Time, then: Time) -> f64 {

@@ -1,6 +1,6 @@
 //! The end that accepted a connection moves the direction in which it sends.
 
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 
 use sidestep_linux::testing::root_or_skip;
 
@@ -27,6 +27,6 @@ fn a_server_moves_what_it_sends() {
     flow.pass(SOME);
     let event = agent.moved("rto");
     assert_eq!((event.passive, event.from, event.to), (true, 1, 2));
-    assert_eq!((event.local.port(), *event.remote.ip()), (PORT, lab.address("s")));
+    assert_eq!((event.local.port(), event.remote.ip()), (PORT, IpAddr::from(lab.address("s"))));
     assert!(agent.events().iter().all(|event| event.passive), "the client has no paths to the server");
 }

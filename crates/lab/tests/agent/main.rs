@@ -6,6 +6,7 @@
 mod congestion_control;
 mod directions;
 mod dry_run;
+mod ipv4;
 mod providers;
 mod segments;
 mod soak;

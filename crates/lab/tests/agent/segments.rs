@@ -8,7 +8,7 @@ use std::{
 
 use nix::sys::socket::{setsockopt, sockopt};
 use sidestep_linux::{
-    netlink::{self, MarkRule, Route, Target},
+    netlink::{self, Family, MarkRule, Route, Target},
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
@@ -93,7 +93,9 @@ fn a_marked_route_must_name_the_destination_and_not_everything() {
     let arrives = |destination: &str| {
         host.run(|| {
             netlink::block_on(async |netlink| {
-                netlink.add_rule(MarkRule { mark: 0x100, mask: 0xff00, table: 8301, priority: 830 }).await?;
+                netlink
+                    .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: 8301, priority: 830 })
+                    .await?;
                 let target = Target::Segments(vec![sid], netlink.route_to(sid).await?);
                 let destination = destination.parse().unwrap();
                 netlink.add_route(&Route { table: 8301, destination, target, mtu: None }).await?;

@@ -1,6 +1,6 @@
 //! Agents that are killed, told to stop by somebody else, or followed by another: no connection notices.
 
-use std::{path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use sidestep_agent::{StaticPath, stop_host};
 use sidestep_linux::{
@@ -180,7 +180,7 @@ fn connections_are_listed_with_what_happened_to_them() {
     let list = || in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap().connections().unwrap());
     let one = list()[0];
     assert_eq!((list().len(), one.path, one.passive, one.moves, one.decided), (1, 2, false, 0, None));
-    assert_eq!((*one.remote.ip(), *one.local.ip()), (lab.address("s"), lab.address("h")));
+    assert_eq!([one.remote.ip(), one.local.ip()], [lab.address("s"), lab.address("h")].map(IpAddr::from));
     lab.swallow("R2", "Z", true);
     flow.pass(SOME);
     agent.moved("rto");

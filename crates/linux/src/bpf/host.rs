@@ -6,12 +6,12 @@ mod sockets;
 use std::{
     fs::File,
     io,
-    net::{Ipv6Addr, SocketAddrV6},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
-use ipnet::Ipv6Net;
+use ipnet::IpNet;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use nix::fcntl::Flock;
 use sidestep_model::Time;
@@ -120,9 +120,9 @@ pub struct Event {
     /// `CLOCK_MONOTONIC`.
     pub at: Time,
     /// This end.
-    pub local: SocketAddrV6,
+    pub local: SocketAddr,
     /// The other end.
-    pub remote: SocketAddrV6,
+    pub remote: SocketAddr,
     /// What happened.
     pub kind: EventKind,
     /// Whether the other end opened the connection.
@@ -165,6 +165,7 @@ pub struct HostCounters {
 #[repr(C)]
 struct HostPrefix {
     len: u32,
+    family: u32,
     addr: [u8; 16],
 }
 
@@ -184,11 +185,13 @@ unsafe impl Plain for HostPrefix {}
 unsafe impl Plain for HostPaths {}
 
 const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 32);
-const _: () = assert!(size_of::<HostPrefix>() == 20);
+const _: () = assert!(size_of::<HostPrefix>() == 24);
 const _: () = assert!(size_of::<HostPaths>() == 8 + size_of::<raw::Path>() * MAX_PATHS);
 
 /// Bytes of `struct host_event`.
 const EVENT_LEN: usize = 56;
+/// How many bits of a key come before the address.
+const FAMILY_BITS: u32 = 32;
 /// Index of the first counter of moves in `enum host_counter`.
 const MOVED: u32 = 7;
 
@@ -295,19 +298,14 @@ impl HostProgram {
     }
 
     /// The destinations that have paths.
-    pub fn destinations(&self) -> Result<Vec<Ipv6Net>> {
-        let read = |key: Vec<u8>| {
-            let len = u32::from_ne_bytes(key.get(..4)?.try_into().ok()?);
-            let address = <[u8; 16]>::try_from(key.get(4..20)?).ok()?;
-            Ipv6Net::new(address.into(), u8::try_from(len).ok()?).ok()
-        };
-        Ok(map(&self.object, "sidestep_dests")?.keys().filter_map(read).collect())
+    pub fn destinations(&self) -> Result<Vec<IpNet>> {
+        Ok(map(&self.object, "sidestep_dests")?.keys().filter_map(|key| read_prefix(&key)).collect())
     }
 
     /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
     ///
     /// At most [`MAX_PATHS`] are taken.
-    pub fn set_paths(&mut self, destination: Ipv6Net, generation: u32, paths: &[raw::Path]) -> Result<()> {
+    pub fn set_paths(&mut self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
         let n = paths.len().min(MAX_PATHS);
         let mut value = HostPaths { n: n as u32, generation, path: [raw::Path::default(); MAX_PATHS] };
         value.path[..n].copy_from_slice(&paths[..n]);
@@ -317,7 +315,7 @@ impl HostProgram {
     }
 
     /// Forgets `destination`; connections to it stay where they are.
-    pub fn remove_paths(&mut self, destination: Ipv6Net) -> Result<()> {
+    pub fn remove_paths(&mut self, destination: IpNet) -> Result<()> {
         let key = HostPrefix::from(destination);
         let removed = map(&self.object, "sidestep_dests")?.delete(bytes_of(&key));
         removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))
@@ -389,10 +387,38 @@ impl Events<'_> {
     }
 }
 
-impl From<Ipv6Net> for HostPrefix {
-    fn from(net: Ipv6Net) -> Self {
-        HostPrefix { len: u32::from(net.prefix_len()), addr: net.network().octets() }
+impl From<IpNet> for HostPrefix {
+    fn from(net: IpNet) -> Self {
+        let mut addr = [0; 16];
+        let family = match net.network() {
+            IpAddr::V4(address) => {
+                addr[..4].copy_from_slice(&address.octets());
+                4
+            }
+            IpAddr::V6(address) => {
+                addr = address.octets();
+                6
+            }
+        };
+        HostPrefix { len: FAMILY_BITS + u32::from(net.prefix_len()), family, addr }
     }
+}
+
+/// Reads `struct host_prefix`; `None` if it is not one.
+fn read_prefix(key: &[u8]) -> Option<IpNet> {
+    let word = |at: usize| Some(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?));
+    let bytes = <[u8; 16]>::try_from(key.get(8..24)?).ok()?;
+    let address = match word(4)? {
+        4 => IpAddr::from(<[u8; 4]>::try_from(&bytes[..4]).ok()?),
+        6 => IpAddr::from(bytes),
+        _ => return None,
+    };
+    IpNet::new(address, u8::try_from(word(0)?.checked_sub(FAMILY_BITS)?).ok()?).ok()
+}
+
+/// An end of a connection, whose address the program writes as one of IPv6.
+fn end(address: [u8; 16], port: u16) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port)
 }
 
 /// Reads `struct host_event`; `None` if it is not one.
@@ -400,7 +426,7 @@ fn read_event(bytes: &[u8]) -> Option<Event> {
     let bytes: &[u8; EVENT_LEN] = bytes.get(..EVENT_LEN)?.try_into().ok()?;
     let u16_at = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default());
+    let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
     let kind = match bytes[44] {
         0 => EventKind::Opened,
         1 => EventKind::Decided(*Reason::ALL.get(usize::from(bytes[45]))?),
@@ -408,8 +434,8 @@ fn read_event(bytes: &[u8]) -> Option<Event> {
     };
     Some(Event {
         at: Time::from_nanos(u64::from(u32_at(0)) | u64::from(u32_at(4)) << 32),
-        local: SocketAddrV6::new(address(8), u16_at(40), 0, 0),
-        remote: SocketAddrV6::new(address(24), u16_at(42), 0, 0),
+        local: end(address(8), u16_at(40)),
+        remote: end(address(24), u16_at(42)),
         kind,
         passive: bytes[46] != 0,
         from: u32_at(48),
@@ -435,6 +461,24 @@ mod tests {
         assert_eq!(event.at, Time::from_nanos(77));
         assert_eq!(event.local, "[fd02:0:1::1]:5201".parse().unwrap());
         assert_eq!((event.kind, event.from, event.to), (EventKind::Decided(Reason::Rto), 5, 6));
+    }
+
+    #[test]
+    fn a_prefix_of_either_family_is_read_back_from_its_key() {
+        for net in ["2001:db8::/32", "::/0", "10.9.0.0/16", "0.0.0.0/0", "10.9.8.7/32"] {
+            let net: IpNet = net.parse().unwrap();
+            assert_eq!(read_prefix(bytes_of(&HostPrefix::from(net))), Some(net));
+        }
+        let key = HostPrefix { len: 32 + 33, family: 4, addr: [0; 16] };
+        assert_eq!(read_prefix(bytes_of(&key)), None);
+        assert_eq!(read_prefix(bytes_of(&HostPrefix { len: 31, ..key })), None);
+        assert_eq!(read_prefix(bytes_of(&HostPrefix { family: 5, ..key })), None);
+    }
+
+    #[test]
+    fn addresses_of_ipv4_are_shown_as_such() {
+        let mapped = std::net::Ipv4Addr::new(10, 9, 8, 7).to_ipv6_mapped().octets();
+        assert_eq!(end(mapped, 443), "10.9.8.7:443".parse().unwrap());
     }
 
     #[test]

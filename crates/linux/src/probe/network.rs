@@ -15,7 +15,7 @@ use super::{
 use crate::{
     bpf::ecn::EcnProgram,
     error::{LinuxError, Result},
-    netlink::{Interface, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target, block_on},
+    netlink::{Family, Interface, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target, block_on},
     netns::{NetNs, set_sysctl},
     sock_diag::SockDiag,
     tap::Tap,
@@ -133,11 +133,15 @@ async fn ipv6(netlink: &Netlink) -> Finding {
 }
 
 async fn policy_routing(netlink: &Netlink) -> Finding {
-    Finding::of(netlink.add_rule(MarkRule { mark: 0x100, mask: 0xff00, table: TABLE, priority: 8300 }).await)
+    Finding::of(
+        netlink
+            .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 8300 })
+            .await,
+    )
 }
 
 async fn segment_routing(netlink: &Netlink, interface: u32) -> Findings {
-    let inserted = Target::Segments(vec![SEGMENT], NextHop { via: Some(NEIGHBOUR), interface });
+    let inserted = Target::Segments(vec![SEGMENT], NextHop { via: Some(NEIGHBOUR.into()), interface });
     let mut findings = vec![("seg6-inline", route(netlink, inserted).await)];
     let sid = |action| Target::Sid(action, interface);
     findings.push(("seg6-b6-encaps", route(netlink, sid(SidAction::EndB6Encaps(vec![SEGMENT, SEGMENT]))).await));
@@ -155,7 +159,7 @@ async fn route(netlink: &Netlink, target: Target) -> Finding {
         Ok(net) => net,
         Err(error) => return Finding::Untried(error.to_string()),
     };
-    Finding::of(netlink.add_route(&Route { table: TABLE, destination: net, target, mtu: None }).await)
+    Finding::of(netlink.add_route(&Route { table: TABLE, destination: net.into(), target, mtu: None }).await)
 }
 
 /// Settings of the namespace that the process was started in.

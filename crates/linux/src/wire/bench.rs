@@ -129,7 +129,7 @@ fn forwarding_ends(wires: usize) -> Result<Ends> {
         let destination = Ipv6Net::from(destination(fed));
         let target = Target::Via(vec![NextHop { via: None, interface }]);
         netlink::block_on(async |netlink| {
-            netlink.add_route(&Route { table: MAIN_TABLE, destination, target, mtu: None }).await?;
+            netlink.add_route(&Route { table: MAIN_TABLE, destination: destination.into(), target, mtu: None }).await?;
             netlink.add_neighbour(interface, destination.addr(), mac(wire)).await
         })?;
     }

@@ -170,7 +170,7 @@ pub fn knobs() -> AgentKnobs {
 
 /// The path by a neighbour of `host`.
 pub fn via(lab: &Lab, host: &str, neighbour: &str, rate: &str) -> StaticPath {
-    StaticPath { via: Some(tail(lab, neighbour, host)), dev: Some(neighbour.into()), ..path(rate) }
+    StaticPath { via: Some(tail(lab, neighbour, host).into()), dev: Some(neighbour.into()), ..path(rate) }
 }
 
 /// The address of `neighbour` on its link to `host`.

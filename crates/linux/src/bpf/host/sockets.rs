@@ -1,16 +1,13 @@
 //! All connections of the network namespace at once, by iterators over its sockets.
 
-use std::{
-    io::Read,
-    net::{Ipv6Addr, SocketAddrV6},
-};
+use std::{io::Read, net::SocketAddr};
 
 use libbpf_rs::Iter;
 use sidestep_model::Time;
 
 use super::{
     super::{failed, program},
-    HostProgram, Reason,
+    HostProgram, Reason, end,
 };
 use crate::error::{LinuxError, Result};
 
@@ -18,9 +15,9 @@ use crate::error::{LinuxError, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostConnection {
     /// This end.
-    pub local: SocketAddrV6,
+    pub local: SocketAddr,
     /// The other end.
-    pub remote: SocketAddrV6,
+    pub remote: SocketAddr,
     /// Whether the other end opened it.
     pub passive: bool,
     /// The ID of the path that it is on.
@@ -75,11 +72,11 @@ fn read_status(bytes: &[u8]) -> Option<HostConnection> {
         let nanos = u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         (nanos > 0).then(|| Time::from_nanos(nanos))
     };
-    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default());
+    let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
     let reason = *Reason::ALL.get(usize::from(bytes[52]))?;
     Some(HostConnection {
-        local: SocketAddrV6::new(address(16), u16_at(48), 0, 0),
-        remote: SocketAddrV6::new(address(32), u16_at(50), 0, 0),
+        local: end(address(16), u16_at(48)),
+        remote: end(address(32), u16_at(50)),
         passive: bytes[53] != 0,
         path: u32_at(56),
         opened: time(0)?,
@@ -99,7 +96,7 @@ mod tests {
         let mut bytes = [0u8; STATUS_LEN];
         assert_eq!(read_status(&bytes), None, "a connection has opened at some time");
         bytes[..8].copy_from_slice(&7u64.to_ne_bytes());
-        bytes[32..48].copy_from_slice(&"fd02:0:9::1".parse::<Ipv6Addr>().unwrap().octets());
+        bytes[32..48].copy_from_slice(&"fd02:0:9::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
         bytes[50..52].copy_from_slice(&443u16.to_ne_bytes());
         bytes[52] = 3;
         bytes[56..60].copy_from_slice(&5u32.to_ne_bytes());
