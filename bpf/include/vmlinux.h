@@ -43,13 +43,18 @@ enum {
 	BPF_SOCK_OPS_RTO_CB = 8,
 	BPF_SOCK_OPS_RETRANS_CB = 9,
 	BPF_SOCK_OPS_RTT_CB = 12,
+	BPF_SOCK_OPS_HDR_OPT_LEN_CB = 14,
 };
 
 enum {
 	BPF_SOCK_OPS_RTO_CB_FLAG = 1,
 	BPF_SOCK_OPS_RETRANS_CB_FLAG = 2,
 	BPF_SOCK_OPS_RTT_CB_FLAG = 8,
+	BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG = 64,
 };
+
+/* In args[0] of BPF_SOCK_OPS_HDR_OPT_LEN_CB: nothing is being sent, TCP reckons its MSS. */
+enum { BPF_WRITE_HDR_TCP_CURRENT_MSS = 1 };
 
 enum { BPF_TCP_SYN_SENT = 2 };
 
@@ -71,6 +76,7 @@ struct bpf_tcp_sock {
 	__u32 packets_out;
 	__u32 delivered;
 	__u32 delivered_ce;
+	__u32 rcv_nxt;
 };
 
 struct bpf_sock_ops {
@@ -98,7 +104,6 @@ struct __sk_buff {
 
 /* What iterators over sockets are given, and what they read of it. */
 struct seq_file;
-struct tcp_sock;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
@@ -122,6 +127,22 @@ struct sock_common {
 
 struct sock {
 	__u32 sk_mark;
+};
+
+struct inet_connection_sock {
+	__u32 icsk_rto;
+	struct {
+		__u32 lrcvtime;
+	} icsk_ack;
+};
+
+struct tcp_options_received {
+	__u16 saw_tstamp : 1, tstamp_ok : 1, dsack : 1;
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	struct tcp_options_received rx_opt;
 };
 
 struct bpf_iter__tcp {

@@ -5,6 +5,7 @@
  * tables make a route of each mark. Connections to destinations without paths cost one lookup.
  */
 #include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "host.h"
@@ -186,6 +187,7 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 	struct host_paths *paths = paths_to_peer(ops);
 	struct bpf_sock *sk = ops->sk;
 	struct conn *conn;
+	__u32 flags;
 
 	if (!paths || !paths->n) {
 		count(HOST_UNTOUCHED);
@@ -208,8 +210,11 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 	conn->current_id = path_id(paths, conn->policy.current);
 	if (!take_path(ops, sk, cfg, conn->policy.current))
 		return;
-	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
-				  BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG);
+	flags = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG |
+		BPF_SOCK_OPS_RETRANS_CB_FLAG;
+	if (cfg->policy.ack_quiet_q16)
+		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	bpf_sock_ops_cb_flags_set(ops, flags);
 	count(passive ? HOST_PASSIVE : HOST_ACTIVE);
 	report(ops, conn, HOST_OPENED, PC_NONE, 0);
 }
@@ -256,6 +261,30 @@ static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
 	round->delivered_ce = tp->delivered_ce;
 	round->mss = tp->mss_cache;
 	round->in_flight = tp->packets_out;
+	round->received = tp->rcv_nxt;
+	round->unused = 0;
+}
+
+/*
+ * Whether the packet that is about to leave reports data that came again (D-SACK, RFC 2883), and how long before it new
+ * data last came, as a share of the RTO. A duplicate is answered at once, mostly before any program for arriving packets
+ * would see it: it is out of the window. Where SACK or net.ipv4.tcp_dsack is off none is heard.
+ */
+static bool came_again(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 *quiet_q16)
+{
+	struct tcp_sock *tp;
+	__u32 quiet, rto;
+
+	if (ops->args[0] & BPF_WRITE_HDR_TCP_CURRENT_MSS)
+		return false;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp || !BPF_CORE_READ_BITFIELD(tp, rx_opt.dsack))
+		return false;
+	/* Both in the kernel's ticks. */
+	rto = tp->inet_conn.icsk_rto;
+	quiet = (__u32)bpf_jiffies64() - tp->inet_conn.icsk_ack.lrcvtime;
+	*quiet_q16 = rto ? pc_least(((__u64)quiet << 16) / rto, 0xffffffff) : 0;
+	return true;
 }
 
 static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
@@ -266,9 +295,11 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	struct bpf_tcp_sock *tp;
 	struct conn *conn;
 	struct pc_round round;
-	__u32 random, from_id;
+	__u32 random, from_id, quiet_q16 = 0;
 
 	if (!sk)
+		return;
+	if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && !came_again(ops, sk, &quiet_q16))
 		return;
 	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
 	if (!conn)
@@ -288,6 +319,9 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 		pc_round(&conn->policy, &cfg->policy, paths->path, &round, random, &decision);
 	} else if (ops->op == BPF_SOCK_OPS_RETRANS_CB) {
 		pc_retransmit(&conn->policy, &cfg->policy, paths->path, &round, ops->args[1], random, &decision);
+	} else if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB) {
+		/* A move takes this very packet along: its route is looked up later. */
+		pc_duplicate(&conn->policy, &cfg->policy, paths->path, &round, quiet_q16, random, &decision);
 	} else {
 		bool syn = ops->state == BPF_TCP_SYN_SENT;
 
@@ -328,6 +362,7 @@ int sidestep_host(struct bpf_sock_ops *ops)
 	case BPF_SOCK_OPS_RTT_CB:
 	case BPF_SOCK_OPS_RETRANS_CB:
 	case BPF_SOCK_OPS_RTO_CB:
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		signal(ops, cfg);
 		break;
 	}

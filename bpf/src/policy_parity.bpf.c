@@ -12,6 +12,7 @@ enum parity_op {
 	PARITY_ROUND,
 	PARITY_RETRANSMIT,
 	PARITY_TIMEOUT,
+	PARITY_DUPLICATE,
 };
 
 struct parity_ctx {
@@ -20,14 +21,14 @@ struct parity_ctx {
 	__u32 n_paths; /* for open */
 	__u32 segs; /* for retransmit */
 	__u32 syn; /* for timeout */
-	__u32 pad;
+	__u32 quiet_q16; /* for duplicate */
 	struct pc_round round; /* of open only the time */
 	struct pc_config config;
 	struct pc_path paths[PC_MAX_PATHS];
 	struct pc_conn conn; /* read and written */
 	struct pc_decision decision; /* written */
 };
-_Static_assert(sizeof(struct parity_ctx) == 888, "shared with Rust");
+_Static_assert(sizeof(struct parity_ctx) == 896, "shared with Rust");
 
 /*
  * A context allows constant offsets only, and the policy indexes its arrays: it works on this copy,
@@ -55,6 +56,10 @@ int policy_parity(struct parity_ctx *ctx)
 	case PARITY_TIMEOUT:
 		pc_timeout(&s->conn, &s->config, s->paths, &s->round, s->syn, s->random,
 			   &s->decision);
+		break;
+	case PARITY_DUPLICATE:
+		pc_duplicate(&s->conn, &s->config, s->paths, &s->round, s->quiet_q16, s->random,
+			     &s->decision);
 		break;
 	}
 	__builtin_memcpy(ctx, s, sizeof(*s));

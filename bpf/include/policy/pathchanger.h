@@ -7,7 +7,10 @@
  *   congestion  the share of CE marks in a round trip (PC_ECN), or a burst of fast retransmits
  *               (PC_RETRANSMIT): the path works, another may be better; the draw may keep it.
  *   silence     a retransmission timeout (PC_RTO), also of the SYN (PC_SYN_TIMEOUT): the path may
- *               be dead, so the connection leaves it if there is another.
+ *               be dead, so the connection leaves it if there is another. The end that only receives
+ *               has no timeouts; data that comes again after a time without new data (PC_ACK_LOSS)
+ *               tells it that the other end has had one although its data arrived: the path that the
+ *               acknowledgements take may be dead.
  * Each kind has its own back-off. A signal within the back-off is counted and ignored. PC_NEXT and
  * PC_PLB have rules of their own instead.
  *
@@ -40,6 +43,7 @@ enum pc_reason {
 	PC_RETRANSMIT,
 	PC_RTO,
 	PC_SYN_TIMEOUT,
+	PC_ACK_LOSS,
 	PC_REASONS, /* how many there are */
 };
 
@@ -61,7 +65,8 @@ struct pc_config {
 	__u32 reorder_guard; /* 1: a move that reorders packets halves the reward of what it led to */
 	__u32 plb_idle_rounds; /* PC_PLB: congested rounds in a row that move it when idle; 0: never */
 	__u32 plb_rounds; /* the same with packets in flight */
-	__u32 unused;
+	__u32 ack_quiet_q16; /* data that comes again is a signal if none was new for so much of the RTO;
+				0: never */
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first, */
 	__u64 congestion_max_ns; /* and longest wait */
 	__u64 silence_min_ns; /* the same on silence */
@@ -90,14 +95,14 @@ struct pc_conn {
 	__u32 delivered_ce;
 	__u32 retransmitted; /* segments in this round, since the last burst */
 	__u32 settling; /* rounds left that are not judged */
-	__u32 timeouts; /* in a row, of PC_NEXT */
-	__u32 timeout_delivered; /* the counter at the last of them */
+	__u32 timeouts; /* signals of silence in a row, of PC_NEXT */
+	__u32 progress; /* what had been delivered and received at the last of them */
 	__u32 plb_rounds; /* congested rounds in a row */
 	__u32 reordered; /* 1: the last move is counted against the present path */
 	__u32 decisions; /* draws after the first */
 	__u32 moves; /* decisions that changed the path */
 	__u32 suppressed; /* signals that were ignored: within the back-off, or too few of them */
-	__u32 unused;
+	__u32 silent; /* bit set of the paths left on silence since anything was delivered or received */
 };
 _Static_assert(sizeof(struct pc_conn) == 312, "shared with Rust");
 
@@ -146,7 +151,8 @@ POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
 /*
  * The paths that a decision may lead to, as a bit set, never empty: on congestion the present one
  * and those that the guard lets pass (PC_PLB: without the present one if there are others), on
- * silence the others of these, or all others if there are none.
+ * silence the others of these, or all others if there are none, and of either those that have not
+ * been silent just before if there are any.
  */
 POLICY_FN __u32 pc_among(const struct pc_conn *conn, const struct pc_config *cfg,
 			 const struct pc_path *paths, const struct pc_round *round, __u32 silence)
@@ -167,6 +173,10 @@ POLICY_FN __u32 pc_among(const struct pc_conn *conn, const struct pc_config *cfg
 	others = among & ~here;
 	if (!silence)
 		return cfg->policy == PC_PLB && others ? others : among | here;
+	if (others & ~conn->silent)
+		return others & ~conn->silent;
+	if (all & ~here & ~conn->silent)
+		return all & ~here & ~conn->silent;
 	return others ? others : all & ~here;
 }
 
@@ -303,11 +313,11 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->delivered_ce = 0;
 	/* At least one, as the counters may have begun before. */
 	conn->settling = cfg->settle_rounds ? cfg->settle_rounds : 1;
-	conn->timeout_delivered = 0;
+	conn->progress = 0;
 	conn->decisions = 0;
 	conn->moves = 0;
 	conn->suppressed = 0;
-	conn->unused = 0;
+	conn->silent = 0;
 	conn->lowest_rtt_ns = pc_lowest_rtt(paths, conn->n_paths);
 	conn->round_ns = now_ns;
 	conn->plb_pause_ns = 0;
@@ -374,14 +384,47 @@ POLICY_FN void pc_plb_pause(struct pc_conn *conn, const struct pc_config *cfg, _
 	conn->plb_rounds = 0;
 }
 
-/* PC_NEXT: a timeout. Returns whether there were enough of them, with nothing delivered in between. */
-POLICY_FN __u32 pc_next_due(struct pc_conn *conn, const struct pc_config *cfg, __u32 delivered)
+/* Silence counts anew once something was delivered or received. */
+POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 {
-	if (delivered != conn->timeout_delivered)
+	__u32 progress = round->delivered + round->received;
+
+	if (progress != conn->progress) {
 		conn->timeouts = 0;
-	conn->timeout_delivered = delivered;
-	conn->timeouts++;
-	return conn->timeouts >= cfg->next_rtos;
+		conn->silent = 0;
+	}
+	conn->progress = progress;
+}
+
+/* Acts on a signal of silence: the path has earned nothing. */
+POLICY_FN void pc_silence(struct pc_conn *conn, const struct pc_config *cfg,
+			  const struct pc_path *paths, const struct pc_round *round, __u32 random,
+			  struct pc_decision *decision)
+{
+	__u32 due;
+
+	if (!pc_can_move(conn, cfg))
+		return;
+	pc_progress(conn, round);
+	if (cfg->policy == PC_PLB) {
+		/* As in Linux, where each timeout rehashes, with or without PLB. */
+		pc_plb_pause(conn, cfg, round->now_ns, pc_remix(random));
+		due = 1;
+	} else if (cfg->policy == PC_NEXT) {
+		due = ++conn->timeouts >= cfg->next_rtos;
+	} else {
+		due = pc_backoff_hear(&conn->silence, cfg->silence_min_ns, round->now_ns);
+	}
+	if (!due) {
+		conn->suppressed++;
+		return;
+	}
+	conn->silent |= 1u << PC_INDEX(conn->current);
+	if (conn->silent == pc_all_paths(conn))
+		conn->silent = 1u << PC_INDEX(conn->current);
+	pc_decide(conn, cfg, paths, round, 1, random, decision);
+	pc_backoff_decided(&conn->silence, cfg->silence_max_ns, round->now_ns, cfg->jitter_q16,
+			   pc_remix(random));
 }
 
 /* Measures the round that has ended. */
@@ -447,33 +490,30 @@ POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_congestion(conn, cfg, paths, round, random, decision);
 }
 
-/* A retransmission timeout; `syn`: of the connection's first packet. The path has earned nothing. */
+/* A retransmission timeout; `syn`: of the connection's first packet. */
 POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
 			  const struct pc_path *paths, const struct pc_round *round, __u32 syn,
 			  __u32 random, struct pc_decision *decision)
 {
-	__u32 due;
-
 	pc_stay(conn, decision);
 	decision->reason = syn ? PC_SYN_TIMEOUT : PC_RTO;
-	if (!pc_can_move(conn, cfg))
+	pc_silence(conn, cfg, paths, round, random, decision);
+}
+
+/*
+ * Data came that was here already; the last new data came `quiet_q16` of the retransmission timeout
+ * before. Soon after new data it may be a retransmission without need, as reordering causes; after
+ * half a timeout the other end has had one, as none of the acknowledgements has reached it.
+ */
+POLICY_FN void pc_duplicate(struct pc_conn *conn, const struct pc_config *cfg,
+			    const struct pc_path *paths, const struct pc_round *round,
+			    __u32 quiet_q16, __u32 random, struct pc_decision *decision)
+{
+	pc_stay(conn, decision);
+	if (!cfg->ack_quiet_q16 || quiet_q16 < cfg->ack_quiet_q16)
 		return;
-	if (cfg->policy == PC_PLB) {
-		/* As in Linux, where each timeout rehashes, with or without PLB. */
-		pc_plb_pause(conn, cfg, round->now_ns, pc_remix(random));
-		due = 1;
-	} else if (cfg->policy == PC_NEXT) {
-		due = pc_next_due(conn, cfg, round->delivered);
-	} else {
-		due = pc_backoff_hear(&conn->silence, cfg->silence_min_ns, round->now_ns);
-	}
-	if (!due) {
-		conn->suppressed++;
-		return;
-	}
-	pc_decide(conn, cfg, paths, round, 1, random, decision);
-	pc_backoff_decided(&conn->silence, cfg->silence_max_ns, round->now_ns, cfg->jitter_q16,
-			   pc_remix(random));
+	decision->reason = PC_ACK_LOSS;
+	pc_silence(conn, cfg, paths, round, random, decision);
 }
 
 #endif

@@ -56,8 +56,10 @@ struct pc_round {
 	__u32 delivered_ce;
 	__u32 mss;
 	__u32 in_flight; /* segments sent and not acknowledged */
+	__u32 received; /* where the data received in order ends: the next sequence number awaited */
+	__u32 unused;
 };
-_Static_assert(sizeof(struct pc_round) == 48, "shared with Rust");
+_Static_assert(sizeof(struct pc_round) == 56, "shared with Rust");
 
 /* Longer times (about 20 hours) are cut to this, so that no product overflows. */
 #define PC_MAX_NS (1ULL << 46)

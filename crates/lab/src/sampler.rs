@@ -108,6 +108,7 @@ impl Sampler {
                 bytes_in_window: Bytes::new(seen.acked.saturating_sub(seen.acked_at_warmup)),
                 retransmits: seen.retransmits,
                 moves: 0,
+                outages: Vec::new(),
             }
         })
         .collect()

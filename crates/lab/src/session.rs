@@ -30,7 +30,7 @@ use crate::{
     site::Site,
     system::{self, Setup},
     timeline::{Action, Timeline},
-    traffic::{FlowOut, Monotonic},
+    traffic::{FlowOut, Monotonic, OutageOut},
 };
 
 /// Ports of the generator's sinks, one a flow, count from here.
@@ -403,6 +403,12 @@ impl<'a> Session<'a> {
                 recorder.note(format!("{} connection {}: {error}", sender.flow, out.connection));
             }
             let since = |nanos| Time::ZERO + Monotonic::from_nanos(nanos).since(self.epoch);
+            let outage = |outage: &OutageOut| sidestep_results::Outage {
+                at: since(outage.at_ns),
+                rto: Span::from_nanos(outage.rto_ns),
+                until: outage.until_ns.map(since),
+                timeouts: outage.timeouts,
+            };
             let flow = sidestep_results::FlowRecord {
                 flow: format!("{}-{}", sender.flow, out.connection),
                 from: name_of(topology, sender.from),
@@ -415,6 +421,7 @@ impl<'a> Session<'a> {
                 bytes_in_window: sidestep_model::Bytes::new(out.bytes_in_window),
                 retransmits: u64::from(out.retransmits),
                 moves: moves.of(local, remote),
+                outages: out.outages.iter().map(outage).collect(),
             };
             writer.flow(recorder, &flow)?;
         }

@@ -86,6 +86,10 @@ pub struct TcpInfo {
     pub bytes_acked: u64,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
+    /// Retransmission timeouts since data was last acknowledged.
+    pub timeouts: u8,
+    /// The retransmission timeout before back-off, in microseconds.
+    pub rto_us: u32,
     /// Segments retransmitted since the start.
     pub retrans_total: u32,
     /// Segments delivered, the SYN included.
@@ -153,7 +157,11 @@ impl TcpInfo {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |offset: usize| Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));
         let long = |offset: usize| Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));
+        let byte = |offset: usize| bytes.get(offset).copied();
+        let backoff = u32::from(byte(offset_of!(tcp_info, tcpi_backoff))?);
         Some(TcpInfo {
+            timeouts: byte(offset_of!(tcp_info, tcpi_retransmits))?,
+            rto_us: word(offset_of!(tcp_info, tcpi_rto))? >> backoff.min(31),
             cwnd: word(offset_of!(tcp_info, tcpi_snd_cwnd))?,
             snd_ssthresh: word(offset_of!(tcp_info, tcpi_snd_ssthresh))?,
             mss: word(offset_of!(tcp_info, tcpi_snd_mss))?,

@@ -19,12 +19,13 @@ const CONNECTIONS: u64 = Policy::ALL.len() as u64 * 16 * 2;
 const SIGNALS: u32 = 300;
 
 /// Kinds of signal, "none" included.
-const REASONS: usize = 5;
+const REASONS: usize = 6;
 
 const OPEN: u32 = 0;
 const ROUND: u32 = 1;
 const RETRANSMIT: u32 = 2;
 const TIMEOUT: u32 = 3;
+const DUPLICATE: u32 = 4;
 
 #[test]
 fn the_kernel_and_the_simulator_decide_alike_through_long_histories() {
@@ -110,9 +111,10 @@ impl History {
             in_flight: random.next_u32() % 2,
             delivered: context.round.delivered,
             delivered_ce: context.round.delivered_ce,
+            received: context.round.received.wrapping_add(random.next_u32() % 3 * 1_000),
         };
         context.random = random.next_u32();
-        let decision = match random.next_u32() % 4 {
+        let decision = match random.next_u32() % 5 {
             0 | 1 => {
                 // Counters that wrap are part of it.
                 let delivered = random.next_u32() % 100;
@@ -126,6 +128,12 @@ impl History {
                 context.op = RETRANSMIT;
                 context.segs = random.next_u32() >> (random.next_u32() % 32);
                 self.native.retransmit(round, context.segs, context.random)
+            }
+            3 => {
+                let quiet = Span::from_nanos(u64::from(random.next_u32() % 400_000_000));
+                context.op = DUPLICATE;
+                context.quiet_q16 = (quiet.as_nanos() * 65_536 / round.to_raw().rto_ns.max(200_000_000)) as u32;
+                self.native.duplicate(round, quiet, context.random)
             }
             _ => {
                 context.op = TIMEOUT;
@@ -168,6 +176,7 @@ fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
         silence,
         reward: Reward::ALL[random.next_u32() as usize % Reward::ALL.len()],
         next_rtos: random.next_u32() % 4,
+        ack_quiet: f64::from(random.next_u32() % 100) / 100.0,
         settle_rounds: random.next_u32() % 4,
         rtt_guard: Span::from_nanos(u64::from(random.next_u32() >> (random.next_u32() % 32) & !1)),
         reorder_guard: random.next_u32().is_multiple_of(2),

@@ -41,6 +41,8 @@ pub struct Config {
     pub reward: Reward,
     /// Timeouts in a row after which the policy `next` moves; 0 counts as 1.
     pub next_rtos: u32,
+    /// Share of the RTO without new data after which data that comes again is a signal; 0 for never.
+    pub ack_quiet: f64,
     /// Rounds after a move that are not judged.
     pub settle_rounds: u32,
     /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
@@ -111,6 +113,7 @@ impl Default for Config {
             silence: Backoff { min: Span::from_millis(10), max },
             reward: Reward::Cwnd,
             next_rtos: 1,
+            ack_quiet: 0.5,
             settle_rounds: 1,
             rtt_guard: Span::from_millis(200),
             reorder_guard: false,
@@ -131,6 +134,9 @@ impl Config {
         }
         if self.ce_share.is_nan() || self.ce_share < 0.0 {
             return Err(PolicyError::Share { knob: "ce_share", value: self.ce_share, range: "of at least 0" });
+        }
+        if self.ack_quiet.is_nan() || self.ack_quiet < 0.0 {
+            return Err(PolicyError::Share { knob: "ack_quiet", value: self.ack_quiet, range: "of at least 0" });
         }
         Ok(raw::Config {
             policy: number(self.policy),
@@ -154,7 +160,7 @@ impl Config {
             reorder_guard: self.reorder_guard.into(),
             plb_idle_rounds: self.plb_idle_rounds,
             plb_rounds: self.plb_rounds,
-            unused: 0,
+            ack_quiet_q16: q16(self.ack_quiet),
             rtt_guard_ns: self.rtt_guard.as_nanos(),
             plb_pause_ns: self.plb_pause.as_nanos(),
         })
@@ -190,6 +196,7 @@ impl From<&AgentKnobs> for Config {
             silence: backoff(knobs.silence_backoff),
             reward: knobs.reward,
             next_rtos: knobs.next_rtos,
+            ack_quiet: knobs.ack_quiet.as_f64(),
             settle_rounds: knobs.settle_rounds,
             rtt_guard: knobs.rtt_guard,
             reorder_guard: knobs.reorder_guard,
@@ -260,7 +267,7 @@ mod tests {
             ce_share_q16: 32_768,
             ce_rounds: 2,
             ce_window: 32,
-            unused: 0,
+            ack_quiet_q16: 32_768,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,

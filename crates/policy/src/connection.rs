@@ -37,6 +37,8 @@ pub struct Round {
     pub delivered: u32,
     /// Packets delivered with a CE mark.
     pub delivered_ce: u32,
+    /// Where the data received in order ends.
+    pub received: u32,
 }
 
 /// Linux's `TCP_RTO_MIN`.
@@ -67,6 +69,8 @@ pub enum Reason {
     Rto = 3,
     /// A retransmission timeout of the SYN.
     SynTimeout = 4,
+    /// Data that came again, as the acknowledgements of it are lost.
+    AckLoss = 5,
 }
 
 impl Connection {
@@ -93,6 +97,15 @@ impl Connection {
         raw::timeout(&mut self.conn, &self.config, &self.paths, &round.to_raw(), syn, random).into()
     }
 
+    /// Data came that was here already, `quiet` after new data last did; `round.srtt` makes the RTO that this is held
+    /// against, as in the kernel the receiver's own.
+    pub fn duplicate(&mut self, round: Round, quiet: Span, random: u32) -> Decision {
+        let round = round.to_raw();
+        let rto = round.rto_ns.max(RTO_MIN.as_nanos());
+        let quiet_q16 = u32::try_from(quiet.as_nanos().saturating_mul(65_536) / rto).unwrap_or(u32::MAX);
+        raw::duplicate(&mut self.conn, &self.config, &self.paths, &round, quiet_q16, random).into()
+    }
+
     /// Index of the path in use.
     pub fn path(&self) -> usize {
         self.conn.current as usize
@@ -117,6 +130,8 @@ impl Round {
             delivered_ce: self.delivered_ce,
             mss: self.mss,
             in_flight: self.in_flight,
+            received: self.received,
+            unused: 0,
         }
     }
 }
@@ -124,7 +139,8 @@ impl Round {
 impl Reason {
     /// The reason of C's number; `None` for `PC_NONE` and unknown numbers.
     pub fn from_raw(reason: u32) -> Option<Self> {
-        [Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout].into_iter().find(|r| *r as u32 == reason)
+        let all = [Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout, Reason::AckLoss];
+        all.into_iter().find(|r| *r as u32 == reason)
     }
 
     /// The name in results.
@@ -134,6 +150,7 @@ impl Reason {
             Reason::Retransmit => "retransmit",
             Reason::Rto => "rto",
             Reason::SynTimeout => "syn-timeout",
+            Reason::AckLoss => "ack-loss",
         }
     }
 }

@@ -28,6 +28,13 @@ void native_pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_timeout(conn, cfg, paths, round, syn, random, decision);
 }
 
+void native_pc_duplicate(struct pc_conn *conn, const struct pc_config *cfg,
+			 const struct pc_path *paths, const struct pc_round *round, __u32 quiet_q16,
+			 __u32 random, struct pc_decision *decision)
+{
+	pc_duplicate(conn, cfg, paths, round, quiet_q16, random, decision);
+}
+
 void native_pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n)
 {
 	pc_exp3_open(exp3, paths, n);

@@ -37,8 +37,8 @@ pub struct Config {
     pub plb_idle_rounds: u32,
     /// and with packets in flight.
     pub plb_rounds: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Share of the RTO without new data after which a duplicate is a signal; 0 for never.
+    pub ack_quiet_q16: u32,
     /// First wait after a decision on congestion.
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
@@ -133,10 +133,10 @@ pub struct Conn {
     pub retransmitted: u32,
     /// Rounds left that are not judged.
     pub settling: u32,
-    /// Timeouts in a row, of `PC_NEXT`.
+    /// Signals of silence in a row, of `PC_NEXT`.
     pub timeouts: u32,
-    /// Packets delivered by the last of them.
-    pub timeout_delivered: u32,
+    /// What had been delivered and received by the last of them.
+    pub progress: u32,
     /// Congested rounds in a row, of `PC_PLB`.
     pub plb_rounds: u32,
     /// 1 if the last move reordered packets.
@@ -147,8 +147,8 @@ pub struct Conn {
     pub moves: u32,
     /// Signals that were ignored.
     pub suppressed: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Bit set of the paths left on silence since anything was delivered or received.
+    pub silent: u32,
 }
 
 /// `struct pc_round`: what is read of the socket with every signal.
@@ -171,6 +171,10 @@ pub struct Round {
     pub mss: u32,
     /// Segments sent and not acknowledged.
     pub in_flight: u32,
+    /// Where the data received in order ends; wraps.
+    pub received: u32,
+    /// Zero.
+    pub unused: u32,
 }
 
 /// `struct pc_decision`: what came of a signal.
@@ -191,7 +195,7 @@ pub struct Decision {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parity {
-    /// 0 open, 1 round, 2 retransmit, 3 timeout.
+    /// 0 open, 1 round, 2 retransmit, 3 timeout, 4 duplicate.
     pub op: u32,
     /// The call's random bits.
     pub random: u32,
@@ -201,8 +205,8 @@ pub struct Parity {
     pub segs: u32,
     /// For timeout: 1 if of the SYN.
     pub syn: u32,
-    /// Zero.
-    pub pad: u32,
+    /// For duplicate: the time without new data, as a share of the RTO.
+    pub quiet_q16: u32,
     /// What was read of the socket; for open only the time.
     pub round: Round,
     /// The knobs.
@@ -248,7 +252,7 @@ macro_rules! plain {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-plain!(Config: 104, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 312, Round: 48, Decision: 16, Parity: 888);
+plain!(Config: 104, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 312, Round: 56, Decision: 16, Parity: 896);
 
 unsafe extern "C" {
     fn native_pc_open(conn: *mut Conn, cfg: *const Config, paths: *const Path, n: u32, now_ns: u64, random: u32);
@@ -275,6 +279,15 @@ unsafe extern "C" {
         paths: *const Path,
         round: *const Round,
         syn: u32,
+        random: u32,
+        decision: *mut Decision,
+    );
+    fn native_pc_duplicate(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        round: *const Round,
+        quiet_q16: u32,
         random: u32,
         decision: *mut Decision,
     );
@@ -337,6 +350,20 @@ pub(crate) fn timeout(
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
     unsafe { native_pc_timeout(conn, config, paths.as_ptr(), round, u32::from(syn), random, &mut decision) };
+    decision
+}
+
+pub(crate) fn duplicate(
+    conn: &mut Conn,
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    round: &Round,
+    quiet_q16: u32,
+    random: u32,
+) -> Decision {
+    let mut decision = Decision::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_duplicate(conn, config, paths.as_ptr(), round, quiet_q16, random, &mut decision) };
     decision
 }
 

@@ -348,7 +348,7 @@ proptest! {
         n in 1..=16_u32,
         bdp in any::<u64>(),
         max in any::<u64>(),
-        calls in prop::collection::vec((0..4, any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()), 0..300),
+        calls in prop::collection::vec((0..5, any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()), 0..300),
     ) {
         let span = Span::from_nanos(max);
         let backoff = Backoff { min: Span::from_nanos(max / 1_000), max: span };
@@ -358,10 +358,11 @@ proptest! {
         for (call, now, cwnd, count, random) in calls {
             let (now, cwnd, before) = (Time::from_nanos(now), Bytes::new(cwnd), conn.path());
             let srtt = Span::from_nanos(cwnd.get().rotate_left(count));
-            let round = Round { now, cwnd, srtt, mss: count, in_flight: count % 2, delivered: count, delivered_ce: random };
+            let round = Round { now, cwnd, srtt, mss: count, in_flight: count % 2, delivered: count, delivered_ce: random, received: random };
             let decision = match call {
                 0 => conn.retransmit(round, count, random),
                 1 => conn.timeout(round, count % 2 == 0, random),
+                2 => conn.duplicate(round, srtt, random),
                 _ => conn.round(round, random),
             };
             prop_assert!(decision.path < n as usize);

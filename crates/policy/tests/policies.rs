@@ -42,6 +42,7 @@ fn at(at_ms: u64, delivered: u32) -> Round {
         in_flight: 10,
         delivered,
         delivered_ce: 0,
+        received: 0,
     }
 }
 
@@ -206,6 +207,55 @@ fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
         let learnt = before - lead(&conn);
         assert!((learnt - gain(reward)).abs() < 1e-4, "{rtts:?} {guard}: {learnt}");
     }
+}
+
+/// A connection that only receives, and has received so many bytes.
+fn receiving(at_ms: u64, received: u32) -> Round {
+    Round { received, ..at(at_ms, 0) }
+}
+
+#[test]
+fn data_that_comes_again_after_half_an_rto_without_new_data_moves_the_acknowledgements() {
+    // The RTO is 10 ms + 200 ms.
+    let silence = Backoff { min: Span::from_millis(10), max: Span::from_secs(10) };
+    let mut conn = settled(&Config { silence, ..config(Policy::Exp3) }, &[10, 10, 10]);
+    let soon = conn.duplicate(receiving(1_000, 5), Span::from_millis(104), 7);
+    assert_eq!((soon.moved, soon.reason), (false, None), "reordering retransmits without need");
+    let late = conn.duplicate(receiving(1_001, 5), Span::from_millis(106), 7);
+    assert_eq!((late.moved, late.reason), (true, Some(Reason::AckLoss)));
+    let again = conn.duplicate(receiving(1_002, 5), Span::from_millis(107), 7);
+    assert!(!again.decided, "the back-off takes what comes together for one signal");
+}
+
+#[test]
+fn data_that_comes_again_is_no_signal_where_that_is_not_wanted() {
+    let mut conn = settled(&Config { ack_quiet: 0.0, ..config(Policy::Exp3) }, &[10, 10]);
+    assert!(!conn.duplicate(receiving(1_000, 5), Span::from_secs(10), 7).decided);
+}
+
+#[test]
+fn a_path_that_was_silent_is_not_drawn_again_before_something_arrives() {
+    for policy in [Policy::Exp3, Policy::Exp3Ix, Policy::LowestRtt, Policy::Random, Policy::Plb, Policy::Next] {
+        for draw in 0..200_u32 {
+            let random = draw.wrapping_mul(0x9e37_79b9);
+            let mut conn = settled(&config(policy), &[10; 4]);
+            let first = conn.timeout(at(1_000, 0), false, random).path;
+            let second = conn.timeout(at(2_000, 0), false, random.rotate_left(7)).path;
+            let third = conn.timeout(at(4_000, 0), false, random.rotate_left(14)).path;
+            let mut seen = [0, first, second, third];
+            seen.sort_unstable();
+            assert_eq!(seen, [0, 1, 2, 3], "{policy:?}");
+            // All were silent: it begins anew, and only the last is known to be so.
+            assert_ne!(conn.timeout(at(8_000, 0), false, random).path, third);
+        }
+    }
+    let mut back = 0;
+    for draw in 0..200_u32 {
+        let mut conn = settled(&config(Policy::Random), &[10; 4]);
+        conn.timeout(at(1_000, 0), false, draw.wrapping_mul(0x9e37_79b9));
+        back += u32::from(conn.timeout(at(2_000, 9), false, draw.wrapping_mul(0x85eb_ca6b)).path == 0);
+    }
+    assert!(back > 30, "what was delivered meanwhile proves nothing of the first path: {back}");
 }
 
 proptest! {

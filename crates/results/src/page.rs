@@ -24,7 +24,8 @@ pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
         World::Lab => "in the lab: Linux network namespaces, the kernel's own TCP",
         World::Sim => "in the simulator",
     };
-    let (summary, paths, sizes, notes) = (summary_table(run), path_table(run), size_table(run), notes(run));
+    let (summary, paths, notes) = (summary_table(run), path_table(run), notes(run));
+    let sizes = size_table(run) + &recovery_table(run);
     let links: Vec<String> = FILES.iter().map(|file| format!("<a href=\"{file}\">{file}</a>")).collect();
     let (links, command, seed) = (links.join(" · "), escape(command), run.seed);
     format!(
@@ -98,6 +99,32 @@ fn size_table(run: &RunResult) -> String {
         ["system, size", "flows", "mean ms", "median ms", "99 % ms"].map(|column| format!("<th>{column}</th>"));
     let table = table(header.into_iter().collect(), rows);
     format!("<h2>Completion times by size</h2>\n<div class=\"scroll\">{table}</div>\n")
+}
+
+/// What timeouts cost, if there were any.
+fn recovery_table(run: &RunResult) -> String {
+    let rows = run.systems.iter().filter_map(|(name, system)| {
+        let recovery = system.recovery?;
+        let rtos = |rtos: Option<f64>| or_dash(rtos.map(|rtos| format!("{rtos:.2}")));
+        let numbers = [
+            recovery.delivered.to_string(),
+            rtos(recovery.median_rtos),
+            rtos(recovery.p95_rtos),
+            rtos(recovery.max_rtos),
+            recovery.before_third_timeout.to_string(),
+            recovery.stalled.to_string(),
+        ];
+        Some(format!("<tr><th>{}</th>{}</tr>", escape(name), cells(numbers)))
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let columns = ["system", "delivered again", "median", "95 %", "longest", "before the third timeout", "stalled"];
+    let table = table(columns.map(|column| format!("<th>{column}</th>")).concat(), rows);
+    let what = "From a connection's first retransmission timeout (RTO) until data is acknowledged again, in RTOs that it \
+                had then";
+    format!("<h2>After timeouts</h2>\n<p>{what}.</p>\n<div class=\"scroll\">{table}</div>\n")
 }
 
 fn path_table(run: &RunResult) -> String {

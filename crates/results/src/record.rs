@@ -3,6 +3,8 @@
 use serde::Serialize;
 use sidestep_model::{Bytes, Rate, Span, Time};
 
+use crate::Outage;
+
 /// The part of a run that is measured: from the end of the warm-up to the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -37,6 +39,8 @@ pub struct FlowRecord {
     pub retransmits: u64,
     /// Moves to another path.
     pub moves: u64,
+    /// When retransmission timeouts told that nothing arrives.
+    pub outages: Vec<Outage>,
 }
 
 /// What a sample is of.

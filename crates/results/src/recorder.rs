@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sidestep_model::{Bytes, Rate, Span, Time};
 
 use crate::{
-    FlowRecord, LinkResult, Named, PathResult, SampleKind, SamplePoint, SizeBucket, SystemResult, Window, measures,
-    record::mbps,
+    FlowRecord, LinkResult, Named, Outage, PathResult, SampleKind, SamplePoint, SizeBucket, SystemResult, Window,
+    measures, outage::recovery, record::mbps,
 };
 
 /// Instants that a [`Trace`] can tell apart, however long the run.
@@ -27,6 +27,8 @@ pub struct Recorder {
     bytes_in_window: Bytes,
     retransmits: u64,
     moves: BTreeMap<String, u64>,
+    /// Outages, and when their connections ended.
+    outages: Vec<(Outage, Time)>,
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Span>,
@@ -83,6 +85,7 @@ impl Recorder {
             bytes_in_window: Bytes::default(),
             retransmits: 0,
             moves: BTreeMap::new(),
+            outages: Vec::new(),
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
             late: None,
@@ -114,6 +117,7 @@ impl Recorder {
         self.completed.extend(flow.completion_time().map(|time| (flow.bytes.get(), time.as_secs_f64())));
         self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
         self.retransmits = self.retransmits.saturating_add(flow.retransmits);
+        self.outages.extend(flow.outages.iter().map(|outage| (*outage, flow.end)));
         let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
             start: flow.start,
             end: flow.end,
@@ -158,6 +162,7 @@ impl Recorder {
             connections: self.connections.len() as u64,
             retransmits: self.retransmits,
             moves: self.moves,
+            recovery: recovery(&self.outages),
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
             duration_s: duration.as_secs_f64(),
             late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Named, Repeated};
+use crate::{Named, Recovery, Repeated};
 
 /// The version of `result.json` that this crate writes.
 pub const SCHEMA: u32 = 1;
@@ -64,6 +64,9 @@ pub struct SystemResult {
     pub retransmits: u64,
     /// Moves in the whole run by reason.
     pub moves: BTreeMap<String, u64>,
+    /// What retransmission timeouts cost in the whole run; `None` where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
     /// Measures by the reported paths' names, in the topology's order.
     pub paths: Named<PathResult>,
     /// Measures of each direction of each link that was sampled, by its name.

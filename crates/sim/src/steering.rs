@@ -6,7 +6,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{Bytes, NodeId, Time};
 use sidestep_policy::{Connection, Decision, Round};
-use sidestep_proto::tcp::{Sender, Signals};
+use sidestep_proto::tcp::{Receiver, Sender, Signals};
 
 pub use self::plb::{Plb, PlbConfig};
 use crate::{
@@ -47,10 +47,28 @@ pub struct Steered {
 
 #[derive(Debug)]
 enum By {
-    /// The policy of the eBPF program, among these routes.
-    Policy { connection: Box<Connection>, routes: Vec<RouteId> },
+    /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
+    Policy { data: Chosen, acks: Option<Chosen> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
     Label { forward: Equal, reverse: Equal, plb: Option<Plb>, duplicates: u32 },
+}
+
+/// What chooses one direction's way.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The host that does.
+    pub node: NodeId,
+    /// Its program's state.
+    pub connection: Box<Connection>,
+    /// The ways of the paths that `connection` was opened with.
+    pub routes: Vec<RouteId>,
+}
+
+impl Chosen {
+    /// The way in use.
+    pub fn route(&self) -> Option<RouteId> {
+        self.routes.get(self.connection.path()).copied()
+    }
 }
 
 impl Steer {
@@ -65,9 +83,9 @@ impl Steer {
         self.random.get_mut(node.index()).map_or(0, Rng::next_u32)
     }
 
-    /// Has the path changer move a flow of `node` among `routes`, which are the paths that `connection` was opened with.
-    pub fn by_policy(&mut self, flow: FlowId, node: NodeId, mss: u16, connection: Connection, routes: Vec<RouteId>) {
-        self.insert(flow, Steered { node, mss, moves: 0, by: By::Policy { connection: Box::new(connection), routes } });
+    /// Has the path changers of both ends move a flow: its data, and its ACKs where that end has paths.
+    pub fn by_policy(&mut self, flow: FlowId, mss: u16, data: Chosen, acks: Option<Chosen>) {
+        self.insert(flow, Steered { node: data.node, mss, moves: 0, by: By::Policy { data, acks } });
     }
 
     /// Has Linux move a flow of `node` by its flow label.
@@ -92,7 +110,7 @@ impl Steer {
     /// The path that a flow is on, by its index; `None` if the path changer does not move it.
     pub fn path_of(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
-            By::Policy { connection, .. } => Some(connection.path()),
+            By::Policy { data, .. } => Some(data.connection.path()),
             By::Label { .. } => None,
         }
     }
@@ -111,16 +129,19 @@ impl Steer {
     }
 
     /// Takes a decision of the policy.
-    fn decided(&mut self, now: Time, flow: FlowId, decision: Decision) -> Move {
+    fn decided(&mut self, now: Time, flow: FlowId, decision: Decision, of_acks: bool) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
-        let By::Policy { routes, .. } = &steered.by else { return Move::default() };
+        let By::Policy { data, acks } = &steered.by else { return Move::default() };
         if !decision.moved {
             return Move::default();
         }
         let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
-        steered.moves += 1;
         self.moves.push(Moved { time: now, flow, reason });
-        Move { forward: routes.get(decision.path).copied(), reverse: None }
+        if of_acks {
+            return Move { forward: None, reverse: acks.as_ref().and_then(Chosen::route) };
+        }
+        steered.moves += 1;
+        Move { forward: data.route(), reverse: None }
     }
 
     /// Moves the flow to where a new label leads.
@@ -147,7 +168,8 @@ impl Steering for Steer {
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
         let round = read(now, sender, steered.mss);
         match &mut steered.by {
-            By::Policy { connection, .. } => {
+            By::Policy { data, .. } => {
+                let connection = &mut data.connection;
                 let decision = if signals.timeout() || signals.syn_timeout() {
                     connection.timeout(round, signals.syn_timeout(), random)
                 } else if signals.round_ended() {
@@ -155,7 +177,7 @@ impl Steering for Steer {
                 } else {
                     return Move::default();
                 };
-                self.decided(now, flow, decision)
+                self.decided(now, flow, decision, false)
             }
             By::Label { plb, .. } => {
                 if signals.timeout() || signals.syn_timeout() {
@@ -180,21 +202,35 @@ impl Steering for Steer {
     fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move {
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
         let round = read(now, sender, steered.mss);
-        let By::Policy { connection, .. } = &mut steered.by else { return Move::default() };
-        let decision = connection.retransmit(round, segments, random);
-        self.decided(now, flow, decision)
+        let By::Policy { data, .. } = &mut steered.by else { return Move::default() };
+        let decision = data.connection.retransmit(round, segments, random);
+        self.decided(now, flow, decision, false)
     }
 
-    fn duplicate(&mut self, now: Time, flow: FlowId) -> Move {
-        let Some((steered, random)) = self.steered(flow) else { return Move::default() };
-        let By::Label { duplicates, .. } = &mut steered.by else { return Move::default() };
-        *duplicates += 1;
-        // Linux (tcp_rcv_spurious_retrans): one may be a spurious retransmission, more mean that the ACKs do not arrive.
-        if *duplicates < 2 {
-            return Move::default();
+    fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        match &mut steered.by {
+            By::Policy { acks, .. } => {
+                let Some(acks) = acks else { return Move::default() };
+                let random = self.random.get_mut(acks.node.index()).map_or(0, Rng::next_u32);
+                // The receiver's own round trip is the sender's; it has sent nothing that could be delivered.
+                let srtt = sender.srtt().unwrap_or_default();
+                let round = Round { now, srtt, received: receiver.received(), ..Round::default() };
+                let decision = acks.connection.duplicate(round, now.since(receiver.progress()), random);
+                self.decided(now, flow, decision, true)
+            }
+            By::Label { duplicates, .. } => {
+                let random = self.random.get_mut(steered.node.index()).map_or(0, Rng::next_u32);
+                *duplicates += 1;
+                // Linux (tcp_rcv_spurious_retrans): one may be a spurious retransmission, more mean that the ACKs do not
+                // arrive.
+                if *duplicates < 2 {
+                    return Move::default();
+                }
+                *duplicates = 0;
+                self.relabel(now, flow, random, "duplicates", true)
+            }
         }
-        *duplicates = 0;
-        self.relabel(now, flow, random, "duplicates", true)
     }
 }
 
@@ -208,5 +244,6 @@ fn read(now: Time, sender: &Sender, mss: u16) -> Round {
         in_flight: sender.in_flight(),
         delivered: sender.delivered(),
         delivered_ce: sender.delivered_ce(),
+        received: 0,
     }
 }

@@ -148,7 +148,7 @@ fn the_packets_of_a_link_are_written_as_they_would_be() {
             // Of 10 Mbit/s for 4 seconds; what is still on the link in the end is not in the trace.
             let utilisation = forward.bytes as f64 * 8.0 / 40e6;
             assert!((utilisation - link.utilisation.unwrap()).abs() < 0.01, "{system} {name} {utilisation} {link:?}");
-            assert!(forward.marks <= link.marks && forward.marks + 20 >= link.marks, "{} {link:?}", forward.marks);
+            assert!(forward.marks <= link.marks && forward.marks + 50 >= link.marks, "{} {link:?}", forward.marks);
         }
     }
 }

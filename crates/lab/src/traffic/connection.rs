@@ -19,7 +19,7 @@ use nix::{
 use sidestep_linux::sock_diag::TcpInfo;
 use sidestep_model::Bytes;
 
-use super::{FlowOut, Monotonic};
+use super::{FlowOut, MAX_OUTAGES, Monotonic, OutageOut};
 
 /// How connections are opened and what they carry: the same for all of one sender.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ pub struct Connection {
     written: u64,
     acked: u64,
     retransmits: u32,
+    outages: Vec<OutageOut>,
     at_window_start: Option<u64>,
     at_window_end: Option<u64>,
     completed: bool,
@@ -149,6 +150,25 @@ impl Connection {
         }
     }
 
+    /// Looks for retransmission timeouts, and for what is acknowledged after them.
+    pub fn watch(&mut self, now: Monotonic) {
+        if !matches!(self.phase, Phase::Sending | Phase::Draining) {
+            return;
+        }
+        let Some(info) = self.stream.as_ref().and_then(|stream| TcpInfo::of(stream).ok()) else { return };
+        let room = self.outages.len() < MAX_OUTAGES;
+        let current = self.outages.last_mut().filter(|outage| outage.until_ns.is_none());
+        match (current, u32::from(info.timeouts)) {
+            (Some(outage), 0) => outage.until_ns = Some(now.as_nanos()),
+            (Some(outage), timeouts) => outage.timeouts = outage.timeouts.max(timeouts),
+            (None, timeouts) if timeouts > 0 && room => {
+                let rto_ns = u64::from(info.rto_us) * 1_000;
+                self.outages.push(OutageOut { at_ns: now.as_nanos(), rto_ns, until_ns: None, timeouts });
+            }
+            (None, _) => {}
+        }
+    }
+
     /// Ends the connection, abortively if it runs, so that nothing of it lingers in the network or the kernel.
     pub fn stop(&mut self, now: Monotonic) {
         match self.phase {
@@ -176,6 +196,7 @@ impl Connection {
             bytes_acked: self.acked,
             bytes_in_window: to.saturating_sub(from),
             retransmits: self.retransmits,
+            outages: self.outages.clone(),
             fct_s: self.completed.then(|| since_start(self.end)),
             connect_s: self.connected.map(since_start),
             error: self.error.clone(),

@@ -111,6 +111,9 @@ pub struct FlowOut {
     pub bytes_in_window: u64,
     /// Segments that were retransmitted.
     pub retransmits: u32,
+    /// Its first [`MAX_OUTAGES`] outages, if it was watched.
+    #[serde(default)]
+    pub outages: Vec<OutageOut>,
     /// Seconds from the start to the completion of a flow that completed.
     pub fct_s: Option<f64>,
     /// Seconds that the handshake took; `None` if it never finished.
@@ -118,6 +121,22 @@ pub struct FlowOut {
     /// What went wrong with this connection.
     pub error: Option<String>,
 }
+
+/// A time in which nothing was acknowledged, from a retransmission timeout on; instants as above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutageOut {
+    /// When the first timeout was noticed.
+    pub at_ns: u64,
+    /// The retransmission timeout then, before back-off.
+    pub rto_ns: u64,
+    /// When something was seen to be acknowledged; `None`: not before the end.
+    pub until_ns: Option<u64>,
+    /// Timeouts, the first included.
+    pub timeouts: u32,
+}
+
+/// The most outages of a connection that are told.
+pub const MAX_OUTAGES: usize = 1_000;
 
 /// Why the generator cannot run; what befalls a single connection is in [`FlowOut::error`].
 #[derive(Debug, Error)]

@@ -11,6 +11,7 @@ use nix::{
         timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
     },
 };
+use sidestep_model::Span;
 
 use super::{
     FlowOut, MAX_CONNECTIONS, Monotonic, SendOptions, TrafficError, Transfer, allow_descriptors,
@@ -48,6 +49,10 @@ const MIN_UNSENT: u32 = 16 << 10;
 /// Connections opened between two looks at the events.
 const OPEN_AT_ONCE: usize = 64;
 
+/// How often connections are watched for timeouts, and the most that are.
+const WATCH_MS: u8 = 5;
+const MOST_WATCHED: usize = 1_024;
+
 const TIMER: u64 = u64::MAX;
 
 /// What is due at an instant that was set beforehand.
@@ -68,6 +73,8 @@ struct Sender {
     to_open: usize,
     opened: usize,
     done: usize,
+    /// When connections were last watched; `None`: there are too many.
+    watched: Option<Monotonic>,
 }
 
 impl Sender {
@@ -82,11 +89,12 @@ impl Sender {
             congestion_control: options.congestion_control.clone(),
             unsent: (UNSENT_TOTAL / (options.count() as u32).max(1)).clamp(MIN_UNSENT, MAX_PIECE),
         };
-        let connections = match options.schedule.as_slice() {
+        let connections: Vec<Connection> = match options.schedule.as_slice() {
             [] => (0..options.connections).map(|_| Connection::default()).collect(),
             schedule => schedule.iter().map(|transfer| Connection::sized(transfer.size)).collect(),
         };
-        Ok(Sender { plan, epoll, timer, connections, to_open: 0, opened: 0, done: 0 })
+        let watched = (connections.len() <= MOST_WATCHED).then(|| Monotonic::from_nanos(0));
+        Ok(Sender { plan, epoll, timer, connections, to_open: 0, opened: 0, done: 0, watched })
     }
 
     fn run(&mut self, options: &SendOptions) -> Result<(), TrafficError> {
@@ -127,13 +135,15 @@ impl Sender {
         let mut events = [EpollEvent::empty(); 256];
         while self.done < self.connections.len() && Monotonic::now()? < instant {
             // What was opened may have failed already: only a round that opened nothing may wait.
-            let timeout = if self.open_some()? { EpollTimeout::ZERO } else { EpollTimeout::NONE };
+            let patience = if self.watched.is_some() { EpollTimeout::from(WATCH_MS) } else { EpollTimeout::NONE };
+            let timeout = if self.open_some()? { EpollTimeout::ZERO } else { patience };
             let count = match self.epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(system("epoll_wait")(errno)),
             };
             let now = Monotonic::now()?;
+            self.watch(now);
             for event in events.iter().take(count).filter(|event| event.data() != TIMER) {
                 self.handle(event, now)?;
             }
@@ -156,6 +166,16 @@ impl Sender {
             }
         }
         Ok(self.opened > start)
+    }
+
+    /// Watches the connections, if it is time to.
+    fn watch(&mut self, now: Monotonic) {
+        if let Some(last) = &mut self.watched
+            && now.since(*last) >= Span::from_millis(WATCH_MS.into())
+        {
+            *last = now;
+            self.connections.iter_mut().for_each(|connection| connection.watch(now));
+        }
     }
 
     fn handle(&mut self, event: &EpollEvent, now: Monotonic) -> Result<(), TrafficError> {

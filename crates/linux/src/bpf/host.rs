@@ -103,6 +103,8 @@ pub enum Reason {
     Rto,
     /// A timeout of the SYN.
     SynTimeout,
+    /// Data came again, as the acknowledgements of it were lost.
+    AckLoss,
 }
 
 /// What happened to a connection.
@@ -197,8 +199,8 @@ const MOVED: u32 = 7;
 
 impl Reason {
     /// Every reason, in the order of `enum pc_reason`.
-    pub const ALL: [Reason; 5] =
-        [Reason::PathsChanged, Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout];
+    pub const ALL: [Reason; 6] =
+        [Reason::PathsChanged, Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout, Reason::AckLoss];
 
     /// Its name in results and metrics.
     pub fn name(self) -> &'static str {
@@ -208,6 +210,7 @@ impl Reason {
             Reason::Retransmit => "retransmit",
             Reason::Rto => "rto",
             Reason::SynTimeout => "syn_timeout",
+            Reason::AckLoss => "ack_loss",
         }
     }
 }

@@ -45,6 +45,8 @@ pub struct AgentKnobs {
     pub reward: RewardName,
     /// Timeouts in a row after which the policy `next` moves; 1 to 100.
     pub next_rtos: u32,
+    /// Share of the RTO without new data after which data that comes again means that ACKs are lost; zero: never.
+    pub ack_quiet: Ratio,
     /// Rounds after a move that are not judged; at most 64.
     pub settle_rounds: u32,
     /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
@@ -133,6 +135,7 @@ impl Default for AgentKnobs {
             silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
             reward: RewardName::Cwnd,
             next_rtos: 1,
+            ack_quiet: Ratio::from_ppb(500_000_000),
             settle_rounds: 1,
             rtt_guard: Span::from_millis(200),
             reorder_guard: false,

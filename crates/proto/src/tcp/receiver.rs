@@ -23,7 +23,8 @@ pub struct Receiver {
     deadline: Time,
     /// What has arrived beyond `next`, as `[from, to)`, what was added to last first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
-    duplicates: u32,
+    /// When a segment last came in order.
+    progress: Time,
     /// RCP: the rate that the last segment brought.
     rate: u32,
 }
@@ -51,7 +52,7 @@ impl Receiver {
             echo: Time::ZERO,
             deadline: Time::MAX,
             ranges: Vec::new(),
-            duplicates: 0,
+            progress: Time::ZERO,
             rate: 0,
         }
     }
@@ -86,6 +87,7 @@ impl Receiver {
                 self.echo = packet.sent;
             }
             self.next += 1;
+            self.progress = now;
             self.pending += 1;
         }
         if in_order && self.ranges.is_empty() {
@@ -123,9 +125,10 @@ impl Receiver {
         self.next
     }
 
-    /// Segments that came more than once.
-    pub fn duplicates(&self) -> u32 {
-        self.duplicates
+    /// When a segment last came in order; [`Time::ZERO`] before the first.
+    #[inline]
+    pub fn progress(&self) -> Time {
+        self.progress
     }
 
     /// Whether everything up to the last segment has arrived.
@@ -197,7 +200,6 @@ impl Receiver {
         }
         let seq = packet.seq;
         if seq < self.next {
-            self.duplicates += 1;
             return;
         }
         // Mostly the segment after the last one.
@@ -209,10 +211,8 @@ impl Receiver {
             return;
         }
         let mut grown = (seq, seq + 1);
-        let mut seen = false;
         self.ranges.retain(|&(from, to)| {
             if from <= seq && seq < to {
-                seen = true;
                 grown = (from, to);
                 return false;
             }
@@ -223,7 +223,6 @@ impl Receiver {
             }
             to != seq && from != seq + 1
         });
-        self.duplicates += u32::from(seen);
         self.ranges.insert(0, grown);
     }
 }

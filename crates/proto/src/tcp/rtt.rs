@@ -43,6 +43,11 @@ impl RoundTrip {
         self.rto.saturating_mul(1 << backoff.min(16)).min(config.max_rto.as_nanos())
     }
 
+    /// The timeout before back-off.
+    pub(super) fn rto(&self) -> Span {
+        Span::from_nanos(self.rto)
+    }
+
     /// The smoothed time; `None` before the first sample.
     #[inline]
     pub(super) fn smoothed(&self) -> Option<Span> {

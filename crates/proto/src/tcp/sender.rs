@@ -400,6 +400,11 @@ impl Sender {
         self.delivered_ce
     }
 
+    /// The retransmission timeout before back-off.
+    pub fn rto(&self) -> Span {
+        self.round_trip.rto()
+    }
+
     /// Timeouts in a row.
     pub fn backoff(&self) -> u8 {
         self.backoff

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
 };
 
 use sidestep_model::Time;
@@ -11,6 +11,7 @@ use sidestep_proto::{
     packet::{Flags, Kind, Packet},
     tcp::{self, Receiver, Sender, Signals, State},
 };
+use sidestep_results::Outage;
 
 use super::network::{Network, RouteId};
 
@@ -59,8 +60,8 @@ pub trait Steering {
     fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move;
     /// The sender of a flow retransmitted segments, not after a timeout.
     fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move;
-    /// The receiver of a flow got a segment that it had.
-    fn duplicate(&mut self, now: Time, flow: FlowId) -> Move;
+    /// The receiver of a flow got a segment that it had; asked before it answers.
+    fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move;
 }
 
 /// Nothing moves.
@@ -71,7 +72,7 @@ impl Steering for () {
     fn retransmitted(&mut self, _: Time, _: FlowId, _: &Sender, _: u32) -> Move {
         Move::default()
     }
-    fn duplicate(&mut self, _: Time, _: FlowId) -> Move {
+    fn duplicate(&mut self, _: Time, _: FlowId, _: &Sender, _: &Receiver) -> Move {
         Move::default()
     }
 }
@@ -105,6 +106,10 @@ pub struct World<S> {
     next_timer: Time,
     finished: VecDeque<FlowId>,
     free: VecDeque<u32>,
+    /// Of flows; the last of each may still last.
+    outages: BTreeMap<u32, Vec<Outage>>,
+    /// Flows of which one lasts.
+    out: BTreeSet<u32>,
 }
 
 /// What the shell of a flow knows.
@@ -159,6 +164,8 @@ impl<S: Steering> World<S> {
             next_timer: Time::MAX,
             finished: VecDeque::new(),
             free: VecDeque::new(),
+            outages: BTreeMap::new(),
+            out: BTreeSet::new(),
         }
     }
 
@@ -315,6 +322,12 @@ impl<S: Steering> World<S> {
         u64::from(una) * u64::from(of.mss) - if of.last != NONE && una > of.last { short } else { 0 }
     }
 
+    /// The outages that a flow had since it was opened, or since this was called last.
+    pub fn take_outages(&mut self, flow: FlowId) -> Vec<Outage> {
+        self.out.remove(&flow.0);
+        self.outages.remove(&flow.0).unwrap_or_default()
+    }
+
     /// Moves a flow.
     pub fn reroute(&mut self, flow: FlowId, to: Move) {
         let of = &mut self.flows[flow.0 as usize];
@@ -344,10 +357,15 @@ impl<S: Steering> World<S> {
     #[inline]
     fn deliver_data(&mut self, packet: &Packet) {
         let index = packet.flow as usize;
+        if packet.seq < self.receivers[index].received() {
+            // Its answer goes the new way.
+            let (sender, receiver) = (&self.senders[index], &self.receivers[index]);
+            let to = self.steering.duplicate(self.now, FlowId(packet.flow), sender, receiver);
+            self.reroute(FlowId(packet.flow), to);
+        }
         let flow = self.flows[index];
         let receiver = &mut self.receivers[index];
         let (network, sizes, now) = (&mut self.network, self.sizes, self.now.as_nanos());
-        let before = receiver.duplicates();
         if flow.connection == NONE {
             receiver.handle_data(&self.tcp, self.now, packet, &mut |ack: Packet| {
                 let ack = Packet { flow: packet.flow, len: sizes.ack(&ack), ..ack };
@@ -369,10 +387,6 @@ impl<S: Steering> World<S> {
             self.flows[index].receiver_timer = deadline;
             self.arm(deadline, packet.flow * 2 + 1);
         }
-        if self.receivers[index].duplicates() != before {
-            let to = self.steering.duplicate(self.now, FlowId(packet.flow));
-            self.reroute(FlowId(packet.flow), to);
-        }
     }
 
     #[inline]
@@ -383,6 +397,10 @@ impl<S: Steering> World<S> {
         let connection = self.flows[index].connection;
         if connection != NONE {
             self.handle_multipath(packet, &acked, connection as usize);
+        }
+        if acked.segments > 0 && !self.out.is_empty() && self.out.remove(&packet.flow) {
+            let last = self.outages.get_mut(&packet.flow).and_then(|outages| outages.last_mut());
+            last.into_iter().for_each(|outage| outage.until = Some(self.now));
         }
         if acked.signals.any() {
             self.signal(packet.flow, acked.signals);
@@ -483,6 +501,14 @@ impl<S: Steering> World<S> {
     }
 
     fn signal(&mut self, flow: u32, signals: Signals) {
+        if signals.timeout() {
+            let outages = self.outages.entry(flow).or_default();
+            if self.out.insert(flow) {
+                let rto = self.senders[flow as usize].rto();
+                outages.push(Outage { at: self.now, rto, until: None, timeouts: 0 });
+            }
+            outages.last_mut().into_iter().for_each(|outage| outage.timeouts += 1);
+        }
         let to = self.steering.signals(self.now, FlowId(flow), &self.senders[flow as usize], signals);
         self.reroute(FlowId(flow), to);
         if signals.finished() && self.flows[flow as usize].connection == NONE {

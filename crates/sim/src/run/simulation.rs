@@ -29,7 +29,7 @@ use super::{
 use crate::{
     engine::{FlowId, FlowSpec, Move, Network, Stopped, World},
     routing::{Equal, HOST_SRH, Routing, SrPath},
-    steering::Steer,
+    steering::{Chosen, Steer},
 };
 
 /// A run in virtual time.
@@ -421,8 +421,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// The client's program moves data, the server's chooses the way of ACKs once: it hears nothing later, as it sends no
-    /// data.
+    /// The client's program moves data, the server's moves ACKs.
     fn steer_by_policy(
         &mut self,
         config: &policy::Config,
@@ -431,21 +430,20 @@ impl<'a> Simulation<'a> {
         mss: u16,
         (paths, back): (&[SrPath], &[SrPath]),
     ) {
-        let now = self.world.now();
-        let mut first = Move::default();
-        let there = self.policy_paths(paths);
-        let random = self.world.steering.draw(from);
-        if let Ok(connection) = policy::Connection::open(config, &there, now, random) {
-            let routes: Vec<_> = paths.iter().map(|path| path.route).collect();
-            first.forward = routes.get(connection.path()).copied();
-            self.world.steering.by_policy(flow, from, mss, connection, routes);
-        }
-        let here = self.policy_paths(back);
-        let random = self.world.steering.draw(to);
-        if let Ok(connection) = policy::Connection::open(config, &here, now, random) {
-            first.reverse = back.get(connection.path()).map(|path| path.route);
-        }
+        let Some(data) = self.choose(config, from, paths) else { return };
+        let acks = self.choose(config, to, back);
+        let first = Move { forward: data.route(), reverse: acks.as_ref().and_then(Chosen::route) };
+        self.world.steering.by_policy(flow, mss, data, acks);
         self.world.reroute(flow, first);
+    }
+
+    /// What the program of `node` begins with; `None` where there is nothing to choose from.
+    fn choose(&mut self, config: &policy::Config, node: NodeId, paths: &[SrPath]) -> Option<Chosen> {
+        let random = self.world.steering.draw(node);
+        let (now, candidates) = (self.world.now(), self.policy_paths(paths));
+        let connection = policy::Connection::open(config, &candidates, now, random).ok()?;
+        let routes = paths.iter().map(|path| path.route).collect();
+        Some(Chosen { node, connection: Box::new(connection), routes })
     }
 
     /// The paths as the agent gives them to the program: weighed by the bandwidth left, at least a twentieth of it.
@@ -567,6 +565,7 @@ impl<'a> Simulation<'a> {
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
             retransmits: flows.map(|flow| u64::from(self.world.sender(FlowId(flow)).retransmits())).sum(),
             moves: self.world.steering.forget(flow),
+            outages: (flow.0..flow.0 + open.count).flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
         };
         record_flow(writer, recorder, &record)?;
         if open.count == 1 && self.setup.subflows.is_none() {

@@ -126,7 +126,7 @@ prop_compose! {
         ce_rounds in 1u32..=64,
         ce_window in 1u32..=64,
         retransmit_burst in any::<u32>(),
-        jitter in 0u32..=1_000_000_000,
+        (jitter, quiet) in (0u32..=1_000_000_000, 0u32..=1_000_000_000),
         congestion in backoffs(),
         silence in backoffs(),
         reward in select(&RewardName::ALL[..]),
@@ -138,7 +138,7 @@ prop_compose! {
         AgentKnobs {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
             jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
-            next_rtos: next.0, settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
+            next_rtos: next.0, ack_quiet: Ratio::from_ppb(quiet), settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
             rtt_guard: Span::from_nanos(spans.0), plb_pause: Span::from_nanos(spans.1), mark_mask,
         }
     }
