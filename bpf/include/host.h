@@ -37,7 +37,20 @@ struct host_prefix {
 struct host_paths {
 	__u32 n;
 	__u32 generation;	/* changes when ids change, not when weights do */
+	struct host_prefix key;	/* under which these are here, and in `sidestep_learnt` */
 	struct pc_path path[PC_MAX_PATHS];
+};
+
+/*
+ * Value of map `sidestep_learnt`, which has the keys of `sidestep_dests`; it counts as long as its generation
+ * is that of the paths. A change of the paths replaces it whole: a step that is under way then is lost, or ends up in the
+ * table that the kernel makes of the same memory next. Not a trie, whose values need not be aligned as atomics need it.
+ */
+struct host_weights {
+	struct pc_shared shared;
+	__u32 generation;
+	__u32 pad;
+	__u32 path_id[PC_MAX_PATHS];
 };
 
 enum host_event_kind {
@@ -93,6 +106,7 @@ enum host_counter {
 };
 
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
+_Static_assert(sizeof(struct host_weights) == 200, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");
 

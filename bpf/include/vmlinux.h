@@ -24,6 +24,7 @@ typedef _Bool bool;
 enum { false = 0, true = 1 };
 
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
@@ -42,6 +43,7 @@ enum {
 	BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5,
 	BPF_SOCK_OPS_RTO_CB = 8,
 	BPF_SOCK_OPS_RETRANS_CB = 9,
+	BPF_SOCK_OPS_STATE_CB = 10,
 	BPF_SOCK_OPS_RTT_CB = 12,
 	BPF_SOCK_OPS_HDR_OPT_LEN_CB = 14,
 };
@@ -49,6 +51,7 @@ enum {
 enum {
 	BPF_SOCK_OPS_RTO_CB_FLAG = 1,
 	BPF_SOCK_OPS_RETRANS_CB_FLAG = 2,
+	BPF_SOCK_OPS_STATE_CB_FLAG = 4,
 	BPF_SOCK_OPS_RTT_CB_FLAG = 8,
 	BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG = 64,
 };
@@ -56,7 +59,7 @@ enum {
 /* In args[0] of BPF_SOCK_OPS_HDR_OPT_LEN_CB: nothing is being sent, TCP reckons its MSS. */
 enum { BPF_WRITE_HDR_TCP_CURRENT_MSS = 1 };
 
-enum { BPF_TCP_SYN_SENT = 2 };
+enum { BPF_TCP_SYN_SENT = 2, BPF_TCP_CLOSE = 7 };
 
 enum bpf_hdr_start_off {
 	BPF_HDR_START_MAC,

@@ -30,6 +30,14 @@ struct {
 	__type(value, struct host_paths);
 } sidestep_dests SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct host_prefix);
+	__type(value, struct host_weights);
+} sidestep_learnt SEC(".maps");
+
 struct conn {
 	struct pc_conn policy;
 	__u64 opened_ns;
@@ -126,6 +134,20 @@ static __noinline struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
 	return paths_to(&ends);
 }
 
+/*
+ * What connections to a destination learn together; 0 if each learns for itself, where these are weights of other paths,
+ * and in a dry run: nothing is learnt of paths that nobody takes.
+ */
+static struct pc_shared *shared_by(const struct host_config *cfg, const struct host_paths *paths)
+{
+	struct host_weights *found;
+
+	if (!cfg->policy.shared || cfg->dry_run)
+		return 0;
+	found = bpf_map_lookup_elem(&sidestep_learnt, &paths->key);
+	return found && found->generation == paths->generation ? &found->shared : 0;
+}
+
 static __u32 path_id(const struct host_paths *paths, __u32 index)
 {
 	return index < PC_MAX_PATHS ? paths->path[index].id : 0;
@@ -200,7 +222,8 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 		count(HOST_NO_STORAGE);
 		return;
 	}
-	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, bpf_ktime_get_ns(), bpf_get_prandom_u32());
+	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), bpf_ktime_get_ns(),
+		bpf_get_prandom_u32());
 	conn->opened_ns = bpf_ktime_get_ns();
 	conn->decided_ns = 0;
 	conn->reason = PC_NONE;
@@ -214,6 +237,8 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 		BPF_SOCK_OPS_RETRANS_CB_FLAG;
 	if (cfg->policy.ack_quiet_q16)
 		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	if (cfg->policy.shared)
+		flags |= BPF_SOCK_OPS_STATE_CB_FLAG;
 	bpf_sock_ops_cb_flags_set(ops, flags);
 	count(passive ? HOST_PASSIVE : HOST_ACTIVE);
 	report(ops, conn, HOST_OPENED, PC_NONE, 0);
@@ -222,13 +247,16 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 /* The path set changed under the connection: begin to learn anew, and stay where the old path still exists. */
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths)
 {
-	__u32 i, from_id = conn->current_id;
+	__u32 i, current, from_id = conn->current_id;
 
-	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, bpf_ktime_get_ns(), bpf_get_prandom_u32());
+	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), bpf_ktime_get_ns(),
+		bpf_get_prandom_u32());
+	current = conn->policy.current;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		if (i < paths->n && paths->path[i].id == from_id)
-			conn->policy.current = i;
+			current = i;
 	}
+	pc_take(&conn->policy, &cfg->policy, current);
 	conn->generation = paths->generation;
 	conn->current_id = path_id(paths, conn->policy.current);
 	if (conn->current_id != from_id) {
@@ -290,6 +318,7 @@ static bool came_again(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 *qui
 static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 {
 	struct pc_decision decision = {};
+	struct pc_shared *shared;
 	struct host_paths *paths;
 	struct bpf_sock *sk = ops->sk;
 	struct bpf_tcp_sock *tp;
@@ -309,23 +338,27 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	if (!paths || !paths->n || !tp)
 		return;
 	if (conn->generation != paths->generation) {
-		adopt(ops, sk, cfg, conn, paths);
+		if (ops->op != BPF_SOCK_OPS_STATE_CB)
+			adopt(ops, sk, cfg, conn, paths);
 		return;
 	}
 	random = bpf_get_prandom_u32();
 	read_socket(tp, &round);
+	shared = shared_by(cfg, paths);
 
 	if (ops->op == BPF_SOCK_OPS_RTT_CB) {
-		pc_round(&conn->policy, &cfg->policy, paths->path, &round, random, &decision);
+		pc_round(&conn->policy, &cfg->policy, paths->path, shared, &round, random, &decision);
 	} else if (ops->op == BPF_SOCK_OPS_RETRANS_CB) {
-		pc_retransmit(&conn->policy, &cfg->policy, paths->path, &round, ops->args[1], random, &decision);
+		pc_retransmit(&conn->policy, &cfg->policy, paths->path, shared, &round, ops->args[1], random, &decision);
 	} else if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB) {
 		/* A move takes this very packet along: its route is looked up later. */
-		pc_duplicate(&conn->policy, &cfg->policy, paths->path, &round, quiet_q16, random, &decision);
+		pc_duplicate(&conn->policy, &cfg->policy, paths->path, shared, &round, quiet_q16, random, &decision);
+	} else if (ops->op == BPF_SOCK_OPS_STATE_CB) {
+		pc_close(&conn->policy, &cfg->policy, paths->path, shared, &round);
 	} else {
 		bool syn = ops->state == BPF_TCP_SYN_SENT;
 
-		pc_timeout(&conn->policy, &cfg->policy, paths->path, &round, syn, random, &decision);
+		pc_timeout(&conn->policy, &cfg->policy, paths->path, shared, &round, syn, random, &decision);
 	}
 	if (!decision.decided)
 		return;
@@ -364,6 +397,10 @@ int sidestep_host(struct bpf_sock_ops *ops)
 	case BPF_SOCK_OPS_RTO_CB:
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		signal(ops, cfg);
+		break;
+	case BPF_SOCK_OPS_STATE_CB:
+		if (ops->args[1] == BPF_TCP_CLOSE)
+			signal(ops, cfg);
 		break;
 	}
 	return 1;

@@ -13,6 +13,7 @@ enum parity_op {
 	PARITY_RETRANSMIT,
 	PARITY_TIMEOUT,
 	PARITY_DUPLICATE,
+	PARITY_CLOSE,
 };
 
 struct parity_ctx {
@@ -28,7 +29,15 @@ struct parity_ctx {
 	struct pc_conn conn; /* read and written */
 	struct pc_decision decision; /* written */
 };
-_Static_assert(sizeof(struct parity_ctx) == 896, "shared with Rust");
+_Static_assert(sizeof(struct parity_ctx) == 912, "shared with Rust");
+
+/* What is learnt together: by a connection and those that the test knows of, or by several processors at once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pc_shared);
+} learnt SEC(".maps");
 
 /*
  * A context allows constant offsets only, and the policy indexes its arrays: it works on this copy,
@@ -40,29 +49,77 @@ SEC("syscall")
 int policy_parity(struct parity_ctx *ctx)
 {
 	struct parity_ctx *s = &scratch;
+	__u32 zero = 0;
+	struct pc_shared *shared = bpf_map_lookup_elem(&learnt, &zero);
 
+	if (!shared)
+		return 1;
 	__builtin_memcpy(s, ctx, sizeof(*s));
 	switch (s->op) {
 	case PARITY_OPEN:
-		pc_open(&s->conn, &s->config, s->paths, s->n_paths, s->round.now_ns, s->random);
+		pc_open(&s->conn, &s->config, s->paths, s->n_paths, shared, s->round.now_ns, s->random);
 		break;
 	case PARITY_ROUND:
-		pc_round(&s->conn, &s->config, s->paths, &s->round, s->random, &s->decision);
+		pc_round(&s->conn, &s->config, s->paths, shared, &s->round, s->random, &s->decision);
 		break;
 	case PARITY_RETRANSMIT:
-		pc_retransmit(&s->conn, &s->config, s->paths, &s->round, s->segs, s->random,
+		pc_retransmit(&s->conn, &s->config, s->paths, shared, &s->round, s->segs, s->random,
 			      &s->decision);
 		break;
 	case PARITY_TIMEOUT:
-		pc_timeout(&s->conn, &s->config, s->paths, &s->round, s->syn, s->random,
+		pc_timeout(&s->conn, &s->config, s->paths, shared, &s->round, s->syn, s->random,
 			   &s->decision);
 		break;
 	case PARITY_DUPLICATE:
-		pc_duplicate(&s->conn, &s->config, s->paths, &s->round, s->quiet_q16, s->random,
+		pc_duplicate(&s->conn, &s->config, s->paths, shared, &s->round, s->quiet_q16, s->random,
 			     &s->decision);
+		break;
+	case PARITY_CLOSE:
+		pc_close(&s->conn, &s->config, s->paths, shared, &s->round);
 		break;
 	}
 	__builtin_memcpy(ctx, s, sizeof(*s));
+	return 0;
+}
+
+struct sharing_ctx {
+	__s64 step;
+	__u32 n_paths;
+	__u32 path;
+	__u32 gamma_q16;
+	__u32 random;
+	struct pc_exp3 exp3; /* written: the weights after the step */
+	__u32 drawn; /* written */
+	__u32 chance_q32; /* written: of what was drawn */
+	__u32 times; /* how often the step is made, at most 1000 */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct sharing_ctx) == 168, "shared with Rust");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pc_paths);
+} equal_paths SEC(".maps");
+
+/* Steps, and one draw by what is then known. */
+SEC("syscall")
+int policy_sharing(struct sharing_ctx *ctx)
+{
+	struct pc_exp3 exp3;
+	__u32 zero = 0, i;
+	struct pc_paths *paths = bpf_map_lookup_elem(&equal_paths, &zero);
+	struct pc_shared *shared = bpf_map_lookup_elem(&learnt, &zero);
+
+	if (!paths || !shared)
+		return 1;
+	for (i = 0; i < 1000 && i < ctx->times; i++)
+		pc_shared_add(shared, ctx->n_paths, ctx->path, ctx->step);
+	pc_weigh(&exp3, paths, ctx->n_paths, shared);
+	ctx->drawn = pc_exp3_draw(&exp3, ctx->n_paths, ctx->gamma_q16, (1u << (ctx->n_paths & 31)) - 1, ctx->random);
+	ctx->chance_q32 = pc_exp3_chance(&exp3, ctx->n_paths, ctx->gamma_q16, ctx->drawn);
+	__builtin_memcpy(&ctx->exp3, &exp3, sizeof(exp3));
 	return 0;
 }
 

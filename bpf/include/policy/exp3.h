@@ -196,37 +196,45 @@ POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 ga
 	return path;
 }
 
-/* Credits `path` with a reward in 0..=65536, Q16; returns 0. */
-POLICY_LARGE_FN __u32 pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
-				     __u32 reward_q16)
+/* The probability of `path`, Q32; one is cut to the greatest number there is. */
+POLICY_LARGE_FN __u32 pc_exp3_chance(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path)
 {
 	struct pc_share share;
-	__u64 divisor, gain_q31;
 
 	if (!exp3)
 		return 0;
 	share = pc_exp3_share(exp3, n, gamma_q16, path);
-	divisor = (share.to - share.from) * n;
-	gain_q31 = (((__u64)gamma_q16 * reward_q16) << 31) / divisor;
-	exp3->log_weight[PC_INDEX(path)] += (__s64)((gain_q31 * PC_LOG2_E_Q31) >> 30);
-	pc_exp3_normalise(exp3);
-	return 0;
+	return (__u32)pc_least(share.to - share.from, PC_Q32_ONE - 1);
 }
 
-/* EXP3-IX: charges `path` with a loss in 0..=65536, Q16; returns 0. */
-POLICY_LARGE_FN __u32 pc_exp3_lose(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
-				   __u32 loss_q16)
+/*
+ * What a reward in 0..=65536, Q16, adds to the log weight of a path that was drawn with the probability
+ * `chance_q32`, at least gamma / n: smaller ones count as that.
+ */
+POLICY_FN __s64 pc_exp3_gain(__u32 n, __u32 gamma_q16, __u32 chance_q32, __u32 reward_q16)
 {
-	struct pc_share share;
-	__u64 divisor, step_q31;
+	__u64 divisor = (__u64)chance_q32 * n;
+	__u64 gain_q31 = (((__u64)gamma_q16 * reward_q16) << 31) / (divisor + !divisor);
 
+	return (__s64)((pc_least(gain_q31, 1ULL << 31) * PC_LOG2_E_Q31) >> 30);
+}
+
+/* EXP3-IX: what a loss in 0..=65536, Q16, takes from it; gamma is not 0. */
+POLICY_FN __s64 pc_exp3_loss(__u32 gamma_q16, __u32 chance_q32, __u32 loss_q16)
+{
+	__u64 divisor = chance_q32 + ((__u64)gamma_q16 << 15);
+	/* At most 2, which the product below just has room for. */
+	__u64 step_q31 = (((__u64)gamma_q16 * loss_q16) << 31) / divisor;
+
+	return (__s64)((step_q31 * PC_LOG2_E_Q31) >> 30);
+}
+
+/* Adds to the log weight of `path`; returns 0. */
+POLICY_LARGE_FN __u32 pc_exp3_add(struct pc_exp3 *exp3, __u32 path, __s64 step)
+{
 	if (!exp3)
 		return 0;
-	share = pc_exp3_share(exp3, n, 0, path);
-	divisor = share.to - share.from + ((__u64)gamma_q16 << 15);
-	/* At most 2, which the product below just has room for. */
-	step_q31 = (((__u64)gamma_q16 * loss_q16) << 31) / divisor;
-	exp3->log_weight[PC_INDEX(path)] -= (__s64)((step_q31 * PC_LOG2_E_Q31) >> 30);
+	exp3->log_weight[PC_INDEX(path)] += step;
 	pc_exp3_normalise(exp3);
 	return 0;
 }

@@ -18,7 +18,8 @@
  * still belong to the past.
  *
  * `random` is 32 uniform bits, fresh for each call. `paths` has PC_MAX_PATHS entries, of which the
- * first n given to pc_open are used; they stay the same until the connection is opened anew.
+ * first n given to pc_open are used; they stay the same until the connection is opened anew. `shared`
+ * is the table of their destination, or 0; it matters only if pc_config.shared is set.
  */
 #ifndef SIDESTEP_POLICY_PATHCHANGER_H
 #define SIDESTEP_POLICY_PATHCHANGER_H
@@ -26,6 +27,7 @@
 #include "backoff.h"
 #include "exp3.h"
 #include "reward.h"
+#include "shared.h"
 
 enum pc_policy {
 	PC_STATIC, /* the first path for good */
@@ -67,6 +69,8 @@ struct pc_config {
 	__u32 plb_rounds; /* the same with packets in flight */
 	__u32 ack_quiet_q16; /* data that comes again is a signal if none was new for so much of the RTO;
 				0: never */
+	__u32 shared; /* 1: what is learnt is learnt for all connections to the destination */
+	__u32 unused;
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first, */
 	__u64 congestion_max_ns; /* and longest wait */
 	__u64 silence_min_ns; /* the same on silence */
@@ -75,7 +79,7 @@ struct pc_config {
 			       one's, nor beyond the timeout; 0: to any */
 	__u64 plb_pause_ns; /* PC_PLB: no moves on congestion for once to twice this after a timeout */
 };
-_Static_assert(sizeof(struct pc_config) == 104, "shared with Rust");
+_Static_assert(sizeof(struct pc_config) == 112, "shared with Rust");
 
 /* A connection's state; pc_open sets all of it. */
 struct pc_conn {
@@ -103,8 +107,10 @@ struct pc_conn {
 	__u32 moves; /* decisions that changed the path */
 	__u32 suppressed; /* signals that were ignored: within the back-off, or too few of them */
 	__u32 silent; /* bit set of the paths left on silence since anything was delivered or received */
+	__u32 chance_q32; /* probability of the present path when it was drawn */
+	__u32 unused;
 };
-_Static_assert(sizeof(struct pc_conn) == 312, "shared with Rust");
+_Static_assert(sizeof(struct pc_conn) == 320, "shared with Rust");
 
 struct pc_decision {
 	__u32 path; /* index of the path to use from now on */
@@ -189,13 +195,18 @@ POLICY_FN __u32 pc_in_turn(const struct pc_conn *conn, __u32 among)
 	return path < conn->n_paths ? path : path - conn->n_paths;
 }
 
+/* The share of draws that ignore what was learnt. */
+POLICY_FN __u32 pc_explores(const struct pc_config *cfg)
+{
+	return cfg->policy == PC_EXP3_IX ? 0 : pc_gamma(cfg);
+}
+
 /* Draws one of the set `among`; PC_NEXT by its initial weights, as it draws only once. */
 POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, __u32 among,
 			__u32 random)
 {
 	if (pc_learns(cfg) || cfg->policy == PC_NEXT)
-		return pc_exp3_draw(&conn->exp3, conn->n_paths,
-				    cfg->policy == PC_EXP3_IX ? 0 : pc_gamma(cfg), among, random);
+		return pc_exp3_draw(&conn->exp3, conn->n_paths, pc_explores(cfg), among, random);
 	return pc_nth(among, (__u32)pc_scale(random, pc_bits(among)));
 }
 
@@ -221,17 +232,45 @@ POLICY_FN __u32 pc_earned(const struct pc_conn *conn, const struct pc_config *cf
 	return pc_part(part, whole) >> conn->reordered;
 }
 
-/* Credits the present path with what it has earned, nothing on silence. */
+/* The table to learn in; 0: each connection learns for itself. */
+POLICY_FN struct pc_shared *pc_table(const struct pc_config *cfg, struct pc_shared *shared)
+{
+	return cfg->shared && pc_learns(cfg) ? shared : 0;
+}
+
+POLICY_FN void pc_set_weights(struct pc_conn *conn, const struct pc_path *paths,
+			      const struct pc_shared *shared)
+{
+	pc_weigh(&conn->exp3, (const struct pc_paths *)paths, conn->n_paths, shared);
+}
+
+/* Takes `path`, and notes how probable it was. */
+POLICY_FN void pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
+{
+	conn->current = path;
+	if (pc_learns(cfg))
+		conn->chance_q32 = pc_exp3_chance(&conn->exp3, conn->n_paths, pc_explores(cfg), path);
+}
+
+/*
+ * Credits the present path with what it has earned, nothing on silence. What others have learnt since
+ * it was drawn must not change how probable it was then.
+ */
 POLICY_FN void pc_learn(struct pc_conn *conn, const struct pc_config *cfg,
-			const struct pc_path *paths, const struct pc_round *round, __u32 silence)
+			const struct pc_path *paths, struct pc_shared *shared,
+			const struct pc_round *round, __u32 silence)
 {
 	__u32 earned = silence ? 0 : pc_earned(conn, cfg, paths, round);
+	__s64 step;
 
 	if (cfg->policy == PC_EXP3_IX)
-		pc_exp3_lose(&conn->exp3, conn->n_paths, pc_gamma(cfg), conn->current,
-			     PC_Q16_ONE - earned);
+		step = -pc_exp3_loss(pc_gamma(cfg), conn->chance_q32, PC_Q16_ONE - earned);
 	else
-		pc_exp3_reward(&conn->exp3, conn->n_paths, pc_gamma(cfg), conn->current, earned);
+		step = pc_exp3_gain(conn->n_paths, pc_gamma(cfg), conn->chance_q32, earned);
+	if (shared)
+		pc_shared_add(shared, conn->n_paths, conn->current, step);
+	else
+		pc_exp3_add(&conn->exp3, conn->current, step);
 }
 
 /* Restarts what is measured between two decisions. */
@@ -249,13 +288,17 @@ POLICY_FN void pc_restart(struct pc_conn *conn)
 
 /* Acts on a signal. */
 POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
-			 const struct pc_path *paths, const struct pc_round *round, __u32 silence,
-			 __u32 random, struct pc_decision *decision)
+			 const struct pc_path *paths, struct pc_shared *shared,
+			 const struct pc_round *round, __u32 silence, __u32 random,
+			 struct pc_decision *decision)
 {
 	__u32 among = pc_among(conn, cfg, paths, round, silence), path;
 
+	shared = pc_table(cfg, shared);
 	if (pc_learns(cfg))
-		pc_learn(conn, cfg, paths, round, silence);
+		pc_learn(conn, cfg, paths, shared, round, silence);
+	if (shared)
+		pc_set_weights(conn, paths, shared);
 	if (cfg->policy == PC_NEXT)
 		path = pc_in_turn(conn, among);
 	else
@@ -270,14 +313,14 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 				  pc_reorders(round, paths[PC_INDEX(conn->current)].rtt_ns,
 					      paths[PC_INDEX(path)].rtt_ns);
 	}
-	conn->current = path;
+	pc_take(conn, cfg, path);
 	conn->decisions++;
 	conn->moves += decision->moved;
 }
 
 POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
-			     const struct pc_path *paths, const struct pc_round *round, __u32 random,
-			     struct pc_decision *decision)
+			     const struct pc_path *paths, struct pc_shared *shared,
+			     const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
 	if (!pc_can_move(conn, cfg))
 		return;
@@ -286,7 +329,7 @@ POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->suppressed++;
 		return;
 	}
-	pc_decide(conn, cfg, paths, round, 0, random, decision);
+	pc_decide(conn, cfg, paths, shared, round, 0, random, decision);
 	pc_backoff_decided(&conn->congestion, cfg->congestion_max_ns, round->now_ns,
 			   cfg->jitter_q16, pc_remix(random));
 }
@@ -305,7 +348,8 @@ POLICY_FN void pc_stay(const struct pc_conn *conn, struct pc_decision *decision)
  * A decision on congestion has to wait once first, as there is no reward yet to learn from.
  */
 POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
-		       const struct pc_path *paths, __u32 n, __u64 now_ns, __u32 random)
+		       const struct pc_path *paths, __u32 n, struct pc_shared *shared, __u64 now_ns,
+		       __u32 random)
 {
 	conn->n_paths = n < PC_MAX_PATHS ? n : PC_MAX_PATHS;
 	conn->current = 0;
@@ -318,6 +362,8 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->moves = 0;
 	conn->suppressed = 0;
 	conn->silent = 0;
+	conn->chance_q32 = 0;
+	conn->unused = 0;
 	conn->lowest_rtt_ns = pc_lowest_rtt(paths, conn->n_paths);
 	conn->round_ns = now_ns;
 	conn->plb_pause_ns = 0;
@@ -325,9 +371,24 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
 	pc_backoff_open(&conn->silence, cfg->silence_min_ns, now_ns);
-	pc_exp3_open(&conn->exp3, paths, conn->n_paths);
+	pc_set_weights(conn, paths, pc_table(cfg, shared));
 	if (pc_can_move(conn, cfg))
-		conn->current = pc_draw(conn, cfg, pc_all_paths(conn), random);
+		pc_take(conn, cfg, pc_draw(conn, cfg, pc_all_paths(conn), random));
+}
+
+/*
+ * The connection has ended. Where what is learnt is shared, the others are told what its path has
+ * earned since the last decision, if a round was judged: short connections hear no signals on good
+ * paths, and only those on bad ones would count.
+ */
+POLICY_FN void pc_close(struct pc_conn *conn, const struct pc_config *cfg,
+			const struct pc_path *paths, struct pc_shared *shared,
+			const struct pc_round *round)
+{
+	shared = pc_table(cfg, shared);
+	if (shared && pc_can_move(conn, cfg) && conn->rtt.count)
+		pc_learn(conn, cfg, paths, shared, round, 0);
+	pc_restart(conn);
 }
 
 /* Congested rounds among the last ce_window. */
@@ -369,7 +430,7 @@ POLICY_FN void pc_plb_round(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->suppressed++;
 		return;
 	}
-	pc_decide(conn, cfg, paths, round, 0, random, decision);
+	pc_decide(conn, cfg, paths, 0, round, 0, random, decision);
 }
 
 /* PC_PLB: a timeout. The pause is plb_pause_ns * (1 + u), where u in 0..1 comes from `random`. */
@@ -398,8 +459,8 @@ POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 
 /* Acts on a signal of silence: the path has earned nothing. */
 POLICY_FN void pc_silence(struct pc_conn *conn, const struct pc_config *cfg,
-			  const struct pc_path *paths, const struct pc_round *round, __u32 random,
-			  struct pc_decision *decision)
+			  const struct pc_path *paths, struct pc_shared *shared,
+			  const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
 	__u32 due;
 
@@ -422,7 +483,7 @@ POLICY_FN void pc_silence(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->silent |= 1u << PC_INDEX(conn->current);
 	if (conn->silent == pc_all_paths(conn))
 		conn->silent = 1u << PC_INDEX(conn->current);
-	pc_decide(conn, cfg, paths, round, 1, random, decision);
+	pc_decide(conn, cfg, paths, shared, round, 1, random, decision);
 	pc_backoff_decided(&conn->silence, cfg->silence_max_ns, round->now_ns, cfg->jitter_q16,
 			   pc_remix(random));
 }
@@ -446,8 +507,8 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_round *round, __
 
 /* A round trip has ended. */
 POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
-			const struct pc_path *paths, const struct pc_round *round, __u32 random,
-			struct pc_decision *decision)
+			const struct pc_path *paths, struct pc_shared *shared,
+			const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
 	__u32 delivered = round->delivered - conn->delivered;
 	__u32 marked = round->delivered_ce - conn->delivered_ce;
@@ -468,13 +529,14 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 	if (!congested || pc_congested_rounds(conn, cfg) < cfg->ce_rounds)
 		return;
 	decision->reason = PC_ECN;
-	pc_congestion(conn, cfg, paths, round, random, decision);
+	pc_congestion(conn, cfg, paths, shared, round, random, decision);
 }
 
 /* `segs` segments were retransmitted. */
 POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
-			     const struct pc_path *paths, const struct pc_round *round, __u32 segs,
-			     __u32 random, struct pc_decision *decision)
+			     const struct pc_path *paths, struct pc_shared *shared,
+			     const struct pc_round *round, __u32 segs, __u32 random,
+			     struct pc_decision *decision)
 {
 	__u64 sum = (__u64)conn->retransmitted + segs;
 
@@ -487,17 +549,18 @@ POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
 	}
 	conn->retransmitted = 0;
 	decision->reason = PC_RETRANSMIT;
-	pc_congestion(conn, cfg, paths, round, random, decision);
+	pc_congestion(conn, cfg, paths, shared, round, random, decision);
 }
 
 /* A retransmission timeout; `syn`: of the connection's first packet. */
 POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
-			  const struct pc_path *paths, const struct pc_round *round, __u32 syn,
-			  __u32 random, struct pc_decision *decision)
+			  const struct pc_path *paths, struct pc_shared *shared,
+			  const struct pc_round *round, __u32 syn, __u32 random,
+			  struct pc_decision *decision)
 {
 	pc_stay(conn, decision);
 	decision->reason = syn ? PC_SYN_TIMEOUT : PC_RTO;
-	pc_silence(conn, cfg, paths, round, random, decision);
+	pc_silence(conn, cfg, paths, shared, round, random, decision);
 }
 
 /*
@@ -506,14 +569,15 @@ POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
  * half a timeout the other end has had one, as none of the acknowledgements has reached it.
  */
 POLICY_FN void pc_duplicate(struct pc_conn *conn, const struct pc_config *cfg,
-			    const struct pc_path *paths, const struct pc_round *round,
-			    __u32 quiet_q16, __u32 random, struct pc_decision *decision)
+			    const struct pc_path *paths, struct pc_shared *shared,
+			    const struct pc_round *round, __u32 quiet_q16, __u32 random,
+			    struct pc_decision *decision)
 {
 	pc_stay(conn, decision);
 	if (!cfg->ack_quiet_q16 || quiet_q16 < cfg->ack_quiet_q16)
 		return;
 	decision->reason = PC_ACK_LOSS;
-	pc_silence(conn, cfg, paths, round, random, decision);
+	pc_silence(conn, cfg, paths, shared, round, random, decision);
 }
 
 #endif

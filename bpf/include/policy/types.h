@@ -43,6 +43,11 @@ struct pc_path {
 };
 _Static_assert(sizeof(struct pc_path) == 24, "shared with Rust");
 
+/* The paths of a destination as one, for functions that the verifier tells how much it may read. */
+struct pc_paths {
+	struct pc_path path[PC_MAX_PATHS];
+};
+
 /*
  * What is read of the socket when a round trip ends, and with every other signal; the counters are
  * tcp_sock's, cumulative, and may wrap.

@@ -1,6 +1,8 @@
 //! The policy in the kernel and the policy in the simulator are the same function: the BPF program and the native
 //! build are fed the same histories, and all that they know is compared byte by byte.
 
+use std::sync::Arc;
+
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_linux::{
@@ -9,8 +11,8 @@ use sidestep_linux::{
 };
 use sidestep_model::{Bytes, Span, Time};
 use sidestep_policy::{
-    Backoff, Config, Connection, Decision, Path, Policy, Reward, Round,
-    raw::{self, MAX_PATHS, Parity, Plain},
+    Backoff, Config, Connection, Decision, Path, Policy, Reward, Round, Shared, Weights,
+    raw::{self, MAX_PATHS, Parity, Plain, Sharing},
 };
 
 /// Connections of each policy, which have 1 to 16 paths in turn.
@@ -26,6 +28,7 @@ const ROUND: u32 = 1;
 const RETRANSMIT: u32 = 2;
 const TIMEOUT: u32 = 3;
 const DUPLICATE: u32 = 4;
+const CLOSE: u32 = 5;
 
 #[test]
 fn the_kernel_and_the_simulator_decide_alike_through_long_histories() {
@@ -64,10 +67,57 @@ fn the_kernel_takes_the_path_changer_and_its_verifier_has_room_to_spare() {
     assert!((1..250_000).contains(&verified), "{verified}");
 }
 
+#[test]
+fn processors_that_learn_together_at_once_lose_no_step_and_always_draw_by_weights_that_add_up() {
+    if !root_or_skip("sharing weights in BPF") {
+        return;
+    }
+    const THREADS: u64 = 4;
+    const CALLS: u64 = 500;
+    const TIMES: u32 = 1_000;
+    /// So small that no path falls behind, where it would be lifted.
+    const LARGEST: u32 = 1_000;
+    const N: u32 = 5;
+    let kernel = PolicyParity::load().unwrap();
+    let walk = |thread: u64| {
+        let mut random = Pcg32::new(thread, 2);
+        let mut sums = [0_u64; MAX_PATHS];
+        for _ in 0..CALLS {
+            // Mostly the same path, for processors to meet.
+            let path = if random.next_u32().is_multiple_of(4) { random.next_u32() % N } else { 0 };
+            let step = i64::from(random.next_u32() % (2 * LARGEST)) - i64::from(LARGEST);
+            let mut context = Sharing { step, n_paths: N, path, times: TIMES, gamma_q16: 6_554, ..Sharing::default() };
+            context.random = random.next_u32();
+            kernel.share(&mut context).unwrap();
+            sums[path as usize] = sums[path as usize].wrapping_add((step * i64::from(TIMES)) as u64);
+            let weights = &context.exp3.log_weight[..N as usize];
+            assert_eq!(weights.iter().max(), Some(&0));
+            assert!(weights.iter().all(|weight| *weight >= -(10 << 32)), "{weights:?}");
+            assert!(context.drawn < N);
+            // Never less than what explores.
+            assert!(u64::from(context.chance_q32) >= (1 << 32) * 6_553 / 65_536 / u64::from(N));
+        }
+        sums
+    };
+    let walk = &walk;
+    let sums = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || walk(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let expected = std::array::from_fn(|path| sums.iter().fold(0_u64, |sum, of| sum.wrapping_add(of[path])));
+    assert_eq!(kernel.shared().unwrap(), expected);
+    assert_ne!(expected, [0; MAX_PATHS]);
+}
+
 /// A connection's past in both worlds.
 struct History {
     random: Pcg32,
     native: Connection,
+    /// Another one to the same destination, which only the native build knows of.
+    neighbour: Connection,
+    shared: Arc<Shared>,
+    /// What was in it before the call.
+    table: [u64; MAX_PATHS],
     context: Parity,
 }
 
@@ -79,7 +129,10 @@ impl History {
         let config = any_config(&mut random, policy);
         let paths: Vec<_> = (0..n).map(|id| any_path(&mut random, id as u32)).collect();
         let (now, draw) = (Time::from_nanos(u64::from(random.next_u32())), random.next_u32());
-        let native = Connection::open(&config, &paths, now, draw).unwrap();
+        let shared = Arc::new(Shared::from_gains(any_gains(&mut random)));
+        let table = shared.gains();
+        let open = |draw| Connection::open_among(&config, &paths, Some(shared.clone()), now, draw).unwrap();
+        let (native, neighbour) = (open(draw), open(!draw));
 
         let mut context = Parity { op: OPEN, random: draw, n_paths: n as u32, ..Parity::default() };
         context.config = config.to_raw().unwrap();
@@ -89,7 +142,7 @@ impl History {
         }
         // What was there before a connection was opened must not matter.
         context.conn.as_bytes_mut().fill(0xa5);
-        let mut history = History { random, native, context };
+        let mut history = History { random, native, neighbour, shared, table, context };
         let decision = history.context.decision;
         history.compare(kernel, decision);
         history
@@ -114,8 +167,10 @@ impl History {
             received: context.round.received.wrapping_add(random.next_u32() % 3 * 1_000),
         };
         context.random = random.next_u32();
-        let decision = match random.next_u32() % 5 {
-            0 | 1 => {
+        self.neighbour.timeout(round, false, random.next_u32());
+        self.table = self.shared.gains();
+        let decision = match random.next_u32() % 11 {
+            0..=3 => {
                 // Counters that wrap are part of it.
                 let delivered = random.next_u32() % 100;
                 let marked = [0, delivered / 2, delivered][random.next_u32() as usize % 3];
@@ -124,16 +179,24 @@ impl History {
                 round.delivered_ce = round.delivered_ce.wrapping_add(marked);
                 self.native.round(round, context.random)
             }
-            2 => {
+            4 | 5 => {
                 context.op = RETRANSMIT;
                 context.segs = random.next_u32() >> (random.next_u32() % 32);
                 self.native.retransmit(round, context.segs, context.random)
             }
-            3 => {
+            6 | 7 => {
                 let quiet = Span::from_nanos(u64::from(random.next_u32() % 400_000_000));
                 context.op = DUPLICATE;
                 context.quiet_q16 = (quiet.as_nanos() * 65_536 / round.to_raw().rto_ns.max(200_000_000)) as u32;
                 self.native.duplicate(round, quiet, context.random)
+            }
+            8 => {
+                context.op = CLOSE;
+                self.native.close(round);
+                context.round = round.to_raw();
+                let decision = context.decision;
+                self.compare(kernel, decision);
+                return raw::Decision::default();
             }
             _ => {
                 context.op = TIMEOUT;
@@ -149,7 +212,8 @@ impl History {
     /// Has the kernel make the call, and holds all that it wrote against the native outcome.
     fn compare(&mut self, kernel: &mut PolicyParity, decision: raw::Decision) {
         let expected = Parity { conn: *self.native.raw(), decision, ..self.context };
-        kernel.call(&mut self.context).unwrap();
+        kernel.call(&mut self.context, &mut self.table).unwrap();
+        assert_eq!(self.table, self.shared.gains());
         // The difference is easier to read in the fields than in the bytes.
         assert_eq!(self.context, expected);
         assert_eq!(self.context.as_bytes(), expected.as_bytes());
@@ -175,6 +239,7 @@ fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
         congestion,
         silence,
         reward: Reward::ALL[random.next_u32() as usize % Reward::ALL.len()],
+        weights: Weights::ALL[random.next_u32() as usize % Weights::ALL.len()],
         next_rtos: random.next_u32() % 4,
         ack_quiet: f64::from(random.next_u32() % 100) / 100.0,
         settle_rounds: random.next_u32() % 4,
@@ -183,6 +248,15 @@ fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
         plb_idle_rounds: random.next_u32() % 4,
         plb_rounds: random.next_u32() % 6,
         plb_pause: Span::from_nanos(u64::from(random.next_u32())),
+    }
+}
+
+/// Nothing learnt, something learnt, or anything at all.
+fn any_gains(random: &mut Pcg32) -> [u64; MAX_PATHS] {
+    match random.next_u32() % 3 {
+        0 => [0; MAX_PATHS],
+        1 => [0; MAX_PATHS].map(|_| u64::from(random.next_u32()) << (random.next_u32() % 4)),
+        _ => [0; MAX_PATHS].map(|_| random.next_u64()),
     }
 }
 

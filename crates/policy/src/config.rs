@@ -1,6 +1,6 @@
 //! The knobs of the policy and the paths it chooses from.
 
-pub use sidestep_model::scenario::{PolicyName as Policy, RewardName as Reward};
+pub use sidestep_model::scenario::{PolicyName as Policy, RewardName as Reward, WeightsName as Weights};
 use sidestep_model::{Bytes, Rate, Span, scenario::AgentKnobs};
 use thiserror::Error;
 
@@ -39,6 +39,8 @@ pub struct Config {
     pub silence: Backoff,
     /// What EXP3 and EXP3-IX learn from.
     pub reward: Reward,
+    /// Who learns together: each connection for itself, or all to a destination.
+    pub weights: Weights,
     /// Timeouts in a row after which the policy `next` moves; 0 counts as 1.
     pub next_rtos: u32,
     /// Share of the RTO without new data after which data that comes again is a signal; 0 for never.
@@ -112,6 +114,7 @@ impl Default for Config {
             congestion: Backoff { min: Span::from_millis(100), max },
             silence: Backoff { min: Span::from_millis(10), max },
             reward: Reward::Cwnd,
+            weights: Weights::Connection,
             next_rtos: 1,
             ack_quiet: 0.5,
             settle_rounds: 1,
@@ -161,6 +164,8 @@ impl Config {
             plb_idle_rounds: self.plb_idle_rounds,
             plb_rounds: self.plb_rounds,
             ack_quiet_q16: q16(self.ack_quiet),
+            shared: (self.weights == Weights::Prefix).into(),
+            unused: 0,
             rtt_guard_ns: self.rtt_guard.as_nanos(),
             plb_pause_ns: self.plb_pause.as_nanos(),
         })
@@ -195,6 +200,7 @@ impl From<&AgentKnobs> for Config {
             congestion: backoff(knobs.congestion_backoff),
             silence: backoff(knobs.silence_backoff),
             reward: knobs.reward,
+            weights: knobs.weights,
             next_rtos: knobs.next_rtos,
             ack_quiet: knobs.ack_quiet.as_f64(),
             settle_rounds: knobs.settle_rounds,
@@ -268,6 +274,8 @@ mod tests {
             ce_rounds: 2,
             ce_window: 32,
             ack_quiet_q16: 32_768,
+            shared: 0,
+            unused: 0,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,

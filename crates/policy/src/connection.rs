@@ -1,12 +1,13 @@
 //! The state machine of one connection.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use sidestep_model::{Bytes, Span, Time};
 
 use crate::{
     config::{Config, Path, PolicyError, raw_paths},
     raw::{self, MAX_PATHS},
+    shared::Shared,
 };
 
 /// The path changer of one TCP connection.
@@ -16,6 +17,7 @@ use crate::{
 pub struct Connection {
     config: raw::Config,
     paths: [raw::Path; MAX_PATHS],
+    shared: Option<Arc<Shared>>,
     conn: raw::Conn,
 }
 
@@ -76,25 +78,44 @@ pub enum Reason {
 impl Connection {
     /// A new connection over `paths`, which begins on [`Self::path`]: the first by the static policy, else one drawn.
     pub fn open(config: &Config, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
+        Self::open_among(config, paths, None, now, random)
+    }
+
+    /// The same of a connection that, where `config` says so, learns together with all others to whom this table is
+    /// given: those of a host to one destination.
+    pub fn open_among(
+        config: &Config,
+        paths: &[Path],
+        shared: Option<Arc<Shared>>,
+        now: Time,
+        random: u32,
+    ) -> Result<Self, PolicyError> {
         let config = config.to_raw()?;
         let (paths, n) = raw_paths(paths)?;
-        let conn = raw::open(&config, &paths, n, now.as_nanos(), random);
-        Ok(Connection { config, paths, conn })
+        let conn = raw::open(&config, &paths, n, table(&shared), now.as_nanos(), random);
+        Ok(Connection { config, paths, shared, conn })
     }
 
     /// A round trip has ended.
     pub fn round(&mut self, round: Round, random: u32) -> Decision {
-        raw::round(&mut self.conn, &self.config, &self.paths, &round.to_raw(), random).into()
+        raw::round(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), random).into()
     }
 
     /// `segs` segments were retransmitted, not after a timeout.
     pub fn retransmit(&mut self, round: Round, segs: u32, random: u32) -> Decision {
-        raw::retransmit(&mut self.conn, &self.config, &self.paths, &round.to_raw(), segs, random).into()
+        raw::retransmit(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), segs, random)
+            .into()
     }
 
     /// A retransmission timeout, of the SYN if `syn`.
     pub fn timeout(&mut self, round: Round, syn: bool, random: u32) -> Decision {
-        raw::timeout(&mut self.conn, &self.config, &self.paths, &round.to_raw(), syn, random).into()
+        raw::timeout(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), syn, random)
+            .into()
+    }
+
+    /// It has ended: what its path has earned is told to those that it learns together with.
+    pub fn close(&mut self, round: Round) {
+        raw::close(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw());
     }
 
     /// Data came that was here already, `quiet` after new data last did; `round.srtt` makes the RTO that this is held
@@ -103,7 +124,7 @@ impl Connection {
         let round = round.to_raw();
         let rto = round.rto_ns.max(RTO_MIN.as_nanos());
         let quiet_q16 = u32::try_from(quiet.as_nanos().saturating_mul(65_536) / rto).unwrap_or(u32::MAX);
-        raw::duplicate(&mut self.conn, &self.config, &self.paths, &round, quiet_q16, random).into()
+        raw::duplicate(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round, quiet_q16, random).into()
     }
 
     /// Index of the path in use.
@@ -115,6 +136,10 @@ impl Connection {
     pub fn raw(&self) -> &raw::Conn {
         &self.conn
     }
+}
+
+fn table(shared: &Option<Arc<Shared>>) -> Option<&raw::Shared> {
+    shared.as_ref().map(|table| table.raw())
 }
 
 impl Round {

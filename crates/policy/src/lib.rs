@@ -3,15 +3,18 @@
 //! The policy is one C header, compiled for the kernel and, here, natively: what was simulated is what runs. This
 //! crate owns no clock and no random source; the caller passes the time and 32 uniform bits with every call.
 //!
-//! [`Connection`] is the state machine of one TCP connection, [`Config`] its knobs, and [`raw`] the C structs as they
+//! [`Connection`] is the state machine of one TCP connection, [`Config`] its knobs, [`Shared`] what connections
+//! learn together, and [`raw`] the C structs as they
 //! lie in BPF maps.
 
 mod config;
 mod connection;
 mod exp3;
 pub mod raw;
+mod shared;
 
-pub use config::{Backoff, Config, Path, Policy, PolicyError, Reward};
+pub use config::{Backoff, Config, Path, Policy, PolicyError, Reward, Weights};
 pub use connection::{Connection, Decision, Reason, Round};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
+pub use shared::Shared;

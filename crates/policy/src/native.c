@@ -3,36 +3,57 @@
 #include "policy/pathchanger.h"
 
 void native_pc_open(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
-		    __u32 n, __u64 now_ns, __u32 random)
+		    __u32 n, struct pc_shared *shared, __u64 now_ns, __u32 random)
 {
-	pc_open(conn, cfg, paths, n, now_ns, random);
+	pc_open(conn, cfg, paths, n, shared, now_ns, random);
 }
 
 void native_pc_round(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
-		     const struct pc_round *round, __u32 random, struct pc_decision *decision)
+		     struct pc_shared *shared, const struct pc_round *round, __u32 random,
+		     struct pc_decision *decision)
 {
-	pc_round(conn, cfg, paths, round, random, decision);
+	pc_round(conn, cfg, paths, shared, round, random, decision);
 }
 
 void native_pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
-			  const struct pc_path *paths, const struct pc_round *round, __u32 segs,
-			  __u32 random, struct pc_decision *decision)
+			  const struct pc_path *paths, struct pc_shared *shared,
+			  const struct pc_round *round, __u32 segs, __u32 random,
+			  struct pc_decision *decision)
 {
-	pc_retransmit(conn, cfg, paths, round, segs, random, decision);
+	pc_retransmit(conn, cfg, paths, shared, round, segs, random, decision);
 }
 
 void native_pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
-		       const struct pc_path *paths, const struct pc_round *round, __u32 syn,
-		       __u32 random, struct pc_decision *decision)
+		       const struct pc_path *paths, struct pc_shared *shared,
+		       const struct pc_round *round, __u32 syn, __u32 random,
+		       struct pc_decision *decision)
 {
-	pc_timeout(conn, cfg, paths, round, syn, random, decision);
+	pc_timeout(conn, cfg, paths, shared, round, syn, random, decision);
+}
+
+void native_pc_close(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+		     struct pc_shared *shared, const struct pc_round *round)
+{
+	pc_close(conn, cfg, paths, shared, round);
+}
+
+void native_pc_weigh(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n,
+		     const struct pc_shared *shared)
+{
+	pc_weigh(exp3, (const struct pc_paths *)paths, n, shared);
+}
+
+void native_pc_shared_add(struct pc_shared *shared, __u32 n, __u32 path, __s64 step)
+{
+	pc_shared_add(shared, n, path, step);
 }
 
 void native_pc_duplicate(struct pc_conn *conn, const struct pc_config *cfg,
-			 const struct pc_path *paths, const struct pc_round *round, __u32 quiet_q16,
-			 __u32 random, struct pc_decision *decision)
+			 const struct pc_path *paths, struct pc_shared *shared,
+			 const struct pc_round *round, __u32 quiet_q16, __u32 random,
+			 struct pc_decision *decision)
 {
-	pc_duplicate(conn, cfg, paths, round, quiet_q16, random, decision);
+	pc_duplicate(conn, cfg, paths, shared, round, quiet_q16, random, decision);
 }
 
 void native_pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n)
@@ -61,12 +82,16 @@ __u32 native_pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, 
 void native_pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
 			   __u32 reward_q16)
 {
-	pc_exp3_reward(exp3, n, gamma_q16, path, reward_q16);
+	__u32 chance = pc_exp3_chance(exp3, n, gamma_q16, path);
+
+	pc_exp3_add(exp3, path, pc_exp3_gain(n, gamma_q16, chance, reward_q16));
 }
 
 void native_pc_exp3_lose(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path, __u32 loss_q16)
 {
-	pc_exp3_lose(exp3, n, gamma_q16, path, loss_q16);
+	__u32 chance = pc_exp3_chance(exp3, n, 0, path);
+
+	pc_exp3_add(exp3, path, -pc_exp3_loss(gamma_q16, chance, loss_q16));
 }
 
 __s64 native_pc_log2(__u32 value)

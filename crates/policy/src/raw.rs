@@ -2,7 +2,7 @@
 //!
 //! Fixed-point fields are named after their fractional bits: 65536 is one in `_q16`. The header documents each field.
 
-use std::slice;
+use std::{ptr, slice, sync::atomic::AtomicU64};
 
 /// The most paths that a connection chooses from (`PC_MAX_PATHS`).
 pub const MAX_PATHS: usize = 16;
@@ -39,6 +39,10 @@ pub struct Config {
     pub plb_rounds: u32,
     /// Share of the RTO without new data after which a duplicate is a signal; 0 for never.
     pub ack_quiet_q16: u32,
+    /// 1: what is learnt is learnt for all connections to the destination.
+    pub shared: u32,
+    /// Zero.
+    pub unused: u32,
     /// First wait after a decision on congestion.
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
@@ -149,6 +153,18 @@ pub struct Conn {
     pub suppressed: u32,
     /// Bit set of the paths left on silence since anything was delivered or received.
     pub silent: u32,
+    /// Probability of the present path when it was drawn.
+    pub chance_q32: u32,
+    /// Zero.
+    pub unused: u32,
+}
+
+/// `struct pc_shared`: what all connections to a destination have learnt together; C changes it by atomic steps.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Base 2, Q32, modulo 2⁶⁴: only differences between paths mean anything.
+    pub log_gain: [AtomicU64; MAX_PATHS],
 }
 
 /// `struct pc_round`: what is read of the socket with every signal.
@@ -195,7 +211,7 @@ pub struct Decision {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parity {
-    /// 0 open, 1 round, 2 retransmit, 3 timeout, 4 duplicate.
+    /// 0 open, 1 round, 2 retransmit, 3 timeout, 4 duplicate, 5 close.
     pub op: u32,
     /// The call's random bits.
     pub random: u32,
@@ -215,8 +231,34 @@ pub struct Parity {
     pub paths: [Path; MAX_PATHS],
     /// The state, before and after.
     pub conn: Conn,
-    /// The outcome, except of open.
+    /// The outcome, except of open and close.
     pub decision: Decision,
+}
+
+/// `struct sharing_ctx` of `policy_parity.bpf.c`: steps in a table that the kernel's processors share, and a draw.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// What is added to a path's log weight, Q32.
+    pub step: i64,
+    /// How many paths there are; all have the same initial weight.
+    pub n_paths: u32,
+    /// The path.
+    pub path: u32,
+    /// EXP3's share of exploration.
+    pub gamma_q16: u32,
+    /// The draw's random bits.
+    pub random: u32,
+    /// The weights after the step.
+    pub exp3: Exp3,
+    /// The path drawn.
+    pub drawn: u32,
+    /// Its probability.
+    pub chance_q32: u32,
+    /// How often the step is made, at most 1000.
+    pub times: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 /// A struct of integers without padding, which any bytes of its size make: what BPF maps hold.
@@ -252,14 +294,25 @@ macro_rules! plain {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-plain!(Config: 104, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 312, Round: 56, Decision: 16, Parity: 896);
+plain!(Config: 112, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 320, Round: 56, Decision: 16, Parity: 912, Sharing: 168);
+
+const _: () = assert!(size_of::<Shared>() == 128, "differs from the C struct");
 
 unsafe extern "C" {
-    fn native_pc_open(conn: *mut Conn, cfg: *const Config, paths: *const Path, n: u32, now_ns: u64, random: u32);
+    fn native_pc_open(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        n: u32,
+        shared: *const Shared,
+        now_ns: u64,
+        random: u32,
+    );
     fn native_pc_round(
         conn: *mut Conn,
         cfg: *const Config,
         paths: *const Path,
+        shared: *const Shared,
         round: *const Round,
         random: u32,
         decision: *mut Decision,
@@ -268,6 +321,7 @@ unsafe extern "C" {
         conn: *mut Conn,
         cfg: *const Config,
         paths: *const Path,
+        shared: *const Shared,
         round: *const Round,
         segs: u32,
         random: u32,
@@ -277,6 +331,7 @@ unsafe extern "C" {
         conn: *mut Conn,
         cfg: *const Config,
         paths: *const Path,
+        shared: *const Shared,
         round: *const Round,
         syn: u32,
         random: u32,
@@ -286,11 +341,22 @@ unsafe extern "C" {
         conn: *mut Conn,
         cfg: *const Config,
         paths: *const Path,
+        shared: *const Shared,
         round: *const Round,
         quiet_q16: u32,
         random: u32,
         decision: *mut Decision,
     );
+    fn native_pc_close(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        shared: *const Shared,
+        round: *const Round,
+    );
+    fn native_pc_weigh(exp3: *mut Exp3, paths: *const Path, n: u32, shared: *const Shared);
+    #[cfg(test)]
+    fn native_pc_shared_add(shared: *const Shared, n: u32, path: u32, step: i64);
     fn native_pc_exp3_open(exp3: *mut Exp3, paths: *const Path, n: u32);
     fn native_pc_exp3_probability(exp3: *const Exp3, n: u32, gamma_q16: u32, path: u32) -> u64;
     fn native_pc_exp3_draw(exp3: *const Exp3, n: u32, gamma_q16: u32, leave: u32, random: u32) -> u32;
@@ -305,10 +371,23 @@ unsafe extern "C" {
 // The functions below are for states that began with `open` or `exp3_open`: the C code relies on their weights to
 // divide by no zero. They stay inside the crate, which keeps that.
 
-pub(crate) fn open(config: &Config, paths: &[Path; MAX_PATHS], n: u32, now_ns: u64, random: u32) -> Conn {
+/// The table of a destination, as C takes it.
+fn table(shared: Option<&Shared>) -> *const Shared {
+    shared.map_or(ptr::null(), ptr::from_ref)
+}
+
+pub(crate) fn open(
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    n: u32,
+    shared: Option<&Shared>,
+    now_ns: u64,
+    random: u32,
+) -> Conn {
     let mut conn = Conn::default();
-    // SAFETY: all pointers come from references, and the array has the MAX_PATHS entries that C reads.
-    unsafe { native_pc_open(&mut conn, config, paths.as_ptr(), n, now_ns, random) };
+    // SAFETY: all pointers come from references, and the array has the MAX_PATHS entries that C reads. The table is made
+    // of atomics, which C reads and changes as such; it may be null.
+    unsafe { native_pc_open(&mut conn, config, paths.as_ptr(), n, table(shared), now_ns, random) };
     conn
 }
 
@@ -316,12 +395,13 @@ pub(crate) fn round(
     conn: &mut Conn,
     config: &Config,
     paths: &[Path; MAX_PATHS],
+    shared: Option<&Shared>,
     round: &Round,
     random: u32,
 ) -> Decision {
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_round(conn, config, paths.as_ptr(), round, random, &mut decision) };
+    unsafe { native_pc_round(conn, config, paths.as_ptr(), table(shared), round, random, &mut decision) };
     decision
 }
 
@@ -329,13 +409,14 @@ pub(crate) fn retransmit(
     conn: &mut Conn,
     config: &Config,
     paths: &[Path; MAX_PATHS],
+    shared: Option<&Shared>,
     round: &Round,
     segs: u32,
     random: u32,
 ) -> Decision {
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_retransmit(conn, config, paths.as_ptr(), round, segs, random, &mut decision) };
+    unsafe { native_pc_retransmit(conn, config, paths.as_ptr(), table(shared), round, segs, random, &mut decision) };
     decision
 }
 
@@ -343,13 +424,16 @@ pub(crate) fn timeout(
     conn: &mut Conn,
     config: &Config,
     paths: &[Path; MAX_PATHS],
+    shared: Option<&Shared>,
     round: &Round,
     syn: bool,
     random: u32,
 ) -> Decision {
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_timeout(conn, config, paths.as_ptr(), round, u32::from(syn), random, &mut decision) };
+    unsafe {
+        native_pc_timeout(conn, config, paths.as_ptr(), table(shared), round, u32::from(syn), random, &mut decision)
+    };
     decision
 }
 
@@ -357,14 +441,43 @@ pub(crate) fn duplicate(
     conn: &mut Conn,
     config: &Config,
     paths: &[Path; MAX_PATHS],
+    shared: Option<&Shared>,
     round: &Round,
     quiet_q16: u32,
     random: u32,
 ) -> Decision {
     let mut decision = Decision::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_duplicate(conn, config, paths.as_ptr(), round, quiet_q16, random, &mut decision) };
+    unsafe {
+        native_pc_duplicate(conn, config, paths.as_ptr(), table(shared), round, quiet_q16, random, &mut decision)
+    };
     decision
+}
+
+pub(crate) fn close(
+    conn: &mut Conn,
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    shared: Option<&Shared>,
+    round: &Round,
+) {
+    // SAFETY: as in `open`.
+    unsafe { native_pc_close(conn, config, paths.as_ptr(), table(shared), round) }
+}
+
+/// The weights of a connection to `n` of `paths`, with what was learnt.
+pub(crate) fn weigh(paths: &[Path; MAX_PATHS], n: u32, shared: &Shared) -> Exp3 {
+    let mut exp3 = Exp3::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_weigh(&mut exp3, paths.as_ptr(), n, shared) };
+    exp3
+}
+
+/// Adds to what was learnt of `path`, one of `n`.
+#[cfg(test)]
+pub(crate) fn shared_add(shared: &Shared, n: u32, path: u32, step: i64) {
+    // SAFETY: as in `open`; C masks the index.
+    unsafe { native_pc_shared_add(shared, n, path, step) }
 }
 
 pub(crate) fn exp3_open(paths: &[Path; MAX_PATHS], n: u32) -> Exp3 {

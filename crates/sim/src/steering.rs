@@ -2,10 +2,12 @@
 
 mod plb;
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{Bytes, NodeId, Time};
-use sidestep_policy::{Connection, Decision, Round};
+use sidestep_policy::{Connection, Decision, Round, Shared};
 use sidestep_proto::tcp::{Receiver, Sender, Signals};
 
 pub use self::plb::{Plb, PlbConfig};
@@ -22,6 +24,8 @@ pub struct Steer {
     plb: Option<PlbConfig>,
     /// A stream of random numbers for each node.
     random: Vec<Pcg32>,
+    /// What the connections of a host to the hosts of one access router learn together.
+    shared: BTreeMap<(NodeId, NodeId), Arc<Shared>>,
 }
 
 /// A move that was made.
@@ -75,12 +79,17 @@ impl Steer {
     /// Nothing is steered yet; each of so many nodes has random numbers of its own, which follow from `seed`.
     pub fn new(seed: u64, nodes: usize, plb: Option<PlbConfig>) -> Self {
         let random = (0..nodes as u64).map(|node| Pcg32::new(seed, node)).collect();
-        Steer { flows: Vec::new(), moves: Vec::new(), plb, random }
+        Steer { flows: Vec::new(), moves: Vec::new(), plb, random, shared: BTreeMap::new() }
     }
 
     /// 32 random bits of a node's.
     pub fn draw(&mut self, node: NodeId) -> u32 {
         self.random.get_mut(node.index()).map_or(0, Rng::next_u32)
+    }
+
+    /// What the connections of `host` to the hosts of `exit` learn together.
+    pub fn shared(&mut self, host: NodeId, exit: NodeId) -> Arc<Shared> {
+        self.shared.entry((host, exit)).or_default().clone()
     }
 
     /// Has the path changers of both ends move a flow: its data, and its ACKs where that end has paths.
@@ -95,10 +104,13 @@ impl Steer {
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
     }
 
-    /// How often a flow moved; it is steered no more.
-    pub fn forget(&mut self, flow: FlowId) -> u64 {
-        let steered = self.flows.get_mut(flow.0 as usize).and_then(Option::take);
-        steered.map_or(0, |steered| u64::from(steered.moves))
+    /// A flow has ended; returns how often it moved.
+    pub fn end(&mut self, flow: FlowId, round: Round) -> u64 {
+        let Some(mut steered) = self.flows.get_mut(flow.0 as usize).and_then(Option::take) else { return 0 };
+        if let By::Policy { data, .. } = &mut steered.by {
+            data.connection.close(round);
+        }
+        u64::from(steered.moves)
     }
 
     /// How often a flow moved.
@@ -235,7 +247,7 @@ impl Steering for Steer {
 }
 
 /// What the program would read of the socket.
-fn read(now: Time, sender: &Sender, mss: u16) -> Round {
+pub fn read(now: Time, sender: &Sender, mss: u16) -> Round {
     Round {
         now,
         cwnd: Bytes::new((sender.cwnd() * f64::from(mss)) as u64),

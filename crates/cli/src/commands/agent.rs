@@ -20,6 +20,10 @@ pub fn status(args: &AgentStatus) -> Outcome {
         return print_json(&seen);
     }
     println!("{}", headline(&seen));
+    for learnt in &seen.learnt {
+        let paths = learnt.paths.iter().map(|one| format!("{} {:.3}", one.path, one.factor));
+        println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));
+    }
     if seen.connections.is_empty() {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostProgram, Pins, Reason};
+use sidestep_linux::bpf::host::{self, ControllerState, HostConnection, HostProgram, Pins, Reason};
 use sidestep_model::Time;
 
 use crate::{args::ConnectionFilter, failure::Failure};
@@ -34,8 +34,28 @@ pub struct Seen {
     pub destinations: Vec<IpNet>,
     /// Moves since the program was loaded, of all connections, by reason.
     pub moves: BTreeMap<&'static str, u64>,
+    /// What connections have learnt together; nothing where each learns for itself.
+    pub learnt: Vec<Learnt>,
     /// The connections that the filter lets through.
     pub connections: Vec<Connection>,
+}
+
+/// What the connections to one destination have learnt together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Learnt {
+    /// The prefix.
+    pub destination: IpNet,
+    /// Its paths, in their order.
+    pub paths: Vec<LearntPath>,
+}
+
+/// What was learnt of a path.
+#[derive(Clone, Debug, Serialize)]
+pub struct LearntPath {
+    /// Eight hexadecimal digits, as the controller has them.
+    pub path: String,
+    /// What its initial weight is multiplied by: 1 for the best path, less for others.
+    pub factor: f64,
 }
 
 /// A connection, as `--json` has it.
@@ -118,10 +138,18 @@ impl Watch {
                 _ => "none",
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
+            learnt: self.program.learnt()?.into_iter().map(Learnt::from).collect(),
             moves: Reason::ALL.iter().map(|reason| reason.name()).zip(moved).collect(),
             connections: connections.iter().map(|one| Connection::new(one, &destinations, now)).collect(),
             destinations,
         })
+    }
+}
+
+impl From<host::Learnt> for Learnt {
+    fn from(learnt: host::Learnt) -> Self {
+        let path = |(id, factor)| LearntPath { path: format!("{id:08x}"), factor };
+        Learnt { destination: learnt.destination, paths: learnt.paths.into_iter().map(path).collect() }
     }
 }
 

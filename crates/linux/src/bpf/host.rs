@@ -2,6 +2,7 @@
 
 mod pins;
 mod sockets;
+mod weights;
 
 use std::{
     fs::File,
@@ -21,6 +22,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 pub use self::{
     pins::{Holder, Pins},
     sockets::HostConnection,
+    weights::Learnt,
 };
 use super::{
     bytecode, failed, load, map, open, per_cpu_sum,
@@ -176,6 +178,7 @@ struct HostPrefix {
 struct HostPaths {
     n: u32,
     generation: u32,
+    key: HostPrefix,
     path: [raw::Path; MAX_PATHS],
 }
 
@@ -188,7 +191,7 @@ unsafe impl Plain for HostPaths {}
 
 const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 32);
 const _: () = assert!(size_of::<HostPrefix>() == 24);
-const _: () = assert!(size_of::<HostPaths>() == 8 + size_of::<raw::Path>() * MAX_PATHS);
+const _: () = assert!(size_of::<HostPaths>() == 32 + size_of::<raw::Path>() * MAX_PATHS);
 
 /// Bytes of `struct host_event`.
 const EVENT_LEN: usize = 56;
@@ -307,12 +310,14 @@ impl HostProgram {
 
     /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
     ///
-    /// At most [`MAX_PATHS`] are taken.
+    /// At most [`MAX_PATHS`] are taken. What connections to it have learnt together of paths that stay is kept.
     pub fn set_paths(&mut self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
         let n = paths.len().min(MAX_PATHS);
-        let mut value = HostPaths { n: n as u32, generation, path: [raw::Path::default(); MAX_PATHS] };
-        value.path[..n].copy_from_slice(&paths[..n]);
+        // Before the paths: until these follow, connections learn for themselves.
+        self.keep_weights(destination, generation, &paths[..n])?;
         let key = HostPrefix::from(destination);
+        let mut value = HostPaths { n: n as u32, generation, key, path: [raw::Path::default(); MAX_PATHS] };
+        value.path[..n].copy_from_slice(&paths[..n]);
         let written = map(&self.object, "sidestep_dests")?.update(bytes_of(&key), bytes_of(&value), MapFlags::ANY);
         written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
     }
@@ -321,7 +326,8 @@ impl HostProgram {
     pub fn remove_paths(&mut self, destination: IpNet) -> Result<()> {
         let key = HostPrefix::from(destination);
         let removed = map(&self.object, "sidestep_dests")?.delete(bytes_of(&key));
-        removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))
+        removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))?;
+        self.forget_weights(destination)
     }
 
     /// Hands each event to `each`, when the returned stream is consumed; needs a Tokio runtime.

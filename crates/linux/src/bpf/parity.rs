@@ -1,9 +1,9 @@
 //! The policy as the kernel runs it (`bpf/src/policy_parity.bpf.c`), for tests that compare it with the native build.
 
-use libbpf_rs::{Object, ProgramInput};
-use sidestep_policy::raw::{Parity, Plain};
+use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
+use sidestep_policy::raw::{MAX_PATHS, Parity, Plain, Sharing};
 
-use super::{bytecode, failed, load, open, program};
+use super::{bytecode, failed, load, map, open, program};
 use crate::error::Result;
 
 /// The program, loaded.
@@ -18,10 +18,34 @@ impl PolicyParity {
         Ok(PolicyParity { object: load("policy_parity", open("policy_parity", bytecode!("policy_parity"))?)? })
     }
 
-    /// Has the kernel make the call that `context` describes, and write state and outcome into it.
-    pub fn call(&mut self, context: &mut Parity) -> Result<()> {
+    /// Has the kernel make the call that `context` describes, and write state and outcome into it; `shared` is what was
+    /// learnt together, before and after.
+    pub fn call(&mut self, context: &mut Parity, shared: &mut [u64; MAX_PATHS]) -> Result<()> {
+        let bytes: Vec<u8> = shared.iter().flat_map(|gain| gain.to_ne_bytes()).collect();
+        let written = map(&self.object, "learnt")?.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY);
+        written.map_err(|error| failed("setting shared weights", &error))?;
         let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_parity")?.test_run(input);
-        run.map(drop).map_err(|error| failed("running the policy in the kernel", &error))
+        run.map(drop).map_err(|error| failed("running the policy in the kernel", &error))?;
+        *shared = self.shared()?;
+        Ok(())
+    }
+
+    /// Has this processor make steps in the table that all share, and a draw; several may at once.
+    pub fn share(&self, context: &mut Sharing) -> Result<()> {
+        let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
+        let run = program(&self.object, "policy_sharing")?.test_run(input);
+        run.map(drop).map_err(|error| failed("sharing weights in the kernel", &error))
+    }
+
+    /// What lies in that table.
+    pub fn shared(&self) -> Result<[u64; MAX_PATHS]> {
+        let read = map(&self.object, "learnt")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let bytes = read.map_err(|error| failed("reading shared weights", &error))?.unwrap_or_default();
+        let mut gains = [0; MAX_PATHS];
+        for (gain, bytes) in gains.iter_mut().zip(bytes.as_chunks().0) {
+            *gain = u64::from_ne_bytes(*bytes);
+        }
+        Ok(gains)
     }
 }

@@ -43,6 +43,8 @@ pub struct AgentKnobs {
     pub silence_backoff: Backoff,
     /// What the policies `exp3` and `exp3-ix` learn from.
     pub reward: RewardName,
+    /// Who learns together, by the policies that learn.
+    pub weights: WeightsName,
     /// Timeouts in a row after which the policy `next` moves; 1 to 100.
     pub next_rtos: u32,
     /// Share of the RTO without new data after which data that comes again means that ACKs are lost; zero: never.
@@ -105,6 +107,16 @@ pub enum RewardName {
     Rtt,
 }
 
+/// Who learns together which paths are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightsName {
+    /// Each connection for itself.
+    Connection,
+    /// All connections of a host to one destination prefix.
+    Prefix,
+}
+
 /// A setting outside its range.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{knob} {problem}")]
@@ -134,6 +146,7 @@ impl Default for AgentKnobs {
             congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_secs(10) },
             silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
             reward: RewardName::Cwnd,
+            weights: WeightsName::Connection,
             next_rtos: 1,
             ack_quiet: Ratio::from_ppb(500_000_000),
             settle_rounds: 1,
@@ -234,6 +247,28 @@ impl FromStr for RewardName {
     fn from_str(text: &str) -> Result<Self, KnobError> {
         let found = RewardName::ALL.into_iter().find(|reward| reward.to_string() == text);
         found.ok_or(KnobError { knob: "reward", problem: "must be cwnd, rate or rtt" })
+    }
+}
+
+impl WeightsName {
+    /// All of them.
+    pub const ALL: [WeightsName; 2] = [WeightsName::Connection, WeightsName::Prefix];
+}
+
+impl fmt::Display for WeightsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WeightsName::Connection => "connection",
+            WeightsName::Prefix => "prefix",
+        })
+    }
+}
+
+impl FromStr for WeightsName {
+    type Err = KnobError;
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let found = WeightsName::ALL.into_iter().find(|weights| weights.to_string() == text);
+        found.ok_or(KnobError { knob: "weights", problem: "must be connection or prefix" })
     }
 }
 

@@ -92,7 +92,8 @@ fn print_agent(out: &mut Table, agent: &AgentKnobs) {
     out.text("jitter", agent.jitter);
     out.value("congestion_backoff", backoff(agent.congestion_backoff));
     out.value("silence_backoff", backoff(agent.silence_backoff));
-    out.text("reward", agent.reward).value("next_rtos", agent.next_rtos).value("settle_rounds", agent.settle_rounds);
+    out.text("reward", agent.reward).text("weights", agent.weights);
+    out.value("next_rtos", agent.next_rtos).value("settle_rounds", agent.settle_rounds);
     out.text("ack_quiet", agent.ack_quiet);
     out.text("rtt_guard", agent.rtt_guard).value("reorder_guard", agent.reorder_guard);
     out.value("plb_idle_rounds", agent.plb_idle_rounds).value("plb_rounds", agent.plb_rounds);

@@ -156,9 +156,10 @@ fn a_systems_parameters_override_the_agents() {
         let spec: SystemSpec = format!("pathchanger:policy={policy}").parse().expect("it is read");
         assert_eq!(spec.knobs(&base).map(|knobs| knobs.policy), Ok(policy));
     }
-    let guards = "pathchanger:policy=next,next_rtos=2,reward=rtt,rtt_guard=30 ms,reorder_guard=true,plb_pause=5 s";
+    let guards = "pathchanger:policy=next,next_rtos=2,reward=rtt,rtt_guard=30 ms,reorder_guard=true,plb_pause=5 s,weights=prefix";
     let knobs = guards.parse::<SystemSpec>().expect("it is read").knobs(&base).expect("they fit");
     assert_eq!((knobs.next_rtos, knobs.reward, knobs.reorder_guard), (2, RewardName::Rtt, true));
+    assert_eq!(knobs.weights, WeightsName::Prefix);
     assert_eq!((knobs.rtt_guard, knobs.plb_pause), (Span::from_millis(30), Span::from_secs(5)));
     assert!(matches!("pathchanger:next_rtos=0".parse::<SystemSpec>().map(|spec| spec.knobs(&base)), Ok(Err(_))));
     assert!(matches!("pathchanger:gamma=nan".parse::<SystemSpec>().map(|spec| spec.knobs(&base)), Ok(Err(_))));

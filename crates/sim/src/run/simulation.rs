@@ -4,7 +4,10 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rand_core::Rng;
@@ -29,7 +32,7 @@ use super::{
 use crate::{
     engine::{FlowId, FlowSpec, Move, Network, Stopped, World},
     routing::{Equal, HOST_SRH, Routing, SrPath},
-    steering::{Chosen, Steer},
+    steering::{Chosen, Steer, read},
 };
 
 /// A run in virtual time.
@@ -430,20 +433,29 @@ impl<'a> Simulation<'a> {
         mss: u16,
         (paths, back): (&[SrPath], &[SrPath]),
     ) {
-        let Some(data) = self.choose(config, from, paths) else { return };
-        let acks = self.choose(config, to, back);
+        let Some(data) = self.choose(config, (from, to), paths) else { return };
+        let acks = self.choose(config, (to, from), back);
         let first = Move { forward: data.route(), reverse: acks.as_ref().and_then(Chosen::route) };
         self.world.steering.by_policy(flow, mss, data, acks);
         self.world.reroute(flow, first);
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
-    fn choose(&mut self, config: &policy::Config, node: NodeId, paths: &[SrPath]) -> Option<Chosen> {
+    fn choose(&mut self, config: &policy::Config, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Chosen> {
         let random = self.world.steering.draw(node);
         let (now, candidates) = (self.world.now(), self.policy_paths(paths));
-        let connection = policy::Connection::open(config, &candidates, now, random).ok()?;
+        let shared = self.shared(node, peer);
+        let connection = policy::Connection::open_among(config, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
         Some(Chosen { node, connection: Box::new(connection), routes })
+    }
+
+    /// What connections of `host` learn together with this one: those to the prefix of the peer's access router.
+    fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
+        let topology = &self.scenario.topology;
+        let mut routers = topology.outgoing(peer).iter().map(|arc| topology.head(*arc));
+        let exit = routers.find(|node| topology.is_router(*node))?;
+        Some(self.world.steering.shared(host, exit))
     }
 
     /// The paths as the agent gives them to the program: weighed by the bandwidth left, at least a twentieth of it.
@@ -553,6 +565,7 @@ impl<'a> Simulation<'a> {
         let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
         let flows = flow.0..flow.0 + open.count;
         let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
+        let moves = self.world.steering.end(flow, read(now, self.world.sender(flow), open.mss));
         let record = FlowRecord {
             flow: planned.flow.clone(),
             from: name(planned.from),
@@ -564,7 +577,7 @@ impl<'a> Simulation<'a> {
             bytes: Bytes::new(bytes),
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
             retransmits: flows.map(|flow| u64::from(self.world.sender(FlowId(flow)).retransmits())).sum(),
-            moves: self.world.steering.forget(flow),
+            moves,
             outages: (flow.0..flow.0 + open.count).flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
         };
         record_flow(writer, recorder, &record)?;

@@ -84,7 +84,7 @@ fn an_unknown_parameter_lists_the_known_ones() {
     let text =
         "duration = \"1 s\"\nsystems = [\"tcp\", \"pathchanger:gama=0.1\"]\n[topology]\ngenerator = \"dumbbell\"";
     assert_snapshot!(Scenario::parse(text, "bad").unwrap_err(), @r#"
-    2:11: `pathchanger` has no parameter `gama`; it has gamma, ce_share, ce_rounds, ce_window, retransmit_burst, jitter, congestion_min, congestion_max, silence_min, silence_max, reward, next_rtos, ack_quiet, settle_rounds, rtt_guard, reorder_guard, plb_idle_rounds, plb_rounds, plb_pause, policy
+    2:11: `pathchanger` has no parameter `gama`; it has gamma, ce_share, ce_rounds, ce_window, retransmit_burst, jitter, congestion_min, congestion_max, silence_min, silence_max, reward, weights, next_rtos, ack_quiet, settle_rounds, rtt_guard, reorder_guard, plb_idle_rounds, plb_rounds, plb_pause, policy
       |
     2 | systems = ["tcp", "pathchanger:gama=0.1"]
       |           ^
@@ -198,7 +198,7 @@ fn bad_times_and_systems_are_refused() {
     2:8: must be 1 to 64 letters, digits, `-`, `_` or `.`
     2:11: name at least one system
     2:19: system `tcp` is listed twice
-    2:11: `random` has no parameter `policy`; it has gamma, ce_share, ce_rounds, ce_window, retransmit_burst, jitter, congestion_min, congestion_max, silence_min, silence_max, reward, next_rtos, ack_quiet, settle_rounds, rtt_guard, reorder_guard, plb_idle_rounds, plb_rounds, plb_pause
+    2:11: `random` has no parameter `policy`; it has gamma, ce_share, ce_rounds, ce_window, retransmit_burst, jitter, congestion_min, congestion_max, silence_min, silence_max, reward, weights, next_rtos, ack_quiet, settle_rounds, rtt_guard, reorder_guard, plb_idle_rounds, plb_rounds, plb_pause
     2:11: `tcp` has no parameter `gamma`; it has none
     2:12: gamma must be above 0 and at most 1
     2:11: ce_share: `2`: `2` is outside the range of a share

@@ -15,7 +15,7 @@ use crate::{
     Topology,
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, MptcpKnobs, PathKnobs, PlbKnobs,
-        PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs,
+        PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs, WeightsName,
     },
     srv6, topology_file,
 };
@@ -130,6 +130,7 @@ prop_compose! {
         congestion in backoffs(),
         silence in backoffs(),
         reward in select(&RewardName::ALL[..]),
+        weights in select(&WeightsName::ALL[..]),
         next in (1u32..=100, 0u32..=64, any::<bool>()),
         plb in (any::<u32>(), any::<u32>()),
         spans in (0u64..1 << 50, 0u64..1 << 50),
@@ -137,7 +138,7 @@ prop_compose! {
     ) -> AgentKnobs {
         AgentKnobs {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
-            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
+            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward, weights,
             next_rtos: next.0, ack_quiet: Ratio::from_ppb(quiet), settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
             rtt_guard: Span::from_nanos(spans.0), plb_pause: Span::from_nanos(spans.1), mark_mask,
         }

@@ -1,0 +1,184 @@
+//! What connections learn together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::raw::{self, MAX_PATHS};
+
+/// What all connections of a host to one destination have learnt of its paths, without locks.
+///
+/// Each gives what its path has earned, and draws by what all have. It begins with nothing learnt.
+#[derive(Debug, Default)]
+pub struct Shared(raw::Shared);
+
+impl Shared {
+    /// What lies in the kernel: logarithms (base 2, Q32) of which only differences mean anything.
+    pub fn from_gains(gains: [u64; MAX_PATHS]) -> Self {
+        Shared(raw::Shared { log_gain: gains.map(AtomicU64::new) })
+    }
+
+    /// The same, as it is now.
+    pub fn gains(&self) -> [u64; MAX_PATHS] {
+        self.0.log_gain.each_ref().map(|gain| gain.load(Ordering::Relaxed))
+    }
+
+    /// By what factor each of the first `n` paths' weights is less than that of the best for what was learnt: 1 for the
+    /// best, down to about a thousandth.
+    pub fn factors(&self, n: usize) -> Vec<f64> {
+        let equal = [raw::Path { weight: 1, ..raw::Path::default() }; MAX_PATHS];
+        let n = n.min(MAX_PATHS);
+        let weights = raw::weigh(&equal, n as u32, &self.0).log_weight;
+        weights.into_iter().take(n).map(|log| (log as f64 / 2_f64.powi(32)).exp2()).collect()
+    }
+
+    pub(crate) fn raw(&self) -> &raw::Shared {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use proptest::prelude::*;
+    use rand_core::Rng;
+    use rand_pcg::Pcg32;
+
+    use super::*;
+
+    /// What a path may fall behind the best, Q32.
+    const DEPTH: i64 = 10 << 32;
+    /// More than any step of EXP3-IX: twice log2(e).
+    const LARGEST: i64 = 3 << 32;
+    const THREADS: u64 = 4;
+
+    fn equal() -> [raw::Path; MAX_PATHS] {
+        [raw::Path::default(); MAX_PATHS]
+    }
+
+    /// By how much each path is above the first.
+    fn leads(shared: &Shared, n: u32) -> Vec<i64> {
+        let gains = shared.gains();
+        gains[..n as usize].iter().map(|gain| gain.wrapping_sub(gains[0]) as i64).collect()
+    }
+
+    fn spread(shared: &Shared, n: u32) -> i64 {
+        let leads = leads(shared, n);
+        leads.iter().max().unwrap() - leads.iter().min().unwrap()
+    }
+
+    /// Fails unless probabilities by these weights are positive and add up to one.
+    fn hold_together(weights: &raw::Exp3, n: u32, gamma_q16: u32) {
+        let probabilities: Vec<_> = (0..n).map(|path| raw::exp3_probability(weights, n, gamma_q16, path)).collect();
+        assert_eq!(probabilities.iter().sum::<u64>(), 1 << 32, "{weights:?}");
+        assert!(probabilities.iter().all(|p| *p > 0), "{probabilities:?} of {weights:?}");
+    }
+
+    /// Many at once make steps of up to `largest`, and hold what they read meanwhile against `see`; returns what each path
+    /// was given.
+    fn at_once(shared: &Shared, n: u32, seed: u64, largest: i64, see: impl Fn(&raw::Exp3) + Sync) -> [u64; MAX_PATHS] {
+        let walk = |number: u64| {
+            let mut random = Pcg32::new(seed, number);
+            let mut sums = [0_u64; MAX_PATHS];
+            for _ in 0..500 {
+                let path = random.next_u32() % n;
+                let step = (random.next_u64() % (2 * largest as u64)) as i64 - largest;
+                raw::shared_add(shared.raw(), n, path, step);
+                sums[path as usize] = sums[path as usize].wrapping_add(step as u64);
+                see(&raw::weigh(&equal(), n, shared.raw()));
+            }
+            sums
+        };
+        let sums: Vec<_> = thread::scope(|scope| {
+            let walk = &walk;
+            let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || walk(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        std::array::from_fn(|path| sums.iter().fold(0, |sum: u64, of| sum.wrapping_add(of[path])))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn no_step_is_lost_as_long_as_none_falls_behind(n in 1..=16_u32, seed in any::<u64>(), from in any::<u64>()) {
+            let shared = Shared::from_gains([from; MAX_PATHS]);
+            let sums = at_once(&shared, n, seed, DEPTH / (4 * 500 * THREADS as i64), |weights| hold_together(weights, n, 0));
+            let expected = sums.map(|sum| from.wrapping_add(sum));
+            prop_assert_eq!(shared.gains(), expected);
+        }
+
+        #[test]
+        fn weights_stay_positive_and_probabilities_add_up_whatever_many_do_at_once(
+            n in 2..=16_u32, seed in any::<u64>(), from in any::<u64>(), gamma_q16 in 1..=65_536_u32,
+        ) {
+            let shared = Shared::from_gains([from; MAX_PATHS]);
+            at_once(&shared, n, seed, LARGEST, |weights| {
+                hold_together(weights, n, gamma_q16);
+                // Behind by the depth, and by the steps of others that are under way.
+                let least = weights.log_weight[..n as usize].iter().min().copied().unwrap_or(0);
+                assert!(least >= -(DEPTH + 2 * THREADS as i64 * LARGEST), "{least}");
+            });
+            // Whoever comes last lifts those that were left behind.
+            raw::shared_add(shared.raw(), n, 0, 0);
+            prop_assert!(spread(&shared, n) <= DEPTH);
+        }
+
+        #[test]
+        fn a_table_of_anything_makes_probabilities_and_is_brought_into_bounds(
+            gains in prop::array::uniform16(any::<u64>()), n in 1..=16_u32,
+        ) {
+            let shared = Shared::from_gains(gains);
+            for _ in 0..200 {
+                let weights = raw::weigh(&equal(), n, shared.raw());
+                let sum: u64 = (0..n).map(|path| raw::exp3_probability(&weights, n, 1, path)).sum();
+                prop_assert_eq!(sum, 1 << 32);
+                raw::shared_add(shared.raw(), n, 0, 0);
+            }
+            prop_assert!(spread(&shared, n) <= DEPTH);
+            prop_assert_eq!(&shared.gains()[n as usize..], &gains[n as usize..], "what is not there is left alone");
+        }
+
+        #[test]
+        fn numbers_that_wrap_change_nothing(
+            steps in prop::collection::vec((0..16_u32, -LARGEST..LARGEST), 1..300), from in any::<u64>(), n in 1..=16_u32,
+        ) {
+            let (one, other) = (Shared::default(), Shared::from_gains([from; MAX_PATHS]));
+            for (path, step) in steps {
+                raw::shared_add(one.raw(), n, path % n, step);
+                raw::shared_add(other.raw(), n, path % n, step);
+            }
+            prop_assert_eq!(leads(&one, n), leads(&other, n));
+            prop_assert_eq!(raw::weigh(&equal(), n, one.raw()), raw::weigh(&equal(), n, other.raw()));
+        }
+    }
+
+    #[test]
+    fn two_processors_at_one_number_lose_no_step() {
+        const STEPS: i64 = 2_000_000;
+        let shared = Shared::default();
+        let start = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    start.wait();
+                    (0..STEPS).for_each(|_| raw::shared_add(shared.raw(), 1, 0, 1));
+                });
+            }
+        });
+        assert_eq!(shared.gains()[0], 2 * STEPS as u64);
+    }
+
+    #[test]
+    fn what_was_learnt_multiplies_the_initial_weights() {
+        let mut paths = equal();
+        (paths[0].weight, paths[1].weight) = (1, 4);
+        let shared = Shared::default();
+        raw::shared_add(shared.raw(), 2, 0, 3 << 32);
+        assert_eq!(raw::weigh(&paths, 2, shared.raw()).log_weight[..2], [0, -1 << 32]);
+        assert_eq!(shared.factors(2), [1.0, 0.125]);
+        raw::shared_add(shared.raw(), 2, 1, -(2 << 32));
+        assert_eq!(shared.factors(2), [1.0, 1.0 / 32.0]);
+        raw::shared_add(shared.raw(), 2, 1, -(20 << 32));
+        assert_eq!(shared.factors(2), [1.0, 1.0 / 1024.0], "no further");
+    }
+}
