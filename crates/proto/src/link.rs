@@ -257,6 +257,20 @@ impl LinkModel {
         &self.counters
     }
 
+    /// Reads what [`enqueue`](Self::enqueue) will, all but the queue, so that a driver can have it in the processor's cache
+    /// before; what it returns means nothing.
+    #[inline(always)]
+    pub fn read(&self) -> u64 {
+        self.free_at.as_nanos() ^ self.byte_time ^ self.loss_below ^ self.queued.get() ^ self.counters.packets
+    }
+
+    /// The same of the queue.
+    #[inline(always)]
+    pub fn read_queue(&self) -> u64 {
+        let len = |waiting: Option<&Waiting>| waiting.map_or(0, |waiting| u64::from(waiting.len));
+        len(self.queue.front()) ^ len(self.queue.back())
+    }
+
     /// Whether RED hits the packet that arrives.
     fn hit_early(&mut self, now: Time) -> bool {
         let byte_time = self.byte_time as f64 / 4_294_967_296.0;

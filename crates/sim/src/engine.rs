@@ -1,5 +1,6 @@
 //! The packet-level engine: hosts with flows, on a [`Network`].
 
+mod ahead;
 mod heap;
 mod network;
 #[cfg(test)]

@@ -75,6 +75,15 @@ impl MinHeap {
     }
 }
 
+impl FromIterator<u64> for MinHeap {
+    fn from_iter<I: IntoIterator<Item = u64>>(keys: I) -> Self {
+        let mut keys: Vec<u64> = keys.into_iter().collect();
+        // A sorted list is a heap.
+        keys.sort_unstable();
+        MinHeap { keys }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

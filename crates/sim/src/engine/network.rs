@@ -13,11 +13,14 @@ use sidestep_proto::{
     rcp,
 };
 
-use super::heap::MinHeap;
+use super::{
+    ahead::{Ahead, Due},
+    heap::MinHeap,
+};
 
 /// Bits of an event's key that name the arc; the rest is the time.
-const ARC_BITS: u32 = 18;
-const ARC_MASK: u64 = (1 << ARC_BITS) - 1;
+pub(super) const ARC_BITS: u32 = 18;
+pub(super) const ARC_MASK: u64 = (1 << ARC_BITS) - 1;
 
 /// Most arcs of a network.
 pub const MAX_ARCS: usize = 1 << ARC_BITS;
@@ -31,11 +34,12 @@ pub struct RouteId(pub(super) u32);
 /// The arcs of a network, the packets on them, and the routes that packets take.
 #[derive(Debug)]
 pub struct Network {
-    arcs: Vec<Arc>,
-    events: MinHeap,
-    packets: Vec<Packet>,
+    pub(super) arcs: Vec<Arc>,
+    pub(super) events: MinHeap,
+    pub(super) ahead: Option<Box<Ahead>>,
+    pub(super) packets: Vec<Packet>,
     free: Vec<u32>,
-    hops: Vec<Hop>,
+    pub(super) hops: Vec<Hop>,
     /// Packets of each flow that are on the way.
     flows: Vec<u32>,
     /// Random delay of what a host sends, in nanoseconds, at most.
@@ -78,9 +82,9 @@ struct Rcp {
 }
 
 #[derive(Debug)]
-struct Arc {
-    link: LinkModel,
-    carried: VecDeque<Carried>,
+pub(super) struct Arc {
+    pub(super) link: LinkModel,
+    pub(super) carried: VecDeque<Carried>,
     /// The last packet from a host, and how many there were.
     last_sent: u64,
     sent: u32,
@@ -88,13 +92,13 @@ struct Arc {
 
 /// A packet on a link, in 16 bytes: large networks are as fast as memory is.
 #[derive(Clone, Copy, Debug)]
-struct Carried {
+pub(super) struct Carried {
     /// When it arrives, above [`WORD_BITS`] bits of what a hop needs to know, so that the packet itself is not looked at
     /// on the way: its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]).
     arrives_and_word: u64,
-    packet: u32,
+    pub(super) packet: u32,
     /// Index of the hop that it is on.
-    hop: u32,
+    pub(super) hop: u32,
 }
 
 const WORD_BITS: u32 = ARC_BITS;
@@ -104,7 +108,7 @@ const MARKED: u32 = 1 << 17;
 
 impl Carried {
     #[inline(always)]
-    fn arrives(&self) -> u64 {
+    pub(super) fn arrives(&self) -> u64 {
         self.arrives_and_word >> WORD_BITS
     }
 
@@ -117,7 +121,7 @@ impl Carried {
 /// A step of a route: the arc in its lowest [`ARC_BITS`] bits, above it whether it is the last ([`LAST`]), and above
 /// that the bytes of encapsulation there.
 #[derive(Clone, Copy, Debug)]
-struct Hop(u32);
+pub(super) struct Hop(u32);
 
 const LAST: u32 = 1 << ARC_BITS;
 const EXTRA_SHIFT: u32 = ARC_BITS + 1;
@@ -126,7 +130,7 @@ const MAX_EXTRA: u16 = u16::MAX >> (EXTRA_SHIFT - 16);
 
 impl Hop {
     #[inline(always)]
-    fn arc(self) -> usize {
+    pub(super) fn arc(self) -> usize {
         (self.0 & (LAST - 1)) as usize
     }
 
@@ -136,8 +140,22 @@ impl Hop {
     }
 
     #[inline(always)]
-    fn is_last(self) -> bool {
+    pub(super) fn is_last(self) -> bool {
         self.0 & LAST != 0
+    }
+}
+
+impl Arc {
+    /// Reads what a packet that arrives will need, for [`Network::next`] to find it in the processor's cache.
+    #[inline(always)]
+    pub(super) fn read(&self) -> u64 {
+        self.link.read() ^ self.last_sent
+    }
+
+    /// The same of where its rings lie.
+    #[inline(always)]
+    pub(super) fn read_rings(&self) -> u64 {
+        self.link.read_queue() ^ self.carried.back().map_or(0, |last| u64::from(last.hop))
     }
 }
 
@@ -150,9 +168,10 @@ impl Network {
             last_sent: 0,
             sent: 0,
         });
-        Network {
+        let mut network = Network {
             arcs: arcs.collect(),
             events: MinHeap::default(),
+            ahead: None,
             packets: Vec::new(),
             free: Vec::new(),
             hops: Vec::new(),
@@ -164,7 +183,9 @@ impl Network {
             lost: 0,
             rcp: None,
             tap: None,
-        }
+        };
+        network.look_ahead();
+        network
     }
 
     /// Has every link tell senders the rate that flows may have.
@@ -230,26 +251,10 @@ impl Network {
     #[inline]
     pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Packet)> {
         loop {
-            let key = self.events.top();
-            let now = key >> ARC_BITS;
-            if now > limit || key == u64::MAX {
-                return None;
-            }
-            let arc = (key & ARC_MASK) as usize;
-            let ring = &mut self.arcs[arc].carried;
-            let Some(carried) = ring.pop_front() else {
-                self.events.pop();
-                continue;
-            };
+            let Due { key, carried } =
+                if self.ahead.is_some() { self.next_ahead(limit)? } else { self.next_due(limit)? };
+            let (now, arc) = (key >> ARC_BITS, (key & ARC_MASK) as usize);
             self.traversals += 1;
-            match ring.front() {
-                Some(next) => self.events.replace_top(next.arrives() << ARC_BITS | arc as u64),
-                None => {
-                    // Begins again at the front of its memory, which is in the processor's cache.
-                    ring.clear();
-                    self.events.pop();
-                }
-            }
             if self.tap.is_some() {
                 self.copy(now, arc, carried);
             }
@@ -263,6 +268,32 @@ impl Network {
                 return Some((now, packet));
             }
             self.enqueue(now, carried.hop + 1, carried.packet, carried.word());
+        }
+    }
+
+    /// The next arrival, not after `limit`.
+    #[inline(always)]
+    fn next_due(&mut self, limit: u64) -> Option<Due> {
+        loop {
+            let key = self.events.top();
+            if key >> ARC_BITS > limit || key == u64::MAX {
+                return None;
+            }
+            let arc = key & ARC_MASK;
+            let ring = &mut self.arcs[arc as usize].carried;
+            let Some(carried) = ring.pop_front() else {
+                self.events.pop();
+                continue;
+            };
+            match ring.front() {
+                Some(next) => self.events.replace_top(next.arrives() << ARC_BITS | arc),
+                None => {
+                    // Begins again at the front of its memory, which is in the processor's cache.
+                    ring.clear();
+                    self.events.pop();
+                }
+            }
+            return Some(Due { key, carried });
         }
     }
 
@@ -335,6 +366,7 @@ impl Network {
 
     /// Changes whether an arc carries packets; what is on it when it goes down is lost.
     pub fn set_state(&mut self, now: Time, arc: ArcId, state: LinkState) {
+        self.put_back();
         let Some(of) = self.arcs.get_mut(arc.index()) else { return };
         of.link.set_state(now, state);
         if state != LinkState::Down {
@@ -358,6 +390,7 @@ impl Network {
         if let Some(router) = self.rcp.as_mut().and_then(|rcp| rcp.routers.get_mut(arc.index())) {
             router.set_capacity(channel.rate);
         }
+        self.look_ahead();
     }
 
     /// What an arc has done, and the bytes in its queue at `now`.
@@ -379,8 +412,8 @@ impl Network {
 
     /// Packets sent by hosts, arrived at hosts, lost on the way, and on the way now.
     pub fn balance(&self) -> [u64; 4] {
-        let on_the_way = self.arcs.iter().map(|arc| arc.carried.len() as u64).sum();
-        [self.injected, self.delivered, self.lost, on_the_way]
+        let on_links: usize = self.arcs.iter().map(|arc| arc.carried.len()).sum();
+        [self.injected, self.delivered, self.lost, (on_links + self.ahead_count()) as u64]
     }
 }
 

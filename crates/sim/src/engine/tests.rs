@@ -151,6 +151,56 @@ fn the_same_run_twice_is_the_same() {
 }
 
 #[test]
+fn looking_ahead_changes_nothing() {
+    let run = |ahead: bool| {
+        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::default() });
+        let flows: Vec<FlowId> = (1..=5).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
+        let link = lab.topology.find_link("L-R").unwrap();
+        let arc = link.arc(sidestep_model::Direction::AToB);
+        let mut seen = Vec::new();
+        for step in 1..60 {
+            // Looking ahead begins while packets are under way.
+            if ahead && step == 2 {
+                lab.world.network.look_ahead_from(0);
+                assert!(lab.world.network.ahead.is_some());
+            }
+            lab.world.run_until(Time::ZERO + Span::from_micros(step * 99_999));
+            let now = lab.world.now();
+            match step {
+                20 => lab.world.network.set_state(now, arc, LinkState::Down),
+                25 => lab.world.network.set_state(now, arc, LinkState::Up),
+                _ => {}
+            }
+            let acked: Vec<u64> = flows.iter().map(|flow| lab.world.acked_bytes(*flow)).collect();
+            seen.push((acked, lab.world.network.balance(), lab.world.network.traversals()));
+        }
+        seen
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn a_delay_that_shrinks_lets_no_arrival_come_late() {
+    let run = |ahead: bool| {
+        let mut lab = Lab::new(dumbbell(3), Config::default());
+        let flows: Vec<FlowId> = (1..=3).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
+        let link = lab.topology.find_link("L-R").unwrap();
+        let arc = link.arc(sidestep_model::Direction::AToB);
+        for (step, delay) in [5_000, 20, 900, 1].into_iter().enumerate() {
+            let channel = sidestep_model::Channel { delay: Span::from_micros(delay), ..*lab.topology.channel(arc) };
+            lab.world.network.set_channel(arc, &channel);
+            if ahead {
+                lab.world.network.look_ahead_from(0);
+            }
+            lab.world.run_until(Time::ZERO + Span::from_millis(777 * (step as u64 + 1)));
+        }
+        let acked: Vec<u64> = flows.iter().map(|flow| lab.world.acked_bytes(*flow)).collect();
+        (acked, lab.world.network.balance())
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
 fn a_transfer_takes_its_handshake_its_rounds_and_its_bytes() {
     let mut lab = Lab::new(dumbbell(1), Config::default());
     let flow = lab.flow("l1", "r1", Some(100_000));
