@@ -1,7 +1,7 @@
 //! The controller's state, and what each agent gets to see of it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -9,7 +9,7 @@ use std::{
 use ipnet::Ipv6Net;
 use serde::Serialize;
 use sidestep_api::{Binding, BindingUpdate, HostIdentity, Path, PathSet, PathUpdate, UsageReport};
-use sidestep_model::{ArcId, NodeId, Rate, Topology, scenario::PathKnobs};
+use sidestep_model::{ArcId, LinkId, NodeId, Rate, Topology, scenario::PathKnobs};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -107,6 +107,22 @@ impl Controller {
         let generation = self.published.borrow().generation + 1;
         self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan: Arc::new(plan) }));
         Ok(())
+    }
+
+    /// Computes the paths anew for exactly these links being down, and shows watchers those that changed.
+    ///
+    /// Links that are not named are up. Rates stay as measured. Whether any path changed; links that the network does
+    /// not have are no matter.
+    pub fn set_down(&self, down: &BTreeSet<LinkId>) -> Result<bool, PlanError> {
+        let meter = self.meter();
+        let snapshot = self.snapshot();
+        let plan = snapshot.plan.with_down(down)?;
+        if plan.pairs == snapshot.plan.pairs {
+            return Ok(false);
+        }
+        let generation = snapshot.generation + 1;
+        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan: Arc::new(plan) }));
+        Ok(true)
     }
 
     /// Takes in a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).

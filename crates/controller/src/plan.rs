@@ -66,6 +66,7 @@ pub(crate) struct Plan {
     pub(crate) hosts: Vec<Host>,
     /// Per source and exit router the paths, best first; only pairs that have any.
     pub(crate) pairs: BTreeMap<(NodeId, NodeId), Vec<PlannedPath>>,
+    knobs: PathKnobs,
 }
 
 /// A host and how it hangs on the network.
@@ -81,6 +82,7 @@ pub(crate) struct Host {
 }
 
 /// A path between two access routers.
+#[derive(PartialEq)]
 pub(crate) struct PlannedPath {
     /// Its id.
     pub(crate) id: PathId,
@@ -103,12 +105,21 @@ pub(crate) struct PlannedPath {
 }
 
 impl Plan {
-    /// Computes the paths of every ordered pair of access routers.
+    /// Computes the paths of every ordered pair of access routers in a network in which everything is up.
     pub(crate) fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
         knobs.check()?;
+        Self::without(topology, knobs, &BTreeSet::new())
+    }
+
+    /// The plan once the IGP has converged on the failure of exactly these links.
+    pub(crate) fn with_down(&self, down: &BTreeSet<LinkId>) -> Result<Self, PlanError> {
+        Self::without(self.topology.clone(), self.knobs, down)
+    }
+
+    fn without(topology: Topology, knobs: PathKnobs, down: &BTreeSet<LinkId>) -> Result<Self, PlanError> {
         let locators = locators(&topology)?;
         let hosts = hosts(&topology)?;
-        let routes = routes(&topology, &hosts, knobs);
+        let routes = routes(&topology, &hosts, knobs, down);
         let ids = path_id::assign(routes.iter().map(|pair| pair.key(&topology)).collect());
         let named = named_paths(&topology);
         let mut pairs: BTreeMap<_, Vec<PlannedPath>> = BTreeMap::new();
@@ -118,7 +129,7 @@ impl Plan {
                 pairs.entry((found.from, found.to)).or_default().push(path);
             }
         }
-        Ok(Plan { topology, hosts, pairs })
+        Ok(Plan { topology, hosts, pairs, knobs })
     }
 
     /// The name of a node.
@@ -219,8 +230,8 @@ fn hosts(topology: &Topology) -> Result<Vec<Host>, PlanError> {
     Ok(hosts.into_values().collect())
 }
 
-fn routes(topology: &Topology, hosts: &[Host], knobs: PathKnobs) -> Vec<Found> {
-    let igp = Igp::new(topology);
+fn routes(topology: &Topology, hosts: &[Host], knobs: PathKnobs, down: &BTreeSet<LinkId>) -> Vec<Found> {
+    let igp = Igp::without(topology, down);
     let rules = SegmentRules { max_segments: knobs.max_segments, adjacency: knobs.adjacency };
     let routers: BTreeSet<NodeId> = hosts.iter().map(|host| host.router).collect();
     let mut found = Vec::new();

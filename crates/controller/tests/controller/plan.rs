@@ -46,6 +46,19 @@ fn a_changed_network_keeps_the_ids_of_the_paths_that_stay() {
 }
 
 #[test]
+fn paths_over_a_link_that_is_down_go_and_come_back_with_their_ids() {
+    let controller = Controller::new(topology(), KNOBS).unwrap();
+    let before = ids(&controller);
+    let down = |names: &[&str]| names.iter().map(|name| topology().find_link(name).unwrap()).collect();
+    assert_eq!(controller.set_down(&down(&["A-m2"])), Ok(true));
+    let during = ids(&controller);
+    assert_eq!(during[0].1, [before[0].1[0].clone(), before[0].1[2].clone()]);
+    assert_eq!(controller.set_down(&down(&["A-m2", "m2-B"])), Ok(false), "the path is gone already");
+    assert_eq!(controller.set_down(&down(&[])), Ok(true));
+    assert_eq!(ids(&controller), before);
+}
+
+#[test]
 fn segment_lists_hold_the_sids_of_the_plan_and_end_by_decapsulating() {
     let topology = topology();
     let locator = |name| topology.node(topology.find(name).unwrap()).locator.unwrap();
