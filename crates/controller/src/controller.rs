@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
-    plan::{Host, Plan, PlanError, PlannedPath},
+    plan::{Host, Plan, PlanError, PlannedPath, Planner},
     usage::{Meter, path_usage},
 };
 
@@ -24,6 +24,7 @@ use crate::{
 pub struct Controller {
     published: watch::Sender<Arc<Snapshot>>,
     meter: Mutex<Meter>,
+    planner: Mutex<Planner>,
 }
 
 /// The paths from one access router to another.
@@ -93,15 +94,20 @@ pub enum RequestError {
 impl Controller {
     /// A controller for this network; every host must have a prefix and an access router, every router a locator.
     pub fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
-        let plan = Plan::new(topology, knobs)?;
+        let planner = Planner::new(topology, knobs)?;
+        let plan = planner.current().clone();
         let meter = Meter::new(plan.topology.arc_count());
         let snapshot = Snapshot { generation: 1, rates: meter.rates(), plan: Arc::new(plan) };
-        Ok(Controller { published: watch::Sender::new(Arc::new(snapshot)), meter: Mutex::new(meter) })
+        let published = watch::Sender::new(Arc::new(snapshot));
+        Ok(Controller { published, meter: Mutex::new(meter), planner: Mutex::new(planner) })
     }
 
     /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
     pub fn replace(&self, topology: Topology, knobs: PathKnobs) -> Result<(), PlanError> {
-        let plan = Plan::new(topology, knobs)?;
+        let new = Planner::new(topology, knobs)?;
+        let plan = new.current().clone();
+        let mut planner = self.planner();
+        *planner = new;
         let mut meter = self.meter();
         *meter = Meter::new(plan.topology.arc_count());
         let generation = self.published.borrow().generation + 1;
@@ -109,19 +115,29 @@ impl Controller {
         Ok(())
     }
 
-    /// Computes the paths anew for exactly these links being down, and shows watchers those that changed.
+    /// Computes the paths for exactly these links being down, those of pairs that this affects, and shows watchers what
+    /// changed.
     ///
     /// Links that are not named are up. Rates stay as measured. Whether any path changed; links that the network does
     /// not have are no matter.
     pub fn set_down(&self, down: &BTreeSet<LinkId>) -> Result<bool, PlanError> {
-        let meter = self.meter();
-        let snapshot = self.snapshot();
-        let plan = snapshot.plan.with_down(down)?;
-        if plan.pairs == snapshot.plan.pairs {
+        let mut planner = self.planner();
+        let recomputed = planner.set_down(down);
+        let pairs = planner.pair_count();
+        tracing::info!(
+            down = down.len(),
+            pairs,
+            computed = recomputed.computed,
+            changed = recomputed.changed.len(),
+            "links went down or up"
+        );
+        if recomputed.changed.is_empty() {
             return Ok(false);
         }
-        let generation = snapshot.generation + 1;
-        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan: Arc::new(plan) }));
+        let plan = Arc::new(planner.current().clone());
+        let meter = self.meter();
+        let generation = self.published.borrow().generation + 1;
+        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan }));
         Ok(true)
     }
 
@@ -191,6 +207,11 @@ impl Controller {
 
     fn snapshot(&self) -> Arc<Snapshot> {
         self.published.borrow().clone()
+    }
+
+    /// To be locked before the meter.
+    fn planner(&self) -> MutexGuard<'_, Planner> {
+        self.planner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn meter(&self) -> MutexGuard<'_, Meter> {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
+    sync::Arc,
 };
 
 use ipnet::Ipv6Net;
@@ -12,7 +13,7 @@ use sidestep_model::{
     scenario::{KnobError, PathKnobs},
     srv6,
 };
-use sidestep_paths::{Igp, Route, Segment, SegmentRules, disjoint_paths};
+use sidestep_paths::{PathSet, PathSets, Recomputed, Route, Segment, SegmentRules};
 use thiserror::Error;
 
 use crate::path_id;
@@ -59,14 +60,21 @@ pub enum PlanError {
 }
 
 /// The paths between all access routers of a network.
+#[derive(Clone)]
 pub(crate) struct Plan {
     /// The network.
-    pub(crate) topology: Topology,
+    pub(crate) topology: Arc<Topology>,
     /// Its hosts, by prefix.
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Arc<[Host]>,
     /// Per source and exit router the paths, best first; only pairs that have any.
-    pub(crate) pairs: BTreeMap<(NodeId, NodeId), Vec<PlannedPath>>,
-    knobs: PathKnobs,
+    pub(crate) pairs: BTreeMap<(NodeId, NodeId), Arc<[PlannedPath]>>,
+}
+
+/// What the [`Plan`]s of a network are made from while its links fail and recover.
+pub(crate) struct Planner {
+    locators: Locators,
+    sets: PathSets,
+    plan: Plan,
 }
 
 /// A host and how it hangs on the network.
@@ -82,7 +90,6 @@ pub(crate) struct Host {
 }
 
 /// A path between two access routers.
-#[derive(PartialEq)]
 pub(crate) struct PlannedPath {
     /// Its id.
     pub(crate) id: PathId,
@@ -105,51 +112,94 @@ pub(crate) struct PlannedPath {
 }
 
 impl Plan {
-    /// Computes the paths of every ordered pair of access routers in a network in which everything is up.
-    pub(crate) fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
-        knobs.check()?;
-        Self::without(topology, knobs, &BTreeSet::new())
-    }
-
-    /// The plan once the IGP has converged on the failure of exactly these links.
-    pub(crate) fn with_down(&self, down: &BTreeSet<LinkId>) -> Result<Self, PlanError> {
-        Self::without(self.topology.clone(), self.knobs, down)
-    }
-
-    fn without(topology: Topology, knobs: PathKnobs, down: &BTreeSet<LinkId>) -> Result<Self, PlanError> {
-        let locators = locators(&topology)?;
-        let hosts = hosts(&topology)?;
-        let routes = routes(&topology, &hosts, knobs, down);
-        let ids = path_id::assign(routes.iter().map(|pair| pair.key(&topology)).collect());
-        let named = named_paths(&topology);
-        let mut pairs: BTreeMap<_, Vec<PlannedPath>> = BTreeMap::new();
-        for found in &routes {
-            let Some(id) = ids.get(&found.key(&topology)) else { continue };
-            if let Some(path) = found.plan(&topology, &locators, &named, *id) {
-                pairs.entry((found.from, found.to)).or_default().push(path);
-            }
-        }
-        Ok(Plan { topology, hosts, pairs, knobs })
-    }
-
     /// The name of a node.
     pub(crate) fn name(&self, node: NodeId) -> &str {
         &self.topology.node(node).name
     }
 }
 
+impl Planner {
+    /// Computes the paths of every ordered pair of access routers in a network in which everything is up.
+    pub(crate) fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
+        knobs.check()?;
+        let locators = locators(&topology)?;
+        let hosts = hosts(&topology)?;
+        let routers: BTreeSet<NodeId> = hosts.iter().map(|host| host.router).collect();
+        let pairs = routers.iter().flat_map(|from| routers.iter().map(|to| (*from, *to)));
+        let rules = SegmentRules { max_segments: knobs.max_segments, adjacency: knobs.adjacency };
+        let sets = PathSets::new(&topology, pairs.filter(|(from, to)| from != to).collect(), rules, knobs.max_paths);
+        let plan = Plan { topology: Arc::new(topology), hosts: hosts.into(), pairs: BTreeMap::new() };
+        let mut planner = Planner { locators, sets, plan };
+        planner.plan(|_| true);
+        Ok(planner)
+    }
+
+    /// The present plan.
+    pub(crate) fn current(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How many ordered pairs of access routers there are.
+    pub(crate) fn pair_count(&self) -> usize {
+        self.sets.pairs().len()
+    }
+
+    /// Makes the plan for when the IGP has converged on the failure of exactly these links.
+    pub(crate) fn set_down(&mut self, down: &BTreeSet<LinkId>) -> Recomputed {
+        let recomputed = self.sets.set_down(&self.plan.topology, down);
+        if !recomputed.changed.is_empty() {
+            self.plan(|pair| recomputed.changed.binary_search(&pair).is_ok());
+        }
+        recomputed
+    }
+
+    /// Plans the pairs that changed, and those of which an id did.
+    fn plan(&mut self, changed: impl Fn(usize) -> bool) {
+        let topology = self.plan.topology.clone();
+        let named = named_paths(&topology);
+        let mut old = std::mem::take(&mut self.plan.pairs);
+        let found: Vec<Found<'_>> = (0..)
+            .zip(self.sets.pairs())
+            .flat_map(|(index, (from, to))| {
+                let set = self.sets.get(index).into_iter();
+                set.flat_map(move |set| {
+                    set.routes.iter().map(move |route| Found { index, from: *from, to: *to, set, route })
+                })
+            })
+            .collect();
+        let keys: Vec<String> = found.iter().map(|found| found.key(&topology)).collect();
+        let ids = path_id::assign(keys.clone());
+        let with_ids: Vec<(Found<'_>, Option<PathId>)> =
+            found.into_iter().zip(&keys).map(|(found, key)| (found, ids.get(key).copied())).collect();
+        for pair in with_ids.chunk_by(|(one, _), (next, _)| one.index == next.index) {
+            let ends = (pair[0].0.from, pair[0].0.to);
+            let kept = old.remove(&ends).filter(|paths| {
+                !changed(pair[0].0.index) && paths.iter().all(|path| pair.iter().any(|(_, id)| *id == Some(path.id)))
+            });
+            let planned = kept.unwrap_or_else(|| {
+                pair.iter().filter_map(|(found, id)| found.plan(&topology, &self.locators, &named, (*id)?)).collect()
+            });
+            if !planned.is_empty() {
+                self.plan.pairs.insert(ends, planned);
+            }
+        }
+    }
+}
+
 type Locators = BTreeMap<NodeId, Ipv6Net>;
 type Named<'a> = BTreeMap<BTreeSet<LinkId>, &'a str>;
 
-/// A route with its ends and the delay of the way back.
-struct Found {
+/// A route of a pair.
+struct Found<'a> {
+    /// The pair's index.
+    index: usize,
     from: NodeId,
     to: NodeId,
-    route: Route,
-    delay_back: Span,
+    set: &'a PathSet,
+    route: &'a Route,
 }
 
-impl Found {
+impl Found<'_> {
     fn key(&self, topology: &Topology) -> String {
         let links = self.route.arcs.iter().map(|arc| topology.link(arc.link()).name.as_str());
         path_id::key(&topology.node(self.from).name, &topology.node(self.to).name, links)
@@ -171,6 +221,7 @@ impl Found {
             );
             return None;
         }
+        let back = self.set.back.iter().flatten();
         Some(PlannedPath {
             id,
             name,
@@ -179,7 +230,7 @@ impl Found {
             segments: sids(topology, locators, &self.route.segments)?,
             capacity: self.route.bottleneck(topology),
             delay: self.route.delay(topology),
-            delay_back: self.delay_back,
+            delay_back: back.fold(Span::ZERO, |sum, arc| sum + topology.channel(*arc).delay),
             mtu,
         })
     }
@@ -228,22 +279,6 @@ fn hosts(topology: &Topology) -> Result<Vec<Host>, PlanError> {
         return Err(PlanError::TooManyHosts(hosts.len()));
     }
     Ok(hosts.into_values().collect())
-}
-
-fn routes(topology: &Topology, hosts: &[Host], knobs: PathKnobs, down: &BTreeSet<LinkId>) -> Vec<Found> {
-    let igp = Igp::without(topology, down);
-    let rules = SegmentRules { max_segments: knobs.max_segments, adjacency: knobs.adjacency };
-    let routers: BTreeSet<NodeId> = hosts.iter().map(|host| host.router).collect();
-    let mut found = Vec::new();
-    for from in &routers {
-        for to in routers.iter().filter(|to| *to != from) {
-            let routes = disjoint_paths(topology, &igp, *from, *to, &rules, knobs.max_paths);
-            let back = igp.first_path(*to, *from).unwrap_or_default();
-            let delay_back = back.iter().fold(Span::ZERO, |sum, arc| sum + topology.channel(*arc).delay);
-            found.extend(routes.into_iter().map(|route| Found { from: *from, to: *to, route, delay_back }));
-        }
-    }
-    found
 }
 
 fn named_paths(topology: &Topology) -> Named<'_> {

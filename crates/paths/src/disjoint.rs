@@ -1,16 +1,19 @@
 //! Link-disjoint paths that segment lists of limited length can force.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
-
 use sidestep_model::{ArcId, NodeId, Topology};
 
-use crate::{Igp, Route, SegmentRules, segment_list};
+use crate::{
+    Igp, Route, SegmentRules,
+    search::{Dependencies, Refusal, Search, Taken},
+    segments,
+    spf::{Direction, Spfs},
+};
 
 /// Up to `max_paths` paths without a common link, cheapest first, each with the list that forces it.
 ///
 /// Each is the cheapest by IGP weights of all that a list within the rules forces and that avoid the links (in either
 /// direction) of those before it; of the equally cheap, one with the fewest segments. `to` must be a router, `from` may
-/// be a host; a node has no path to itself. No path visits a node twice.
+/// be a host; a node has no path to itself. No path visits a node twice. For many pairs use a [`PathFinder`].
 pub fn disjoint_paths(
     topo: &Topology,
     igp: &Igp,
@@ -19,148 +22,102 @@ pub fn disjoint_paths(
     rules: &SegmentRules,
     max_paths: usize,
 ) -> Vec<Route> {
-    let mut routes = Vec::new();
-    if from == to || !igp.is_router(to) || rules.max_segments == 0 {
-        return routes;
-    }
-    let mut used = vec![false; igp.link_count()];
-    while routes.len() < max_paths {
-        let Some(arcs) = Search::new(igp, rules, &used, from, to).and_then(Search::run) else { break };
-        let Ok(segments) = segment_list(topo, igp, &arcs, rules) else { break };
-        for arc in &arcs {
-            used[arc.link().index()] = true;
-        }
-        routes.push(Route { arcs, segments });
-    }
-    routes
+    debug_assert_eq!(topo.arc_count(), 2 * igp.link_count());
+    PathFinder::new(igp, *rules).disjoint_paths(from, to, max_paths)
 }
 
-/// Search for the cheapest walk that `max_segments` segments force: A* from the destination, arc by arc.
+/// Finds the [`disjoint_paths`] of many pairs of one network.
 ///
-/// A state is a node, the router that owns the SID in force there, and how many segments are used from there on. Two
-/// facts keep it small and its result simple; both follow from any part of a unique shortest path being one itself:
-///
-/// - At one node, a state that is no cheaper and uses more segments than another is never better: whatever its SID can
-///   still do, the other can do with one segment more.
-/// - A loop never pays. Cut out of a walk, it leaves the rest of one segment, as a node segment, and the rest of a later
-///   one: no more segments than before, and a lower cost, since weights are at least 1. (A loop within one adjacency
-///   segment, to the tail and back over the arc, leaves one node segment.) So the cheapest walk is a simple path.
-struct Search<'a> {
+/// Of the shortest paths to and from a node only those are computed that a search comes to, and they are kept for the
+/// searches after it, up to 256 MiB.
+pub struct PathFinder<'a> {
     igp: &'a Igp,
-    rules: &'a SegmentRules,
-    used: &'a [bool],
-    from: NodeId,
-    /// Cost from `from` to each node over links that are free: exact, so the bound that A* needs.
-    before: Vec<Option<u64>>,
-    /// By node: the states expanded there.
-    expanded: Vec<Expanded>,
-    states: Vec<State>,
-    /// Indices of states by total cost, segments and age.
-    queue: BinaryHeap<Reverse<(u64, usize, usize)>>,
+    rules: SegmentRules,
+    spfs: Spfs,
+    search: Search,
+    taken: Taken,
 }
 
-#[derive(Clone, Copy)]
-struct State {
-    node: NodeId,
-    /// The router that owns the SID in force.
-    owner: NodeId,
-    /// Segments used from here to the destination.
-    segments: usize,
-    /// Cost from here to the destination.
-    cost: u64,
-    /// The arc from here and the state that it leads to; `None` at the destination.
-    next: Option<(ArcId, usize)>,
+/// A path, or that there is no further one, and what this depends on.
+pub(crate) struct Round {
+    pub(crate) route: Option<Route>,
+    pub(crate) depends_on: Dependencies,
 }
 
-#[derive(Clone, Default)]
-struct Expanded {
-    segments: usize,
-    owners: Vec<NodeId>,
-}
-
-impl<'a> Search<'a> {
-    /// A search, unless no free links lead to the destination at all.
-    fn new(igp: &'a Igp, rules: &'a SegmentRules, used: &'a [bool], from: NodeId, to: NodeId) -> Option<Self> {
-        let before = costs(igp, used, from);
-        let bound = before.get(to.index()).copied().flatten()?;
-        let expanded = vec![Expanded::default(); igp.node_count()];
-        let states = vec![State { node: to, owner: to, segments: 1, cost: 0, next: None }];
-        let queue = BinaryHeap::from([Reverse((bound, 1, 0))]);
-        Some(Search { igp, rules, used, from, before, expanded, states, queue })
+impl<'a> PathFinder<'a> {
+    /// For paths within these rules.
+    pub fn new(igp: &'a Igp, rules: SegmentRules) -> Self {
+        PathFinder { igp, rules, spfs: Spfs::new(igp), search: Search::new(igp), taken: Taken::new(igp) }
     }
 
-    /// The arcs of the cheapest walk.
-    fn run(mut self) -> Option<Vec<ArcId>> {
-        while let Some(Reverse((_, _, index))) = self.queue.pop() {
-            let state = self.states[index];
-            if state.node == self.from {
-                let next = |(_, state): &(ArcId, usize)| self.states[*state].next;
-                return Some(std::iter::successors(state.next, next).map(|(arc, _)| arc).collect());
-            }
-            if self.is_new(&state) {
-                self.expand(index, state);
-            }
-        }
-        None
+    /// What the function [`disjoint_paths`] gives.
+    pub fn disjoint_paths(&mut self, from: NodeId, to: NodeId, max_paths: usize) -> Vec<Route> {
+        let mut routes = Vec::new();
+        self.extend(&mut routes, from, to, max_paths);
+        routes
     }
 
-    /// Whether no state expanded before at the same node is as good; remembers this one if so.
-    fn is_new(&mut self, state: &State) -> bool {
-        let seen = &mut self.expanded[state.node.index()];
-        if seen.owners.is_empty() || state.segments < seen.segments {
-            *seen = Expanded { segments: state.segments, owners: vec![state.owner] };
-            return true;
+    /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no way.
+    pub fn first_path(&mut self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
+        let known = |node: NodeId| node.index() < self.igp.node_count();
+        if !known(from) || !known(to) {
+            return None;
         }
-        // A SID of the node itself can do all that another can.
-        let worse = state.segments > seen.segments || seen.owners.iter().any(|o| *o == state.node || *o == state.owner);
-        if !worse {
-            seen.owners.push(state.owner);
+        let spf = self.spfs.of(self.igp, to, Direction::Toward);
+        let mut path = Vec::new();
+        let mut at = from;
+        while at != to {
+            let arc = spf.hop(self.igp, at)?.next;
+            path.push(arc);
+            at = self.igp.arc(arc).head;
         }
-        !worse
+        Some(path)
     }
 
-    /// Steps back over every free arc, within the segment in force where that goes on, else with one more.
-    fn expand(&mut self, index: usize, state: State) {
-        for &id in self.igp.incoming(state.node) {
-            let tail = self.igp.arc(id).tail;
-            let Some(before) = self.before[tail.index()].filter(|_| !self.used[id.link().index()]) else { continue };
-            let forced_by = |owner| self.igp.hop(tail, owner).is_some_and(|hop| hop.unique && hop.next == id);
-            let more = state.segments + 1;
-            let (owner, segments) = if forced_by(state.owner) {
-                (state.owner, state.segments)
-            } else if more > self.rules.max_segments {
-                continue;
-            } else if self.rules.adjacency && self.igp.is_router(tail) {
-                (tail, more)
-            } else if forced_by(state.node) {
-                (state.node, more)
-            } else {
-                continue;
-            };
-            let cost = state.cost + self.igp.arc(id).weight;
-            self.queue.push(Reverse((cost + before, segments, self.states.len())));
-            self.states.push(State { node: tail, owner, segments, cost, next: Some((id, index)) });
+    /// The rounds from the first one on; the last finds nothing, unless there are `max_paths`.
+    pub(crate) fn rounds(&mut self, from: NodeId, to: NodeId, max_paths: usize) -> Vec<Round> {
+        let mut rounds: Vec<Round> = Vec::new();
+        self.taken.clear();
+        while rounds.len() < max_paths && rounds.last().is_none_or(|last| last.route.is_some()) {
+            let route = self.next(from, to);
+            rounds.push(Round { route, depends_on: self.search.dependencies(self.igp, &mut self.spfs) });
         }
+        rounds
     }
-}
 
-/// Dijkstra's algorithm over the links that are free; hosts are ends only.
-fn costs(igp: &Igp, used: &[bool], from: NodeId) -> Vec<Option<u64>> {
-    let mut costs = vec![None; igp.node_count()];
-    let mut queue = BinaryHeap::from([Reverse((0, from))]);
-    while let Some(Reverse((cost, node))) = queue.pop() {
-        match costs.get_mut(node.index()) {
-            Some(known @ None) => *known = Some(cost),
-            _ => continue,
-        }
-        for &id in igp.outgoing(node).iter().filter(|id| !used[id.link().index()]) {
-            let arc = igp.arc(id);
-            if igp.is_router(arc.head) && costs[arc.head.index()].is_none() {
-                queue.push(Reverse((cost + arc.weight, arc.head)));
+    /// Adds the routes that follow these.
+    pub(crate) fn extend(&mut self, routes: &mut Vec<Route>, from: NodeId, to: NodeId, max_paths: usize) {
+        self.taken.clear();
+        routes.iter().flat_map(|route| &route.arcs).for_each(|arc| self.taken.take(*arc));
+        while routes.len() < max_paths {
+            match self.next(from, to) {
+                Some(route) => routes.push(route),
+                None => break,
             }
         }
     }
-    costs
+
+    /// Whether what was refused on the network with some more links is refused on this one, too.
+    pub(crate) fn refuses(&mut self, refusal: &Refusal) -> bool {
+        !self.spfs.of(self.igp, refusal.root, refusal.direction).forces(self.igp, refusal.arc)
+    }
+
+    /// The next path over links that are not taken, and takes these.
+    fn next(&mut self, from: NodeId, to: NodeId) -> Option<Route> {
+        self.search.begin();
+        let known = from.index() < self.igp.node_count();
+        if from == to || !known || !self.igp.is_router(to) || self.rules.max_segments == 0 {
+            return None;
+        }
+        let arcs = self.search.run(self.igp, &mut self.spfs, &self.rules, &self.taken, from, to)?;
+        let stops: Vec<NodeId> = [from].into_iter().chain(arcs.iter().map(|arc| self.igp.arc(*arc).head)).collect();
+        let mut refused = Vec::new();
+        let segments = segments::list(self.igp, &mut self.spfs, &stops, &arcs, &self.rules, &mut refused).ok()?;
+        let refusal = |(root, arc)| Refusal { root, arc, direction: Direction::From };
+        self.search.refuse(refused.into_iter().map(refusal));
+        arcs.iter().for_each(|arc| self.taken.take(*arc));
+        Some(Route { arcs, segments })
+    }
 }
 
 #[cfg(test)]

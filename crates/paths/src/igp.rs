@@ -1,12 +1,10 @@
 //! The IGP: shortest-path DAGs to every node, equal-cost multipath included.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
-    sync::OnceLock,
-};
+use std::{collections::BTreeSet, sync::OnceLock};
 
 use sidestep_model::{ArcId, LinkId, NodeId, Topology};
+
+use crate::spf::{Direction, Hop, Spf};
 
 /// Shortest paths between all nodes of a topology, as its routers see them.
 ///
@@ -15,39 +13,36 @@ use sidestep_model::{ArcId, LinkId, NodeId, Topology};
 #[derive(Clone, Debug)]
 pub struct Igp {
     arcs: Vec<Arc>,
-    nodes: Vec<Node>,
+    /// By node: whether it forwards.
+    routers: Vec<bool>,
+    /// By node: where its neighbours begin; one more than there are nodes.
+    start: Vec<u32>,
+    neighbours: Vec<Neighbour>,
     dags: Vec<OnceLock<Dag>>,
 }
 
-/// Where a node stands towards one destination.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hop {
-    /// Sum of the weights that remain.
-    pub(crate) distance: u64,
-    /// The lowest of the equal-cost next arcs; meaningless at the destination.
-    pub(crate) next: ArcId,
-    /// Whether exactly one shortest path remains.
-    pub(crate) unique: bool,
-}
-
-/// Every node's hop towards one destination; `None` where there is no way.
-type Dag = Box<[Option<Hop>]>;
+/// Every node's hop towards one destination.
+type Dag = Box<[Hop]>;
 
 /// What the IGP knows of an arc.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arc {
     pub(crate) tail: NodeId,
     pub(crate) head: NodeId,
-    pub(crate) weight: u64,
+    pub(crate) weight: u32,
     up: bool,
 }
 
-/// What the IGP knows of a node: its arcs that are up, ascending.
-#[derive(Clone, Debug)]
-struct Node {
-    router: bool,
-    outgoing: Vec<ArcId>,
-    incoming: Vec<ArcId>,
+/// A link that is up, as one of its ends sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) node: NodeId,
+    /// The arc to the neighbour; that from it is its reverse.
+    pub(crate) arc: ArcId,
+    /// Weight of the arc to the neighbour.
+    pub(crate) there: u32,
+    /// Weight of the arc from it.
+    pub(crate) back: u32,
 }
 
 impl Igp {
@@ -61,17 +56,24 @@ impl Igp {
         let arcs = (0..topo.arc_count() as u32).map(ArcId).map(|id| Arc {
             tail: topo.tail(id),
             head: topo.head(id),
-            weight: u64::from(topo.channel(id).weight),
+            weight: topo.channel(id).weight,
             up: !failed.contains(&id.link()),
         });
         let arcs: Vec<Arc> = arcs.collect();
-        let up = |node| topo.outgoing(node).iter().copied().filter(|id| arcs[id.index()].up);
-        let nodes = topo.node_ids().map(|id| Node {
-            router: topo.is_router(id),
-            outgoing: up(id).collect(),
-            incoming: up(id).map(ArcId::reversed).collect(),
-        });
-        Igp { nodes: nodes.collect(), arcs, dags: vec![OnceLock::new(); topo.nodes().len()] }
+        let mut start = vec![0];
+        let mut neighbours = Vec::with_capacity(arcs.len());
+        for node in topo.node_ids() {
+            let up = topo.outgoing(node).iter().filter(|id| arcs[id.index()].up);
+            neighbours.extend(up.map(|id| Neighbour {
+                node: arcs[id.index()].head,
+                arc: *id,
+                there: arcs[id.index()].weight,
+                back: arcs[id.reversed().index()].weight,
+            }));
+            start.push(neighbours.len() as u32);
+        }
+        let routers = topo.node_ids().map(|id| topo.is_router(id)).collect();
+        Igp { arcs, routers, start, neighbours, dags: vec![OnceLock::new(); topo.nodes().len()] }
     }
 
     /// The sum of the weights along a shortest path; `None` where there is none.
@@ -82,11 +84,11 @@ impl Igp {
     /// The arcs by which shortest paths to `to` leave `from`, ascending; none at the destination or without a way.
     pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
         let left = self.distance(from, to);
-        self.outgoing(from).iter().copied().filter(move |id| {
-            let arc = self.arc(*id);
-            let beyond = self.distance(arc.head, to).filter(|_| arc.head == to || self.is_router(arc.head));
-            left.is_some() && beyond.map(|beyond| beyond + arc.weight) == left
-        })
+        let on_path = move |near: &&Neighbour| {
+            let beyond = self.distance(near.node, to).filter(|_| near.node == to || self.is_router(near.node));
+            left.is_some() && beyond.map(|beyond| beyond + u64::from(near.there)) == left
+        };
+        self.neighbours(from).iter().filter(on_path).map(|near| near.arc)
     }
 
     /// The only shortest path; `None` where there is no way, or more than one.
@@ -107,8 +109,9 @@ impl Igp {
     }
 
     /// Where `from` stands towards `to`; `None` where there is no way.
-    pub(crate) fn hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
-        self.dags.get(to.index())?.get_or_init(|| self.dag(to)).get(from.index()).copied().flatten()
+    fn hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
+        let dag = self.dags.get(to.index())?.get_or_init(|| Spf::new(self, to, Direction::Toward).finish(self));
+        dag.get(from.index()).copied().filter(Hop::is_reached)
     }
 
     /// The ends and weight of an arc of the topology.
@@ -116,19 +119,15 @@ impl Igp {
         self.arcs[id.index()]
     }
 
-    /// The arcs that leave `node` and are up.
-    pub(crate) fn outgoing(&self, node: NodeId) -> &[ArcId] {
-        self.nodes.get(node.index()).map_or(&[], |node| &node.outgoing)
-    }
-
-    /// The arcs that enter `node` and are up.
-    pub(crate) fn incoming(&self, node: NodeId) -> &[ArcId] {
-        self.nodes.get(node.index()).map_or(&[], |node| &node.incoming)
+    /// What a node is linked to by links that are up, by ascending id of these.
+    pub(crate) fn neighbours(&self, node: NodeId) -> &[Neighbour] {
+        let ends = self.start.get(node.index()).zip(self.start.get(node.index() + 1));
+        ends.map_or(&[], |(begin, end)| &self.neighbours[*begin as usize..*end as usize])
     }
 
     /// Whether the topology has this router.
     pub(crate) fn is_router(&self, node: NodeId) -> bool {
-        self.nodes.get(node.index()).is_some_and(|node| node.router)
+        self.routers.get(node.index()).copied().unwrap_or(false)
     }
 
     /// Whether the topology has this arc and it is up.
@@ -138,41 +137,12 @@ impl Igp {
 
     /// Number of nodes.
     pub(crate) fn node_count(&self) -> usize {
-        self.nodes.len()
+        self.routers.len()
     }
 
     /// Number of links, those that are down included.
     pub(crate) fn link_count(&self) -> usize {
         self.arcs.len() / 2
-    }
-
-    /// Dijkstra's algorithm against the arcs, from the destination.
-    fn dag(&self, to: NodeId) -> Dag {
-        let mut hops: Dag = vec![None; self.nodes.len()].into();
-        let mut queue = BinaryHeap::from([Reverse((0, to))]);
-        hops[to.index()] = Some(Hop { distance: 0, next: ArcId(u32::MAX), unique: true });
-        while let Some(Reverse((distance, node))) = queue.pop() {
-            let Some(hop) = hops[node.index()] else { continue };
-            if hop.distance < distance || (node != to && !self.is_router(node)) {
-                continue;
-            }
-            for &id in self.incoming(node) {
-                let arc = self.arc(id);
-                let new = Hop { distance: distance + arc.weight, next: id, unique: hop.unique };
-                match &mut hops[arc.tail.index()] {
-                    Some(old) if old.distance < new.distance => {}
-                    // Weights are at least 1, so every tie is seen before the tail itself is taken off the queue.
-                    Some(old) if old.distance == new.distance => {
-                        *old = Hop { next: old.next.min(id), unique: false, ..*old };
-                    }
-                    old => {
-                        *old = Some(new);
-                        queue.push(Reverse((new.distance, arc.tail)));
-                    }
-                }
-            }
-        }
-        hops
     }
 }
 

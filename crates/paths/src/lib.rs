@@ -2,7 +2,8 @@
 //!
 //! - [`Igp`]: the shortest-path DAGs by which routers forward, with ECMP and with failed links;
 //! - [`segment_list`] and [`reroute`]: from a path to the shortest list that forces it, and back;
-//! - [`disjoint_paths`]: link-disjoint paths under a limit of segments;
+//! - [`disjoint_paths`], [`PathFinder`]: link-disjoint paths under a limit of segments;
+//! - [`PathSets`]: the same of many pairs, kept up to date while links fail and recover;
 //! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best;
 //! - [`FlowProgram`]: the same between many pairs at once, with and without segment routing;
 //! - [`analysis`]: path diversity and detours of published topologies.
@@ -19,13 +20,17 @@ mod brute_force;
 mod disjoint;
 mod igp;
 mod maxflow;
+mod path_sets;
 mod route;
+mod search;
 mod segments;
+mod spf;
 
-pub use disjoint::disjoint_paths;
+pub use disjoint::{PathFinder, disjoint_paths};
 pub use igp::Igp;
 pub use maxflow::{
     FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow, PathFlow, max_flow_links, max_flow_rate,
 };
+pub use path_sets::{PathSet, PathSets, Recomputed};
 pub use route::{Route, Segment, SegmentRules};
 pub use segments::{RerouteError, SegmentError, reroute, segment_list};

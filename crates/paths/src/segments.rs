@@ -3,7 +3,10 @@
 use sidestep_model::{ArcId, NodeId, Topology};
 use thiserror::Error;
 
-use crate::{Igp, Segment, SegmentRules};
+use crate::{
+    Igp, Segment, SegmentRules,
+    spf::{Direction, Spfs},
+};
 
 /// Why no segment list forces a path.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -67,7 +70,22 @@ pub fn segment_list(
     rules: &SegmentRules,
 ) -> Result<Vec<Segment>, SegmentError> {
     let stops = stops(topo, igp, arcs)?;
-    let steps = steps(igp, arcs, &stops, rules)?;
+    list(igp, &mut Spfs::new(igp), &stops, arcs, rules, &mut Vec::new())
+}
+
+/// The same for a path of which it is known that it is one.
+///
+/// To `refused` are added the facts on which the result depends besides the path itself: from this node, the shortest
+/// path that ends with this arc is not the only one.
+pub(crate) fn list(
+    igp: &Igp,
+    spfs: &mut Spfs,
+    stops: &[NodeId],
+    arcs: &[ArcId],
+    rules: &SegmentRules,
+    refused: &mut Vec<(NodeId, ArcId)>,
+) -> Result<Vec<Segment>, SegmentError> {
+    let steps = steps(igp, spfs, arcs, stops, rules, refused)?;
     let mut at = steps[0];
     if at.needed > rules.max_segments {
         return Err(SegmentError::TooLong { needed: at.needed, limit: rules.max_segments });
@@ -107,13 +125,6 @@ fn has_adjacency_sid(igp: &Igp, arc: ArcId) -> bool {
     igp.is_up(arc) && igp.is_router(igp.arc(arc).tail) && igp.is_router(igp.arc(arc).head)
 }
 
-/// A node on a path.
-struct Stop {
-    node: NodeId,
-    /// Sum of the weights up to here.
-    cost: u64,
-}
-
 /// The best first segment from a stop.
 #[derive(Clone, Copy)]
 struct Step {
@@ -125,68 +136,68 @@ struct Step {
 }
 
 /// The nodes of a path, after checking that it is one.
-fn stops(topo: &Topology, igp: &Igp, arcs: &[ArcId]) -> Result<Vec<Stop>, SegmentError> {
-    let mut stops: Vec<Stop> = Vec::with_capacity(arcs.len() + 1);
+fn stops(topo: &Topology, igp: &Igp, arcs: &[ArcId]) -> Result<Vec<NodeId>, SegmentError> {
+    let mut stops: Vec<NodeId> = Vec::with_capacity(arcs.len() + 1);
     for &id in arcs {
         if !igp.is_up(id) {
             return Err(SegmentError::Broken(id));
         }
         let (tail, head) = (topo.tail(id), topo.head(id));
-        let before = match stops.last() {
-            None => {
-                stops.push(Stop { node: tail, cost: 0 });
-                0
-            }
-            Some(stop) if stop.node == tail => stop.cost,
+        match stops.last() {
+            None => stops.push(tail),
+            Some(stop) if *stop == tail => {}
             Some(_) => return Err(SegmentError::Broken(id)),
-        };
+        }
         if !igp.is_router(head) {
             return Err(SegmentError::Host(head));
         }
-        stops.push(Stop { node: head, cost: before + igp.arc(id).weight });
+        stops.push(head);
     }
     if stops.is_empty() { Err(SegmentError::Empty) } else { Ok(stops) }
 }
 
-/// The best step from every stop.
+/// The best step from the first stop, and from all that its list may lead to.
 ///
 /// Any part of a unique shortest path is one itself. So a later stop never needs more segments than an earlier one, and
 /// the furthest stop that one segment reaches is the best.
-fn steps(igp: &Igp, arcs: &[ArcId], stops: &[Stop], rules: &SegmentRules) -> Result<Vec<Step>, SegmentError> {
-    let reach = reach(igp, stops);
+fn steps(
+    igp: &Igp,
+    spfs: &mut Spfs,
+    arcs: &[ArcId],
+    stops: &[NodeId],
+    rules: &SegmentRules,
+    refused: &mut Vec<(NodeId, ArcId)>,
+) -> Result<Vec<Step>, SegmentError> {
     let end = arcs.len();
-    let arrive = Step { needed: 1, segment: Segment::Node(stops[end].node), next: end };
-    let mut steps = vec![arrive; stops.len()];
-    for index in (0..end).rev() {
-        let far = reach[index];
-        if far == end {
+    // By stop, the furthest one to which the path is the only shortest path, where that is needed.
+    let mut reach = vec![None; stops.len()];
+    let mut wanted = vec![false; stops.len()];
+    wanted[0] = true;
+    for index in 0..end {
+        if !wanted[index] {
             continue;
         }
+        let spf = spfs.of(igp, stops[index], Direction::From);
+        let far = (index..end).find(|far| !spf.forces(igp, arcs[*far])).unwrap_or(end);
+        reach[index] = Some(far);
+        wanted[far] = true;
+        if far < end {
+            refused.push((stops[index], arcs[far]));
+            wanted[far + 1] |= rules.adjacency || far == index;
+        }
+    }
+    let arrive = Step { needed: 1, segment: Segment::Node(stops[end]), next: end };
+    let mut steps = vec![arrive; stops.len()];
+    for index in (0..end).rev() {
+        let Some(far) = reach[index].filter(|far| *far < end) else { continue };
         let arc = arcs[far];
         let to = |segment, next: usize| Step { needed: 1 + steps[next].needed, segment, next };
-        let node = (far > index).then(|| to(Segment::Node(stops[far].node), far));
+        let node = (far > index).then(|| to(Segment::Node(stops[far]), far));
         let over = (rules.adjacency && has_adjacency_sid(igp, arc)).then(|| to(Segment::Adjacency(arc), far + 1));
         let best = node.into_iter().chain(over).min_by_key(|step| step.needed);
         steps[index] = best.ok_or(SegmentError::NeedsAdjacency(arc))?;
     }
     Ok(steps)
-}
-
-/// For every stop, the furthest one to which the path is the only shortest path.
-fn reach(igp: &Igp, stops: &[Stop]) -> Vec<usize> {
-    let mut far = 0;
-    let reach = stops.iter().enumerate().map(|(index, here)| {
-        far = far.max(index);
-        while let Some(next) = stops.get(far + 1) {
-            let hop = igp.hop(here.node, next.node);
-            if !hop.is_some_and(|hop| hop.unique && hop.distance == next.cost - here.cost) {
-                break;
-            }
-            far += 1;
-        }
-        far
-    });
-    reach.collect()
 }
 
 #[cfg(test)]

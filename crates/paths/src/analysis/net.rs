@@ -162,6 +162,11 @@ impl Net {
         &self.ends
     }
 
+    /// The weights of each link, by link: from its first end and from its second.
+    pub fn link_weights(&self) -> impl Iterator<Item = [u32; 2]> + '_ {
+        self.weights.chunks_exact(2).map(|weights| [weights[0], weights[1]])
+    }
+
     /// How many ends of links a node has.
     pub fn degree(&self, node: u32) -> usize {
         self.hops(node).len()

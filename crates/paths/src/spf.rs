@@ -1,0 +1,210 @@
+//! Shortest paths to or from one node, computed only as far as they are asked for.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use sidestep_model::{ArcId, NodeId};
+
+use crate::{Igp, igp::Neighbour};
+
+/// Which way the paths lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// To the root, as routers forward.
+    Toward,
+    /// From the root.
+    From,
+}
+
+/// Where a node stands on the paths to or from a root.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    /// Sum of the weights between the two; `u64::MAX` where there is no way.
+    pub(crate) distance: u64,
+    /// The lowest of the equal-cost arcs that are next on the way to the root, or last on that from it; meaningless at
+    /// the root.
+    pub(crate) next: ArcId,
+    /// Whether there is exactly one shortest path.
+    pub(crate) unique: bool,
+}
+
+/// Dijkstra's algorithm from a root, which stops and goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Spf {
+    root: NodeId,
+    direction: Direction,
+    hops: Vec<Hop>,
+    /// The nodes in `hops` that are not unreached.
+    touched: Vec<NodeId>,
+    queue: BinaryHeap<Reverse<(u64, NodeId)>>,
+    /// What is known of nodes up to this distance is final: as weights are at least 1, all that leads there is nearer.
+    radius: u64,
+}
+
+/// The [`Spf`]s of a network that were needed so far; the least memory is used that a search can do with.
+#[derive(Clone, Debug)]
+pub(crate) struct Spfs {
+    /// By root and direction: the index in `made`.
+    index: Vec<[Option<u32>; 2]>,
+    made: Vec<Spf>,
+    /// How many of those made are in use.
+    used: usize,
+    limit: usize,
+}
+
+/// How many hops all [`Spf`]s together may hold: 256 MiB.
+const MAX_HOPS: usize = 1 << 24;
+
+const UNREACHED: Hop = Hop { distance: u64::MAX, next: ArcId(u32::MAX), unique: true };
+
+impl Hop {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.distance != u64::MAX
+    }
+}
+
+impl Spf {
+    /// Paths to or from a node of the network.
+    pub(crate) fn new(igp: &Igp, root: NodeId, direction: Direction) -> Self {
+        let mut spf = Spf {
+            root,
+            direction,
+            hops: vec![UNREACHED; igp.node_count()],
+            touched: Vec::new(),
+            queue: BinaryHeap::new(),
+            radius: 0,
+        };
+        spf.restart(root, direction);
+        spf
+    }
+
+    /// Forgets all, and begins at another root.
+    fn restart(&mut self, root: NodeId, direction: Direction) {
+        self.touched.drain(..).for_each(|node| self.hops[node.index()] = UNREACHED);
+        self.queue.clear();
+        (self.root, self.direction, self.radius) = (root, direction, 0);
+        self.hops[root.index()].distance = 0;
+        self.touched.push(root);
+        self.queue.push(Reverse((0, root)));
+    }
+
+    /// All nodes' hops.
+    pub(crate) fn finish(mut self, igp: &Igp) -> Box<[Hop]> {
+        while self.step(igp) {}
+        self.hops.into()
+    }
+
+    /// Where a node of the network stands; `None` where there is no way.
+    pub(crate) fn hop(&mut self, igp: &Igp, node: NodeId) -> Option<Hop> {
+        while self.hops[node.index()].distance > self.radius && self.step(igp) {}
+        Some(self.hops[node.index()]).filter(Hop::is_reached)
+    }
+
+    /// Whether `arc` begins (or, from the root, ends) the only shortest path at its end away from the root.
+    pub(crate) fn forces(&mut self, igp: &Igp, arc: ArcId) -> bool {
+        let end = self.far_end(igp, arc);
+        self.hop(igp, end).is_some_and(|hop| hop.unique && hop.next == arc)
+    }
+
+    /// The arcs of one shortest path that shows why `arc`, beyond which the rest is unique, does not force its path: it
+    /// is shorter, or as short and without the arc.
+    pub(crate) fn witness(&mut self, igp: &Igp, arc: ArcId, mut visit: impl FnMut(ArcId)) {
+        let end = self.far_end(igp, arc);
+        let Some(hop) = self.hop(igp, end) else { return };
+        let mut at = end;
+        if hop.next == arc {
+            let other = igp.neighbours(end).iter().find(|near| {
+                let (step, weight) = self.back_step(near);
+                let beyond = self.hops[near.node.index()].distance;
+                let passes = near.node == self.root || igp.is_router(near.node);
+                step != arc && passes && beyond.checked_add(u64::from(weight)) == Some(hop.distance)
+            });
+            let Some(other) = other else { return };
+            visit(self.back_step(other).0);
+            at = other.node;
+        }
+        while at != self.root {
+            let next = self.hops[at.index()].next;
+            visit(next);
+            at = self.near_end(igp, next);
+        }
+    }
+
+    /// The next node settles; false where there is none left.
+    fn step(&mut self, igp: &Igp) -> bool {
+        let Some(Reverse((distance, node))) = self.queue.pop() else {
+            self.radius = u64::MAX;
+            return false;
+        };
+        self.radius = distance;
+        let here = self.hops[node.index()];
+        if here.distance < distance || (node != self.root && !igp.is_router(node)) {
+            return true;
+        }
+        for near in igp.neighbours(node) {
+            let (arc, weight) = match self.direction {
+                Direction::Toward => (near.arc.reversed(), near.back),
+                Direction::From => (near.arc, near.there),
+            };
+            let distance = distance + u64::from(weight);
+            let there = &mut self.hops[near.node.index()];
+            if distance < there.distance {
+                if !there.is_reached() {
+                    self.touched.push(near.node);
+                }
+                *there = Hop { distance, next: arc, unique: here.unique };
+                self.queue.push(Reverse((distance, near.node)));
+            } else if distance == there.distance {
+                // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
+                *there = Hop { next: there.next.min(arc), unique: false, ..*there };
+            }
+        }
+        true
+    }
+
+    /// The arc between a node and its neighbour on a path between the node and the root, and its weight.
+    fn back_step(&self, near: &Neighbour) -> (ArcId, u32) {
+        match self.direction {
+            Direction::Toward => (near.arc, near.there),
+            Direction::From => (near.arc.reversed(), near.back),
+        }
+    }
+
+    fn far_end(&self, igp: &Igp, arc: ArcId) -> NodeId {
+        if self.direction == Direction::Toward { igp.arc(arc).tail } else { igp.arc(arc).head }
+    }
+
+    fn near_end(&self, igp: &Igp, arc: ArcId) -> NodeId {
+        if self.direction == Direction::Toward { igp.arc(arc).head } else { igp.arc(arc).tail }
+    }
+}
+
+impl Spfs {
+    pub(crate) fn new(igp: &Igp) -> Self {
+        let nodes = igp.node_count();
+        let limit = (MAX_HOPS / nodes.max(1)).max(16);
+        Spfs { index: vec![[None; 2]; nodes], made: Vec::new(), used: 0, limit }
+    }
+
+    /// The paths to or from a node of the network.
+    pub(crate) fn of(&mut self, igp: &Igp, root: NodeId, direction: Direction) -> &mut Spf {
+        let way = usize::from(direction == Direction::From);
+        let known = self.index[root.index()][way];
+        let index = known.map_or_else(|| self.begin(igp, root, direction), |index| index as usize);
+        &mut self.made[index]
+    }
+
+    fn begin(&mut self, igp: &Igp, root: NodeId, direction: Direction) -> usize {
+        if self.used == self.limit {
+            self.index.fill([None; 2]);
+            self.used = 0;
+        }
+        let index = self.used;
+        match self.made.get_mut(index) {
+            Some(spf) => spf.restart(root, direction),
+            None => self.made.push(Spf::new(igp, root, direction)),
+        }
+        self.index[root.index()][usize::from(direction == Direction::From)] = Some(index as u32);
+        self.used += 1;
+        index
+    }
+}
