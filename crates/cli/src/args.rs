@@ -368,8 +368,11 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
-    /// CPU time of path diversity on all of REPETITA's topologies
+    /// CPU time of path computations: large networks, all of REPETITA's topologies, failures
     Paths {
+        /// Only this: large, curves or incremental
+        #[arg(long, value_name = "NAME")]
+        case: Option<String>,
         /// Where the published topologies are
         #[command(flatten)]
         data: DataArgs,

@@ -296,7 +296,7 @@ impl Snapshot {
     }
 
     fn bindings_of(&self, router: NodeId) -> Vec<Binding> {
-        let paths = self.plan.pairs.iter().filter(|((from, _), _)| *from == router).flat_map(|(_, paths)| paths);
+        let paths = self.plan.pairs.iter().filter(|((from, _), _)| *from == router).flat_map(|(_, paths)| paths.iter());
         let binding = |path: &PlannedPath| Binding {
             path_id: path.id,
             binding_sid: path.binding_sid,

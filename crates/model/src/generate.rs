@@ -1,5 +1,7 @@
 //! Generators of the networks that experiments use most.
 
+mod backbone;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -8,6 +10,8 @@ use crate::{
     Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
     TopologyError, srv6, topology_file::ecn_threshold, units::MAX_QUANTITY,
 };
+
+pub use backbone::Backbone;
 
 /// Two access routers `A` and `B` with disjoint paths between them; clients `c1…` at `A`, servers `s1…` at `B`.
 ///

@@ -13,7 +13,7 @@ pub mod topology_file;
 mod units;
 pub mod workload;
 
-pub use generate::{Dumbbell, FatTree, ParallelPaths};
+pub use generate::{Backbone, Dumbbell, FatTree, ParallelPaths};
 pub use ids::{ArcId, Direction, LinkId, NodeId};
 pub use scenario::Scenario;
 pub use topology::{BurstLoss, Channel, Link, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError};

@@ -1,12 +1,10 @@
 //! `sidestep bench`.
 
-use std::path::Path;
+mod paths;
 
 use serde::Serialize;
 use sidestep_linux::wire::bench::{self, BenchReport, Load};
 use sidestep_model::Span;
-use sidestep_paths::analysis::{Counts, Net, NetError, NetOptions, Remove, SegmentOptions, Survey};
-use sidestep_repro::{Set, topologies};
 use sidestep_sim::bench::Case as SimCase;
 
 use super::print_json;
@@ -51,7 +49,7 @@ struct Simulated {
 pub fn run(options: Bench) -> Outcome {
     match options {
         Bench::Wire { wires, seconds, json } => print(&wire(wires, seconds)?, json),
-        Bench::Paths { data, json } => print(&paths(data.data.as_deref())?, json),
+        Bench::Paths { case, data, json } => print(&paths::run(case.as_deref(), data.data.as_deref())?, json),
         Bench::Sim { case, seconds, seed, json } => print(&sim(case.as_deref(), seconds, seed)?, json),
     }
 }
@@ -61,10 +59,12 @@ fn print(report: &Report, json: bool) -> Outcome {
         return print_json(report);
     }
     for case in &report.cases {
-        print!("{:<66} {:>11.0} {}", case.name, case.value, case.unit);
+        print!("{:<66} {:>11.*} {}", case.name, usize::from(case.value < 100.0), case.value, case.unit);
         match &case.simulated {
             Some(_) => println!("   {:.2} CPU-s, at most {} MB", case.cpu_s, case.peak_rss_bytes >> 20),
-            None if report.bench == "paths" => println!("   {:.4} CPU-s", case.cpu_s),
+            None if report.bench == "paths" => {
+                println!("   {:.4} CPU-s, at most {} MB", case.cpu_s, case.peak_rss_bytes >> 20);
+            }
             None => println!(),
         }
     }
@@ -114,61 +114,6 @@ fn sim(name: Option<&str>, seconds: Option<f64>, seed: u64) -> Result<Report, Fa
         });
     }
     Ok(report)
-}
-
-/// The path-diversity figures' work, part by part, and their sum.
-fn paths(data: Option<&Path>) -> Result<Report, Failure> {
-    let mut report = Report { schema: 1, bench: "paths", cases: Vec::new() };
-    let mut nets = Vec::new();
-    for graph in topologies(data, Set::Repetita)? {
-        let net = Net::new(&graph, NetOptions::default())?.pruned();
-        if net.node_count() > 0 {
-            nets.push(net);
-        }
-    }
-    let mut surveys = Vec::new();
-    let built = measure(|| {
-        for net in &nets {
-            surveys.push((Survey::new(net)?, net.access()));
-        }
-        Ok(())
-    })?;
-    let trees = nets.iter().map(|net| net.node_count() as u64).sum();
-    report.cases.push(path_case("all shortest paths of 1 node", trees, "trees/CPU-s", built));
-    type Work = fn(&Survey<'_>, &[u32]) -> u64;
-    let works: [(&str, Work); 3] = [
-        ("disjoint paths of access pairs, Edmonds-Karp", |survey, nodes| survey.most(nodes).total()),
-        ("disjoint paths of access pairs, iterated Dijkstra", |survey, nodes| {
-            survey.greedy(nodes, Remove::Both).total()
-        }),
-        ("disjoint paths of access pairs, segment limits 1 to 10", |survey, nodes| {
-            survey.segmented(nodes, 10, SegmentOptions::default()).first().map_or(0, Counts::total)
-        }),
-    ];
-    for (name, work) in works {
-        let mut pairs = 0;
-        let cpu_s = measure(|| {
-            pairs = surveys.iter().map(|(survey, nodes)| work(survey, nodes)).sum();
-            Ok(())
-        })?;
-        report.cases.push(path_case(name, pairs, "pairs/CPU-s", cpu_s));
-    }
-    let total = report.cases.iter().map(|case| case.cpu_s).sum();
-    report.cases.push(path_case("all of these", nets.len() as u64, "topologies/CPU-s", total));
-    Ok(report)
-}
-
-/// CPU seconds of the work.
-fn measure(work: impl FnOnce() -> Result<(), NetError>) -> Result<f64, Failure> {
-    let before = sidestep_linux::cpu_seconds();
-    work()?;
-    Ok(sidestep_linux::cpu_seconds() - before)
-}
-
-fn path_case(name: &str, count: u64, unit: &'static str, cpu_s: f64) -> Case {
-    let value = count as f64 / cpu_s.max(1e-9);
-    let peak_rss_bytes = sidestep_linux::peak_rss_bytes();
-    Case { name: name.into(), value, unit, cpu_s, peak_rss_bytes, simulated: None }
 }
 
 fn cases(wires: usize, what: &str, report: &BenchReport) -> [Case; 2] {

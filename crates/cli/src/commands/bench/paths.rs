@@ -1,0 +1,177 @@
+//! `sidestep bench paths`.
+
+use std::{collections::BTreeSet, hint::black_box, path::Path};
+
+use sidestep_model::{
+    Backbone, Channel, Link, LinkId, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
+};
+use sidestep_paths::{
+    Igp, PathFinder, PathSet, PathSets, SegmentRules,
+    analysis::{Counts, Net, NetOptions, Remove, SegmentOptions, Survey},
+};
+use sidestep_repro::{Set, find_topology, read_topology, topologies};
+
+use super::{Case, Report};
+use crate::failure::Failure;
+
+/// A case's name, and what measures it.
+type Measure = (&'static str, fn(Option<&Path>) -> Result<Vec<Case>, Failure>);
+
+const CASES: [Measure; 3] = [("large", large), ("curves", curves), ("incremental", incremental)];
+
+/// The controller's defaults.
+const RULES: SegmentRules = SegmentRules { max_segments: 4, adjacency: true };
+const MAX_PATHS: usize = 8;
+
+/// All cases, or the one of this name.
+pub(super) fn run(name: Option<&str>, data: Option<&Path>) -> Result<Report, Failure> {
+    if let Some(name) = name.filter(|name| CASES.iter().all(|(case, _)| case != name)) {
+        let known = CASES.map(|(case, _)| case).join(", ");
+        return Err(Failure::usage(format!("there is no case `{name}`; there are {known}")));
+    }
+    let mut report = Report { schema: 1, bench: "paths", cases: Vec::new() };
+    for (_, measure) in CASES.iter().filter(|(case, _)| name.is_none_or(|name| name == *case)) {
+        report.cases.extend(measure(data)?);
+    }
+    Ok(report)
+}
+
+/// Path sets in a network of 10 000 routers.
+fn large(_: Option<&Path>) -> Result<Vec<Case>, Failure> {
+    let mut cases = Vec::new();
+    for (what, hops, adjacency) in
+        [("", false, true), (", node segments only", false, false), (", all weights 1", true, true)]
+    {
+        let backbone = Backbone { core: 6_000, access: 4_000, links: 40_000, hops, seed: 1 };
+        let topology = backbone.build().map_err(Failure::run)?;
+        // A pair starts at one access router after the other, and ends far from it in their order.
+        let pairs = (0..1_000).map(|index| [6_000 + 4 * index, 6_000 + (4 * index + 1_733 * (index + 1)) % 4_000]);
+        let pairs = pairs.filter(|[from, to]| from != to).map(|ends| ends.map(NodeId));
+        let pairs: Vec<[NodeId; 2]> = pairs.collect();
+        let (mut paths, mut cpu_s) = (0, 0.0);
+        measure(&mut cpu_s, || {
+            let igp = Igp::new(&topology);
+            let mut finder = PathFinder::new(&igp, SegmentRules { adjacency, ..RULES });
+            for [from, to] in &pairs {
+                paths += finder.disjoint_paths(*from, *to, MAX_PATHS).len();
+            }
+        });
+        let name = format!("{} path sets, {paths} paths, 10000 nodes, 40000 links{what}", pairs.len());
+        cases.push(case(&name, pairs.len() as f64 / cpu_s, "pairs/CPU-s", cpu_s));
+    }
+    Ok(cases)
+}
+
+/// The path-diversity figures' work, part by part, and their sum.
+fn curves(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
+    let mut cases = Vec::new();
+    let mut nets = Vec::new();
+    for graph in topologies(data, Set::Repetita)? {
+        let net = Net::new(&graph, NetOptions::default())?.pruned();
+        if net.node_count() > 0 {
+            nets.push(net);
+        }
+    }
+    let mut surveys = Vec::new();
+    let mut cpu_s = 0.0;
+    measure(&mut cpu_s, || {
+        nets.iter().try_for_each(|net| Survey::new(net).map(|one| surveys.push((one, net.access()))))
+    })?;
+    let trees: usize = nets.iter().map(Net::node_count).sum();
+    cases.push(case("all shortest paths of 1 node", trees as f64 / cpu_s, "trees/CPU-s", cpu_s));
+    type Work = fn(&Survey<'_>, &[u32]) -> u64;
+    let works: [(&str, Work); 3] = [
+        ("disjoint paths of access pairs, Edmonds-Karp", |survey, nodes| survey.most(nodes).total()),
+        ("disjoint paths of access pairs, iterated Dijkstra", |survey, nodes| {
+            survey.greedy(nodes, Remove::Both).total()
+        }),
+        ("disjoint paths of access pairs, segment limits 1 to 10", |survey, nodes| {
+            survey.segmented(nodes, 10, SegmentOptions::default()).first().map_or(0, Counts::total)
+        }),
+    ];
+    for (name, work) in works {
+        let (mut pairs, mut cpu_s) = (0, 0.0);
+        measure(&mut cpu_s, || pairs = surveys.iter().map(|(survey, nodes)| work(survey, nodes)).sum());
+        cases.push(case(name, pairs as f64 / cpu_s, "pairs/CPU-s", cpu_s));
+    }
+    let total = cases.iter().map(|case| case.cpu_s).sum();
+    cases.push(case("all of these", nets.len() as f64 / total, "topologies/CPU-s", total));
+    Ok(cases)
+}
+
+/// Path sets of Cogentco after one link's failure, of every eighth link: those affected only, and all from scratch.
+fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
+    let graph = read_topology(&find_topology(data, "repetita/Cogentco")?)?;
+    let net = Net::new(&graph, NetOptions::default())?.pruned();
+    let topology = topology(&net).map_err(Failure::run)?;
+    let access = net.access();
+    let pairs = access.iter().flat_map(|from| access.iter().map(|to| (NodeId(*from), NodeId(*to))));
+    let pairs: Vec<_> = pairs.filter(|(from, to)| from != to).collect();
+    let mut sets = PathSets::new(&topology, pairs.clone(), RULES, MAX_PATHS);
+    let (mut from_scratch, mut affected, mut recovery) = (0.0, 0.0, 0.0);
+    let (mut failures, mut computed, mut changed) = (0, 0, 0);
+    for link in topology.link_ids().step_by(8) {
+        let down = BTreeSet::from([link]);
+        let mut all: Vec<PathSet> = Vec::new();
+        measure(&mut from_scratch, || {
+            let igp = Igp::without(&topology, &down);
+            let mut finder = PathFinder::new(&igp, RULES);
+            let set = |(from, to): &(NodeId, NodeId)| PathSet {
+                routes: finder.disjoint_paths(*from, *to, MAX_PATHS),
+                back: finder.first_path(*to, *from),
+            };
+            all = pairs.iter().map(set).collect();
+        });
+        let recomputed = measure(&mut affected, || sets.set_down(&topology, &down));
+        if (0..all.len()).any(|index| sets.get(index) != all.get(index)) {
+            return Err(Failure::run(format!("{link:?}: the paths are not those from scratch")));
+        }
+        measure(&mut recovery, || black_box(sets.set_down(&topology, &BTreeSet::<LinkId>::new())));
+        failures += 1;
+        computed += recomputed.computed;
+        changed += recomputed.changed.len();
+    }
+    let failures = f64::from(failures);
+    let each = |cpu_s: f64| 1e3 * cpu_s / failures;
+    let pairs = pairs.len();
+    Ok(vec![
+        case(&format!("Cogentco, one link down, {pairs} pairs, from scratch"), each(from_scratch), "ms", from_scratch),
+        case("the same, only pairs that it affects", each(affected), "ms", affected),
+        case("pairs computed anew", computed as f64 / failures, "pairs", affected),
+        case("pairs of other paths than before", changed as f64 / failures, "pairs", affected),
+        case("faster than from scratch", from_scratch / affected, "times", affected),
+        case("the link up again", each(recovery), "ms", recovery),
+    ])
+}
+
+/// A net as a network of routers.
+fn topology(net: &Net) -> Result<Topology, sidestep_model::TopologyError> {
+    let mut topology = Topology::new();
+    for index in 0..net.node_count() {
+        topology.add_node(Node { name: format!("r{index}"), kind: NodeKind::Router, prefix: None, locator: None })?;
+    }
+    for (index, ([a, b], weights)) in net.links().iter().zip(net.link_weights()).enumerate() {
+        let [ab, ba] = weights.map(|weight| Channel {
+            rate: Rate::default(),
+            delay: Span::from_millis(1),
+            queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
+            loss: Ratio::ZERO,
+            burst_loss: None,
+            weight,
+        });
+        topology.add_link(Link { name: format!("l{index}"), a: NodeId(*a), b: NodeId(*b), ab, ba, mtu: 1700 })?;
+    }
+    Ok(topology)
+}
+
+/// Does the work, and adds its CPU seconds.
+fn measure<T>(cpu_s: &mut f64, work: impl FnOnce() -> T) -> T {
+    let before = sidestep_linux::cpu_seconds();
+    let done = work();
+    *cpu_s += (sidestep_linux::cpu_seconds() - before).max(1e-9);
+    done
+}
+
+fn case(name: &str, value: f64, unit: &'static str, cpu_s: f64) -> Case {
+    Case { name: name.into(), value, unit, cpu_s, peak_rss_bytes: sidestep_linux::peak_rss_bytes(), simulated: None }
+}
