@@ -130,7 +130,7 @@ mod tests {
         let topology = SMALL.build().expect("it builds");
         assert_eq!((topology.nodes().len(), topology.links().len()), (100, 320));
         assert!((60..100).all(|node| topology.outgoing(NodeId(node)).len() == 2));
-        let mut reached = vec![false; 100];
+        let mut reached = [false; 100];
         let mut open = vec![NodeId(0)];
         while let Some(node) = open.pop() {
             if !std::mem::replace(&mut reached[node.index()], true) {
