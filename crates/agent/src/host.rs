@@ -52,7 +52,7 @@ pub struct HostOptions {
     pub events: Option<PathBuf>,
 }
 
-/// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
+/// Runs the host daemon until `shutdown` completes, with whether to keep everything as `options.keep` would; calls `ready` when paths are in place.
 ///
 /// On return nothing of it is left in the kernel, and connections go on along the default route; unless `options` say
 /// that it is kept, or the daemon failed while at work and another can take over. What an earlier daemon left is taken
@@ -63,20 +63,20 @@ pub async fn run_host(
     options: HostOptions,
     configs: UnboundedReceiver<HostConfig>,
     ready: impl FnOnce(),
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = bool>,
 ) -> Result<(), AgentError> {
     let mut host = Host::start(&options).await?;
     let recorder = Recorder::new(&options)?;
     let sink = recorder.clone();
     let events = host.program.events(move |event| sink.write(&event))?;
-    let result = tokio::select! {
-        () = shutdown => Ok(()),
-        result = host.work(&options, configs, &events, &recorder, ready) => result,
+    let (result, keep) = tokio::select! {
+        keep = shutdown => (Ok(()), keep || options.keep),
+        result = host.work(&options, configs, &events, &recorder, ready) => (result, options.keep),
     };
     let recorded = recorder.take(&events);
     drop(events);
     let kept = options.pins.as_ref().is_some_and(Pins::exist);
-    let keeps = kept && host.at_work && (options.keep || result.is_err());
+    let keeps = kept && host.at_work && (keep || result.is_err());
     let stopped = if keeps { Ok(()) } else { host.stop().await };
     result.and(recorded).and(stopped)
 }

@@ -83,7 +83,9 @@ fn run_agent(args: AgentRun) -> Outcome {
         announce();
     };
     let config = args.config;
-    runtime()?.block_on(async { run_host(options, reread(config), ready, stopped()).await }).map_err(Failure::from)
+    runtime()?
+        .block_on(async { run_host(options, reread(config), ready, stopped_or_relieved()).await })
+        .map_err(Failure::from)
 }
 
 fn read_config(path: &Path) -> Result<HostConfig, Failure> {
@@ -111,7 +113,8 @@ fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> 
     if args.no_state {
         return Ok((None, None));
     }
-    let directory = args.state.clone().unwrap_or_else(|| AGENT_STATE.into());
+    let directory = args.state.clone().or_else(|| std::env::var_os("SIDESTEP_STATE").map(PathBuf::from));
+    let directory = directory.unwrap_or_else(|| AGENT_STATE.into());
     let pins = Pins { directory, program: args.when_killed == "last-paths" };
     match pins.is_possible() {
         Ok(()) => Ok((Some(pins), None)),
@@ -180,6 +183,19 @@ fn show(controller: &Controller, json: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Completes when the agent is told to end; true: by SIGUSR2, and to leave everything to the next one.
+async fn stopped_or_relieved() -> bool {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut relieved) = signal(SignalKind::user_defined2()) else {
+        stopped().await;
+        return false;
+    };
+    tokio::select! {
+        () = stopped() => false,
+        _ = relieved.recv() => true,
+    }
 }
 
 async fn stopped() {

@@ -80,7 +80,10 @@ impl Agent {
             nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let (shut, shutdown) = oneshot::channel::<()>();
-            let shutdown = async { drop(shutdown.await) };
+            let shutdown = async {
+                drop(shutdown.await);
+                false
+            };
             let agent = run_host(options, configs, move || ready.send(()).unwrap(), shutdown);
             runtime.block_on(async {
                 tokio::pin!(agent);
