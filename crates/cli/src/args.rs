@@ -322,7 +322,7 @@ pub struct AgentRun {
     /// What new connections do while a killed agent is away: default-route, or last-paths
     #[arg(long, value_name = "WHAT", default_value = "default-route", value_parser = ["default-route", "last-paths"])]
     pub when_killed: String,
-    /// Leave everything in place on SIGTERM and SIGINT too, for the next agent to take over
+    /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next agent to take over
     #[arg(long)]
     pub keep: bool,
     /// Move nobody: only decide, count and record what would be done; no mark, rule or route is set
@@ -519,6 +519,9 @@ pub enum Traffic {
         /// Address and port
         #[arg(long)]
         listen: SocketAddrV6,
+        /// Answer requests
+        #[arg(long)]
+        answer: bool,
     },
     /// Open connections and send as fast as TCP takes it
     Send(TrafficSend),
@@ -536,6 +539,9 @@ pub struct TrafficSend {
     /// Bytes of each connection
     #[arg(long)]
     pub size: Option<u64>,
+    /// Bytes of a request to send, for an answer of the size
+    #[arg(long)]
+    pub request: Option<u64>,
     /// A file with a start and a size in each line, for as many connections
     #[arg(long)]
     pub schedule: Option<PathBuf>,

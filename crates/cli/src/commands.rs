@@ -16,6 +16,8 @@ mod watch;
 mod worlds;
 
 use std::{
+    fs::File,
+    io::Read,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -23,6 +25,9 @@ use std::{
 use sidestep_model::Scenario;
 
 use crate::failure::Failure;
+
+/// The most that is read of a file that a scenario names, in bytes.
+const MAX_FILE: u64 = 4 << 20;
 
 /// Reads a text file that the user named.
 fn read(path: &Path) -> Result<String, Failure> {
@@ -44,7 +49,18 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Reads a scenario file, which its stem names if it does not name itself.
 fn read_scenario(path: &Path) -> Result<Scenario, Failure> {
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
-    let parsed = Scenario::parse(&read(path)?, &stem);
+    // Files that it names are beside it.
+    let beside = |name: &str| {
+        let file = path.with_file_name(name);
+        let mut text = String::new();
+        let read = File::open(&file).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+        match read {
+            Ok(length) if length as u64 > MAX_FILE => Err(format!("{} has more than 4 MiB", file.display())),
+            Ok(_) => Ok(text),
+            Err(error) => Err(format!("{}: {error}", file.display())),
+        }
+    };
+    let parsed = Scenario::parse_with_files(&read(path)?, &stem, &beside);
     parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
 }
 

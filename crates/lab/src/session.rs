@@ -206,24 +206,26 @@ impl<'a> Session<'a> {
             // As the simulator numbers them.
             let port = FIRST_PORT.wrapping_add(number as u16);
             match flow {
-                Flow::Bulk(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs)),
-                Flow::Poisson(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs)),
+                Flow::Bulk(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs, false)),
+                Flow::Poisson(of) => {
+                    generated.push((of.port.unwrap_or(port), number, &of.pairs, of.request.is_some()));
+                }
                 Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => {}
             }
         }
-        for (port, _, pairs) in &generated {
+        for (port, _, pairs, answer) in &generated {
             let mut receivers: Vec<_> = pairs.iter().map(|(_, to)| *to).collect();
             receivers.sort();
             receivers.dedup();
             for to in receivers {
-                self.start_sink(to, *port)?;
+                self.start_sink(to, *port, *answer)?;
             }
         }
         for sink in &mut self.sinks {
             sink.wait_ready(&|| self.options.is_stopped())?;
         }
         self.epoch = now()? + LEAD;
-        for (port, number, _) in generated {
+        for (port, number, ..) in generated {
             match &self.scenario().flows[number] {
                 Flow::Bulk(flow) => {
                     for (index, (from, to)) in flow.pairs.iter().enumerate() {
@@ -257,14 +259,20 @@ impl<'a> Session<'a> {
             let mut command = self.send_command(*to, port);
             command.args(["--connections", "0", "--start-ns", "0"]);
             command.args(["--stop-ns", &scenario.duration.as_nanos().to_string(), "--schedule"]).arg(path);
+            if let Some(request) = flow.request {
+                command.args(["--request", &request.get().to_string()]);
+            }
             self.start_sender(name, command, *from, *to, port)?;
         }
         Ok(())
     }
 
-    fn start_sink(&mut self, node: NodeId, port: u16) -> Result<(), LabError> {
+    fn start_sink(&mut self, node: NodeId, port: u16, answer: bool) -> Result<(), LabError> {
         let mut command = Command::new(&self.options.program);
         command.args(["traffic", "sink", "--listen"]).arg(format!("[::]:{port}"));
+        if answer {
+            command.arg("--answer");
+        }
         let name = format!("sink-{}-{port}", name_of(&self.scenario().topology, node));
         let sink = Process::start(&name, command, &self.place(node))?;
         self.sinks.push(sink);
@@ -420,7 +428,8 @@ impl<'a> Session<'a> {
                 bytes: sidestep_model::Bytes::new(out.bytes_acked),
                 bytes_in_window: sidestep_model::Bytes::new(out.bytes_in_window),
                 retransmits: u64::from(out.retransmits),
-                moves: moves.of(local, remote),
+                // One of them is zero, but where both ends send.
+                moves: moves.of(local, remote) + moves.of(remote, local),
                 outages: out.outages.iter().map(outage).collect(),
             };
             writer.flow(recorder, &flow)?;

@@ -145,6 +145,8 @@ pub struct PoissonFlow {
     pub rate: f64,
     /// How large the transfers are.
     pub size: SizeDistribution,
+    /// The first of a pair asks with so many bytes, and the second answers with `size`; `None`: the first sends `size`.
+    pub request: Option<Bytes>,
     /// When the first may begin.
     pub start: Span,
     /// When no more begin; `None`: at the end of the run.
@@ -286,7 +288,17 @@ pub enum Place {
 impl Scenario {
     /// Reads a scenario file; `default_name` (the file's stem) names it if it does not name itself.
     pub fn parse(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
-        read::scenario(text, default_name)
+        let unread = |name: &str| Err(format!("`{name}`: files that a scenario names cannot be read here"));
+        Self::parse_with_files(text, default_name, &unread)
+    }
+
+    /// As [`parse`](Self::parse); `files` gives the text of a file that the scenario names, or says why not.
+    pub fn parse_with_files(
+        text: &str,
+        default_name: &str,
+        files: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Scenario, ParseError> {
+        read::scenario(text, default_name, files)
     }
 
     /// An error about a place in the scenario file of this text.
@@ -314,6 +326,9 @@ impl Flow {
         }
     }
 }
+
+/// The least that a [request](PoissonFlow::request) has room for: it says how long it is, and how long the answer.
+pub const MIN_REQUEST: Bytes = Bytes::new(16);
 
 impl PoissonFlow {
     /// Its transfers in the order of their arrival: the same in every world, from the same `seed`.

@@ -1,10 +1,13 @@
 //! How much, how long and when: the random quantities of a workload, drawn from random bits that the caller passes in.
 
+mod csv;
+
 use std::fmt;
 
 use rand_core::Rng;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+pub use self::csv::CsvError;
 use crate::{Bytes, Span, Time};
 
 /// How large transfers are.
@@ -182,8 +185,17 @@ impl fmt::Display for SizeDistribution {
     }
 }
 
+/// What a scenario says of sizes: a distribution, or where it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SizeSource {
+    /// Here.
+    Here(SizeDistribution),
+    /// In a file of this name, for [`SizeDistribution::from_csv`].
+    File(String),
+}
+
 /// A size, or a table that names a distribution; `web-search` and `data-mining` are the well-known ones.
-impl<'de> Deserialize<'de> for SizeDistribution {
+impl<'de> Deserialize<'de> for SizeSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -197,9 +209,15 @@ impl<'de> Deserialize<'de> for SizeDistribution {
             Exponential { mean: Bytes },
             Pareto { shape: f64, mean: Bytes },
             Lognormal { mean: Bytes, sigma: f64 },
-            Empirical { cdf: Vec<(Bytes, f64)> },
+            Empirical { cdf: Cdf },
             WebSearch,
             DataMining,
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Cdf {
+            Points(Vec<(Bytes, f64)>),
+            File(String),
         }
         let known = |points: &[(u64, f64)]| points.iter().map(|(size, share)| (Bytes::new(*size), *share)).collect();
         let distribution = match File::deserialize(deserializer)? {
@@ -207,13 +225,14 @@ impl<'de> Deserialize<'de> for SizeDistribution {
             File::Table(Table::Exponential { mean }) => SizeDistribution::Exponential(mean),
             File::Table(Table::Pareto { shape, mean }) => SizeDistribution::Pareto { shape, mean },
             File::Table(Table::Lognormal { mean, sigma }) => SizeDistribution::Lognormal { mean, sigma },
-            File::Table(Table::Empirical { cdf }) => SizeDistribution::Empirical(cdf),
+            File::Table(Table::Empirical { cdf: Cdf::Points(cdf) }) => SizeDistribution::Empirical(cdf),
+            File::Table(Table::Empirical { cdf: Cdf::File(name) }) => return Ok(SizeSource::File(name)),
             File::Table(Table::WebSearch) => SizeDistribution::Empirical(known(&WEB_SEARCH)),
             File::Table(Table::DataMining) => SizeDistribution::Empirical(known(&DATA_MINING)),
         };
         match distribution.problem() {
             Some(problem) => Err(D::Error::custom(problem)),
-            None => Ok(distribution),
+            None => Ok(SizeSource::Here(distribution)),
         }
     }
 }
@@ -325,9 +344,12 @@ mod tests {
     fn distributions_read_as_they_print_and_bad_ones_are_refused() {
         #[derive(Debug, Deserialize)]
         struct File {
-            size: SizeDistribution,
+            size: SizeSource,
         }
-        let read = |text: &str| toml::from_str::<File>(&format!("size = {text}")).map(|file| file.size);
+        let read = |text: &str| match toml::from_str::<File>(&format!("size = {text}")) {
+            Ok(File { size: SizeSource::Here(distribution) }) => Ok(distribution),
+            other => Err(format!("{other:?}")),
+        };
         for text in [
             "\"10 kB\"",
             "{ distribution = \"pareto\", shape = 1.2, mean = \"100 kB\" }",

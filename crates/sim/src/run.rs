@@ -104,6 +104,14 @@ pub enum SimError {
         /// Its name.
         flow: String,
     },
+    /// Requests, which only the lab's hosts answer.
+    #[error("flow `{flow}` asks and is answered (`request`), which only the lab can; use `sidestep lab run`")]
+    Request {
+        /// Its number in the scenario.
+        number: usize,
+        /// Its name.
+        flow: String,
+    },
     /// Two hosts that are not connected.
     #[error("flow `{flow}`: {problem}")]
     NoRoute {
@@ -149,9 +157,10 @@ impl SimError {
         match self {
             SimError::CongestionControl(_) => Some(Place::Key("tcp", "congestion_control")),
             SimError::Mss { wished: true, .. } => Some(Place::Key("tcp", "mss")),
-            SimError::Exec { number, .. } | SimError::NoRoute { number, .. } | SimError::Mss { number, .. } => {
-                Some(Place::Flow(*number))
-            }
+            SimError::Exec { number, .. }
+            | SimError::Request { number, .. }
+            | SimError::NoRoute { number, .. }
+            | SimError::Mss { number, .. } => Some(Place::Flow(*number)),
             _ => None,
         }
     }
@@ -291,8 +300,12 @@ fn check(options: &RunOptions) -> Result<(), SimError> {
         return Err(SimError::TooLarge(format!("a run of {} is longer than the {most} possible", scenario.duration)));
     }
     for (number, flow) in scenario.flows.iter().enumerate() {
-        if let Flow::Exec(flow) = flow {
-            return Err(SimError::Exec { number, flow: flow.name.clone() });
+        match flow {
+            Flow::Exec(flow) => return Err(SimError::Exec { number, flow: flow.name.clone() }),
+            Flow::Poisson(flow) if flow.request.is_some() => {
+                return Err(SimError::Request { number, flow: flow.name.clone() });
+            }
+            _ => {}
         }
     }
     for system in &options.systems {

@@ -13,7 +13,7 @@ use crate::{
 /// Runs `sidestep traffic …`.
 pub fn run(traffic: Traffic) -> Outcome {
     let result = match traffic {
-        Traffic::Sink { listen } => sink(&SinkOptions { listen }, &mut stdout().lock()).map(drop),
+        Traffic::Sink { listen, answer } => sink(&SinkOptions { listen, answer }, &mut stdout().lock()).map(drop),
         Traffic::Send(args) => send(&options(&args)?, &mut stdout().lock()),
     };
     result.map_err(|error: TrafficError| Failure::run(chain(&error)))
@@ -28,6 +28,7 @@ fn options(args: &TrafficSend) -> Result<SendOptions, Failure> {
         to: args.to,
         connections: args.connections,
         size: args.size.map(Bytes::new),
+        request: args.request.map(Bytes::new),
         epoch,
         start_at: Span::from_nanos(args.start_ns),
         stop_at: Span::from_nanos(args.stop_ns),

@@ -11,7 +11,7 @@ use nix::{
     sys::{
         epoll::EpollFlags,
         socket::{
-            AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn6, connect, setsockopt, socket,
+            AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, connect, recv, setsockopt, socket,
             sockopt::{Linger, TcpCongestion},
         },
     },
@@ -19,7 +19,10 @@ use nix::{
 use sidestep_linux::sock_diag::TcpInfo;
 use sidestep_model::Bytes;
 
-use super::{FlowOut, MAX_OUTAGES, Monotonic, OutageOut};
+use super::{
+    FlowOut, MAX_OUTAGES, Monotonic, OutageOut,
+    request::{self, is_later},
+};
 
 /// How connections are opened and what they carry: the same for all of one sender.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub struct Plan {
     pub to: SocketAddrV6,
     /// Payload of connections without a size of their own; `None`: without end.
     pub size: Option<Bytes>,
+    /// Bytes of the request to which the payload is the answer; `None`: the payload is sent.
+    pub request: Option<Bytes>,
     /// Name of the congestion control.
     pub congestion_control: Option<String>,
     /// Bytes that may wait unsent in the kernel, and that one call writes at most.
@@ -46,11 +51,14 @@ pub struct Connection {
     connected: Option<Monotonic>,
     end: Monotonic,
     written: u64,
+    /// Payload acknowledged; of an answer, received.
     acked: u64,
     retransmits: u32,
     outages: Vec<OutageOut>,
     at_window_start: Option<u64>,
     at_window_end: Option<u64>,
+    /// Whether it sends a request.
+    asks: bool,
     completed: bool,
     error: Option<String>,
 }
@@ -67,6 +75,8 @@ pub enum Phase {
     Sending,
     /// All is written; the sink's FIN will tell that all arrived.
     Draining,
+    /// The request is written; the answer comes.
+    Receiving,
     /// Completed, failed or stopped; the socket is closed.
     Done,
 }
@@ -89,6 +99,7 @@ impl Connection {
     /// Begins to connect; a failure ends the connection.
     pub fn open(&mut self, plan: &Plan, now: Monotonic) {
         self.start = now;
+        self.asks = plan.request.is_some();
         self.phase = Phase::Connecting;
         match connecting(plan) {
             Ok(stream) => {
@@ -111,14 +122,19 @@ impl Connection {
 
     /// The events that it waits for.
     pub fn interest(&self) -> EpollFlags {
-        let input = EpollFlags::EPOLLRDHUP;
-        if self.phase == Phase::Draining { input | EpollFlags::EPOLLIN } else { input | EpollFlags::EPOLLOUT }
+        match self.phase {
+            Phase::Draining => EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLIN,
+            Phase::Receiving => EpollFlags::EPOLLIN,
+            _ => EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLOUT,
+        }
     }
 
-    /// Does what the events allow: finishes the handshake, writes one piece, or reads the end.
-    pub fn handle(&mut self, plan: &Plan, now: Monotonic, events: EpollFlags) {
+    /// Does what the events allow: finishes the handshake, writes or reads one piece, or reads the end.
+    ///
+    /// Answers are discarded as if into `buffer`, which stays as it is.
+    pub fn handle(&mut self, plan: &Plan, now: Monotonic, events: EpollFlags, buffer: &mut [u8]) {
         let broken = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP | EpollFlags::EPOLLRDHUP;
-        if self.phase != Phase::Draining && events.intersects(broken) {
+        if !matches!(self.phase, Phase::Draining | Phase::Receiving) && events.intersects(broken) {
             let what = if self.phase == Phase::Connecting { "connect" } else { "send" };
             let cause = self.stream.as_ref().and_then(|stream| stream.take_error().ok().flatten());
             let cause = cause.unwrap_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
@@ -131,11 +147,13 @@ impl Connection {
         let result = match self.phase {
             Phase::Sending => self.write(plan),
             Phase::Draining => self.read_end(plan, now),
+            Phase::Receiving => self.read_answer(plan, now, buffer),
             Phase::Waiting | Phase::Connecting | Phase::Done => Ok(()),
         };
         match result {
-            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                self.fail(now, describe("send", error));
+            Err(error) if !is_later(&error) => {
+                let what = if self.phase == Phase::Receiving { "receive" } else { "send" };
+                self.fail(now, describe(what, error));
             }
             _ => {}
         }
@@ -177,7 +195,7 @@ impl Connection {
                 (self.start, self.error) = (now, Some("connect: there was no time to begin".into()));
             }
             Phase::Connecting => self.error = Some("connect: not answered before the stop".into()),
-            Phase::Sending | Phase::Draining => {}
+            Phase::Sending | Phase::Draining | Phase::Receiving => {}
         }
         self.finish(now);
     }
@@ -209,6 +227,9 @@ impl Connection {
 
     /// Writes one piece. One call is enough: the socket stays writable as long as the kernel wants more.
     fn write(&mut self, plan: &Plan) -> io::Result<()> {
+        if let Some(request) = plan.request {
+            return self.write_request(plan, request.get());
+        }
         let size = self.size(plan);
         let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
         let left = size.map_or(u64::MAX, |size| size.get().saturating_sub(self.written));
@@ -220,6 +241,38 @@ impl Connection {
             self.phase = Phase::Draining;
             stream.shutdown(Shutdown::Write)?;
         }
+        Ok(())
+    }
+
+    /// Writes one piece of the request.
+    fn write_request(&mut self, plan: &Plan, length: u64) -> io::Result<()> {
+        let answer = self.size(plan).map_or(0, Bytes::get);
+        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
+        let head = request::head(length, answer);
+        let piece = match head.get(self.written as usize..) {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => ZEROS.get(..(length - self.written).min(plan.unsent.into()) as usize).unwrap_or(&ZEROS),
+        };
+        self.written += stream.write(piece)? as u64;
+        if self.written >= length {
+            self.phase = Phase::Receiving;
+        }
+        Ok(())
+    }
+
+    /// Reads one piece of the answer, or its end.
+    fn read_answer(&mut self, plan: &Plan, now: Monotonic, buffer: &mut [u8]) -> io::Result<()> {
+        let Some(stream) = self.stream.as_ref() else { return Ok(()) };
+        let bytes = recv(stream.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)?;
+        self.acked += bytes as u64;
+        if bytes > 0 {
+            return Ok(());
+        }
+        self.completed = self.size(plan).is_some_and(|size| self.acked == size.get());
+        if !self.completed {
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
+        }
+        self.finish(now);
         Ok(())
     }
 
@@ -241,9 +294,11 @@ impl Connection {
     /// Asks the kernel how far the connection is.
     fn sample(&mut self) {
         let Some(info) = self.stream.as_ref().and_then(|stream| TcpInfo::of(stream).ok()) else { return };
-        // The kernel counts our SYN as a byte, and our FIN: the first is taken off, the other is beyond what we wrote.
-        self.acked = info.bytes_acked.saturating_sub(1).min(self.written);
         self.retransmits = info.retrans_total;
+        if !self.asks {
+            // The kernel counts our SYN as a byte, and our FIN: the first is taken off, the other is beyond what we wrote.
+            self.acked = info.bytes_acked.saturating_sub(1).min(self.written);
+        }
     }
 
     fn fail(&mut self, now: Monotonic, error: String) {
@@ -266,7 +321,7 @@ impl Connection {
 
 /// The largest piece that is written at once.
 pub const MAX_PIECE: u32 = 128 << 10;
-static ZEROS: [u8; MAX_PIECE as usize] = [0; MAX_PIECE as usize];
+pub static ZEROS: [u8; MAX_PIECE as usize] = [0; MAX_PIECE as usize];
 
 const CLOSED_EARLY: &str = "the sink closed the connection before its end";
 

@@ -4,6 +4,7 @@
 //! are those of `CLOCK_MONOTONIC`, which all namespaces share, so that all processes of a lab agree on them.
 
 mod connection;
+mod request;
 mod send;
 mod sink;
 #[cfg(test)]
@@ -22,8 +23,10 @@ use thiserror::Error;
 pub use send::{send, transfer};
 pub use sink::{sink, sink_until};
 
-/// Connections that one [`send`] may open.
+/// Connections that one [`send`] may open at once.
 pub const MAX_CONNECTIONS: u32 = 10_000;
+/// Connections of a [schedule](SendOptions::schedule): as many as a flow of a scenario may have.
+pub const MAX_TRANSFERS: usize = 2_000_000;
 
 /// An instant of `CLOCK_MONOTONIC` in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +37,8 @@ pub struct Monotonic(u64);
 pub struct SinkOptions {
     /// Where it listens.
     pub listen: SocketAddrV6,
+    /// Whether connections bring requests that are to be answered.
+    pub answer: bool,
 }
 
 /// What a sink took in.
@@ -54,6 +59,8 @@ pub struct SendOptions {
     pub connections: u32,
     /// Payload of each connection; `None`: as much as passes until the stop.
     pub size: Option<Bytes>,
+    /// Length of a request to send first, for an answer of the connection's size; `None`: the size is what is sent.
+    pub request: Option<Bytes>,
     /// Connections with a size and a start of their own, in the order of their start; where there are any, `connections`,
     /// `size` and `start_at` do not matter.
     pub schedule: Vec<Transfer>,
@@ -103,13 +110,13 @@ pub struct FlowOut {
     pub start_ns: u64,
     /// When it completed, failed or was stopped, in nanoseconds of `CLOCK_MONOTONIC`.
     pub end_ns: u64,
-    /// Whether all bytes of a sized flow were acknowledged; never true without a size.
+    /// Whether all bytes of a sized flow were acknowledged, or all of an answer received; never true without a size.
     pub completed: bool,
-    /// Payload bytes acknowledged by the receiver's TCP.
+    /// Payload bytes acknowledged by the receiver's TCP; of an answer, those received.
     pub bytes_acked: u64,
-    /// Those of them acknowledged in the window.
+    /// Those of them acknowledged, or received, in the window.
     pub bytes_in_window: u64,
-    /// Segments that were retransmitted.
+    /// Segments that were retransmitted by this end.
     pub retransmits: u32,
     /// Its first [`MAX_OUTAGES`] outages, if it was watched.
     #[serde(default)]

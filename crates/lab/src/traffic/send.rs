@@ -13,8 +13,10 @@ use nix::{
 };
 use sidestep_model::Span;
 
+use sidestep_model::scenario::MIN_REQUEST;
+
 use super::{
-    FlowOut, MAX_CONNECTIONS, Monotonic, SendOptions, TrafficError, Transfer, allow_descriptors,
+    FlowOut, MAX_CONNECTIONS, MAX_TRANSFERS, Monotonic, SendOptions, TrafficError, Transfer, allow_descriptors,
     connection::{Connection, Edge, MAX_PIECE, Phase, Plan},
     system,
 };
@@ -49,6 +51,8 @@ const MIN_UNSENT: u32 = 16 << 10;
 /// Connections opened between two looks at the events.
 const OPEN_AT_ONCE: usize = 64;
 
+/// The most of an answer that one call discards.
+const DISCARD: usize = 1 << 20;
 /// How often connections are watched for timeouts, and the most that are.
 const WATCH_MS: u8 = 5;
 const MOST_WATCHED: usize = 1_024;
@@ -69,6 +73,8 @@ struct Sender {
     epoll: Epoll,
     timer: TimerFd,
     connections: Vec<Connection>,
+    /// Never written to, so that it costs no memory: the kernel discards answers by itself.
+    buffer: Vec<u8>,
     /// How many of the connections, from the first, are to be opened by now, and how many are.
     to_open: usize,
     opened: usize,
@@ -86,6 +92,7 @@ impl Sender {
         let plan = Plan {
             to: options.to,
             size: options.size,
+            request: options.request,
             congestion_control: options.congestion_control.clone(),
             unsent: (UNSENT_TOTAL / (options.count() as u32).max(1)).clamp(MIN_UNSENT, MAX_PIECE),
         };
@@ -94,7 +101,8 @@ impl Sender {
             schedule => schedule.iter().map(|transfer| Connection::sized(transfer.size)).collect(),
         };
         let watched = (connections.len() <= MOST_WATCHED).then(|| Monotonic::from_nanos(0));
-        Ok(Sender { plan, epoll, timer, connections, to_open: 0, opened: 0, done: 0, watched })
+        let buffer = vec![0; DISCARD];
+        Ok(Sender { plan, epoll, timer, connections, buffer, to_open: 0, opened: 0, done: 0, watched })
     }
 
     fn run(&mut self, options: &SendOptions) -> Result<(), TrafficError> {
@@ -181,7 +189,7 @@ impl Sender {
     fn handle(&mut self, event: &EpollEvent, now: Monotonic) -> Result<(), TrafficError> {
         let Some(connection) = self.connections.get_mut(event.data() as usize) else { return Ok(()) };
         let before = connection.interest();
-        connection.handle(&self.plan, now, event.events());
+        connection.handle(&self.plan, now, event.events(), &mut self.buffer);
         let after = connection.interest();
         match connection.stream() {
             Some(stream) if before != after => {
@@ -206,8 +214,15 @@ impl SendOptions {
 /// Refuses options that make no sense, before any connection is opened.
 fn check(options: &SendOptions) -> Result<(), TrafficError> {
     let refuse = |problem: String| Err(TrafficError::Options(problem));
-    if options.count() > MAX_CONNECTIONS as usize {
-        return refuse(format!("{} connections are more than the {MAX_CONNECTIONS} allowed", options.count()));
+    let most = if options.schedule.is_empty() { MAX_CONNECTIONS as usize } else { MAX_TRANSFERS };
+    if options.count() > most {
+        return refuse(format!("{} connections are more than the {most} allowed", options.count()));
+    }
+    if options.request.is_some_and(|request| request < MIN_REQUEST) {
+        return refuse(format!("a request has at least {MIN_REQUEST}"));
+    }
+    if options.request.is_some() && options.size.is_none() && options.schedule.is_empty() {
+        return refuse("an answer needs a size".into());
     }
     if options.first_index.checked_add(options.count() as u32).is_none() {
         return refuse(format!("connections cannot be numbered from {}", options.first_index));

@@ -1,4 +1,4 @@
-//! Where flows end: takes what comes and throws it away.
+//! Where flows end: takes what comes and throws it away, or answers it.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,11 @@ use nix::{
     },
 };
 
-use super::{SinkOptions, SinkOut, TrafficError, allow_descriptors, system};
+use super::{
+    SinkOptions, SinkOut, TrafficError, allow_descriptors,
+    request::{Exchange, is_later},
+    system,
+};
 
 /// Accepts connections and discards what they bring until SIGTERM; writes the line `ready` to `out` when it listens.
 ///
@@ -36,7 +40,7 @@ pub fn sink(options: &SinkOptions, out: &mut impl Write) -> Result<SinkOut, Traf
 /// As [`sink`], until `stop` is readable.
 pub fn sink_until(options: &SinkOptions, out: &mut impl Write, stop: BorrowedFd<'_>) -> Result<SinkOut, TrafficError> {
     allow_descriptors(DESCRIPTORS)?;
-    let mut sink = Sink::listen(options.listen, stop)?;
+    let mut sink = Sink::listen(options, stop)?;
     out.write_all(b"ready\n").and_then(|()| out.flush()).map_err(TrafficError::Output)?;
     sink.run()?;
     Ok(sink.seen)
@@ -58,7 +62,8 @@ struct Sink {
     epoll: Epoll,
     listener: TcpListener,
     /// By descriptor, which is also the connection's name at epoll.
-    connections: BTreeMap<u64, TcpStream>,
+    connections: BTreeMap<u64, Accepted>,
+    answer: bool,
     /// Never written to, so that it costs no memory: the kernel discards by itself.
     buffer: Vec<u8>,
     /// Whether connections wait that could not be accepted for want of descriptors.
@@ -66,9 +71,17 @@ struct Sink {
     seen: SinkOut,
 }
 
+/// A connection, and what it asks for where requests are answered.
+struct Accepted {
+    stream: TcpStream,
+    exchange: Option<Exchange>,
+}
+
 impl Sink {
-    fn listen(address: SocketAddrV6, stop: BorrowedFd<'_>) -> Result<Self, TrafficError> {
-        let listener = listener(address).map_err(|errno| TrafficError::Listen { address, source: errno.into() })?;
+    fn listen(options: &SinkOptions, stop: BorrowedFd<'_>) -> Result<Self, TrafficError> {
+        let SinkOptions { listen: address, answer } = *options;
+        let listener =
+            listener(address, answer).map_err(|errno| TrafficError::Listen { address, source: errno.into() })?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll_create"))?;
         epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP)).map_err(system("epoll_ctl"))?;
         // Edge-triggered: connections that cannot be accepted now must not keep the loop awake.
@@ -76,7 +89,7 @@ impl Sink {
         epoll.add(&listener, incoming).map_err(system("epoll_ctl"))?;
         let listener = TcpListener::from(listener);
         let (connections, seen) = (BTreeMap::new(), SinkOut::default());
-        Ok(Sink { epoll, listener, connections, buffer: vec![0; DISCARD], starved: false, seen })
+        Ok(Sink { epoll, listener, connections, answer, buffer: vec![0; DISCARD], starved: false, seen })
     }
 
     fn run(&mut self) -> Result<(), TrafficError> {
@@ -91,6 +104,7 @@ impl Sink {
                 match event.data() {
                     STOP => return Ok(()),
                     LISTENER => self.accept()?,
+                    connection if self.answer => self.exchange(connection)?,
                     connection => self.discard(connection)?,
                 }
             }
@@ -115,7 +129,11 @@ impl Sink {
             let name = stream.as_raw_fd() as u64;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, name);
             self.epoll.add(&stream, event).map_err(system("epoll_ctl"))?;
-            self.connections.insert(name, stream);
+            if self.answer {
+                stream.set_nonblocking(true).map_err(system("ioctl"))?;
+            }
+            let exchange = self.answer.then(Exchange::default);
+            self.connections.insert(name, Accepted { stream, exchange });
             self.seen.connections += 1;
         }
         self.starved = false;
@@ -124,7 +142,7 @@ impl Sink {
 
     /// Throws away what a connection brought, and closes it at its end.
     fn discard(&mut self, name: u64) -> Result<(), TrafficError> {
-        let Some(stream) = self.connections.get(&name) else { return Ok(()) };
+        let Some(Accepted { stream, .. }) = self.connections.get(&name) else { return Ok(()) };
         // TCP discards under MSG_TRUNC instead of copying (tcp(7), "Sockets API").
         match recv(stream.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT) {
             Ok(0) => {}
@@ -136,17 +154,41 @@ impl Sink {
             // Stopped flows are reset by their sender.
             Err(_) => {}
         }
+        self.close(name)
+    }
+
+    /// Goes on with a request, or its answer.
+    fn exchange(&mut self, name: u64) -> Result<(), TrafficError> {
+        let Some(Accepted { stream, exchange: Some(exchange) }) = self.connections.get_mut(&name) else {
+            return Ok(());
+        };
+        let before = exchange.interest();
+        let goes_on = match exchange.handle(stream, &mut self.buffer, &mut self.seen.bytes) {
+            Ok(goes_on) => goes_on,
+            Err(error) => is_later(&error),
+        };
+        let after = exchange.interest();
+        if goes_on && before != after {
+            let mut event = EpollEvent::new(after, name);
+            self.epoll.modify(&*stream, &mut event).map_err(system("epoll_ctl"))?;
+        }
+        if goes_on { Ok(()) } else { self.close(name) }
+    }
+
+    fn close(&mut self, name: u64) -> Result<(), TrafficError> {
         self.connections.remove(&name);
         if self.starved { self.accept() } else { Ok(()) }
     }
 }
 
-fn listener(address: SocketAddrV6) -> nix::Result<OwnedFd> {
+fn listener(address: SocketAddrV6, answer: bool) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Inet6, SockType::Stream, flags, SockProtocol::Tcp)?;
     setsockopt(&socket, ReuseAddr, &true)?;
-    // Accepted connections inherit it.
-    setsockopt(&socket, ReceiveLowat, &WAKE_UP)?;
+    if !answer {
+        // Accepted connections inherit it.
+        setsockopt(&socket, ReceiveLowat, &WAKE_UP)?;
+    }
     bind(socket.as_raw_fd(), &SockaddrIn6::from(address))?;
     listen(&socket, Backlog::MAXCONN)?;
     Ok(socket)

@@ -196,7 +196,10 @@ fn the_sink_ends_on_sigterm() {
         }
     }
     let mut out = TermWhenReady(Vec::new());
-    let Some(seen) = in_namespace(|| sink(&SinkOptions { listen: address(5001) }, &mut out).unwrap()) else { return };
+    let Some(seen) = in_namespace(|| sink(&SinkOptions { listen: address(5001), answer: false }, &mut out).unwrap())
+    else {
+        return;
+    };
     assert_eq!((seen, out.0.as_slice()), (SinkOut::default(), b"ready\n".as_slice()));
 }
 
@@ -208,6 +211,8 @@ fn options_that_make_no_sense_are_refused() {
         transfer(&options).unwrap_err().to_string()
     };
     assert_eq!(refused(&|options| options.connections = 10_001), "10001 connections are more than the 10000 allowed");
+    assert_eq!(refused(&|options| options.request = Some(Bytes::new(15))), "a request has at least 16 B");
+    assert_eq!(refused(&|options| options.request = Some(Bytes::new(16))), "an answer needs a size");
     assert_eq!(refused(&|options| options.first_index = u32::MAX), "connections cannot be numbered from 4294967295");
     assert_eq!(
         refused(&|options| options.start_at = Span::from_secs(11)),
@@ -215,6 +220,42 @@ fn options_that_make_no_sense_are_refused() {
     );
     assert!(refused(&|options| options.window = Monotonic::from_nanos(2)..Monotonic::from_nanos(1)).contains("window"));
     assert!(refused(&|options| options.congestion_control = Some("nonesuch".into())).contains("`nonesuch`"));
+}
+
+#[test]
+fn an_answer_comes_with_exactly_the_bytes_that_were_asked_for() {
+    let schedule = Transfer::parse("0 1\n1000000 1460\n2000000 3000000\n3000000 20000").unwrap();
+    let Some((flows, server)) = with_other_end(true, |options| {
+        transfer(&SendOptions { request: Some(Bytes::new(300)), schedule, ..options }).unwrap()
+    }) else {
+        return;
+    };
+    assert_eq!(server, SinkOut { connections: 4, bytes: 4 * 300 }, "what the server received are the requests");
+    assert_eq!(flows.iter().map(|flow| flow.bytes_acked).collect::<Vec<_>>(), [1, 1_460, 3_000_000, 20_000]);
+    for flow in flows {
+        assert!(flow.completed && flow.error.is_none() && flow.bytes_in_window == flow.bytes_acked, "{flow:?}");
+        assert!(flow.connect_s.unwrap() < flow.fct_s.unwrap(), "{flow:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_cut_short_is_recorded_as_an_error() {
+    let Some(flows) = in_namespace(|| {
+        let listener = TcpListener::bind(address(5001)).unwrap();
+        let short = thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.read_exact(&mut [0; 16]).unwrap();
+            stream.write_all(&[0; 99]).unwrap();
+        });
+        let sizes = (Some(Bytes::new(100)), Some(Bytes::new(16)));
+        let flows = transfer(&SendOptions { size: sizes.0, request: sizes.1, ..options(5001) }).unwrap();
+        short.join().unwrap();
+        flows
+    }) else {
+        return;
+    };
+    assert_eq!(flows[0].error.as_deref(), Some("receive: the sink closed the connection before its end"));
+    assert!(!flows[0].completed && flows[0].bytes_acked == 99, "{flows:?}");
 }
 
 #[test]
@@ -240,6 +281,7 @@ fn options(port: u16) -> SendOptions {
         to: address(port),
         connections: 1,
         size: None,
+        request: None,
         schedule: Vec::new(),
         epoch,
         start_at: Span::ZERO,
@@ -260,16 +302,21 @@ fn millis(millis: u64) -> Span {
 
 /// Runs `flows`, and a sink beside it, in a namespace of their own; `None`: skipped.
 fn with_sink<T: Send>(flows: impl FnOnce(SendOptions) -> T + Send) -> Option<(T, SinkOut)> {
+    with_other_end(false, flows)
+}
+
+/// As [`with_sink`]; `answer`: with a server.
+fn with_other_end<T: Send>(answer: bool, flows: impl FnOnce(SendOptions) -> T + Send) -> Option<(T, SinkOut)> {
     in_namespace(|| {
         let (stop, stopper) = io::pipe().unwrap();
         let (said, mut out) = io::pipe().unwrap();
         // A thread is in the namespace of the one that starts it.
-        let sink =
-            thread::spawn(move || sink_until(&SinkOptions { listen: address(5001) }, &mut out, stop.as_fd()).unwrap());
+        let options = SinkOptions { listen: address(5001), answer };
+        let sink = thread::spawn(move || sink_until(&options, &mut out, stop.as_fd()).unwrap());
         let mut line = String::new();
         BufReader::new(said).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let result = flows(options(5001));
+        let result = flows(self::options(5001));
         drop(stopper);
         (result, sink.join().unwrap())
     })

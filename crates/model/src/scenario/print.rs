@@ -119,6 +119,7 @@ fn print_poisson(out: &mut Table, topology: &Topology, flow: &PoissonFlow) {
     print_flow(out, topology, "poisson", &flow.name, &flow.pairs);
     // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
     out.value("rate", format_args!("{:?}", flow.rate)).value("size", &flow.size);
+    out.optional("request", flow.request);
     out.text("start", flow.start).optional("stop", flow.stop);
     if let Some(port) = flow.port {
         out.value("port", port);

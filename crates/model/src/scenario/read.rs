@@ -13,11 +13,11 @@ use super::{
 use crate::{Span, Topology, topology_file};
 
 /// Reads a scenario file; see [`Scenario::parse`].
-pub(super) fn scenario(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
+pub(super) fn scenario(text: &str, default_name: &str, files: &Files) -> Result<Scenario, ParseError> {
     let document = Document::parse(text)?;
     let file: File = document.read(document.root(), &[])?;
     let topology = topology_file::read(&document)?;
-    let reader = Reader { document: &document, topology: &topology, duration: file.duration, seed: file.seed };
+    let reader = Reader { document: &document, topology: &topology, files, duration: file.duration, seed: file.seed };
     reader.check_times(&file)?;
     reader.check_knobs(&file)?;
     reader.check_systems(&file)?;
@@ -109,10 +109,14 @@ fn default_systems() -> Vec<SystemSpec> {
     vec![SystemSpec::plain(super::SystemName::Tcp)]
 }
 
+/// Gives the text of a file that the scenario names, or says why not.
+type Files<'f> = dyn Fn(&str) -> Result<String, String> + 'f;
+
 /// What every part of the file is read against.
 struct Reader<'a> {
     document: &'a Document<'a>,
     topology: &'a Topology,
+    files: &'a Files<'a>,
     duration: Span,
     seed: u64,
 }

@@ -7,13 +7,14 @@ use super::*;
 use crate::QueueLimit;
 
 /// The scenarios in `scenarios/`.
-const READY: [(&str, &str); 10] = [
+const READY: [(&str, &str); 11] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
     ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
     ("smoke", include_str!("../../../../scenarios/smoke.toml")),
     ("dumbbell", include_str!("../../../../scenarios/dumbbell.toml")),
     ("short-flows", include_str!("../../../../scenarios/short-flows.toml")),
+    ("requests", include_str!("../../../../scenarios/requests.toml")),
     ("content-provider", include_str!("../../../../scenarios/content-provider.toml")),
     ("enterprise-wan", include_str!("../../../../scenarios/enterprise-wan.toml")),
     ("blackhole", include_str!("../../../../scenarios/blackhole.toml")),
@@ -229,4 +230,36 @@ pairing = "incast"
     assert_eq!(cbr.pairs.iter().map(|(from, to)| (from.0, to.0)).collect::<Vec<_>>(), [(0, 1), (1, 0)]);
     let Flow::Bulk(incast) = &scenario.flows[3] else { panic!("{:?}", scenario.flows[3]) };
     assert_eq!(incast.pairs.iter().map(|(from, to)| (from.0, to.0)).collect::<Vec<_>>(), [(0, 2), (1, 2)]);
+}
+
+#[test]
+fn requests_and_sizes_in_a_file_are_read_and_resolved() {
+    let text = "[[flow]]\nkind = \"poisson\"\nfrom = \"c1\"\nto = \"s1\"\nrate = 10.0\nrequest = \"300 B\"\n\
+                size = { distribution = \"empirical\", cdf = \"web.csv\" }\n";
+    let text = format!("{INLINE}{text}");
+    let read = |csv: Result<&str, &str>| {
+        let files = |name: &str| {
+            assert_eq!(name, "web.csv");
+            csv.map(String::from).map_err(String::from)
+        };
+        Scenario::parse_with_files(&text, "inline", &files)
+    };
+    let scenario = read(Ok("bytes,p\n1460,0.5\n10 kB,1\n")).unwrap();
+    let Flow::Poisson(flow) = &scenario.flows[0] else { panic!("{:?}", scenario.flows[0]) };
+    assert_eq!(flow.request, Some(Bytes::new(300)));
+    assert_eq!(flow.size, SizeDistribution::Empirical(vec![(Bytes::new(1_460), 0.5), (Bytes::new(10_000), 1.0)]));
+    // What is resolved needs no file.
+    assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
+    let refused = |csv| read(csv).unwrap_err().message;
+    assert_eq!(refused(Ok("1460,0.5\n")), "web.csv, line 1: the last size must have the probability 1");
+    assert_eq!(refused(Err("web.csv: No such file")), "web.csv: No such file");
+    let unread = Scenario::parse(&text, "inline").unwrap_err().message;
+    assert_eq!(unread, "`web.csv`: files that a scenario names cannot be read here");
+    let short = text.replace("300 B", "15 B");
+    assert_eq!(
+        Scenario::parse(&short, "inline").unwrap_err().message,
+        "`web.csv`: files that a scenario names cannot be read here"
+    );
+    let short = short.replace("{ distribution = \"empirical\", cdf = \"web.csv\" }", "\"1 kB\"");
+    assert_eq!(Scenario::parse(&short, "inline").unwrap_err().message, "must be at least 16 B");
 }

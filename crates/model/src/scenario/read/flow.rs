@@ -11,10 +11,10 @@ use rand_pcg::Pcg32;
 use crate::{
     Bytes, NodeId, Rate, Ratio, Span, pattern,
     scenario::{
-        BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, ParseError, PoissonFlow,
+        BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, ParseError, PoissonFlow,
         document::{Item, OneOrMany},
     },
-    workload::SizeDistribution,
+    workload::{SizeDistribution, SizeSource},
 };
 
 /// More connections than this in a scenario are refused.
@@ -51,7 +51,8 @@ struct PoissonFile {
     rate: Option<f64>,
     load: Option<Ratio>,
     load_of: Option<Rate>,
-    size: SizeDistribution,
+    size: SizeSource,
+    request: Option<Bytes>,
     #[serde(default)]
     start: Span,
     stop: Option<Span>,
@@ -70,7 +71,7 @@ struct ClosedLoopFile {
     #[serde(default = "one")]
     users: u32,
     think: Span,
-    size: SizeDistribution,
+    size: SizeSource,
     #[serde(default)]
     start: Span,
     stop: Option<Span>,
@@ -212,9 +213,13 @@ impl Reader<'_> {
         self.check_span(item, file.start, file.stop)?;
         let ends = Ends { from: &file.from, to: &file.to, pairing: file.pairing, pairs: &file.pairs };
         let pairs = self.pairs(item, &ends, MAX_CONNECTIONS.saturating_sub(*connections))?;
+        let size = self.sizes(item, file.size)?;
+        if file.request.is_some_and(|request| request < MIN_REQUEST) {
+            return Err(self.document.error_at(item, "request", format_args!("must be at least {MIN_REQUEST}")));
+        }
         let rate = match (file.rate, file.load, file.load_of) {
             (Some(rate), None, None) => rate,
-            (None, Some(load), Some(of)) => load.as_f64() * of.bits_per_sec() as f64 / (8.0 * file.size.mean()),
+            (None, Some(load), Some(of)) => load.as_f64() * of.bits_per_sec() as f64 / (8.0 * size.mean()),
             _ => {
                 let message = "give `rate`, in arrivals a second, or `load` and `load_of`";
                 return Err(self.document.error_at(item, "rate", message));
@@ -235,7 +240,8 @@ impl Reader<'_> {
             name: file.name.unwrap_or_else(|| format!("poisson-{}", index + 1)),
             pairs,
             rate,
-            size: file.size,
+            size,
+            request: file.request,
             start: file.start,
             stop: file.stop,
             port: file.port,
@@ -257,7 +263,7 @@ impl Reader<'_> {
             pairs,
             users: file.users,
             think: file.think,
-            size: file.size,
+            size: self.sizes(item, file.size)?,
             start: file.start,
             stop: file.stop,
             port: file.port,
@@ -292,6 +298,18 @@ impl Reader<'_> {
             start: file.start,
             stop: file.stop,
         })
+    }
+
+    /// The sizes under `size`, also those of a file.
+    fn sizes(&self, item: &Item<'_>, source: SizeSource) -> Result<SizeDistribution, ParseError> {
+        let bad = |message: String| self.document.error_at(item, "size", message);
+        match source {
+            SizeSource::Here(sizes) => Ok(sizes),
+            SizeSource::File(name) => {
+                let text = (self.files)(&name).map_err(bad)?;
+                SizeDistribution::from_csv(&text).map_err(|error| bad(format!("{name}, {error}")))
+            }
+        }
     }
 
     fn pairs(&self, item: &Item<'_>, file: &Ends<'_>, room: u64) -> Result<Vec<(NodeId, NodeId)>, ParseError> {
