@@ -23,8 +23,8 @@ use crate::error::LabError;
 
 /// Exit code with which our own programs say that something of the machine is missing.
 pub const EXIT_ENVIRONMENT: i32 = 3;
-/// How long a daemon may take until it does its work.
-const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a daemon may take until it does its work; under emulation that is long.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a process may take to end after it was asked to.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 

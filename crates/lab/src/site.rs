@@ -21,6 +21,9 @@ const RUN: &str = "/run/sidestep";
 /// The flag of a process that is about to end (`PF_EXITING` in the kernel's `sched.h`).
 const EXITING: u32 = 0x4;
 
+/// SIGKILL in a set of signals.
+const SIGKILL: u64 = 1 << 8;
+
 /// The places of one lab; removed when dropped.
 #[derive(Debug)]
 pub struct Site {
@@ -119,7 +122,16 @@ fn owner(name: &str) -> Option<(u32, u64)> {
 
 /// Whether the process that made the lab still runs; numbers are used again, so its start time must match.
 fn is_alive(name: &str) -> bool {
-    owner(name).is_some_and(|(pid, started)| start_time(pid).is_some_and(|now| now == started))
+    // In this order: who has not begun to end when asked the second time had not been killed when asked the first.
+    owner(name).is_some_and(|(pid, started)| !is_doomed(pid) && start_time(pid).is_some_and(|now| now == started))
+}
+
+/// Whether a process was killed, but has not yet noticed: it may be busy in the kernel, or wait for a processor.
+fn is_doomed(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    // Signals of the thread, and of the whole process, that wait to be delivered (proc(5)).
+    let pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    pending.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok()).any(|set| set & SIGKILL != 0)
 }
 
 fn own_id() -> Result<String, LabError> {
@@ -153,6 +165,17 @@ mod tests {
         assert!(is_alive(&own));
         let (pid, started) = owner(&own).unwrap();
         assert!(!is_alive(&format!("{PREFIX}{pid}.{}", started + 1)), "the number was used again");
+    }
+
+    #[test]
+    fn a_process_that_was_killed_is_not_alive_even_before_it_ends() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let name = format!("{PREFIX}{}.{}", child.id(), start_time(child.id()).unwrap());
+        let before = (is_doomed(child.id()), is_alive(&name));
+        child.kill().unwrap();
+        let after = is_alive(&name);
+        child.wait().unwrap();
+        assert_eq!((before, after), ((false, true), false));
     }
 
     #[test]

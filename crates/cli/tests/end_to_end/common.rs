@@ -22,7 +22,7 @@ pub use sidestep_linux::testing::root_or_skip;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_sidestep");
 /// Where labs keep their sockets.
-const RUN: &str = "/run/sidestep";
+pub const RUN: &str = "/run/sidestep";
 /// Longer than any command here should take, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -116,11 +116,7 @@ impl Room {
         command.stdin(Stdio::null());
         command.stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
         let child = command.spawn().unwrap();
-        // As the lab names itself; a process that is not reaped keeps its number and start time.
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
-        let lab = format!("sidestep-lab.{}.{started}", child.id());
-        Running { child, lab, stdout, stderr }
+        Running { lab: lab_of(child.id()), child, stdout, stderr }
     }
 
     /// Runs the program with `arguments` to its end.
@@ -248,6 +244,13 @@ impl Ended {
         assert_eq!(errors.len(), 1, "{self:#?}");
         errors[0]
     }
+}
+
+/// The name that the lab of a process gives itself; one that is not reaped keeps its number and start time.
+pub fn lab_of(pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
+    format!("sidestep-lab.{pid}.{started}")
 }
 
 /// What there is of a lab outside its directory of results; empty when all is gone.

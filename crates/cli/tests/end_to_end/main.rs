@@ -10,5 +10,7 @@ mod doctor;
 mod errors;
 mod packaged;
 mod programs;
+mod requests;
+mod soak;
 mod topologies;
 mod traps;
