@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test soak bench bench-ns3 deb test-deb clean
+.PHONY: all deps build demo test test-kernels soak soak-lab bench bench-ns3 deb test-deb clean
 
 all: build
 
@@ -23,6 +23,12 @@ test: deps ## Format, lints, documentation, unit, property and kernel tests
 
 soak: deps ## Kill agents and cut links at random under traffic, 200 times: nothing may be lost
 	@CARGO=$(CARGO) scripts/soak
+
+soak-lab: deps ## Kill labs at random instants, 200 times: the next one cleans up, and touches nothing else
+	@CARGO=$(CARGO) scripts/soak-lab
+
+test-kernels: build ## Boot Debian's 6.1 and 6.12 under emulation: the BPF programs, doctor, and a small lab
+	@CARGO=$(CARGO) scripts/test-kernels
 
 deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
 	@CARGO=$(CARGO) scripts/deb
