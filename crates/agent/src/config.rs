@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use sidestep_model::{Rate, Span, scenario::AgentKnobs};
 use thiserror::Error;
 
@@ -21,6 +21,19 @@ pub struct HostConfig {
     /// Destinations with paths of their own.
     #[serde(rename = "destination")]
     pub destinations: Vec<StaticDestination>,
+    /// What Prometheus may read.
+    pub metrics: MetricsConfig,
+}
+
+/// Whether and where Prometheus may read metrics.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Where to listen; `None`: nowhere.
+    #[serde(deserialize_with = "address")]
+    pub listen: Option<SocketAddr>,
+    /// Whether to have the kernel count runs of BPF programs, all of the machine's.
+    pub bpf_stats: bool,
 }
 
 /// A destination prefix and the paths to it.
@@ -166,6 +179,10 @@ fn is_mapped(prefix: IpNet) -> bool {
     matches!(prefix, IpNet::V6(net) if net.prefix_len() >= 96 && net.network().to_ipv4_mapped().is_some())
 }
 
+fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
+    sidestep_metrics::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
+}
+
 /// The error on one line, with the place where it is.
 fn place(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().trim().replace('\n', "; ");
@@ -266,6 +283,8 @@ mod tests {
             matches!(path(r#"path_id = "::1", wrong = 1"#), Err(ConfigError::Syntax(message)) if message.starts_with("line 3, column ") && message.contains("wrong"))
         );
         assert!(HostConfig::parse("[agent]\ngamma = 3.0").is_err());
+        let listen = HostConfig::parse("[metrics]\nlisten = \"9435\"").unwrap_err().to_string();
+        assert!(listen.starts_with("line 2, column 10: `9435` is not an address"), "{listen}");
         assert!(matches!(path(r#"via = "10.0.0.1", dev = "a""#), Err(ConfigError::NextHopFamily(..))));
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use sidestep_api::{ClientError, EndpointError};
 use sidestep_linux::LinuxError;
+use sidestep_metrics::ListenError;
 use thiserror::Error;
 
 use crate::ConfigError;
@@ -23,6 +24,9 @@ pub enum AgentError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The port of the metrics cannot be listened at.
+    #[error(transparent)]
+    Metrics(#[from] ListenError),
     /// A file cannot be written.
     #[error("writing {path}: {source}")]
     File {

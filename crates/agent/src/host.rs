@@ -14,16 +14,18 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Event, Events, HostConfig as ProgramConfig, HostProgram, Pins},
+    bpf::host::{ControllerState, Event, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
     monotonic_now,
     netlink::{Family, LinkWatch, MarkRule, Netlink, NextHop, Route},
 };
+use sidestep_metrics::{Page, Scrapes};
 use sidestep_model::{Time, scenario::AgentKnobs};
 use sidestep_policy as policy;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
     AgentError, ConfigError, EventLog, HostConfig,
+    metrics::Reading,
     paths::{self, DestinationPaths, slot_of},
 };
 
@@ -65,13 +67,14 @@ pub async fn run_host(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = bool>,
 ) -> Result<(), AgentError> {
+    let mut scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
     let mut host = Host::start(&options).await?;
     let recorder = Recorder::new(&options)?;
     let sink = recorder.clone();
     let events = host.program.events(move |event| sink.write(&event))?;
     let (result, keep) = tokio::select! {
         keep = shutdown => (Ok(()), keep || options.keep),
-        result = host.work(&options, configs, &events, &recorder, ready) => (result, options.keep),
+        result = host.work(&options, configs, &events, &recorder, &mut scrapes, ready) => (result, options.keep),
     };
     let recorded = recorder.take(&events);
     drop(events);
@@ -100,6 +103,11 @@ struct Host {
     controller: ControllerState,
     /// When the paths came.
     paths_at: Time,
+    /// Paths as they were applied last, and how many of those that came are not among them.
+    sets: Vec<DestinationPaths>,
+    left_out: usize,
+    /// While we have the kernel count runs of programs.
+    run_stats: Option<RunStats>,
     /// How many slots have rules.
     rules: BTreeMap<Family, u32>,
     routes: BTreeMap<(u32, IpNet), Route>,
@@ -182,6 +190,9 @@ impl Host {
             dry_run: options.dry_run,
             controller: ControllerState::None,
             paths_at: monotonic_now(),
+            sets: Vec::new(),
+            left_out: 0,
+            run_stats: run_stats(&options.config),
             rules: BTreeMap::new(),
             routes: BTreeMap::new(),
             left: BTreeSet::new(),
@@ -202,6 +213,9 @@ impl Host {
             tracing::warn!("other marks, tables or rules than before: connections begin on the default route");
             self.program.leave_connections()?;
             clear(&self.netlink, &before).await?;
+            if before.dry_run != config.dry_run {
+                self.program.reset_counters()?;
+            }
         }
         self.program.configure(&config)?;
         if !self.dry_run {
@@ -239,6 +253,7 @@ impl Host {
         mut configs: UnboundedReceiver<HostConfig>,
         events: &Events<'_>,
         recorder: &Recorder,
+        scrapes: &mut Option<Scrapes>,
         ready: impl FnOnce(),
     ) -> Result<(), AgentError> {
         let mut watcher = match &options.controller {
@@ -276,6 +291,10 @@ impl Host {
                     waiting?;
                     recorder.take(events)?;
                 }
+                scrape = Scrapes::next_of(scrapes) => match self.page(events) {
+                    Ok(page) => scrape.answer(page),
+                    Err(error) => tracing::warn!(%error, "the metrics cannot be read"),
+                },
             }
         }
     }
@@ -319,6 +338,9 @@ impl Host {
 
     /// Other settings and paths of our own from now on.
     async fn reconfigure(&mut self, config: HostConfig) -> Result<(), AgentError> {
+        if config.metrics != self.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the agent is started again");
+        }
         if config.agent.mark_mask != self.mask.mask {
             tracing::warn!("mark_mask stays what it is until the agent is started again");
         }
@@ -338,6 +360,7 @@ impl Host {
     async fn apply(&mut self) -> Result<(), AgentError> {
         let mut sets = self.own.clone();
         sets.extend(self.update.as_deref().map(DestinationPaths::from_update).unwrap_or_default());
+        let came: usize = sets.iter().map(|set| set.paths.len()).sum();
         let hops = self.first_hops(&sets).await?;
         for set in &mut sets {
             // No connection may draw a path that leads nowhere, or one that its mark has no room for.
@@ -367,6 +390,8 @@ impl Host {
             self.netlink.delete_route(*table, *destination).await?;
         }
         self.left.clear();
+        self.left_out = came - sets.iter().map(|set| set.paths.len()).sum::<usize>();
+        self.sets = sets;
         self.destinations = named;
         self.routes = wanted;
         Ok(())
@@ -443,6 +468,25 @@ impl Host {
         Ok(())
     }
 
+    /// What Prometheus is told.
+    fn page(&self, events: &Events<'_>) -> Result<Page, AgentError> {
+        let connections = self.program.connections()?;
+        let reading = Reading {
+            dry_run: self.dry_run,
+            attached: !self.detached,
+            controller: self.controller,
+            paths_age: monotonic_now().since(self.paths_at),
+            left_out: self.left_out,
+            sets: &self.sets,
+            counters: self.program.counters()?,
+            maps: self.program.maps(connections.len() as u64, events.waiting()),
+            connections,
+            runs: self.program.runs()?,
+            runs_counted: self.run_stats.is_some() || RunStats::by_sysctl(),
+        };
+        Ok(reading.page())
+    }
+
     async fn stop(self) -> Result<(), AgentError> {
         let counters = self.program.counters()?;
         let config = self.program_config()?;
@@ -513,6 +557,15 @@ async fn clear(netlink: &Netlink, config: &ProgramConfig) -> Result<(), AgentErr
 /// The numbers of the interfaces.
 async fn by_name(netlink: &Netlink) -> Result<BTreeMap<String, u32>, AgentError> {
     Ok(netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect())
+}
+
+/// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.
+fn run_stats(config: &HostConfig) -> Option<RunStats> {
+    if !config.metrics.bpf_stats {
+        return None;
+    }
+    let failed = |error| tracing::warn!(%error, "no runs are counted; it takes CAP_SYS_ADMIN, or `sysctl kernel.bpf_stats_enabled=1`");
+    RunStats::enable().map_err(failed).ok()
 }
 
 /// The policy's settings as the program reads them.

@@ -8,13 +8,15 @@ mod config;
 mod error;
 mod events;
 mod host;
+mod metrics;
 mod paths;
 mod router;
 
-pub use config::{ConfigError, HostConfig, StaticDestination, StaticPath};
+pub use config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath};
 pub use error::AgentError;
 pub use events::{EventLog, EventRecord};
 pub use host::{HostOptions, run_host, stop_host};
+pub use metrics::HOST_METRICS;
 pub use paths::{DestinationPaths, HostPath, PathRoute};
 pub use router::{RouterOptions, run_router};
 

@@ -1,6 +1,9 @@
 //! The command line.
 
-use std::{net::SocketAddrV6, path::PathBuf};
+use std::{
+    net::{SocketAddr, SocketAddrV6},
+    path::PathBuf,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sidestep_model::scenario::SystemSpec;
@@ -40,7 +43,7 @@ pub enum Command {
     /// Compute paths, name them, and stream them to agents
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
-    Agent(AgentArgs),
+    Agent(Box<AgentArgs>),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
     /// Try what of this machine's kernel agent, router and lab need
@@ -328,6 +331,12 @@ pub struct AgentRun {
     /// Move nobody: only decide, count and record what would be done; no mark, rule or route is set
     #[arg(long)]
     pub dry_run: bool,
+    /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    pub metrics: Option<SocketAddr>,
+    /// Have the kernel count runs of BPF programs and take their time; of all of the machine's
+    #[arg(long)]
+    pub bpf_stats: bool,
     /// Say whether the file of --config is in order, and exit
     #[arg(long, requires = "config")]
     pub check: bool,

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Command::Topo(topo) => commands::topo::run(topo),
         Command::Paths(paths) => commands::paths::run(paths),
         Command::Controller(options) => commands::daemons::controller(options),
-        Command::Agent(options) => commands::daemons::agent(options),
+        Command::Agent(options) => commands::daemons::agent(*options),
         Command::Router(options) => commands::daemons::router(options),
         Command::Doctor { json } => commands::doctor::run(json),
         Command::Completions { shell } => commands::manual::completions(shell),

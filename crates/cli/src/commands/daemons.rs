@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_agent::{HostConfig, HostOptions, READY, RouterOptions, run_host, run_router};
+use sidestep_agent::{HostConfig, HostOptions, MetricsConfig, READY, RouterOptions, run_host, run_router};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
@@ -54,7 +54,9 @@ pub fn agent(args: AgentArgs) -> Outcome {
 }
 
 fn run_agent(args: AgentRun) -> Outcome {
-    let config = args.config.as_deref().map(read_config).transpose()?.unwrap_or_default();
+    let given = MetricsConfig { listen: args.metrics, bpf_stats: args.bpf_stats };
+    let config = args.config.as_deref().map(|path| read_config(path, &given)).transpose()?;
+    let config = config.unwrap_or_else(|| HostConfig { metrics: given.clone(), ..HostConfig::default() });
     if args.check {
         return checked(&config, args.json);
     }
@@ -84,22 +86,27 @@ fn run_agent(args: AgentRun) -> Outcome {
     };
     let config = args.config;
     runtime()?
-        .block_on(async { run_host(options, reread(config), ready, stopped_or_relieved()).await })
+        .block_on(async { run_host(options, reread(config, given), ready, stopped_or_relieved()).await })
         .map_err(Failure::from)
 }
 
-fn read_config(path: &Path) -> Result<HostConfig, Failure> {
-    HostConfig::parse(&read(path)?).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+/// Reads the file; what the command line says of metrics wins.
+fn read_config(path: &Path, given: &MetricsConfig) -> Result<HostConfig, Failure> {
+    let parsed = HostConfig::parse(&read(path)?);
+    let mut config = parsed.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    config.metrics.listen = given.listen.or(config.metrics.listen);
+    config.metrics.bpf_stats |= given.bpf_stats;
+    Ok(config)
 }
 
 /// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
-fn reread(path: Option<PathBuf>) -> UnboundedReceiver<HostConfig> {
+fn reread(path: Option<PathBuf>, given: MetricsConfig) -> UnboundedReceiver<HostConfig> {
     use tokio::signal::unix::{SignalKind, signal};
     let (send, configs) = unbounded_channel();
     let (Some(path), Ok(mut hangups)) = (path, signal(SignalKind::hangup())) else { return configs };
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            match read_config(&path) {
+            match read_config(&path, &given) {
                 Ok(config) => drop(send.send(config)),
                 Err(error) => tracing::error!("{error}; the configuration stays what it was"),
             }

@@ -1,6 +1,8 @@
 //! What a package installs beside the program, and how its units call it.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
+
+use serde_json::Value;
 
 use crate::common::Room;
 
@@ -36,6 +38,38 @@ fn every_command_that_is_shown_has_a_manual_page() {
     assert!(!pages.join("sidestep-traffic.1").exists());
     let taken = room.write("file", "");
     assert!(room.run(&["man", &taken]).error(1).starts_with(&format!("{taken}: ")));
+}
+
+#[test]
+fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
+    let exported: BTreeSet<String> = sidestep_agent::HOST_METRICS.iter().map(|metric| metric.exported_name()).collect();
+    let dashboard: Value = serde_json::from_str(include_str!("../../../../packaging/grafana/sidestep.json")).unwrap();
+    let mut asked = BTreeSet::new();
+    collect_metrics(&dashboard["panels"], &mut asked);
+    assert!(asked.len() > 10, "{asked:?}");
+    assert_eq!(asked.difference(&exported).collect::<Vec<_>>(), [""; 0], "the dashboard asks for what is not there");
+    assert_eq!(exported.difference(&asked).collect::<Vec<_>>(), [""; 0], "the dashboard does not show");
+    let table = include_str!("../../../../docs/operations.md").lines().filter(|line| line.starts_with("| `sidestep_"));
+    let documented: BTreeSet<_> = table.flat_map(|line| words(line.split('|').nth(1).unwrap())).collect();
+    assert_eq!(documented, exported);
+}
+
+/// The metrics in the queries of a dashboard's panels.
+fn collect_metrics(panels: &Value, found: &mut BTreeSet<String>) {
+    match panels {
+        Value::Array(items) => items.iter().for_each(|item| collect_metrics(item, found)),
+        Value::Object(fields) => {
+            found.extend(fields.get("expr").and_then(Value::as_str).into_iter().flat_map(words));
+            fields.values().for_each(|field| collect_metrics(field, found));
+        }
+        _ => {}
+    }
+}
+
+/// The names of ours in a text.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("sidestep_")).map(str::to_owned)
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod congestion_control;
 mod directions;
 mod dry_run;
 mod ipv4;
+mod metrics;
 mod providers;
 mod segments;
 mod soak;

@@ -1,5 +1,6 @@
 //! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
 
+mod load;
 mod pins;
 mod sockets;
 mod weights;
@@ -20,6 +21,7 @@ use sidestep_policy::raw::{self, MAX_PATHS};
 use tokio::io::{Interest, unix::AsyncFd};
 
 pub use self::{
+    load::{MapUse, ProgramRuns, RunStats},
     pins::{Holder, Pins},
     sockets::HostConnection,
     weights::Learnt,
@@ -369,6 +371,19 @@ impl HostProgram {
             stayed: read(6)?,
             moved,
         })
+    }
+}
+
+impl HostProgram {
+    /// Counts from zero again.
+    pub fn reset_counters(&mut self) -> Result<()> {
+        let reset = |error: libbpf_rs::Error| failed("resetting the path changer's counters", &error);
+        let map = map(&self.object, "sidestep_counts")?;
+        let zeros = vec![vec![0; size_of::<u64>()]; libbpf_rs::num_possible_cpus().map_err(reset)?];
+        for index in 0..map.max_entries() {
+            map.update_percpu(&index.to_ne_bytes(), &zeros, MapFlags::ANY).map_err(reset)?;
+        }
+        Ok(())
     }
 }
 

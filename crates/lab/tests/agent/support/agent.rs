@@ -61,7 +61,7 @@ impl Agent {
         let mut options = HostOptions {
             controller: None,
             identity: HostIdentity::Node(host.into()),
-            config: HostConfig { agent: knobs, destinations },
+            config: HostConfig { agent: knobs, destinations, ..HostConfig::default() },
             cgroup: lab.cgroup.0.path().into(),
             table_base: TABLE_BASE,
             priority: 830,
@@ -119,7 +119,7 @@ impl Agent {
     /// Has the agent work with these paths from now on.
     pub fn reconfigure(&self, knobs: AgentKnobs, destination: &str, paths: Vec<StaticPath>) {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
-        self.reconfigure.send(HostConfig { agent: knobs, destinations }).unwrap();
+        self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
     }
 
     /// Waits until the agent ends by itself.

@@ -1,0 +1,242 @@
+//! What the host daemon exports to Prometheus.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostCounters, MapUse, ProgramRuns, Reason};
+use sidestep_metrics::{Kind, Labels, Metric, Page};
+use sidestep_model::Span;
+
+use crate::paths::DestinationPaths;
+
+const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, help }
+}
+
+const MOVES: Metric = counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
+const WOULD_BE_MOVES: Metric =
+    counter("sidestep_agent_would_be_moves", "Moves that an agent started with --dry-run did not make, by the signal");
+const STAYS: Metric = counter("sidestep_agent_stays", "Decisions for the path that the connection was on");
+const OPENED: Metric =
+    counter("sidestep_agent_connections_opened", "Connections that got a path, by the side that opened them");
+const UNTOUCHED: Metric =
+    counter("sidestep_agent_connections_untouched", "Connections left alone, as their destination has no paths");
+const CONNECTIONS: Metric =
+    gauge("sidestep_agent_connections", "Connections by destination prefix and path; would-be paths in a dry run");
+const ERRORS: Metric = counter(
+    "sidestep_agent_errors",
+    "What went wrong: connections without memory (no_storage), moves that the kernel refused (mark_refused), events \
+     lost (events_lost)",
+);
+const MAP_ENTRIES: Metric =
+    gauge("sidestep_agent_map_entries", "Entries of a BPF map; bytes that wait, of sidestep_events");
+const MAP_CAPACITY: Metric = gauge("sidestep_agent_map_capacity", "Most entries of a BPF map, where limited");
+const RUNS: Metric = counter("sidestep_agent_program_runs", "Runs of a BPF program, while the kernel counts them");
+const RUN_SECONDS: Metric =
+    counter("sidestep_agent_program_run_seconds", "Time that a BPF program ran, while the kernel counts it");
+const RUNS_COUNTED: Metric = gauge("sidestep_agent_program_runs_counted", "Whether the kernel counts runs of programs");
+const PATHS_AGE: Metric =
+    gauge("sidestep_agent_paths_age_seconds", "Time since the paths came, from the controller or the file");
+const DESTINATIONS: Metric = gauge("sidestep_agent_destinations", "Destination prefixes that have paths");
+const PATHS_LEFT_OUT: Metric =
+    gauge("sidestep_agent_paths_left_out", "Paths that came and cannot be used: no way out, no room, or refused");
+const CONTROLLER: Metric =
+    gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
+const ATTACHED: Metric = gauge("sidestep_agent_attached", "Whether the program acts on its control group");
+const DRY_RUN: Metric = gauge("sidestep_agent_dry_run", "Whether the agent only records what it would do");
+
+/// Every metric of the host daemon.
+pub const HOST_METRICS: &[Metric] = &[
+    MOVES,
+    WOULD_BE_MOVES,
+    STAYS,
+    OPENED,
+    UNTOUCHED,
+    CONNECTIONS,
+    ERRORS,
+    MAP_ENTRIES,
+    MAP_CAPACITY,
+    RUNS,
+    RUN_SECONDS,
+    RUNS_COUNTED,
+    PATHS_AGE,
+    DESTINATIONS,
+    PATHS_LEFT_OUT,
+    CONTROLLER,
+    ATTACHED,
+    DRY_RUN,
+];
+
+/// What the metrics are made of.
+pub(crate) struct Reading<'a> {
+    pub(crate) dry_run: bool,
+    pub(crate) attached: bool,
+    pub(crate) controller: ControllerState,
+    pub(crate) paths_age: Span,
+    pub(crate) left_out: usize,
+    pub(crate) sets: &'a [DestinationPaths],
+    pub(crate) counters: HostCounters,
+    pub(crate) connections: Vec<HostConnection>,
+    pub(crate) maps: Vec<MapUse>,
+    pub(crate) runs: Vec<ProgramRuns>,
+    pub(crate) runs_counted: bool,
+}
+
+impl Reading<'_> {
+    /// The page that Prometheus gets.
+    pub(crate) fn page(&self) -> Page {
+        let mut page = Page::default();
+        let counters = &self.counters;
+        let reasons = || Reason::ALL.iter().map(|reason| reason.name());
+        let moved = || reasons().zip(counters.moved).map(|(reason, n)| labelled(&[("reason", reason)], n as f64));
+        // Both are always there, so that what asks for them gets an answer.
+        page.each(MOVES, moved().map(|(labels, n)| (labels, if self.dry_run { 0.0 } else { n })));
+        page.each(WOULD_BE_MOVES, moved().map(|(labels, n)| (labels, if self.dry_run { n } else { 0.0 })));
+        page.one(STAYS, counters.stayed as f64);
+        let sides = [("here", counters.active), ("there", counters.passive)];
+        page.each(OPENED, sides.map(|(side, n)| labelled(&[("by", side)], n as f64)));
+        page.one(UNTOUCHED, counters.untouched as f64);
+        page.each(CONNECTIONS, self.by_path());
+        let errors = [
+            ("no_storage", counters.no_storage),
+            ("mark_refused", counters.mark_refused),
+            ("events_lost", counters.events_lost),
+        ];
+        page.each(ERRORS, errors.map(|(kind, n)| labelled(&[("kind", kind)], n as f64)));
+        page.each(MAP_ENTRIES, self.maps.iter().map(|map| labelled(&[("map", &map.name)], map.entries as f64)));
+        let limited = self.maps.iter().filter_map(|map| Some((map, map.capacity?)));
+        page.each(MAP_CAPACITY, limited.map(|(map, capacity)| labelled(&[("map", &map.name)], capacity as f64)));
+        page.each(RUNS, self.runs.iter().map(|one| labelled(&[("program", &one.name)], one.runs as f64)));
+        let time = |one: &ProgramRuns| labelled(&[("program", &one.name)], one.time.as_secs_f64());
+        page.each(RUN_SECONDS, self.runs.iter().map(time));
+        page.one(RUNS_COUNTED, self.runs_counted.into());
+        page.one(PATHS_AGE, self.paths_age.as_secs_f64());
+        page.one(DESTINATIONS, self.sets.iter().filter(|set| !set.paths.is_empty()).count() as f64);
+        page.one(PATHS_LEFT_OUT, self.left_out as f64);
+        let connected = (self.controller != ControllerState::None).then_some(self.controller);
+        page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
+        page.one(ATTACHED, self.attached.into());
+        page.one(DRY_RUN, self.dry_run.into());
+        page
+    }
+
+    /// How many connections there are on each path of each destination, with those that have none.
+    fn by_path(&self) -> Vec<(Labels, f64)> {
+        let mut counts: BTreeMap<(IpNet, u32), (&str, u64)> = BTreeMap::new();
+        // The controller's sets come last and win, as they do in the program's map.
+        let sets: BTreeMap<IpNet, &DestinationPaths> = self.sets.iter().map(|set| (set.destination, set)).collect();
+        for set in sets.values() {
+            for path in &set.paths {
+                counts.insert((set.destination, path.id), (&path.name, 0));
+            }
+        }
+        for one in &self.connections {
+            let covering = |len: u8| IpNet::new(one.remote.ip(), len).ok().map(|net| net.trunc());
+            let destination = (0..=128).rev().filter_map(covering).find(|net| sets.contains_key(net));
+            // A connection whose paths have just gone is on its way out of our hands.
+            let Some(destination) = destination else { continue };
+            counts.entry((destination, one.path)).or_insert(("", 0)).1 += 1;
+        }
+        let sample = |((destination, path), (name, n)): ((IpNet, u32), (&str, u64))| {
+            let (destination, path) = (destination.to_string(), format!("{path:08x}"));
+            labelled(&[("destination", &destination), ("path", &path), ("name", name)], n as f64)
+        };
+        counts.into_iter().map(sample).collect()
+    }
+}
+
+fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
+    (labels.iter().map(|(name, value)| (*name, (*value).to_string())).collect(), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_model::{Rate, Time};
+
+    use super::*;
+    use crate::paths::{HostPath, PathRoute};
+
+    fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {
+        let path = |id: &u32| HostPath {
+            id: *id,
+            name: format!("path \"{id}\""),
+            route: PathRoute::PathId("fd01:0:1:b:0:1::".parse().unwrap()),
+            capacity: Rate::from_mbits(100),
+            usage: Rate::default(),
+            rtt: Span::from_millis(8),
+            mtu: None,
+        };
+        DestinationPaths { destination: prefix.parse().unwrap(), paths: ids.iter().map(path).collect() }
+    }
+
+    fn connection(remote: &str, path: u32) -> HostConnection {
+        HostConnection {
+            local: "[::1]:1".parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            passive: false,
+            path,
+            opened: Time::from_nanos(1),
+            decided: None,
+            decisions: 0,
+            moves: 0,
+            suppressed: 0,
+        }
+    }
+
+    fn page(dry_run: bool) -> String {
+        let sets = [set("fd02::/16", &[1, 2]), set("fd02:9::/32", &[1])];
+        let reading = Reading {
+            dry_run,
+            attached: true,
+            controller: ControllerState::Away,
+            paths_age: Span::from_millis(1_500),
+            left_out: 1,
+            sets: &sets,
+            counters: HostCounters { moved: [0, 3, 0, 0, 0], mark_refused: 4, ..HostCounters::default() },
+            connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
+                .map(|remote| connection(remote, 1))
+                .to_vec(),
+            maps: vec![MapUse { name: "sidestep_dests".into(), entries: 2, capacity: Some(4096) }],
+            runs: Vec::new(),
+            runs_counted: false,
+        };
+        reading.page().into_text().unwrap()
+    }
+
+    #[test]
+    fn connections_count_where_the_longest_prefix_has_them() {
+        let page = page(false);
+        for line in [
+            r#"sidestep_agent_connections{destination="fd02::/16",path="00000001",name="path \"1\""} 1.0"#,
+            r#"sidestep_agent_connections{destination="fd02::/16",path="00000002",name="path \"2\""} 0.0"#,
+            r#"sidestep_agent_connections{destination="fd02:9::/32",path="00000001",name="path \"1\""} 2.0"#,
+            r#"sidestep_agent_moves_total{reason="ecn"} 3.0"#,
+            r#"sidestep_agent_errors_total{kind="mark_refused"} 4.0"#,
+            r#"sidestep_agent_map_capacity{map="sidestep_dests"} 4096.0"#,
+            "sidestep_agent_controller_connected 0.0",
+            "sidestep_agent_paths_age_seconds 1.5",
+        ] {
+            assert!(page.lines().any(|there| there == line), "{line} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn moves_of_a_dry_run_have_a_name_of_their_own() {
+        let page = page(true);
+        assert!(page.contains(r#"sidestep_agent_would_be_moves_total{reason="ecn"} 3.0"#), "{page}");
+        assert!(page.contains(r#"sidestep_agent_moves_total{reason="ecn"} 0.0"#), "{page}");
+    }
+
+    #[test]
+    fn every_metric_is_on_the_page() {
+        let page = page(false);
+        for metric in HOST_METRICS {
+            assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
+        }
+        assert_eq!(page.matches("# TYPE ").count(), HOST_METRICS.len());
+    }
+}

@@ -1,0 +1,107 @@
+//! What Prometheus reads of an agent at work.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use sidestep_agent::{HOST_METRICS, MetricsConfig};
+use sidestep_linux::{netlink, testing::root_or_skip};
+
+use crate::{
+    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, slot, via},
+    takeover::in_host,
+};
+
+const LISTEN: &str = "[::1]:9435";
+
+fn scrape(lab: &Lab) -> String {
+    let address: SocketAddr = LISTEN.parse().unwrap();
+    in_host(lab, || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    })
+}
+
+/// The value of a metric with these labels.
+fn value(page: &str, metric: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn prometheus_reads_moves_paths_maps_and_runs_of_an_agent_at_work() {
+    if !root_or_skip("metrics of an agent at work") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
+    let paths = [("R1", "1 Tbit/s"), ("R2", "1 kbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
+    let prefix = lab.prefix("s");
+    let agent = Agent::start_as(&lab, "h", knobs(), &prefix.to_string(), paths, |options| {
+        options.config.metrics = MetricsConfig { listen: Some(LISTEN.parse().unwrap()), bpf_stats: true };
+    });
+    let page = scrape(&lab);
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    for metric in HOST_METRICS {
+        assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
+    }
+    let on = |id: u32| {
+        format!("sidestep_agent_connections{{destination=\"{prefix}\",path=\"{id:08x}\",name=\"path-{id}\"}}")
+    };
+    assert_eq!((value(&page, &on(1)), value(&page, &on(2))), (Some(0.0), Some(0.0)));
+
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(value(&scrape(&lab), &on(1)), Some(1.0));
+    lab.swallow("R1", "Z", true);
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+    let page = scrape(&lab);
+    assert_eq!((value(&page, &on(1)), value(&page, &on(2))), (Some(0.0), Some(1.0)));
+    for (metric, expected) in [
+        ("sidestep_agent_moves_total{reason=\"rto\"}", 1.0),
+        ("sidestep_agent_would_be_moves_total{reason=\"rto\"}", 0.0),
+        ("sidestep_agent_connections_opened_total{by=\"here\"}", 1.0),
+        ("sidestep_agent_map_entries{map=\"sidestep_dests\"}", 1.0),
+        ("sidestep_agent_map_capacity{map=\"sidestep_dests\"}", 4096.0),
+        ("sidestep_agent_map_entries{map=\"sidestep_conns\"}", 1.0),
+        ("sidestep_agent_program_runs_counted", 1.0),
+        ("sidestep_agent_destinations", 1.0),
+        ("sidestep_agent_attached", 1.0),
+        ("sidestep_agent_paths_left_out", 0.0),
+        ("sidestep_agent_errors_total{kind=\"mark_refused\"}", 0.0),
+    ] {
+        assert_eq!(value(&page, metric), Some(expected), "{metric}\n{page}");
+    }
+    let runs = value(&page, "sidestep_agent_program_runs_total{program=\"sidestep_host\"}").unwrap();
+    let seconds = value(&page, "sidestep_agent_program_run_seconds_total{program=\"sidestep_host\"}").unwrap();
+    assert!(runs > 10.0 && seconds > 0.0 && seconds / runs < 1e-3, "{runs} runs in {seconds} s");
+    assert!(value(&page, "sidestep_agent_paths_age_seconds").is_some_and(|age| age > 0.0 && age < 60.0));
+    assert_eq!(value(&page, "sidestep_agent_controller_connected"), None, "there is no controller");
+    agent.stop();
+    let closed = in_host(&lab, || TcpStream::connect(LISTEN).is_err());
+    assert!(closed, "the port goes with the agent");
+}
+
+#[test]
+fn an_agent_does_not_start_without_its_port() {
+    if !root_or_skip("a port in use") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
+    let _taken = in_host(&lab, || std::net::TcpListener::bind(LISTEN).unwrap());
+    let options = |options: &mut sidestep_agent::HostOptions| {
+        options.config.metrics.listen = Some(LISTEN.parse().unwrap());
+    };
+    let paths = vec![via(&lab, "h", "R1", "1 Gbit/s")];
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, options)
+    }));
+    let why = started.err().and_then(|panic| panic.downcast::<String>().ok()).expect("it does not start");
+    assert!(why.contains(LISTEN) && why.contains("AddrInUse"), "{why}");
+    eventually("nothing is left", || (!lab.ip("h", "-6 rule").contains("830")).then_some(()));
+}
