@@ -27,6 +27,7 @@ use crate::{
     AgentError, ConfigError, EventLog, HostConfig,
     metrics::Reading,
     paths::{self, DestinationPaths, slot_of},
+    summary::{self, Summary},
 };
 
 /// What the host daemon needs to know.
@@ -137,6 +138,7 @@ impl Recorder {
     }
 
     fn write(&self, event: &Event) {
+        summary::log_event(event);
         let Recording { log, outcome } = &mut *self.0.borrow_mut();
         if let (Some(log), Ok(())) = (log, &outcome) {
             *outcome = log.write(event);
@@ -275,6 +277,8 @@ impl Host {
         ready();
 
         let mut look = tokio::time::interval(LOOK);
+        let mut summary = Summary::new(self.program.counters()?);
+        let mut sum_up = tokio::time::interval(Summary::INTERVAL);
         loop {
             tokio::select! {
                 _ = look.tick() => {
@@ -291,6 +295,7 @@ impl Host {
                     waiting?;
                     recorder.take(events)?;
                 }
+                _ = sum_up.tick() => summary.log(self.program.counters()?, self.dry_run),
                 scrape = Scrapes::next_of(scrapes) => match self.page(events) {
                     Ok(page) => scrape.answer(page),
                     Err(error) => tracing::warn!(%error, "the metrics cannot be read"),

@@ -11,6 +11,7 @@ mod host;
 mod metrics;
 mod paths;
 mod router;
+mod summary;
 
 pub use config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath};
 pub use error::AgentError;

@@ -1,12 +1,13 @@
 //! The command line.
 
-use std::{
-    net::{SocketAddr, SocketAddrV6},
-    path::PathBuf,
-};
+mod agent;
+
+use std::{net::SocketAddrV6, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sidestep_model::scenario::SystemSpec;
+
+pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -15,6 +16,9 @@ pub struct Cli {
     /// Say more: -v what is done, -vv every detail (or set SIDESTEP_LOG)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// How logs are written to standard error
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text", env = "SIDESTEP_LOG_FORMAT")]
+    pub log_format: LogFormat,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -44,6 +48,8 @@ pub enum Command {
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
     Agent(Box<AgentArgs>),
+    /// Watch the connections that this host's agent moves
+    Top(TopArgs),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
     /// Try what of this machine's kernel agent, router and lab need
@@ -70,6 +76,15 @@ pub enum Command {
     /// The lab's traffic generator
     #[command(subcommand, hide = true)]
     Traffic(Traffic),
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object a line
+    Json,
 }
 
 /// A shell that can complete our command lines.
@@ -224,124 +239,6 @@ pub struct ControllerArgs {
     pub show: bool,
     /// Print them as JSON
     #[arg(long, requires = "show")]
-    pub json: bool,
-}
-
-/// `sidestep agent`.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct AgentArgs {
-    /// What to do with an agent that is there
-    #[command(subcommand)]
-    pub command: Option<AgentCommand>,
-    /// How to run one
-    #[command(flatten)]
-    pub run: AgentRun,
-}
-
-/// `sidestep agent …`.
-#[derive(Debug, Subcommand)]
-pub enum AgentCommand {
-    /// List the connections that are moved, whether or not the agent runs
-    Status(AgentStatus),
-    /// End the agent, and remove all that it made; also what a killed one left
-    Stop {
-        /// Where its state is kept
-        #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
-        state: PathBuf,
-        /// Print what was done as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// `sidestep agent status`.
-#[derive(Debug, Args)]
-pub struct AgentStatus {
-    /// Where its state is kept
-    #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
-    pub state: PathBuf,
-    /// Which connections
-    #[command(flatten)]
-    pub filter: ConnectionFilter,
-    /// Print the list as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which connections are shown.
-#[derive(Debug, Args)]
-pub struct ConnectionFilter {
-    /// Only connections to this address or prefix
-    #[arg(long, value_name = "PREFIX")]
-    pub to: Option<String>,
-    /// Only connections on this path
-    #[arg(long, value_name = "ID", value_parser = parse_path_id)]
-    pub path: Option<u32>,
-    /// Only connections that have moved
-    #[arg(long)]
-    pub moved: bool,
-    /// Only connections whose last decision was for this reason
-    #[arg(long, value_name = "REASON", value_parser = sidestep_linux::bpf::host::Reason::ALL.map(|reason| reason.name()))]
-    pub reason: Option<String>,
-}
-
-/// Where an agent keeps its state.
-pub const AGENT_STATE: &str = "/sys/fs/bpf/sidestep";
-
-/// How to run an agent.
-#[derive(Debug, Args)]
-pub struct AgentRun {
-    /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
-    #[arg(long, value_name = "ENDPOINT")]
-    pub controller: Option<String>,
-    /// This host's name in the controller's topology [default: found by --prefix, or the host name]
-    #[arg(long, value_name = "NAME", conflicts_with = "prefixes")]
-    pub node: Option<String>,
-    /// An address or prefix of this host by which the controller finds it; repeat for several
-    #[arg(long = "prefix", value_name = "PREFIX")]
-    pub prefixes: Vec<String>,
-    /// The control group whose connections are moved [default: the root, which holds all]
-    #[arg(long, value_name = "DIR")]
-    pub cgroup: Option<PathBuf>,
-    /// Settings, and paths that need no controller
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The path of slot k goes into routing table BASE + k
-    #[arg(long, value_name = "BASE", default_value_t = 8300)]
-    pub table_base: u32,
-    /// Priority of the rules that send marked packets to these tables
-    #[arg(long, value_name = "N", default_value_t = 8300)]
-    pub rule_priority: u32,
-    /// Record what the path changer does, one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    pub events: Option<PathBuf>,
-    /// Directory of a BPF file system where the state is kept should the agent be killed [default: /sys/fs/bpf/sidestep]
-    #[arg(long, value_name = "DIR")]
-    pub state: Option<PathBuf>,
-    /// Keep nothing: a killed agent's connections stay on their paths, but the next agent does not move them
-    #[arg(long, conflicts_with = "state")]
-    pub no_state: bool,
-    /// What new connections do while a killed agent is away: default-route, or last-paths
-    #[arg(long, value_name = "WHAT", default_value = "default-route", value_parser = ["default-route", "last-paths"])]
-    pub when_killed: String,
-    /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next agent to take over
-    #[arg(long)]
-    pub keep: bool,
-    /// Move nobody: only decide, count and record what would be done; no mark, rule or route is set
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
-    pub metrics: Option<SocketAddr>,
-    /// Have the kernel count runs of BPF programs and take their time; of all of the machine's
-    #[arg(long)]
-    pub bpf_stats: bool,
-    /// Say whether the file of --config is in order, and exit
-    #[arg(long, requires = "config")]
-    pub check: bool,
-    /// Say it as JSON
-    #[arg(long, requires = "check")]
     pub json: bool,
 }
 
@@ -569,10 +466,6 @@ pub struct TrafficSend {
     /// End of the measured window
     #[arg(long)]
     pub window_to_ns: u64,
-}
-
-fn parse_path_id(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 16).map_err(|_| "write it as status shows it, such as 0000001f".into())
 }
 
 fn parse_link(text: &str) -> Result<(String, String), String> {

@@ -10,6 +10,7 @@ pub mod manual;
 pub mod paths;
 pub mod repro;
 pub mod sim;
+pub mod top;
 pub mod topo;
 pub mod traffic;
 mod watch;

@@ -1,7 +1,7 @@
 //! `sidestep completions` and `sidestep man`: what a package installs beside the program, from the command line's own
 //! description.
 
-use std::{fs, io::Write, path::Path};
+use std::{fs, path::Path};
 
 use clap::CommandFactory;
 use clap_complete::generate;
@@ -20,7 +20,8 @@ pub fn completions(shell: Shell) -> Outcome {
         Shell::Fish => clap_complete::Shell::Fish,
     };
     generate(shell, &mut Cli::command(), "sidestep", &mut script);
-    std::io::stdout().write_all(&script).map_err(Failure::run)
+    print!("{}", String::from_utf8_lossy(&script));
+    Ok(())
 }
 
 /// Writes a manual page for the program and for each of its commands into `directory`.

@@ -9,6 +9,7 @@ mod contract;
 mod doctor;
 mod errors;
 mod packaged;
+mod pipes;
 mod programs;
 mod requests;
 mod soak;

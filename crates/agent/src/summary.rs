@@ -1,0 +1,66 @@
+//! What the log says of moves: each at the level `debug`, and a summary now and then at `info`.
+
+use std::time::Duration;
+
+use sidestep_linux::bpf::host::{Event, EventKind, HostCounters, Reason};
+
+/// What has happened since the last summary.
+#[derive(Debug)]
+pub(crate) struct Summary(HostCounters);
+
+impl Summary {
+    /// How often to sum up.
+    pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// Begins with what was counted so far.
+    pub(crate) fn new(counters: HostCounters) -> Self {
+        Summary(counters)
+    }
+
+    /// Logs what has happened since; nothing if nothing has.
+    pub(crate) fn log(&mut self, now: HostCounters, dry_run: bool) {
+        let before = std::mem::replace(&mut self.0, now);
+        let moved = |reason: Reason| {
+            let count = |counters: &HostCounters| counters.moved.get(reason as usize).copied().unwrap_or(0);
+            count(&now).saturating_sub(count(&before))
+        };
+        let moves: u64 = Reason::ALL.map(moved).iter().sum();
+        if moves > 0 {
+            tracing::info!(
+                moves,
+                ecn = moved(Reason::Ecn),
+                retransmit = moved(Reason::Retransmit),
+                rto = moved(Reason::Rto),
+                syn_timeout = moved(Reason::SynTimeout),
+                stays = now.stayed.saturating_sub(before.stayed),
+                dry_run,
+                "connections moved in the last minute"
+            );
+        }
+        let failures = |counters: &HostCounters| [counters.no_storage, counters.mark_refused, counters.events_lost];
+        let (old, new) = (failures(&before), failures(&now));
+        if new != old {
+            let [no_storage, mark_refused, events_lost] = new;
+            tracing::warn!(
+                no_storage,
+                mark_refused,
+                events_lost,
+                "not all went well; counted since the program was loaded"
+            );
+        }
+    }
+}
+
+/// Logs what happened to one connection.
+pub(crate) fn log_event(event: &Event) {
+    let (local, remote) = (event.local, event.remote);
+    match event.kind {
+        EventKind::Opened => tracing::trace!(%local, %remote, path = event.to, "opened"),
+        EventKind::Decided(reason) if event.from == event.to => {
+            tracing::trace!(%local, %remote, reason = reason.name(), path = event.to, "stayed");
+        }
+        EventKind::Decided(reason) => {
+            tracing::debug!(%local, %remote, reason = reason.name(), from = event.from, to = event.to, "moved");
+        }
+    }
+}

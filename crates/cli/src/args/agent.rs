@@ -1,0 +1,172 @@
+//! What `sidestep agent` and `sidestep top` take.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use sidestep_linux::bpf::host::Reason;
+use sidestep_model::{Span, UnitError};
+
+/// `sidestep agent`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AgentArgs {
+    /// What to do with an agent that is there
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
+    /// How to run one
+    #[command(flatten)]
+    pub run: AgentRun,
+}
+
+/// `sidestep agent …`.
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// List the connections that are moved, whether or not the agent runs
+    Status(AgentStatus),
+    /// End the agent, and remove all that it made; also what a killed one left
+    Stop {
+        /// Where its state is kept
+        #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
+        state: PathBuf,
+        /// Print what was done as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `sidestep agent status`.
+#[derive(Debug, Args)]
+pub struct AgentStatus {
+    /// Where its state is kept
+    #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
+    pub state: PathBuf,
+    /// Which connections
+    #[command(flatten)]
+    pub filter: ConnectionFilter,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Where the agent's state is kept
+    #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
+    pub state: PathBuf,
+    /// Which connections
+    #[command(flatten)]
+    pub filter: ConnectionFilter,
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval)]
+    pub interval: Span,
+    /// What to sort by at first
+    #[arg(long, value_name = "COLUMN", default_value = "moves")]
+    pub sort: Sort,
+    /// Print what is seen as JSON, an object a line, instead of drawing it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What connections are sorted by; numbers begin with the largest, or the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Moves
+    Moves,
+    /// Signals heard
+    Signals,
+    /// When the last decision was
+    Last,
+    /// Age
+    Age,
+    /// Path
+    Path,
+    /// The other end
+    Remote,
+}
+
+/// Which connections are shown.
+#[derive(Debug, Args)]
+pub struct ConnectionFilter {
+    /// Only connections to this address or prefix
+    #[arg(long, value_name = "PREFIX")]
+    pub to: Option<String>,
+    /// Only connections on this path
+    #[arg(long, value_name = "ID", value_parser = parse_path_id)]
+    pub path: Option<u32>,
+    /// Only connections that have moved
+    #[arg(long)]
+    pub moved: bool,
+    /// Only connections whose last decision was for this reason
+    #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(|reason| reason.name()))]
+    pub reason: Option<String>,
+}
+
+/// Where an agent keeps its state.
+pub const AGENT_STATE: &str = "/sys/fs/bpf/sidestep";
+
+/// How to run an agent.
+#[derive(Debug, Args)]
+pub struct AgentRun {
+    /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
+    #[arg(long, value_name = "ENDPOINT")]
+    pub controller: Option<String>,
+    /// This host's name in the controller's topology [default: found by --prefix, or the host name]
+    #[arg(long, value_name = "NAME", conflicts_with = "prefixes")]
+    pub node: Option<String>,
+    /// An address or prefix of this host by which the controller finds it; repeat for several
+    #[arg(long = "prefix", value_name = "PREFIX")]
+    pub prefixes: Vec<String>,
+    /// The control group whose connections are moved [default: the root, which holds all]
+    #[arg(long, value_name = "DIR")]
+    pub cgroup: Option<PathBuf>,
+    /// Settings, and paths that need no controller
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The path of slot k goes into routing table BASE + k
+    #[arg(long, value_name = "BASE", default_value_t = 8300)]
+    pub table_base: u32,
+    /// Priority of the rules that send marked packets to these tables
+    #[arg(long, value_name = "N", default_value_t = 8300)]
+    pub rule_priority: u32,
+    /// Record what the path changer does, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// Directory of a BPF file system where the state is kept should the agent be killed [default: /sys/fs/bpf/sidestep]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Keep nothing: a killed agent's connections stay on their paths, but the next agent does not move them
+    #[arg(long, conflicts_with = "state")]
+    pub no_state: bool,
+    /// What new connections do while a killed agent is away: default-route, or last-paths
+    #[arg(long, value_name = "WHAT", default_value = "default-route", value_parser = ["default-route", "last-paths"])]
+    pub when_killed: String,
+    /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next agent to take over
+    #[arg(long)]
+    pub keep: bool,
+    /// Move nobody: only decide, count and record what would be done; no mark, rule or route is set
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Let Prometheus read metrics at this address [default: that of the file, or nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    pub metrics: Option<SocketAddr>,
+    /// Have the kernel count runs of BPF programs and take their time; of all of the machine's
+    #[arg(long)]
+    pub bpf_stats: bool,
+    /// Say whether the file of --config is in order, and exit
+    #[arg(long, requires = "config")]
+    pub check: bool,
+    /// Say it as JSON
+    #[arg(long, requires = "check")]
+    pub json: bool,
+}
+
+fn parse_path_id(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 16).map_err(|_| "write it as status shows it, such as 0000001f".into())
+}
+
+fn parse_interval(text: &str) -> Result<Span, String> {
+    let interval: Span = text.parse().map_err(|error: UnitError| error.to_string())?;
+    let limits = Span::from_millis(100)..=Span::from_secs(3_600);
+    if limits.contains(&interval) { Ok(interval) } else { Err("it must be from 100 ms to 1 h".into()) }
+}
