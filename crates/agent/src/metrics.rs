@@ -189,6 +189,8 @@ mod tests {
 
     fn page(dry_run: bool) -> String {
         let sets = [set("fd02::/16", &[1, 2]), set("fd02:9::/32", &[1])];
+        let mut counters = HostCounters { mark_refused: 4, ..HostCounters::default() };
+        counters.moved[Reason::Ecn as usize] = 3;
         let reading = Reading {
             dry_run,
             attached: true,
@@ -196,7 +198,7 @@ mod tests {
             paths_age: Span::from_millis(1_500),
             left_out: 1,
             sets: &sets,
-            counters: HostCounters { moved: [0, 3, 0, 0, 0], mark_refused: 4, ..HostCounters::default() },
+            counters,
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
                 .map(|remote| connection(remote, 1))
                 .to_vec(),

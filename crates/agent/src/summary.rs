@@ -32,6 +32,7 @@ impl Summary {
                 retransmit = moved(Reason::Retransmit),
                 rto = moved(Reason::Rto),
                 syn_timeout = moved(Reason::SynTimeout),
+                ack_loss = moved(Reason::AckLoss),
                 stays = now.stayed.saturating_sub(before.stayed),
                 dry_run,
                 "connections moved in the last minute"
