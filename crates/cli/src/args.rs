@@ -5,7 +5,7 @@ mod agent;
 use std::{net::SocketAddrV6, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sidestep_model::scenario::SystemSpec;
+use sidestep_model::{Rate, Ratio, scenario::SystemSpec};
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
 
@@ -44,6 +44,8 @@ pub enum Command {
     /// See what paths a topology offers before anything is deployed in it
     #[command(subcommand)]
     Paths(Paths),
+    /// Compute how much more segment routing can carry than routing without it
+    Maxflow(MaxFlowArgs),
     /// Compute paths, name them, and stream them to agents
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
@@ -415,6 +417,69 @@ pub struct PairArgs {
     /// Between which routers: access (degree 2), or all
     #[arg(long, value_name = "ROUTERS", default_value = "access", value_parser = ["access", "all"])]
     pub between: String,
+}
+
+/// `sidestep maxflow`.
+#[derive(Debug, Args)]
+pub struct MaxFlowArgs {
+    /// Which topology
+    #[command(flatten)]
+    pub topology: TopologyArgs,
+    /// Which pairs
+    #[command(flatten)]
+    pub pairs: PairArgs,
+    /// Which share of the pairs has endless demand; several with commas between them
+    #[arg(long = "share", value_name = "SHARE", value_delimiter = ',', default_value = "1%,2%,5%,10%,20%,50%")]
+    pub shares: Vec<Ratio>,
+    /// How pairs are drawn
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Also with at most so many segments; several with commas between them
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4",
+        value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub max_segments: Vec<u8>,
+    /// What gains are printed and drawn over: single-path, ecmp or multipath, all without segment routing
+    #[arg(long, value_name = "MODEL", default_value = "ecmp", value_parser = ["single-path", "ecmp", "multipath"])]
+    pub over: String,
+    /// What links carry
+    #[command(flatten)]
+    pub rates: RateArgs,
+    /// Draw how the gains of unlimited segment routing are spread
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// How pairs with heavy hitters are drawn.
+#[derive(Debug, Args)]
+pub struct SamplingArgs {
+    /// How often pairs are drawn
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub draws: u32,
+    /// From which the draws follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u32,
+    /// What the share is of: ordered pairs, or unordered ones that send one way or both ways
+    #[arg(long, value_name = "PAIRS", default_value = "one-way", value_parser = ["ordered", "one-way", "both-ways"])]
+    pub sampling: String,
+    /// How the share becomes a number of pairs: up, down or to the nearest (at least one), or down even to none
+    #[arg(long, value_name = "HOW", default_value = "ceil",
+        value_parser = ["ceil", "floor", "nearest", "floor-or-none"])]
+    pub rounding: String,
+}
+
+/// What links carry.
+#[derive(Debug, Args)]
+pub struct RateArgs {
+    /// Rate of links for which the file has none, such as "10 Gbit/s" [default: the others' median, or 1 Gbit/s]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub default_rate: Option<Rate>,
+}
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(rate) if rate == Rate::default() => Err("must be above zero".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
 }
 
 /// `sidestep traffic`.

@@ -5,8 +5,10 @@ pub mod bench;
 pub mod compare;
 pub mod daemons;
 pub mod doctor;
+mod flows;
 pub mod lab;
 pub mod manual;
+pub mod maxflow;
 pub mod paths;
 pub mod repro;
 pub mod sim;
@@ -40,6 +42,11 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::run)?;
     println!("{text}");
     Ok(())
+}
+
+/// Writes a file that the user named.
+fn save(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
 }
 
 /// A runtime with one thread: none of our daemons has work for more.

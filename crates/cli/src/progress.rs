@@ -2,7 +2,10 @@
 
 use std::{
     io::IsTerminal,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -113,5 +116,49 @@ impl sidestep_sim::Observer for SimProgress {
             bar.bar.finish_and_clear();
             eprintln!("{system}: {:.1} Mbit/s", result.goodput_mbps);
         });
+    }
+}
+
+/// A bar for steps of computation, on standard error; the signal that ends a run ends them.
+#[derive(Debug)]
+pub struct StepProgress {
+    shown: bool,
+    bar: Mutex<ProgressBar>,
+    stop: Arc<AtomicBool>,
+}
+
+impl StepProgress {
+    /// A bar if standard error is a terminal.
+    pub fn new(stop: Arc<AtomicBool>) -> Self {
+        StepProgress { shown: std::io::stderr().is_terminal(), bar: Mutex::new(ProgressBar::hidden()), stop }
+    }
+
+    fn with(&self, act: impl FnOnce(&mut ProgressBar)) {
+        if self.shown {
+            act(&mut self.bar.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+impl sidestep_repro::Watch for StepProgress {
+    fn begins(&self, what: &str, steps: usize) {
+        self.with(|bar| {
+            let style = "{prefix:>24} {bar:30.cyan/blue} {pos}/{len}, {eta} left";
+            *bar = ProgressBar::new(steps as u64);
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_prefix(what.to_owned());
+        });
+    }
+
+    fn step(&self) {
+        self.with(|bar| bar.inc(1));
+    }
+
+    fn ends(&self) {
+        self.with(|bar| bar.finish_and_clear());
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 }

@@ -6,6 +6,7 @@
 //! - [`PathSets`]: the same of many pairs, kept up to date while links fail and recover;
 //! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best;
 //! - [`FlowProgram`]: the same between many pairs at once, with and without segment routing;
+//! - [`Sampling`]: which pairs of routers have heavy hitters;
 //! - [`analysis`]: path diversity and detours of published topologies.
 //!
 //! # What a segment list means here
@@ -23,6 +24,7 @@ mod maxflow;
 mod path_sets;
 mod route;
 mod search;
+mod sampling;
 mod segments;
 mod spf;
 
@@ -33,4 +35,5 @@ pub use maxflow::{
 };
 pub use path_sets::{PathSet, PathSets, Recomputed};
 pub use route::{Route, Segment, SegmentRules};
+pub use sampling::{Pairs, Rounding, Sampling};
 pub use segments::{RerouteError, SegmentError, reroute, segment_list};

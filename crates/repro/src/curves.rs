@@ -33,12 +33,12 @@ const INK: RGBColor = RGBColor(34, 34, 34);
 const SIZE: (u32, u32) = (900, 480);
 const LEGEND: i32 = 690;
 
-/// The shares of values up to each value, as SVG text; `x` says what the values are.
-pub fn curves(title: &str, x: &str, curves: &[Curve]) -> Result<String, ReproError> {
-    draw(title, x, curves).map_err(|error| ReproError::Picture(error.to_string()))
+/// The shares of values up to each value, as SVG text; `x` says what the values are, and `of` what has them.
+pub fn curves(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, ReproError> {
+    draw(title, x, of, curves).map_err(|error| ReproError::Picture(error.to_string()))
 }
 
-fn draw(title: &str, x: &str, curves: &[Curve]) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
+fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
     let sorted: Vec<Vec<f64>> = curves.iter().map(sorted).collect();
     let least = sorted.iter().filter_map(|values| values.first()).copied().fold(f64::INFINITY, f64::min);
     let most = sorted.iter().filter_map(|values| values.last()).copied().fold(f64::NEG_INFINITY, f64::max);
@@ -63,7 +63,7 @@ fn draw(title: &str, x: &str, curves: &[Curve]) -> Result<String, DrawingAreaErr
             .axis_desc_style(font(14))
             .y_label_formatter(&|share| format!("{:.0} %", share * 100.0))
             .x_desc(x)
-            .y_desc("share of topologies")
+            .y_desc(format!("share of {of}"))
             .draw()?;
         for (index, (curve, values)) in curves.iter().zip(&sorted).enumerate() {
             let color = PALETTE[index % PALETTE.len()];
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn no_values_and_equal_values_can_be_drawn() {
         for values in [vec![], vec![2.0], vec![0.0, 0.0], vec![f64::NAN]] {
-            let svg = curves("t", "x", &[Curve { label: "<c>".into(), values }]).unwrap();
+            let svg = curves("t", "x", "draws", &[Curve { label: "<c>".into(), values }]).unwrap();
             assert!(svg.contains("<svg") && svg.contains("&lt;c&gt;") && !svg.contains("NaN"));
         }
     }

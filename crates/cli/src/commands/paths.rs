@@ -1,6 +1,7 @@
 //! `sidestep paths`.
 
 use serde::Serialize;
+use sidestep_model::formats::Graph;
 use sidestep_paths::analysis::{Counts, Net, Remove, SegmentOptions, Survey, detours};
 
 use super::{print_json, topo::load};
@@ -82,11 +83,7 @@ fn diversity(
 ) -> Outcome {
     let (graph, net) = load(options)?;
     let net = if pairs.no_prune { net } else { net.pruned() };
-    let nodes = if pairs.between == "all" { (0..net.node_count() as u32).collect() } else { net.access() };
-    if nodes.len() < 2 {
-        let hint = if pairs.between == "all" { "--no-prune" } else { "--between all, or --no-prune" };
-        return Err(Failure::usage(format!("{} has no two such routers; try {hint}", graph.name)));
-    }
+    let nodes = routers(&graph, &net, pairs)?;
     let found = count(&Survey::new(&net)?, &nodes);
     let report = Diversity {
         schema: 1,
@@ -112,6 +109,16 @@ fn diversity(
         println!("{:<24} {:>10.4}   {}", curve.name, curve.mean.unwrap_or(0.0), pairs.join(", "));
     }
     Ok(())
+}
+
+/// The routers whose pairs are asked for, at least two.
+pub fn routers(graph: &Graph, net: &Net, pairs: &PairArgs) -> Result<Vec<u32>, Failure> {
+    let nodes = if pairs.between == "all" { (0..net.node_count() as u32).collect() } else { net.access() };
+    if nodes.len() < 2 {
+        let hint = if pairs.between == "all" { "--no-prune" } else { "--between all, or --no-prune" };
+        return Err(Failure::usage(format!("{} has no two such routers; try {hint}", graph.name)));
+    }
+    Ok(nodes)
 }
 
 fn around(options: TopologyArgs) -> Outcome {

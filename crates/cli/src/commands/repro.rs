@@ -3,10 +3,11 @@
 use sidestep_repro::{ALL, Mode, Outcome, Paper, Verdict, find, report, run as run_experiment};
 use sidestep_results::World;
 
-use super::{print_json, worlds::Real};
+use super::{print_json, until_signalled, worlds::Real};
 use crate::{
     args::Repro,
     failure::{Failure, Outcome as Done},
+    progress::StepProgress,
 };
 
 /// Runs `sidestep repro …`.
@@ -18,9 +19,11 @@ pub fn run(repro: Repro) -> Done {
             let mode = if mode == "full" { Mode::Full } else { Mode::Quick };
             let world = world.map(|world| if world == "lab" { World::Lab } else { World::Sim });
             let mut worlds = Real::new()?;
+            let watch = StepProgress::new(until_signalled()?);
             let mut outcomes = Vec::new();
             for experiment in experiments? {
-                let outcome = run_experiment(experiment, mode, world, &out, data.data.as_deref(), &mut worlds)?;
+                let data = data.data.as_deref();
+                let outcome = run_experiment(experiment, mode, world, &out, data, &mut worlds, &watch)?;
                 if !json {
                     print(&outcome);
                     println!("Results: {}", out.join(experiment.id).display());

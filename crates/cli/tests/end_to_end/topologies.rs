@@ -43,6 +43,31 @@ fn paths_are_counted_by_algorithm_and_by_segments() {
     assert!(room.run(&["paths", "segments", &file]).stdout.contains("at most 10 segments"));
 }
 
+/// In the ring of five each pair has the way round, which one shortest path leaves idle.
+#[test]
+fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", RING);
+    let command =
+        ["maxflow", &file, "--share", "1%,100%", "--draws", "3", "--max-segments", "1,2", "--svg", "gain.svg"];
+    let found = json(&room.run(&[&command[..], &["--json"]].concat()));
+    assert_eq!((&found["between"], &found["programs"], &found["interrupted"]), (&5.into(), &60.into(), &false.into()));
+    assert!(found["largest_gap"].as_f64() <= Some(1e-6) && found["capacities"].as_str().unwrap().contains("1 Gbit/s"));
+    let one = &found["shares"][0];
+    assert_eq!((&one["pairs"], &one["draws"]), (&1.into(), &3.into()));
+    let gain = |model: &Value| model["gain_over"]["ecmp"]["mean"].as_f64().unwrap().round();
+    let gains: Vec<(&str, f64)> =
+        one["models"].as_array().unwrap().iter().map(|model| (model["name"].as_str().unwrap(), gain(model))).collect();
+    let without = [("single-path", 0.0), ("ecmp", 0.0), ("multipath", 0.0), ("sr-1", 0.0), ("sr-1-multipath", 0.0)];
+    let with = [("sr-2", 100.0), ("sr-2-multipath", 100.0), ("sr", 100.0), ("sr-multipath", 100.0), ("bound", 100.0)];
+    assert_eq!(gains, [without, with].concat());
+    assert!(std::fs::read_to_string(room.path("gain.svg")).unwrap().contains("share of draws"));
+    let table = room.run(&command).stdout;
+    assert!(table.contains("100.0 ± 0.0") && table.contains("60 programs"), "{table}");
+    let refused = room.run(&["maxflow", &file, "--merge-parallel"]);
+    assert!(refused.error(2).contains("leave out --merge-parallel"), "{refused:?}");
+}
+
 #[test]
 fn without_the_published_topologies_the_error_says_where_they_are() {
     let room = Room::new();

@@ -17,6 +17,8 @@ pub struct Net {
     ends: Vec<[u32; 2]>,
     /// By arc.
     weights: Vec<u32>,
+    /// By arc: the index of its edge in the graph that was read.
+    edges: Vec<u32>,
 }
 
 /// An arc as its tail sees it.
@@ -60,8 +62,16 @@ pub enum NetError {
     },
 }
 
-/// A link while a net is made: its ends, lower first, and its weights there and back.
-type Link = ([u32; 2], [u32; 2]);
+/// A link while a net is made.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Lower first.
+    ends: [u32; 2],
+    /// There and back.
+    weights: [u32; 2],
+    /// Of the graph, there and back.
+    edges: [u32; 2],
+}
 
 impl Net {
     /// The net of a graph.
@@ -76,16 +86,20 @@ impl Net {
             _ if options.hops => 1,
             _ => scale as u32,
         };
-        let mut edges: Vec<_> = graph.edges.iter().filter(|edge| options.keep_loops || edge.from != edge.to).collect();
-        edges.sort_by_key(|edge| (edge.from.min(edge.to), edge.from.max(edge.to)));
+        let kept = |(_, edge): &(u32, &GraphEdge)| options.keep_loops || edge.from != edge.to;
+        let mut edges: Vec<(u32, &GraphEdge)> = (0..).zip(&graph.edges).filter(kept).collect();
+        edges.sort_by_key(|(_, edge)| (edge.from.min(edge.to), edge.from.max(edge.to)));
         let mut links: Vec<Link> = Vec::new();
-        for between in edges.chunk_by(|one, other| ends(one) == ends(other)) {
+        for between in edges.chunk_by(|one, other| ends(one.1) == ends(other.1)) {
             let made = links.len();
             link_up(between, &weight, &mut links);
             if let [first, more @ ..] = &mut links[made..]
                 && options.merge_parallel
             {
-                first.1 = more.iter().fold(first.1, |[a, b], (_, [c, d])| [a.min(*c), b.min(*d)]);
+                for direction in 0..2 {
+                    first.weights[direction] =
+                        more.iter().map(|link| link.weights[direction]).fold(first.weights[direction], u32::min);
+                }
                 links.truncate(made + 1);
             }
         }
@@ -95,22 +109,28 @@ impl Net {
     /// Nodes by their indices in the graph, and links sorted by their ends.
     fn of(origin: Vec<u32>, links: &[Link]) -> Net {
         let mut start = vec![0; origin.len() + 1];
-        for node in links.iter().flat_map(|(ends, _)| ends) {
-            start[*node as usize + 1] += 1;
+        for node in links.iter().flat_map(|link| link.ends) {
+            start[node as usize + 1] += 1;
         }
         for index in 1..start.len() {
             start[index] += start[index - 1];
         }
         let mut free = start.clone();
         let mut hops = vec![Hop { head: 0, arc: 0 }; 2 * links.len()];
-        for (link, ([a, b], _)) in links.iter().enumerate() {
-            for (tail, head, arc) in [(*a, *b, 2 * link), (*b, *a, 2 * link + 1)] {
+        for (link, Link { ends: [a, b], .. }) in links.iter().copied().enumerate() {
+            for (tail, head, arc) in [(a, b, 2 * link), (b, a, 2 * link + 1)] {
                 hops[free[tail as usize] as usize] = Hop { head, arc: arc as u32 };
                 free[tail as usize] += 1;
             }
         }
-        let ends = links.iter().map(|(ends, _)| *ends).collect();
-        Net { origin, start, hops, ends, weights: links.iter().flat_map(|(_, weights)| *weights).collect() }
+        Net {
+            origin,
+            start,
+            hops,
+            ends: links.iter().map(|link| link.ends).collect(),
+            weights: links.iter().flat_map(|link| link.weights).collect(),
+            edges: links.iter().flat_map(|link| link.edges).collect(),
+        }
     }
 
     /// What remains when nodes of degree below 2 are removed until there are none; may be empty.
@@ -135,9 +155,11 @@ impl Net {
             index[node] = origin.len() as u32;
             origin.push(self.origin[node]);
         }
-        let kept = self.ends.iter().zip(self.weights.chunks_exact(2)).filter_map(|([a, b], weights)| {
-            let ends = [index[*a as usize], index[*b as usize]];
-            (!ends.contains(&u32::MAX)).then_some((ends, [weights[0], weights[1]]))
+        let kept = (0..self.link_count()).filter_map(|link| {
+            let ends = self.ends[link].map(|end| index[end as usize]);
+            let of_both = |values: &[u32]| [values[2 * link], values[2 * link + 1]];
+            let link = Link { ends, weights: of_both(&self.weights), edges: of_both(&self.edges) };
+            (!ends.contains(&u32::MAX)).then_some(link)
         });
         Net::of(origin, &kept.collect::<Vec<_>>())
     }
@@ -177,12 +199,20 @@ impl Net {
         self.origin[node as usize] as usize
     }
 
+    /// The index that an arc's edge has in the graph that was read: of merged links the first one's.
+    ///
+    /// Both arcs of a link have the same edge if it is undirected, or if nothing goes the other way.
+    pub fn edge(&self, arc: u32) -> usize {
+        self.edges[arc as usize] as usize
+    }
+
     /// Whether every link weighs the same both ways.
     pub fn is_symmetric(&self) -> bool {
         self.weights.chunks_exact(2).all(|weights| weights[0] == weights[1])
     }
 
-    pub(super) fn arc_count(&self) -> usize {
+    /// Number of arcs, two for each link.
+    pub fn arc_count(&self) -> usize {
         self.weights.len()
     }
 
@@ -191,11 +221,13 @@ impl Net {
         &self.hops[self.start[node as usize] as usize..self.start[node as usize + 1] as usize]
     }
 
-    pub(super) fn tail(&self, arc: u32) -> u32 {
+    /// Where an arc begins.
+    pub fn tail(&self, arc: u32) -> u32 {
         self.ends[arc as usize / 2][arc as usize % 2]
     }
 
-    pub(super) fn weight(&self, arc: u32) -> u32 {
+    /// IGP weight of an arc.
+    pub fn weight(&self, arc: u32) -> u32 {
         self.weights[arc as usize]
     }
 }
@@ -217,31 +249,32 @@ fn ends(edge: &GraphEdge) -> [u32; 2] {
 }
 
 /// Adds the links of the edges between the same two nodes.
-fn link_up(between: &[&GraphEdge], weight: &impl Fn(&GraphEdge) -> u32, links: &mut Vec<Link>) {
+fn link_up(between: &[(u32, &GraphEdge)], weight: &impl Fn(&GraphEdge) -> u32, links: &mut Vec<Link>) {
     let mut open: Option<usize> = None;
     let mut oneway = [Vec::new(), Vec::new()];
-    for edge in between {
+    for (index, edge) in between {
         let weight = weight(edge);
+        let alone = Link { ends: ends(edge), weights: [weight; 2], edges: [*index; 2] };
         if !edge.directed {
-            links.push((ends(edge), [weight, weight]));
+            links.push(alone);
         } else if edge.from == edge.to {
             // Two directed loops are the two directions of one.
             match open.take() {
-                Some(link) => links[link].1[1] = weight,
+                Some(link) => (links[link].weights[1], links[link].edges[1]) = (weight, *index),
                 None => {
                     open = Some(links.len());
-                    links.push((ends(edge), [weight, weight]));
+                    links.push(alone);
                 }
             }
         } else {
-            oneway[usize::from(edge.from > edge.to)].push(weight);
+            oneway[usize::from(edge.from > edge.to)].push(alone);
         }
     }
-    let Some(first) = between.first() else { return };
     let [there, back] = oneway;
     for index in 0..there.len().max(back.len()) {
         let (there, back) = (there.get(index), back.get(index));
-        let Some((there, back)) = there.or(back).copied().zip(back.or(there).copied()) else { continue };
-        links.push((ends(first), [there, back]));
+        let Some((there, back)) = there.or(back).zip(back.or(there)) else { continue };
+        let both = |of: fn(&Link) -> u32| [of(there), of(back)];
+        links.push(Link { ends: there.ends, weights: both(|link| link.weights[0]), edges: both(|link| link.edges[0]) });
     }
 }

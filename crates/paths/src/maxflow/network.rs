@@ -1,7 +1,9 @@
 //! The network that a maximum-flow program is about.
 
-use sidestep_model::{NodeId, Topology};
+use sidestep_model::{NodeId, Rate, Topology, formats::Graph};
 use thiserror::Error;
+
+use crate::analysis::Net;
 
 /// Directed arcs between numbered nodes, checked when built.
 #[derive(Clone, Debug)]
@@ -142,6 +144,24 @@ impl FlowNetwork {
         };
         let both = |link: &sidestep_model::Link| [arc(link.a, link.b, &link.ab), arc(link.b, link.a, &link.ba)];
         FlowNetwork::new(topo.nodes().len(), topo.links().iter().flat_map(both).collect())
+    }
+
+    /// Both directions of a net's links, with the rates in bit/s of the graph that it was made of; `unknown` is that of
+    /// edges without one.
+    ///
+    /// Nodes are the net's. Arcs are in the order of the graph's edges; loops are left out.
+    pub fn of_net(graph: &Graph, net: &Net, unknown: Rate) -> Result<Self, FlowError> {
+        let mut order: Vec<u32> =
+            (0..net.arc_count() as u32).filter(|arc| net.tail(*arc) != net.tail(arc ^ 1)).collect();
+        order.sort_by_key(|arc| (net.edge(*arc), *arc));
+        let arc = |arc: u32| FlowArc {
+            from: NodeId(net.tail(arc)),
+            to: NodeId(net.tail(arc ^ 1)),
+            capacity: graph.edges.get(net.edge(arc)).and_then(|edge| edge.rate).unwrap_or(unknown).bits_per_sec()
+                as f64,
+            weight: net.weight(arc),
+        };
+        FlowNetwork::new(net.node_count(), order.into_iter().map(arc).collect())
     }
 
     /// How many nodes there are.

@@ -1,5 +1,6 @@
 //! What the experiments on published topologies have in common.
 
+use sidestep_model::formats::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_results::Estimate;
 
@@ -9,6 +10,8 @@ use crate::{Context, Paper, ReproError, Row, Rule, Set, topologies};
 pub(super) struct Pruned {
     pub(super) name: String,
     pub(super) net: Net,
+    /// What it was made of.
+    pub(super) graph: Graph,
 }
 
 /// The REPETITA graphs that survive pruning.
@@ -17,7 +20,7 @@ pub(super) fn pruned(context: &Context<'_>) -> Result<Vec<Pruned>, ReproError> {
     for graph in topologies(context.data.as_deref(), Set::Repetita)? {
         let net = Net::new(&graph, NetOptions::default())?.pruned();
         if net.node_count() > 0 {
-            all.push(Pruned { name: graph.name, net });
+            all.push(Pruned { name: graph.name.clone(), net, graph });
         }
     }
     Ok(all)

@@ -54,7 +54,7 @@ fn sizes(context: &Context<'_>, what: &str, size: fn(&Pruned) -> usize) -> Resul
     let lines = all.iter().zip(&values).map(|(one, value)| (one.name.clone(), vec![*value]));
     let table = csv(&["topology", what], lines);
     let title = format!("{} of {} pruned topologies", capital(what), all.len());
-    let picture = curves(&title, what, &[Curve { label: what.into(), values }])?;
+    let picture = curves(&title, what, "topologies", &[Curve { label: what.into(), values }])?;
     Ok(Findings {
         rows,
         pictures: vec![(format!("{what}.svg"), picture)],
@@ -78,7 +78,7 @@ fn degrees(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     head.extend(DEGREE_NAMES);
     let lines = all.iter().zip(&shares).map(|(one, shares)| (one.name.clone(), shares.to_vec()));
     let table = csv(&head, lines);
-    let picture = curves("Routers by degree", "share of a topology’s routers (%)", &drawn)?;
+    let picture = curves("Routers by degree", "share of a topology’s routers (%)", "topologies", &drawn)?;
     Ok(Findings {
         rows,
         pictures: vec![("degrees.svg".into(), picture)],

@@ -4,31 +4,28 @@
 //! it is rounded nor whether a box is of networks or of draws. At 1 % that decides: most networks have one pair then, or
 //! none. So all rules are tried, and the one that comes nearest is named.
 
-mod boxes;
-mod sampling;
 mod study;
-mod topologies;
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{Arc, Mutex},
 };
 
-use sidestep_results::{Estimate, World, measures::percentile};
+use sidestep_model::{NodeId, Rate};
+use sidestep_paths::{FlowNetwork, Pairs, Rounding, Sampling};
+use sidestep_results::{Estimate, measures::percentile};
 
-use self::{
-    boxes::{Spread, boxes},
-    sampling::{Pairs, Rounding, Sampling},
-    study::{Draws, ECMP, MULTIPATH, SEGMENTS, SHARES, SINGLE_PATH, Study},
-};
-use crate::{Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule};
+use self::study::{Draws, ECMP, MULTIPATH, Network, SEGMENTS, SHARES, SINGLE_PATH, Study};
+use super::topologies::{Pruned, pruned};
+use crate::{Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule, Spread, boxes};
 
 pub(crate) const A: Experiment = Experiment {
     id: "tpc-fig7a",
     paper: "TCPPathChanger",
     figure: "Figure 7a",
     title: "Maximum flow with segment routing over that without, by the share of access pairs with heavy hitters.",
-    worlds: &[World::Sim],
+    worlds: &[],
     run: |context| run(context, ECMP, "routing without SR", &[(1, 71.0), (10, 30.0)]),
 };
 
@@ -96,7 +93,7 @@ impl Reading {
 }
 
 fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)]) -> Result<Findings, ReproError> {
-    let studies = studies(context.mode)?;
+    let studies = studies(context)?;
     let Studies { networks, figure, band } = studies.as_ref();
     let mut findings = Findings::default();
     let mut drawn = Vec::new();
@@ -137,21 +134,38 @@ struct Studies {
     band: Study,
 }
 
-/// The studies of a mode, which a process makes once: they are the same for both figures.
-fn studies(mode: Mode) -> Result<Arc<Studies>, ReproError> {
-    static MADE: Mutex<Vec<(Mode, Arc<Studies>)>> = Mutex::new(Vec::new());
+/// The studies of a mode and of a data directory, which a process makes once: they are the same for both figures.
+fn studies(context: &Context<'_>) -> Result<Arc<Studies>, ReproError> {
+    type Key = (Mode, Option<PathBuf>);
+    static MADE: Mutex<Vec<(Key, Arc<Studies>)>> = Mutex::new(Vec::new());
+    let key = (context.mode, context.data.clone());
     let mut made = MADE.lock().map_err(|_| ReproError::Run("the other figure has failed".into()))?;
-    if let Some((_, studies)) = made.iter().find(|(of, _)| *of == mode) {
+    if let Some((_, studies)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(studies.clone());
     }
-    let (many, few) = if mode == Mode::Full { (20, 4) } else { (3, 2) };
-    let mut networks = topologies::read()?;
-    networks.retain(|network| network.access.len() >= 2);
-    let figure = study::run(&networks, &[(DRAWN.sampling, many)])?;
+    let (many, few) = if context.mode == Mode::Full { (20, 4) } else { (3, 2) };
+    let networks = networks(context)?;
+    let figure = study::run(&networks, &[(DRAWN.sampling, many)], context.watch)?;
     let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
-    let studies = Arc::new(Studies { networks: networks.len(), figure, band: study::run(&networks, &rules)? });
-    made.push((mode, studies.clone()));
+    let band = study::run(&networks, &rules, context.watch)?;
+    let studies = Arc::new(Studies { networks: networks.len(), figure, band });
+    made.push((key, studies.clone()));
     Ok(studies)
+}
+
+/// The networks with pairs of access routers.
+fn networks(context: &Context<'_>) -> Result<Vec<Network>, ReproError> {
+    let mut networks = Vec::new();
+    for Pruned { name, net, graph } in pruned(context)? {
+        let access: Vec<NodeId> = net.access().into_iter().map(NodeId).collect();
+        if access.len() >= 2 {
+            // REPETITA's files have all rates; zero would be refused.
+            let network = FlowNetwork::of_net(&graph, &net, Rate::default());
+            let network = network.map_err(|error| ReproError::Run(format!("{name}: {error}")))?;
+            networks.push(Network { name, network, access });
+        }
+    }
+    Ok(networks)
 }
 
 /// The medians that other readings of the paper lead to.

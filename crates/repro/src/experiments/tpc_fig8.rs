@@ -31,7 +31,7 @@ const LIMITS: usize = 10;
 fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let all = pruned(context)?;
     let mut lines = Vec::new();
-    for Pruned { name, net } in &all {
+    for Pruned { name, net, .. } in &all {
         let survey = Survey::new(net)?;
         let access = net.access();
         let most = survey.most(&access).mean();
@@ -56,7 +56,8 @@ fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
         Curve { label: "Edmonds-Karp".into(), values: most },
         Curve { label: "iterated Dijkstra".into(), values: greedy },
     ];
-    let picture = curves("Link-disjoint paths between access routers", "mean number of paths of a pair", &drawn)?;
+    let picture =
+        curves("Link-disjoint paths between access routers", "mean number of paths of a pair", "topologies", &drawn)?;
     let table = csv(&["topology", "access routers", "Edmonds-Karp", "iterated Dijkstra"], lines);
     Ok(Findings { rows, pictures: vec![("paths.svg".into(), picture)], tables: vec![("topologies.csv".into(), table)] })
 }
@@ -64,7 +65,7 @@ fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 fn segments(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let all = pruned(context)?;
     let mut lines = Vec::new();
-    for Pruned { name, net } in &all {
+    for Pruned { name, net, .. } in &all {
         let survey = Survey::new(net)?;
         let counts = survey.segmented(&net.access(), LIMITS, SegmentOptions::default());
         let means: Option<Vec<f64>> = counts.iter().map(|counts| counts.mean()).collect();
@@ -92,8 +93,12 @@ fn segments(context: &mut Context<'_>) -> Result<Findings, ReproError> {
         .zip(by_limit)
         .map(|(limit, values)| Curve { label: format!("{limit} segment{}", if limit == 1 { "" } else { "s" }), values })
         .collect();
-    let picture =
-        curves("Disjoint paths between access routers by segments", "mean number of paths of a pair", &drawn)?;
+    let picture = curves(
+        "Disjoint paths between access routers by segments",
+        "mean number of paths of a pair",
+        "topologies",
+        &drawn,
+    )?;
     let names: Vec<String> = (1..=LIMITS).map(|limit| limit.to_string()).collect();
     let head: Vec<&str> = std::iter::once("topology").chain(names.iter().map(String::as_str)).collect();
     Ok(Findings {

@@ -1,19 +1,11 @@
 //! Maximum flows of drawn pairs under all models, over all networks.
 
-use std::{
-    collections::BTreeMap,
-    num::NonZero,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
+use std::collections::BTreeMap;
 
-use sidestep_paths::{FlowModel, FlowProgram};
+use sidestep_model::{NodeId, Ratio};
+use sidestep_paths::{FlowModel, FlowNetwork, FlowProgram, Pairs, Sampling};
 
-use super::{
-    sampling::{Pairs, Sampling},
-    topologies::Pruned,
-};
-use crate::ReproError;
+use crate::{ReproError, Watch, in_parallel};
 
 /// The shares of pairs with heavy hitters, in percent.
 pub(super) const SHARES: [usize; 6] = [1, 2, 5, 10, 20, 50];
@@ -31,6 +23,14 @@ pub(super) type Flows = [f64; MODELS.len()];
 
 /// By network and draw; none where no pair is drawn.
 pub(super) type Draws = Vec<Vec<Option<Flows>>>;
+
+/// What flows are computed for.
+pub(super) struct Network {
+    pub(super) name: String,
+    pub(super) network: FlowNetwork,
+    /// The access routers.
+    pub(super) access: Vec<NodeId>,
+}
 
 /// The flows of a study.
 pub(super) struct Study {
@@ -51,31 +51,22 @@ struct One {
 }
 
 /// Draws pairs by these rules, so many times each, and computes all flows.
-pub(super) fn run(networks: &[Pruned], rules: &[(Sampling, u64)]) -> Result<Study, ReproError> {
+pub(super) fn run(networks: &[Network], rules: &[(Sampling, u64)], watch: &dyn Watch) -> Result<Study, ReproError> {
     // The largest take longest, and are begun first.
     let mut order: Vec<usize> = (0..networks.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(networks[*index].network.arcs().len()));
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            done.push((index, one(&networks[index], index as u64, rules)));
-        }
-        done
-    };
-    let workers = thread::available_parallelism().map_or(1, NonZero::get);
-    let mut all: Vec<(usize, Result<One, ReproError>)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
-    });
-    // In the order of the networks, whoever was first.
+    watch.begins("networks", order.len());
+    let work = |(): &mut (), step: usize| one(&networks[order[step]], order[step] as u64, rules);
+    let done = in_parallel(order.len(), watch, || (), work);
+    if watch.stopped() {
+        return Err(ReproError::Interrupted);
+    }
+    let mut all: Vec<_> = order.into_iter().zip(done).collect();
+    // In the order of the networks, whichever was first.
     all.sort_by_key(|(index, _)| *index);
     let mut study = Study { flows: BTreeMap::new(), programs: 0, gap: 0.0 };
-    if all.len() != networks.len() {
-        return Err(ReproError::Run("a thread that computed flows has failed".into()));
-    }
     for (_, one) in all {
-        let one = one?;
+        let one = one.ok_or_else(|| ReproError::Run("a thread that computed flows has failed".into()))??;
         for (key, flows) in one.flows {
             study.flows.entry(key).or_default().push(flows);
         }
@@ -86,13 +77,13 @@ pub(super) fn run(networks: &[Pruned], rules: &[(Sampling, u64)]) -> Result<Stud
 }
 
 /// One network: what rules draw alike is computed once.
-fn one(network: &Pruned, index: u64, rules: &[(Sampling, u64)]) -> Result<One, ReproError> {
+fn one(network: &Network, index: u64, rules: &[(Sampling, u64)]) -> Result<One, ReproError> {
     let mut programs = MODELS.map(|model| FlowProgram::new(&network.network, model));
     let mut known: BTreeMap<(Pairs, usize, u64), Flows> = BTreeMap::new();
     let mut one = One::default();
     for (rule, draws) in rules {
         for share in SHARES {
-            let count = rule.count(network.access.len(), share);
+            let count = rule.count(network.access.len(), Ratio::from_ppb(share as u32 * 10_000_000));
             for draw in 0..*draws {
                 let key = (rule.pairs, count, draw);
                 if count > 0 && !known.contains_key(&key) {

@@ -9,13 +9,14 @@ use sidestep_results::measures::percentile;
 use crate::ReproError;
 
 /// A box: the quartiles, and as whiskers the 5th and 95th percentile.
-pub(super) struct Spread {
+#[derive(Clone, Debug)]
+pub struct Spread {
     /// What it is of.
-    pub(super) label: String,
+    pub label: String,
     /// In ascending order; not empty.
-    pub(super) values: Vec<f64>,
+    pub values: Vec<f64>,
     /// What the paper has as the median.
-    pub(super) paper: Option<f64>,
+    pub paper: Option<f64>,
 }
 
 const BOX: RGBColor = RGBColor(0, 114, 178);
@@ -31,7 +32,7 @@ const TOP: i32 = 74;
 const BOTTOM: i32 = 390;
 
 /// Boxes side by side as SVG text, on one scale from zero.
-pub(super) fn boxes(title: &str, unit: &str, below: &str, boxes: &[Spread]) -> Result<String, ReproError> {
+pub fn boxes(title: &str, unit: &str, below: &str, boxes: &[Spread]) -> Result<String, ReproError> {
     draw(title, unit, below, boxes).map_err(|error| ReproError::Picture(error.to_string()))
 }
 

@@ -1,21 +1,23 @@
-//! Which pairs of access routers have heavy hitters: the paper gives a share of them, and no more.
+//! Which pairs of routers have heavy hitters: TCPPathChanger gives a share of them, and no more.
 
 use std::fmt;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use sidestep_model::NodeId;
+use sidestep_model::{NodeId, Ratio};
 
 /// How pairs are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Sampling {
-    pub(super) pairs: Pairs,
-    pub(super) rounding: Rounding,
+pub struct Sampling {
+    /// What the share is of.
+    pub pairs: Pairs,
+    /// How it becomes a whole number.
+    pub rounding: Rounding,
 }
 
 /// What the share is of, and in which direction a pair then sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pairs {
+pub enum Pairs {
     /// Of ordered pairs.
     Ordered,
     /// Of unordered pairs, each of which sends one way.
@@ -26,7 +28,7 @@ pub(super) enum Pairs {
 
 /// How the share becomes a whole number of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rounding {
+pub enum Rounding {
     /// Down, but at least one.
     Floor,
     /// To the nearest, but at least one.
@@ -39,21 +41,24 @@ pub(super) enum Rounding {
 
 impl Sampling {
     /// All that are sensible.
-    pub(super) fn all() -> impl Iterator<Item = Sampling> {
+    pub fn all() -> impl Iterator<Item = Sampling> {
         const ROUNDINGS: [Rounding; 4] = [Rounding::Floor, Rounding::Nearest, Rounding::Ceil, Rounding::FloorOrNone];
         let pairs = [Pairs::Ordered, Pairs::OneWay, Pairs::BothWays];
         pairs.into_iter().flat_map(|pairs| ROUNDINGS.map(|rounding| Sampling { pairs, rounding }))
     }
 
-    /// How many pairs `percent` are of `routers` access routers.
-    pub(super) fn count(&self, routers: usize, percent: usize) -> usize {
-        let hundredths = self.pairs.candidates(routers) * percent;
-        match self.rounding {
-            Rounding::Floor => (hundredths / 100).max(1),
-            Rounding::Nearest => ((hundredths + 50) / 100).max(1),
-            Rounding::Ceil => hundredths.div_ceil(100),
-            Rounding::FloorOrNone => hundredths / 100,
-        }
+    /// How many pairs this share is of all those between so many routers.
+    pub fn count(&self, routers: usize, share: Ratio) -> usize {
+        const ALL: u128 = 1_000_000_000;
+        let billionths = self.pairs.candidates(routers) as u128 * u128::from(share.ppb());
+        let count = match self.rounding {
+            Rounding::Floor => (billionths / ALL).max(1),
+            Rounding::Nearest => ((billionths + ALL / 2) / ALL).max(1),
+            Rounding::Ceil => billionths.div_ceil(ALL),
+            Rounding::FloorOrNone => billionths / ALL,
+        };
+        // No more than there are candidates.
+        count as usize
     }
 }
 
@@ -64,7 +69,7 @@ impl Pairs {
     }
 
     /// The first `count` pairs of a random order that the seed decides, as those who send.
-    pub(super) fn draw(self, access: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
+    pub fn draw(self, access: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
         let mut all = Vec::with_capacity(self.candidates(access.len()));
         for (index, one) in access.iter().enumerate() {
             all.extend(access[index + 1..].iter().map(|other| (*one, *other)));
@@ -114,7 +119,10 @@ mod tests {
 
     #[test]
     fn the_rules_differ_where_the_share_is_no_whole_number() {
-        let counts = |routers, percent| Sampling::all().map(|rule| rule.count(routers, percent)).collect::<Vec<_>>();
+        let counts = |routers, percent: u32| {
+            let share = Ratio::from_ppb(percent * 10_000_000);
+            Sampling::all().map(|rule| rule.count(routers, share)).collect::<Vec<_>>()
+        };
         // 0.9 of 90 ordered pairs, 0.45 of 45 unordered ones.
         assert_eq!(counts(10, 1), [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0]);
         // 3.8 and 1.9.

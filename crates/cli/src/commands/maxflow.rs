@@ -1,0 +1,216 @@
+//! `sidestep maxflow`.
+
+use serde::Serialize;
+use sidestep_model::{NodeId, Ratio};
+use sidestep_paths::FlowModel;
+use sidestep_repro::{Curve, curves};
+use sidestep_results::{Estimate, measures::percentile};
+
+use super::{
+    flows::{Answer, Capacities, Question, refused, sampling},
+    paths::routers,
+    print_json, save,
+    topo::load,
+    until_signalled,
+};
+use crate::{
+    args::MaxFlowArgs,
+    failure::{Failure, Outcome},
+    progress::StepProgress,
+};
+
+/// What `maxflow` finds.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    topology: String,
+    routers: usize,
+    links: usize,
+    /// How many routers the pairs are of.
+    between: usize,
+    capacities: String,
+    sampling: String,
+    seed: u32,
+    interrupted: bool,
+    /// How many linear programs were solved.
+    programs: usize,
+    /// The largest gap between a flow and its dual bound, as a share of the flow.
+    largest_gap: f64,
+    shares: Vec<Share>,
+}
+
+/// What is found for one share of the pairs.
+#[derive(Debug, Serialize)]
+struct Share {
+    share: f64,
+    /// How many pairs that is.
+    pairs: usize,
+    /// How many draws were computed.
+    draws: usize,
+    models: Vec<Model>,
+}
+
+/// What one model carries.
+#[derive(Debug, Serialize)]
+struct Model {
+    name: String,
+    /// Sum of the flows of all pairs; null without draws.
+    flow_mbps: Option<Estimate>,
+    /// In percent.
+    gain_over: Gains,
+    /// By draw, in bit/s.
+    flows: Vec<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Gains {
+    single_path: Option<Gain>,
+    ecmp: Option<Gain>,
+    multipath: Option<Gain>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Gain {
+    #[serde(flatten)]
+    mean: Estimate,
+    median: f64,
+}
+
+/// The models without segment routing, by which gains are measured; they come first.
+const BASES: [(&str, FlowModel); 3] =
+    [("single-path", FlowModel::SinglePath), ("ecmp", FlowModel::Ecmp), ("multipath", FlowModel::Multipath)];
+
+/// Runs `sidestep maxflow`.
+pub fn run(args: MaxFlowArgs) -> Outcome {
+    let options = &args.topology;
+    if options.merge_parallel {
+        return Err(Failure::usage("the rates of parallel links add up: leave out --merge-parallel"));
+    }
+    let (graph, net) = load(options)?;
+    let net = if args.pairs.no_prune { net } else { net.pruned() };
+    let nodes: Vec<NodeId> = routers(&graph, &net, &args.pairs)?.into_iter().map(NodeId).collect();
+    let Capacities { network, source } = Capacities::new(&graph, &net, &args.rates)?;
+    let models = models(&args.max_segments);
+    let kinds: Vec<FlowModel> = models.iter().map(|(_, model)| *model).collect();
+    let rule = sampling(&args.sampling);
+    let question = Question {
+        network: &network,
+        nodes: &nodes,
+        sampling: rule,
+        shares: &args.shares,
+        draws: args.sampling.draws,
+        seed: args.sampling.seed,
+        models: &kinds,
+    };
+    let watch = StepProgress::new(until_signalled()?);
+    let answer = question.answer(&watch).map_err(|error| refused(&graph.name, &error))?;
+    let report = Report {
+        schema: 1,
+        topology: graph.name.clone(),
+        routers: net.node_count(),
+        links: net.link_count(),
+        between: nodes.len(),
+        capacities: source,
+        sampling: rule.to_string(),
+        seed: args.sampling.seed,
+        interrupted: answer.interrupted,
+        programs: answer.programs,
+        largest_gap: answer.gap,
+        shares: (0..args.shares.len()).map(|share| share_of(&question, &models, &answer, share)).collect(),
+    };
+    let over = BASES.iter().position(|(name, _)| *name == args.over).unwrap_or(1);
+    if let Some(path) = &args.svg {
+        let segments = models.iter().position(|(name, _)| name == "sr").unwrap_or_default();
+        save(path, &picture(&graph.name, &args.shares, &answer, segments, over)?)?;
+    }
+    if args.topology.json {
+        print_json(&report)?;
+    } else {
+        print(&report, over);
+    }
+    if report.interrupted {
+        return Err(Failure::run("interrupted; what was computed until then is printed"));
+    }
+    Ok(())
+}
+
+/// What is compared, by name: bases, segment routing, and the bound.
+fn models(limits: &[u8]) -> Vec<(String, FlowModel)> {
+    let mut models: Vec<_> = BASES.iter().map(|(name, model)| ((*name).to_owned(), *model)).collect();
+    for limit in limits {
+        let limit = Some(usize::from(*limit));
+        let name = limit.map_or(String::new(), |limit| format!("sr-{limit}"));
+        models.push((name.clone(), FlowModel::Segments { limit }));
+        models.push((format!("{name}-multipath"), FlowModel::SegmentPaths { limit }));
+    }
+    models.push(("sr".into(), FlowModel::Segments { limit: None }));
+    models.push(("sr-multipath".into(), FlowModel::SegmentPaths { limit: None }));
+    models.push(("bound".into(), FlowModel::AnyPath));
+    models
+}
+
+fn share_of(question: &Question<'_>, models: &[(String, FlowModel)], answer: &Answer, share: usize) -> Share {
+    let gain = |model: usize, over: usize| {
+        let mut gains = answer.gains(share, model, over);
+        gains.sort_by(f64::total_cmp);
+        Estimate::of(&gains).zip(percentile(&gains, 50)).map(|(mean, median)| Gain { mean, median })
+    };
+    let model = |(index, (name, _)): (usize, &(String, FlowModel))| {
+        let flows = answer.flows(share, index);
+        Model {
+            name: name.clone(),
+            flow_mbps: Estimate::of(&flows.iter().map(|flow| flow / 1e6).collect::<Vec<_>>()),
+            gain_over: Gains { single_path: gain(index, 0), ecmp: gain(index, 1), multipath: gain(index, 2) },
+            flows,
+        }
+    };
+    let ratio = question.shares[share];
+    Share {
+        share: ratio.as_f64(),
+        pairs: question.pairs(ratio),
+        draws: answer.flows(share, 0).len(),
+        models: models.iter().enumerate().map(model).collect(),
+    }
+}
+
+/// How gains are spread over the draws.
+fn picture(name: &str, shares: &[Ratio], answer: &Answer, model: usize, over: usize) -> Result<String, Failure> {
+    let curve = |(index, share): (usize, &Ratio)| Curve {
+        label: format!("{share} of pairs"),
+        values: answer.gains(index, model, over),
+    };
+    let drawn: Vec<Curve> = shares.iter().enumerate().map(curve).collect();
+    let title = format!("{name}: maximum flow with segment routing over {}", BASES[over].0);
+    Ok(curves(&title, "gain (%)", "draws", &drawn)?)
+}
+
+fn print(report: &Report, over: usize) {
+    let Report { topology, routers, links, between, capacities, sampling, seed, .. } = report;
+    println!("{topology}: {routers} routers, {links} links; pairs of {between} routers");
+    println!("pairs            {sampling}; seed {seed}");
+    println!("capacities       {capacities}\n");
+    let columns = |cell: &dyn Fn(&Share) -> String| {
+        report.shares.iter().map(|share| format!(" {:>16}", cell(share))).collect::<String>()
+    };
+    println!("{:<18}{}", "share of pairs", columns(&|share| format!("{} %", share.share * 100.0)));
+    println!("{:<18}{}", "pairs", columns(&|share| share.pairs.to_string()));
+    println!("{:<18}{}", "draws", columns(&|share| share.draws.to_string()));
+    let names = report.shares.first().map(|share| share.models.iter().map(|model| model.name.as_str()));
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    println!("flow, Mbit/s, mean of the draws");
+    for (index, name) in names.iter().enumerate() {
+        let cell =
+            |share: &Share| share.models[index].flow_mbps.map_or("–".into(), |flow| format!("{:.1}", flow.mean));
+        println!("  {name:<16}{}", columns(&cell));
+    }
+    println!("gain over {}, %, mean and 95 % confidence", BASES[over].0);
+    for (index, name) in names.iter().enumerate().filter(|(index, _)| *index != over) {
+        let cell = |share: &Share| {
+            let gains = &share.models[index].gain_over;
+            let gain = [gains.single_path, gains.ecmp, gains.multipath][over];
+            gain.map_or("–".into(), |gain| format!("{:.1} ± {:.1}", gain.mean.mean, gain.mean.half_width()))
+        };
+        println!("  {name:<16}{}", columns(&cell));
+    }
+    println!("\n{} programs; no flow is further from its dual bound than {:.1e}", report.programs, report.largest_gap);
+}
