@@ -3,7 +3,7 @@
 //! - [`Net`]: a published [`Graph`](sidestep_model::formats::Graph) in compact form, [`Net::pruned`], [`Net::access`];
 //! - [`Survey`]: how many disjoint paths pairs of routers have, by maximum flow, by iterated Dijkstra, or by limit of
 //!   segments;
-//! - [`detours`]: which links have a way around them.
+//! - [`detours`]: which links have a way around them; [`reliance`]: what pairs lose with each link.
 //!
 //! Every choice that the papers leave open and that moves numbers is an option; the defaults are those that match them.
 
@@ -11,6 +11,7 @@ mod detours;
 mod disjoint;
 mod net;
 mod node_disjoint;
+mod reliance;
 mod segmented;
 mod survey;
 #[cfg(test)]
@@ -19,4 +20,5 @@ mod trees;
 
 pub use detours::{Detours, detours};
 pub use net::{Net, NetError, NetOptions};
+pub use reliance::{Reliance, parts, reliance};
 pub use survey::{Counts, Remove, SegmentOptions, Survey};

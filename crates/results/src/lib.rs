@@ -15,13 +15,14 @@ mod record;
 mod recorder;
 mod repeated;
 mod result;
+mod stacks;
 mod summary;
 #[cfg(test)]
 mod testing;
 mod writer;
 
 pub use links::{ArcState, LinkSampler, arc_name, rate_of, reported_paths};
-pub use map::draw;
+pub use map::{Look, draw};
 pub use named::Named;
 pub use outage::{Outage, Recovery};
 pub use page::{STYLE, escape, page};
@@ -30,5 +31,6 @@ pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
 pub use result::{LinkResult, PathResult, RunResult, SCHEMA, SizeBucket, SystemResult, World};
+pub use stacks::{Stack, stacks};
 pub use summary::table;
 pub use writer::{Records, WriteError, Writer};

@@ -1,63 +1,148 @@
 //! A topology as a map.
 
-use plotters::{
-    prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
-};
+use std::fmt::Write;
+
 use sidestep_model::formats::Graph;
 
-use crate::{PlotError, summary::printable};
+use crate::{escape, summary::printable};
 
 const SIZE: (i32, i32) = (1000, 720);
 const MARGIN: i32 = 60;
 const TOP: i32 = 50;
-const INK: RGBColor = RGBColor(34, 34, 34);
-const LINK: RGBColor = RGBColor(150, 150, 150);
-const NODE: RGBColor = RGBColor(0, 114, 178);
-const ACCESS: RGBColor = RGBColor(213, 94, 0);
-/// With more nodes than this, names would hide the map.
-const MOST_NAMES: usize = 60;
+/// With more nodes than this, names would hide the map; they are still shown where the reader points.
+const MOST_NAMES: usize = 80;
+/// With more nodes than this, springs take too long, and a circle must do.
+const MOST_SPRINGS: usize = 500;
+
+/// What a [`draw`] shows beside nodes and links.
+pub struct Look<'a> {
+    /// By node of the graph: whether it is an access router.
+    pub is_access: &'a dyn Fn(usize) -> bool,
+    /// By place in the list of links: from 0 to 1, how much it stands out.
+    pub heat: &'a dyn Fn(usize) -> f64,
+    /// By place in the list of links: what is said where the reader points at it.
+    pub tip: &'a dyn Fn(usize) -> String,
+    /// What it means that a link stands out; `None` if none does.
+    pub key: Option<&'a str>,
+}
 
 /// A map of these nodes and links of a graph as SVG text; access routers stand out.
 ///
-/// Nodes are where longitude and latitude put them, and those without among their neighbours; on a circle, if most have
-/// no position.
-pub fn draw(
-    graph: &Graph,
-    nodes: &[usize],
-    links: &[[usize; 2]],
-    is_access: impl Fn(usize) -> bool,
-) -> Result<String, PlotError> {
+/// Nodes are where longitude and latitude put them, and those without among their neighbours; if most have no position,
+/// links pull them together like springs.
+pub fn draw(graph: &Graph, nodes: &[usize], links: &[[usize; 2]], look: &Look<'_>) -> String {
     let places = places(graph, nodes, links);
     let at = |node: usize| places.get(node).copied().flatten();
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (SIZE.0 as u32, SIZE.1 as u32)).into_drawing_area();
-        root.fill(&WHITE)?;
-        let style = |size: i32, h| ("sans-serif", size).into_font().color(&INK).pos(Pos::new(h, VPos::Center));
-        let access = nodes.iter().filter(|node| is_access(**node)).count();
-        let title = format!("{}: {} nodes, {} links", graph.name, nodes.len(), links.len());
-        root.draw(&Text::new(printable(title), (20, 24), style(20, HPos::Left)))?;
-        for place in links.iter().filter_map(|[a, b]| at(*a).zip(at(*b))) {
-            root.draw(&PathElement::new([place.0, place.1], LINK.stroke_width(1)))?;
-        }
-        for node in nodes {
-            let Some(place) = at(*node) else { continue };
-            let (color, size) = if is_access(*node) { (ACCESS, 5) } else { (NODE, 4) };
-            root.draw(&Circle::new(place, size, color.filled()))?;
-            if nodes.len() <= MOST_NAMES
-                && let Some(node) = graph.nodes.get(*node)
-            {
-                let name: String = node.name.chars().take(24).collect();
-                root.draw(&Text::new(printable(name), (place.0 + 8, place.1), style(11, HPos::Left)))?;
-            }
-        }
-        root.draw(&Circle::new((SIZE.0 - 330, 24), 5, ACCESS.filled()))?;
-        let key = format!("access routers (degree 2 after pruning): {access}");
-        root.draw(&Text::new(key, (SIZE.0 - 318, 24), style(14, HPos::Left)))?;
-        root.present()?;
+    let name = |node: usize| graph.nodes.get(node).map_or("", |node| node.name.as_str());
+    let (width, height) = SIZE;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222222\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    );
+    let title = format!("{}: {} nodes, {} links", graph.name, nodes.len(), links.len());
+    let _ = writeln!(svg, "<text x=\"20\" y=\"32\" font-size=\"20\">{}</text>", escape(&printable(title)));
+    keys(&mut svg, nodes.iter().filter(|node| (look.is_access)(**node)).count(), look.key);
+    // What stands out is drawn last, over the others.
+    let mut order: Vec<usize> = (0..links.len()).collect();
+    order.sort_by(|a, b| (look.heat)(*a).total_cmp(&(look.heat)(*b)));
+    for link in order {
+        let [a, b] = links[link];
+        let Some((from, to)) = at(a).zip(at(b)) else { continue };
+        let tip = format!("{} – {}{}", name(a), name(b), (look.tip)(link));
+        let (color, thick) = shade((look.heat)(link));
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{color}\" stroke-width=\"{thick:.1}\" \
+             stroke-linecap=\"round\"><title>{}</title></line>",
+            from.0,
+            from.1,
+            to.0,
+            to.1,
+            escape(&printable(tip))
+        );
     }
-    Ok(svg)
+    for node in nodes {
+        let Some((x, y)) = at(*node) else { continue };
+        let (color, radius) = if (look.is_access)(*node) { ("#e69f00", 5.0) } else { ("#0072b2", 4.5) };
+        let radius = if nodes.len() > 300 { 3.0 } else { radius };
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" fill=\"{color}\" stroke=\"#ffffff\"><title>{}</title></circle>",
+            escape(&printable(name(*node).to_owned()))
+        );
+    }
+    if nodes.len() <= MOST_NAMES {
+        names(&mut svg, graph, nodes, &places);
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// The colour and the width of a link.
+fn shade(heat: f64) -> (String, f64) {
+    let heat = heat.clamp(0.0, 1.0);
+    let mix = |from: f64, to: f64| (from + (to - from) * heat.sqrt()).round() as u8;
+    let color = if heat > 0.0 {
+        format!("#{:02x}{:02x}{:02x}", mix(225.0, 178.0), mix(170.0, 24.0), mix(170.0, 43.0))
+    } else {
+        "#b0b0b0".into()
+    };
+    (color, 1.3 + 3.2 * heat)
+}
+
+fn keys(svg: &mut String, access: usize, key: Option<&str>) {
+    let x = SIZE.0 - 340;
+    let _ = writeln!(
+        svg,
+        "<circle cx=\"{x}\" cy=\"22\" r=\"5\" fill=\"#e69f00\"/><text x=\"{}\" y=\"27\" font-size=\"14\">\
+         access routers (degree 2 after pruning): {access}</text>",
+        x + 14
+    );
+    if let Some(key) = key {
+        let (color, thick) = shade(1.0);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{}\" y1=\"46\" x2=\"{}\" y2=\"46\" stroke=\"{color}\" stroke-width=\"{thick:.1}\"/>\
+             <text x=\"{}\" y=\"51\" font-size=\"14\">{}</text>",
+            x - 12,
+            x + 8,
+            x + 14,
+            escape(key)
+        );
+    }
+}
+
+/// Writes the names that have room, beside, above or below their nodes.
+fn names(svg: &mut String, graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>]) {
+    let node_box = |(x, y): (i32, i32)| [x - 6, y - 6, x + 6, y + 6];
+    let mut taken: Vec<[i32; 4]> = places.iter().flatten().map(|place| node_box(*place)).collect();
+    let free = |taken: &[[i32; 4]], [left, top, right, bottom]: [i32; 4]| {
+        let inside = left >= 0 && right <= SIZE.0 && top >= 0 && bottom <= SIZE.1;
+        inside && taken.iter().all(|one| one[0] >= right || one[2] <= left || one[1] >= bottom || one[3] <= top)
+    };
+    for node in nodes {
+        let Some((x, y)) = places.get(*node).copied().flatten() else { continue };
+        let Some(name) = graph.nodes.get(*node).map(|node| printable(node.name.chars().take(24).collect())) else {
+            continue;
+        };
+        let wide = 6 * name.chars().count() as i32;
+        let around = [
+            ("start", x + 8, [x + 7, y - 6, x + 8 + wide, y + 6], y + 4),
+            ("end", x - 8, [x - 8 - wide, y - 6, x - 7, y + 6], y + 4),
+            ("middle", x, [x - wide / 2, y - 19, x + wide / 2, y - 7], y - 9),
+            ("middle", x, [x - wide / 2, y + 7, x + wide / 2, y + 19], y + 17),
+        ];
+        if let Some((anchor, left, room, base)) = around.into_iter().find(|(_, _, room, _)| free(&taken, *room)) {
+            taken.push(room);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{left}\" y=\"{base}\" text-anchor=\"{anchor}\" stroke=\"#ffffff\" stroke-width=\"3\" \
+                 paint-order=\"stroke\">{}</text>",
+                escape(&name)
+            );
+        }
+    }
 }
 
 /// By node of the graph: where it is in the picture.
@@ -78,8 +163,49 @@ fn places(graph: &Graph, nodes: &[usize], links: &[[usize; 2]]) -> Vec<Option<(i
             let angle = std::f64::consts::TAU * index as f64 / nodes.len() as f64;
             plane[*node] = Some((angle.sin(), -angle.cos()));
         }
+        if nodes.len() <= MOST_SPRINGS {
+            spring(&mut plane, nodes, links);
+        }
     }
     fit(&plane)
+}
+
+/// Lets links pull and nodes push, from where they are (Fruchterman and Reingold 1991); parts are held by the middle.
+fn spring(plane: &mut [Option<(f64, f64)>], nodes: &[usize], links: &[[usize; 2]]) {
+    const ROUNDS: usize = 300;
+    let apart = (4.0 / nodes.len().max(1) as f64).sqrt();
+    for round in 0..ROUNDS {
+        let mut force = vec![(0.0, 0.0); plane.len()];
+        let mut push = |node: usize, (x, y): (f64, f64), by: f64| {
+            force[node] = (force[node].0 + x * by, force[node].1 + y * by);
+        };
+        for (index, one) in nodes.iter().enumerate() {
+            for other in &nodes[index + 1..] {
+                let (Some(a), Some(b)) = (plane[*one], plane[*other]) else { continue };
+                let (x, y) = (a.0 - b.0, a.1 - b.1);
+                let by = apart * apart / (x * x + y * y).max(1e-6);
+                push(*one, (x, y), by);
+                push(*other, (x, y), -by);
+            }
+            push(*one, plane[*one].unwrap_or_default(), -0.3 * apart);
+        }
+        for [a, b] in links {
+            let (Some(from), Some(to)) = (plane[*a], plane[*b]) else { continue };
+            let (x, y) = (to.0 - from.0, to.1 - from.1);
+            let by = x.hypot(y) / apart;
+            push(*a, (x, y), by);
+            push(*b, (x, y), -by);
+        }
+        // Steps become shorter, so that everything comes to rest.
+        let step = 0.2 * (1.0 - round as f64 / ROUNDS as f64);
+        for node in nodes {
+            let (x, y) = force[*node];
+            let scale = step / x.hypot(y).max(step);
+            if let Some(place) = &mut plane[*node] {
+                *place = (place.0 + x * scale, place.1 + y * scale);
+            }
+        }
+    }
 }
 
 /// Puts nodes without a position into the middle of their neighbours that have one, as far as that leads.
@@ -159,6 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn springs_put_neighbours_together_and_keep_nodes_apart() {
+        // A path of four: its ends come to lie furthest apart.
+        let graph = graph(&[None; 4]);
+        let places: Vec<_> = places(&graph, &[0, 1, 2, 3], &[[0, 2], [2, 1], [1, 3]]).into_iter().flatten().collect();
+        let far = |a: usize, b: usize| f64::from(places[a].0 - places[b].0).hypot(f64::from(places[a].1 - places[b].1));
+        for (a, b) in [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)] {
+            assert!(far(a, b) > 50.0 && far(0, 3) > far(a, b), "{places:?}");
+        }
+    }
+
+    #[test]
     fn whatever_positions_there_are_the_map_stays_within_its_edges() {
         let far = [Some((180.0, 90.0)), Some((-180.0, -90.0)), None];
         for positions in
@@ -168,7 +305,13 @@ mod tests {
             for place in places(&graph, &[0, 1, 2], &[[0, 1], [1, 2], [2, 2]]).into_iter().flatten() {
                 assert!((0..=SIZE.0).contains(&place.0) && (0..=SIZE.1).contains(&place.1), "{place:?}");
             }
-            let svg = draw(&graph, &[0, 1, 2], &[[0, 1]], |node| node == 0).unwrap();
+            let look = Look {
+                is_access: &|node| node == 0,
+                heat: &|_| f64::NAN,
+                tip: &|_| ": <tip>".into(),
+                key: Some("<key>"),
+            };
+            let svg = draw(&graph, &[0, 1, 2], &[[0, 1]], &look);
             assert!(roxmltree::Document::parse(&svg).is_ok());
         }
     }

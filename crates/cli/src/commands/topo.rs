@@ -9,9 +9,9 @@ use serde::Serialize;
 use sidestep_model::formats::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_repro::{Set, find_topology, read_topology, topologies};
-use sidestep_results::draw;
+use sidestep_results::{Look, draw};
 
-use super::print_json;
+use super::{print_json, save};
 use crate::{
     args::{Topo, TopologyArgs},
     failure::{Failure, Outcome},
@@ -182,9 +182,9 @@ fn picture(options: &TopologyArgs, pruned: bool, out: Option<PathBuf>) -> Outcom
     let shown = if pruned { &kept } else { &net };
     let links: Vec<[usize; 2]> = shown.links().iter().map(|ends| ends.map(|end| shown.origin(end))).collect();
     let nodes: Vec<usize> = (0..shown.node_count() as u32).map(|node| shown.origin(node)).collect();
-    let svg = draw(&graph, &nodes, &links, |node| degree[node] == 2).map_err(Failure::run)?;
+    let look = Look { is_access: &|node| degree[node] == 2, heat: &|_| 0.0, tip: &|_| String::new(), key: None };
     let out = out.unwrap_or_else(|| format!("{}.svg", graph.name).into());
-    std::fs::write(&out, svg).map_err(|error| Failure::run(format!("{}: {error}", out.display())))?;
+    save(&out, &draw(&graph, &nodes, &links, &look))?;
     if options.json {
         return print_json(&serde_json::json!({
             "schema": 1, "name": graph.name, "nodes": nodes.len(), "links": links.len(), "file": out,

@@ -1,5 +1,7 @@
 //! How many disjoint paths all pairs of some nodes have.
 
+use std::fmt;
+
 use super::{Net, NetError, disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees};
 
 /// Which arcs a path takes from those after it.
@@ -39,12 +41,29 @@ pub struct Survey<'n> {
     net: &'n Net,
     trees: Trees,
     symmetric: bool,
+    watch: Option<Watch<'n>>,
+}
+
+/// Is asked before the pairs of each node whether to go on.
+#[derive(Clone, Copy)]
+struct Watch<'n>(&'n dyn Fn() -> bool);
+
+impl fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 impl<'n> Survey<'n> {
     /// Computes all shortest paths. Fails where there are more than 4096 nodes.
     pub fn new(net: &'n Net) -> Result<Survey<'n>, NetError> {
-        Ok(Survey { net, trees: Trees::new(net)?, symmetric: net.is_symmetric() })
+        Ok(Survey { net, trees: Trees::new(net)?, symmetric: net.is_symmetric(), watch: None })
+    }
+
+    /// The same, which asks before it looks at the pairs of each node whether to go on; what it counts then is counted of
+    /// the pairs before.
+    pub fn watched(self, go_on: &'n dyn Fn() -> bool) -> Self {
+        Survey { watch: Some(Watch(go_on)), ..self }
     }
 
     /// The most link-disjoint paths, by Edmonds and Karp's algorithm.
@@ -85,6 +104,9 @@ impl<'n> Survey<'n> {
 
     fn each_pair(&self, nodes: &[u32], mut act: impl FnMut(u32, u32)) {
         for (index, from) in nodes.iter().enumerate() {
+            if self.watch.is_some_and(|Watch(go_on)| !go_on()) {
+                break;
+            }
             for (other, to) in nodes.iter().enumerate() {
                 if from != to && (index < other || !self.symmetric) {
                     act(*from, *to);
