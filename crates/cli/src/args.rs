@@ -5,7 +5,7 @@ mod agent;
 use std::{net::SocketAddrV6, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sidestep_model::{Rate, Ratio, scenario::SystemSpec};
+use sidestep_model::{Rate, Ratio, Span, scenario::SystemSpec};
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
 
@@ -44,6 +44,8 @@ pub enum Command {
     /// See what paths a topology offers before anything is deployed in it
     #[command(subcommand)]
     Paths(Paths),
+    /// Tell what a topology could gain: path diversity, segments it takes, throughput, links it relies on
+    Advise(AdviseArgs),
     /// Compute how much more segment routing can carry than routing without it
     Maxflow(MaxFlowArgs),
     /// Compute paths, name them, and stream them to agents
@@ -316,7 +318,7 @@ pub struct DataArgs {
 /// A topology, and how it is read.
 #[derive(Debug, Args)]
 pub struct TopologyArgs {
-    /// A file (.graphml, .graph, .cch), or a published topology such as Cogentco, zoo/Abilene or 1221
+    /// A file (.graphml, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
     pub topology: String,
     /// Where the published topologies are
     #[command(flatten)]
@@ -354,7 +356,21 @@ pub enum Topo {
     Info(TopologyArgs),
     /// The links that remain when nodes of degree below 2 are removed until there are none
     Prune(TopologyArgs),
-    /// Draw a topology as SVG: by longitude and latitude where it has them, else on a circle
+    /// Write a topology in another format, which the extension of FILE says: .toml, .graph or .graphml
+    Convert {
+        /// Which
+        #[command(flatten)]
+        topology: TopologyArgs,
+        /// The file
+        file: PathBuf,
+        /// What links carry
+        #[command(flatten)]
+        rates: RateArgs,
+        /// Delay of links for which neither the file nor the positions of their ends have one
+        #[arg(long, value_name = "DELAY", default_value = "1 ms")]
+        default_delay: Span,
+    },
+    /// Draw a topology as SVG: by longitude and latitude where it has them, else as links pull it together
     Draw {
         /// Which
         #[command(flatten)]
@@ -382,6 +398,9 @@ pub enum Paths {
         /// What a path of iterated Dijkstra takes from those after it: links, or links in its direction
         #[arg(long, value_name = "WHAT", default_value = "both", value_parser = ["both", "forward"])]
         remove: String,
+        /// Draw the distribution
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
     },
     /// How many link-disjoint paths can be forced by segment lists, by limit of segments
     Segments {
@@ -403,9 +422,19 @@ pub enum Paths {
         /// Let segments end with an adjacency (End.X)
         #[arg(long)]
         adjacency: bool,
+        /// Draw the distribution
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
     },
     /// How many links have a way around them, over one node or over two
-    Detours(TopologyArgs),
+    Detours {
+        /// Which topology
+        #[command(flatten)]
+        topology: TopologyArgs,
+        /// Draw the distribution
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
 }
 
 /// Which pairs of routers are looked at.
@@ -447,6 +476,29 @@ pub struct MaxFlowArgs {
     /// Draw how the gains of unlimited segment routing are spread
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+}
+
+/// `sidestep advise`.
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// Which topology
+    #[command(flatten)]
+    pub topology: TopologyArgs,
+    /// Which share of the pairs has endless demand
+    #[arg(long, value_name = "SHARE", default_value = "10%")]
+    pub share: Ratio,
+    /// How pairs are drawn
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// What links carry
+    #[command(flatten)]
+    pub rates: RateArgs,
+    /// Advise for hardware without adjacency segments (End.X)
+    #[arg(long)]
+    pub no_adjacency: bool,
+    /// The page with the map [default: out/advise/NAME.html]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// How pairs with heavy hitters are drawn.

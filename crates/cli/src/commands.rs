@@ -1,5 +1,6 @@
 //! What each command does.
 
+pub mod advise;
 pub mod agent;
 pub mod bench;
 pub mod compare;

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Repro(repro) => commands::repro::run(repro),
         Command::Topo(topo) => commands::topo::run(topo),
         Command::Paths(paths) => commands::paths::run(paths),
+        Command::Advise(options) => commands::advise::run(options),
         Command::Maxflow(options) => commands::maxflow::run(options),
         Command::Controller(options) => commands::daemons::controller(options),
         Command::Agent(options) => commands::daemons::agent(*options),

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `.graphml`, `.xml` | GraphML | Internet Topology Zoo |
 //! | `.graph` | REPETITA | REPETITA, with IGP weights, capacities and delays |
+//! | `.toml` | our own topology files | `topo convert`, or their users |
 //! | `.cch` | Rocketfuel | University of Washington, router-level maps of ISPs |
 //!
 //! Loops, parallel edges and nodes without edges stay: what they mean is for the analysis to decide. The text is not
@@ -11,6 +12,9 @@
 
 mod graphml;
 mod ids;
+mod links;
+mod own;
+mod print;
 mod quantity;
 mod repetita;
 mod rocketfuel;
@@ -18,12 +22,21 @@ mod rocketfuel;
 mod tests;
 mod words;
 
-use std::{ffi::OsStr, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    path::Path,
+};
 
 use crate::{
     Rate, Span,
     scenario::{ParseError, document::printable},
+    topology_file,
 };
+
+pub use links::GraphLink;
+pub use own::Missing;
+pub use print::{print_graphml, print_repetita};
 
 /// Text longer than this is refused, in bytes.
 pub const MAX_TEXT: usize = 64 << 20;
@@ -43,6 +56,8 @@ pub struct Graph {
     pub nodes: Vec<GraphNode>,
     /// The edges: of GraphML and REPETITA in the order of the file, of Rocketfuel by their nodes.
     pub edges: Vec<GraphEdge>,
+    /// By index of an edge, its shared-risk groups if it has any; only our own files have some.
+    pub risk_groups: BTreeMap<usize, BTreeSet<u32>>,
 }
 
 /// A node of a [`Graph`].
@@ -85,15 +100,19 @@ struct Fault {
 pub fn read(text: &str, file_name: &str) -> Result<Graph, ParseError> {
     let path = Path::new(file_name);
     let lossy = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
+    if text.len() > MAX_TEXT {
+        return Err(ParseError::new("", 0, "the file is larger than 64 MiB; is it the right one?").in_file(file_name));
+    }
     let loader = match lossy(path.extension()).to_ascii_lowercase().as_str() {
         "graphml" | "xml" => graphml::read,
         "graph" => repetita::read,
         "cch" => rocketfuel::read,
+        "toml" => {
+            let topology = topology_file::parse(text).map_err(|error| error.in_file(file_name))?;
+            return Ok(Graph::of(&topology, &lossy(path.file_stem())));
+        }
         other => return Err(unsupported(other).in_file(file_name)),
     };
-    if text.len() > MAX_TEXT {
-        return Err(ParseError::new("", 0, "the file is larger than 64 MiB; is it the right one?").in_file(file_name));
-    }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let read = loader(text).and_then(|graph| match graph.nodes.is_empty() {
         true => Err(Fault::new(text.len(), "there is not one node in the file")),
@@ -104,7 +123,7 @@ pub fn read(text: &str, file_name: &str) -> Result<Graph, ParseError> {
 }
 
 fn unsupported(extension: &str) -> ParseError {
-    let known = "GraphML (.graphml, .xml), REPETITA (.graph) and Rocketfuel (.cch)";
+    let known = "GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)";
     let message = match extension {
         "" => format!("the file's extension must tell its format; read are {known}"),
         "gml" => format!("GML is not read; the Topology Zoo has its networks as .graphml too. Read are {known}"),

@@ -145,6 +145,8 @@ pub struct Topology {
     by_name: BTreeMap<String, NodeId>,
     link_by_name: BTreeMap<String, LinkId>,
     path_names: BTreeSet<String>,
+    positions: BTreeMap<NodeId, (f64, f64)>,
+    risk_groups: BTreeMap<LinkId, BTreeSet<u32>>,
     outgoing: Vec<Vec<ArcId>>,
 }
 
@@ -264,6 +266,33 @@ impl Topology {
         }
         self.paths.push(path);
         Ok(())
+    }
+
+    /// Says where a node is, in degrees of longitude and latitude; a position that is not finite is not kept.
+    pub fn set_position(&mut self, node: NodeId, position: (f64, f64)) {
+        if position.0.is_finite() && position.1.is_finite() {
+            self.positions.insert(node, position);
+        }
+    }
+
+    /// Longitude and latitude of a node in degrees; `None` where they are not known.
+    pub fn position(&self, node: NodeId) -> Option<(f64, f64)> {
+        self.positions.get(&node).copied()
+    }
+
+    /// Says which shared risks a link has: links of one group fail together (SRLG, RFC 4202).
+    pub fn set_risk_groups(&mut self, link: LinkId, groups: BTreeSet<u32>) {
+        if groups.is_empty() {
+            self.risk_groups.remove(&link);
+        } else {
+            self.risk_groups.insert(link, groups);
+        }
+    }
+
+    /// The shared-risk groups of a link.
+    pub fn risk_groups(&self, link: LinkId) -> &BTreeSet<u32> {
+        static NONE: BTreeSet<u32> = BTreeSet::new();
+        self.risk_groups.get(&link).unwrap_or(&NONE)
     }
 
     /// All nodes; a [`NodeId`] indexes this slice.

@@ -20,9 +20,10 @@
 //! ```
 //!
 //! A node may have a `prefix` (hosts) or `locator` (routers, a /48); the address plan gives one to each that has
-//! none. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `red`
-//! ([`Red`]), `loss` (`"0 %"`), `burst_loss` ([`BurstLoss`]), `weight` (10), `mtu` (1500),
-//! and `reverse`, a table with those of them but `name` and `mtu` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
+//! none; `position = [longitude, latitude]` puts it on a map. A link may have `name` (default: `c1-A`, then `c1-A.2`), `queue` (`"100 packets"`), `ecn` (`"never"`), `red`
+//! ([`Red`]), `loss` (`"0 %"`), `burst_loss` ([`BurstLoss`]), `weight` (10), `mtu` (1500), `srlg` (the
+//! numbers of its shared-risk groups: `[7, 12]`),
+//! and `reverse`, a table with those of them but `name`, `mtu` and `srlg` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
 
 mod read;
 
@@ -57,20 +58,27 @@ pub fn parse(text: &str) -> Result<Topology, ParseError> {
 pub fn print(topology: &Topology) -> String {
     let name = |id: NodeId| topology.node(id).name.as_str();
     let mut out = String::from("[topology]\nnode = [\n");
-    for node in topology.nodes() {
+    for (id, node) in topology.node_ids().zip(topology.nodes()) {
         let kind = if node.kind == NodeKind::Host { "host" } else { "router" };
         let _ = write!(out, "  {{ name = {}, kind = \"{kind}\"", quoted(&node.name));
         for (key, net) in [("prefix", node.prefix), ("locator", node.locator)] {
             let _ = net.map(|net| write!(out, ", {key} = \"{net}\""));
         }
+        if let Some((longitude, latitude)) = topology.position(id) {
+            let _ = write!(out, ", position = [{longitude:?}, {latitude:?}]");
+        }
         out.push_str(" },\n");
     }
     out.push_str("]\nlink = [\n");
-    for link in topology.links() {
+    for (id, link) in topology.link_ids().zip(topology.links()) {
         let ends = list([name(link.a), name(link.b)]);
         let _ = write!(out, "  {{ name = {}, ends = {ends}, {}", quoted(&link.name), print_channel(&link.ab));
         if link.ba != link.ab {
             let _ = write!(out, ", reverse = {{ {} }}", print_channel(&link.ba));
+        }
+        if !topology.risk_groups(id).is_empty() {
+            let groups: Vec<String> = topology.risk_groups(id).iter().map(u32::to_string).collect();
+            let _ = write!(out, ", srlg = [{}]", groups.join(", "));
         }
         let _ = writeln!(out, ", mtu = {} }},", link.mtu);
     }

@@ -128,16 +128,14 @@ impl Capacities {
     /// The net with the graph's rates; where there are none, with what the user says, or with the median of the others.
     pub fn new(graph: &Graph, net: &Net, args: &RateArgs) -> Result<Self, Failure> {
         let rate = |link: usize| graph.edges.get(net.edge(2 * link as u32)).and_then(|edge| edge.rate);
-        let mut known: Vec<Rate> = (0..net.link_count()).filter_map(rate).collect();
-        known.sort_unstable();
+        let known: Vec<Rate> = (0..net.link_count()).filter_map(rate).collect();
         let (links, unknown) = (net.link_count(), net.link_count() - known.len());
-        let median = known.get(known.len() / 2).copied();
-        let assumed = args.default_rate.or(median).unwrap_or(Rate::from_bits_per_sec(1_000_000_000));
-        let rule = match (args.default_rate, median) {
+        let rule = match (args.default_rate, known.is_empty()) {
             (Some(_), _) => "as --default-rate says",
-            (None, Some(_)) => "the median of the others; --default-rate RATE sets another",
-            (None, None) => "which --default-rate RATE changes",
+            (None, false) => "the median of the others; --default-rate RATE sets another",
+            (None, true) => "which --default-rate RATE changes",
         };
+        let assumed = assumed_rate(known, args);
         let source = match unknown {
             0 => "as the file says".to_owned(),
             all if all == links => format!("the file has none; all links are taken for {assumed}, {rule}"),
@@ -146,6 +144,13 @@ impl Capacities {
         let network = FlowNetwork::of_net(graph, net, assumed).map_err(|error| refused(&graph.name, &error))?;
         Ok(Capacities { network, source })
     }
+}
+
+/// The rate of links without one: what the user says, or the median of the known ones, or 1 Gbit/s.
+pub fn assumed_rate(mut known: Vec<Rate>, args: &RateArgs) -> Rate {
+    known.sort_unstable();
+    let median = known.get(known.len() / 2).copied();
+    args.default_rate.or(median).unwrap_or(Rate::from_mbits(1000))
 }
 
 /// A network of which no flow can be computed.

@@ -1,13 +1,18 @@
 //! `sidestep paths`.
 
+use std::path::Path;
+
 use serde::Serialize;
 use sidestep_model::formats::Graph;
 use sidestep_paths::analysis::{Counts, Net, Remove, SegmentOptions, Survey, detours};
+use sidestep_repro::Watch;
+use sidestep_results::{Stack, stacks};
 
-use super::{print_json, topo::load};
+use super::{print_json, save, topo::load, until_signalled};
 use crate::{
     args::{PairArgs, Paths, TopologyArgs},
     failure::{Failure, Outcome},
+    progress::StepProgress,
 };
 
 /// What `paths disjoint` and `paths segments` find.
@@ -21,6 +26,7 @@ struct Diversity {
     between: usize,
     /// How many pairs there are; each direction counts where weights are not symmetric.
     pairs: u64,
+    interrupted: bool,
     curves: Vec<Curve>,
 }
 
@@ -50,9 +56,9 @@ struct Around {
 /// Runs `sidestep paths …`.
 pub fn run(paths: Paths) -> Outcome {
     match paths {
-        Paths::Disjoint { topology, pairs, remove } => {
+        Paths::Disjoint { topology, pairs, remove, svg } => {
             let remove = removal(&remove);
-            diversity(&topology, &pairs, |survey, nodes| {
+            diversity(&topology, &pairs, svg.as_deref(), 3, |survey, nodes| {
                 vec![
                     ("Edmonds-Karp".into(), survey.most(nodes)),
                     ("iterated Dijkstra".into(), survey.greedy(nodes, remove)),
@@ -60,15 +66,15 @@ pub fn run(paths: Paths) -> Outcome {
                 ]
             })
         }
-        Paths::Segments { topology, pairs, max_segments, remove, unique, adjacency } => {
+        Paths::Segments { topology, pairs, max_segments, remove, unique, adjacency, svg } => {
             let options = SegmentOptions { remove: removal(&remove), unique, adjacency };
-            diversity(&topology, &pairs, |survey, nodes| {
+            diversity(&topology, &pairs, svg.as_deref(), 1, |survey, nodes| {
                 let counts = survey.segmented(nodes, usize::from(max_segments), options);
                 let name = |limit| format!("at most {limit} segment{}", if limit == 1 { "" } else { "s" });
                 (1..).map(name).zip(counts).collect()
             })
         }
-        Paths::Detours(topology) => around(topology),
+        Paths::Detours { topology, svg } => around(topology, svg.as_deref()),
     }
 }
 
@@ -76,15 +82,25 @@ fn removal(text: &str) -> Remove {
     if text == "both" { Remove::Both } else { Remove::Forward }
 }
 
+/// Counts paths, with `passes` over all pairs.
 fn diversity(
     options: &TopologyArgs,
     pairs: &PairArgs,
+    svg: Option<&Path>,
+    passes: usize,
     count: impl FnOnce(&Survey<'_>, &[u32]) -> Vec<(String, Counts)>,
 ) -> Outcome {
     let (graph, net) = load(options)?;
     let net = if pairs.no_prune { net } else { net.pruned() };
     let nodes = routers(&graph, &net, pairs)?;
-    let found = count(&Survey::new(&net)?, &nodes);
+    let watch = StepProgress::new(until_signalled()?);
+    watch.begins("disjoint paths", passes * nodes.len());
+    let go_on = || {
+        watch.step();
+        !watch.stopped()
+    };
+    let found = count(&Survey::new(&net)?.watched(&go_on), &nodes);
+    watch.ends();
     let report = Diversity {
         schema: 1,
         topology: graph.name,
@@ -92,15 +108,28 @@ fn diversity(
         links: net.link_count(),
         between: nodes.len(),
         pairs: found.first().map_or(0, |(_, counts)| counts.total()),
+        interrupted: watch.stopped(),
         curves: found
             .into_iter()
             .map(|(name, counts)| Curve { name, mean: counts.mean(), pairs: counts.pairs })
             .collect(),
     };
-    if options.json {
-        return print_json(&report);
+    if let Some(path) = svg {
+        save(path, &picture(&report))?;
     }
-    let Diversity { topology, routers, links, between, pairs, .. } = &report;
+    if options.json {
+        print_json(&report)?;
+    } else {
+        print(&report);
+    }
+    match report.interrupted {
+        true => Err(Failure::run("interrupted; what is printed is of the pairs that were looked at until then")),
+        false => Ok(()),
+    }
+}
+
+fn print(report: &Diversity) {
+    let Diversity { topology, routers, links, between, pairs, .. } = report;
     println!("{topology}: {routers} routers, {links} links; {pairs} pairs of {between} routers");
     println!("{:<24} {:>10}   pairs with so many paths", "disjoint paths", "mean");
     for curve in &report.curves {
@@ -108,7 +137,20 @@ fn diversity(
         let pairs: Vec<String> = pairs.map(|(paths, pairs)| format!("{paths}: {pairs}")).collect();
         println!("{:<24} {:>10.4}   {}", curve.name, curve.mean.unwrap_or(0.0), pairs.join(", "));
     }
-    Ok(())
+}
+
+fn picture(report: &Diversity) -> String {
+    let most = report.curves.iter().map(|curve| curve.pairs.len()).max().unwrap_or(0);
+    let kind = |paths: usize| format!("{paths} path{}", if paths == 1 { "" } else { "s" });
+    let kinds: Vec<String> = (0..most).map(kind).collect();
+    let stack = |curve: &Curve| Stack {
+        label: curve.name.clone(),
+        note: curve.mean.map_or(String::new(), |mean| format!("mean {mean:.3}")),
+        parts: curve.pairs.clone(),
+    };
+    let bars: Vec<Stack> = report.curves.iter().map(stack).collect();
+    let title = format!("{}: pairs by how many disjoint paths they have", report.topology);
+    stacks(&title, &format!("share of {} pairs", report.pairs), &kinds, &bars)
 }
 
 /// The routers whose pairs are asked for, at least two.
@@ -121,7 +163,7 @@ pub fn routers(graph: &Graph, net: &Net, pairs: &PairArgs) -> Result<Vec<u32>, F
     Ok(nodes)
 }
 
-fn around(options: TopologyArgs) -> Outcome {
+fn around(options: TopologyArgs, svg: Option<&Path>) -> Outcome {
     // A parallel link is no detour over another node.
     let options = TopologyArgs { merge_parallel: true, hops: true, ..options };
     let (graph, net): (_, Net) = load(&options)?;
@@ -138,6 +180,9 @@ fn around(options: TopologyArgs) -> Outcome {
         two_hops_only: found.two_hops,
         neither: found.links - one_hop - found.two_hops,
     };
+    if let Some(path) = svg {
+        save(path, &detour_picture(&report))?;
+    }
     if options.json {
         return print_json(&report);
     }
@@ -150,4 +195,18 @@ fn around(options: TopologyArgs) -> Outcome {
     line("with 2-hop detours only", report.two_hops_only);
     line("with neither", report.neither);
     Ok(())
+}
+
+fn detour_picture(report: &Around) -> String {
+    let kinds = ["neither", "2-hop only", "one 1-hop detour", "2", "3", "4", "5 or more"].map(String::from);
+    let mut parts = vec![report.neither as u64, report.two_hops_only as u64];
+    parts.extend(report.by_detours.map(|links| links as u64));
+    let note = format!("{:.1} % 1-hop", report.one_hop_percent);
+    let bar = Stack { label: report.topology.clone(), note, parts };
+    stacks(
+        &format!("{}: links by their detours", report.topology),
+        &format!("share of {} links", report.links),
+        &kinds,
+        &[bar],
+    )
 }

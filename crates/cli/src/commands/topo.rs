@@ -6,14 +6,18 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_model::formats::Graph;
+use sidestep_model::{
+    Span,
+    formats::{Graph, Missing, print_graphml, print_repetita},
+    topology_file,
+};
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_repro::{Set, find_topology, read_topology, topologies};
 use sidestep_results::{Look, draw};
 
-use super::{print_json, save};
+use super::{flows::assumed_rate, print_json, save};
 use crate::{
-    args::{Topo, TopologyArgs},
+    args::{RateArgs, Topo, TopologyArgs},
     failure::{Failure, Outcome},
 };
 
@@ -79,6 +83,7 @@ pub fn run(topo: Topo) -> Outcome {
         Topo::List { set, data, json } => list(&set, data.data.as_deref(), json),
         Topo::Info(options) => info(&options),
         Topo::Prune(options) => prune(&options),
+        Topo::Convert { topology, file, rates, default_delay } => convert(&topology, &file, &rates, default_delay),
         Topo::Draw { topology, pruned, out } => picture(&topology, pruned, out),
     }
 }
@@ -168,6 +173,47 @@ fn prune(options: &TopologyArgs) -> Outcome {
     for [a, b] in &remains.links {
         let name = |node: u32| remains.nodes[node as usize].name.replace(char::is_control, "\u{fffd}");
         println!("{}\t{}", name(*a), name(*b));
+    }
+    Ok(())
+}
+
+/// Writes the topology in the format that the extension of the file says.
+fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -> Outcome {
+    let mut graph = read_topology(&find_topology(options.data.data.as_deref(), &options.topology)?)?;
+    let extension = file.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    let format = extension.unwrap_or_default();
+    // GraphML says nothing of what it does not know; the others must.
+    let (mut no_rate, mut no_delay) = (0, 0);
+    let rate = assumed_rate(graph.edges.iter().filter_map(|edge| edge.rate).collect(), rates);
+    if format != "graphml" {
+        (no_rate, no_delay) = graph.complete(&Missing { rate, delay });
+    }
+    let text =
+        match format.as_str() {
+            "toml" => topology_file::print(&graph.to_topology().map_err(|error| {
+                Failure::usage(format!("{} does not fit into a topology file: {error}", graph.name))
+            })?),
+            "graph" => print_repetita(&graph),
+            "graphml" => print_graphml(&graph),
+            _ => {
+                let message = "the file to write must end in .toml (ours), .graph (REPETITA) or .graphml";
+                return Err(Failure::usage(format!("{}: {message}", file.display())));
+            }
+        };
+    save(file, &text)?;
+    let (nodes, edges) = (graph.nodes.len(), graph.edges.len());
+    if options.json {
+        return print_json(&serde_json::json!({
+            "schema": 1, "name": graph.name, "format": format, "nodes": nodes, "edges": edges,
+            "rates_assumed": no_rate, "delays_computed": no_delay, "file": file,
+        }));
+    }
+    println!("{}: {nodes} nodes, {edges} edges", file.display());
+    if no_rate > 0 {
+        println!("{no_rate} edges have no rate in the file: {rate} (--default-rate sets another)");
+    }
+    if no_delay > 0 {
+        println!("{no_delay} edges have no delay in the file: light in fibre between their ends, or {delay}");
     }
     Ok(())
 }

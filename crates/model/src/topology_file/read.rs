@@ -1,6 +1,6 @@
 //! Reading a `[topology]` table.
 
-use std::num::NonZeroU32;
+use std::{collections::BTreeSet, num::NonZeroU32};
 
 use ipnet::Ipv6Net;
 use serde::{Deserialize, Deserializer, de::Error as _, de::IgnoredAny};
@@ -64,6 +64,7 @@ struct NodeFile {
     kind: KindFile,
     prefix: Option<Ipv6Net>,
     locator: Option<Ipv6Net>,
+    position: Option<(f64, f64)>,
 }
 
 #[derive(Default, Deserialize)]
@@ -92,6 +93,8 @@ struct LinkFile {
     weight: Option<NonZeroU32>,
     #[serde(default = "default_mtu")]
     mtu: u32,
+    #[serde(default)]
+    srlg: BTreeSet<u32>,
     #[serde(default)]
     reverse: ReverseFile,
 }
@@ -192,8 +195,17 @@ fn read_node(document: &Document<'_>, item: &Item<'_>, topology: &mut Topology) 
         return Err(document.error_at(item, "prefix", "a host's prefix must be a /126 or shorter"));
     }
     let (prefix, locator) = (file.prefix.map(|net| net.trunc()), file.locator.map(|net| net.trunc()));
+    let on_earth = |(longitude, latitude): (f64, f64)| longitude.abs() <= 180.0 && latitude.abs() <= 90.0;
+    if file.position.is_some_and(|position| !on_earth(position)) {
+        let message = "a position is a longitude from -180 to 180 and a latitude from -90 to 90, in degrees";
+        return Err(document.error_at(item, "position", message));
+    }
     let added = topology.add_node(Node { name: file.name, kind, prefix, locator });
-    added.map(|_| ()).map_err(|error| place(document, item, &error))
+    let id = added.map_err(|error| place(document, item, &error))?;
+    if let Some(position) = file.position {
+        topology.set_position(id, position);
+    }
+    Ok(())
 }
 
 fn read_link(
@@ -214,7 +226,9 @@ fn read_link(
     };
     let name = file.name.take().unwrap_or_else(|| names.next(&file.ends[0], &file.ends[1]));
     let added = topology.add_link(Link { name, a, b, ab, ba, mtu: file.mtu });
-    added.map(|_| ()).map_err(|error| place(document, item, &error))
+    let id = added.map_err(|error| place(document, item, &error))?;
+    topology.set_risk_groups(id, file.srlg);
+    Ok(())
 }
 
 fn read_path(document: &Document<'_>, item: &Item<'_>, topology: &mut Topology) -> Result<(), ParseError> {

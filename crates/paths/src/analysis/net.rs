@@ -1,6 +1,6 @@
 //! The compact graph that the analysis works on.
 
-use sidestep_model::formats::{Graph, GraphEdge};
+use sidestep_model::formats::{Graph, GraphEdge, GraphLink};
 use thiserror::Error;
 
 /// Undirected links between nodes, in arrays with indices of 32 bits.
@@ -76,8 +76,7 @@ struct Link {
 impl Net {
     /// The net of a graph.
     ///
-    /// Directed edges become links with those of the other direction, in the order of the file; what is left over is a
-    /// link with the same weight both ways. An edge without a weight weighs 1. Fractions of weights are kept to a
+    /// Its links are those of [`Graph::links`]. An edge without a weight weighs 1. Fractions of weights are kept to a
     /// thousandth. Fails where the weights of a path could add up to 2³² or more.
     pub fn new(graph: &Graph, options: NetOptions) -> Result<Net, NetError> {
         let scale = scale(graph, options)?;
@@ -86,22 +85,22 @@ impl Net {
             _ if options.hops => 1,
             _ => scale as u32,
         };
-        let kept = |(_, edge): &(u32, &GraphEdge)| options.keep_loops || edge.from != edge.to;
-        let mut edges: Vec<(u32, &GraphEdge)> = (0..).zip(&graph.edges).filter(kept).collect();
-        edges.sort_by_key(|(_, edge)| (edge.from.min(edge.to), edge.from.max(edge.to)));
-        let mut links: Vec<Link> = Vec::new();
-        for between in edges.chunk_by(|one, other| ends(one.1) == ends(other.1)) {
-            let made = links.len();
-            link_up(between, &weight, &mut links);
-            if let [first, more @ ..] = &mut links[made..]
-                && options.merge_parallel
-            {
-                for direction in 0..2 {
-                    first.weights[direction] =
-                        more.iter().map(|link| link.weights[direction]).fold(first.weights[direction], u32::min);
+        let link = |link: GraphLink| Link {
+            ends: link.ends.map(|end| end as u32),
+            weights: link.edges.map(|edge| weight(&graph.edges[edge])),
+            edges: link.edges.map(|edge| edge as u32),
+        };
+        let kept = graph.links().into_iter().filter(|link| options.keep_loops || link.ends[0] != link.ends[1]);
+        let mut links: Vec<Link> = kept.map(link).collect();
+        if options.merge_parallel {
+            links.dedup_by(|next, first| {
+                let same = next.ends == first.ends;
+                if same {
+                    let [there, back] = next.weights;
+                    first.weights = [first.weights[0].min(there), first.weights[1].min(back)];
                 }
-                links.truncate(made + 1);
-            }
+                same
+            });
         }
         Ok(Net::of((0..graph.nodes.len() as u32).collect(), &links))
     }
@@ -242,39 +241,4 @@ fn scale(graph: &Graph, options: NetOptions) -> Result<f64, NetError> {
         return Err(NetError::Weights { name: graph.name.clone(), weight: most, nodes });
     }
     Ok(scale)
-}
-
-fn ends(edge: &GraphEdge) -> [u32; 2] {
-    [edge.from.min(edge.to) as u32, edge.from.max(edge.to) as u32]
-}
-
-/// Adds the links of the edges between the same two nodes.
-fn link_up(between: &[(u32, &GraphEdge)], weight: &impl Fn(&GraphEdge) -> u32, links: &mut Vec<Link>) {
-    let mut open: Option<usize> = None;
-    let mut oneway = [Vec::new(), Vec::new()];
-    for (index, edge) in between {
-        let weight = weight(edge);
-        let alone = Link { ends: ends(edge), weights: [weight; 2], edges: [*index; 2] };
-        if !edge.directed {
-            links.push(alone);
-        } else if edge.from == edge.to {
-            // Two directed loops are the two directions of one.
-            match open.take() {
-                Some(link) => (links[link].weights[1], links[link].edges[1]) = (weight, *index),
-                None => {
-                    open = Some(links.len());
-                    links.push(alone);
-                }
-            }
-        } else {
-            oneway[usize::from(edge.from > edge.to)].push(alone);
-        }
-    }
-    let [there, back] = oneway;
-    for index in 0..there.len().max(back.len()) {
-        let (there, back) = (there.get(index), back.get(index));
-        let Some((there, back)) = there.or(back).zip(back.or(there)) else { continue };
-        let both = |of: fn(&Link) -> u32| [of(there), of(back)];
-        links.push(Link { ends: there.ends, weights: both(|link| link.weights[0]), edges: both(|link| link.edges[0]) });
-    }
 }

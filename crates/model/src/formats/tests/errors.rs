@@ -55,9 +55,9 @@ fn an_error_shows_the_line_and_the_place_in_it() {
 
 #[test]
 fn other_formats_are_refused_with_those_that_are_read() {
-    assert_snapshot!(complaint("", "a.gml"), @"a.gml:1:1: GML is not read; the Topology Zoo has its networks as .graphml too. Read are GraphML (.graphml, .xml), REPETITA (.graph) and Rocketfuel (.cch)");
-    assert_snapshot!(complaint("", "a.json"), @"a.json:1:1: `.json` is not a topology format; read are GraphML (.graphml, .xml), REPETITA (.graph) and Rocketfuel (.cch)");
-    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must tell its format; read are GraphML (.graphml, .xml), REPETITA (.graph) and Rocketfuel (.cch)");
+    assert_snapshot!(complaint("", "a.gml"), @"a.gml:1:1: GML is not read; the Topology Zoo has its networks as .graphml too. Read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
+    assert_snapshot!(complaint("", "a.json"), @"a.json:1:1: `.json` is not a topology format; read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
+    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must tell its format; read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
 }
 
 #[test]

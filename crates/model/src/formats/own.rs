@@ -1,0 +1,158 @@
+//! Graphs from our own topology files, and back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Graph, GraphEdge, GraphLink, GraphNode};
+use crate::{
+    Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, TopologyError, srv6,
+};
+
+/// Light in fibre, in metres per second.
+const FIBRE: f64 = 2e8;
+const EARTH_RADIUS_M: f64 = 6_371_000.0;
+/// As topology files have it where they say nothing.
+const QUEUE: QueueLimit = QueueLimit::Packets(100);
+const MTU: u32 = 1500;
+const LONGEST_NAME: usize = 32;
+
+/// What a graph's edges have where their file says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Transmission rate.
+    pub rate: Rate,
+    /// Propagation delay, where it does not follow from the positions of the ends.
+    pub delay: Span,
+}
+
+impl Graph {
+    /// The routers of a topology and the links between them; hosts, queues, losses and named paths are left out.
+    ///
+    /// A link that is the same both ways is an undirected edge, else it is two directed ones.
+    pub fn of(topology: &Topology, name: &str) -> Graph {
+        let mut graph = Graph { name: name.into(), ..Graph::default() };
+        let mut index = BTreeMap::new();
+        for id in topology.node_ids().filter(|id| topology.is_router(*id)) {
+            index.insert(id, graph.nodes.len());
+            graph.nodes.push(GraphNode { name: topology.node(id).name.clone(), position: topology.position(id) });
+        }
+        for (id, link) in topology.link_ids().zip(topology.links()) {
+            let (Some(&a), Some(&b)) = (index.get(&link.a), index.get(&link.b)) else { continue };
+            let edge = |from, to, directed, channel: &Channel| GraphEdge {
+                from,
+                to,
+                directed,
+                weight: Some(f64::from(channel.weight)),
+                // Zero says "not limited", which a graph says by having none.
+                rate: Some(channel.rate).filter(|rate| *rate != Rate::default()),
+                delay: Some(channel.delay),
+            };
+            let (there, back) = (edge(a, b, false, &link.ab), edge(a, b, false, &link.ba));
+            let first = graph.edges.len();
+            if there == back {
+                graph.edges.push(there);
+            } else {
+                graph.edges.extend([edge(a, b, true, &link.ab), edge(b, a, true, &link.ba)]);
+            }
+            if !topology.risk_groups(id).is_empty() {
+                for edge in first..graph.edges.len() {
+                    graph.risk_groups.insert(edge, topology.risk_groups(id).clone());
+                }
+            }
+        }
+        graph
+    }
+
+    /// Fills in rates and delays that the file does not have; returns how many rates and how many delays those were.
+    ///
+    /// A delay is that of light in fibre along the great circle where both ends have a position.
+    pub fn complete(&mut self, missing: &Missing) -> (usize, usize) {
+        let (mut rates, mut delays) = (0, 0);
+        for edge in &mut self.edges {
+            if edge.rate.is_none() {
+                edge.rate = Some(missing.rate);
+                rates += 1;
+            }
+            if edge.delay.is_none() {
+                let position = |node: usize| self.nodes.get(node).and_then(|node| node.position);
+                let between = position(edge.from).zip(position(edge.to));
+                edge.delay = Some(between.map_or(missing.delay, |(from, to)| light(from, to)));
+                delays += 1;
+            }
+        }
+        (rates, delays)
+    }
+
+    /// The graph as a topology of routers, with an address for each; loops are left out.
+    ///
+    /// Names keep letters, digits, `-`, `_` and `.`; where two are the same then, the later ones get a number. Weights with
+    /// fractions are counted in thousandths, and none is below 1. An edge without a rate is not limited, and one without a
+    /// delay has none.
+    pub fn to_topology(&self) -> Result<Topology, TopologyError> {
+        let mut topology = Topology::new();
+        let mut names = BTreeSet::new();
+        for node in &self.nodes {
+            let name = unique(&node.name, &mut names);
+            let id = topology.add_node(Node { name, kind: NodeKind::Router, prefix: None, locator: None })?;
+            if let Some(position) = node.position {
+                topology.set_position(id, position);
+            }
+        }
+        let whole = self.edges.iter().filter_map(|edge| edge.weight).all(|weight| weight.fract() == 0.0);
+        let scale = if whole { 1.0 } else { 1000.0 };
+        let mut link_names = BTreeSet::new();
+        for GraphLink { ends, edges } in self.links().into_iter().filter(|link| link.ends[0] != link.ends[1]) {
+            let [a, b] = ends.map(|end| NodeId(end as u32));
+            let [Some(there), Some(back)] = edges.map(|edge| self.edges.get(edge)) else { continue };
+            let name = format!("{}-{}", topology.node(a).name, topology.node(b).name);
+            let name = unique(&name, &mut link_names);
+            let (ab, ba) = (channel(there, scale, &name)?, channel(back, scale, &name)?);
+            let id = topology.add_link(Link { name, a, b, ab, ba, mtu: MTU })?;
+            let groups = edges.iter().filter_map(|edge| self.risk_groups.get(edge)).flatten().copied().collect();
+            topology.set_risk_groups(id, groups);
+        }
+        srv6::assign_addresses(&mut topology);
+        Ok(topology)
+    }
+}
+
+fn channel(edge: &GraphEdge, scale: f64, name: &str) -> Result<Channel, TopologyError> {
+    let weight = edge.weight.map_or(scale, |weight| weight * scale).round().max(1.0);
+    if weight > f64::from(u32::MAX) {
+        let problem = format!("is {weight} in thousandths or ones, and may be {} at most", u32::MAX);
+        return Err(TopologyError::BadValue { what: "weight", name: name.into(), problem });
+    }
+    Ok(Channel {
+        rate: edge.rate.unwrap_or_default(),
+        delay: edge.delay.unwrap_or_default(),
+        queue: Queue { limit: QUEUE, ecn_threshold: None, red: None },
+        loss: Ratio::ZERO,
+        burst_loss: None,
+        weight: weight as u32,
+    })
+}
+
+/// The name as a topology file can have it, and as no other is.
+fn unique(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let mut plain: String = name.chars().map(allowed).take(LONGEST_NAME).collect();
+    if plain.is_empty() || plain.starts_with('.') {
+        plain = format!("n{plain}").chars().take(LONGEST_NAME).collect();
+    }
+    let mut number = 1;
+    let mut other = plain.clone();
+    while !taken.insert(other.clone()) {
+        number += 1;
+        let suffix = format!(".{number}");
+        other = plain.chars().take(LONGEST_NAME - suffix.len()).collect::<String>() + &suffix;
+    }
+    other
+}
+
+/// How long light in fibre takes between two places, given in degrees of longitude and latitude.
+fn light(from: (f64, f64), to: (f64, f64)) -> Span {
+    let [x, y] = [to.0 - from.0, to.1 - from.1].map(|degrees| (degrees.to_radians() / 2.0).sin().powi(2));
+    let haversine = y + from.1.to_radians().cos() * to.1.to_radians().cos() * x;
+    let metres = 2.0 * EARTH_RADIUS_M * haversine.clamp(0.0, 1.0).sqrt().asin();
+    // To microseconds, as published files have them.
+    Span::from_micros((metres / FIBRE * 1e6).round() as u64)
+}
