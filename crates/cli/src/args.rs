@@ -342,9 +342,9 @@ pub struct TopologyArgs {
 pub enum Topo {
     /// List the published topologies that are at hand, with their sizes before and after pruning
     List {
-        /// Which set
-        #[arg(long, value_name = "SET", default_value = "repetita", value_parser = ["repetita", "zoo", "rocketfuel"])]
-        set: String,
+        /// Which set [default: repetita if it is at hand, or else zoo, which is shipped]
+        #[arg(long, value_name = "SET", value_parser = ["repetita", "zoo", "rocketfuel"])]
+        set: Option<String>,
         /// Where the published topologies are
         #[command(flatten)]
         data: DataArgs,

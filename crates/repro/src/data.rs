@@ -1,6 +1,6 @@
 //! Where the published topologies are.
 //!
-//! They are not part of sidestep: two of the three sets state no licence.
+//! The Topology Zoo is part of sidestep; the other two sets are not, as they state no licence.
 
 use std::{
     env, fs, io,
@@ -42,7 +42,10 @@ pub enum DataError {
         folder: PathBuf,
     },
     /// No file and no published topology has that name.
-    #[error("there is no file `{name}`, and no topology of that name in {}", folder.display())]
+    #[error(
+        "there is no file `{name}`, and no topology of that name in {} or in the Topology Zoo, which `sidestep topo list --set zoo` lists",
+        folder.display()
+    )]
     NoTopology {
         /// The name.
         name: String,
@@ -104,6 +107,9 @@ pub fn topologies(given: Option<&Path>, set: Set) -> Result<Vec<Graph>, DataErro
             files.push(path);
         }
     }
+    if files.is_empty() && set == Set::Zoo {
+        return sidestep_zoo::TOPOLOGIES.iter().map(|(name, text)| shipped(name, text)).collect();
+    }
     if files.is_empty() {
         return Err(DataError::NoSet { set, folder });
     }
@@ -111,10 +117,12 @@ pub fn topologies(given: Option<&Path>, set: Set) -> Result<Vec<Graph>, DataErro
     files.iter().map(|path| read_topology(path)).collect()
 }
 
-/// The topology file of this path, or the published topology of this name, such as `Cogentco`, `zoo/Cogentco` or `1221`.
-pub fn find_topology(given: Option<&Path>, name: &str) -> Result<PathBuf, DataError> {
+/// The topology in the file of this path, or the published one of this name, such as `Cogentco`, `zoo/Cogentco` or `1221`.
+///
+/// What the data directory has goes before what is shipped.
+pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
     if Path::new(name).is_file() {
-        return Ok(name.into());
+        return read_topology(Path::new(name));
     }
     let folder = data_directory(given);
     let plain = !name.contains("..") && !name.starts_with('/');
@@ -123,11 +131,22 @@ pub fn find_topology(given: Option<&Path>, name: &str) -> Result<PathBuf, DataEr
         let path = folder.join(set.folder()).join(format!("{rest}{}", set.suffix()));
         path.is_file().then_some(path)
     });
-    found.ok_or_else(|| DataError::NoTopology { name: name.into(), folder })
+    if let Some(path) = found {
+        return read_topology(&path);
+    }
+    let rest = name.strip_prefix("zoo/").unwrap_or(name);
+    match sidestep_zoo::find(rest) {
+        Some(text) => shipped(rest, text),
+        None => Err(DataError::NoTopology { name: name.into(), folder }),
+    }
+}
+
+fn shipped(name: &str, text: &str) -> Result<Graph, DataError> {
+    formats::read(text, &format!("{name}.graphml")).map_err(DataError::Parse)
 }
 
 /// Reads a topology file in the format that its extension says.
-pub fn read_topology(path: &Path) -> Result<Graph, DataError> {
+fn read_topology(path: &Path) -> Result<Graph, DataError> {
     let failed = |source| DataError::File { path: path.to_path_buf(), source };
     if fs::metadata(path).map_err(failed)?.len() > MAX_TEXT as u64 {
         return Err(failed(io::Error::other("is larger than 64 MiB")));
@@ -151,9 +170,7 @@ mod tests {
     #[test]
     fn a_set_that_is_not_there_is_answered_with_where_it_is_published() {
         let dir = tempfile::tempdir().unwrap();
-        for (set, address) in
-            [(Set::Zoo, "topology-zoo.org"), (Set::Repetita, "svissicchio/Repetita"), (Set::Rocketfuel, "rocketfuel")]
-        {
+        for (set, address) in [(Set::Repetita, "svissicchio/Repetita"), (Set::Rocketfuel, "rocketfuel")] {
             let message = topologies(Some(dir.path()), set).unwrap_err().to_string();
             assert!(message.contains(address) && message.contains("SIDESTEP_DATA"), "{message}");
         }
@@ -166,11 +183,24 @@ mod tests {
         let file = dir.path().join("zoo/Small.graphml");
         fs::write(&file, "<graphml><graph edgedefault=\"undirected\"><node id=\"a\"/></graph></graphml>").unwrap();
         for name in ["Small", "zoo/Small", &file.to_string_lossy()] {
-            assert_eq!(find_topology(Some(dir.path()), name).unwrap(), file);
+            assert_eq!(topology(Some(dir.path()), name).unwrap().nodes.len(), 1);
         }
         assert_eq!(topologies(Some(dir.path()), Set::Zoo).unwrap()[0].name, "Small");
-        for name in ["Large", "repetita/Small", "../zoo/Small"] {
-            assert!(find_topology(Some(dir.path()), name).is_err(), "{name}");
+        for name in ["Large", "repetita/Small", "../zoo/Small", "repetita/Abilene"] {
+            assert!(topology(Some(dir.path()), name).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_topology_zoo_is_there_without_any_data_and_gives_way_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["Abilene", "zoo/Abilene"] {
+            assert_eq!(topology(Some(dir.path()), name).unwrap().nodes.len(), 11);
+        }
+        assert!(topologies(Some(dir.path()), Set::Zoo).unwrap().len() > 250);
+        fs::create_dir(dir.path().join("zoo")).unwrap();
+        let text = "<graphml><graph edgedefault=\"undirected\"><node id=\"a\"/></graph></graphml>";
+        fs::write(dir.path().join("zoo/Abilene.graphml"), text).unwrap();
+        assert_eq!(topology(Some(dir.path()), "Abilene").unwrap().nodes.len(), 1);
     }
 }

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
-pub use data::{DataError, Set, find_topology, read_topology, topologies};
+pub use data::{DataError, Set, topologies, topology};
 pub use picture::{Bar, bars};
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};

@@ -12,7 +12,7 @@ use sidestep_model::{
     topology_file,
 };
 use sidestep_paths::analysis::{Net, NetOptions};
-use sidestep_repro::{Set, find_topology, read_topology, topologies};
+use sidestep_repro::{DataError, Set, topologies, topology};
 use sidestep_results::{Look, draw};
 
 use super::{flows::assumed_rate, print_json, save};
@@ -80,7 +80,7 @@ struct Remaining {
 /// Runs `sidestep topo …`.
 pub fn run(topo: Topo) -> Outcome {
     match topo {
-        Topo::List { set, data, json } => list(&set, data.data.as_deref(), json),
+        Topo::List { set, data, json } => list(set.as_deref(), data.data.as_deref(), json),
         Topo::Info(options) => info(&options),
         Topo::Prune(options) => prune(&options),
         Topo::Convert { topology, file, rates, default_delay } => convert(&topology, &file, &rates, default_delay),
@@ -90,16 +90,21 @@ pub fn run(topo: Topo) -> Outcome {
 
 /// The topology that the user named, as it is and as a net.
 pub fn load(options: &TopologyArgs) -> Result<(Graph, Net), Failure> {
-    let graph = read_topology(&find_topology(options.data.data.as_deref(), &options.topology)?)?;
+    let graph = topology(options.data.data.as_deref(), &options.topology)?;
     let TopologyArgs { merge_parallel, keep_loops, hops, .. } = *options;
     let net = Net::new(&graph, NetOptions { merge_parallel, keep_loops, hops })?;
     Ok((graph, net))
 }
 
-fn list(set: &str, data: Option<&Path>, json: bool) -> Outcome {
-    let set = Set::ALL.into_iter().find(|one| one.folder() == set).unwrap_or(Set::Repetita);
+fn list(set: Option<&str>, data: Option<&Path>, json: bool) -> Outcome {
+    let named = set.and_then(|set| Set::ALL.into_iter().find(|one| one.folder() == set));
+    let graphs = match topologies(data, named.unwrap_or(Set::Repetita)) {
+        // The Zoo is always at hand.
+        Err(DataError::NoSet { .. }) if named.is_none() => topologies(data, Set::Zoo)?,
+        graphs => graphs?,
+    };
     let mut entries = Vec::new();
-    for graph in topologies(data, set)? {
+    for graph in graphs {
         entries.push(entry(&graph, &Net::new(&graph, NetOptions::default())?));
     }
     if json {
@@ -179,7 +184,7 @@ fn prune(options: &TopologyArgs) -> Outcome {
 
 /// Writes the topology in the format that the extension of the file says.
 fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -> Outcome {
-    let mut graph = read_topology(&find_topology(options.data.data.as_deref(), &options.topology)?)?;
+    let mut graph = topology(options.data.data.as_deref(), &options.topology)?;
     let extension = file.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     let format = extension.unwrap_or_default();
     // GraphML says nothing of what it does not know; the others must.

@@ -69,12 +69,14 @@ fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
 }
 
 #[test]
-fn without_the_published_topologies_the_error_says_where_they_are() {
+fn without_data_there_is_the_topology_zoo_and_for_the_rest_the_error_says_where_it_is() {
     let room = Room::new();
-    let error = room.run(&["topo", "list", "--data", "."]).error(3).to_string();
+    let error = room.run(&["topo", "list", "--set", "repetita", "--data", "."]).error(3).to_string();
     assert!(error.contains("svissicchio/Repetita") && error.contains("--data"), "{error}");
-    let error = room.run(&["paths", "disjoint", "Cogentco", "--data", "."]).error(2).to_string();
-    assert!(error.starts_with("there is no file `Cogentco`"), "{error}");
+    let list = json(&room.run(&["topo", "list", "--data", ".", "--json"]));
+    assert!(list.as_array().unwrap().iter().any(|one| one["name"] == "Abilene" && one["nodes"] == 11), "{list}");
+    let error = room.run(&["paths", "disjoint", "Cogentko", "--data", "."]).error(2).to_string();
+    assert!(error.starts_with("there is no file `Cogentko`") && error.contains("topo list"), "{error}");
     let file = room.write("two.graph", "NODES 2\nlabel x y\na 0 0\nb 0 0\n\nEDGES 0\nlabel src dest weight bw delay\n");
     let error = room.run(&["paths", "disjoint", &file]).error(2).to_string();
     assert!(error.contains("--between all, or --no-prune"), "{error}");

@@ -1,3 +1,4 @@
+mod conversion;
 mod errors;
 mod properties;
 

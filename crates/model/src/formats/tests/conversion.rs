@@ -1,0 +1,155 @@
+//! What is converted is read back, as far as the other format can say it.
+
+use proptest::{collection::vec, option, prelude::*, sample::Index};
+
+use super::super::*;
+use crate::topology_file;
+
+fn nodes() -> impl Strategy<Value = GraphNode> {
+    let position = option::of((-180.0..180.0f64, -90.0..90.0f64));
+    ("\\PC{0,12}|[A-Za-z .&<>\"']{0,40}", position).prop_map(|(name, position)| GraphNode { name, position })
+}
+
+fn edges(nodes: usize) -> impl Strategy<Value = GraphEdge> {
+    let ends = (any::<Index>(), any::<Index>()).prop_map(move |(from, to)| (from.index(nodes), to.index(nodes)));
+    let weight = option::of(prop_oneof![(1u32..100_000).prop_map(f64::from), 0.0..1e5f64]);
+    let rate = option::of((1u64..10_000_000_000_000).prop_map(Rate::from_bits_per_sec));
+    let delay = option::of((0u64..10_000_000_000).prop_map(Span::from_nanos));
+    (ends, any::<bool>(), weight, rate, delay).prop_map(|((from, to), directed, weight, rate, delay)| GraphEdge {
+        from,
+        to,
+        directed,
+        weight,
+        rate,
+        delay,
+    })
+}
+
+fn graphs() -> impl Strategy<Value = Graph> {
+    vec(nodes(), 1..8).prop_flat_map(|nodes| {
+        let edges = vec(edges(nodes.len()), 0..16);
+        (Just(nodes), edges).prop_map(|(nodes, edges)| Graph {
+            name: "a".into(),
+            nodes,
+            edges,
+            risk_groups: BTreeMap::new(),
+        })
+    })
+}
+
+/// Both directions of each undirected edge, as REPETITA has them.
+fn directed(edges: &[GraphEdge]) -> Vec<GraphEdge> {
+    let both = |edge: &GraphEdge| {
+        let there = GraphEdge { directed: true, ..edge.clone() };
+        let back = GraphEdge { from: edge.to, to: edge.from, ..there.clone() };
+        if edge.directed { vec![there] } else { vec![there, back] }
+    };
+    edges.iter().flat_map(both).collect()
+}
+
+const MISSING: Missing = Missing { rate: Rate::from_mbits(10), delay: Span::from_millis(1) };
+
+proptest! {
+    #[test]
+    fn graphml_gives_all_back_but_delays(graph in graphs()) {
+        let read = read(&print_graphml(&graph), "a.graphml").unwrap();
+        prop_assert_eq!(read.nodes.len(), graph.nodes.len());
+        for (index, (read, node)) in read.nodes.iter().zip(&graph.nodes).enumerate() {
+            // White space around a name is no part of it, and a node without a name has its id.
+            let kept: String = node.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let expected = match kept.trim() { "" => format!("n{index}"), name => name.to_owned() };
+            prop_assert_eq!(&read.name, &expected);
+            prop_assert_eq!(read.position, node.position);
+        }
+        let without_delay: Vec<_> =
+            graph.edges.iter().map(|edge| GraphEdge { delay: None, ..edge.clone() }).collect();
+        prop_assert_eq!(read.edges, without_delay);
+    }
+
+    #[test]
+    fn repetita_gives_both_directions_of_every_edge_back(mut graph in graphs()) {
+        graph.complete(&MISSING);
+        let read = read(&print_repetita(&graph), "a.graph").unwrap();
+        let places: Vec<_> = graph.nodes.iter().map(|node| Some(node.position.unwrap_or_default())).collect();
+        prop_assert_eq!(read.nodes.iter().map(|node| node.position).collect::<Vec<_>>(), places);
+        let weighted = |edge: GraphEdge| GraphEdge { weight: edge.weight.or(Some(1.0)), ..edge };
+        prop_assert_eq!(read.edges, directed(&graph.edges).into_iter().map(weighted).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn our_own_format_gives_every_link_back_and_then_itself(mut graph in graphs()) {
+        graph.complete(&MISSING);
+        let topology = graph.to_topology().unwrap();
+        let text = topology_file::print(&topology);
+        prop_assert_eq!(&topology_file::parse(&text).unwrap(), &topology);
+        let read = read(&text, "a.toml").unwrap();
+        prop_assert_eq!(&Graph { name: "a".into(), ..Graph::of(&topology, "a") }, &read);
+        prop_assert_eq!(read.nodes.len(), graph.nodes.len());
+        let whole = graph.edges.iter().filter_map(|edge| edge.weight).all(|weight| weight.fract() == 0.0);
+        let scale = if whole { 1.0 } else { 1000.0 };
+        let weight = |edge: &GraphEdge| Some((edge.weight.unwrap_or(1.0) * scale).round().max(1.0));
+        let loops = |link: &GraphLink| link.ends[0] == link.ends[1];
+        let links: Vec<GraphLink> = graph.links().into_iter().filter(|link| !loops(link)).collect();
+        let again = read.links();
+        prop_assert_eq!(again.len(), links.len());
+        let properties = |ends, there: &GraphEdge, back: &GraphEdge, weight: &dyn Fn(&GraphEdge) -> Option<f64>| {
+            format!("{:?}", (ends, [there, back].map(|edge| (weight(edge), edge.rate, edge.delay))))
+        };
+        // Links between the same two nodes may have changed places.
+        let mut before: Vec<String> = links.iter()
+            .map(|link| properties(link.ends, &graph.edges[link.edges[0]], &graph.edges[link.edges[1]], &weight)).collect();
+        let mut after: Vec<String> = again.iter()
+            .map(|link| properties(link.ends, &read.edges[link.edges[0]], &read.edges[link.edges[1]], &|edge| edge.weight))
+            .collect();
+        before.sort();
+        after.sort();
+        prop_assert_eq!(before, after);
+    }
+}
+
+#[test]
+fn positions_and_shared_risks_are_kept_in_our_own_files() {
+    let text = r#"[topology]
+node = [{ name = "a", position = [-74, 40.5] }, { name = "b" }, { name = "h", kind = "host" }]
+link = [
+  { ends = ["h", "a"], rate = "1 Mbit/s", delay = "1 ms", srlg = [9] },
+  { ends = ["a", "b"], rate = "1 Mbit/s", delay = "1 ms", srlg = [7, 3], reverse = { rate = "2 Mbit/s" } },
+]
+"#;
+    let graph = read(text, "a.toml").unwrap();
+    assert_eq!(graph.nodes[0].position, Some((-74.0, 40.5)));
+    assert_eq!((graph.nodes.len(), graph.edges.len()), (2, 2), "hosts are no part of it");
+    let groups = BTreeSet::from([3, 7]);
+    assert_eq!(graph.risk_groups, BTreeMap::from([(0, groups.clone()), (1, groups)]));
+    let printed = topology_file::print(&graph.to_topology().unwrap());
+    assert!(printed.contains("position = [-74.0, 40.5]") && printed.contains("srlg = [3, 7]"), "{printed}");
+    assert_eq!(read(&printed, "a.toml").unwrap(), graph);
+    let far = text.replace("-74, 40.5", "-74, 91");
+    let error = read(&far, "far.toml").unwrap_err();
+    assert_eq!((error.line, error.column), (2, 38), "{error}");
+}
+
+#[test]
+fn names_are_made_fit_and_kept_apart() {
+    let names =
+        ["New York", "New.York", "New-York", "New York", "", ".x", "São Paulo", &"x".repeat(50), &"x".repeat(40)];
+    let node = |name: &&str| GraphNode { name: (*name).to_owned(), position: None };
+    let graph = Graph { nodes: names.iter().map(node).collect(), ..Graph::default() };
+    let topology = graph.to_topology().unwrap();
+    let made: Vec<&str> = topology.nodes().iter().map(|node| node.name.as_str()).collect();
+    let x32 = "x".repeat(32);
+    let x30 = format!("{}.2", "x".repeat(30));
+    assert_eq!(made, ["New_York", "New.York", "New-York", "New_York.2", "n", "n.x", "S_o_Paulo", &x32, &x30]);
+}
+
+#[test]
+fn a_delay_that_is_missing_is_that_of_light_in_fibre() {
+    let node = |position| GraphNode { name: "n".into(), position };
+    let edge = |from, to| GraphEdge { from, to, directed: false, weight: None, rate: None, delay: None };
+    // A quarter of the equator: 10 007 km.
+    let nodes = vec![node(Some((0.0, 0.0))), node(Some((90.0, 0.0))), node(None)];
+    let mut graph = Graph { nodes, edges: vec![edge(0, 1), edge(1, 2)], ..Graph::default() };
+    assert_eq!(graph.complete(&MISSING), (2, 2));
+    assert_eq!(graph.edges[0].delay, Some(Span::from_micros(50_038)));
+    assert_eq!((graph.edges[1].delay, graph.edges[1].rate), (Some(MISSING.delay), Some(MISSING.rate)));
+}
