@@ -426,6 +426,8 @@ pub enum Paths {
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
+    /// The paths between two routers that have no link, router or shared risk in common, and what forces them
+    Between(BetweenArgs),
     /// How many links have a way around them, over one node or over two
     Detours {
         /// Which topology
@@ -435,6 +437,35 @@ pub enum Paths {
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
+}
+
+/// `sidestep paths between`.
+#[derive(Debug, Args)]
+pub struct BetweenArgs {
+    /// A file (.graphml, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
+    pub topology: String,
+    /// Where paths begin
+    pub from: String,
+    /// Where they end
+    pub to: String,
+    /// Where the published topologies are
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// What no two paths may have in common: links, nodes between their ends, or risks (links and `srlg` of links)
+    #[arg(long, value_name = "WHAT", default_value = "links", value_parser = ["links", "nodes", "risks"])]
+    pub apart: String,
+    /// Most segments in a list, that of the exit router included
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub max_segments: u8,
+    /// Most paths
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub max_paths: u8,
+    /// Do not use adjacency segments (End.X)
+    #[arg(long)]
+    pub no_adjacency: bool,
+    /// Print the paths as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which pairs of routers are looked at.

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod agent;
 pub mod bench;
+mod between;
 pub mod compare;
 pub mod daemons;
 pub mod doctor;

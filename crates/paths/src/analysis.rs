@@ -12,6 +12,7 @@ mod disjoint;
 mod net;
 mod node_disjoint;
 mod reliance;
+mod risk;
 mod segmented;
 mod survey;
 #[cfg(test)]
@@ -21,4 +22,5 @@ mod trees;
 pub use detours::{Detours, detours};
 pub use net::{Net, NetError, NetOptions};
 pub use reliance::{Reliance, parts, reliance};
+pub use risk::RiskGroups;
 pub use survey::{Counts, Remove, SegmentOptions, Survey};

@@ -6,7 +6,10 @@ use sidestep_model::formats::Graph;
 
 use crate::{escape, summary::printable};
 
-const SIZE: (i32, i32) = (1000, 720);
+const WIDTH: i32 = 1000;
+/// A map is no higher than this, and no lower than [`LOWEST`].
+const HIGHEST: i32 = 720;
+const LOWEST: i32 = 260;
 const MARGIN: i32 = 60;
 const TOP: i32 = 50;
 /// With more nodes than this, names would hide the map; they are still shown where the reader points.
@@ -31,14 +34,13 @@ pub struct Look<'a> {
 /// Nodes are where longitude and latitude put them, and those without among their neighbours; if most have no position,
 /// links pull them together like springs.
 pub fn draw(graph: &Graph, nodes: &[usize], links: &[[usize; 2]], look: &Look<'_>) -> String {
-    let places = places(graph, nodes, links);
+    let Layout { places, height } = layout(graph, nodes, links);
     let at = |node: usize| places.get(node).copied().flatten();
     let name = |node: usize| graph.nodes.get(node).map_or("", |node| node.name.as_str());
-    let (width, height) = SIZE;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222222\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
     let title = format!("{}: {} nodes, {} links", graph.name, nodes.len(), links.len());
     let _ = writeln!(svg, "<text x=\"20\" y=\"32\" font-size=\"20\">{}</text>", escape(&printable(title)));
@@ -73,7 +75,7 @@ pub fn draw(graph: &Graph, nodes: &[usize], links: &[[usize; 2]], look: &Look<'_
         );
     }
     if nodes.len() <= MOST_NAMES {
-        names(&mut svg, graph, nodes, &places);
+        names(&mut svg, graph, nodes, &places, height);
     }
     svg.push_str("</svg>\n");
     svg
@@ -92,7 +94,7 @@ fn shade(heat: f64) -> (String, f64) {
 }
 
 fn keys(svg: &mut String, access: usize, key: Option<&str>) {
-    let x = SIZE.0 - 340;
+    let x = WIDTH - 340;
     let _ = writeln!(
         svg,
         "<circle cx=\"{x}\" cy=\"22\" r=\"5\" fill=\"#e69f00\"/><text x=\"{}\" y=\"27\" font-size=\"14\">\
@@ -114,11 +116,11 @@ fn keys(svg: &mut String, access: usize, key: Option<&str>) {
 }
 
 /// Writes the names that have room, beside, above or below their nodes.
-fn names(svg: &mut String, graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>]) {
+fn names(svg: &mut String, graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>], height: i32) {
     let node_box = |(x, y): (i32, i32)| [x - 6, y - 6, x + 6, y + 6];
     let mut taken: Vec<[i32; 4]> = places.iter().flatten().map(|place| node_box(*place)).collect();
     let free = |taken: &[[i32; 4]], [left, top, right, bottom]: [i32; 4]| {
-        let inside = left >= 0 && right <= SIZE.0 && top >= 0 && bottom <= SIZE.1;
+        let inside = left >= 0 && right <= WIDTH && top >= 0 && bottom <= height;
         inside && taken.iter().all(|one| one[0] >= right || one[2] <= left || one[1] >= bottom || one[3] <= top)
     };
     for node in nodes {
@@ -145,8 +147,15 @@ fn names(svg: &mut String, graph: &Graph, nodes: &[usize], places: &[Option<(i32
     }
 }
 
-/// By node of the graph: where it is in the picture.
-fn places(graph: &Graph, nodes: &[usize], links: &[[usize; 2]]) -> Vec<Option<(i32, i32)>> {
+/// Where everything is in the picture.
+struct Layout {
+    /// By node of the graph.
+    places: Vec<Option<(i32, i32)>>,
+    /// Of the picture.
+    height: i32,
+}
+
+fn layout(graph: &Graph, nodes: &[usize], links: &[[usize; 2]]) -> Layout {
     // REPETITA writes 0, 0 where it does not know.
     let known = |node: usize| graph.nodes.get(node)?.position.filter(|position| *position != (0.0, 0.0));
     let mut plane: Vec<Option<(f64, f64)>> = vec![None; graph.nodes.len()];
@@ -237,23 +246,25 @@ fn settle(plane: &mut [Option<(f64, f64)>], nodes: &[usize], links: &[[usize; 2]
     }
 }
 
-/// Scales the plane to the picture, the same both ways.
-fn fit(plane: &[Option<(f64, f64)>]) -> Vec<Option<(i32, i32)>> {
+/// Scales the plane to the picture, the same both ways, and the picture to what it holds.
+fn fit(plane: &[Option<(f64, f64)>]) -> Layout {
     let bounds = |pick: fn(&(f64, f64)) -> f64| {
         let values = || plane.iter().flatten().map(pick);
         (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
     };
     let (left, right) = bounds(|place| place.0);
     let (top, bottom) = bounds(|place| place.1);
-    let room = (f64::from(SIZE.0 - 2 * MARGIN), f64::from(SIZE.1 - TOP - 2 * MARGIN));
+    let room = (f64::from(WIDTH - 2 * MARGIN), f64::from(HIGHEST - TOP - 2 * MARGIN));
     let scale = (room.0 / (right - left).max(1e-9)).min(room.1 / (bottom - top).max(1e-9));
+    let needed = ((bottom - top) * scale).ceil().max(0.0) as i32 + TOP + 2 * MARGIN;
+    let height = needed.clamp(LOWEST, HIGHEST);
     let place = |(x, y): (f64, f64)| {
-        let center = (f64::from(SIZE.0) / 2.0, f64::from(SIZE.1 + TOP) / 2.0);
+        let center = (f64::from(WIDTH) / 2.0, f64::from(height + TOP) / 2.0);
         let x = center.0 + (x - (left + right) / 2.0) * scale;
         let y = center.1 + (y - (top + bottom) / 2.0) * scale;
         (x.round() as i32, y.round() as i32)
     };
-    plane.iter().map(|known| known.map(place)).collect()
+    Layout { places: plane.iter().map(|known| known.map(place)).collect(), height }
 }
 
 #[cfg(test)]
@@ -264,13 +275,13 @@ mod tests {
 
     fn graph(positions: &[Option<(f64, f64)>]) -> Graph {
         let node = |position: &Option<(f64, f64)>| GraphNode { name: "<a>&\u{1}".into(), position: *position };
-        Graph { name: "g<".into(), nodes: positions.iter().map(node).collect(), edges: Vec::new() }
+        Graph { name: "g<".into(), nodes: positions.iter().map(node).collect(), edges: Vec::new(), ..Graph::default() }
     }
 
     #[test]
     fn north_is_up_and_east_is_right() {
         let graph = graph(&[Some((10.0, 50.0)), Some((12.0, 50.0)), Some((10.0, 51.0))]);
-        let places: Vec<_> = places(&graph, &[0, 1, 2], &[]).into_iter().flatten().collect();
+        let places: Vec<_> = layout(&graph, &[0, 1, 2], &[]).places.into_iter().flatten().collect();
         assert!(places[1].0 > places[0].0 && places[1].1 == places[0].1);
         assert!(places[2].1 < places[0].1 && places[2].0 == places[0].0);
     }
@@ -278,7 +289,7 @@ mod tests {
     #[test]
     fn a_node_without_a_position_is_among_its_neighbours() {
         let graph = graph(&[Some((10.0, 50.0)), Some((12.0, 50.0)), None, Some((0.0, 0.0)), Some((10.0, 52.0))]);
-        let places = places(&graph, &[0, 1, 2, 3, 4], &[[0, 2], [2, 1]]);
+        let places = layout(&graph, &[0, 1, 2, 3, 4], &[[0, 2], [2, 1]]).places;
         let [a, b, middle] = [0, 1, 2].map(|node| places[node].unwrap());
         assert_eq!(middle.0 * 2, a.0 + b.0);
         assert!(places[3].is_some());
@@ -288,7 +299,8 @@ mod tests {
     fn springs_put_neighbours_together_and_keep_nodes_apart() {
         // A path of four: its ends come to lie furthest apart.
         let graph = graph(&[None; 4]);
-        let places: Vec<_> = places(&graph, &[0, 1, 2, 3], &[[0, 2], [2, 1], [1, 3]]).into_iter().flatten().collect();
+        let found = layout(&graph, &[0, 1, 2, 3], &[[0, 2], [2, 1], [1, 3]]);
+        let places: Vec<_> = found.places.into_iter().flatten().collect();
         let far = |a: usize, b: usize| f64::from(places[a].0 - places[b].0).hypot(f64::from(places[a].1 - places[b].1));
         for (a, b) in [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)] {
             assert!(far(a, b) > 50.0 && far(0, 3) > far(a, b), "{places:?}");
@@ -302,8 +314,10 @@ mod tests {
             [&far[..], &[None, None, None], &[Some((1.0, 1.0)); 3], &[Some((1e300, 1.0)), Some((-1e300, 2.0)), None]]
         {
             let graph = graph(positions);
-            for place in places(&graph, &[0, 1, 2], &[[0, 1], [1, 2], [2, 2]]).into_iter().flatten() {
-                assert!((0..=SIZE.0).contains(&place.0) && (0..=SIZE.1).contains(&place.1), "{place:?}");
+            let Layout { places, height } = layout(&graph, &[0, 1, 2], &[[0, 1], [1, 2], [2, 2]]);
+            assert!((LOWEST..=HIGHEST).contains(&height));
+            for place in places.into_iter().flatten() {
+                assert!((0..=WIDTH).contains(&place.0) && (0..=height).contains(&place.1), "{place:?}");
             }
             let look = Look {
                 is_access: &|node| node == 0,

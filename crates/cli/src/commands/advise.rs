@@ -56,6 +56,8 @@ struct Advice {
     /// The smallest limits that are enough.
     limit: Limits,
     rule: String,
+    /// Whether the limit advised is that of node segments alone.
+    no_adjacency: bool,
     flow: Option<Flow>,
     /// Why there is none.
     no_flow: Option<String>,
@@ -230,6 +232,7 @@ fn advise(args: &AdviseArgs, subject: &Subject, page: PathBuf, watch: &StepProgr
             "the fewest segments that give {:.0} % of the disjoint paths that {MOST_SEGMENTS} segments add to those of one",
             ENOUGH * 100.0
         ),
+        no_adjacency: args.no_adjacency,
         flow,
         no_flow,
         links_relied_on: reliance.iter().filter(|link| link.exposed + link.cut > 0).count(),
@@ -307,12 +310,13 @@ impl Advice {
 
     /// The advice in a sentence or two.
     fn headline(&self) -> String {
-        let most = self.diverse(&self.most);
-        if most == 0.0 {
+        if self.diverse(&self.most) == 0.0 {
             return "No pair has a second path: there is nowhere to move traffic to.".into();
         }
         let limit = self.limit.advised;
-        let segments = if limit == 1 { "segment" } else { "segments" };
+        let segments = if limit == 1 { "segment is" } else { "segments are" };
+        let by_limit = if self.no_adjacency { &self.node_segments } else { &self.with_adjacency };
+        let second = by_limit.get(limit - 1).map_or(0.0, |paths| self.diverse(paths));
         let gain = self.flow.as_ref().and_then(|flow| Some((flow.gain_at_limit?, flow.share)));
         let gain = gain.map_or(String::new(), |(gain, share)| {
             let sure = if gain.ci95[0] > 0.0 { "" } else { "perhaps " };
@@ -322,7 +326,7 @@ impl Advice {
                 share * 100.0
             )
         });
-        format!("{limit} {segments} are enough: {most:.0} % of the pairs have a second path{gain}.")
+        format!("{limit} {segments} enough: {second:.0} % of the pairs have a second path{gain}.")
     }
 
     /// How the segment limit is to be read.
@@ -343,7 +347,7 @@ impl Advice {
             gain.map_or("none measured".into(), |gain| format!("{:+.1} ± {:.1} %", gain.mean, gain.half_width()))
         };
         format!(
-            "{} with {} segment{}, {} with any number (means of {} draws of {} pair{}, 95 % confidence; rates: {})",
+            "{} with {} segment{}, {} with any number (mean and 95 % confidence of {} draws of {} pair{}). Rates: {}.",
             percent(flow.gain_at_limit),
             self.limit.advised,
             if self.limit.advised == 1 { "" } else { "s" },

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde::Serialize;
 use sidestep_model::formats::Graph;
-use sidestep_paths::analysis::{Counts, Net, Remove, SegmentOptions, Survey, detours};
+use sidestep_paths::analysis::{Counts, Net, Remove, RiskGroups, SegmentOptions, Survey, detours};
 use sidestep_repro::Watch;
 use sidestep_results::{Stack, stacks};
 
-use super::{print_json, save, topo::load, until_signalled};
+use super::{between, print_json, save, topo::load, until_signalled};
 use crate::{
     args::{PairArgs, Paths, TopologyArgs},
     failure::{Failure, Outcome},
@@ -58,22 +58,27 @@ pub fn run(paths: Paths) -> Outcome {
     match paths {
         Paths::Disjoint { topology, pairs, remove, svg } => {
             let remove = removal(&remove);
-            diversity(&topology, &pairs, svg.as_deref(), 3, |survey, nodes| {
-                vec![
+            diversity(&topology, &pairs, svg.as_deref(), 4, |survey, nodes, risks| {
+                let mut counts = vec![
                     ("Edmonds-Karp".into(), survey.most(nodes)),
                     ("iterated Dijkstra".into(), survey.greedy(nodes, remove)),
                     ("node-disjoint".into(), survey.most_node_disjoint(nodes)),
-                ]
+                ];
+                if !risks.is_empty() {
+                    counts.push(("risk-disjoint".into(), survey.greedy_risk_disjoint(nodes, risks)));
+                }
+                counts
             })
         }
         Paths::Segments { topology, pairs, max_segments, remove, unique, adjacency, svg } => {
             let options = SegmentOptions { remove: removal(&remove), unique, adjacency };
-            diversity(&topology, &pairs, svg.as_deref(), 1, |survey, nodes| {
+            diversity(&topology, &pairs, svg.as_deref(), 1, |survey, nodes, _| {
                 let counts = survey.segmented(nodes, usize::from(max_segments), options);
                 let name = |limit| format!("at most {limit} segment{}", if limit == 1 { "" } else { "s" });
                 (1..).map(name).zip(counts).collect()
             })
         }
+        Paths::Between(args) => between::run(&args),
         Paths::Detours { topology, svg } => around(topology, svg.as_deref()),
     }
 }
@@ -88,7 +93,7 @@ fn diversity(
     pairs: &PairArgs,
     svg: Option<&Path>,
     passes: usize,
-    count: impl FnOnce(&Survey<'_>, &[u32]) -> Vec<(String, Counts)>,
+    count: impl FnOnce(&Survey<'_>, &[u32], &RiskGroups) -> Vec<(String, Counts)>,
 ) -> Outcome {
     let (graph, net) = load(options)?;
     let net = if pairs.no_prune { net } else { net.pruned() };
@@ -99,7 +104,7 @@ fn diversity(
         watch.step();
         !watch.stopped()
     };
-    let found = count(&Survey::new(&net)?.watched(&go_on), &nodes);
+    let found = count(&Survey::new(&net)?.watched(&go_on), &nodes, &RiskGroups::of(&graph, &net));
     watch.ends();
     let report = Diversity {
         schema: 1,

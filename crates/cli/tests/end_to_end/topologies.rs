@@ -68,6 +68,87 @@ fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
     assert!(refused.error(2).contains("leave out --merge-parallel"), "{refused:?}");
 }
 
+/// A ring of five has two paths for each pair, the second by three segments or fewer, and any link's failure leaves one.
+#[test]
+fn advice_is_given_in_a_sentence_as_json_and_on_a_page_that_needs_nothing_beside_it() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", &RING.replace("Perth", "&lt;script&gt;"));
+    let text = room.run(&["advise", &file, "--draws", "3"]);
+    text.is_fine();
+    assert!(
+        text.stdout
+            .starts_with("Ring: 2 segments are enough: 100 % of the pairs have a second path, and carry 100 % more"),
+        "{text:?}"
+    );
+    let page = std::fs::read_to_string(room.path("out/advise/Ring.html")).unwrap();
+    assert!(page.contains("&lt;script&gt;") && page.contains("<svg"), "{page}");
+    for banned in ["<script", "src=", "@import", "url(", "<link", "https://"] {
+        assert!(!page.contains(banned), "{banned}");
+    }
+    let advice = json(&room.run(&["advise", &file, "--draws", "3", "--json", "--out", "a/page.html"]));
+    assert_eq!((&advice["between"], &advice["asked"], &advice["pairs"]), (&"access".into(), &5.into(), &10.into()));
+    assert_eq!((&advice["limit"]["advised"], &advice["flow"]["gain"]["mean"]), (&2.into(), &100.0.into()));
+    assert_eq!((&advice["links_relied_on"], advice["reliance"].as_array().unwrap().len()), (&5.into(), 5));
+    assert!(advice["reliance"].as_array().unwrap().iter().all(|one| one["exposed"] == 10 && one["in_transit"] == 3));
+    assert!(room.path("a/page.html").is_file());
+}
+
+#[test]
+fn advice_is_given_where_there_are_no_access_routers_no_second_paths_or_several_parts() {
+    let room = Room::new();
+    let head =
+        "<graphml><graph edgedefault=\"undirected\"><node id=\"0\"/><node id=\"1\"/><node id=\"2\"/><node id=\"3\"/>";
+    let edge = |(from, to): &(u32, u32)| format!("<edge source=\"{from}\" target=\"{to}\"/>");
+    let graph = |name: &str, ends: &[(u32, u32)]| {
+        let edges: String = ends.iter().map(edge).collect();
+        room.write(name, &format!("{head}{edges}</graph></graphml>"))
+    };
+    let mesh = graph("mesh.graphml", &[(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
+    let advice = json(&room.run(&["advise", &mesh, "--json"]));
+    assert_eq!(
+        (&advice["between"], &advice["asked"], &advice["most"]["mean"]),
+        (&"pruned".into(), &4.into(), &3.0.into())
+    );
+    let star = graph("star.graphml", &[(0, 1), (0, 2), (0, 3)]);
+    let advice = room.run(&["advise", &star]);
+    advice.is_fine();
+    assert!(advice.stdout.starts_with("star: No pair has a second path"), "{advice:?}");
+    let apart = graph("apart.graphml", &[(0, 1), (0, 1), (2, 3), (2, 3)]);
+    let advice = json(&room.run(&["advise", &apart, "--json"]));
+    assert_eq!((&advice["parts"], &advice["most"]["pairs"]), (&2.into(), &serde_json::json!([4, 0, 2])));
+}
+
+#[test]
+fn a_topology_is_converted_and_its_shared_risks_count() {
+    let room = Room::new();
+    let file = room.write("Ring.graphml", RING);
+    let done = json(&room.run(&["topo", "convert", &file, "ring.toml", "--default-rate", "10 Mbit/s", "--json"]));
+    assert_eq!((&done["rates_assumed"], &done["delays_computed"]), (&6.into(), &6.into()));
+    let text = std::fs::read_to_string(room.path("ring.toml")).unwrap();
+    assert!(text.contains("\"Perth\"") && text.contains("10 Mbit/s"), "{text}");
+    json(&room.run(&["topo", "convert", "ring.toml", "ring.graph", "--json"]));
+    let info = json(&room.run(&["topo", "info", "ring.graph", "--json"]));
+    assert_eq!((&info["nodes"], &info["links"], &info["symmetric"]), (&6.into(), &6.into(), &true.into()));
+    // All links in one duct: no pair has two paths that share no risk.
+    let ducts = room.write("ducts.toml", &text.replace(", mtu = 1500", ", srlg = [1], mtu = 1500"));
+    let disjoint = json(&room.run(&["paths", "disjoint", &ducts, "--svg", "paths.svg", "--json"]));
+    assert_eq!(
+        (&disjoint["curves"][0]["mean"], &disjoint["curves"][3]["name"]),
+        (&2.0.into(), &"risk-disjoint".into())
+    );
+    assert_eq!(disjoint["curves"][3]["mean"], 1.0);
+    assert!(std::fs::read_to_string(room.path("paths.svg")).unwrap().contains("risk-disjoint"));
+    let between =
+        |apart: &str| json(&room.run(&["paths", "between", &ducts, "Perth", "2", "--apart", apart, "--json"]));
+    let both = between("nodes");
+    assert_eq!(both["paths"][1]["nodes"], serde_json::json!(["Perth", "4", "3", "2"]));
+    assert_eq!((both["paths"].as_array().unwrap().len(), between("risks")["paths"].as_array().unwrap().len()), (2, 1));
+    let unknown = room.run(&["paths", "between", &ducts, "Perth", "Rome"]);
+    assert!(unknown.error(2).contains("there is no node `Rome`; there are Perth"), "{unknown:?}");
+    let refused = room.run(&["topo", "convert", &file, "ring.gml"]);
+    assert!(refused.error(2).contains(".toml (ours), .graph (REPETITA) or .graphml"), "{refused:?}");
+}
+
 #[test]
 fn without_data_there_is_the_topology_zoo_and_for_the_rest_the_error_says_where_it_is() {
     let room = Room::new();

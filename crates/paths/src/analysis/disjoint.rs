@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Net, Remove, trees::Trees};
+use super::{Net, Remove, RiskGroups, trees::Trees};
 
 /// Marks that are all taken away at once.
 #[derive(Clone, Debug)]
@@ -119,6 +119,23 @@ impl<'n> Finder<'n> {
                 1 => return found + usize::from(self.reach(from, to)),
                 _ if !self.shortest(trees, from, to) => return found,
                 _ => remove(&mut self.taken, &self.path, directions),
+            }
+        }
+        0
+    }
+
+    /// The same with paths that share no risk: with a path go all links of its groups.
+    pub(super) fn greedy_risks(&mut self, trees: &Trees, from: u32, to: u32, risks: &RiskGroups) -> usize {
+        self.taken.clear();
+        for found in 0.. {
+            match bound(self.net, &self.taken, from, to) {
+                0 => return found,
+                1 => return found + usize::from(self.reach(from, to)),
+                _ if !self.shortest(trees, from, to) => return found,
+                _ => {
+                    remove(&mut self.taken, &self.path, Remove::Both);
+                    self.path.iter().for_each(|arc| risks.take(&mut self.taken, arc / 2));
+                }
             }
         }
         0

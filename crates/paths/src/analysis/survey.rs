@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Net, NetError, disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees};
+use super::{
+    Net, NetError, RiskGroups, disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees,
+};
 
 /// Which arcs a path takes from those after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +89,15 @@ impl<'n> Survey<'n> {
         let mut finder = Finder::new(self.net);
         let mut counts = Counts::default();
         self.each_pair(nodes, |from, to| counts.add(finder.greedy(&self.trees, from, to, remove)));
+        counts
+    }
+
+    /// The same with paths that have neither a link nor a shared-risk group in common. No algorithm that finds the most of
+    /// these is known to be fast (Hu 2003).
+    pub fn greedy_risk_disjoint(&self, nodes: &[u32], risks: &RiskGroups) -> Counts {
+        let mut finder = Finder::new(self.net);
+        let mut counts = Counts::default();
+        self.each_pair(nodes, |from, to| counts.add(finder.greedy_risks(&self.trees, from, to, risks)));
         counts
     }
 

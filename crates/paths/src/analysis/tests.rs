@@ -7,7 +7,7 @@ use super::{disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, t
 
 fn graph(nodes: usize, edges: Vec<GraphEdge>) -> Graph {
     let node = |index| GraphNode { name: format!("n{index}"), position: None };
-    Graph { name: "g".into(), nodes: (0..nodes).map(node).collect(), edges }
+    Graph { name: "g".into(), nodes: (0..nodes).map(node).collect(), edges, risk_groups: BTreeMap::new() }
 }
 
 fn edge(from: usize, to: usize, weight: Option<f64>) -> GraphEdge {
@@ -342,5 +342,61 @@ proptest! {
             }
         }
         prop_assert_eq!(detours(&net), wanted);
+    }
+}
+
+/// The most of these paths of which no two have a link or a group in common.
+fn most_apart(paths: &[BTreeSet<u32>]) -> usize {
+    let Some((first, rest)) = paths.split_first() else { return 0 };
+    let apart: Vec<BTreeSet<u32>> = rest.iter().filter(|other| first.is_disjoint(other)).cloned().collect();
+    most_apart(rest).max(1 + most_apart(&apart))
+}
+
+#[test]
+fn paths_that_share_a_duct_are_no_two_paths() {
+    // Three ways from 0 to 4; the first links of two of them lie in one duct, as do the last links of another two.
+    let mut graph = plain(5, &[(0, 1), (1, 4), (0, 2), (2, 4), (0, 3), (3, 4)]);
+    let survey_of = |graph: &Graph| {
+        let net = net(graph);
+        Survey::new(&net).unwrap().greedy_risk_disjoint(&[0, 4], &RiskGroups::of(graph, &net)).pairs
+    };
+    assert_eq!(survey_of(&graph), [0, 0, 0, 1]);
+    graph.risk_groups = BTreeMap::from([(0, [7].into()), (2, [7, 8].into())]);
+    assert_eq!(survey_of(&graph), [0, 0, 1]);
+    graph.risk_groups.extend([(3, [9].into()), (5, [9].into()), (4, [8].into())]);
+    assert_eq!(survey_of(&graph), [0, 0, 1]);
+    graph.risk_groups.insert(1, [9].into());
+    assert_eq!(survey_of(&graph), [0, 1]);
+}
+
+proptest! {
+    #[test]
+    fn risk_disjoint_paths_are_no_more_than_there_are_and_one_where_there_is_one(
+        mut graph in arb_graph(), groups in prop::collection::vec(prop::collection::btree_set(0u32..4, 0..3), 18),
+    ) {
+        graph.risk_groups = groups.into_iter().take(graph.edges.len()).enumerate().filter(|(_, one)| !one.is_empty()).collect();
+        let net = net(&graph);
+        let risks = RiskGroups::of(&graph, &net);
+        let survey = Survey::new(&net).unwrap();
+        for from in 0..net.node_count() as u32 {
+            for to in (0..net.node_count() as u32).filter(|to| *to > from) {
+                let found = survey.greedy_risk_disjoint(&[from, to], &risks).pairs.len() - 1;
+                let tokens = |path: &Vec<u32>| -> BTreeSet<u32> {
+                    let groups = path.iter().flat_map(|arc| [net.edge(*arc), net.edge(arc ^ 1)]);
+                    let groups = groups.filter_map(|edge| graph.risk_groups.get(&edge)).flatten().map(|group| 1000 + group);
+                    path.iter().map(|arc| arc / 2).chain(groups).collect()
+                };
+                let mut paths: Vec<_> = simple_paths(&net, &BTreeSet::new(), from, to).iter().map(tokens).collect();
+                // Enough for the greatest of all sets, and not too many to try all.
+                paths.truncate(14);
+                prop_assert_eq!(found == 0, paths.is_empty());
+                if paths.len() < 14 {
+                    prop_assert!(found <= most_apart(&paths));
+                }
+                let none = RiskGroups::default();
+                let plain = survey.greedy(&[from, to], Remove::Both);
+                prop_assert_eq!(survey.greedy_risk_disjoint(&[from, to], &none), plain);
+            }
+        }
     }
 }

@@ -126,7 +126,7 @@ link = [
     assert_eq!(read(&printed, "a.toml").unwrap(), graph);
     let far = text.replace("-74, 40.5", "-74, 91");
     let error = read(&far, "far.toml").unwrap_err();
-    assert_eq!((error.line, error.column), (2, 38), "{error}");
+    assert_eq!((error.line, error.column), (2, 34), "{error}");
 }
 
 #[test]
