@@ -331,11 +331,27 @@ impl Advice {
 
     /// How the segment limit is to be read.
     fn limit_notes(&self) -> String {
+        if self.diverse(&self.most) == 0.0 {
+            return "none, as no pair has a second path.".into();
+        }
         let Limits { node_segments, with_adjacency, .. } = self.limit;
-        format!(
-            "{} with adjacency segments, {} with node segments alone: {}.",
-            with_adjacency, node_segments, self.rule
-        )
+        format!("{with_adjacency} with adjacency segments, {node_segments} with node segments alone: {}.", self.rule)
+    }
+
+    /// What the network is made of.
+    fn size(&self) -> String {
+        let left = match (self.nodes - self.routers, self.links - self.router_links) {
+            (0, 0) => String::new(),
+            (nodes, links) => format!(
+                " Tails of {nodes} nodes and {links} links hang on by one link; without them {} and {} are left.",
+                self.routers, self.router_links
+            ),
+        };
+        let parts = match self.parts {
+            0 | 1 => String::new(),
+            parts => format!(" They are {parts} parts that no link joins, and pairs across have no path."),
+        };
+        format!("{} nodes and {} links.{left}{parts}", self.nodes, self.links)
     }
 
     /// The gain in words.
@@ -363,14 +379,7 @@ impl Advice {
 fn print(advice: &Advice) {
     let plain = |text: &str| text.replace(char::is_control, "\u{fffd}");
     println!("{}: {}", plain(&advice.topology), advice.headline());
-    println!(
-        "\n{} nodes, {} links; {} routers and {} links without tails{}",
-        advice.nodes,
-        advice.links,
-        advice.routers,
-        advice.router_links,
-        if advice.parts > 1 { format!(", in {} parts that no link joins", advice.parts) } else { String::new() }
-    );
+    println!("\n{}", advice.size());
     println!("{} pairs of {}\n", advice.pairs, advice.between());
     println!("{:<28} {:>6} {:>14}   pairs with so many paths", "disjoint paths", "mean", "two or more");
     let line = |name: &str, paths: &Paths| {

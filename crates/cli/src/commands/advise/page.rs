@@ -46,7 +46,7 @@ end one; <code>sidestep controller</code> needs one more where the last segment 
 </html>
 "#,
         headline = escape(&advice.headline()),
-        size = escape(&size(advice)),
+        size = escape(&advice.size()),
         map = map(advice, subject),
         pairs = advice.pairs,
         between = escape(&advice.between()),
@@ -58,21 +58,6 @@ end one; <code>sidestep controller</code> needs one more where the last segment 
         links = links(&advice.reliance),
         command = escape(command),
     )
-}
-
-fn size(advice: &Advice) -> String {
-    let parts = match advice.parts {
-        0 | 1 => String::new(),
-        parts => format!(" They are {parts} parts that no link joins, and pairs across have no path."),
-    };
-    let left = match (advice.nodes - advice.routers, advice.links - advice.router_links) {
-        (0, 0) => String::new(),
-        (nodes, links) => format!(
-            " Tails of {nodes} nodes and {links} links hang on by one link; without them {} and {} are left.",
-            advice.routers, advice.router_links
-        ),
-    };
-    format!("{} nodes and {} links.{left}{parts}", advice.nodes, advice.links)
 }
 
 /// The whole topology; what pairs rely on stands out.
@@ -99,7 +84,7 @@ fn map(advice: &Advice, subject: &Subject) -> String {
     let is_access = |node: usize| advice.between == super::Between::Access && access.binary_search(&node).is_ok();
     let links: Vec<[usize; 2]> = whole.links().iter().map(|ends| ends.map(|end| whole.origin(end))).collect();
     let all: Vec<usize> = (0..whole.node_count() as u32).map(|node| whole.origin(node)).collect();
-    let key = (most > 0.0).then_some("pairs in transit lose their second path with it");
+    let key = (most > 0.0).then_some("pairs elsewhere lose their second, or last, path");
     draw(graph, &all, &links, &Look { is_access: &is_access, heat: &heat, tip: &tip, key })
 }
 
