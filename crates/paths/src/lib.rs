@@ -4,7 +4,6 @@
 //! - [`segment_list`] and [`reroute`]: from a path to the shortest list that forces it, and back;
 //! - [`disjoint_paths`], [`PathFinder`]: link-disjoint paths under a limit of segments;
 //! - [`PathSets`]: the same of many pairs, kept up to date while links fail and recover;
-//! - [`disjoint_paths`]: link-disjoint paths under a limit of segments;
 //! - [`paths_apart`]: the same for paths that have no router or no shared risk in common;
 //! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best;
 //! - [`FlowProgram`]: the same between many pairs at once, with and without segment routing;
@@ -26,14 +25,13 @@ mod igp;
 mod maxflow;
 mod path_sets;
 mod route;
-mod search;
 mod sampling;
+mod search;
 mod segments;
 mod spf;
 
-pub use disjoint::{PathFinder, disjoint_paths};
 pub use apart::{Apart, paths_apart};
-pub use disjoint::disjoint_paths;
+pub use disjoint::{PathFinder, disjoint_paths};
 pub use igp::Igp;
 pub use maxflow::{
     FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow, PathFlow, max_flow_links, max_flow_rate,

@@ -9,7 +9,7 @@ use sidestep_paths::{
     Igp, PathFinder, PathSet, PathSets, SegmentRules,
     analysis::{Counts, Net, NetOptions, Remove, SegmentOptions, Survey},
 };
-use sidestep_repro::{Set, find_topology, read_topology, topologies};
+use sidestep_repro::{Set, topologies};
 
 use super::{Case, Report};
 use crate::failure::Failure;
@@ -101,7 +101,7 @@ fn curves(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
 
 /// Path sets of Cogentco after one link's failure, of every eighth link: those affected only, and all from scratch.
 fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
-    let graph = read_topology(&find_topology(data, "repetita/Cogentco")?)?;
+    let graph = sidestep_repro::topology(data, "repetita/Cogentco")?;
     let net = Net::new(&graph, NetOptions::default())?.pruned();
     let topology = topology(&net).map_err(Failure::run)?;
     let access = net.access();
