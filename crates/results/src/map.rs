@@ -94,7 +94,7 @@ fn shade(heat: f64) -> (String, f64) {
 }
 
 fn keys(svg: &mut String, access: usize, key: Option<&str>) {
-    let x = WIDTH - 340;
+    let x = WIDTH - 370;
     let _ = writeln!(
         svg,
         "<circle cx=\"{x}\" cy=\"22\" r=\"5\" fill=\"#e69f00\"/><text x=\"{}\" y=\"27\" font-size=\"14\">\
