@@ -11,6 +11,7 @@ mod host;
 mod metrics;
 mod paths;
 mod router;
+mod router_metrics;
 mod summary;
 
 pub use config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath};
@@ -20,6 +21,7 @@ pub use host::{HostOptions, run_host, stop_host};
 pub use metrics::HOST_METRICS;
 pub use paths::{DestinationPaths, HostPath, PathRoute};
 pub use router::{RouterOptions, run_router};
+pub use router_metrics::ROUTER_METRICS;
 
 /// What `sidestep agent` and `sidestep router` print on standard output when they do their work.
 pub const READY: &str = "ready";

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -12,10 +12,11 @@ use sidestep_linux::{
     bpf::ecn::EcnDecap,
     netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
 };
+use sidestep_metrics::Scrapes;
 use sidestep_model::srv6;
 use tokio::time::MissedTickBehavior;
 
-use crate::AgentError;
+use crate::{AgentError, router_metrics::RouterReading};
 
 /// What the router daemon needs to know.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct RouterOptions {
     pub links: BTreeMap<String, String>,
     /// Whether to copy congestion marks inward before decapsulation.
     pub ecn: bool,
+    /// Where Prometheus may read metrics; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// How often link counters are reported.
@@ -41,10 +44,11 @@ pub async fn run_router(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
+    let mut scrapes = Scrapes::listen_if(options.metrics).await?;
     let mut router = Router::start(&options).await?;
     let result = tokio::select! {
         () = shutdown => Ok(()),
-        result = router.work(&options, ready) => result,
+        result = router.work(&options, &mut scrapes, ready) => result,
     };
     let stopped = router.apply(&[]).await;
     result.and(stopped)
@@ -57,7 +61,9 @@ struct Router {
     /// An interface that SIDs can name.
     interface: u32,
     bindings: BTreeMap<Ipv6Addr, Vec<Ipv6Addr>>,
-    _ecn: Option<EcnDecap>,
+    ecn: Option<EcnDecap>,
+    /// What has been counted of dealings with the controller.
+    dealings: RouterReading,
     started: Instant,
 }
 
@@ -77,16 +83,30 @@ impl Router {
         let interface = used.first().or_else(|| interfaces.iter().find(outside)).map(|interface| interface.index);
         let interface = interface.ok_or_else(|| AgentError::NoInterface("any but the loopback".into()))?;
         let ecn = if options.ecn { Some(EcnDecap::attach(&used)?) } else { None };
-        Ok(Router { netlink, links, interface, bindings: BTreeMap::new(), _ecn: ecn, started: Instant::now() })
+        Ok(Router {
+            netlink,
+            links,
+            interface,
+            bindings: BTreeMap::new(),
+            ecn,
+            dealings: RouterReading::default(),
+            started: Instant::now(),
+        })
     }
 
-    async fn work(&mut self, options: &RouterOptions, ready: impl FnOnce()) -> Result<(), AgentError> {
+    async fn work(
+        &mut self,
+        options: &RouterOptions,
+        scrapes: &mut Option<Scrapes>,
+        ready: impl FnOnce(),
+    ) -> Result<(), AgentError> {
         let mut watcher = watch_bindings(&options.controller, &options.node, true).await?;
         let mut reporter = Reporter::new(&options.controller)?;
         let mut tick = tokio::time::interval(REPORT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
         if let Some(update) = watcher.changed().await.and_then(|latest| latest.update) {
+            self.dealings.connected = true;
             self.adopt_installed().await?;
             self.hear(&update).await?;
         }
@@ -95,6 +115,7 @@ impl Router {
             tokio::select! {
                 latest = watcher.changed() => {
                     let Some(latest) = latest else { return Ok(()) };
+                    self.dealings.connected = latest.connection == Connection::Connected;
                     match (&latest.connection, &latest.update) {
                         (Connection::Connected, Some(update)) => self.hear(update).await?,
                         (Connection::Lost { reason }, _) => {
@@ -106,10 +127,18 @@ impl Router {
                 _ = tick.tick() => {
                     let report = self.report(&options.node).await?;
                     // The watcher says when the controller is away; a report that is lost is followed by the next.
-                    if let Err(error) = reporter.report(report).await {
-                        tracing::debug!(%error, "a usage report was lost");
+                    match reporter.report(report).await {
+                        Ok(_) => self.dealings.taken += 1,
+                        Err(error) => {
+                            self.dealings.lost += 1;
+                            tracing::debug!(%error, "a usage report was lost");
+                        }
                     }
                 }
+                scrape = Scrapes::next_of(scrapes) => match self.read().await {
+                    Ok(reading) => scrape.answer(reading.page()),
+                    Err(error) => tracing::warn!(%error, "the metrics cannot be read"),
+                },
             }
         }
     }
@@ -149,6 +178,18 @@ impl Router {
             self.bindings.remove(&sid);
         }
         Ok(())
+    }
+
+    /// What Prometheus is told.
+    async fn read(&self) -> Result<RouterReading, AgentError> {
+        let interfaces = self.netlink.interfaces().await?;
+        let sent = |interface: &Interface| Some((self.links.get(&interface.index)?.clone(), interface.tx_bytes));
+        Ok(RouterReading {
+            path_ids: self.bindings.len(),
+            sent: interfaces.iter().filter_map(sent).collect(),
+            marks: self.ecn.as_ref().map(EcnDecap::copied).transpose()?.unwrap_or(0),
+            ..self.dealings.clone()
+        })
     }
 
     async fn report(&self, node: &str) -> Result<UsageReport, AgentError> {

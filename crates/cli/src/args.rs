@@ -2,7 +2,10 @@
 
 mod agent;
 
-use std::{net::SocketAddrV6, path::PathBuf};
+use std::{
+    net::{SocketAddr, SocketAddrV6},
+    path::PathBuf,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sidestep_model::{Rate, Ratio, Span, scenario::SystemSpec};
@@ -238,6 +241,9 @@ pub struct ControllerArgs {
     /// Do not use adjacency segments (End.X)
     #[arg(long)]
     pub no_adjacency: bool,
+    /// Let Prometheus read metrics at this address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    pub metrics: Option<SocketAddr>,
     /// Print the paths and Path IDs, and exit
     #[arg(long)]
     pub show: bool,
@@ -261,6 +267,9 @@ pub struct RouterArgs {
     /// Do not copy congestion marks inward before decapsulation
     #[arg(long)]
     pub no_ecn: bool,
+    /// Let Prometheus read metrics at this address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// `sidestep bench`.

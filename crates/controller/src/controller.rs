@@ -205,6 +205,16 @@ impl Controller {
         self.published.subscribe()
     }
 
+    /// Number of the present state.
+    pub(crate) fn version(&self) -> u64 {
+        self.snapshot().generation
+    }
+
+    /// How many watch the states.
+    pub(crate) fn watchers(&self) -> usize {
+        self.published.receiver_count()
+    }
+
     fn snapshot(&self) -> Arc<Snapshot> {
         self.published.borrow().clone()
     }

@@ -4,11 +4,13 @@
 //! [`Controller`] has no socket and no clock; [`serve`] gives it both.
 
 mod controller;
+mod metrics;
 mod path_id;
 mod plan;
 mod service;
 mod usage;
 
 pub use controller::{Controller, PairPaths, PathInfo, RequestError, RouterBindings};
+pub use metrics::CONTROLLER_METRICS;
 pub use plan::PlanError;
 pub use service::serve;

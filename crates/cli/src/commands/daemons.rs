@@ -11,6 +11,7 @@ use sidestep_agent::{HostConfig, HostOptions, MetricsConfig, READY, RouterOption
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
+use sidestep_metrics::Scrapes;
 use sidestep_model::{scenario::PathKnobs, topology_file};
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -39,8 +40,17 @@ pub fn controller(args: ControllerArgs) -> Outcome {
             let _ = std::fs::create_dir_all("/run/sidestep");
         }
         let listener = sidestep_api::listen(&args.listen).await.map_err(|error| Failure::usage(chain(&error)))?;
+        let mut scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
         announce();
-        serve(controller, listener, stopped()).await.map_err(|error| Failure::run(chain(&error)))
+        let measured = controller.clone();
+        tokio::select! {
+            served = serve(controller, listener, stopped()) => served.map_err(|error| Failure::run(chain(&error))),
+            never = async {
+                loop {
+                    Scrapes::next_of(&mut scrapes).await.answer(measured.page());
+                }
+            } => never,
+        }
     })
 }
 
@@ -133,7 +143,8 @@ fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> 
 /// Runs `sidestep router`.
 pub fn router(args: RouterArgs) -> Outcome {
     let links: BTreeMap<_, _> = args.links.into_iter().collect();
-    let options = RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn };
+    let options =
+        RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn, metrics: args.metrics };
     runtime()?.block_on(run_router(options, announce, stopped())).map_err(Failure::from)
 }
 

@@ -42,7 +42,10 @@ fn every_command_that_is_shown_has_a_manual_page() {
 
 #[test]
 fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
-    let exported: BTreeSet<String> = sidestep_agent::HOST_METRICS.iter().map(|metric| metric.exported_name()).collect();
+    let daemons =
+        [sidestep_agent::HOST_METRICS, sidestep_agent::ROUTER_METRICS, sidestep_controller::CONTROLLER_METRICS]
+            .concat();
+    let exported: BTreeSet<String> = daemons.iter().map(|metric| metric.exported_name()).collect();
     let dashboard: Value = serde_json::from_str(include_str!("../../../../packaging/grafana/sidestep.json")).unwrap();
     let mut asked = BTreeSet::new();
     collect_metrics(&dashboard["panels"], &mut asked);

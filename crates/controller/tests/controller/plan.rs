@@ -197,3 +197,14 @@ fn the_sets_are_printable_as_json_with_numbers() {
     assert!(path["id"].is_u64() && path["binding_sid"].is_string(), "{path}");
     assert_eq!(serde_json::to_value(controller.bindings()).unwrap()[0]["router"], "A");
 }
+
+#[test]
+fn prometheus_is_told_how_many_paths_there_are() {
+    let controller = Controller::new(topology(), KNOBS).unwrap();
+    let page = controller.page().into_text().unwrap();
+    let paths: usize = controller.sets().iter().map(|pair| pair.paths.len()).sum();
+    assert!(page.contains(&format!("\nsidestep_controller_paths {paths}.0\n")) && paths > 0, "{page}");
+    for metric in sidestep_controller::CONTROLLER_METRICS {
+        assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
+    }
+}

@@ -1,0 +1,73 @@
+//! What the router daemon exports to Prometheus.
+
+use sidestep_metrics::{Kind, Labels, Metric, Page};
+
+const CONTROLLER: Metric = Metric {
+    name: "sidestep_router_controller_connected",
+    kind: Kind::Gauge,
+    help: "Whether the controller is reached",
+};
+const PATH_IDS: Metric =
+    Metric { name: "sidestep_router_path_ids", kind: Kind::Gauge, help: "Path IDs that are installed" };
+const REPORTS: Metric = Metric {
+    name: "sidestep_router_reports",
+    kind: Kind::Counter,
+    help: "Reports of usage, by whether the controller took them (taken) or not (lost)",
+};
+const SENT: Metric = Metric {
+    name: "sidestep_router_link_sent_bytes",
+    kind: Kind::Counter,
+    help: "Bytes that the interface of a link has sent",
+};
+const MARKS: Metric = Metric {
+    name: "sidestep_router_marks_copied",
+    kind: Kind::Counter,
+    help: "Congestion marks copied inward before decapsulation",
+};
+
+/// Every metric of the router daemon.
+pub const ROUTER_METRICS: &[Metric] = &[CONTROLLER, PATH_IDS, REPORTS, SENT, MARKS];
+
+/// What the metrics are made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RouterReading {
+    pub(crate) connected: bool,
+    pub(crate) taken: u64,
+    pub(crate) lost: u64,
+    pub(crate) path_ids: usize,
+    /// Bytes sent by link.
+    pub(crate) sent: Vec<(String, u64)>,
+    pub(crate) marks: u64,
+}
+
+impl RouterReading {
+    /// The page that Prometheus gets.
+    pub(crate) fn page(self) -> Page {
+        let mut page = Page::default();
+        page.one(CONTROLLER, self.connected.into());
+        page.one(PATH_IDS, self.path_ids as f64);
+        let reports = [("taken", self.taken), ("lost", self.lost)];
+        page.each(REPORTS, reports.map(|(result, n)| (vec![("result", result.to_string())], n as f64)));
+        let sent = |(link, bytes): (String, u64)| -> (Labels, f64) { (vec![("link", link)], bytes as f64) };
+        page.each(SENT, self.sent.into_iter().map(sent));
+        page.one(MARKS, self.marks as f64);
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_of_a_router_is_on_its_page() {
+        let reading = RouterReading { lost: 2, sent: vec![("A-m1".into(), 7)], ..RouterReading::default() };
+        let page = reading.page().into_text().unwrap();
+        for metric in ROUTER_METRICS {
+            assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
+        }
+        assert_eq!(page.matches("# TYPE ").count(), ROUTER_METRICS.len());
+        assert!(page.contains("sidestep_router_reports_total{result=\"lost\"} 2.0\n"), "{page}");
+        assert!(page.contains("sidestep_router_link_sent_bytes_total{link=\"A-m1\"} 7.0\n"), "{page}");
+    }
+}
