@@ -29,7 +29,7 @@ pub fn disjoint_paths(
 /// Finds the [`disjoint_paths`] of many pairs of one network.
 ///
 /// Of the shortest paths to and from a node only those are computed that a search comes to, and they are kept for the
-/// searches after it, up to 256 MiB.
+/// searches after it, in up to half a GiB.
 pub struct PathFinder<'a> {
     igp: &'a Igp,
     rules: SegmentRules,

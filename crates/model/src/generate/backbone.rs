@@ -3,8 +3,8 @@
 use super::{Builder, quiet};
 use crate::{Channel, NodeId, NodeKind, QueueLimit, Span, Topology, TopologyError};
 
-/// A provider's network on a square: backbone routers that are linked to what is near, and access routers with two
-/// uplinks each. Links weigh their length; the same seed gives the same network.
+/// A provider's network on a square: backbone routers, and access routers with two uplinks each. Links weigh their
+/// length; the same seed gives the same network.
 ///
 /// Routers are named `r0`, …, those of the backbone first. There are no hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Backbone {
     pub access: u32,
     /// Links, those of access routers included: enough to connect all, and at most 8 for each backbone router.
     pub links: u32,
+    /// Whether links lead to what is near, which makes long paths of many hops, instead of anywhere.
+    pub near: bool,
     /// Whether all links weigh 1, which makes many ways equal.
     pub hops: bool,
     /// Where the routers lie.
@@ -40,11 +42,17 @@ impl Backbone {
         for index in 0..points.len() {
             builder.node(format!("r{index}"), NodeKind::Router)?;
         }
-        let mut links = self.backbone(core);
+        let mut links = if self.near { self.backbone(core) } else { self.anywhere(&mut random) };
         for (index, point) in (self.core..).zip(access) {
-            let near = nearest(core, *point, NEAREST.min(core.len()), |_| true);
-            let second = 1 + draw(&mut random) as usize % (near.len() - 1);
-            links.extend([near[0], near[second]].map(|(_, to)| (index, to)));
+            let ends = match self.near {
+                true => nearest(core, *point, NEAREST.min(core.len()), |_| true),
+                false => (0..3).map(|next| (0, (below(&mut random, self.core) + next) % self.core)).collect(),
+            };
+            let mut ends: Vec<u32> = ends.into_iter().map(|(_, to)| to).collect();
+            let first = ends.remove(0);
+            ends.retain(|end| *end != first);
+            let second = ends.get(below(&mut random, ends.len() as u32) as usize).copied();
+            links.extend([first, second.unwrap_or((first + 1) % self.core)].map(|to| (index, to)));
         }
         for (a, b) in links {
             let weight = if self.hops { 1 } else { distance(points[a as usize], points[b as usize]).isqrt().max(1) };
@@ -69,6 +77,17 @@ impl Backbone {
             return bad("links", "must be enough to connect all routers, and at most 8 for each of the backbone");
         }
         Ok(())
+    }
+
+    /// A tree of links to earlier routers, and then any.
+    fn anywhere(&self, random: &mut u64) -> Vec<(u32, u32)> {
+        let wanted = self.links as usize - 2 * self.access as usize;
+        let mut links: Vec<(u32, u32)> = (1..self.core).map(|index| (below(random, index), index)).collect();
+        while links.len() < wanted {
+            let a = below(random, self.core);
+            links.push((a, (a + 1 + below(random, self.core - 1)) % self.core));
+        }
+        links
     }
 
     /// A tree of the shortest links to earlier routers, and then the shortest of all.
@@ -110,6 +129,11 @@ fn distance(a: Point, b: Point) -> u64 {
     a.0.abs_diff(b.0).pow(2) + a.1.abs_diff(b.1).pow(2)
 }
 
+/// A number below a limit, or 0.
+fn below(state: &mut u64, limit: u32) -> u32 {
+    (draw(state) % u64::from(limit.max(1))) as u32
+}
+
 /// SplitMix64.
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -123,21 +147,23 @@ fn draw(state: &mut u64) -> u64 {
 mod tests {
     use super::*;
 
-    const SMALL: Backbone = Backbone { core: 60, access: 40, links: 320, hops: false, seed: 7 };
+    const SMALL: Backbone = Backbone { core: 60, access: 40, links: 320, near: true, hops: false, seed: 7 };
 
     #[test]
     fn it_is_connected_and_has_as_many_links_and_access_routers_as_asked() {
-        let topology = SMALL.build().expect("it builds");
-        assert_eq!((topology.nodes().len(), topology.links().len()), (100, 320));
-        assert!((60..100).all(|node| topology.outgoing(NodeId(node)).len() == 2));
-        let mut reached = [false; 100];
-        let mut open = vec![NodeId(0)];
-        while let Some(node) = open.pop() {
-            if !std::mem::replace(&mut reached[node.index()], true) {
-                open.extend(topology.outgoing(node).iter().map(|arc| topology.head(*arc)));
+        for near in [true, false] {
+            let topology = Backbone { near, ..SMALL }.build().expect("it builds");
+            assert_eq!((topology.nodes().len(), topology.links().len()), (100, 320));
+            assert!((60..100).all(|node| topology.outgoing(NodeId(node)).len() == 2));
+            let mut reached = [false; 100];
+            let mut open = vec![NodeId(0)];
+            while let Some(node) = open.pop() {
+                if !std::mem::replace(&mut reached[node.index()], true) {
+                    open.extend(topology.outgoing(node).iter().map(|arc| topology.head(*arc)));
+                }
             }
+            assert!(reached.iter().all(|reached| *reached));
         }
-        assert!(reached.iter().all(|reached| *reached));
     }
 
     #[test]

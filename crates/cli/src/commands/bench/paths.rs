@@ -39,13 +39,16 @@ pub(super) fn run(name: Option<&str>, data: Option<&Path>) -> Result<Report, Fai
 /// Path sets in a network of 10 000 routers.
 fn large(_: Option<&Path>) -> Result<Vec<Case>, Failure> {
     let mut cases = Vec::new();
-    for (what, hops, adjacency) in
-        [("", false, true), (", node segments only", false, false), (", all weights 1", true, true)]
-    {
-        let backbone = Backbone { core: 6_000, access: 4_000, links: 40_000, hops, seed: 1 };
+    for (what, count, near, hops, adjacency) in [
+        ("", 1_000, false, false, true),
+        (", node segments only", 1_000, false, false, false),
+        (", all weights 1", 1_000, false, true, true),
+        (", links to neighbours only", 20, true, false, true),
+    ] {
+        let backbone = Backbone { core: 6_000, access: 4_000, links: 40_000, near, hops, seed: 1 };
         let topology = backbone.build().map_err(Failure::run)?;
         // A pair starts at one access router after the other, and ends far from it in their order.
-        let pairs = (0..1_000).map(|index| [6_000 + 4 * index, 6_000 + (4 * index + 1_733 * (index + 1)) % 4_000]);
+        let pairs = (0..count).map(|index| [6_000 + 4 * index, 6_000 + (4 * index + 1_733 * (index + 1)) % 4_000]);
         let pairs = pairs.filter(|[from, to]| from != to).map(|ends| ends.map(NodeId));
         let pairs: Vec<[NodeId; 2]> = pairs.collect();
         let (mut paths, mut cpu_s) = (0, 0.0);
