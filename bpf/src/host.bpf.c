@@ -72,8 +72,9 @@ static void count(__u32 which)
 {
 	__u64 *counter = bpf_map_lookup_elem(&sidestep_counts, &which);
 
+	/* A packet may interrupt a connect on the same processor. */
 	if (counter)
-		*counter += 1;
+		__sync_fetch_and_add(counter, 1);
 }
 
 /* IPv4 as an IPv6 socket would have it: ::ffff:a.b.c.d. */
@@ -324,7 +325,7 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	struct bpf_tcp_sock *tp;
 	struct conn *conn;
 	struct pc_round round;
-	__u32 random, from_id, quiet_q16 = 0;
+	__u32 random, from, from_id, quiet_q16 = 0;
 
 	if (!sk)
 		return;
@@ -343,6 +344,7 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 		return;
 	}
 	random = bpf_get_prandom_u32();
+	from = conn->policy.current;
 	read_socket(tp, &round);
 	shared = shared_by(cfg, paths);
 
@@ -366,8 +368,11 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	conn->decided_ns = round.now_ns;
 	conn->reason = decision.reason;
 	if (decision.moved) {
-		if (!take_path(ops, sk, cfg, decision.path))
+		if (!take_path(ops, sk, cfg, decision.path)) {
+			/* It is where it was, and what it earns is that path's. */
+			pc_take(&conn->policy, &cfg->policy, from);
 			return;
+		}
 		conn->current_id = path_id(paths, decision.path);
 		if (decision.reason < PC_REASONS)
 			count(HOST_MOVED + decision.reason);

@@ -13,4 +13,5 @@ mod segments;
 mod soak;
 mod support;
 mod takeover;
+mod together;
 mod untouched;

@@ -315,8 +315,10 @@ impl HostProgram {
     /// At most [`MAX_PATHS`] are taken. What connections to it have learnt together of paths that stay is kept.
     pub fn set_paths(&mut self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
         let n = paths.len().min(MAX_PATHS);
-        // Before the paths: until these follow, connections learn for themselves.
-        self.keep_weights(destination, generation, &paths[..n])?;
+        // Before the paths: until these follow, and without a table, connections learn for themselves.
+        if let Err(error) = self.keep_weights(destination, generation, &paths[..n]) {
+            tracing::warn!(%error, "each connection learns for itself");
+        }
         let key = HostPrefix::from(destination);
         let mut value = HostPaths { n: n as u32, generation, key, path: [raw::Path::default(); MAX_PATHS] };
         value.path[..n].copy_from_slice(&paths[..n]);

@@ -7,7 +7,7 @@ use super::*;
 use crate::QueueLimit;
 
 /// The scenarios in `scenarios/`.
-const READY: [(&str, &str); 11] = [
+const READY: [(&str, &str); 12] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
     ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
@@ -19,6 +19,7 @@ const READY: [(&str, &str); 11] = [
     ("enterprise-wan", include_str!("../../../../scenarios/enterprise-wan.toml")),
     ("blackhole", include_str!("../../../../scenarios/blackhole.toml")),
     ("asymmetric", include_str!("../../../../scenarios/asymmetric.toml")),
+    ("slow-paths", include_str!("../../../../scenarios/slow-paths.toml")),
 ];
 
 /// A network with every inline key, on which flows and events can be tried.
