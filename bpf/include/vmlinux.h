@@ -37,6 +37,13 @@ enum {
 	BPF_SK_STORAGE_GET_F_CREATE = 1,
 };
 
+/* Of ring buffers. */
+enum {
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+};
+
 /* Values of bpf_sock_ops.op and bits of its callback flags. */
 enum {
 	BPF_SOCK_OPS_TCP_CONNECT_CB = 3,

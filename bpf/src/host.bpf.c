@@ -13,6 +13,7 @@
 #define AF_INET 2
 #define SOL_SOCKET 1
 #define SO_MARK 36
+#define EVENTS_SIZE (256 * 1024)
 #define TCP_RTO_MIN_NS 200000000
 
 struct {
@@ -58,7 +59,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 * 1024);
+	__uint(max_entries, EVENTS_SIZE);
 } sidestep_events SEC(".maps");
 
 struct {
@@ -163,6 +164,7 @@ static struct host_event *new_event(void)
 	return event;
 }
 
+/* The agent looks twice a second by itself; to wake it for each event costs more than all else that is done here. */
 static void submit(struct host_event *event, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
 {
 	event->time_ns = bpf_ktime_get_ns();
@@ -172,7 +174,8 @@ static void submit(struct host_event *event, const struct conn *conn, __u8 kind,
 	event->pad = 0;
 	event->from_id = from_id;
 	event->to_id = conn->current_id;
-	bpf_ringbuf_submit(event, 0);
+	bpf_ringbuf_submit(event, bpf_ringbuf_query(&sidestep_events, BPF_RB_AVAIL_DATA) < EVENTS_SIZE / 4 ?
+					  BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 }
 
 static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)

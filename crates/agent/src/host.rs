@@ -85,7 +85,7 @@ pub async fn run_host(
     result.and(recorded).and(stopped)
 }
 
-/// How often the daemon looks whether it was told to stop, and whether its control group is there.
+/// How often the daemon looks for events, whether it was told to stop, and whether its control group is there.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a daemon may take to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -287,6 +287,8 @@ impl Host {
                         return Ok(());
                     }
                     self.stay_attached(&options.cgroup);
+                    // The program wakes us only when many events wait.
+                    recorder.take(events)?;
                 }
                 latest = next(&mut watcher) => self.hear(latest).await?,
                 () = links.changed() => self.install_again().await?,

@@ -287,6 +287,21 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// What the agent costs: goodput and connections per second with it and without, time per call; or many connections
+    Agent {
+        /// Pairs of measurements, with the agent and without; at least 9 for a median worth having
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+        /// How long each measurement takes, in seconds
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Instead: memory and moves of a host with so many connections, at most 20000
+        #[arg(long, value_name = "N", conflicts_with_all = ["rounds", "seconds"])]
+        connections: Option<u32>,
+        /// Print the measures as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// CPU time of path computations: large networks, all of REPETITA's topologies, failures
     Paths {
         /// Only this: large, curves or incremental

@@ -52,6 +52,36 @@ impl Observer for LabProgress {
     }
 }
 
+/// A bar for the steps of a benchmark, on standard error.
+#[derive(Debug)]
+pub struct BenchProgress {
+    bar: ProgressBar,
+}
+
+impl BenchProgress {
+    /// A bar if standard error is a terminal.
+    pub fn new() -> Self {
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
+        let style = "{bar:30.cyan/blue} {pos:>3}/{len}  {msg}";
+        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        BenchProgress { bar }
+    }
+
+    /// A step of so many begins.
+    pub fn step(&self, what: &str, step: usize, of: usize) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(step as u64);
+        self.bar.set_message(what.to_string());
+    }
+}
+
+impl Drop for BenchProgress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// One bar for all simulations of a run, on standard error.
 #[derive(Debug)]
 pub struct SimProgress {

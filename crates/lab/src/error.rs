@@ -85,6 +85,14 @@ pub enum LabError {
         /// Whether it said that something of the machine is missing.
         environment: bool,
     },
+    /// A limit on open files.
+    #[error("{needed} open files are needed and {allowed} are allowed; raise the limit: ulimit -n {needed}")]
+    Descriptors {
+        /// How many,
+        needed: u64,
+        /// and how many there can be.
+        allowed: u64,
+    },
     /// The user stopped the run.
     #[error("interrupted; everything was cleaned up")]
     Interrupted,
@@ -95,7 +103,7 @@ impl LabError {
     pub fn is_environment(&self) -> bool {
         match self {
             LabError::Linux(error) => error.is_environment(),
-            LabError::NoProgram { .. } | LabError::CongestionControl { .. } => true,
+            LabError::NoProgram { .. } | LabError::CongestionControl { .. } | LabError::Descriptors { .. } => true,
             LabError::Process { environment, .. } => *environment,
             _ => false,
         }

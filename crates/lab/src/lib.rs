@@ -1,5 +1,6 @@
 //! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real agents.
 
+pub mod bench;
 mod daemons;
 mod error;
 mod moves;

@@ -106,6 +106,11 @@ impl Process {
         &self.name
     }
 
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What the process printed on standard output.
     pub fn output(&self) -> Result<String, LabError> {
         fs::read_to_string(&self.stdout).map_err(LabError::file(&self.stdout))

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::fd::{AsRawFd, BorrowedFd},
     time::Duration,
 };
 
@@ -197,6 +198,14 @@ impl Netlink {
     pub async fn add_veth(&self, name: &str, peer: &str) -> Result<()> {
         let add = self.handle.link().add(LinkVeth::new(name, peer).build()).execute().await;
         add.map_err(|e| refused(format!("adding the interfaces {name} and {peer}"), e))
+    }
+
+    /// Gives an interface to another namespace, and another name.
+    pub async fn move_to(&self, interface: u32, name: &str, namespace: BorrowedFd<'_>) -> Result<()> {
+        let message = LinkUnspec::new_with_index(interface).name(name.to_string());
+        let message = message.setns_by_fd(namespace.as_raw_fd()).build();
+        let set = self.handle.link().set(message).execute().await;
+        set.map_err(|e| refused(format!("moving interface {name} to another namespace"), e))
     }
 
     /// Adds an address to an interface.

@@ -1,5 +1,6 @@
 //! `sidestep bench`.
 
+mod agent;
 mod paths;
 
 use serde::Serialize;
@@ -49,6 +50,8 @@ struct Simulated {
 pub fn run(options: Bench) -> Outcome {
     match options {
         Bench::Wire { wires, seconds, json } => print(&wire(wires, seconds)?, json),
+        Bench::Agent { rounds, seconds, connections: None, json } => print(&agent::overhead(rounds, seconds)?, json),
+        Bench::Agent { connections: Some(connections), json, .. } => print(&agent::crowd(connections)?, json),
         Bench::Paths { case, data, json } => print(&paths::run(case.as_deref(), data.data.as_deref())?, json),
         Bench::Sim { case, seconds, seed, json } => print(&sim(case.as_deref(), seconds, seed)?, json),
     }
@@ -59,7 +62,9 @@ fn print(report: &Report, json: bool) -> Outcome {
         return print_json(report);
     }
     for case in &report.cases {
-        print!("{:<66} {:>11.*} {}", case.name, usize::from(case.value < 100.0), case.value, case.unit);
+        // Shares and times want digits that counts do not.
+        let digits = if case.value.abs() < 100.0 { 3 } else { 0 };
+        print!("{:<66} {:>11.digits$} {}", case.name, case.value, case.unit);
         match &case.simulated {
             Some(_) => println!("   {:.2} CPU-s, at most {} MB", case.cpu_s, case.peak_rss_bytes >> 20),
             None if report.bench == "paths" => {

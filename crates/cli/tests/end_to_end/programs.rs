@@ -22,21 +22,26 @@ fn shortened() -> String {
     text
 }
 
-fn all_installed() -> bool {
+fn all_installed(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let missing = ["iperf3", "nginx", "curl"]
-        .into_iter()
+    let absent = programs
+        .iter()
         .find(|program| !std::env::split_paths(&path).any(|directory| directory.join(program).is_file()));
-    let Some(program) = missing else { return true };
+    let Some(program) = absent else { return true };
+    missing(program);
+    false
+}
+
+/// Says that a test is skipped for want of a program.
+fn missing(program: &str) {
     let required = std::env::var_os("SIDESTEP_REQUIRE_ROOT").is_some_and(|value| value == "1");
     assert!(!required, "{program} is not installed, and SIDESTEP_REQUIRE_ROOT=1 allows no skipping");
     println!("skipped: needs {program}");
-    false
 }
 
 #[test]
 fn connections_of_iperf3_nginx_and_curl_move_and_the_programs_never_know() {
-    if !root_or_skip("a lab run") || !all_installed() {
+    if !root_or_skip("a lab run") || !all_installed(&["iperf3", "nginx", "curl"]) {
         return;
     }
     let room = Room::new();
@@ -52,4 +57,88 @@ fn connections_of_iperf3_nginx_and_curl_move_and_the_programs_never_know() {
     };
     assert!(moves_of("c2", "-s2:5201") > 0.0, "iperf3's stayed: {flows:#?}");
     assert!(moves_of("s1", "s1:80-c1") > 0.0, "nginx's stayed: {flows:#?}");
+}
+
+/// rsync over ssh from s1 to c1, while bulk traffic fills the links.
+const SSH: &str = r#"
+name = "ssh"
+seed = 1
+duration = "12 s"
+warmup = "1 s"
+systems = ["pathchanger"]
+
+[topology]
+generator = "parallel-paths"
+paths = 3
+hops = 2
+clients = 2
+servers = 2
+rate = "10 Mbit/s"
+delay = "2 ms"
+queue = "1000 packets"
+ecn = "15 packets"
+
+[[flow]]
+kind = "bulk"
+name = "cross"
+from = "s2"
+to = "c2"
+connections = 4
+
+[[flow]]
+kind = "exec"
+name = "sshd"
+node = "s1"
+command = ["sh", "-c", '''
+[ -d /run/sshd ] || { mkdir /run/sshd; made=1; }
+trap 'kill $server; wait $server; [ -z "$made" ] || rmdir /run/sshd' TERM INT
+/usr/sbin/sshd -D -e -f DIRECTORY/sshd_config & server=$!
+wait $server
+''']
+wait = false
+
+[[flow]]
+kind = "exec"
+name = "rsync"
+node = "c1"
+start = "1 s"
+command = ["rsync", "--rsh", "ssh -F none -i DIRECTORY/id -o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null", "root@[{s1}]:DIRECTORY/sent", "DIRECTORY/received"]
+"#;
+
+#[test]
+fn rsync_over_ssh_moves_and_what_arrives_is_what_was_sent() {
+    if !root_or_skip("a lab run") || !all_installed(&["ssh", "ssh-keygen", "rsync"]) {
+        return;
+    }
+    if !Path::new("/usr/sbin/sshd").exists() {
+        return missing("sshd");
+    }
+    let room = Room::new();
+    let directory = room.path("").display().to_string();
+    let directory = directory.trim_end_matches('/');
+    for key in ["host", "id"] {
+        let made = std::process::Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f", &format!("{directory}/{key}")])
+            .status();
+        assert!(made.unwrap().success());
+    }
+    let config = format!(
+        "ListenAddress ::\nHostKey {directory}/host\nAuthorizedKeysFile {directory}/id.pub\nStrictModes no\n\
+         PidFile none\nUsePAM no\nPermitRootLogin yes\n"
+    );
+    room.write("sshd_config", &config);
+    // Numbers of a fixed sequence: nothing that compresses, or that a repeated block would hide.
+    let mut state = 1u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let sent: Vec<u8> = std::iter::repeat_with(next).take(3_000_000).collect();
+    fs::write(room.path("sent"), &sent).unwrap();
+    let file = room.write("ssh.toml", &SSH.replace("DIRECTORY", directory));
+    room.run(&["lab", "run", &file, "--out", "out"]).is_fine();
+    assert!(fs::read(room.path("received")).unwrap() == sent, "what arrived is something else");
+    let flows = room.rows("out", "flows.csv");
+    let ours = flows.iter().filter(|row| row["from"] == "s1" && row["connection"].contains("s1:22-c1"));
+    assert!(ours.map(|row| number(row, "moves")).sum::<f64>() > 0.0, "ssh's stayed: {flows:#?}");
 }

@@ -81,6 +81,8 @@ fn a_connection_of_ipv4_moves_to_the_other_provider() {
         assert!(lab.carried(lab.arc("R2", "Z")) < LITTLE);
         lab.swallow("R1", "Z", true);
         let outage = flow.pass(SOME);
+        // What was on the way already does not count.
+        flow.pass(SOME);
         assert!(outage.as_secs_f64() < 4.0, "{outage:?}");
         assert_eq!(slot(&flow.sender), 2);
         assert!(lab.carried(lab.arc("R2", "Z")) >= SOME);
@@ -122,6 +124,8 @@ fn a_connection_of_ipv4_moves_from_one_segment_list_to_the_other() {
 
         lab.swallow("A", "Z", true);
         let outage = flow.pass(SOME);
+        // What was on the way already does not count.
+        flow.pass(SOME);
         assert!(outage.as_secs_f64() < 4.0, "{outage:?}");
         assert_eq!((agent.moved("rto").to, slot(&flow.sender)), (2, 2));
         assert!(lab.carried(lab.arc("B", "Z")) >= SOME);

@@ -8,6 +8,7 @@ mod directions;
 mod dry_run;
 mod ipv4;
 mod metrics;
+mod mptcp;
 mod providers;
 mod segments;
 mod soak;

@@ -2,6 +2,7 @@
 
 mod load;
 mod pins;
+mod runs;
 mod sockets;
 mod weights;
 

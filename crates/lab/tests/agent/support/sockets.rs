@@ -24,6 +24,11 @@ use super::PATIENCE;
 
 /// Makes a TCP socket of this family; no call on it takes longer than [`PATIENCE`].
 pub fn socket_in(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int) -> OwnedFd {
+    socket_of(cgroup, namespace, family, libc::IPPROTO_TCP)
+}
+
+/// The same, of this protocol.
+pub fn socket_of(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, protocol: libc::c_int) -> OwnedFd {
     let procs = cgroup.open_procs().unwrap();
     let (read, write) = nix::unistd::pipe().unwrap();
     let (procs_fd, namespace_fd, write_fd) = (procs.as_raw_fd(), namespace.raw_fd(), write.as_raw_fd());
@@ -37,7 +42,7 @@ pub fn socket_in(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int) -> Own
             if libc::setns(namespace_fd, libc::CLONE_NEWNET) != 0 {
                 return 2;
             }
-            let socket = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+            let socket = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol);
             libc::write(write_fd, (&raw const socket).cast(), 4);
             if socket < 0 { 3 } else { 0 }
         }

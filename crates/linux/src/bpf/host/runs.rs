@@ -1,0 +1,29 @@
+//! The runs of all programs that work with an agent's maps, its own and those of who looks at them.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::{
+    MapCore,
+    query::{ProgInfoIter, ProgInfoQueryOptions},
+};
+use sidestep_model::Span;
+
+use super::{super::map, HostProgram, ProgramRuns};
+use crate::error::Result;
+
+impl HostProgram {
+    /// The runs of every program of the machine that works with the maps of this one, by name: those of the agent, too,
+    /// whose maps these are when this is a [look](HostProgram::look) at them.
+    pub fn runs_of_all(&self) -> Result<Vec<ProgramRuns>> {
+        let shared = map(&self.object, "sidestep_conns")?;
+        let id = shared.info().map_err(|error| super::failed("reading a map's number", &error))?.info.id;
+        let options = ProgInfoQueryOptions::default().include_map_ids(true);
+        let mut sums = BTreeMap::<String, (u64, u64)>::new();
+        for program in ProgInfoIter::with_query_opts(options).filter(|program| program.map_ids.contains(&id)) {
+            let sum = sums.entry(program.name.to_string_lossy().into_owned()).or_default();
+            (sum.0, sum.1) = (sum.0 + program.run_cnt, sum.1 + program.run_time_ns);
+        }
+        let runs = sums.into_iter();
+        Ok(runs.map(|(name, (runs, nanos))| ProgramRuns { name, runs, time: Span::from_nanos(nanos) }).collect())
+    }
+}
