@@ -9,6 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use sidestep_linux::bpf::host::{Event, EventKind};
+use sidestep_model::Time;
 
 use crate::AgentError;
 
@@ -34,6 +35,29 @@ pub struct EventRecord {
     /// Whether the agent only records what it would do.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+}
+
+/// The line of a record that says that other paths came from the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathsRecord {
+    /// When they were in place: `CLOCK_MONOTONIC`, in nanoseconds.
+    pub at_ns: u64,
+    /// `paths`.
+    pub kind: String,
+    /// When they were heard of.
+    pub heard_ns: u64,
+    /// How many destinations have paths.
+    pub destinations: usize,
+}
+
+/// Any line of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EventLine {
+    /// Of a connection.
+    Connection(EventRecord),
+    /// Of paths.
+    Paths(PathsRecord),
 }
 
 /// A file of records.
@@ -66,6 +90,13 @@ impl From<&Event> for EventRecord {
     }
 }
 
+impl PathsRecord {
+    /// Paths heard of at one instant and in place at another.
+    pub fn new(at: Time, heard: Time, destinations: usize) -> Self {
+        PathsRecord { at_ns: at.as_nanos(), kind: "paths".into(), heard_ns: heard.as_nanos(), destinations }
+    }
+}
+
 impl EventLog {
     /// Starts a new record, of a dry run or not.
     pub fn create(path: &Path, dry_run: bool) -> Result<Self, AgentError> {
@@ -75,9 +106,17 @@ impl EventLog {
 
     /// Adds a line.
     pub fn write(&mut self, event: &Event) -> Result<(), AgentError> {
+        self.line(&EventRecord { dry_run: self.dry_run, ..EventRecord::from(event) })
+    }
+
+    /// Adds a line about paths.
+    pub fn paths(&mut self, record: &PathsRecord) -> Result<(), AgentError> {
+        self.line(record)
+    }
+
+    fn line(&mut self, record: &impl Serialize) -> Result<(), AgentError> {
         let failed = |source| AgentError::File { path: self.path.clone(), source };
-        let record = EventRecord { dry_run: self.dry_run, ..EventRecord::from(event) };
-        serde_json::to_writer(&mut self.file, &record).map_err(|error| failed(error.into()))?;
+        serde_json::to_writer(&mut self.file, record).map_err(|error| failed(error.into()))?;
         self.file.write_all(b"\n").map_err(failed)
     }
 

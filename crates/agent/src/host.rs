@@ -24,7 +24,7 @@ use sidestep_policy as policy;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
-    AgentError, ConfigError, EventLog, HostConfig,
+    AgentError, ConfigError, EventLog, HostConfig, PathsRecord,
     metrics::Reading,
     paths::{self, DestinationPaths, slot_of},
     summary::{self, Summary},
@@ -143,6 +143,14 @@ impl Recorder {
         if let (Some(log), Ok(())) = (log, &outcome) {
             *outcome = log.write(event);
         }
+    }
+
+    /// Records that paths are in place which came `heard`.
+    fn paths(&self, heard: Time, destinations: usize) -> Result<(), AgentError> {
+        let Recording { log, .. } = &mut *self.0.borrow_mut();
+        let Some(log) = log else { return Ok(()) };
+        log.paths(&PathsRecord::new(monotonic_now(), heard, destinations))?;
+        log.flush()
     }
 
     /// Records the events that wait, and makes them visible to readers.
@@ -290,7 +298,11 @@ impl Host {
                     // The program wakes us only when many events wait.
                     recorder.take(events)?;
                 }
-                latest = next(&mut watcher) => self.hear(latest).await?,
+                latest = next(&mut watcher) => {
+                    if self.hear(latest).await? {
+                        recorder.paths(self.paths_at, self.destinations.len())?;
+                    }
+                }
                 () = links.changed() => self.install_again().await?,
                 Some(config) = configs.recv() => self.reconfigure(config).await?,
                 waiting = events.ready() => {
@@ -320,18 +332,22 @@ impl Host {
         self.detached = true;
     }
 
-    async fn hear(&mut self, latest: Option<Latest<PathUpdate>>) -> Result<(), AgentError> {
-        let Some(latest) = latest else { return Ok(()) };
+    /// Whether it was of other paths than before, which are now in place.
+    async fn hear(&mut self, latest: Option<Latest<PathUpdate>>) -> Result<bool, AgentError> {
+        let Some(latest) = latest else { return Ok(false) };
         match &latest.connection {
             Connection::Lost { reason } => {
                 tracing::warn!(reason, "the controller is away; the last paths stay");
-                self.note(ControllerState::Away)
+                self.note(ControllerState::Away)?;
+                Ok(false)
             }
-            Connection::Connecting => Ok(()),
+            Connection::Connecting => Ok(false),
             Connection::Connected => {
                 self.update = latest.update;
                 self.note(ControllerState::Connected)?;
-                self.apply().await
+                let before = self.destinations.clone();
+                self.apply().await?;
+                Ok(self.destinations != before)
             }
         }
     }

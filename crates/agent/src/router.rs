@@ -2,7 +2,7 @@
 //! how busy the links are.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -10,7 +10,8 @@ use std::{
 use sidestep_api::{Binding, BindingUpdate, Connection, LinkCounter, Reporter, UsageReport, watch_bindings};
 use sidestep_linux::{
     bpf::ecn::EcnDecap,
-    netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
+    monotonic_now,
+    netlink::{Interface, LinkWatch, MAIN_TABLE, Netlink, Route, SidAction, Target},
 };
 use sidestep_metrics::Scrapes;
 use sidestep_model::srv6;
@@ -61,6 +62,8 @@ struct Router {
     /// An interface that SIDs can name.
     interface: u32,
     bindings: BTreeMap<Ipv6Addr, Vec<Ipv6Addr>>,
+    /// Links that were down when last looked at.
+    down: BTreeSet<String>,
     ecn: Option<EcnDecap>,
     /// What has been counted of dealings with the controller.
     dealings: RouterReading,
@@ -88,6 +91,7 @@ impl Router {
             links,
             interface,
             bindings: BTreeMap::new(),
+            down: BTreeSet::new(),
             ecn,
             dealings: RouterReading::default(),
             started: Instant::now(),
@@ -102,6 +106,7 @@ impl Router {
     ) -> Result<(), AgentError> {
         let mut watcher = watch_bindings(&options.controller, &options.node, true).await?;
         let mut reporter = Reporter::new(&options.controller)?;
+        let mut changes = LinkWatch::open()?;
         let mut tick = tokio::time::interval(REPORT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
@@ -124,23 +129,34 @@ impl Router {
                         _ => {}
                     }
                 }
-                _ = tick.tick() => {
-                    let report = self.report(&options.node).await?;
-                    // The watcher says when the controller is away; a report that is lost is followed by the next.
-                    match reporter.report(report).await {
-                        Ok(_) => self.dealings.taken += 1,
-                        Err(error) => {
-                            self.dealings.lost += 1;
-                            tracing::debug!(%error, "a usage report was lost");
-                        }
-                    }
-                }
+                _ = tick.tick() => self.tell(&mut reporter, options).await?,
+                // The kernel tells of a link that goes down or up.
+                () = changes.began() => self.tell(&mut reporter, options).await?,
                 scrape = Scrapes::next_of(scrapes) => match self.read().await {
                     Ok(reading) => scrape.answer(reading.page()),
                     Err(error) => tracing::warn!(%error, "the metrics cannot be read"),
                 },
             }
         }
+    }
+
+    /// Tells the controller how the links are.
+    async fn tell(&mut self, reporter: &mut Reporter, options: &RouterOptions) -> Result<(), AgentError> {
+        let report = self.report(&options.node).await?;
+        let down: BTreeSet<_> = report.counters.iter().filter(|link| link.down).map(|link| link.link.clone()).collect();
+        if down != self.down {
+            tracing::info!(at_ns = monotonic_now().as_nanos(), ?down, "links that are down");
+            self.down = down;
+        }
+        // The watcher says when the controller is away; a report that is lost is followed by the next.
+        match reporter.report(report).await {
+            Ok(_) => self.dealings.taken += 1,
+            Err(error) => {
+                self.dealings.lost += 1;
+                tracing::debug!(%error, "a report was lost");
+            }
+        }
+        Ok(())
     }
 
     async fn hear(&mut self, update: &BindingUpdate) -> Result<(), AgentError> {
@@ -197,7 +213,7 @@ impl Router {
         let interfaces = self.netlink.interfaces().await?;
         let counter = |interface: &Interface| {
             let link = self.links.get(&interface.index)?.clone();
-            Some(LinkCounter { link, tx_bytes: interface.tx_bytes })
+            Some(LinkCounter { link, tx_bytes: interface.tx_bytes, down: !interface.running })
         };
         Ok(UsageReport { node: node.into(), at, counters: interfaces.iter().filter_map(counter).collect() })
     }

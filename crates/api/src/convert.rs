@@ -225,10 +225,11 @@ impl From<UsageReport> for proto::UsageReport {
     fn from(report: UsageReport) -> Self {
         // 584 years of uptime fit.
         let at_ns = u64::try_from(report.at.as_nanos()).unwrap_or(u64::MAX);
-        let counters = report
-            .counters
-            .into_iter()
-            .map(|counter| proto::LinkCounter { link: counter.link, tx_bytes: counter.tx_bytes });
+        let counters = report.counters.into_iter().map(|counter| proto::LinkCounter {
+            link: counter.link,
+            tx_bytes: counter.tx_bytes,
+            down: counter.down,
+        });
         proto::UsageReport { node: report.node, at_ns, counters: counters.collect() }
     }
 }
@@ -236,7 +237,7 @@ impl From<UsageReport> for proto::UsageReport {
 impl TryFrom<proto::LinkCounter> for LinkCounter {
     type Error = WireError;
     fn try_from(wire: proto::LinkCounter) -> Result<Self, WireError> {
-        Ok(LinkCounter { link: name("the name of a link", wire.link)?, tx_bytes: wire.tx_bytes })
+        Ok(LinkCounter { link: name("the name of a link", wire.link)?, tx_bytes: wire.tx_bytes, down: wire.down })
     }
 }
 

@@ -109,6 +109,8 @@ pub struct LinkCounter {
     pub link: String,
     /// Bytes since the interface was made.
     pub tx_bytes: u64,
+    /// Whether the interface is down or has no carrier.
+    pub down: bool,
 }
 
 impl PathId {

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use ipnet::Ipv6Net;
@@ -25,6 +26,8 @@ pub struct Controller {
     published: watch::Sender<Arc<Snapshot>>,
     meter: Mutex<Meter>,
     planner: Mutex<Planner>,
+    /// Links that are down, as each router last said.
+    down: Mutex<BTreeMap<NodeId, BTreeSet<LinkId>>>,
 }
 
 /// The paths from one access router to another.
@@ -99,7 +102,8 @@ impl Controller {
         let meter = Meter::new(plan.topology.arc_count());
         let snapshot = Snapshot { generation: 1, rates: meter.rates(), plan: Arc::new(plan) };
         let published = watch::Sender::new(Arc::new(snapshot));
-        Ok(Controller { published, meter: Mutex::new(meter), planner: Mutex::new(planner) })
+        let (meter, planner) = (Mutex::new(meter), Mutex::new(planner));
+        Ok(Controller { published, meter, planner, down: Mutex::default() })
     }
 
     /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
@@ -142,14 +146,41 @@ impl Controller {
     }
 
     /// Takes in a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).
+    ///
+    /// Where a link went down or came up watchers see the paths without it, or with it, at once.
     pub fn record(&self, report: &UsageReport) -> Result<(), RequestError> {
-        let mut meter = self.meter();
         let snapshot = self.snapshot();
+        let node = snapshot.router(&report.node)?;
         let arcs = snapshot.reported_arcs(report)?;
-        for (arc, counter) in arcs.into_iter().zip(&report.counters) {
-            meter.record(arc, report.at, counter.tx_bytes);
+        let mut down = BTreeSet::new();
+        {
+            let mut meter = self.meter();
+            for (arc, counter) in arcs.into_iter().zip(&report.counters) {
+                meter.record(arc, report.at, counter.tx_bytes);
+                if counter.down {
+                    down.insert(arc.link());
+                }
+            }
         }
+        self.hear_of_links(node, down);
         Ok(())
+    }
+
+    /// A link is down if either end says so. What a router that is silent said last stays true.
+    fn hear_of_links(&self, node: NodeId, down: BTreeSet<LinkId>) {
+        let mut known = self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(&node).map_or(down.is_empty(), |known| *known == down) {
+            return;
+        }
+        known.insert(node, down);
+        let all: BTreeSet<LinkId> = known.values().flatten().copied().collect();
+        let began = Instant::now();
+        let names: Vec<_> = all.iter().map(|link| self.snapshot().plan.topology.link(*link).name.clone()).collect();
+        match self.set_down(&all) {
+            Ok(changed) => tracing::info!(down = ?names, changed, took = ?began.elapsed(), "links went down or up"),
+            // The paths stay as they are; connections have their own signals.
+            Err(error) => tracing::warn!(down = ?names, %error, "no paths without the links that are down"),
+        }
     }
 
     /// To be called once a second: shows watchers the present rates; whether these changed.

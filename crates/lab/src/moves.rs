@@ -7,16 +7,25 @@ use std::{
     path::PathBuf,
 };
 
-use sidestep_agent::EventRecord;
-use sidestep_model::Time;
-use sidestep_results::Recorder;
+use sidestep_agent::EventLine;
+use sidestep_model::{Span, Time, scenario::Change};
+use sidestep_results::{PathUpdates, Recorder};
 
-use crate::{error::LabError, names::Names, traffic::Monotonic};
+use crate::{error::LabError, names::Names, timeline::Made, traffic::Monotonic};
+
+/// How long after an event of links the agents had the paths that it left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Heard {
+    agents: usize,
+    last: Span,
+}
 
 /// Moves by connection, seen from the end that moved it.
 #[derive(Clone, Debug, Default)]
 pub struct Moves {
     by_ends: BTreeMap<(SocketAddrV6, SocketAddrV6), u64>,
+    /// When which agent had other paths than before.
+    paths: Vec<(PathBuf, Monotonic)>,
 }
 
 /// Reads the agents' records, and tells `recorder` of each move since `epoch`.
@@ -25,7 +34,14 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Res
     for file in files {
         let text = fs::read_to_string(file).map_err(LabError::file(file))?;
         for line in text.lines() {
-            let record: EventRecord = serde_json::from_str(line).map_err(|error| LabError::file(file)(error.into()))?;
+            let line = serde_json::from_str(line).map_err(|error| LabError::file(file)(error.into()))?;
+            let record = match line {
+                EventLine::Connection(record) => record,
+                EventLine::Paths(paths) => {
+                    moves.paths.push((file.clone(), Monotonic::from_nanos(paths.at_ns)));
+                    continue;
+                }
+            };
             if record.kind != "moved" {
                 continue;
             }
@@ -41,6 +57,34 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Res
 }
 
 impl Moves {
+    /// Tells `recorder` how long it took the agents to have other paths after each link that went down or came up.
+    pub fn tell_updates(&self, made: &[Made], recorder: &mut Recorder) {
+        let changes = made.iter().filter(|made| matches!(made.change, Change::Down | Change::Up));
+        let changes: Vec<_> = changes.collect();
+        for (index, made) in changes.iter().enumerate() {
+            let next = changes.get(index + 1).map(|next| next.at);
+            if let Some(Heard { agents, last }) = self.heard(made.at, next) {
+                recorder.updated(PathUpdates {
+                    at_s: made.since_start.as_secs_f64(),
+                    change: if made.change == Change::Down { "down" } else { "up" }.into(),
+                    agents: agents as u64,
+                    last_s: last.as_secs_f64(),
+                });
+            }
+        }
+    }
+
+    /// Each agent's first paths after an instant and before another; `None` if no agent had any.
+    fn heard(&self, from: Monotonic, to: Option<Monotonic>) -> Option<Heard> {
+        let mut first: BTreeMap<&PathBuf, Span> = BTreeMap::new();
+        let within = self.paths.iter().filter(|(_, at)| *at >= from && to.is_none_or(|to| *at < to));
+        for (agent, at) in within {
+            let after = at.since(from);
+            first.entry(agent).and_modify(|least| *least = (*least).min(after)).or_insert(after);
+        }
+        Some(Heard { agents: first.len(), last: first.into_values().max()? })
+    }
+
     /// Moves that the end `local` made of its connection with `remote`.
     pub fn of(&self, local: SocketAddrV6, remote: SocketAddrV6) -> u64 {
         self.by_ends.get(&(local, remote)).copied().unwrap_or(0)

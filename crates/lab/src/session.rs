@@ -29,7 +29,7 @@ use crate::{
     sampler::Sampler,
     site::Site,
     system::{self, Setup},
-    timeline::{Action, Timeline},
+    timeline::{Action, Made, Timeline},
     traffic::{FlowOut, Monotonic, OutageOut},
 };
 
@@ -49,6 +49,8 @@ pub struct Session<'a> {
     logs: PathBuf,
     sampler: Sampler,
     timeline: Timeline,
+    /// Events of links that have happened.
+    made: Vec<Made>,
     epoch: Monotonic,
     daemons: Daemons,
     senders: Vec<Sender>,
@@ -102,6 +104,7 @@ impl<'a> Session<'a> {
             logs,
             sampler,
             timeline: Timeline::new(scenario),
+            made: Vec::new(),
             epoch: Monotonic::from_nanos(0),
             daemons,
             senders: Vec::new(),
@@ -164,6 +167,7 @@ impl<'a> Session<'a> {
             Some(_) => moves::read(&self.daemons.events, self.epoch, recorder)?,
             None => Moves::default(),
         };
+        moves.tell_updates(&self.made, recorder);
         let ports: Vec<_> = self.senders.iter().map(|sender| sender.port).collect();
         for sender in &self.senders {
             self.record(sender, &moves, names, writer, recorder)?;
@@ -323,6 +327,8 @@ impl<'a> Session<'a> {
         match action {
             Action::Link(index) => {
                 let Some(event) = self.scenario().events.get(index) else { return Ok(()) };
+                let at = now()?;
+                self.made.push(Made { at, since_start: at.since(self.epoch), change: event.change });
                 self.timeline.change(event, &self.network.wires()).map_err(|error: WireError| error.into())
             }
             Action::Start(index) => self.start_program(index),

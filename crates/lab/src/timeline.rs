@@ -7,6 +7,8 @@ use sidestep_model::{
 };
 use sidestep_proto::link::LinkState;
 
+use crate::traffic::Monotonic;
+
 /// Something to do; the numbers are positions in the scenario's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -16,6 +18,17 @@ pub enum Action {
     Start(usize),
     /// End it.
     Stop(usize),
+}
+
+/// An event that was made to happen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Made {
+    /// When.
+    pub at: Monotonic,
+    /// The same, since the start of the run.
+    pub since_start: Span,
+    /// What.
+    pub change: Change,
 }
 
 /// The actions that are still to come.
@@ -66,6 +79,12 @@ impl Timeline {
         for link in &event.links {
             for direction in directions {
                 self.change_arc(link.arc(*direction), event.change, wires)?;
+            }
+            // A link that is dead one way still has its carrier, and so has one that is silent.
+            match (event.change, event.direction) {
+                (Change::Down, EventDirection::Both) => wires.set_carrier(*link, false)?,
+                (Change::Up, _) => wires.set_carrier(*link, true)?,
+                _ => {}
             }
         }
         Ok(())

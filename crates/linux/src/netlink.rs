@@ -142,6 +142,8 @@ pub struct Interface {
     pub ethernet: bool,
     /// Largest packet in bytes.
     pub mtu: u32,
+    /// Whether it is up and has a carrier.
+    pub running: bool,
     /// Bytes sent since it was made.
     pub tx_bytes: u64,
 }
@@ -324,11 +326,17 @@ impl LinkWatch {
 
     /// Waits for a change, and takes what comes with it together.
     pub async fn changed(&mut self) {
+        self.began().await;
+        tokio::time::sleep(SETTLE).await;
+        while self.messages.try_recv().is_ok() {}
+    }
+
+    /// Waits for a change without waiting for what comes with it.
+    pub async fn began(&mut self) {
         if self.messages.next().await.is_none() {
             // The kernel closed the socket: there is nothing to hear any more.
             return std::future::pending().await;
         }
-        tokio::time::sleep(SETTLE).await;
         while self.messages.try_recv().is_ok() {}
     }
 }
@@ -439,13 +447,14 @@ fn sid_attributes(action: &SidAction) -> Vec<RouteSeg6LocalTunnel> {
 }
 
 fn read_interface(link: &LinkMessage) -> Interface {
-    use netlink_packet_route::link::LinkLayerType;
+    use netlink_packet_route::link::{LinkFlags, LinkLayerType};
     let mut interface = Interface {
         index: link.header.index,
         name: String::new(),
         loopback: link.header.link_layer_type == LinkLayerType::Loopback,
         ethernet: link.header.link_layer_type == LinkLayerType::Ether,
         mtu: 0,
+        running: link.header.flags.contains(LinkFlags::LowerUp | LinkFlags::Up),
         tx_bytes: 0,
     };
     for attribute in &link.attributes {

@@ -50,11 +50,22 @@ impl Tap {
         Ok(Tap { fd, name: name.into() })
     }
 
+    /// Plugs the cable in or pulls it: the kernel and whoever listens to it hear of a link that is up or down.
+    pub fn set_carrier(&self, carrier: bool) -> io::Result<()> {
+        let carrier = libc::c_int::from(carrier);
+        // SAFETY: the request reads one int, which outlives the call.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), TUNSETCARRIER, std::ptr::from_ref(&carrier)) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
+
+/// `_IOW('T', 226, int)` of linux/if_tun.h, which libc does not name (Linux 5.0).
+const TUNSETCARRIER: libc::Ioctl = 0x4004_54e2;
 
 impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -30,7 +30,7 @@ pub use plot::{PlotError, plot};
 pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
-pub use result::{LinkResult, PathResult, RunResult, SCHEMA, SizeBucket, SystemResult, World};
+pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, World};
 pub use stacks::{Stack, stacks};
 pub use summary::table;
 pub use writer::{Records, WriteError, Writer};

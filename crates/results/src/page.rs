@@ -5,7 +5,7 @@ use std::fmt::Write;
 use sidestep_model::Bytes;
 
 use crate::{
-    RunResult, SystemResult, World,
+    PathUpdates, RunResult, SystemResult, World,
     summary::{COLUMNS, megabits, or_dash, percent, printable, row},
     writer::FILES,
 };
@@ -172,6 +172,12 @@ fn facts(system: &SystemResult) -> Vec<String> {
     if !system.moves.is_empty() {
         let reasons: Vec<String> = system.moves.iter().map(|(reason, count)| format!("{count} for {reason}")).collect();
         facts.push(format!("moves: {}", reasons.join(", ")));
+    }
+    for PathUpdates { at_s, change, agents, last_s } in &system.path_updates {
+        facts.push(format!(
+            "link {change} at {at_s:.1} s: {agents} agents had other paths after {:.0} ms",
+            last_s * 1e3
+        ));
     }
     if let Some(late) = system.late_ms_max {
         facts.push(format!("wires were at worst {late:.1} ms late"));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sidestep_model::{Bytes, Rate, Span, Time};
 
 use crate::{
-    FlowRecord, LinkResult, Named, Outage, PathResult, SampleKind, SamplePoint, SizeBucket, SystemResult, Window,
-    measures, outage::recovery, record::mbps,
+    FlowRecord, LinkResult, Named, Outage, PathResult, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult,
+    Window, measures, outage::recovery, record::mbps,
 };
 
 /// Instants that a [`Trace`] can tell apart, however long the run.
@@ -29,6 +29,7 @@ pub struct Recorder {
     moves: BTreeMap<String, u64>,
     /// Outages, and when their connections ended.
     outages: Vec<(Outage, Time)>,
+    updates: Vec<PathUpdates>,
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Span>,
@@ -86,6 +87,7 @@ impl Recorder {
             retransmits: 0,
             moves: BTreeMap::new(),
             outages: Vec::new(),
+            updates: Vec::new(),
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
             late: None,
@@ -135,6 +137,11 @@ impl Recorder {
         self.moves_over_time[bin] = self.moves_over_time[bin].saturating_add(1);
     }
 
+    /// Takes how long agents took to have other paths after a change of links.
+    pub fn updated(&mut self, updates: PathUpdates) {
+        self.updates.push(updates);
+    }
+
     /// Takes how late a packet was delivered; the worst is reported.
     pub fn late(&mut self, late: Span) {
         self.late = self.late.max(Some(late));
@@ -163,6 +170,7 @@ impl Recorder {
             retransmits: self.retransmits,
             moves: self.moves,
             recovery: recovery(&self.outages),
+            path_updates: self.updates,
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
             duration_s: duration.as_secs_f64(),
             late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),

@@ -67,6 +67,9 @@ pub struct SystemResult {
     /// What retransmission timeouts cost in the whole run; `None` where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
+    /// How long agents took to have other paths after each change of a link, in the order of the changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path_updates: Vec<PathUpdates>,
     /// Measures by the reported paths' names, in the topology's order.
     pub paths: Named<PathResult>,
     /// Measures of each direction of each link that was sampled, by its name.
@@ -99,6 +102,19 @@ pub struct SizeBucket {
     pub p50_s: f64,
     /// 99th percentile, nearest rank.
     pub p99_s: f64,
+}
+
+/// How long the agents that a change of links concerns took to have the paths that it left.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathUpdates {
+    /// When the change was made, in seconds since the start.
+    pub at_s: f64,
+    /// `down` or `up`.
+    pub change: String,
+    /// Host agents that got other paths.
+    pub agents: u64,
+    /// From the change until the last of them had these in place, in seconds.
+    pub last_s: f64,
 }
 
 /// The measures of one direction of a link.

@@ -8,6 +8,7 @@ mod common;
 mod contract;
 mod doctor;
 mod errors;
+mod failures;
 mod packaged;
 mod pipes;
 mod programs;

@@ -80,6 +80,6 @@ pub fn paths(controller: &Controller, from: &str, to: &str) -> Vec<PathInfo> {
 
 /// A report at `secs` of one link's bytes.
 pub fn report(node: &str, secs: u64, link: &str, tx_bytes: u64) -> UsageReport {
-    let counters = vec![LinkCounter { link: link.into(), tx_bytes }];
+    let counters = vec![LinkCounter { link: link.into(), tx_bytes, down: false }];
     UsageReport { node: node.into(), at: std::time::Duration::from_secs(secs), counters }
 }

@@ -174,7 +174,7 @@ async fn unknown_nodes_and_malformed_requests_get_a_clear_status() {
     let status = client.watch_bindings(RouterHello { node: "c1".into() }).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "`c1` is a host, not a router"));
     let report = |counters| UsageReport { node: "A".into(), at_ns: 0, counters };
-    let counter = |link: &str| LinkCounter { link: link.into(), tx_bytes: 0 };
+    let counter = |link: &str| LinkCounter { link: link.into(), tx_bytes: 0, down: false };
     let status = client.report(report(vec![counter("m1-B")])).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "`m1-B` is not a link of `A`"));
     let status = client.report(report(vec![counter("A-m1"), counter("A-m1")])).await.unwrap_err();

@@ -4,6 +4,7 @@
 //! there (`support/sockets.rs`); wires fail by command; what the agent left in the kernel is read back.
 
 mod congestion_control;
+mod controller;
 mod directions;
 mod dry_run;
 mod ipv4;

@@ -169,6 +169,14 @@ impl WireHandle {
         self.send(arc, |index| Command::SetState(index, state))
     }
 
+    /// Has both ends of a wire see a cable, or none.
+    pub fn set_carrier(&self, link: LinkId, carrier: bool) -> std::result::Result<(), WireError> {
+        for direction in [Direction::AToB, Direction::BToA] {
+            self.send(link.arc(direction), |index| Command::SetCarrier(index, carrier))?;
+        }
+        Ok(())
+    }
+
     /// Changes rate, delay, queue and loss of a direction for the frames to come.
     pub fn set_channel(&self, arc: ArcId, channel: Channel) -> std::result::Result<(), WireError> {
         self.send(arc, |index| Command::SetChannel(index, channel))

@@ -30,6 +30,7 @@ const INBOX: u64 = u64::MAX;
 pub(super) enum Command {
     SetState(usize, LinkState),
     SetChannel(usize, Channel),
+    SetCarrier(usize, bool),
     Stats(mpsc::Sender<WireStats>),
     Stop,
 }
@@ -148,6 +149,12 @@ impl Worker {
                 Command::SetChannel(index, channel) => {
                     if let Some(direction) = self.directions.get_mut(index) {
                         direction.set_channel(&channel);
+                    }
+                }
+                Command::SetCarrier(index, carrier) => {
+                    let source = self.directions.get(index).map(|direction| direction.source());
+                    if let Some(Err(error)) = source.map(|tap| tap.set_carrier(carrier)) {
+                        tracing::warn!("the kernel does not hear of a link's state: {error}");
                     }
                 }
                 // Nobody may wait for the answer any more.

@@ -1,0 +1,109 @@
+//! A controller that ends and is started again: paths and connections stay as they are.
+
+use std::{collections::BTreeMap, fs, os::fd::AsFd, sync::Arc, thread};
+
+use sidestep_agent::{RouterOptions, run_router};
+use sidestep_api::listen;
+use sidestep_controller::{Controller, PairPaths, serve};
+use sidestep_linux::testing::root_or_skip;
+use sidestep_model::{Topology, scenario::PathKnobs};
+use tokio::sync::oneshot;
+
+use crate::support::{Agent, Flow, Lab, SOME, eventually, knobs, mark, slot};
+
+/// Two paths from A to B.
+const TWO_PATHS: &[(&str, &str, u32)] =
+    &[("h", "A", 1), ("A", "M", 1), ("M", "B", 1), ("A", "N", 2), ("N", "B", 2), ("B", "s", 1)];
+const PATHS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
+
+/// A daemon on a thread; ended when dropped.
+struct Daemon {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// `work` is given what completes when it is to end.
+    fn start<W: Future<Output = ()>>(work: impl FnOnce(oneshot::Receiver<()>) -> W + Send + 'static) -> Daemon {
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work(stopped));
+        });
+        Daemon { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop = None;
+        self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+fn controller(topology: Topology, endpoint: &str) -> (Daemon, Vec<PairPaths>) {
+    let controller = Arc::new(Controller::new(topology, PATHS).unwrap());
+    let (sets, endpoint) = (controller.sets(), endpoint.to_owned());
+    let daemon = Daemon::start(async move |stopped| {
+        let listener = listen(&endpoint).await.unwrap();
+        serve(controller, listener, async { drop(stopped.await) }).await.unwrap();
+    });
+    (daemon, sets)
+}
+
+fn router(lab: &Lab, node: &str, endpoint: &str) -> Daemon {
+    let namespace = lab.network.node(lab.id(node)).as_fd().try_clone_to_owned().unwrap();
+    let (controller, node) = (endpoint.to_owned(), node.to_owned());
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let daemon = Daemon::start(async move |stopped| {
+        nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let options = RouterOptions { controller, node, links: BTreeMap::new(), ecn: false };
+        let ready = move || ready.send(()).unwrap();
+        run_router(options, ready, async { drop(stopped.await) }).await.unwrap();
+    });
+    is_ready.recv().unwrap();
+    daemon
+}
+
+/// Open connections to a unix socket, the controller's ends.
+fn connections_to(socket: &str) -> usize {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+    sockets.lines().filter(|line| line.ends_with(socket)).count().saturating_sub(1)
+}
+
+#[test]
+fn a_controller_that_is_started_again_moves_nobody() {
+    if !root_or_skip("an agent with a controller") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("controller.sock").display().to_string();
+    let endpoint = format!("unix:{socket}");
+    let (first, sets) = controller(lab.topology.clone(), &endpoint);
+    eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
+    let _router = router(&lab, "A", &endpoint);
+    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
+        options.controller = Some(endpoint.clone());
+        options.config.destinations.clear();
+    });
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert!(slot(&flow.sender) > 0, "it is on one of the controller's paths");
+    let routes = || (lab.ip("h", "-6 route show table 8301"), lab.ip("h", "-6 route show table 8302"));
+    let bindings = || lab.ip("A", "-6 route show proto 83");
+    let before = (mark(&flow.sender), routes(), bindings());
+    assert!(before.1.0.contains("seg6") && before.1.1.contains("seg6"), "{before:?}");
+    let with = connections_to(&socket);
+    assert!(with >= 2, "the router and the agent are connected");
+
+    drop(first);
+    flow.pass(SOME);
+    assert_eq!((mark(&flow.sender), routes(), bindings()), before, "without a controller");
+    let (_second, again) = controller(lab.topology.clone(), &endpoint);
+    assert_eq!(again, sets, "the same paths by the same ids");
+    eventually("agents that are back", || (connections_to(&socket) >= with).then_some(()));
+    flow.pass(SOME);
+    assert_eq!((mark(&flow.sender), routes(), bindings()), before, "with the next one");
+    let moves: Vec<_> = agent.events().into_iter().filter(|event| event.kind == "moved").collect();
+    assert!(moves.is_empty(), "{moves:?}");
+}
