@@ -64,10 +64,11 @@ fn router(lab: &Lab, node: &str, endpoint: &str) -> Daemon {
     daemon
 }
 
-/// Open connections to a unix socket, the controller's ends.
-fn connections_to(socket: &str) -> usize {
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
-    sockets.lines().filter(|line| line.ends_with(socket)).count().saturating_sub(1)
+/// Whether somebody in a node is connected to a unix socket: the other end's socket is of its namespace.
+fn is_connected(lab: &Lab, node: &str, socket: &str) -> bool {
+    let sockets = || Ok(fs::read_to_string("/proc/thread-self/net/unix").unwrap());
+    let sockets = lab.network.node(lab.id(node)).run(sockets).unwrap();
+    sockets.lines().any(|line| line.ends_with(socket))
 }
 
 #[test]
@@ -93,15 +94,16 @@ fn a_controller_that_is_started_again_moves_nobody() {
     let bindings = || lab.ip("A", "-6 route show proto 83");
     let before = (mark(&flow.sender), routes(), bindings());
     assert!(before.1.0.contains("seg6") && before.1.1.contains("seg6"), "{before:?}");
-    let with = connections_to(&socket);
-    assert!(with >= 2, "the router and the agent are connected");
+    let connected = || is_connected(&lab, "A", &socket) && is_connected(&lab, "h", &socket);
+    assert!(connected());
 
     drop(first);
+    eventually("agents that are alone", || (!connected()).then_some(()));
     flow.pass(SOME);
     assert_eq!((mark(&flow.sender), routes(), bindings()), before, "without a controller");
     let (_second, again) = controller(lab.topology.clone(), &endpoint);
     assert_eq!(again, sets, "the same paths by the same ids");
-    eventually("agents that are back", || (connections_to(&socket) >= with).then_some(()));
+    eventually("agents that are back", || connected().then_some(()));
     flow.pass(SOME);
     assert_eq!((mark(&flow.sender), routes(), bindings()), before, "with the next one");
     let moves: Vec<_> = agent.events().into_iter().filter(|event| event.kind == "moved").collect();
