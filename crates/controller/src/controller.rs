@@ -110,6 +110,9 @@ impl Controller {
     pub fn replace(&self, topology: Topology, knobs: PathKnobs) -> Result<(), PlanError> {
         let new = Planner::new(topology, knobs)?;
         let plan = new.current().clone();
+        // The links have other numbers now: routers say again which are down.
+        let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
+        down.clear();
         let mut planner = self.planner();
         *planner = new;
         let mut meter = self.meter();
