@@ -56,7 +56,7 @@ fn router(lab: &Lab, node: &str, endpoint: &str) -> Daemon {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let daemon = Daemon::start(async move |stopped| {
         nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let options = RouterOptions { controller, node, links: BTreeMap::new(), ecn: false };
+        let options = RouterOptions { controller, node, links: BTreeMap::new(), ecn: false, metrics: None };
         let ready = move || ready.send(()).unwrap();
         run_router(options, ready, async { drop(stopped.await) }).await.unwrap();
     });
