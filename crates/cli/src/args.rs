@@ -1,6 +1,7 @@
 //! The command line.
 
 mod agent;
+mod topologies;
 
 use std::{
     net::{SocketAddr, SocketAddrV6},
@@ -8,9 +9,12 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sidestep_model::{Rate, Ratio, Span, scenario::SystemSpec};
+use sidestep_model::{Rate, scenario::SystemSpec};
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
+pub use self::topologies::{
+    AdviseArgs, BetweenArgs, DataArgs, MaxFlowArgs, PairArgs, Paths, RateArgs, SamplingArgs, Topo, TopologyArgs,
+};
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -329,257 +333,6 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// Where the published topologies are.
-#[derive(Debug, Args)]
-pub struct DataArgs {
-    /// Directory with `repetita/`, `zoo/` and `rocketfuel/` [default: ../shared/data of a checkout]
-    #[arg(long, value_name = "DIR", env = "SIDESTEP_DATA")]
-    pub data: Option<PathBuf>,
-}
-
-/// A topology, and how it is read.
-#[derive(Debug, Args)]
-pub struct TopologyArgs {
-    /// A file (.graphml, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
-    pub topology: String,
-    /// Where the published topologies are
-    #[command(flatten)]
-    pub data: DataArgs,
-    /// Take parallel links for one
-    #[arg(long)]
-    pub merge_parallel: bool,
-    /// Keep links from a node to itself
-    #[arg(long)]
-    pub keep_loops: bool,
-    /// Count hops instead of adding up the file's weights
-    #[arg(long)]
-    pub hops: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `sidestep topo`.
-#[derive(Debug, Subcommand)]
-pub enum Topo {
-    /// List the published topologies that are at hand, with their sizes before and after pruning
-    List {
-        /// Which set [default: repetita if it is at hand, or else zoo, which is shipped]
-        #[arg(long, value_name = "SET", value_parser = ["repetita", "zoo", "rocketfuel"])]
-        set: Option<String>,
-        /// Where the published topologies are
-        #[command(flatten)]
-        data: DataArgs,
-        /// Print the list as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Nodes, links and degrees of a topology, before and after pruning
-    Info(TopologyArgs),
-    /// The links that remain when nodes of degree below 2 are removed until there are none
-    Prune(TopologyArgs),
-    /// Write a topology in another format, which the extension of FILE says: .toml, .graph or .graphml
-    Convert {
-        /// Which
-        #[command(flatten)]
-        topology: TopologyArgs,
-        /// The file
-        file: PathBuf,
-        /// What links carry
-        #[command(flatten)]
-        rates: RateArgs,
-        /// Delay of links for which neither the file nor the positions of their ends have one
-        #[arg(long, value_name = "DELAY", default_value = "1 ms")]
-        default_delay: Span,
-    },
-    /// Draw a topology as SVG: by longitude and latitude where it has them, else as links pull it together
-    Draw {
-        /// Which
-        #[command(flatten)]
-        topology: TopologyArgs,
-        /// Draw what remains after pruning
-        #[arg(long)]
-        pruned: bool,
-        /// The picture [default: NAME.svg]
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
-}
-
-/// `sidestep paths`.
-#[derive(Debug, Subcommand)]
-pub enum Paths {
-    /// How many disjoint paths pairs of routers have: the most there are, by links and by nodes, and what Dijkstra finds
-    Disjoint {
-        /// Which topology
-        #[command(flatten)]
-        topology: TopologyArgs,
-        /// Which pairs
-        #[command(flatten)]
-        pairs: PairArgs,
-        /// What a path of iterated Dijkstra takes from those after it: links, or links in its direction
-        #[arg(long, value_name = "WHAT", default_value = "both", value_parser = ["both", "forward"])]
-        remove: String,
-        /// Draw the distribution
-        #[arg(long, value_name = "FILE")]
-        svg: Option<PathBuf>,
-    },
-    /// How many link-disjoint paths can be forced by segment lists, by limit of segments
-    Segments {
-        /// Which topology
-        #[command(flatten)]
-        topology: TopologyArgs,
-        /// Which pairs
-        #[command(flatten)]
-        pairs: PairArgs,
-        /// Limits from 1 to this
-        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=64))]
-        max_segments: u8,
-        /// What a path takes from those after it: links, or links in its direction
-        #[arg(long, value_name = "WHAT", default_value = "forward", value_parser = ["both", "forward"])]
-        remove: String,
-        /// Force only shortest paths without an equal, as routers with ECMP do
-        #[arg(long)]
-        unique: bool,
-        /// Let segments end with an adjacency (End.X)
-        #[arg(long)]
-        adjacency: bool,
-        /// Draw the distribution
-        #[arg(long, value_name = "FILE")]
-        svg: Option<PathBuf>,
-    },
-    /// The paths between two routers that have no link, router or shared risk in common, and what forces them
-    Between(BetweenArgs),
-    /// How many links have a way around them, over one node or over two
-    Detours {
-        /// Which topology
-        #[command(flatten)]
-        topology: TopologyArgs,
-        /// Draw the distribution
-        #[arg(long, value_name = "FILE")]
-        svg: Option<PathBuf>,
-    },
-}
-
-/// `sidestep paths between`.
-#[derive(Debug, Args)]
-pub struct BetweenArgs {
-    /// A file (.graphml, .graph, .cch, .toml), or a published topology such as Cogentco, zoo/Abilene or 1221
-    pub topology: String,
-    /// Where paths begin
-    pub from: String,
-    /// Where they end
-    pub to: String,
-    /// Where the published topologies are
-    #[command(flatten)]
-    pub data: DataArgs,
-    /// What no two paths may have in common: links, nodes between their ends, or risks (links and `srlg` of links)
-    #[arg(long, value_name = "WHAT", default_value = "links", value_parser = ["links", "nodes", "risks"])]
-    pub apart: String,
-    /// Most segments in a list, that of the exit router included
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub max_segments: u8,
-    /// Most paths
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub max_paths: u8,
-    /// Do not use adjacency segments (End.X)
-    #[arg(long)]
-    pub no_adjacency: bool,
-    /// Print the paths as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which pairs of routers are looked at.
-#[derive(Debug, Args)]
-pub struct PairArgs {
-    /// Do not prune the topology
-    #[arg(long)]
-    pub no_prune: bool,
-    /// Between which routers: access (degree 2), or all
-    #[arg(long, value_name = "ROUTERS", default_value = "access", value_parser = ["access", "all"])]
-    pub between: String,
-}
-
-/// `sidestep maxflow`.
-#[derive(Debug, Args)]
-pub struct MaxFlowArgs {
-    /// Which topology
-    #[command(flatten)]
-    pub topology: TopologyArgs,
-    /// Which pairs
-    #[command(flatten)]
-    pub pairs: PairArgs,
-    /// Which share of the pairs has endless demand; several with commas between them
-    #[arg(long = "share", value_name = "SHARE", value_delimiter = ',', default_value = "1%,2%,5%,10%,20%,50%")]
-    pub shares: Vec<Ratio>,
-    /// How pairs are drawn
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
-    /// Also with at most so many segments; several with commas between them
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4",
-        value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub max_segments: Vec<u8>,
-    /// What gains are printed and drawn over: single-path, ecmp or multipath, all without segment routing
-    #[arg(long, value_name = "MODEL", default_value = "ecmp", value_parser = ["single-path", "ecmp", "multipath"])]
-    pub over: String,
-    /// What links carry
-    #[command(flatten)]
-    pub rates: RateArgs,
-    /// Draw how the gains of unlimited segment routing are spread
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-}
-
-/// `sidestep advise`.
-#[derive(Debug, Args)]
-pub struct AdviseArgs {
-    /// Which topology
-    #[command(flatten)]
-    pub topology: TopologyArgs,
-    /// Which share of the pairs has endless demand
-    #[arg(long, value_name = "SHARE", default_value = "10%")]
-    pub share: Ratio,
-    /// How pairs are drawn
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
-    /// What links carry
-    #[command(flatten)]
-    pub rates: RateArgs,
-    /// Advise for hardware without adjacency segments (End.X)
-    #[arg(long)]
-    pub no_adjacency: bool,
-    /// The page with the map [default: out/advise/NAME.html]
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-}
-
-/// How pairs with heavy hitters are drawn.
-#[derive(Debug, Args)]
-pub struct SamplingArgs {
-    /// How often pairs are drawn
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub draws: u32,
-    /// From which the draws follow
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u32,
-    /// What the share is of: ordered pairs, or unordered ones that send one way or both ways
-    #[arg(long, value_name = "PAIRS", default_value = "one-way", value_parser = ["ordered", "one-way", "both-ways"])]
-    pub sampling: String,
-    /// How the share becomes a number of pairs: up, down or to the nearest (at least one), or down even to none
-    #[arg(long, value_name = "HOW", default_value = "ceil",
-        value_parser = ["ceil", "floor", "nearest", "floor-or-none"])]
-    pub rounding: String,
-}
-
-/// What links carry.
-#[derive(Debug, Args)]
-pub struct RateArgs {
-    /// Rate of links for which the file has none, such as "10 Gbit/s" [default: the others' median, or 1 Gbit/s]
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    pub default_rate: Option<Rate>,
 }
 
 fn parse_rate(text: &str) -> Result<Rate, String> {

@@ -174,8 +174,8 @@ impl Reason {
             Reason::Ecn => "ecn",
             Reason::Retransmit => "retransmit",
             Reason::Rto => "rto",
-            Reason::SynTimeout => "syn-timeout",
-            Reason::AckLoss => "ack-loss",
+            Reason::SynTimeout => "syn_timeout",
+            Reason::AckLoss => "ack_loss",
         }
     }
 }

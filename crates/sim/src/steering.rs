@@ -196,7 +196,7 @@ impl Steering for Steer {
                     if let (Some(plb), Some(config)) = (plb, config) {
                         plb.handle_timeout(&config, now, random.rotate_left(16));
                     }
-                    let reason = if signals.syn_timeout() { "syn-timeout" } else { "rto" };
+                    let reason = if signals.syn_timeout() { "syn_timeout" } else { "rto" };
                     return self.relabel(now, flow, random, reason, false);
                 }
                 let (Some(plb), Some(config), true) = (plb, config, signals.round_ended()) else {
