@@ -105,9 +105,9 @@ mod tests {
         let mut page = Page::default();
         page.each(moves, [("rto", 2.0), ("a\"b\n", 0.0)].map(|(reason, n)| (vec![("reason", reason.into())], n)));
         page.one(age, 1.5);
-        let expected = "# HELP moves Connections moved.\n# TYPE moves counter\n\
+        let expected = "# HELP moves Connections moved\n# TYPE moves counter\n\
             moves_total{reason=\"rto\"} 2.0\nmoves_total{reason=\"a\\\"b\\n\"} 0.0\n\
-            # HELP age_seconds Age of the paths.\n# TYPE age_seconds gauge\nage_seconds 1.5\n# EOF\n";
+            # HELP age_seconds Age of the paths\n# TYPE age_seconds gauge\nage_seconds 1.5\n# EOF\n";
         assert_eq!(page.into_text().unwrap(), expected);
         assert_eq!((moves.exported_name(), age.exported_name()), ("moves_total".into(), "age_seconds".into()));
     }
