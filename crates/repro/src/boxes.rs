@@ -2,9 +2,12 @@
 
 use plotters::{
     prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
+    style::text_anchor::{HPos, VPos},
 };
-use sidestep_results::measures::percentile;
+use sidestep_results::{
+    ink::{BLUE, GRID, INK, QUIET, VERMILION, letters},
+    measures::percentile,
+};
 
 use crate::ReproError;
 
@@ -19,11 +22,8 @@ pub struct Spread {
     pub paper: Option<f64>,
 }
 
-const BOX: RGBColor = RGBColor(0, 114, 178);
-const PAPER: RGBColor = RGBColor(213, 94, 0);
-const INK: RGBColor = RGBColor(34, 34, 34);
-const QUIET: RGBColor = RGBColor(105, 105, 105);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+const BOX: RGBColor = BLUE;
+const PAPER: RGBColor = VERMILION;
 const WIDTH: i32 = 760;
 const HEIGHT: i32 = 460;
 const LEFT: i32 = 80;
@@ -48,18 +48,16 @@ fn draw(
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
         root.fill(&WHITE)?;
-        let text = |text: &str, at: (i32, i32), size: i32, color: &RGBColor, side| {
-            let style =
-                TextStyle::from(("sans-serif", size).into_font()).color(color).pos(Pos::new(side, VPos::Center));
-            root.draw_text(text, &style, at)
+        let text = |text: &str, at: (i32, i32), size: i32, color: RGBColor, side| {
+            root.draw_text(text, &letters(size, color, side, VPos::Center), at)
         };
-        text(title, (20, 24), 18, &INK, HPos::Left)?;
-        text(unit, (20, 48), 13, &QUIET, HPos::Left)?;
-        text("▬ the paper’s median", (RIGHT, 48), 13, &PAPER, HPos::Right)?;
+        text(title, (20, 24), 18, INK, HPos::Left)?;
+        text(unit, (20, 48), 13, QUIET, HPos::Left)?;
+        text("▬ the paper’s median", (RIGHT, 48), 13, PAPER, HPos::Right)?;
         let step = [10.0, 20.0, 50.0, 100.0, 200.0, 500.0].into_iter().find(|step| highest / step <= 8.0);
         for tick in (0..=8).map(|tick| f64::from(tick) * step.unwrap_or(highest)).filter(|tick| *tick <= highest) {
             root.draw(&PathElement::new([(LEFT, y(tick)), (RIGHT, y(tick))], GRID))?;
-            text(&tick.to_string(), (LEFT - 8, y(tick)), 13, &INK, HPos::Right)?;
+            text(&tick.to_string(), (LEFT - 8, y(tick)), 13, INK, HPos::Right)?;
         }
         let pitch = (RIGHT - LEFT) / boxes.len().max(1) as i32;
         for (middle, one) in (0..).map(|index| LEFT + pitch * index + pitch / 2).zip(boxes) {
@@ -79,10 +77,10 @@ fn draw(
                 root.draw(&PathElement::new(ends, PAPER.stroke_width(4)))?;
             }
             let value = percentile(&one.values, 50).map_or(String::new(), |median| format!("{median:.0}"));
-            text(&value, (middle - half - 6, at(50)), 13, &INK, HPos::Right)?;
-            text(&one.label, (middle, BOTTOM + 16), 14, &INK, HPos::Center)?;
+            text(&value, (middle - half - 6, at(50)), 13, INK, HPos::Right)?;
+            text(&one.label, (middle, BOTTOM + 16), 14, INK, HPos::Center)?;
         }
-        text(below, ((LEFT + RIGHT) / 2, BOTTOM + 42), 14, &QUIET, HPos::Center)?;
+        text(below, ((LEFT + RIGHT) / 2, BOTTOM + 42), 14, QUIET, HPos::Center)?;
         root.present()?;
     }
     Ok(svg)

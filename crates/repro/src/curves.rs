@@ -2,8 +2,9 @@
 
 use plotters::{
     prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
+    style::text_anchor::{HPos, VPos},
 };
+use sidestep_results::ink::{GRID, INK, PALETTE, letters};
 
 use crate::ReproError;
 
@@ -16,20 +17,9 @@ pub struct Curve {
     pub values: Vec<f64>,
 }
 
-/// Okabe and Ito's palette, then its shades for longer lists.
-const PALETTE: [RGBColor; 10] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 94, 240),
-    RGBColor(34, 34, 34),
-    RGBColor(120, 120, 120),
-    RGBColor(150, 75, 0),
-];
-const INK: RGBColor = RGBColor(34, 34, 34);
+/// Other shades, for lists longer than the palette.
+const MORE: [RGBColor; 4] =
+    [RGBColor(120, 94, 240), RGBColor(34, 34, 34), RGBColor(120, 120, 120), RGBColor(150, 75, 0)];
 const SIZE: (u32, u32) = (900, 480);
 const LEGEND: i32 = 690;
 
@@ -47,7 +37,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let font = |size: i32| ("sans-serif", size).into_font().color(&INK);
+        let font = |size: i32| letters(size, INK, HPos::Left, VPos::Top);
         root.draw(&Text::new(title.to_owned(), (20, 18), font(18)))?;
         let area = root.clone().shrink((10, 50), (LEGEND as u32 - 30, SIZE.1 - 60));
         let mut chart = ChartBuilder::on(&area)
@@ -57,7 +47,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
-            .bold_line_style(RGBColor(225, 225, 225))
+            .bold_line_style(GRID)
             .axis_style(RGBColor(150, 150, 150))
             .label_style(font(14))
             .axis_desc_style(font(14))
@@ -65,12 +55,12 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
             .x_desc(x)
             .y_desc(format!("share of {of}"))
             .draw()?;
-        for (index, (curve, values)) in curves.iter().zip(&sorted).enumerate() {
-            let color = PALETTE[index % PALETTE.len()];
+        let colors = PALETTE.iter().chain(&MORE).cycle();
+        for (index, ((curve, values), color)) in curves.iter().zip(&sorted).zip(colors).enumerate() {
             chart.draw_series(LineSeries::new(steps(values, least, most), color.stroke_width(2)))?;
             let y = 70 + 24 * index as i32;
             root.draw(&PathElement::new([(LEGEND, y), (LEGEND + 22, y)], color.stroke_width(3)))?;
-            let beside = font(14).pos(Pos::new(HPos::Left, VPos::Center));
+            let beside = letters(14, INK, HPos::Left, VPos::Center);
             root.draw(&Text::new(curve.label.clone(), (LEGEND + 30, y), beside))?;
         }
         root.present()?;

@@ -2,9 +2,12 @@
 
 use plotters::{
     prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
+    style::text_anchor::{HPos, VPos},
 };
-use sidestep_results::Estimate;
+use sidestep_results::{
+    Estimate,
+    ink::{BLUE, GREEN, INK, PURPLE, VERMILION, letters},
+};
 
 use crate::ReproError;
 
@@ -19,11 +22,8 @@ pub struct Bar {
     pub group: usize,
 }
 
-/// Okabe and Ito's palette, as in the plots of runs.
-const PALETTE: [RGBColor; 4] =
-    [RGBColor(0, 114, 178), RGBColor(0, 158, 115), RGBColor(213, 94, 0), RGBColor(204, 121, 167)];
-const INK: RGBColor = RGBColor(34, 34, 34);
-const QUIET: RGBColor = RGBColor(150, 150, 150);
+const GROUPS: [RGBColor; 4] = [BLUE, GREEN, VERMILION, PURPLE];
+const MARK: RGBColor = RGBColor(150, 150, 150);
 const WIDTH: i32 = 900;
 const LEFT: i32 = 300;
 const RIGHT: i32 = 800;
@@ -49,35 +49,32 @@ fn draw(
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + 50) as u32)).into_drawing_area();
         root.fill(&WHITE)?;
-        let text = |size: i32, color: &'static RGBColor, h, v| {
-            TextStyle::from(("sans-serif", size).into_font()).color(color).pos(Pos::new(h, v))
-        };
-        root.draw(&Text::new(title.to_owned(), (20, 18), text(18, &INK, HPos::Left, VPos::Top)))?;
+        root.draw(&Text::new(title.to_owned(), (20, 18), letters(18, INK, HPos::Left, VPos::Top)))?;
         for (value, label) in marks {
-            root.draw(&PathElement::new([(x(*value), TOP - 6), (x(*value), bottom)], QUIET.stroke_width(1)))?;
+            root.draw(&PathElement::new([(x(*value), TOP - 6), (x(*value), bottom)], MARK.stroke_width(1)))?;
             root.draw(&Text::new(
                 (*label).to_owned(),
                 (x(*value), TOP - 8),
-                text(12, &QUIET, HPos::Center, VPos::Bottom),
+                letters(12, MARK, HPos::Center, VPos::Bottom),
             ))?;
         }
         for (index, bar) in bars.iter().enumerate() {
             let y = TOP + ROW * index as i32;
-            let color = PALETTE[bar.group % PALETTE.len()];
+            let color = GROUPS[bar.group % GROUPS.len()];
             let Estimate { mean, ci95: [low, high] } = bar.estimate;
             root.draw(&Text::new(
                 bar.label.clone(),
                 (LEFT - 8, y + ROW / 2),
-                text(13, &INK, HPos::Right, VPos::Center),
+                letters(13, INK, HPos::Right, VPos::Center),
             ))?;
             root.draw(&Rectangle::new([(LEFT, y + 4), (x(mean), y + ROW - 4)], color.filled()))?;
             let middle = y + ROW / 2;
             root.draw(&PathElement::new([(x(low), middle), (x(high), middle)], INK.stroke_width(2)))?;
             let half =
                 if high > low { format!("{mean:.1} ± {:.1}", (high - low) / 2.0) } else { format!("{mean:.1}") };
-            root.draw(&Text::new(half, (RIGHT + 8, middle), text(12, &INK, HPos::Left, VPos::Center)))?;
+            root.draw(&Text::new(half, (RIGHT + 8, middle), letters(12, INK, HPos::Left, VPos::Center)))?;
         }
-        root.draw(&Text::new(unit.to_owned(), (LEFT, bottom + 16), text(13, &QUIET, HPos::Left, VPos::Top)))?;
+        root.draw(&Text::new(unit.to_owned(), (LEFT, bottom + 16), letters(13, MARK, HPos::Left, VPos::Top)))?;
         root.present()?;
     }
     Ok(svg)

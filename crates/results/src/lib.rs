@@ -4,6 +4,7 @@
 //! A [`Writer`] streams the records to `flows.csv` and `series.csv` and, at the end of the run, writes `result.json`,
 //! `plot.svg`, `index.html` and `scenario.resolved.toml` beside them.
 
+pub mod ink;
 mod links;
 mod map;
 pub mod measures;

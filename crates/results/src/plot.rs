@@ -3,12 +3,13 @@
 use plotters::{
     coord::{Shift, types::RangedCoordf64},
     prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
+    style::text_anchor::{HPos, VPos},
 };
 use thiserror::Error;
 
 use crate::{
     RunResult, SystemResult, Trace,
+    ink::{INK, PALETTE, QUIET, letters},
     summary::{megabits, percent, printable},
 };
 
@@ -17,15 +18,6 @@ use crate::{
 #[error("cannot draw the plot: {0}")]
 pub struct PlotError(#[from] DrawingAreaErrorKind<std::io::Error>);
 
-/// Okabe and Ito's palette for colour-blind readers, without its yellow, which is lost on white.
-const PALETTE: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
 /// Utilisation from 0 to 1: ColorBrewer's YlGnBu, whose lightness falls all the way.
 const HEAT: [RGBColor; 6] = [
     RGBColor(255, 255, 217),
@@ -37,8 +29,6 @@ const HEAT: [RGBColor; 6] = [
 ];
 /// Shades of utilisation that are told apart; neighbours in time of the same shade are drawn as one.
 const SHADES: f64 = 40.0;
-const INK: RGBColor = RGBColor(34, 34, 34);
-const QUIET: RGBColor = RGBColor(105, 105, 105);
 const FRAME: RGBColor = RGBColor(190, 190, 190);
 const WARMUP: RGBColor = RGBColor(240, 240, 240);
 
@@ -150,8 +140,8 @@ impl<'a> Canvas<'a> {
             .axis_style(FRAME)
             .y_labels(6)
             .y_label_formatter(&|mbps| ((mbps * 1e6).round() / 1e6).to_string())
-            .label_style(("sans-serif", 16).into_font().color(&INK))
-            .axis_desc_style(("sans-serif", 16).into_font().color(&INK))
+            .label_style(letters(16, INK, HPos::Left, VPos::Top))
+            .axis_desc_style(letters(16, INK, HPos::Left, VPos::Top))
             .y_desc("goodput (Mbit/s)")
             .draw()?;
         let mut labels = Vec::new();
@@ -295,7 +285,8 @@ impl<'a> Canvas<'a> {
         bold: bool,
     ) -> Result<(), PlotError> {
         let weight = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let style = ("sans-serif", size, weight).into_font().color(&color).pos(Pos::new(side, VPos::Center));
+        let mut style = letters(size, color, side, VPos::Center);
+        style.font = style.font.style(weight);
         Ok(self.root.draw_text(&printable(text.to_owned()), &style, at)?)
     }
 }
