@@ -3,11 +3,11 @@
 //! An [`Experiment`] is one file under `experiments`. It runs scenarios in a [`World`] and makes [`Row`]s: what the paper
 //! says, what came out, and a [`Rule`] that decides whether that holds. No verdict is given by hand.
 
+mod bars;
 mod boxes;
 mod curves;
 mod data;
 mod experiments;
-mod picture;
 mod report;
 mod row;
 mod watch;
@@ -20,10 +20,10 @@ use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_results::{RunResult, World};
 use thiserror::Error;
 
+pub use bars::{Bar, bars};
 pub use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
 pub use data::{DataError, Set, topologies, topology};
-pub use picture::{Bar, bars};
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
 pub use watch::{Unwatched, Watch, in_parallel};

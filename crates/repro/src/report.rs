@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_results::{STYLE, escape};
+use sidestep_results::{document, escape};
 
 use crate::{Outcome, Paper, ReproError, Verdict, write::file};
 
@@ -36,11 +36,8 @@ pub fn report(dir: &Path) -> Result<String, ReproError> {
     if body.is_empty() {
         body = "<p>Nothing has been run yet: <code>sidestep repro run ID</code>.</p>".into();
     }
-    Ok(format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>Reproduction – sidestep</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>The papers’ tables and figures, ours beside theirs</h1>\n{body}</body>\n</html>\n"
-    ))
+    let heading = "<h1>The papers’ tables and figures, ours beside theirs</h1>\n";
+    Ok(document("Reproduction – sidestep", &format!("{heading}{body}")))
 }
 
 fn section(place: &Path) -> Result<String, ReproError> {

@@ -26,7 +26,7 @@ pub use links::{ArcState, LinkSampler, arc_name, rate_of, reported_paths};
 pub use map::{Look, draw};
 pub use named::Named;
 pub use outage::{Outage, Recovery};
-pub use page::{STYLE, escape, page};
+pub use page::{document, escape, page};
 pub use plot::{PlotError, plot};
 pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};

@@ -10,8 +10,7 @@ use crate::{
     writer::FILES,
 };
 
-/// The style of all pages.
-pub const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("page.css");
 
 /// The page of a run: headline, tables, the plot (SVG text, as [`plot`](crate::plot) returns it) and `command`, which
 /// reproduces the run.
@@ -28,18 +27,8 @@ pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
     let sizes = size_table(run) + &recovery_table(run);
     let links: Vec<String> = FILES.iter().map(|file| format!("<a href=\"{file}\">{file}</a>")).collect();
     let (links, command, seed) = (links.join(" · "), escape(command), run.seed);
-    format!(
-        r#"<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{scenario} – sidestep</title>
-<style>
-{STYLE}</style>
-</head>
-<body>
-<h1>{scenario}, {world}, seed {seed}</h1>
+    let body = format!(
+        r#"<h1>{scenario}, {world}, seed {seed}</h1>
 <p class="headline">{headline}</p>
 <div class="scroll">{summary}</div>
 {notes}<figure>
@@ -50,7 +39,26 @@ pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
 <pre>{command}</pre>
 <h2>Files</h2>
 <p>{links}</p>
-</body>
+"#
+    );
+    document(&format!("{} – sidestep", run.scenario), &body)
+}
+
+/// A page of text `title` and HTML `body`, in the style of all pages.
+pub fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{title}</title>
+<style>
+{STYLE}</style>
+</head>
+<body>
+{body}</body>
 </html>
 "#
     )

@@ -4,7 +4,7 @@ use std::{fmt::Write, path::PathBuf};
 
 use serde::Serialize;
 use sidestep_repro::Worlds;
-use sidestep_results::{RunResult, STYLE, SystemResult, World, escape};
+use sidestep_results::{RunResult, SystemResult, World, document, escape};
 
 use super::{print_json, read_scenario, worlds::Real};
 use crate::{
@@ -94,8 +94,9 @@ fn rows(one: &RunResult, other: &RunResult) -> Vec<Row> {
 
 fn page(comparison: &Comparison) -> String {
     let [one, other] = comparison.worlds.map(World::as_str);
-    let mut body =
-        format!("<table>\n<tr><th>system</th><th>measure</th><th>{one}</th><th>{other}</th><th>apart</th></tr>\n");
+    let mut body = format!("<h1>{}, in two worlds</h1>\n", escape(&comparison.scenario));
+    let _ =
+        writeln!(body, "<table>\n<tr><th>system</th><th>measure</th><th>{one}</th><th>{other}</th><th>apart</th></tr>");
     for row in &comparison.rows {
         let [a, b] = row.values;
         let _ = writeln!(
@@ -113,9 +114,5 @@ fn page(comparison: &Comparison) -> String {
         let _ = writeln!(body, "<h2>{world}</h2>\n<figure><img alt=\"{world}\" src=\"{place}/plot.svg\"/></figure>");
         let _ = writeln!(body, "<p><a href=\"{place}/index.html\">all of this run</a></p>");
     }
-    let title = escape(&comparison.scenario);
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>{title} – sidestep</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}, in two worlds</h1>\n{body}</body>\n</html>\n"
-    )
+    document(&format!("{} – sidestep", comparison.scenario), &body)
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use sidestep_results::{Look, STYLE, Stack, draw, escape, stacks};
+use sidestep_results::{Look, Stack, document, draw, escape, stacks};
 
 use super::{Advice, LISTED, Paths, Relied, Subject, shown};
 
@@ -14,18 +14,8 @@ pub fn page(advice: &Advice, subject: &Subject, command: &str) -> String {
     } else {
         ""
     };
-    format!(
-        r#"<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{name} – sidestep advise</title>
-<style>
-{STYLE}</style>
-</head>
-<body>
-<h1>{name}: what moving traffic to other paths could bring</h1>
+    let body = format!(
+        r#"<h1>{name}: what moving traffic to other paths could bring</h1>
 <p class="headline">{headline}</p>
 {interrupted}<p>{size}</p>
 <figure>
@@ -42,8 +32,6 @@ end one; <code>sidestep controller</code> needs one more where the last segment 
 <p>{relied} of {router_links} links take all diversity, or the last path, from a pair when they fail.</p>
 {links}<h2>Run it again</h2>
 <pre>{command}</pre>
-</body>
-</html>
 "#,
         headline = escape(&advice.headline()),
         size = escape(&advice.size()),
@@ -57,7 +45,8 @@ end one; <code>sidestep controller</code> needs one more where the last segment 
         router_links = advice.router_links,
         links = links(&advice.reliance),
         command = escape(command),
-    )
+    );
+    document(&format!("{} – sidestep advise", advice.topology), &body)
 }
 
 /// The whole topology; what pairs rely on stands out.
