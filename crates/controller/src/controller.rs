@@ -127,7 +127,7 @@ impl Controller {
     ///
     /// Links that are not named are up. Rates stay as measured. Whether any path changed; links that the network does
     /// not have are no matter.
-    pub fn set_down(&self, down: &BTreeSet<LinkId>) -> Result<bool, PlanError> {
+    pub fn set_down(&self, down: &BTreeSet<LinkId>) -> bool {
         let mut planner = self.planner();
         let recomputed = planner.set_down(down);
         let pairs = planner.pair_count();
@@ -139,13 +139,13 @@ impl Controller {
             "links went down or up"
         );
         if recomputed.changed.is_empty() {
-            return Ok(false);
+            return false;
         }
         let plan = Arc::new(planner.current().clone());
         let meter = self.meter();
         let generation = self.published.borrow().generation + 1;
         self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan }));
-        Ok(true)
+        true
     }
 
     /// Takes in a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).
@@ -179,11 +179,8 @@ impl Controller {
         let all: BTreeSet<LinkId> = known.values().flatten().copied().collect();
         let began = Instant::now();
         let names: Vec<_> = all.iter().map(|link| self.snapshot().plan.topology.link(*link).name.clone()).collect();
-        match self.set_down(&all) {
-            Ok(changed) => tracing::info!(down = ?names, changed, took = ?began.elapsed(), "links went down or up"),
-            // The paths stay as they are; connections have their own signals.
-            Err(error) => tracing::warn!(down = ?names, %error, "no paths without the links that are down"),
-        }
+        let changed = self.set_down(&all);
+        tracing::info!(down = ?names, changed, took = ?began.elapsed(), "links went down or up");
     }
 
     /// To be called once a second: shows watchers the present rates; whether these changed.
