@@ -1,0 +1,121 @@
+//! What ACKs say of losses and marks, and what follows from it for the window.
+
+use super::{
+    super::{
+        Config,
+        signals::{Acked, Signals},
+    },
+    Sender, State, flag,
+};
+use crate::packet::Packet;
+
+impl Sender {
+    /// The path of an ACK that is a duplicate, carries SACK blocks or a mark, or comes in a recovery. Returns for how many
+    /// segments the window may grow.
+    #[inline(never)]
+    pub(super) fn handle_trouble(&mut self, config: &Config, packet: &Packet, marked: bool, acked: &mut Acked) -> u32 {
+        let (una, next, ack) = (self.una, self.next, packet.seq);
+        let mut grows = acked.segments;
+        let duplicate = acked.segments == 0 && next > una && self.state != State::Closed;
+        if config.sack {
+            self.handle_sack(packet, acked);
+        } else if self.board.is_some() || duplicate {
+            self.count_duplicates(acked, duplicate);
+        }
+        let flight = f64::from(next - una);
+        let lost = self.board.as_ref().is_some_and(|board| board.lost > 0);
+        match self.state {
+            State::Open | State::Reduced if lost => {
+                self.enter_recovery(flight, acked);
+                grows = 0;
+            }
+            State::Recovery | State::Loss if ack >= self.recover => self.leave_recovery(),
+            State::Recovery => grows = 0,
+            // Not before the first segment sent since is acknowledged, which told the receiver of the reduction.
+            State::Reduced if ack > self.recover => self.state = State::Open,
+            State::Reduced => grows = 0,
+            _ => {}
+        }
+        if marked && self.state == State::Open && acked.segments > 0 {
+            self.window.shrink(self.window.cwnd, true);
+            self.state = State::Reduced;
+            self.recover = next;
+            self.flags |= flag::CWR;
+            acked.signals.bits |= Signals::REDUCED;
+            grows = 0;
+        }
+        grows
+    }
+
+    fn handle_sack(&mut self, packet: &Packet, acked: &mut Acked) {
+        if self.board.is_none() && packet.sack[0] == (0, 0) {
+            return;
+        }
+        let (una, next, ack) = (self.una, self.next, packet.seq);
+        let board = self.board.get_or_insert_default();
+        board.reserve(una, next);
+        let known = board.acknowledge(una, ack);
+        acked.delivered -= known;
+        let mut new = 0;
+        for (from, to) in packet.sack {
+            let (from, to) = (ack + u32::from(from), ack + u32::from(to));
+            if from < to && to <= next {
+                new += board.sack(from, to);
+            }
+        }
+        acked.delivered += new;
+        if new > 0 {
+            board.detect_losses(ack);
+            board.detect_lost_retransmissions(ack);
+        }
+    }
+
+    /// NewReno without SACK (RFC 6582): duplicates stand for segments that arrived.
+    fn count_duplicates(&mut self, acked: &mut Acked, duplicate: bool) {
+        let (una, next) = (self.una, self.next);
+        let ack = una + acked.segments;
+        let board = self.board.get_or_insert_default();
+        board.reserve(una, next);
+        board.acknowledge(una, ack);
+        if duplicate {
+            self.duplicates += 1;
+            board.count_duplicate(next - una);
+            acked.delivered += 1;
+            if self.duplicates == 3 && self.state != State::Recovery && self.state != State::Loss && una >= self.recover
+            {
+                board.lose_first(una);
+            }
+        } else if acked.segments > 0 {
+            board.uncount_duplicates(acked.segments);
+            if ack >= self.recover || self.state == State::Open {
+                board.forget_duplicates();
+            } else if self.state == State::Recovery {
+                board.lose_first(ack);
+                self.flags |= flag::FORCED;
+            }
+        }
+        board.bound_duplicates(next - ack);
+    }
+
+    fn enter_recovery(&mut self, flight: f64, acked: &mut Acked) {
+        // A reduction for a mark in the same window of data counts for the loss too (RFC 3168, section 6.1.2).
+        if self.state == State::Open {
+            self.window.shrink(flight, false);
+        }
+        self.state = State::Recovery;
+        self.recover = self.next;
+        // The first retransmission does not wait for the pipe to drain (RFC 6675, section 5, step 4.3).
+        self.flags |= flag::FORCED | flag::CWR;
+        if self.flags & flag::ECN == 0 {
+            self.flags &= !flag::CWR;
+        }
+        acked.signals.bits |= Signals::RECOVERY;
+    }
+
+    fn leave_recovery(&mut self) {
+        if self.state == State::Recovery {
+            self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
+        }
+        self.state = State::Open;
+    }
+}
