@@ -4,50 +4,52 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostCounters, MapUse, ProgramRuns, Reason};
-use sidestep_metrics::{Kind, Labels, Metric, Page};
+use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
 
 use crate::paths::DestinationPaths;
 
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Counter, help }
-}
-
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, help }
-}
-
-const MOVES: Metric = counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
-const WOULD_BE_MOVES: Metric =
-    counter("sidestep_agent_would_be_moves", "Moves that an agent started with --dry-run did not make, by the signal");
-const STAYS: Metric = counter("sidestep_agent_stays", "Decisions for the path that the connection was on");
+const MOVES: Metric = Metric::counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
+const WOULD_BE_MOVES: Metric = Metric::counter(
+    "sidestep_agent_would_be_moves",
+    "Moves that an agent started with --dry-run did not make, by the signal",
+);
+const STAYS: Metric = Metric::counter("sidestep_agent_stays", "Decisions for the path that the connection was on");
 const OPENED: Metric =
-    counter("sidestep_agent_connections_opened", "Connections that got a path, by the side that opened them");
-const UNTOUCHED: Metric =
-    counter("sidestep_agent_connections_untouched", "Connections left alone, as their destination has no paths");
-const CONNECTIONS: Metric =
-    gauge("sidestep_agent_connections", "Connections by destination prefix and path; would-be paths in a dry run");
-const ERRORS: Metric = counter(
+    Metric::counter("sidestep_agent_connections_opened", "Connections that got a path, by the side that opened them");
+const UNTOUCHED: Metric = Metric::counter(
+    "sidestep_agent_connections_untouched",
+    "Connections left alone, as their destination has no paths",
+);
+const CONNECTIONS: Metric = Metric::gauge(
+    "sidestep_agent_connections",
+    "Connections by destination prefix and path; would-be paths in a dry run",
+);
+const ERRORS: Metric = Metric::counter(
     "sidestep_agent_errors",
     "What went wrong: connections without memory (no_storage), moves that the kernel refused (mark_refused), events \
      lost (events_lost)",
 );
 const MAP_ENTRIES: Metric =
-    gauge("sidestep_agent_map_entries", "Entries of a BPF map; bytes that wait, of sidestep_events");
-const MAP_CAPACITY: Metric = gauge("sidestep_agent_map_capacity", "Most entries of a BPF map, where limited");
-const RUNS: Metric = counter("sidestep_agent_program_runs", "Runs of a BPF program, while the kernel counts them");
+    Metric::gauge("sidestep_agent_map_entries", "Entries of a BPF map; bytes that wait, of sidestep_events");
+const MAP_CAPACITY: Metric = Metric::gauge("sidestep_agent_map_capacity", "Most entries of a BPF map, where limited");
+const RUNS: Metric =
+    Metric::counter("sidestep_agent_program_runs", "Runs of a BPF program, while the kernel counts them");
 const RUN_SECONDS: Metric =
-    counter("sidestep_agent_program_run_seconds", "Time that a BPF program ran, while the kernel counts it");
-const RUNS_COUNTED: Metric = gauge("sidestep_agent_program_runs_counted", "Whether the kernel counts runs of programs");
+    Metric::counter("sidestep_agent_program_run_seconds", "Time that a BPF program ran, while the kernel counts it");
+const RUNS_COUNTED: Metric =
+    Metric::gauge("sidestep_agent_program_runs_counted", "Whether the kernel counts runs of programs");
 const PATHS_AGE: Metric =
-    gauge("sidestep_agent_paths_age_seconds", "Time since the paths came, from the controller or the file");
-const DESTINATIONS: Metric = gauge("sidestep_agent_destinations", "Destination prefixes that have paths");
-const PATHS_LEFT_OUT: Metric =
-    gauge("sidestep_agent_paths_left_out", "Paths that came and cannot be used: no way out, no room, or refused");
+    Metric::gauge("sidestep_agent_paths_age_seconds", "Time since the paths came, from the controller or the file");
+const DESTINATIONS: Metric = Metric::gauge("sidestep_agent_destinations", "Destination prefixes that have paths");
+const PATHS_LEFT_OUT: Metric = Metric::gauge(
+    "sidestep_agent_paths_left_out",
+    "Paths that came and cannot be used: no way out, no room, or refused",
+);
 const CONTROLLER: Metric =
-    gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
-const ATTACHED: Metric = gauge("sidestep_agent_attached", "Whether the program acts on its control group");
-const DRY_RUN: Metric = gauge("sidestep_agent_dry_run", "Whether the agent only records what it would do");
+    Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
+const ATTACHED: Metric = Metric::gauge("sidestep_agent_attached", "Whether the program acts on its control group");
+const DRY_RUN: Metric = Metric::gauge("sidestep_agent_dry_run", "Whether the agent only records what it would do");
 
 /// Every metric of the host daemon.
 pub const HOST_METRICS: &[Metric] = &[

@@ -1,29 +1,16 @@
 //! What the router daemon exports to Prometheus.
 
-use sidestep_metrics::{Kind, Labels, Metric, Page};
+use sidestep_metrics::{Labels, Metric, Page};
 
-const CONTROLLER: Metric = Metric {
-    name: "sidestep_router_controller_connected",
-    kind: Kind::Gauge,
-    help: "Whether the controller is reached",
-};
-const PATH_IDS: Metric =
-    Metric { name: "sidestep_router_path_ids", kind: Kind::Gauge, help: "Path IDs that are installed" };
-const REPORTS: Metric = Metric {
-    name: "sidestep_router_reports",
-    kind: Kind::Counter,
-    help: "Reports of usage, by whether the controller took them (taken) or not (lost)",
-};
-const SENT: Metric = Metric {
-    name: "sidestep_router_link_sent_bytes",
-    kind: Kind::Counter,
-    help: "Bytes that the interface of a link has sent",
-};
-const MARKS: Metric = Metric {
-    name: "sidestep_router_marks_copied",
-    kind: Kind::Counter,
-    help: "Congestion marks copied inward before decapsulation",
-};
+const CONTROLLER: Metric = Metric::gauge("sidestep_router_controller_connected", "Whether the controller is reached");
+const PATH_IDS: Metric = Metric::gauge("sidestep_router_path_ids", "Path IDs that are installed");
+const REPORTS: Metric = Metric::counter(
+    "sidestep_router_reports",
+    "Reports of usage, by whether the controller took them (taken) or not (lost)",
+);
+const SENT: Metric = Metric::counter("sidestep_router_link_sent_bytes", "Bytes that the interface of a link has sent");
+const MARKS: Metric =
+    Metric::counter("sidestep_router_marks_copied", "Congestion marks copied inward before decapsulation");
 
 /// Every metric of the router daemon.
 pub const ROUTER_METRICS: &[Metric] = &[CONTROLLER, PATH_IDS, REPORTS, SENT, MARKS];

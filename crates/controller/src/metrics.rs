@@ -1,21 +1,18 @@
 //! What the controller exports to Prometheus.
 
-use sidestep_metrics::{Kind, Metric, Page};
+use sidestep_metrics::{Metric, Page};
 
 use crate::controller::Controller;
 
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, help }
-}
-
-const STATE: Metric = gauge(
+const STATE: Metric = Metric::gauge(
     "sidestep_controller_state_version",
     "Number of the state that agents are told: rises with each change of paths or of usage",
 );
-const PATH_SETS: Metric = gauge("sidestep_controller_path_sets", "Pairs of access routers that have paths");
-const PATHS: Metric = gauge("sidestep_controller_paths", "Paths between access routers");
-const BINDINGS: Metric = gauge("sidestep_controller_bindings", "Path IDs that routers are told to install");
-const WATCHERS: Metric = gauge("sidestep_controller_watchers", "Agents of hosts and routers that are connected");
+const PATH_SETS: Metric = Metric::gauge("sidestep_controller_path_sets", "Pairs of access routers that have paths");
+const PATHS: Metric = Metric::gauge("sidestep_controller_paths", "Paths between access routers");
+const BINDINGS: Metric = Metric::gauge("sidestep_controller_bindings", "Path IDs that routers are told to install");
+const WATCHERS: Metric =
+    Metric::gauge("sidestep_controller_watchers", "Agents of hosts and routers that are connected");
 
 /// Every metric of the controller.
 pub const CONTROLLER_METRICS: &[Metric] = &[STATE, PATH_SETS, PATHS, BINDINGS, WATCHERS];

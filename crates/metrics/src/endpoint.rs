@@ -180,9 +180,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::{Kind, Metric};
+    use crate::Metric;
 
-    const UP: Metric = Metric { name: "up_for_test", kind: Kind::Gauge, help: "One" };
+    const UP: Metric = Metric::gauge("up_for_test", "One");
 
     async fn ask(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();

@@ -7,4 +7,4 @@ mod endpoint;
 mod page;
 
 pub use endpoint::{ListenError, Scrape, Scrapes, read_address};
-pub use page::{Kind, Labels, Metric, Page};
+pub use page::{Labels, Metric, Page};

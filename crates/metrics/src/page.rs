@@ -14,18 +14,14 @@ use prometheus_client::{
 pub struct Metric {
     /// Its name; counters get the suffix `_total`.
     pub name: &'static str,
-    /// What its values are.
-    pub kind: Kind,
+    kind: Kind,
     /// What it measures, in one sentence without a full stop.
     pub help: &'static str,
 }
 
-/// What the values of a metric are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// They only rise, but for a new beginning at zero.
+enum Kind {
     Counter,
-    /// They rise and fall.
     Gauge,
 }
 
@@ -37,6 +33,16 @@ pub type Labels = Vec<(&'static str, String)>;
 pub struct Page(Vec<(Metric, Vec<(Labels, f64)>)>);
 
 impl Metric {
+    /// One whose values only rise, but for a new beginning at zero; `help` is one sentence without a full stop.
+    pub const fn counter(name: &'static str, help: &'static str) -> Self {
+        Metric { name, kind: Kind::Counter, help }
+    }
+
+    /// One whose values rise and fall.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Metric { name, kind: Kind::Gauge, help }
+    }
+
     /// The name by which Prometheus knows it.
     pub fn exported_name(&self) -> String {
         match self.kind {
@@ -100,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_page_is_openmetrics() {
-        let moves = Metric { name: "moves", kind: Kind::Counter, help: "Connections moved" };
-        let age = Metric { name: "age_seconds", kind: Kind::Gauge, help: "Age of the paths" };
+        let moves = Metric::counter("moves", "Connections moved");
+        let age = Metric::gauge("age_seconds", "Age of the paths");
         let mut page = Page::default();
         page.each(moves, [("rto", 2.0), ("a\"b\n", 0.0)].map(|(reason, n)| (vec![("reason", reason.into())], n)));
         page.one(age, 1.5);
