@@ -146,6 +146,28 @@ impl Watch {
     }
 }
 
+impl Seen {
+    /// How many connections and destinations there are, and how old the paths are, in one line.
+    pub fn headline(&self) -> String {
+        let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let mut parts = vec![
+            plural(self.connections.len(), "connection"),
+            format!("paths to {}", plural(self.destinations.len(), "destination")),
+        ];
+        if let Some(seconds) = self.paths_age_s {
+            parts.push(format!("{} old", age(seconds)));
+        }
+        match self.controller {
+            "none" => {}
+            state => parts.push(format!("controller {state}")),
+        }
+        if self.dry_run {
+            parts.push("dry run: nobody is moved, paths and moves are what they would be".into());
+        }
+        parts.join(", ")
+    }
+}
+
 impl From<host::Learnt> for Learnt {
     fn from(learnt: host::Learnt) -> Self {
         let path = |(id, factor)| LearntPath { path: format!("{id:08x}"), factor };
@@ -163,6 +185,10 @@ impl Filter {
 }
 
 impl Connection {
+    /// What [`Self::cells`] are of.
+    pub const COLUMNS: [&str; 8] =
+        ["local", "remote", "destination", "path", "age", "signals", "moves", "last decision"];
+
     fn new(one: &HostConnection, destinations: &[IpNet], now: Time) -> Self {
         let covering = destinations.iter().filter(|prefix| prefix.contains(&one.remote.ip()));
         Connection {
@@ -179,6 +205,21 @@ impl Connection {
             last: one.decided.map(|(at, reason)| Last { reason: reason.name(), age_s: since(now, at) }),
         }
     }
+
+    /// A row for people.
+    pub fn cells(&self) -> [String; 8] {
+        let last = self.last.as_ref().map(|last| format!("{}, {} ago", last.reason, age(last.age_s)));
+        [
+            self.local.to_string(),
+            self.remote.to_string(),
+            self.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
+            self.path.clone(),
+            age(self.age_s),
+            self.signals.to_string(),
+            self.moves.to_string(),
+            last.unwrap_or_default(),
+        ]
+    }
 }
 
 /// Reads an address or prefix.
@@ -191,4 +232,31 @@ fn prefix(text: &str) -> Result<IpNet, Failure> {
 
 fn since(now: Time, then: Time) -> f64 {
     now.since(then).as_secs_f64()
+}
+
+/// A number of seconds for people: one digit too many hides what matters.
+fn age(seconds: f64) -> String {
+    match seconds as u64 {
+        0 => format!("{:.0} ms", seconds * 1e3),
+        1..10 => format!("{seconds:.1} s"),
+        seconds @ 10..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        assert_eq!(age(0.0421), "42 ms");
+        assert_eq!(age(2.34), "2.3 s");
+        assert_eq!(age(11.9), "11 s");
+        assert_eq!(age(3_599.0), "59 min");
+        assert_eq!(age(100_000.0), "27 h");
+        assert_eq!(age(1e7), "115 d");
+    }
 }

@@ -13,10 +13,7 @@ use ratatui::{
 
 use crate::{
     args::Sort,
-    commands::{
-        agent::{age, headline},
-        watch::{Connection, Seen},
-    },
+    commands::watch::{Connection, Seen},
 };
 
 /// The state of the screen.
@@ -43,16 +40,16 @@ pub enum Then {
 
 /// What keys do, in the last line.
 const HELP: &str = "q quit  s sort  r reverse  space pause  ↑↓ PgUp PgDn scroll";
-/// The header of the table of connections, each with its column's width.
-const COLUMNS: [(&str, Constraint, Option<Sort>); 8] = [
-    ("local", Constraint::Fill(3), None),
-    ("remote", Constraint::Fill(3), Some(Sort::Remote)),
-    ("destination", Constraint::Fill(2), None),
-    ("path", Constraint::Length(9), Some(Sort::Path)),
-    ("age", Constraint::Length(8), Some(Sort::Age)),
-    ("signals", Constraint::Length(8), Some(Sort::Signals)),
-    ("moves", Constraint::Length(6), Some(Sort::Moves)),
-    ("last decision", Constraint::Length(24), Some(Sort::Last)),
+/// How wide each of [`Connection::COLUMNS`] is, and the order that it shows.
+const WIDTHS: [(Constraint, Option<Sort>); Connection::COLUMNS.len()] = [
+    (Constraint::Fill(3), None),
+    (Constraint::Fill(3), Some(Sort::Remote)),
+    (Constraint::Fill(2), None),
+    (Constraint::Length(9), Some(Sort::Path)),
+    (Constraint::Length(8), Some(Sort::Age)),
+    (Constraint::Length(8), Some(Sort::Signals)),
+    (Constraint::Length(6), Some(Sort::Moves)),
+    (Constraint::Length(24), Some(Sort::Last)),
 ];
 /// The order in which one key goes through them.
 const SORTS: [Sort; 6] = [Sort::Moves, Sort::Signals, Sort::Last, Sort::Age, Sort::Path, Sort::Remote];
@@ -127,7 +124,7 @@ impl Screen {
         let areas = [Constraint::Length(2), Constraint::Length(height), Constraint::Min(2), Constraint::Length(1)];
         let [head, path_area, connection_area, foot] = Layout::vertical(areas).areas(frame.area());
         let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(head);
-        frame.render_widget(Line::from(headline(seen)), first);
+        frame.render_widget(Line::from(seen.headline()), first);
         frame.render_widget(Line::from(totals(seen, self.rate)), second);
         draw_paths(frame, path_area, &paths);
         let state = if self.paused { format!("{HELP}   PAUSED") } else { HELP.to_string() };
@@ -199,27 +196,15 @@ fn draw_paths(frame: &mut Frame<'_>, area: Rect, paths: &BTreeMap<(String, &str)
 }
 
 fn draw_connections(frame: &mut Frame<'_>, area: Rect, seen: &Seen, sort: Sort, state: &mut TableState) {
-    let title = |(name, _, by): &(&'static str, Constraint, Option<Sort>)| {
-        let style = if *by == Some(sort) { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::empty() };
-        Line::from(*name).style(Style::from(style))
+    let title = |(name, (_, by)): (&'static str, (Constraint, Option<Sort>))| {
+        let style = if by == Some(sort) { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::empty() };
+        Line::from(name).style(Style::from(style))
     };
     // Only what fits is made: there may be thousands.
     let skip = state.offset();
-    let rows = seen.connections.iter().skip(skip).take(area.height.into()).map(|one| {
-        let last = one.last.as_ref().map(|last| format!("{}, {} ago", last.reason, age(last.age_s)));
-        Row::new([
-            one.local.to_string(),
-            one.remote.to_string(),
-            one.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
-            one.path.clone(),
-            age(one.age_s),
-            one.signals.to_string(),
-            one.moves.to_string(),
-            last.unwrap_or_default(),
-        ])
-    });
-    let header = Row::new(COLUMNS.iter().map(title)).style(Modifier::REVERSED);
-    frame.render_widget(Table::new(rows, COLUMNS.map(|(_, width, _)| width)).header(header), area);
+    let rows = seen.connections.iter().skip(skip).take(area.height.into()).map(|one| Row::new(one.cells()));
+    let header = Row::new(Connection::COLUMNS.into_iter().zip(WIDTHS).map(title)).style(Modifier::REVERSED);
+    frame.render_widget(Table::new(rows, WIDTHS.map(|(width, _)| width)).header(header), area);
 }
 
 #[cfg(test)]
