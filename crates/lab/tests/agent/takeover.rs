@@ -49,6 +49,14 @@ fn start(lab: &Lab, pins: Pins) -> Agent {
     Agent::start_with(lab, "h", knobs(), &lab.prefix("s").to_string(), paths(lab), Some(pins))
 }
 
+/// A connection from `h` to `s` over the wider of the two paths, which it is given first.
+fn flow(lab: &Lab) -> Flow {
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+    flow
+}
+
 /// Runs `act` on a thread in the namespace of `h`.
 pub fn in_host<T: Send>(lab: &Lab, act: impl FnOnce() -> T + Send) -> T {
     let namespace = std::os::fd::AsFd::as_fd(lab.network.node(lab.id("h"))).try_clone_to_owned().unwrap();
@@ -73,9 +81,7 @@ fn a_killed_agents_connections_stay_on_their_paths_and_the_next_one_moves_them_a
         let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
         let pins = kept.pins(keeps_program);
         let agent = start(&lab, pins.clone());
-        let flow = Flow::start(lab.connect("h", "s"));
-        flow.pass(SOME);
-        assert_eq!(slot(&flow.sender), 2);
+        let flow = flow(&lab);
         agent.kill();
         flow.pass(SOME);
         assert_eq!(slot(&flow.sender), 2, "killed, and the connection is where it was");
@@ -130,9 +136,7 @@ fn whoever_says_stop_ends_the_agent_and_leaves_nothing_of_it() {
     assert!(!stop(&lab, &pins), "there is nothing to stop");
     for killed in [false, true] {
         let agent = start(&lab, pins.clone());
-        let flow = Flow::start(lab.connect("h", "s"));
-        flow.pass(SOME);
-        assert_eq!(slot(&flow.sender), 2);
+        let flow = flow(&lab);
         assert_ne!((rules(), routes()), before);
         if killed {
             agent.kill();
@@ -263,9 +267,7 @@ fn an_interface_that_comes_back_carries_its_path_again() {
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let agent = start(&lab, kept.pins(false));
-    let flow = Flow::start(lab.connect("h", "s"));
-    flow.pass(SOME);
-    assert_eq!(slot(&flow.sender), 2);
+    let flow = flow(&lab);
     let routes = || lab.ip("h", "-6 route show table all proto 83");
     assert_eq!(routes().matches(" table 830").count(), 2, "{}", routes());
     let word_after = |text: String, word: &str| {
@@ -294,9 +296,7 @@ fn a_configuration_that_is_read_again_moves_connections_to_where_it_says() {
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let agent = start(&lab, kept.pins(false));
-    let flow = Flow::start(lab.connect("h", "s"));
-    flow.pass(SOME);
-    assert_eq!(slot(&flow.sender), 2);
+    let flow = flow(&lab);
     agent.reconfigure(knobs(), &lab.prefix("s").to_string(), paths(&lab)[..1].to_vec());
     eventually("the connection on the only path", || (slot(&flow.sender) == 1).then_some(()));
     flow.pass(SOME);
