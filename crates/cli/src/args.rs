@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sidestep_model::{Rate, scenario::SystemSpec};
+use sidestep_model::scenario::SystemSpec;
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
 pub use self::topologies::{
@@ -333,13 +333,6 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
-}
-
-fn parse_rate(text: &str) -> Result<Rate, String> {
-    match text.parse::<Rate>() {
-        Ok(rate) if rate == Rate::default() => Err("must be above zero".into()),
-        other => other.map_err(|error| error.to_string()),
-    }
 }
 
 /// `sidestep traffic`.

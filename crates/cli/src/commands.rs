@@ -34,6 +34,9 @@ use crate::failure::Failure;
 /// The most that is read of a file that a scenario names, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
+/// Why the lab does not start for an ordinary user.
+const NEEDS_ROOT: &str = "the lab makes network namespaces, for which it must run as root; use sudo";
+
 /// Reads a text file that the user named.
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
@@ -46,7 +49,7 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file that the user named.
+/// Writes a file where the user wants it.
 fn save(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
 }

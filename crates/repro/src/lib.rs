@@ -20,8 +20,8 @@ use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_results::{RunResult, World};
 use thiserror::Error;
 
-pub use bars::{Bar, bars};
-pub use boxes::{Spread, boxes};
+use bars::{Bar, bars};
+use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
 pub use data::{DataError, Set, topologies, topology};
 pub use report::report;

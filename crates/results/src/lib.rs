@@ -22,12 +22,14 @@ mod summary;
 mod testing;
 mod writer;
 
-pub use links::{ArcState, LinkSampler, arc_name, rate_of, reported_paths};
+pub use links::{ArcState, LinkSampler, rate_of, reported_paths};
 pub use map::{Look, draw};
 pub use named::Named;
 pub use outage::{Outage, Recovery};
-pub use page::{document, escape, page};
-pub use plot::{PlotError, plot};
+use page::page;
+pub use page::{document, escape};
+pub use plot::PlotError;
+use plot::plot;
 pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sidestep_model::{Rate, Ratio, Span};
 
-use super::parse_rate;
-
 /// Where the published topologies are.
 #[derive(Debug, Args)]
 pub struct DataArgs {
@@ -256,4 +254,11 @@ pub struct RateArgs {
     /// Rate of links for which the file has none, such as "10 Gbit/s" [default: the others' median, or 1 Gbit/s]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub default_rate: Option<Rate>,
+}
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(rate) if rate == Rate::default() => Err("must be above zero".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
 }

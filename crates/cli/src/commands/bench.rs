@@ -82,7 +82,7 @@ fn wire(wires: usize, seconds: f64) -> Result<Report, Failure> {
     }
     let mut report = Report { schema: 1, bench: "wire", cases: Vec::new() };
     for (load, what) in [(Load::Discard, "received"), (Load::Forward, "forwarded by the kernel")] {
-        let measured = bench::bench(wires, seconds, 1, load).map_err(failure)?;
+        let measured = bench::bench(wires, seconds, 1, load)?;
         report.cases.extend(cases(wires, what, &measured));
     }
     Ok(report)
@@ -134,8 +134,4 @@ fn cases(wires: usize, what: &str, report: &BenchReport) -> [Case; 2] {
         case("of the thread's CPU time", report.frames_per_cpu_second(), "frames/CPU-s"),
         case("of time", report.frames_per_second(), "frames/s"),
     ]
-}
-
-fn failure(error: sidestep_linux::LinuxError) -> Failure {
-    if error.is_environment() { Failure::environment(error) } else { Failure::run(error) }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use sidestep_repro::Worlds;
 use sidestep_results::{RunResult, SystemResult, World, document, escape};
 
-use super::{print_json, read_scenario, worlds::Real};
+use super::{print_json, read_scenario, save, worlds::Real};
 use crate::{
     args::CompareArgs,
     failure::{Failure, Outcome},
@@ -48,12 +48,8 @@ pub fn run(args: CompareArgs) -> Outcome {
     }
     let rows = rows(&results[0], &results[1]);
     let comparison = Comparison { schema: 1, scenario: scenario.name.clone(), worlds: [one, other], rows };
-    let write = |name: &str, text: String| {
-        let path = out.join(name);
-        std::fs::write(&path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
-    };
-    write("index.html", page(&comparison))?;
-    write("compare.json", serde_json::to_string_pretty(&comparison).map_err(Failure::run)? + "\n")?;
+    save(&out.join("index.html"), &page(&comparison))?;
+    save(&out.join("compare.json"), &(serde_json::to_string_pretty(&comparison).map_err(Failure::run)? + "\n"))?;
     if args.json {
         return print_json(&comparison);
     }

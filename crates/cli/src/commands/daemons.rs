@@ -13,7 +13,6 @@ use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
 use sidestep_metrics::Scrapes;
 use sidestep_model::{scenario::PathKnobs, topology_file};
-
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{print_json, read, runtime};
@@ -173,7 +172,9 @@ fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, F
 /// Reads an IPv6 address or prefix.
 fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
     let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
-    text.parse().or_else(|_| address()).map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix")))
+    text.parse()
+        .or_else(|_| address())
+        .map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix, such as 2001:db8::/64")))
 }
 
 fn show(controller: &Controller, json: bool) -> Outcome {

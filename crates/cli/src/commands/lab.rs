@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sidestep_lab::{RunOptions, clean, run as run_lab};
 use sidestep_results::table;
 
-use super::{command_line, print_json, read_scenario, until_signalled};
+use super::{NEEDS_ROOT, command_line, print_json, read_scenario, until_signalled};
 use crate::{
     args::{Lab, LabRun},
     failure::{Failure, Outcome},
@@ -23,7 +23,7 @@ pub fn run(lab: Lab) -> Outcome {
 fn run_scenario(args: LabRun) -> Outcome {
     let scenario = read_scenario(&args.scenario)?;
     if !sidestep_linux::is_root() {
-        return Err(Failure::environment("the lab makes network namespaces, for which it must run as root; use sudo"));
+        return Err(Failure::environment(NEEDS_ROOT));
     }
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));

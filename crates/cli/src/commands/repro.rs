@@ -3,12 +3,8 @@
 use sidestep_repro::{ALL, Mode, Outcome, Paper, Verdict, find, report, run as run_experiment};
 use sidestep_results::World;
 
-use super::{print_json, until_signalled, worlds::Real};
-use crate::{
-    args::Repro,
-    failure::{Failure, Outcome as Done},
-    progress::StepProgress,
-};
+use super::{print_json, save, until_signalled, worlds::Real};
+use crate::{args::Repro, failure::Outcome as Done, progress::StepProgress};
 
 /// Runs `sidestep repro …`.
 pub fn run(repro: Repro) -> Done {
@@ -34,8 +30,7 @@ pub fn run(repro: Repro) -> Done {
         }
         Repro::Report { dir } => {
             let path = dir.join("index.html");
-            std::fs::write(&path, report(&dir)?)
-                .map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
+            save(&path, &report(&dir)?)?;
             println!("{}", path.display());
             Ok(())
         }

@@ -9,7 +9,7 @@ use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_repro::Worlds;
 use sidestep_results::{RunResult, World};
 
-use super::{command_line, until_signalled};
+use super::{NEEDS_ROOT, command_line, until_signalled};
 use crate::{
     failure::Failure,
     progress::{LabProgress, SimProgress},
@@ -52,7 +52,7 @@ impl Worlds for Real {
             }
             World::Lab => {
                 if !sidestep_linux::is_root() {
-                    return Err("the lab makes network namespaces, for which it must run as root; use sudo".into());
+                    return Err(NEEDS_ROOT.into());
                 }
                 let out = std::path::absolute(out).map_err(|error| error.to_string())?;
                 let program = std::env::current_exe().map_err(|error| error.to_string())?;
