@@ -81,8 +81,8 @@ impl Question<'_> {
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
-        let solve = |program: &mut FlowProgram<'_>| program.solve(&pairs).map(|solved| (solved.flow, solved.gap()));
-        programs.iter_mut().map(solve).collect()
+        let solved = FlowProgram::solve_each(programs, &pairs)?;
+        Ok(solved.iter().map(|solved| (solved.flow, solved.gap())).collect())
     }
 }
 

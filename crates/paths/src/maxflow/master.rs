@@ -1,4 +1,4 @@
-//! The linear program over the paths found so far, in HiGHS.
+//! The linear program over the paths found so far: first a guess, then HiGHS.
 
 use highs::{ColProblem, HighsModelStatus, Model, Row, Sense};
 
@@ -7,31 +7,136 @@ use super::{
     tree::Column,
 };
 
-/// The live program: a row for each arc, a column for each path. Rates are in units of the largest capacity.
+/// The program: a row for each arc, a column for each path. In HiGHS rates are in units of the largest capacity.
 pub(super) struct Master<'a> {
     network: &'a FlowNetwork,
-    /// The largest capacity.
-    unit: f64,
-    rows: Vec<Row>,
-    model: Model,
     columns: Vec<Column>,
+    /// By column, the index of its pair.
+    owners: Vec<usize>,
+    /// As it was last solved.
+    solved: Solved,
+    /// What HiGHS has, once a guess was not enough: to set it up costs as much as to solve a small program.
+    live: Option<Live>,
 }
 
-/// What the solver found, in the network's unit.
+/// A solution, in the network's unit.
 pub(super) struct Solved {
     /// By column: a rate; all together fit the capacities.
     pub(super) rates: Vec<f64>,
     /// By arc: how much the flow would grow with its capacity; not negative.
     pub(super) prices: Vec<f64>,
+    /// Whether these are the best rates over the columns; else they may be, if the prices prove it.
+    pub(super) best: bool,
+}
+
+struct Live {
+    /// The largest capacity.
+    unit: f64,
+    rows: Vec<Row>,
+    model: Model,
+    /// How many columns it has.
+    columns: usize,
 }
 
 impl<'a> Master<'a> {
-    /// The program over these paths.
-    pub(super) fn new(network: &'a FlowNetwork, columns: Vec<Column>) -> Result<Self, FlowError> {
+    /// The program without paths. What an arc has little of is dear.
+    pub(super) fn new(network: &'a FlowNetwork) -> Self {
+        let prices = network.arcs().iter().map(|arc| 1.0 / arc.capacity).collect();
+        let solved = Solved { rates: Vec::new(), prices, best: false };
+        Master { network, columns: Vec::new(), owners: Vec::new(), solved, live: None }
+    }
+
+    /// Whether it is about this network.
+    pub(super) fn is_on(&self, network: &FlowNetwork) -> bool {
+        std::ptr::eq(self.network, network)
+    }
+
+    /// Adds a path of the pair of this index.
+    pub(super) fn add(&mut self, owner: usize, column: Column) {
+        self.owners.push(owner);
+        self.columns.push(column);
+    }
+
+    /// Solves the program: at first by a guess, then with HiGHS, which goes on from its last solution.
+    pub(super) fn solve(&mut self) -> Result<(), FlowError> {
+        let mut live = match self.live.take() {
+            None if self.solved.rates.is_empty() => {
+                self.guess();
+                return Ok(());
+            }
+            None => Live::new(self.network, &self.columns)?,
+            Some(live) => live,
+        };
+        live.add(self.network, &self.columns)?;
+        let (live, mut solved) = live.solve(self.network)?;
+        self.fit(&mut solved.rates);
+        (self.live, self.solved) = (Some(live), solved);
+        Ok(())
+    }
+
+    /// As it was last solved; columns may have come since.
+    pub(super) fn solved(&self) -> &Solved {
+        &self.solved
+    }
+
+    /// The paths.
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// By path, the index of its pair.
+    pub(super) fn owners(&self) -> &[usize] {
+        &self.owners
+    }
+
+    /// Fills one path after the other, and then, from the last to the first, prices the arc that ended it so that it
+    /// costs 1. Where few paths meet this often is the optimum.
+    fn guess(&mut self) {
+        let mut room: Vec<f64> = self.network.arcs().iter().map(|arc| arc.capacity).collect();
+        let mut prices = vec![0.0; room.len()];
+        let mut rates = Vec::with_capacity(self.columns.len());
+        let mut ends = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let limits = column.iter().map(|(arc, share)| (room[*arc as usize] / share, *arc, *share));
+            let Some((rate, arc, share)) = limits.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+                rates.push(0.0);
+                continue;
+            };
+            let rate = rate.max(0.0);
+            column.iter().for_each(|(arc, share)| room[*arc as usize] -= share * rate);
+            room[arc as usize] = 0.0;
+            rates.push(rate);
+            ends.push((column, arc, share));
+        }
+        for (column, arc, share) in ends.into_iter().rev() {
+            let missing = 1.0 - cost(column, &prices);
+            if missing > 0.0 {
+                prices[arc as usize] += missing / share;
+            }
+        }
+        self.fit(&mut rates);
+        self.solved = Solved { rates, prices, best: false };
+    }
+
+    /// Takes away what is beyond a capacity within the solver's tolerance.
+    fn fit(&self, rates: &mut [f64]) {
+        let mut loads = vec![0.0; self.network.arcs().len()];
+        for (column, rate) in self.columns.iter().zip(rates.iter()).filter(|(_, rate)| **rate > 0.0) {
+            column.iter().for_each(|(arc, share)| loads[*arc as usize] += share * rate);
+        }
+        for (column, rate) in self.columns.iter().zip(rates).filter(|(_, rate)| **rate > 0.0) {
+            let room = |(arc, _): &(u32, f64)| self.network.arc(*arc).capacity / loads[*arc as usize];
+            *rate *= column.iter().map(room).fold(1.0, f64::min);
+        }
+    }
+}
+
+impl Live {
+    fn new(network: &FlowNetwork, columns: &[Column]) -> Result<Self, FlowError> {
         let unit = network.arcs().iter().map(|arc| arc.capacity).fold(f64::MIN_POSITIVE, f64::max);
         let mut problem = ColProblem::new();
         let rows: Vec<Row> = network.arcs().iter().map(|_| problem.add_row(..=1.0)).collect();
-        for column in &columns {
+        for column in columns {
             problem.add_column(1.0, 0.0.., factors(network, unit, &rows, column));
         }
         let mut model = problem.try_optimise(Sense::Maximise).map_err(failed)?;
@@ -45,21 +150,20 @@ impl<'a> Master<'a> {
         for (name, value) in [("presolve", "off"), ("parallel", "off"), ("solver", "simplex")] {
             model.try_set_option(name, value).map_err(failed)?;
         }
-        Ok(Master { network, unit, rows, model, columns })
+        Ok(Live { unit, rows, model, columns: columns.len() })
     }
 
-    /// The same with more paths.
-    pub(super) fn with(mut self, columns: Vec<Column>) -> Result<Self, FlowError> {
-        for column in &columns {
-            let factors = factors(self.network, self.unit, &self.rows, column);
+    /// Adds the columns that it does not have yet.
+    fn add(&mut self, network: &FlowNetwork, columns: &[Column]) -> Result<(), FlowError> {
+        for column in &columns[self.columns..] {
+            let factors = factors(network, self.unit, &self.rows, column);
             self.model.try_add_column(1.0, 0.0.., factors).map_err(failed)?;
         }
-        self.columns.extend(columns);
-        Ok(self)
+        self.columns = columns.len();
+        Ok(())
     }
 
-    /// Solves the program, from the last solution on.
-    pub(super) fn solve(mut self) -> Result<(Self, Solved), FlowError> {
+    fn solve(mut self, network: &FlowNetwork) -> Result<(Self, Solved), FlowError> {
         let solved = self.model.try_solve().map_err(failed)?;
         if solved.status() != HighsModelStatus::Optimal {
             return Err(FlowError::Solver(format!("{:?}", solved.status())));
@@ -67,27 +171,18 @@ impl<'a> Master<'a> {
         let solution = solved.get_solution();
         self.model = Model::from(solved);
         let positive = |value: f64| if value > 0.0 { value } else { 0.0 };
-        let price = |(arc, dual): (u32, &f64)| positive(*dual) * self.unit / self.network.arc(arc).capacity;
+        let price = |(arc, dual): (u32, &f64)| positive(*dual) * self.unit / network.arc(arc).capacity;
         let prices = (0..).zip(solution.dual_rows()).map(price).collect();
-        let mut rates: Vec<f64> = solution.columns().iter().map(|rate| positive(*rate) * self.unit).collect();
-        self.fit(&mut rates);
-        Ok((self, Solved { rates, prices }))
+        let rates = solution.columns().iter().map(|rate| positive(*rate) * self.unit).collect();
+        Ok((self, Solved { rates, prices, best: true }))
     }
+}
 
-    pub(super) fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    /// Takes away what is beyond a capacity within the solver's tolerance.
-    fn fit(&self, rates: &mut [f64]) {
-        let mut loads = vec![0.0; self.rows.len()];
-        for (column, rate) in self.columns.iter().zip(rates.iter()).filter(|(_, rate)| **rate > 0.0) {
-            column.iter().for_each(|(arc, share)| loads[*arc as usize] += share * rate);
-        }
-        for (column, rate) in self.columns.iter().zip(rates).filter(|(_, rate)| **rate > 0.0) {
-            let room = |(arc, _): &(u32, f64)| self.network.arc(*arc).capacity / loads[*arc as usize];
-            *rate *= column.iter().map(room).fold(1.0, f64::min);
-        }
+/// The price of a unit of flow on a path; infinite where there is none.
+pub(super) fn cost(column: &Column, prices: &[f64]) -> f64 {
+    match column.is_empty() {
+        true => f64::INFINITY,
+        false => column.iter().map(|(arc, share)| share * prices[*arc as usize]).sum(),
     }
 }
 

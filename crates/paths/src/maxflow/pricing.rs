@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
     FlowModel,
+    master::cost,
     network::FlowNetwork,
     tree::{Column, Tree},
 };
@@ -283,14 +284,6 @@ impl<'a> Pricing<'a> {
         let costs = &self.costs[to];
         let over = |arc: &u32| self.prices[*arc as usize] + costs[self.network.arc(*arc).to.index()];
         tree.path(self.network, from, |next| next.iter().copied().min_by(|a, b| over(a).total_cmp(&over(b))))
-    }
-}
-
-/// The price of a unit of flow.
-pub(super) fn cost(column: &Column, prices: &[f64]) -> f64 {
-    match column.is_empty() {
-        true => f64::INFINITY,
-        false => column.iter().map(|(arc, share)| share * prices[*arc as usize]).sum(),
     }
 }
 

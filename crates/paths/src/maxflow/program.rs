@@ -9,7 +9,6 @@ use super::{
     master::{Master, Solved},
     network::{FlowError, FlowNetwork, MAX_GAP},
     pricing::{Ends, Pricing},
-    tree::Column,
 };
 
 /// On which paths flow may go.
@@ -67,6 +66,7 @@ pub struct PathFlow {
 /// Maximum flows over one network under one model, for any sets of pairs.
 pub struct FlowProgram<'a> {
     network: &'a FlowNetwork,
+    model: FlowModel,
     pricing: Pricing<'a>,
 }
 
@@ -78,7 +78,7 @@ const MAX_ROUNDS: usize = 10_000;
 impl<'a> FlowProgram<'a> {
     /// Prepares what does not depend on the pairs: under segment routing all shortest paths.
     pub fn new(network: &'a FlowNetwork, model: FlowModel) -> Self {
-        FlowProgram { network, pricing: Pricing::new(network, model) }
+        FlowProgram { network, model, pricing: Pricing::new(network, model) }
     }
 
     /// The largest sum of flows between these ordered pairs, each with as much to send as there is room.
@@ -87,33 +87,51 @@ impl<'a> FlowProgram<'a> {
     /// the bound is not within [`MAX_GAP`] of the flow.
     pub fn solve(&mut self, pairs: &[(NodeId, NodeId)]) -> Result<MaxFlow, FlowError> {
         let pairs = self.ends(pairs)?;
-        self.pricing.begin(&pairs);
-        let mut master: Option<Master<'_>> = None;
-        let mut owners = Vec::new();
-        // At first what an arc has little of is dear.
-        let mut solved =
-            Solved { rates: Vec::new(), prices: self.network.arcs().iter().map(|arc| 1.0 / arc.capacity).collect() };
+        self.solve_on(&pairs, &mut Master::new(self.network))
+    }
+
+    /// The flows of several programs for the same pairs, by program.
+    ///
+    /// One whose model has all paths of the model of one before goes on from its solution, which saves most of the work;
+    /// so give those with fewer paths first.
+    pub fn solve_each(programs: &mut [Self], pairs: &[(NodeId, NodeId)]) -> Result<Vec<MaxFlow>, FlowError> {
+        let mut solved: Vec<(FlowModel, Master<'_>)> = Vec::new();
+        let mut flows = Vec::with_capacity(programs.len());
+        for program in programs {
+            let pairs = program.ends(pairs)?;
+            let usable = |(model, master): &(FlowModel, Master<'_>)| {
+                model.within(program.model) && master.is_on(program.network) && !master.columns().is_empty()
+            };
+            let mut master = match solved.iter().rposition(usable) {
+                Some(before) => solved.swap_remove(before).1,
+                None => Master::new(program.network),
+            };
+            flows.push(program.solve_on(&pairs, &mut master)?);
+            solved.push((program.model, master));
+        }
+        Ok(flows)
+    }
+
+    /// Adds paths until none improves the flow.
+    fn solve_on(&mut self, pairs: &[Ends], master: &mut Master<'a>) -> Result<MaxFlow, FlowError> {
+        self.pricing.begin(pairs);
         let mut best = MaxFlow { bound: f64::INFINITY, ..MaxFlow::default() };
         for round in 0..MAX_ROUNDS {
-            let ceiling = if round == 0 { f64::INFINITY } else { 1.0 - TOLERANCE };
-            let costs = self.pricing.price(&solved.prices, &pairs, ceiling);
-            best.improve(self.network, &solved, &costs, ceiling, round);
+            let ceiling = if master.columns().is_empty() { f64::INFINITY } else { 1.0 - TOLERANCE };
+            let costs = self.pricing.price(&master.solved().prices, pairs, ceiling);
+            best.improve(self.network, master.solved(), &costs, ceiling, round);
             let added = self.cheapest(&costs, ceiling);
-            if added.is_empty() || best.gap() <= TOLERANCE {
-                let columns = master.as_ref().map_or(&[][..], Master::columns);
-                best.columns = columns.len();
-                best.paths = paths(columns, &owners, &pairs, &solved);
-                return best.proved();
+            let done = added.is_empty() && (master.solved().best || master.columns().is_empty());
+            if done || best.gap() <= TOLERANCE {
+                break;
             }
-            let columns = added.iter().map(|index| self.pricing.column(*index, pairs[*index])).collect();
-            owners.extend(added);
-            let next = match master.take() {
-                Some(master) => master.with(columns)?,
-                None => Master::new(self.network, columns)?,
-            };
-            let (live, found) = next.solve()?;
-            (master, solved) = (Some(live), found);
+            for index in added {
+                master.add(index, self.pricing.column(index, pairs[index]));
+            }
+            master.solve()?;
         }
+        best.columns = master.columns().len();
+        best.paths = paths(master, pairs);
         best.proved()
     }
 
@@ -139,6 +157,24 @@ impl<'a> FlowProgram<'a> {
         cheap.sort_by(|a, b| costs[*a].total_cmp(&costs[*b]));
         cheap.truncate(self.network.arcs().len().max(64));
         cheap
+    }
+}
+
+impl FlowModel {
+    /// Whether each path of this model is one of the other's too.
+    fn within(self, other: FlowModel) -> bool {
+        use FlowModel::{AnyPath, Ecmp, Multipath, SegmentPaths, Segments, SinglePath};
+        let shorter = |limit: Option<usize>, other: Option<usize>| {
+            // No limit is the largest.
+            other.is_none_or(|other| limit.is_some_and(|limit| limit <= other))
+        };
+        match (self, other) {
+            (Segments { limit }, Segments { limit: other }) => shorter(limit, other),
+            (SegmentPaths { limit }, SegmentPaths { limit: other }) => shorter(limit, other),
+            (Ecmp, Segments { limit }) | (SinglePath | Multipath, SegmentPaths { limit }) => limit != Some(0),
+            (SinglePath, Multipath) | (SinglePath | Multipath | SegmentPaths { .. }, AnyPath) => true,
+            _ => self == other,
+        }
     }
 }
 
@@ -174,11 +210,13 @@ impl MaxFlow {
 }
 
 /// The paths with flow, by pairs.
-fn paths(columns: &[Column], owners: &[usize], pairs: &[Ends], solved: &Solved) -> Vec<PathFlow> {
-    let mut paths: Vec<PathFlow> = columns
+fn paths(master: &Master<'_>, pairs: &[Ends]) -> Vec<PathFlow> {
+    let mut paths: Vec<PathFlow> = master
+        .columns()
         .iter()
-        .zip(owners)
-        .zip(&solved.rates)
+        .zip(master.owners())
+        // Columns that came after the last solution have no rate.
+        .zip(&master.solved().rates)
         .filter(|(_, rate)| **rate > 0.0)
         .map(|((column, owner), rate)| {
             let (from, to) = pairs[*owner];

@@ -357,6 +357,29 @@ proptest! {
     }
 
     #[test]
+    fn going_on_from_another_model_finds_what_a_fresh_start_finds((network, pairs) in arb_case(), limit in 0usize..4) {
+        let limits = [Some(limit), Some(limit + 1), None];
+        let segments = limits.map(|limit| FlowModel::Segments { limit });
+        let paths = limits.map(|limit| FlowModel::SegmentPaths { limit });
+        let mut models = [FlowModel::SinglePath, FlowModel::Ecmp, FlowModel::Multipath].to_vec();
+        models.extend(segments.into_iter().chain(paths).chain([FlowModel::AnyPath]));
+        // In the other order none can go on.
+        let backwards: Vec<FlowModel> = models.iter().rev().copied().collect();
+        let nodes: Vec<_> = pairs.iter().map(|(from, to)| (NodeId(*from), NodeId(*to))).collect();
+        for models in [models, backwards] {
+            let mut programs: Vec<_> = models.iter().map(|model| FlowProgram::new(&network, *model)).collect();
+            let solved = FlowProgram::solve_each(&mut programs, &nodes).unwrap();
+            prop_assert_eq!(solved.len(), models.len());
+            for (model, solved) in models.iter().zip(solved) {
+                let alone = flow(&network, *model, &pairs);
+                prop_assert!(near(solved.flow, alone), "{:?}: {} instead of {}", model, solved.flow, alone);
+                prop_assert!(is_a_flow(&network, &solved), "{:?}: {:?}", model, solved);
+                prop_assert!(solved.flow <= solved.bound * (1.0 + 1e-12) && solved.gap() <= MAX_GAP);
+            }
+        }
+    }
+
+    #[test]
     fn a_program_that_was_used_before_finds_the_same((network, pairs) in arb_case(), (_, other) in arb_case()) {
         let known = |pairs: &[(u32, u32)]| {
             let fits = |node: u32| (node as usize) < network.node_count();

@@ -89,9 +89,9 @@ fn one(network: &Network, index: u64, rules: &[(Sampling, u64)]) -> Result<One, 
                 if count > 0 && !known.contains_key(&key) {
                     let pairs = rule.pairs.draw(&network.access, count, index << 32 | draw);
                     let mut flows = Flows::default();
-                    for (flow, program) in flows.iter_mut().zip(&mut programs) {
-                        let solved = program.solve(&pairs);
-                        let solved = solved.map_err(|error| ReproError::Run(format!("{}: {error}", network.name)))?;
+                    let solved = FlowProgram::solve_each(&mut programs, &pairs);
+                    let solved = solved.map_err(|error| ReproError::Run(format!("{}: {error}", network.name)))?;
+                    for (flow, solved) in flows.iter_mut().zip(&solved) {
                         *flow = solved.flow;
                         one.gap = one.gap.max(solved.gap());
                         one.programs += 1;
