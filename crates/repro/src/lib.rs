@@ -24,6 +24,7 @@ use bars::{Bar, bars};
 use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
 pub use data::{DataError, Set, topologies, topology};
+pub use experiments::tpc_fig7::FlowWork;
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
 pub use watch::{Unwatched, Watch, in_parallel};

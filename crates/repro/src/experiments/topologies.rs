@@ -1,10 +1,12 @@
 //! What the experiments on published topologies have in common.
 
+use std::path::Path;
+
 use sidestep_model::formats::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_results::Estimate;
 
-use crate::{Context, Paper, ReproError, Row, Rule, Set, topologies};
+use crate::{Paper, ReproError, Row, Rule, Set, topologies};
 
 /// A pruned topology of the Topology Zoo.
 pub(super) struct Pruned {
@@ -15,9 +17,9 @@ pub(super) struct Pruned {
 }
 
 /// The REPETITA graphs that survive pruning.
-pub(super) fn pruned(context: &Context<'_>) -> Result<Vec<Pruned>, ReproError> {
+pub(super) fn pruned(data: Option<&Path>) -> Result<Vec<Pruned>, ReproError> {
     let mut all = Vec::new();
-    for graph in topologies(context.data.as_deref(), Set::Repetita)? {
+    for graph in topologies(data, Set::Repetita)? {
         let net = Net::new(&graph, NetOptions::default())?.pruned();
         if net.node_count() > 0 {
             all.push(Pruned { name: graph.name.clone(), net, graph });

@@ -44,7 +44,7 @@ fn links(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 }
 
 fn sizes(context: &Context<'_>, what: &str, size: fn(&Pruned) -> usize) -> Result<Findings, ReproError> {
-    let all = pruned(context)?;
+    let all = pruned(context.data.as_deref())?;
     let values: Vec<f64> = all.iter().map(|one| size(one) as f64).collect();
     let mut rows = vec![survivors(&all)];
     for (name, share) in [("least", 0.0), ("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)] {
@@ -63,7 +63,7 @@ fn sizes(context: &Context<'_>, what: &str, size: fn(&Pruned) -> usize) -> Resul
 }
 
 fn degrees(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let all = pruned(context)?;
+    let all = pruned(context.data.as_deref())?;
     let shares: Vec<[f64; DEGREE_NAMES.len()]> = all.iter().map(degree_shares).collect();
     let mut rows = vec![survivors(&all)];
     let mut drawn = Vec::new();

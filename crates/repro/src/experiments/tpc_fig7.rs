@@ -8,7 +8,7 @@ mod study;
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -144,7 +144,7 @@ fn studies(context: &Context<'_>) -> Result<Arc<Studies>, ReproError> {
         return Ok(studies.clone());
     }
     let (many, few) = if context.mode == Mode::Full { (20, 4) } else { (3, 2) };
-    let networks = networks(context)?;
+    let networks = networks(context.data.as_deref())?;
     let figure = study::run(&networks, &[(DRAWN.sampling, many)], context.watch)?;
     let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
     let band = study::run(&networks, &rules, context.watch)?;
@@ -154,9 +154,9 @@ fn studies(context: &Context<'_>) -> Result<Arc<Studies>, ReproError> {
 }
 
 /// The networks with pairs of access routers.
-fn networks(context: &Context<'_>) -> Result<Vec<Network>, ReproError> {
+fn networks(data: Option<&Path>) -> Result<Vec<Network>, ReproError> {
     let mut networks = Vec::new();
-    for Pruned { name, net, graph } in pruned(context)? {
+    for Pruned { name, net, graph } in pruned(data)? {
         let access: Vec<NodeId> = net.access().into_iter().map(NodeId).collect();
         if access.len() >= 2 {
             // REPETITA's files have all rates; zero would be refused.
@@ -166,6 +166,42 @@ fn networks(context: &Context<'_>) -> Result<Vec<Network>, ReproError> {
         }
     }
     Ok(networks)
+}
+
+/// What it takes to compute the flows that Figure 7 is drawn from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FlowWork {
+    /// How many networks have pairs.
+    pub networks: usize,
+    /// How many linear programs are solved.
+    pub programs: usize,
+    /// Seconds by the clock, without reading the files.
+    pub seconds: f64,
+    /// Seconds for the draw that took longest: one program for each model.
+    pub longest_draw: f64,
+    /// The network and the number of pairs of that draw.
+    pub longest_of: (String, usize),
+    /// The largest gap between a flow and its dual bound, as a share of the flow.
+    pub gap: f64,
+}
+
+impl FlowWork {
+    /// Solves on one thread what `tpc-fig7a` and `tpc-fig7b` draw with so many draws; `clock` tells seconds.
+    pub fn measure(data: Option<&Path>, draws: u64, clock: impl Fn() -> f64) -> Result<Self, ReproError> {
+        let networks = networks(data)?;
+        let mut work = FlowWork { networks: networks.len(), ..FlowWork::default() };
+        for (index, network) in networks.iter().enumerate() {
+            let before = clock();
+            let one = study::one(network, index as u64, &[(DRAWN.sampling, draws)], &clock)?;
+            work.seconds += clock() - before;
+            work.programs += one.programs;
+            work.gap = work.gap.max(one.gap);
+            if one.longest.0 > work.longest_draw {
+                (work.longest_draw, work.longest_of) = (one.longest.0, (network.name.clone(), one.longest.1));
+            }
+        }
+        Ok(work)
+    }
 }
 
 /// The medians that other readings of the paper lead to.

@@ -29,7 +29,7 @@ pub(crate) const SEGMENTS: Experiment = Experiment {
 const LIMITS: usize = 10;
 
 fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let all = pruned(context)?;
+    let all = pruned(context.data.as_deref())?;
     let mut lines = Vec::new();
     for Pruned { name, net, .. } in &all {
         let survey = Survey::new(net)?;
@@ -63,7 +63,7 @@ fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 }
 
 fn segments(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let all = pruned(context)?;
+    let all = pruned(context.data.as_deref())?;
     let mut lines = Vec::new();
     for Pruned { name, net, .. } in &all {
         let survey = Survey::new(net)?;

@@ -9,7 +9,7 @@ use sidestep_paths::{
     Igp, PathFinder, PathSet, PathSets, SegmentRules,
     analysis::{Counts, Net, NetOptions, Remove, SegmentOptions, Survey},
 };
-use sidestep_repro::{Set, topologies};
+use sidestep_repro::{FlowWork, Set, topologies};
 
 use super::{Case, Report};
 use crate::failure::Failure;
@@ -17,11 +17,15 @@ use crate::failure::Failure;
 /// A case's name, and what measures it.
 type Measure = (&'static str, fn(Option<&Path>) -> Result<Vec<Case>, Failure>);
 
-const CASES: [Measure; 3] = [("large", large), ("curves", curves), ("incremental", incremental)];
+const CASES: [Measure; 4] = [("large", large), ("curves", curves), ("incremental", incremental), ("lp", lp)];
 
 /// The controller's defaults.
 const RULES: SegmentRules = SegmentRules { max_segments: 4, adjacency: true };
 const MAX_PATHS: usize = 8;
+
+/// What `repro run --mode full` draws.
+const LP_DRAWS: u64 = 20;
+const LP_GOAL_S: u32 = 60;
 
 /// All cases, or the one of this name.
 pub(super) fn run(name: Option<&str>, data: Option<&Path>) -> Result<Report, Failure> {
@@ -100,6 +104,26 @@ fn curves(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
     let total = cases.iter().map(|case| case.cpu_s).sum();
     cases.push(case("all of these", nets.len() as f64 / total, "topologies/CPU-s", total));
     Ok(cases)
+}
+
+/// The linear programs of the maximum-flow figures, with the draws of a full run.
+fn lp(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
+    let work = FlowWork::measure(data, LP_DRAWS, sidestep_linux::cpu_seconds)?;
+    let FlowWork { networks, programs, seconds, longest_draw, .. } = work;
+    let (of, pairs) = work.longest_of;
+    let what = format!("linear programs of {networks} networks, {LP_DRAWS} draws");
+    Ok(vec![
+        case(&what, programs as f64, "programs", seconds),
+        case(&format!("time for all (goal: under {LP_GOAL_S})"), seconds, "CPU-s", seconds),
+        case("time for one", 1e3 * seconds / programs as f64, "CPU-ms", seconds),
+        case(
+            &format!("longest draw, a program for each of 4 models: {of}, {pairs} pairs"),
+            1e3 * longest_draw,
+            "CPU-ms",
+            longest_draw,
+        ),
+        case("largest gap to the dual bound", 1e6 * work.gap, "1e-6 of the flow", seconds),
+    ])
 }
 
 /// Path sets of Cogentco after one link's failure, of every eighth link: those affected only, and all from scratch.

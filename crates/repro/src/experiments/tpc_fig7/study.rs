@@ -44,10 +44,12 @@ pub(super) struct Study {
 
 /// What came of one network.
 #[derive(Default)]
-struct One {
+pub(super) struct One {
     flows: BTreeMap<(Sampling, usize), Vec<Option<Flows>>>,
-    programs: usize,
-    gap: f64,
+    pub(super) programs: usize,
+    pub(super) gap: f64,
+    /// By the clock, for the draw that took longest, all models together: seconds, and how many pairs.
+    pub(super) longest: (f64, usize),
 }
 
 /// Draws pairs by these rules, so many times each, and computes all flows.
@@ -56,7 +58,7 @@ pub(super) fn run(networks: &[Network], rules: &[(Sampling, u64)], watch: &dyn W
     let mut order: Vec<usize> = (0..networks.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(networks[*index].network.arcs().len()));
     watch.begins("networks", order.len());
-    let work = |(): &mut (), step: usize| one(&networks[order[step]], order[step] as u64, rules);
+    let work = |(): &mut (), step: usize| one(&networks[order[step]], order[step] as u64, rules, || 0.0);
     let done = in_parallel(order.len(), watch, || (), work);
     if watch.stopped() {
         return Err(ReproError::Interrupted);
@@ -76,8 +78,13 @@ pub(super) fn run(networks: &[Network], rules: &[(Sampling, u64)], watch: &dyn W
     Ok(study)
 }
 
-/// One network: what rules draw alike is computed once.
-fn one(network: &Network, index: u64, rules: &[(Sampling, u64)]) -> Result<One, ReproError> {
+/// One network: what rules draw alike is computed once. The clock tells seconds.
+pub(super) fn one(
+    network: &Network,
+    index: u64,
+    rules: &[(Sampling, u64)],
+    clock: impl Fn() -> f64,
+) -> Result<One, ReproError> {
     let mut programs = MODELS.map(|model| FlowProgram::new(&network.network, model));
     let mut known: BTreeMap<(Pairs, usize, u64), Flows> = BTreeMap::new();
     let mut one = One::default();
@@ -89,8 +96,13 @@ fn one(network: &Network, index: u64, rules: &[(Sampling, u64)]) -> Result<One, 
                 if count > 0 && !known.contains_key(&key) {
                     let pairs = rule.pairs.draw(&network.access, count, index << 32 | draw);
                     let mut flows = Flows::default();
+                    let before = clock();
                     let solved = FlowProgram::solve_each(&mut programs, &pairs);
                     let solved = solved.map_err(|error| ReproError::Run(format!("{}: {error}", network.name)))?;
+                    let seconds = clock() - before;
+                    if seconds > one.longest.0 {
+                        one.longest = (seconds, count);
+                    }
                     for (flow, solved) in flows.iter_mut().zip(&solved) {
                         *flow = solved.flow;
                         one.gap = one.gap.max(solved.gap());
