@@ -40,7 +40,8 @@ impl Scoreboard {
         let mut words = vec![[0; 2]; needed.max(4)];
         if !self.words.is_empty() {
             let (old, new) = (self.words.len() - 1, words.len() - 1);
-            for word in una >> 6..=next >> 6 {
+            // Not once around the old ring and on: what is beyond it has not been marked.
+            for word in (una >> 6..=next >> 6).take(self.words.len()) {
                 words[word as usize & new] = self.words[word as usize & old];
             }
         }
@@ -280,5 +281,22 @@ fn below(first: u32, end: u32) -> u64 {
         0 => 0,
         n if n >= 64 => !0,
         n => (1 << n) - 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_that_grows_to_many_times_its_size_has_each_mark_once() {
+        let mut board = Scoreboard::default();
+        board.reserve(70, 170);
+        assert_eq!(board.sack(80, 100), 20);
+        board.acknowledge(70, 75);
+        board.reserve(75, 5_000);
+        assert_eq!(board.recount(75, 5_000), [20, 0, 0]);
+        assert_eq!(board.acknowledge(75, 5_000), 20);
+        assert!(board.is_clean());
     }
 }
