@@ -128,14 +128,17 @@ impl Controller {
     /// Links that are not named are up. Rates stay as measured. Whether any path changed; links that the network does
     /// not have are no matter.
     pub fn set_down(&self, down: &BTreeSet<LinkId>) -> bool {
+        let began = Instant::now();
         let mut planner = self.planner();
         let recomputed = planner.set_down(down);
-        let pairs = planner.pair_count();
+        let links = planner.current().topology.links();
+        let names: Vec<&str> = down.iter().filter_map(|id| Some(links.get(id.index())?.name.as_str())).collect();
         tracing::info!(
-            down = down.len(),
-            pairs,
+            down = ?names,
+            pairs = planner.pair_count(),
             computed = recomputed.computed,
             changed = recomputed.changed.len(),
+            took = ?began.elapsed(),
             "links went down or up"
         );
         if recomputed.changed.is_empty() {
@@ -177,10 +180,7 @@ impl Controller {
         }
         known.insert(node, down);
         let all: BTreeSet<LinkId> = known.values().flatten().copied().collect();
-        let began = Instant::now();
-        let names: Vec<_> = all.iter().map(|link| self.snapshot().plan.topology.link(*link).name.clone()).collect();
-        let changed = self.set_down(&all);
-        tracing::info!(down = ?names, changed, took = ?began.elapsed(), "links went down or up");
+        self.set_down(&all);
     }
 
     /// To be called once a second: shows watchers the present rates; whether these changed.

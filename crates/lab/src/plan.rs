@@ -20,7 +20,7 @@ pub struct NodePlan {
     pub router: bool,
     /// Its interfaces, in the order of the topology's links.
     pub interfaces: Vec<InterfacePlan>,
-    /// Its own address, on the loopback interface.
+    /// Its own address: a router's is on the loopback interface, a host's on its first.
     pub address: Ipv6Addr,
     /// Its routes.
     pub routes: Vec<RoutePlan>,
