@@ -165,23 +165,26 @@ fn headers(time: Time, packet: &Packet, of: &Endpoints, addresses: [Ipv6Addr; 2]
     bytes
 }
 
+impl Endpoints {
+    /// The sequence number of a segment's first byte: a SYN counts as one, and so does the FIN after the last.
+    fn byte(&self, segment: u32) -> u32 {
+        let short = match self.last {
+            Some((last, payload)) if segment > last => u32::from(self.mss - payload),
+            _ => 0,
+        };
+        segment.wrapping_mul(self.mss.into()).wrapping_sub(short).wrapping_add(1)
+    }
+}
+
 fn tcp_header(time: Time, packet: &Packet, of: &Endpoints, ports: (u16, u16)) -> TcpHeader {
     let syn = matches!(packet.kind, Kind::Syn | Kind::SynAck);
     let acknowledges = matches!(packet.kind, Kind::Ack | Kind::SynAck);
-    // A SYN counts as one byte, and so does the FIN after the last.
-    let byte = |segment: u32| {
-        let short = match of.last {
-            Some((last, payload)) if segment > last => u32::from(of.mss - payload),
-            _ => 0,
-        };
-        segment.wrapping_mul(of.mss.into()).wrapping_sub(short).wrapping_add(1)
-    };
     let data = packet.kind == Kind::Data;
-    let mut tcp = TcpHeader::new(ports.0, ports.1, if data { byte(packet.seq) } else { u32::from(!syn) }, 0);
+    let mut tcp = TcpHeader::new(ports.0, ports.1, if data { of.byte(packet.seq) } else { u32::from(!syn) }, 0);
     tcp.syn = syn;
     tcp.ack = packet.kind != Kind::Syn;
     tcp.acknowledgment_number = match packet.kind {
-        Kind::Ack => byte(packet.seq).wrapping_add(u32::from(packet.flags.has(Flags::FIN))),
+        Kind::Ack => of.byte(packet.seq).wrapping_add(u32::from(packet.flags.has(Flags::FIN))),
         Kind::Syn => 0,
         _ => 1,
     };
@@ -191,6 +194,14 @@ fn tcp_header(time: Time, packet: &Packet, of: &Endpoints, ports: (u16, u16)) ->
     tcp.cwr = packet.flags.has(Flags::CWR);
     let window = u64::from(if acknowledges { packet.window } else { u32::MAX }) * u64::from(of.mss);
     tcp.window_size = (if syn { window } else { window >> WINDOW_SCALE }).min(u16::MAX.into()) as u16;
+    // Cannot fail: 20 bytes of a SYN; or 12 of timestamps and either 28 of three blocks, or 12 of one and 12 of MPTCP's ACK.
+    let _ = tcp.set_options_raw(&options(time, packet, of));
+    tcp
+}
+
+fn options(time: Time, packet: &Packet, of: &Endpoints) -> Vec<u8> {
+    let syn = matches!(packet.kind, Kind::Syn | Kind::SynAck);
+    let acknowledges = matches!(packet.kind, Kind::Ack | Kind::SynAck);
     // Microseconds: RFC 7323 leaves the unit to the sender.
     let micros = |time: Time| (time.as_nanos() / 1_000) as u32;
     let (value, echo) = if acknowledges { (time, packet.sent) } else { (packet.sent, Time::ZERO) };
@@ -213,7 +224,7 @@ fn tcp_header(time: Time, packet: &Packet, of: &Endpoints, ports: (u16, u16)) ->
         options.extend([1, 1, 5, 2 + 8 * blocks.len() as u8]);
         for (from, to) in blocks {
             for edge in [from, to] {
-                options.extend(byte(packet.seq + u32::from(*edge)).to_be_bytes());
+                options.extend(of.byte(packet.seq + u32::from(*edge)).to_be_bytes());
             }
         }
     }
@@ -225,16 +236,14 @@ fn tcp_header(time: Time, packet: &Packet, of: &Endpoints, ports: (u16, u16)) ->
             options.extend(u64::from(data_byte).to_be_bytes());
         } else {
             options.extend([30, 20, 0x20, 0x05]);
-            for number in [1, data_byte, byte(packet.seq)] {
+            for number in [1, data_byte, of.byte(packet.seq)] {
                 options.extend(number.to_be_bytes());
             }
             options.extend(packet.payload.to_be_bytes());
             options.extend([0, 0]);
         }
     }
-    // Cannot fail: 20 bytes of a SYN; or 12 of timestamps and either 28 of three blocks, or 12 of one and 12 of MPTCP's ACK.
-    let _ = tcp.set_options_raw(&options);
-    tcp
+    options
 }
 
 fn io_error(action: &'static str, path: &Path, source: io::Error) -> WriteError {
