@@ -13,6 +13,8 @@ struct host_config {
 	__u32 table_base;	/* not for the program: where whoever finds the map finds the routes, */
 	__u32 priority;		/* and the rules */
 	__u32 dry_run;		/* decide, count and report, but leave marks alone */
+	__u32 events;		/* write them: somebody records */
+	__u32 unused;
 	__u32 controller;	/* not for the program either: enum host_controller, */
 	__u64 paths_ns;		/* and when the paths came, CLOCK_MONOTONIC */
 };

@@ -152,6 +152,8 @@ struct tcp_options_received {
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	__u32 srtt_us;
+	__u32 rttvar_us;
 	struct tcp_options_received rx_opt;
 };
 

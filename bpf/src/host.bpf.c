@@ -214,6 +214,7 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 	struct bpf_sock *sk = ops->sk;
 	struct conn *conn;
 	__u32 flags;
+	__u64 now;
 
 	if (!paths || !paths->n) {
 		count(HOST_UNTOUCHED);
@@ -226,9 +227,9 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 		count(HOST_NO_STORAGE);
 		return;
 	}
-	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), bpf_ktime_get_ns(),
-		bpf_get_prandom_u32());
-	conn->opened_ns = bpf_ktime_get_ns();
+	now = bpf_ktime_get_ns();
+	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), now, bpf_get_prandom_u32());
+	conn->opened_ns = now;
 	conn->decided_ns = 0;
 	conn->reason = PC_NONE;
 	conn->mark_before = sk->mark & cfg->mark_mask;
@@ -245,7 +246,8 @@ static void open_connection(struct bpf_sock_ops *ops, const struct host_config *
 		flags |= BPF_SOCK_OPS_STATE_CB_FLAG;
 	bpf_sock_ops_cb_flags_set(ops, flags);
 	count(passive ? HOST_PASSIVE : HOST_ACTIVE);
-	report(ops, conn, HOST_OPENED, PC_NONE, 0);
+	if (cfg->events)
+		report(ops, conn, HOST_OPENED, PC_NONE, 0);
 }
 
 /* The path set changed under the connection: begin to learn anew, and stay where the old path still exists. */
@@ -276,7 +278,7 @@ static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct ho
 
 	choose_anew(cfg, conn, paths);
 	take_path(ops, sk, cfg, conn->policy.current);
-	if (conn->current_id != from_id)
+	if (cfg->events && conn->current_id != from_id)
 		report(ops, conn, HOST_DECIDED, PC_NONE, from_id);
 }
 
@@ -298,6 +300,20 @@ static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
 }
 
 /*
+ * The RTO in ticks, with no more variation than there is at least. One that only receives has measured its handshake
+ * and nothing since: its RTO is then three times that round trip, or three seconds, for good, while the other end has had
+ * several of its own.
+ */
+static __u32 least_rto(const struct tcp_sock *tp)
+{
+	__u32 srtt_us = tp->srtt_us >> 3, var_us = tp->rttvar_us, rto = tp->inet_conn.icsk_rto;
+	__u64 whole_us = (__u64)srtt_us + var_us;
+
+	/* The kernel has made ticks of these microseconds; how many a second BPF does not know. */
+	return whole_us ? rto * (srtt_us + pc_least(var_us, TCP_RTO_MIN_NS / 1000)) / whole_us : rto;
+}
+
+/*
  * Whether the packet that is about to leave reports data that came again (D-SACK, RFC 2883), and how long before it new
  * data last came, as a share of the RTO. A duplicate is answered at once, mostly before any program for arriving packets
  * would see it: it is out of the window. Where SACK or net.ipv4.tcp_dsack is off none is heard.
@@ -312,8 +328,7 @@ static bool came_again(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 *qui
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || !BPF_CORE_READ_BITFIELD(tp, rx_opt.dsack))
 		return false;
-	/* Both in the kernel's ticks. */
-	rto = tp->inet_conn.icsk_rto;
+	rto = least_rto(tp);
 	quiet = (__u32)bpf_jiffies64() - tp->inet_conn.icsk_ack.lrcvtime;
 	*quiet_q16 = rto ? pc_least(((__u64)quiet << 16) / rto, 0xffffffff) : 0;
 	return true;
@@ -332,6 +347,7 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 
 	if (!sk)
 		return;
+	/* First, as this is asked for each packet. */
 	if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && !came_again(ops, sk, &quiet_q16))
 		return;
 	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
@@ -382,35 +398,41 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	} else {
 		count(HOST_STAYED);
 	}
-	report(ops, conn, HOST_DECIDED, decision.reason, from_id);
+	if (cfg->events)
+		report(ops, conn, HOST_DECIDED, decision.reason, from_id);
 }
 
 SEC("sockops")
 int sidestep_host(struct bpf_sock_ops *ops)
 {
+	struct host_config *cfg;
 	__u32 zero = 0;
-	struct host_config *cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
 
-	if (!cfg)
-		return 1;
+	/* The kernel asks much else of each connection, as for its first timeout: that costs as little as can be. */
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		open_connection(ops, cfg, false);
-		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		open_connection(ops, cfg, true);
-		break;
 	case BPF_SOCK_OPS_RTT_CB:
 	case BPF_SOCK_OPS_RETRANS_CB:
 	case BPF_SOCK_OPS_RTO_CB:
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		signal(ops, cfg);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		if (ops->args[1] == BPF_TCP_CLOSE)
-			signal(ops, cfg);
-		break;
+			break;
+		return 1;
+	default:
+		return 1;
 	}
+	cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
+	if (!cfg)
+		return 1;
+	if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
+		open_connection(ops, cfg, false);
+	else if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		open_connection(ops, cfg, true);
+	else
+		signal(ops, cfg);
 	return 1;
 }
 
@@ -496,7 +518,7 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 	from_id = conn->current_id;
 	choose_anew(cfg, conn, paths);
 	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, conn->policy.current));
-	if (conn->current_id == from_id)
+	if (!cfg->events || conn->current_id == from_id)
 		return 0;
 	event = new_event();
 	if (event) {

@@ -119,9 +119,9 @@ POLICY_FN void pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, _
 	__u32 i;
 
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u32 weight = paths[i].weight + 1 - pc_above(paths[i].weight, 0);
-
-		exp3->log_weight[i] = pc_log2(weight) + PC_LOG_FLOOR * (__s64)pc_above(i + 1, n);
+		exp3->log_weight[i] = PC_LOG_FLOOR;
+		if (i < n)
+			exp3->log_weight[i] = pc_log2(paths[i].weight ? paths[i].weight : 1);
 	}
 	pc_exp3_normalise(exp3);
 }
@@ -140,7 +140,10 @@ POLICY_FN __u64 pc_exp3_end(__u64 sum, __u64 total, __u32 i, __u32 n, __u32 gamm
 	return (high << 16) + low + (((__u64)gamma_q16 * i) << 16) / n;
 }
 
-/* The share of `path`; `gamma_q16` in 0..=65536, path < n. */
+/*
+ * The share of `path`; `gamma_q16` in 0..=65536, path < n. Paths from n on weigh nothing; they are not looked at, as most
+ * connections have few paths, and each costs divisions.
+ */
 POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
 					__u32 path)
 {
@@ -148,7 +151,7 @@ POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u
 	__u64 before = 0, total = 0;
 	__u32 i;
 
-	for (i = 0; i < PC_MAX_PATHS; i++) {
+	for (i = 0; i < PC_MAX_PATHS && i < n; i++) {
 		__u64 weight = pc_exp3_weight(exp3, i);
 
 		before += weight * pc_above(path, i);
@@ -172,9 +175,9 @@ POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 ga
 
 	if (!exp3)
 		return 0;
-	for (i = 0; i < PC_MAX_PATHS; i++)
+	for (i = 0; i < PC_MAX_PATHS && i < n; i++)
 		total += pc_exp3_weight(exp3, i);
-	for (i = 0; i < PC_MAX_PATHS; i++) {
+	for (i = 0; i < PC_MAX_PATHS && i < n; i++) {
 		sum += pc_exp3_weight(exp3, i);
 		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
 		possible += (to - from) * (among >> i & 1);
@@ -186,7 +189,7 @@ POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 ga
 	sum = 0;
 	from = 0;
 	/* The path is where `passed` first exceeds the point: as many as do not are before it. */
-	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
+	for (i = 0; i < PC_MAX_PATHS - 1 && i + 1 < n; i++) {
 		sum += pc_exp3_weight(exp3, i);
 		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
 		passed += (to - from) * (among >> i & 1);

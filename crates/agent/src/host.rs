@@ -101,6 +101,8 @@ struct Host {
     table_base: u32,
     priority: u32,
     dry_run: bool,
+    /// Whether anybody reads events.
+    records: bool,
     controller: ControllerState,
     /// When the paths came.
     paths_at: Time,
@@ -198,6 +200,7 @@ impl Host {
             table_base: options.table_base,
             priority: options.priority,
             dry_run: options.dry_run,
+            records: options.events.is_some() || summary::logs_events(),
             controller: ControllerState::None,
             paths_at: monotonic_now(),
             sets: Vec::new(),
@@ -242,6 +245,8 @@ impl Host {
             table_base: self.table_base,
             priority: self.priority,
             dry_run: self.dry_run.into(),
+            events: self.records.into(),
+            unused: 0,
             controller: self.controller as u32,
             paths_ns: self.paths_at.as_nanos(),
         })

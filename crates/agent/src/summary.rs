@@ -52,6 +52,11 @@ impl Summary {
     }
 }
 
+/// Whether [`log_event`] logs anything.
+pub(crate) fn logs_events() -> bool {
+    tracing::enabled!(tracing::Level::DEBUG)
+}
+
 /// Logs what happened to one connection.
 pub(crate) fn log_event(event: &Event) {
     let (local, remote) = (event.local, event.remote);

@@ -105,6 +105,31 @@ fn a_killed_agents_connections_stay_on_their_paths_and_the_next_one_moves_them_a
 }
 
 #[test]
+fn state_that_another_version_left_in_another_layout_is_begun_anew() {
+    if !root_or_skip("the state of another version") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let pins = kept.pins(true);
+    let agent = start(&lab, pins.clone());
+    let flow = flow(&lab);
+    agent.kill();
+    // A map of another kind and size in the place of the configuration.
+    std::fs::rename(pins.directory.join("sidestep_counts"), pins.directory.join("sidestep_config")).unwrap();
+
+    let next = start(&lab, pins.clone());
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2, "the connection stays where it was");
+    let (fresh, listed) = (lab.connect("h", "s").0, in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap()));
+    assert_eq!(slot(&fresh), 2);
+    assert_eq!(in_host(&lab, || listed.connections().unwrap().len()), 1, "one is known, and by one program");
+    next.stop();
+    assert!(!pins.exist());
+    assert_eq!(mark(&fresh), 0);
+    flow.pass(SOME);
+}
+
+#[test]
 fn connections_get_the_marks_back_that_they_had() {
     if !root_or_skip("an application with a mark of its own") {
         return;

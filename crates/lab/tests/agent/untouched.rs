@@ -46,6 +46,8 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
             priority: 0,
             dry_run: 0,
             controller: 0,
+            events: 0,
+            unused: 0,
             paths_ns: 0,
         })
         .unwrap();

@@ -62,6 +62,10 @@ pub struct HostConfig {
     pub priority: u32,
     /// One: decide, count and report, but leave marks alone; else zero.
     pub dry_run: u32,
+    /// One: write events, as somebody records them; else zero.
+    pub events: u32,
+    /// Zero.
+    pub unused: u32,
     /// A [`ControllerState`], for whoever looks.
     pub controller: u32,
     /// When the paths came, by `CLOCK_MONOTONIC` in nanoseconds; likewise.
@@ -192,7 +196,7 @@ unsafe impl Plain for HostPrefix {}
 // SAFETY: as above.
 unsafe impl Plain for HostPaths {}
 
-const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 32);
+const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 40);
 const _: () = assert!(size_of::<HostPrefix>() == 24);
 const _: () = assert!(size_of::<HostPaths>() == 32 + size_of::<raw::Path>() * MAX_PATHS);
 
