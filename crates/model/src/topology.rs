@@ -268,9 +268,9 @@ impl Topology {
         Ok(())
     }
 
-    /// Says where a node is, in degrees of longitude and latitude; a position that is not finite is not kept.
+    /// Says where a node is, in degrees of longitude and latitude; a position that is not on Earth is not kept.
     pub fn set_position(&mut self, node: NodeId, position: (f64, f64)) {
-        if position.0.is_finite() && position.1.is_finite() {
+        if is_on_earth(position) {
             self.positions.insert(node, position);
         }
     }
@@ -384,6 +384,11 @@ impl Topology {
         }
         self.outgoing(host).iter().map(|arc| self.head(*arc)).find(|far| self.is_router(*far))
     }
+}
+
+/// Whether these are degrees of longitude and latitude.
+pub(crate) fn is_on_earth((longitude, latitude): (f64, f64)) -> bool {
+    longitude.abs() <= 180.0 && latitude.abs() <= 90.0
 }
 
 fn check_name(name: &str) -> Result<(), TopologyError> {

@@ -12,7 +12,7 @@ pub struct GraphLink {
 }
 
 impl Graph {
-    /// The links, sorted by their ends.
+    /// The links, sorted by their ends, then by the first edge of each.
     ///
     /// Directed edges become links with those of the other direction, in the order of the file; what is left over is a
     /// link of its own, both ways. Two directed loops of a node are the two directions of one.
@@ -31,8 +31,9 @@ fn ends(edge: &GraphEdge) -> [usize; 2] {
     [edge.from.min(edge.to), edge.from.max(edge.to)]
 }
 
-/// Adds the links of the edges between the same two nodes.
+/// Adds the links of the edges between the same two nodes, by the first edge of each.
 fn link_up(between: &[(usize, &GraphEdge)], links: &mut Vec<GraphLink>) {
+    let before = links.len();
     let mut open: Option<usize> = None;
     let mut oneway = [Vec::new(), Vec::new()];
     for (index, edge) in between {
@@ -57,4 +58,5 @@ fn link_up(between: &[(usize, &GraphEdge)], links: &mut Vec<GraphLink>) {
         let Some((there, back)) = there.or(back).zip(back.or(there)) else { continue };
         links.push(GraphLink { ends: there.ends, edges: [there.edges[0], back.edges[0]] });
     }
+    links[before..].sort_by_key(|link| link.edges[0].min(link.edges[1]));
 }

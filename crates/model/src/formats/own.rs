@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Graph, GraphEdge, GraphLink, GraphNode};
 use crate::{
     Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, TopologyError, srv6,
+    topology::is_on_earth,
 };
 
 /// Light in fibre, in metres per second.
@@ -64,7 +65,7 @@ impl Graph {
 
     /// Fills in rates and delays that the file does not have; returns how many rates and how many delays those were.
     ///
-    /// A delay is that of light in fibre along the great circle where both ends have a position.
+    /// A delay is that of light in fibre along the great circle where both ends have a position on Earth.
     pub fn complete(&mut self, missing: &Missing) -> (usize, usize) {
         let (mut rates, mut delays) = (0, 0);
         for edge in &mut self.edges {
@@ -73,7 +74,7 @@ impl Graph {
                 rates += 1;
             }
             if edge.delay.is_none() {
-                let position = |node: usize| self.nodes.get(node).and_then(|node| node.position);
+                let position = |node: usize| self.nodes.get(node)?.position.filter(|position| is_on_earth(*position));
                 let between = position(edge.from).zip(position(edge.to));
                 edge.delay = Some(between.map_or(missing.delay, |(from, to)| light(from, to)));
                 delays += 1;
@@ -86,7 +87,7 @@ impl Graph {
     ///
     /// Names keep letters, digits, `-`, `_` and `.`; where two are the same then, the later ones get a number. Weights with
     /// fractions are counted in thousandths, and none is below 1. An edge without a rate is not limited, and one without a
-    /// delay has none.
+    /// delay has none. Positions that are not on Earth are left out.
     pub fn to_topology(&self) -> Result<Topology, TopologyError> {
         let mut topology = Topology::new();
         let mut names = BTreeSet::new();

@@ -14,6 +14,7 @@ use crate::{
         document::{Document, Item},
     },
     srv6,
+    topology::is_on_earth,
 };
 
 /// Reads the `topology` table of a document.
@@ -195,8 +196,7 @@ fn read_node(document: &Document<'_>, item: &Item<'_>, topology: &mut Topology) 
         return Err(document.error_at(item, "prefix", "a host's prefix must be a /126 or shorter"));
     }
     let (prefix, locator) = (file.prefix.map(|net| net.trunc()), file.locator.map(|net| net.trunc()));
-    let on_earth = |(longitude, latitude): (f64, f64)| longitude.abs() <= 180.0 && latitude.abs() <= 90.0;
-    if file.position.is_some_and(|position| !on_earth(position)) {
+    if file.position.is_some_and(|position| !is_on_earth(position)) {
         let message = "a position is a longitude from -180 to 180 and a latitude from -90 to 90, in degrees";
         return Err(document.error_at(item, "position", message));
     }

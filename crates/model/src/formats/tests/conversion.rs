@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 
-use super::super::*;
+use super::{super::*, REPETITA};
 use crate::topology_file;
 
 fn nodes() -> impl Strategy<Value = GraphNode> {
@@ -152,4 +152,36 @@ fn a_delay_that_is_missing_is_that_of_light_in_fibre() {
     assert_eq!(graph.complete(&MISSING), (2, 2));
     assert_eq!(graph.edges[0].delay, Some(Span::from_micros(50_038)));
     assert_eq!((graph.edges[1].delay, graph.edges[1].rate), (Some(MISSING.delay), Some(MISSING.rate)));
+}
+
+#[test]
+fn parallel_links_of_both_kinds_keep_their_order_and_so_their_names() {
+    let edge = |from, to, directed, weight| GraphEdge {
+        from,
+        to,
+        directed,
+        weight: Some(weight),
+        rate: Some(Rate::from_mbits(10)),
+        delay: Some(Span::from_millis(1)),
+    };
+    let node = |name: &str| GraphNode { name: name.into(), position: None };
+    let edges = vec![edge(0, 1, true, 1.0), edge(1, 0, true, 2.0), edge(0, 1, false, 3.0)];
+    let graph = Graph { nodes: vec![node("a"), node("b")], edges, ..Graph::default() };
+    let topology = graph.to_topology().unwrap();
+    assert_eq!([0, 1].map(|link| topology.links()[link].ab.weight), [1, 3]);
+    assert_eq!(Graph::of(&topology, "a").to_topology().as_ref(), Ok(&topology));
+}
+
+#[test]
+fn positions_off_the_earth_are_not_taken_along() {
+    // As synthetic networks may have them, or a misprint.
+    let text = REPETITA.replace("-74.00597", "-74005.97");
+    let graph = read(&text, "a.graph").unwrap();
+    assert_eq!(graph.nodes[0].position, Some((-74005.97, 40.71427)));
+    let topology = graph.to_topology().unwrap();
+    assert_eq!(
+        topology.node_ids().map(|node| topology.position(node).is_some()).collect::<Vec<_>>(),
+        [false, true, true]
+    );
+    assert_eq!(topology_file::parse(&topology_file::print(&topology)).as_ref(), Ok(&topology));
 }
