@@ -5,15 +5,15 @@ use sidestep_model::{ArcId, NodeId, Topology};
 use crate::{
     Igp, Route, SegmentRules,
     search::{Dependencies, Refusal, Search, Taken},
-    segments,
     spf::{Direction, Spfs},
 };
 
 /// Up to `max_paths` paths without a common link, cheapest first, each with the list that forces it.
 ///
 /// Each is the cheapest by IGP weights of all that a list within the rules forces and that avoid the links (in either
-/// direction) of those before it; of the equally cheap, one with the fewest segments. `to` must be a router, `from` may
-/// be a host; a node has no path to itself. No path visits a node twice. For many pairs use a [`PathFinder`].
+/// direction) of those before it. Of equally cheap ones it is that whose links' own numbers, which depend on nothing but
+/// their ids, add up to less: so a failure elsewhere changes nothing. `to` must be a router, `from` may be a host; a node
+/// has no path to itself. No path visits a node twice. For many pairs use a [`PathFinder`].
 pub fn disjoint_paths(
     topo: &Topology,
     igp: &Igp,
@@ -79,8 +79,9 @@ impl<'a> PathFinder<'a> {
         let mut rounds: Vec<Round> = Vec::new();
         self.taken.clear();
         while rounds.len() < max_paths && rounds.last().is_none_or(|last| last.route.is_some()) {
-            let route = self.next(from, to);
-            rounds.push(Round { route, depends_on: self.search.dependencies(self.igp, &mut self.spfs) });
+            let route = self.next(from, to, true);
+            let depends_on = self.search.dependencies(self.igp, &mut self.spfs, route.as_ref());
+            rounds.push(Round { route, depends_on });
         }
         rounds
     }
@@ -90,7 +91,7 @@ impl<'a> PathFinder<'a> {
         self.taken.clear();
         routes.iter().flat_map(|route| &route.arcs).for_each(|arc| self.taken.take(*arc));
         while routes.len() < max_paths {
-            match self.next(from, to) {
+            match self.next(from, to, false) {
                 Some(route) => routes.push(route),
                 None => break,
             }
@@ -103,20 +104,16 @@ impl<'a> PathFinder<'a> {
     }
 
     /// The next path over links that are not taken, and takes these.
-    fn next(&mut self, from: NodeId, to: NodeId) -> Option<Route> {
+    fn next(&mut self, from: NodeId, to: NodeId, watched: bool) -> Option<Route> {
         self.search.begin();
         let known = from.index() < self.igp.node_count();
         if from == to || !known || !self.igp.is_router(to) || self.rules.max_segments == 0 {
             return None;
         }
-        let arcs = self.search.run(self.igp, &mut self.spfs, &self.rules, &self.taken, from, to)?;
-        let stops: Vec<NodeId> = [from].into_iter().chain(arcs.iter().map(|arc| self.igp.arc(*arc).head)).collect();
-        let mut refused = Vec::new();
-        let segments = segments::list(self.igp, &mut self.spfs, &stops, &arcs, &self.rules, &mut refused).ok()?;
-        let refusal = |(root, arc)| Refusal { root, arc, direction: Direction::From };
-        self.search.refuse(refused.into_iter().map(refusal));
-        arcs.iter().for_each(|arc| self.taken.take(*arc));
-        Some(Route { arcs, segments })
+        let PathFinder { igp, rules, spfs, search, taken } = self;
+        let route = search.run(igp, spfs, rules, taken, (from, to), watched)?;
+        route.arcs.iter().for_each(|arc| taken.take(*arc));
+        Some(route)
     }
 }
 
@@ -131,6 +128,7 @@ mod tests {
     use crate::{
         Segment,
         brute_force::{arb_network, expressible, network},
+        cost::{Cost, own},
         max_flow_links, reroute,
     };
 
@@ -154,7 +152,8 @@ mod tests {
         assert_eq!(paths(&topo, 0, 1, 3, false), []);
         let lists: Vec<_> = paths(&topo, 0, 1, 2, true).into_iter().map(|route| route.segments).collect();
         let over = |arc| vec![Segment::Adjacency(ArcId(arc)), Segment::Node(NodeId(1))];
-        assert_eq!(lists, [over(0), over(2), over(4)]);
+        // Which of the equal ones comes first, their own numbers say.
+        assert_eq!(lists, [over(2), over(0), over(4)]);
     }
 
     #[test]
@@ -201,7 +200,10 @@ mod tests {
         ) {
             let igp = Igp::new(&topo);
             let rules = SegmentRules { max_segments, adjacency };
-            let cost = |path: &[ArcId]| path.iter().map(|arc| u64::from(topo.channel(*arc).weight)).sum::<u64>();
+            let cost = |path: &[ArcId]| {
+                let costs = path.iter().map(|arc| Cost::of(topo.channel(*arc).weight, own(arc.link().0)));
+                costs.fold(Cost::ZERO, |sum, cost| sum + cost)
+            };
             for from in topo.node_ids() {
                 let lists = expressible(&topo, from, &rules);
                 for to in topo.node_ids().filter(|to| *to != from) {

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::OnceLock};
 
 use sidestep_model::{ArcId, LinkId, NodeId, Topology};
 
-use crate::spf::{Direction, Hop, Spf};
+use crate::{
+    cost::{Cost, own},
+    spf::{Direction, Hop, Spf},
+};
 
 /// Shortest paths between all nodes of a topology, as its routers see them.
 ///
@@ -43,6 +46,8 @@ pub(crate) struct Neighbour {
     pub(crate) there: u32,
     /// Weight of the arc from it.
     pub(crate) back: u32,
+    /// The link's [`own`] number.
+    own: u64,
 }
 
 impl Igp {
@@ -64,11 +69,9 @@ impl Igp {
         let mut neighbours = Vec::with_capacity(arcs.len());
         for node in topo.node_ids() {
             let up = topo.outgoing(node).iter().filter(|id| arcs[id.index()].up);
-            neighbours.extend(up.map(|id| Neighbour {
-                node: arcs[id.index()].head,
-                arc: *id,
-                there: arcs[id.index()].weight,
-                back: arcs[id.reversed().index()].weight,
+            neighbours.extend(up.map(|id| {
+                let [there, back] = [*id, id.reversed()].map(|id| arcs[id.index()].weight);
+                Neighbour { node: arcs[id.index()].head, arc: *id, there, back, own: own(id.link().0) }
             }));
             start.push(neighbours.len() as u32);
         }
@@ -143,6 +146,18 @@ impl Igp {
     /// Number of links, those that are down included.
     pub(crate) fn link_count(&self) -> usize {
         self.arcs.len() / 2
+    }
+}
+
+impl Neighbour {
+    /// Cost of the arc to the neighbour.
+    pub(crate) fn cost_there(&self) -> Cost {
+        Cost::of(self.there, self.own)
+    }
+
+    /// Cost of the arc from it.
+    pub(crate) fn cost_back(&self) -> Cost {
+        Cost::of(self.back, self.own)
     }
 }
 

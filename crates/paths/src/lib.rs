@@ -20,6 +20,7 @@ pub mod analysis;
 mod apart;
 #[cfg(test)]
 mod brute_force;
+mod cost;
 mod disjoint;
 mod igp;
 mod maxflow;

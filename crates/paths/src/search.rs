@@ -1,15 +1,18 @@
 //! Search for the cheapest path that a limited number of segments forces.
 
 mod ahead;
+mod within;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use sidestep_model::{ArcId, LinkId, NodeId};
 
-use self::ahead::Ahead;
+use self::{ahead::Ahead, within::Within};
 use crate::{
-    Igp, SegmentRules,
+    Igp, Route, Segment, SegmentRules,
+    cost::Cost,
     igp::Neighbour,
+    segments,
     spf::{Direction, Spfs},
 };
 
@@ -20,10 +23,13 @@ pub(crate) struct Taken {
     links: Vec<LinkId>,
 }
 
-/// A* from the destination, arc by arc, whose memory is reused.
+/// Finds the cheapest path within the rules; its memory is reused.
 ///
-/// A state is a node, the router that owns the SID in force there, and how many segments are used from there on. Two
-/// facts keep it small and its result simple; both follow from any part of a unique shortest path being one itself:
+/// Most often that is the cheapest path over free links, which A* from the source finds. Where that takes too many segments,
+/// [`Within`] tells whether any path does not; only then an A* from the destination, arc by arc, looks for the cheapest.
+///
+/// A state of the latter is a node, the router that owns the SID in force there, and how many segments are used from there
+/// on. Two facts keep it small and its result simple; both follow from any part of a unique shortest path being one itself:
 ///
 /// - At one node, a state that is no cheaper and uses more segments than another is never better: whatever its SID can
 ///   still do, the other can do with one segment more.
@@ -36,13 +42,14 @@ pub(crate) struct Taken {
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     ahead: Ahead,
-    /// Up to this total cost all is known; `u64::MAX`: all there is.
-    horizon: u64,
+    within: Within,
+    /// Up to this total cost all is known; [`Cost::MAX`]: all there is.
+    horizon: Cost,
     /// By node: the states expanded there.
     expanded: Vec<Expanded>,
     states: Vec<State>,
     /// Indices of states by total cost, segments and age.
-    queue: BinaryHeap<Reverse<(u64, usize, usize)>>,
+    queue: BinaryHeap<Reverse<(Cost, usize, usize)>>,
     /// Indices of states beyond the horizon, by age.
     waiting: Vec<usize>,
     /// The state that the search ended with, or none if it found nothing.
@@ -50,7 +57,7 @@ pub(crate) struct Search {
     /// The states because of which others were not expanded.
     decisive: Vec<usize>,
     /// What was refused, with the total cost from which on that matters.
-    refused: Vec<(u64, Refusal)>,
+    refused: Vec<(Cost, Refusal)>,
     /// By link, while dependencies are collected.
     marked: Vec<bool>,
 }
@@ -63,9 +70,9 @@ struct State {
     /// Segments used from here to the destination.
     segments: usize,
     /// Cost from here to the destination.
-    cost: u64,
-    /// Cost from the source to the destination this way; `u64::MAX` while that is not known, and of what nothing forces.
-    total: u64,
+    cost: Cost,
+    /// Cost from the source to the destination this way; [`Cost::MAX`] while that is not known, and of what nothing forces.
+    total: Cost,
     /// The arc from here and the state that it leads to; `None` at the destination.
     next: Option<(ArcId, usize)>,
     /// Whether dependencies have it.
@@ -90,13 +97,12 @@ pub(crate) struct Refusal {
 
 /// What the result of a search depends on.
 ///
-/// A failure only makes ways longer, and adds none but where a refusal falls. So the search goes the same way, in the same
-/// order, as long as no link in `links` fails and all that was refused still is; that holds as long as no link in `shown`
-/// fails either.
+/// A failure takes paths away, and adds none but where a refusal falls. So the result stays, being the cheapest path of
+/// all within the rules, as long as no link in `links` fails and all that was refused still is; that holds as long as no
+/// link in `shown` fails either.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dependencies {
-    /// Ascending: the arcs of the result, those of states because of which others were not expanded, and a cheapest way
-    /// from the source to each.
+    /// Ascending: the arcs of the result, and those of states because of which others were not expanded.
     pub(crate) links: Vec<LinkId>,
     /// What was refused, each once.
     pub(crate) refused: Vec<Refusal>,
@@ -157,7 +163,8 @@ impl Search {
     pub(crate) fn new(igp: &Igp) -> Self {
         Search {
             ahead: Ahead::new(igp),
-            horizon: 0,
+            within: Within::new(igp),
+            horizon: Cost::ZERO,
             expanded: vec![Expanded::default(); igp.node_count()],
             states: Vec::new(),
             queue: BinaryHeap::new(),
@@ -167,6 +174,57 @@ impl Search {
             refused: Vec::new(),
             marked: vec![false; igp.link_count()],
         }
+    }
+
+    /// The cheapest path of all that avoid what is taken and that a list within the rules forces.
+    ///
+    /// Its dependencies are known only if `watched`.
+    pub(crate) fn run(
+        &mut self,
+        igp: &Igp,
+        spfs: &mut Spfs,
+        rules: &SegmentRules,
+        taken: &Taken,
+        (from, to): (NodeId, NodeId),
+        watched: bool,
+    ) -> Option<Route> {
+        self.begin();
+        let mut task = Task { igp, spfs, rules, taken, from, to };
+        // Without a free way at either end there is no need to look further.
+        taken.free(igp, from).next().and(taken.free(igp, to).next())?;
+        if taken.links.is_empty() {
+            if let Some(arcs) = only_path(&mut task) {
+                return Some(Route { arcs, segments: vec![Segment::Node(to)] });
+            }
+        }
+        self.horizon = self.ahead.begin(&mut task)?;
+        let arcs = self.ahead.path(igp, to);
+        if let Some(route) = self.route(&mut task, arcs) {
+            return Some(route);
+        }
+        if !self.within.any(&mut task, watched) {
+            self.refused.extend(self.within.refused.drain(..).map(|refusal| (Cost::ZERO, refusal)));
+            return None;
+        }
+        let arcs = self.cheapest(&mut task)?;
+        self.route(&mut task, arcs)
+    }
+
+    /// What the last result, which was this, depends on.
+    pub(crate) fn dependencies(&mut self, igp: &Igp, spfs: &mut Spfs, route: Option<&Route>) -> Dependencies {
+        let mut found = Dependencies::default();
+        self.links(route, &mut found.links);
+        let reached = self.goal.map_or(Cost::MAX, |goal| self.states[goal].total);
+        let relevant = self.refused.iter().filter(|(total, _)| *total <= reached);
+        found.refused.extend(relevant.map(|(_, refusal)| *refusal));
+        found.refused.sort_unstable();
+        found.refused.dedup();
+        let mut marks = Marks { marked: &mut self.marked, links: &mut found.shown };
+        for refusal in &found.refused {
+            spfs.of(igp, refusal.root, refusal.direction).witness(igp, refusal.arc, |arc| marks.add(arc));
+        }
+        marks.finish();
+        found
     }
 
     /// Forgets the last search.
@@ -182,35 +240,28 @@ impl Search {
         self.goal = None;
     }
 
-    /// The arcs of the cheapest walk; to be called after [`begin`](Self::begin).
-    pub(crate) fn run(
-        &mut self,
-        igp: &Igp,
-        spfs: &mut Spfs,
-        rules: &SegmentRules,
-        taken: &Taken,
-        from: NodeId,
-        to: NodeId,
-    ) -> Option<Vec<ArcId>> {
-        let mut task = Task { igp, spfs, rules, taken, from, to };
-        // Without a free way at either end there is no need to look further.
-        taken.free(igp, from).next().and(taken.free(igp, to).next())?;
-        self.horizon = self.ahead.begin(&mut task)?;
-        self.states.push(State {
-            node: to,
-            owner: to,
-            segments: 1,
-            cost: 0,
-            total: self.horizon,
-            next: None,
-            counted: false,
-        });
-        self.queue.push(Reverse((self.horizon, 1, 0)));
+    /// A path with the list that forces it, if that is within the rules.
+    fn route(&mut self, task: &mut Task<'_>, arcs: Vec<ArcId>) -> Option<Route> {
+        let heads = arcs.iter().map(|arc| task.igp.arc(*arc).head);
+        let stops: Vec<NodeId> = [task.from].into_iter().chain(heads).collect();
+        let mut refused = Vec::new();
+        let segments = segments::list(task.igp, task.spfs, &stops, &arcs, task.rules, &mut refused).ok()?;
+        let refusal = |(root, arc)| (Cost::ZERO, Refusal { root, arc, direction: Direction::From });
+        self.refused.extend(refused.into_iter().map(refusal));
+        Some(Route { arcs, segments })
+    }
+
+    /// The arcs of the cheapest walk that is forced, where the cheapest of all is not.
+    fn cheapest(&mut self, task: &mut Task<'_>) -> Option<Vec<ArcId>> {
+        let (node, total) = (task.to, self.horizon);
+        let end = State { node, owner: node, segments: 1, cost: Cost::ZERO, total, next: None, counted: false };
+        self.states.push(end);
+        self.queue.push(Reverse((total, 1, 0)));
         loop {
             match self.queue.peek() {
                 Some(Reverse((total, ..))) if *total <= self.horizon => {}
-                _ if self.horizon < u64::MAX => {
-                    self.widen(&mut task);
+                _ if self.horizon < Cost::MAX => {
+                    self.widen(task);
                     continue;
                 }
                 None => return None,
@@ -218,58 +269,27 @@ impl Search {
             }
             let Reverse((_, _, index)) = self.queue.pop()?;
             let state = self.states[index];
-            if state.node == from {
+            if state.node == task.from {
                 self.goal = Some(index);
                 let next = |(_, state): &(ArcId, usize)| self.states[*state].next;
                 return Some(std::iter::successors(state.next, next).map(|(arc, _)| arc).collect());
             }
             if self.is_new(&state, index) {
-                self.expand(&mut task, index, state);
+                self.expand(task, index, state);
             }
         }
     }
 
-    /// Adds what was refused when the result's segment list was made.
-    pub(crate) fn refuse(&mut self, refused: impl Iterator<Item = Refusal>) {
-        self.refused.extend(refused.map(|refusal| (0, refusal)));
-    }
-
-    /// What the last result depends on.
-    pub(crate) fn dependencies(&mut self, igp: &Igp, spfs: &mut Spfs) -> Dependencies {
-        let reached = self.goal.map_or(u64::MAX, |goal| self.states[goal].total);
-        let mut found = Dependencies::default();
-        self.links(igp, reached, &mut found.links);
-        let relevant = self.refused.iter().filter(|(total, _)| *total <= reached);
-        found.refused.extend(relevant.map(|(_, refusal)| *refusal));
-        found.refused.sort_unstable();
-        found.refused.dedup();
-        let mut marks = Marks { marked: &mut self.marked, links: &mut found.shown };
-        for refusal in &found.refused {
-            spfs.of(igp, refusal.root, refusal.direction).witness(igp, refusal.arc, |arc| marks.add(arc));
-        }
-        marks.finish();
-        found
-    }
-
-    /// The links of the states that decided, and of ways there.
-    fn links(&mut self, igp: &Igp, reached: u64, links: &mut Vec<LinkId>) {
+    /// The links of a route and of the states that decided.
+    fn links(&mut self, route: Option<&Route>, links: &mut Vec<LinkId>) {
         let mut marks = Marks { marked: &mut self.marked, links };
-        // The way to a state on the cheapest path leads along it, if nothing kept that from being the cheapest of all.
-        let before = |state: &State| state.next.map(|(_, behind)| behind);
-        let mut at = self.goal;
-        while let Some(index) = at {
-            if self.states[index].total == reached {
-                self.ahead.pass(self.states[index].node);
-            }
-            at = before(&self.states[index]);
-        }
-        for index in self.goal.iter().chain(&self.decisive) {
+        route.iter().flat_map(|route| &route.arcs).for_each(|arc| marks.add(*arc));
+        for index in &self.decisive {
             let mut at = Some(*index);
             while let Some(index) = at.filter(|index| !std::mem::replace(&mut self.states[*index].counted, true)) {
-                let state = &self.states[index];
-                state.next.into_iter().for_each(|(arc, _)| marks.add(arc));
-                self.ahead.retrace(igp, state.node, |arc| marks.add(arc));
-                at = before(state);
+                let next = self.states[index].next;
+                next.into_iter().for_each(|(arc, _)| marks.add(arc));
+                at = next.map(|(_, behind)| behind);
             }
         }
         marks.finish();
@@ -303,9 +323,9 @@ impl Search {
             if !igp.is_router(tail) && tail != task.from {
                 continue;
             }
-            let cost = state.cost + u64::from(near.back);
+            let cost = state.cost + near.cost_back();
             let next = Some((near.arc.reversed(), index));
-            self.states.push(State { node: tail, cost, total: u64::MAX, next, ..state });
+            self.states.push(State { node: tail, cost, total: Cost::MAX, next, ..state });
             self.look(task, self.states.len() - 1);
         }
     }
@@ -326,7 +346,7 @@ impl Search {
 
     /// The SID that takes a packet over the first arc of a state, and how many there then are: the one in force behind it
     /// where that does, else one more.
-    fn force(&mut self, task: &mut Task<'_>, total: u64, state: &State) -> Option<(NodeId, usize)> {
+    fn force(&mut self, task: &mut Task<'_>, total: Cost, state: &State) -> Option<(NodeId, usize)> {
         let (arc, behind) = state.next?;
         let State { node: head, owner, segments, .. } = self.states[behind];
         let more = segments + 1;
@@ -343,7 +363,7 @@ impl Search {
     }
 
     /// Whether the only shortest path to the owner of a SID begins with an arc.
-    fn forces(&mut self, task: &mut Task<'_>, total: u64, arc: ArcId, owner: NodeId) -> bool {
+    fn forces(&mut self, task: &mut Task<'_>, total: Cost, arc: ArcId, owner: NodeId) -> bool {
         let forces = task.spfs.of(task.igp, owner, Direction::Toward).forces(task.igp, arc);
         if !forces {
             self.refused.push((total, Refusal { root: owner, arc, direction: Direction::Toward }));
@@ -353,11 +373,26 @@ impl Search {
 
     /// Looks further.
     fn widen(&mut self, task: &mut Task<'_>) {
-        let further = self.horizon.saturating_add(self.horizon / 8 + 1);
-        self.horizon = self.ahead.next().map_or(u64::MAX, |next| next.max(further));
+        let further = self.horizon.further();
+        self.horizon = self.ahead.next().map_or(Cost::MAX, |next| next.max(further));
         self.ahead.settle(task, self.horizon);
         for index in std::mem::take(&mut self.waiting) {
             self.look(task, index);
         }
+    }
+}
+
+/// The path of the IGP, if there is but one.
+fn only_path(task: &mut Task<'_>) -> Option<Vec<ArcId>> {
+    let spf = task.spfs.of(task.igp, task.to, Direction::Toward);
+    let mut hop = spf.hop(task.igp, task.from).filter(|hop| hop.unique)?;
+    let mut arcs = vec![hop.next];
+    loop {
+        let at = task.igp.arc(hop.next).head;
+        if at == task.to {
+            return Some(arcs);
+        }
+        hop = spf.hop(task.igp, at)?;
+        arcs.push(hop.next);
     }
 }

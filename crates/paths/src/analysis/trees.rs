@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Net, NetError};
+use crate::cost::own;
 
 /// More nodes than this are refused: the paths take 32 bytes for each two nodes.
 pub(super) const MAX_NODES: usize = 4096;
@@ -57,8 +58,8 @@ impl Trees {
             return Err(NetError::TooLarge { nodes, limit: MAX_NODES });
         }
         // So many bits that what is added to the weights of a path stays below their unit.
-        let own = 32 + nodes.leading_zeros() - usize::BITS;
-        let cost = |arc| (u64::from(net.weight(arc)) << 32) + (splitmix(u64::from(arc / 2)) >> (64 - own)).max(1);
+        let bits = 32 + nodes.leading_zeros() - usize::BITS;
+        let cost = |arc| (u64::from(net.weight(arc)) << 32) + (own(arc / 2) >> (64 - bits)).max(1);
         let costs: Vec<u64> = (0..net.arc_count() as u32).map(cost).collect();
         let mut made = Trees { nodes, costs, trees: Vec::new(), toward: vec![u64::MAX; nodes * nodes] };
         let mut search = Search { known: Vec::new(), queue: BinaryHeap::new(), children: Vec::new() };
@@ -158,12 +159,4 @@ impl Search {
         };
         net.hops(node).iter().filter(|hop| on_path(hop.arc ^ 1)).count() == 1
     }
-}
-
-/// SplitMix64's output function: neighbouring numbers become unlike ones.
-fn splitmix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

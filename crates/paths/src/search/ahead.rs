@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use sidestep_model::{ArcId, NodeId};
 
 use super::Task;
-use crate::{Igp, spf::Direction};
+use crate::{Igp, cost::Cost, spf::Direction};
 
 /// A* over free links from the source, whose bound is the IGP's distance to the destination.
 #[derive(Clone, Debug)]
@@ -14,20 +14,18 @@ pub(super) struct Ahead {
     /// The nodes in `known` that are reached.
     touched: Vec<NodeId>,
     /// Nodes by the least cost of a path through them.
-    queue: BinaryHeap<Reverse<(u64, NodeId)>>,
+    queue: BinaryHeap<Reverse<(Cost, NodeId)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    cost: u64,
+    cost: Cost,
     /// The arc by which it is reached; `None` of the source.
     arc: Option<ArcId>,
     settled: bool,
-    /// Whether the way to it was retraced.
-    retraced: bool,
 }
 
-const UNREACHED: Known = Known { cost: u64::MAX, arc: None, settled: false, retraced: false };
+const UNREACHED: Known = Known { cost: Cost::MAX, arc: None, settled: false };
 
 impl Ahead {
     pub(super) fn new(igp: &Igp) -> Self {
@@ -40,8 +38,8 @@ impl Ahead {
     }
 
     /// The cost to the destination, up to which all is then known; `None` where no free links lead there.
-    pub(super) fn begin(&mut self, task: &mut Task<'_>) -> Option<u64> {
-        self.reach(task, task.from, 0, None);
+    pub(super) fn begin(&mut self, task: &mut Task<'_>) -> Option<Cost> {
+        self.reach(task, task.from, Cost::ZERO, None);
         while !self.known[task.to.index()].settled {
             let Reverse((total, _)) = self.queue.peek()?;
             self.settle(task, *total);
@@ -51,18 +49,26 @@ impl Ahead {
         Some(total)
     }
 
+    /// The cheapest path to a settled node.
+    pub(super) fn path(&self, igp: &Igp, node: NodeId) -> Vec<ArcId> {
+        let arc = |node: NodeId| self.known[node.index()].arc;
+        let mut path: Vec<ArcId> = std::iter::successors(arc(node), |last| arc(igp.arc(*last).tail)).collect();
+        path.reverse();
+        path
+    }
+
     /// The cost from the source, if the node is settled.
-    pub(super) fn cost(&self, node: NodeId) -> Option<u64> {
+    pub(super) fn cost(&self, node: NodeId) -> Option<Cost> {
         Some(self.known[node.index()]).filter(|known| known.settled).map(|known| known.cost)
     }
 
     /// The least total cost that is not settled yet; `None` where there is nothing left.
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<Cost> {
         self.queue.peek().map(|Reverse((total, _))| *total)
     }
 
     /// Settles all nodes on paths up to this total cost.
-    pub(super) fn settle(&mut self, task: &mut Task<'_>, horizon: u64) {
+    pub(super) fn settle(&mut self, task: &mut Task<'_>, horizon: Cost) {
         while let Some(Reverse((total, node))) =
             self.queue.peek().copied().filter(|Reverse((total, _))| *total <= horizon)
         {
@@ -75,36 +81,22 @@ impl Ahead {
             debug_assert!(total >= cost);
             for near in task.taken.free(task.igp, node) {
                 if task.igp.is_router(near.node) {
-                    self.reach(task, near.node, cost + u64::from(near.there), Some(near.arc));
+                    self.reach(task, near.node, cost + near.cost_there(), Some(near.arc));
                 }
             }
         }
     }
 
-    /// Leaves the way to a node out of what [`retrace`](Self::retrace) visits.
-    pub(super) fn pass(&mut self, node: NodeId) {
-        self.known[node.index()].retraced = true;
-    }
-
-    /// The arcs by which a settled node was reached; those that were visited before are left out.
-    pub(super) fn retrace(&mut self, igp: &Igp, mut node: NodeId, mut visit: impl FnMut(ArcId)) {
-        while !std::mem::replace(&mut self.known[node.index()].retraced, true) {
-            let Some(arc) = self.known[node.index()].arc else { return };
-            visit(arc);
-            node = igp.arc(arc).tail;
-        }
-    }
-
-    fn reach(&mut self, task: &mut Task<'_>, node: NodeId, cost: u64, arc: Option<ArcId>) {
+    fn reach(&mut self, task: &mut Task<'_>, node: NodeId, cost: Cost, arc: Option<ArcId>) {
         if cost >= self.known[node.index()].cost {
             return;
         }
         // What cannot reach the destination at all is no matter.
         let Some(left) = task.spfs.of(task.igp, task.to, Direction::Toward).hop(task.igp, node) else { return };
-        if self.known[node.index()].cost == u64::MAX {
+        if self.known[node.index()].cost == Cost::MAX {
             self.touched.push(node);
         }
         self.known[node.index()] = Known { cost, arc, ..UNREACHED };
-        self.queue.push(Reverse((cost + left.distance, node)));
+        self.queue.push(Reverse((cost + Cost::at_least(left.distance), node)));
     }
 }

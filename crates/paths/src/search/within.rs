@@ -1,0 +1,182 @@
+//! Whether so few segments force any path at all.
+
+use std::ops::Range;
+
+use sidestep_model::NodeId;
+
+use super::{Refusal, Task};
+use crate::{Igp, spf::Direction};
+
+/// Breadth-first search by segments from both ends, whose memory is reused.
+///
+/// A list is some segments that end with a router, then at least the node segment of the exit. So there is one of at most
+/// k segments if and only if some node is reached by i from the source and reaches the destination by k - i, for any one i
+/// below k.
+#[derive(Clone, Debug)]
+pub(super) struct Within {
+    ahead: Side,
+    behind: Side,
+    /// The nodes of a walk whose neighbours are still to be looked at.
+    open: Vec<NodeId>,
+    /// What was refused, if that is asked for.
+    pub(super) refused: Vec<Refusal>,
+}
+
+/// What is reached from one end.
+#[derive(Clone, Debug)]
+struct Side {
+    /// By node: the fewest segments between the end and here; `u32::MAX` where that is not known.
+    segments: Vec<u32>,
+    /// The nodes reached, those of fewest segments first.
+    reached: Vec<NodeId>,
+    /// Where in `reached` those of most segments begin.
+    last: usize,
+    /// How many segments these have.
+    level: u32,
+}
+
+impl Within {
+    pub(super) fn new(igp: &Igp) -> Self {
+        let side = Side { segments: vec![u32::MAX; igp.node_count()], reached: Vec::new(), last: 0, level: 0 };
+        Within { ahead: side.clone(), behind: side, open: Vec::new(), refused: Vec::new() }
+    }
+
+    /// Whether a list within the rules forces a path over free links. If none does, and `refusals` are wanted, they are
+    /// what has to fall for one to.
+    pub(super) fn any(&mut self, task: &mut Task<'_>, refusals: bool) -> bool {
+        self.refused.clear();
+        self.ahead.clear();
+        self.behind.clear();
+        self.ahead.reach(task.from);
+        // The last segment is the exit's; after an adjacency it may lead nowhere.
+        self.behind.level = 1;
+        if self.walk(task, task.to, Direction::Toward, refusals) {
+            return true;
+        }
+        for _ in 1..task.rules.max_segments {
+            let is_met = if self.ahead.width() <= self.behind.width() {
+                self.further_ahead(task, refusals)
+            } else {
+                self.further_behind(task, refusals)
+            };
+            if is_met {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One segment more from the source; whether that meets what leads to the destination.
+    fn further_ahead(&mut self, task: &mut Task<'_>, refusals: bool) -> bool {
+        let roots = self.ahead.advance();
+        for index in roots {
+            let root = self.ahead.reached[index];
+            // The source may be a host, but a segment ends with a router.
+            if self.walk(task, root, Direction::From, refusals) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One segment more to the destination.
+    fn further_behind(&mut self, task: &mut Task<'_>, refusals: bool) -> bool {
+        let roots = self.behind.advance();
+        for index in roots {
+            let root = self.behind.reached[index];
+            if !task.igp.is_router(root) {
+                continue;
+            }
+            if self.walk(task, root, Direction::Toward, refusals) {
+                return true;
+            }
+            // An adjacency segment leads to its arc's tail first.
+            let arcs =
+                task.taken.free(task.igp, root).filter(|near| task.rules.adjacency && task.igp.is_router(near.node));
+            for near in arcs {
+                let is_known = self.behind.segments[near.node.index()] < self.behind.level;
+                if !is_known && self.walk(task, near.node, Direction::Toward, refusals) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Follows the only shortest paths to or from a root as far as they are free; whether that meets the other side.
+    ///
+    /// What lies behind a node that fewer segments reach was found from there.
+    fn walk(&mut self, task: &mut Task<'_>, root: NodeId, direction: Direction, refusals: bool) -> bool {
+        let Task { igp, taken, .. } = *task;
+        let (here, there) = match direction {
+            Direction::From => (&mut self.ahead, &self.behind),
+            Direction::Toward => (&mut self.behind, &self.ahead),
+        };
+        let adjacency = task.rules.adjacency && direction == Direction::From;
+        let spf = task.spfs.of(igp, root, direction);
+        let mut is_met = here.reach(root) && there.has(root);
+        self.open.clear();
+        self.open.push(root);
+        while let Some(node) = self.open.pop().filter(|_| !is_met) {
+            for near in taken.free(igp, node) {
+                let arc = if direction == Direction::From { near.arc } else { near.arc.reversed() };
+                // A host can only be the source.
+                let is_end = direction == Direction::Toward && near.node == task.from;
+                if near.node == root || !(igp.is_router(near.node) || is_end) {
+                    continue;
+                }
+                if spf.forces(igp, arc) {
+                    if here.segments[near.node.index()] < here.level {
+                        continue;
+                    }
+                    is_met |= here.reach(near.node) && there.has(near.node);
+                    if igp.is_router(near.node) {
+                        self.open.push(near.node);
+                    }
+                } else {
+                    if refusals {
+                        self.refused.push(Refusal { root, arc, direction });
+                    }
+                    if adjacency && igp.is_router(node) {
+                        is_met |= here.reach(near.node) && there.has(near.node);
+                    }
+                }
+            }
+        }
+        is_met
+    }
+}
+
+impl Side {
+    fn clear(&mut self) {
+        self.reached.drain(..).for_each(|node| self.segments[node.index()] = u32::MAX);
+        (self.last, self.level) = (0, 0);
+    }
+
+    /// Reaches a node with the segments of this level; whether it was not reached before.
+    fn reach(&mut self, node: NodeId) -> bool {
+        let is_new = !self.has(node);
+        if is_new {
+            self.segments[node.index()] = self.level;
+            self.reached.push(node);
+        }
+        is_new
+    }
+
+    fn has(&self, node: NodeId) -> bool {
+        self.segments[node.index()] != u32::MAX
+    }
+
+    /// How many nodes were reached last.
+    fn width(&self) -> usize {
+        self.reached.len() - self.last
+    }
+
+    /// Goes to the next level; the places in `reached` of the nodes that the segments of it begin or end at.
+    fn advance(&mut self) -> Range<usize> {
+        let roots = self.last..self.reached.len();
+        self.last = roots.end;
+        self.level += 1;
+        roots
+    }
+}
