@@ -8,27 +8,31 @@ use std::ops::Add;
 /// So which of two paths is cheaper depends on nothing but the two. (Sums of different links' numbers of 44 bits can be
 /// equal, but hardly ever are.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cost(u128);
+pub(crate) struct Cost {
+    weight: u64,
+    /// The sum of the links' own numbers.
+    own: u64,
+}
 
 impl Cost {
-    pub(crate) const ZERO: Cost = Cost(0);
+    pub(crate) const ZERO: Cost = Cost { weight: 0, own: 0 };
     /// That of no path.
-    pub(crate) const MAX: Cost = Cost(u128::MAX);
+    pub(crate) const MAX: Cost = Cost { weight: u64::MAX, own: u64::MAX };
 
     /// Of a link with this weight and this number of its [`own`].
     pub(crate) fn of(weight: u32, own: u64) -> Cost {
-        // A path has less than 2²⁰ links, so that these numbers add up to less than one.
-        Cost(u128::from(weight) << 64 | u128::from(own >> 20))
+        // A path has less than 2²⁰ links, so that these numbers can be added up.
+        Cost { weight: weight.into(), own: own >> 20 }
     }
 
     /// The least that a path of this weight can cost.
     pub(crate) fn at_least(weight: u64) -> Cost {
-        Cost(u128::from(weight) << 64)
+        Cost { weight, own: 0 }
     }
 
     /// Somewhat more.
     pub(crate) fn further(self) -> Cost {
-        Cost(self.0.saturating_add(self.0 / 8))
+        Cost { weight: self.weight.saturating_add(self.weight / 8 + 1), own: 0 }
     }
 }
 
@@ -36,7 +40,7 @@ impl Add for Cost {
     type Output = Cost;
 
     fn add(self, other: Cost) -> Cost {
-        Cost(self.0 + other.0)
+        Cost { weight: self.weight + other.weight, own: self.own + other.own }
     }
 }
 

@@ -53,7 +53,7 @@ impl<'a> PathFinder<'a> {
     /// What the function [`disjoint_paths`] gives.
     pub fn disjoint_paths(&mut self, from: NodeId, to: NodeId, max_paths: usize) -> Vec<Route> {
         let mut routes = Vec::new();
-        self.extend(&mut routes, from, to, max_paths);
+        self.extend(&mut routes, (from, to), max_paths, false);
         routes
     }
 
@@ -86,10 +86,21 @@ impl<'a> PathFinder<'a> {
         rounds
     }
 
-    /// Adds the routes that follow these.
-    pub(crate) fn extend(&mut self, routes: &mut Vec<Route>, from: NodeId, to: NodeId, max_paths: usize) {
+    /// Adds the routes that follow these; if there is `hardly` one, it asks for that first, which takes less than to look
+    /// for the cheapest.
+    pub(crate) fn extend(
+        &mut self,
+        routes: &mut Vec<Route>,
+        (from, to): (NodeId, NodeId),
+        max_paths: usize,
+        hardly: bool,
+    ) {
         self.taken.clear();
         routes.iter().flat_map(|route| &route.arcs).for_each(|arc| self.taken.take(*arc));
+        let PathFinder { igp, rules, spfs, search, taken } = self;
+        if hardly && !search.finds_any(igp, spfs, rules, taken, (from, to)) {
+            return;
+        }
         while routes.len() < max_paths {
             match self.next(from, to, false) {
                 Some(route) => routes.push(route),

@@ -109,7 +109,9 @@ impl PathSets {
         let mut before = std::mem::take(&mut self.detoured);
         let mut recomputed = Recomputed::default();
         let dependents = |link: &LinkId| self.dependents.get(link.index()).into_iter().flatten().copied();
-        let candidates: BTreeSet<u32> = down.iter().flat_map(dependents).collect();
+        let mut candidates: Vec<u32> = down.iter().flat_map(dependents).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
         for pair in candidates {
             let index = pair as usize;
             let Some(set) = self.whole[index].detour(&mut finder, self.pairs[index], down, self.max_paths) else {
@@ -157,7 +159,8 @@ impl Found {
         }
         let mut routes: Vec<Route> = self.set.routes.iter().take(first.unwrap_or(usize::MAX)).cloned().collect();
         if first.is_some() {
-            finder.extend(&mut routes, from, to, max_paths);
+            let found_none = first.is_some_and(|first| first == self.set.routes.len());
+            finder.extend(&mut routes, (from, to), max_paths, found_none);
         }
         let back = if back_stays { self.set.back.clone() } else { finder.first_path(to, from) };
         Some(PathSet { routes, back })

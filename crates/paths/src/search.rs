@@ -192,10 +192,10 @@ impl Search {
         let mut task = Task { igp, spfs, rules, taken, from, to };
         // Without a free way at either end there is no need to look further.
         taken.free(igp, from).next().and(taken.free(igp, to).next())?;
-        if taken.links.is_empty() {
-            if let Some(arcs) = only_path(&mut task) {
-                return Some(Route { arcs, segments: vec![Segment::Node(to)] });
-            }
+        if taken.links.is_empty()
+            && let Some(arcs) = only_path(&mut task)
+        {
+            return Some(Route { arcs, segments: vec![Segment::Node(to)] });
         }
         self.horizon = self.ahead.begin(&mut task)?;
         let arcs = self.ahead.path(igp, to);
@@ -208,6 +208,18 @@ impl Search {
         }
         let arcs = self.cheapest(&mut task)?;
         self.route(&mut task, arcs)
+    }
+
+    /// Whether there is such a path.
+    pub(crate) fn finds_any(
+        &mut self,
+        igp: &Igp,
+        spfs: &mut Spfs,
+        rules: &SegmentRules,
+        taken: &Taken,
+        (from, to): (NodeId, NodeId),
+    ) -> bool {
+        self.within.any(&mut Task { igp, spfs, rules, taken, from, to }, false)
     }
 
     /// What the last result, which was this, depends on.

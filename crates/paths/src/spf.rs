@@ -102,6 +102,11 @@ impl Spf {
     /// Whether `arc` begins (or, from the root, ends) the only shortest path at its end away from the root.
     pub(crate) fn forces(&mut self, igp: &Igp, arc: ArcId) -> bool {
         let end = self.far_end(igp, arc);
+        self.forces_at(igp, end, arc)
+    }
+
+    /// The same where that end is known.
+    pub(crate) fn forces_at(&mut self, igp: &Igp, end: NodeId, arc: ArcId) -> bool {
         self.hop(igp, end).is_some_and(|hop| hop.unique && hop.next == arc)
     }
 

@@ -1,6 +1,6 @@
 //! Graphs from our own topology files, and back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Graph, GraphEdge, GraphLink, GraphNode};
 use crate::{
@@ -90,7 +90,7 @@ impl Graph {
     /// delay has none. Positions that are not on Earth are left out.
     pub fn to_topology(&self) -> Result<Topology, TopologyError> {
         let mut topology = Topology::new();
-        let mut names = BTreeSet::new();
+        let mut names = BTreeMap::new();
         for node in &self.nodes {
             let name = unique(&node.name, &mut names);
             let id = topology.add_node(Node { name, kind: NodeKind::Router, prefix: None, locator: None })?;
@@ -100,7 +100,7 @@ impl Graph {
         }
         let whole = self.edges.iter().filter_map(|edge| edge.weight).all(|weight| weight.fract() == 0.0);
         let scale = if whole { 1.0 } else { 1000.0 };
-        let mut link_names = BTreeSet::new();
+        let mut link_names = BTreeMap::new();
         for GraphLink { ends, edges } in self.links().into_iter().filter(|link| link.ends[0] != link.ends[1]) {
             let [a, b] = ends.map(|end| NodeId(end as u32));
             let [Some(there), Some(back)] = edges.map(|edge| self.edges.get(edge)) else { continue };
@@ -132,21 +132,27 @@ fn channel(edge: &GraphEdge, scale: f64, name: &str) -> Result<Channel, Topology
     })
 }
 
-/// The name as a topology file can have it, and as no other is.
-fn unique(name: &str, taken: &mut BTreeSet<String>) -> String {
+/// The name as a topology file can have it, and as no other is. Of each name taken is kept which number it was given last.
+fn unique(name: &str, taken: &mut BTreeMap<String, u32>) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let mut plain: String = name.chars().map(allowed).take(LONGEST_NAME).collect();
     if plain.is_empty() || plain.starts_with('.') {
         plain = format!("n{plain}").chars().take(LONGEST_NAME).collect();
     }
-    let mut number = 1;
-    let mut other = plain.clone();
-    while !taken.insert(other.clone()) {
-        number += 1;
+    let Some(last) = taken.get(&plain).copied() else {
+        taken.insert(plain.clone(), 1);
+        return plain;
+    };
+    for number in last + 1.. {
         let suffix = format!(".{number}");
-        other = plain.chars().take(LONGEST_NAME - suffix.len()).collect::<String>() + &suffix;
+        let other = plain.chars().take(LONGEST_NAME - suffix.len()).collect::<String>() + &suffix;
+        if !taken.contains_key(&other) {
+            taken.insert(plain, number);
+            taken.insert(other.clone(), 1);
+            return other;
+        }
     }
-    other
+    plain
 }
 
 /// How long light in fibre takes between two places, given in degrees of longitude and latitude.

@@ -70,34 +70,52 @@ impl<'n> Segmented<'n> {
     /// How many paths are found by taking the shortest within the limit and removing it, again and again; by limit, from
     /// one segment on.
     pub(super) fn counts(&mut self, trees: &Trees, from: u32, to: u32, counts: &mut [usize]) {
-        self.removed.clear();
         counts.fill(0);
-        let limits = 0..counts.len();
-        self.extend(trees, from, to, limits, counts);
+        // Limits that have the paths before in common, with the arcs of these; to be looked at from the last on.
+        let mut open = vec![(0..counts.len(), Vec::new())];
+        while let Some((limits, before)) = open.pop() {
+            self.removed.clear();
+            remove(&mut self.removed, &before, self.options.remove);
+            self.extend(trees, (from, to), limits, before, counts, &mut open);
+        }
     }
 
-    /// Adds the paths that follow those removed, for limits that have these in common.
-    fn extend(&mut self, trees: &Trees, from: u32, to: u32, limits: Range<usize>, counts: &mut [usize]) {
-        let bound = bound(self.net, &self.removed, from, to);
-        if bound == 0 || limits.is_empty() {
-            return;
-        }
-        // Of the last path it only matters whether it exists.
-        let found = self.search(trees, from, to, limits.end, bound == 1);
-        if bound == 1 {
-            let least = found.first().map_or(limits.end, |(segments, _)| *segments - 1);
-            counts[least.max(limits.start)..limits.end].iter_mut().for_each(|count| *count += 1);
-            return;
-        }
-        let paths: Vec<_> = found.iter().map(|(segments, label)| (*segments, self.path(trees, *label))).collect();
-        for (index, (segments, path)) in paths.iter().enumerate() {
-            let next = paths.get(index + 1).map_or(limits.end, |(segments, _)| segments - 1);
-            let limits = limits.start.max(segments - 1)..next.max(limits.start);
-            counts[limits.clone()].iter_mut().for_each(|count| *count += 1);
-            let before = self.removed.clone();
-            remove(&mut self.removed, path, self.options.remove);
-            self.extend(trees, from, to, limits, counts);
-            self.removed = before;
+    /// Adds the paths that follow those removed, and leaves for later the limits for which other paths follow.
+    fn extend(
+        &mut self,
+        trees: &Trees,
+        (from, to): (u32, u32),
+        mut limits: Range<usize>,
+        mut before: Vec<u32>,
+        counts: &mut [usize],
+        open: &mut Vec<(Range<usize>, Vec<u32>)>,
+    ) {
+        loop {
+            let bound = bound(self.net, &self.removed, from, to);
+            if bound == 0 || limits.is_empty() {
+                return;
+            }
+            // Of the last path it only matters whether it exists.
+            let found = self.search(trees, from, to, limits.end, bound == 1);
+            if bound == 1 {
+                let least = found.first().map_or(limits.end, |(segments, _)| *segments - 1);
+                counts[least.max(limits.start)..limits.end].iter_mut().for_each(|count| *count += 1);
+                return;
+            }
+            let mut paths: Vec<_> = Vec::new();
+            for (index, (segments, label)) in found.iter().enumerate() {
+                let next = found.get(index + 1).map_or(limits.end, |(segments, _)| segments - 1);
+                let limits = limits.start.max(segments - 1)..next.max(limits.start);
+                counts[limits.clone()].iter_mut().for_each(|count| *count += 1);
+                if !limits.is_empty() {
+                    paths.push((limits, self.path(trees, *label)));
+                }
+            }
+            let Some((last, path)) = paths.pop() else { return };
+            open.extend(paths.into_iter().map(|(limits, path)| (limits, [before.as_slice(), &path].concat())));
+            remove(&mut self.removed, &path, self.options.remove);
+            before.extend(path);
+            limits = last;
         }
     }
 

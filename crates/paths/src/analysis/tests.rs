@@ -202,6 +202,15 @@ fn paths_through_one_node_are_link_disjoint_only() {
 }
 
 #[test]
+fn thousands_of_parallel_links_take_little_memory() {
+    let net = net(&plain(2, &[(0, 1); 2000]));
+    let options = SegmentOptions { adjacency: true, ..SegmentOptions::default() };
+    let count = move || Survey::new(&net).unwrap().segmented(&[0, 1], 10, options)[9].mean();
+    let small_stack = std::thread::Builder::new().stack_size(128 << 10).spawn(count).unwrap();
+    assert_eq!(small_stack.join().unwrap(), Some(2000.0));
+}
+
+#[test]
 fn a_triangle_has_1_hop_detours_and_a_square_2_hop_detours() {
     let net = net(&plain(7, &[(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 6), (6, 3)]));
     assert_eq!(detours(&net), Detours { links: 8, one_hop: [3, 0, 0, 0, 0], two_hops: 4 });

@@ -27,6 +27,8 @@ pub(super) struct Within {
 struct Side {
     /// By node: the fewest segments between the end and here; `u32::MAX` where that is not known.
     segments: Vec<u32>,
+    /// By node: with how many segments it was walked from last.
+    walked: Vec<u32>,
     /// The nodes reached, those of fewest segments first.
     reached: Vec<NodeId>,
     /// Where in `reached` those of most segments begin.
@@ -37,7 +39,8 @@ struct Side {
 
 impl Within {
     pub(super) fn new(igp: &Igp) -> Self {
-        let side = Side { segments: vec![u32::MAX; igp.node_count()], reached: Vec::new(), last: 0, level: 0 };
+        let none = vec![u32::MAX; igp.node_count()];
+        let side = Side { segments: none.clone(), walked: none, reached: Vec::new(), last: 0, level: 0 };
         Within { ahead: side.clone(), behind: side, open: Vec::new(), refused: Vec::new() }
     }
 
@@ -95,7 +98,8 @@ impl Within {
                 task.taken.free(task.igp, root).filter(|near| task.rules.adjacency && task.igp.is_router(near.node));
             for near in arcs {
                 let is_known = self.behind.segments[near.node.index()] < self.behind.level;
-                if !is_known && self.walk(task, near.node, Direction::Toward, refusals) {
+                let is_walked = self.behind.walked[near.node.index()] == self.behind.level;
+                if !is_known && !is_walked && self.walk(task, near.node, Direction::Toward, refusals) {
                     return true;
                 }
             }
@@ -115,6 +119,7 @@ impl Within {
         let adjacency = task.rules.adjacency && direction == Direction::From;
         let spf = task.spfs.of(igp, root, direction);
         let mut is_met = here.reach(root) && there.has(root);
+        here.walked[root.index()] = here.level;
         self.open.clear();
         self.open.push(root);
         while let Some(node) = self.open.pop().filter(|_| !is_met) {
@@ -125,7 +130,7 @@ impl Within {
                 if near.node == root || !(igp.is_router(near.node) || is_end) {
                     continue;
                 }
-                if spf.forces(igp, arc) {
+                if spf.forces_at(igp, near.node, arc) {
                     if here.segments[near.node.index()] < here.level {
                         continue;
                     }
@@ -149,7 +154,10 @@ impl Within {
 
 impl Side {
     fn clear(&mut self) {
-        self.reached.drain(..).for_each(|node| self.segments[node.index()] = u32::MAX);
+        for node in self.reached.drain(..) {
+            self.segments[node.index()] = u32::MAX;
+            self.walked[node.index()] = u32::MAX;
+        }
         (self.last, self.level) = (0, 0);
     }
 
