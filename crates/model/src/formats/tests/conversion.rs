@@ -145,7 +145,8 @@ fn names_are_made_fit_and_kept_apart() {
 #[test]
 fn many_nodes_and_links_of_one_name_take_no_longer() {
     let node = || GraphNode { name: "x".into(), position: None };
-    let edge = |index| GraphEdge { from: 0, to: 1, directed: false, weight: Some(f64::from(index)), rate: None, delay: None };
+    let edge =
+        |index| GraphEdge { from: 0, to: 1, directed: false, weight: Some(f64::from(index)), rate: None, delay: None };
     let edges = (0..20_000).map(edge).collect();
     let graph = Graph { nodes: (0..20_000).map(|_| node()).collect(), edges, ..Graph::default() };
     let topology = graph.to_topology().unwrap();
