@@ -196,6 +196,9 @@ pub struct MaxFlowArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4",
         value_parser = clap::value_parser!(u8).range(1..=64))]
     pub max_segments: Vec<u8>,
+    /// Let segments end with an adjacency (End.X); without a limit, segment routing then reaches the bound
+    #[arg(long)]
+    pub adjacency: bool,
     /// What gains are printed and drawn over: single-path, ecmp or multipath, all without segment routing
     #[arg(long, value_name = "MODEL", default_value = "ecmp", value_parser = ["single-path", "ecmp", "multipath"])]
     pub over: String,

@@ -270,6 +270,8 @@ fn flow(args: &AdviseArgs, subject: &Subject, limit: usize, watch: &StepProgress
     let Subject { graph, net, nodes, .. } = subject;
     let Capacities { network, source } = Capacities::new(graph, net, &args.rates)?;
     let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
+    let adjacency = !args.no_adjacency;
+    let segments = [Some(limit), None].map(|limit| FlowModel::Segments { limit, adjacency });
     let question = Question {
         network: &network,
         nodes: &nodes,
@@ -277,7 +279,7 @@ fn flow(args: &AdviseArgs, subject: &Subject, limit: usize, watch: &StepProgress
         shares: &[args.share],
         draws: args.sampling.draws,
         seed: args.sampling.seed,
-        models: &[FlowModel::Ecmp, FlowModel::Segments { limit: Some(limit) }, FlowModel::Segments { limit: None }],
+        models: &[FlowModel::Ecmp, segments[0], segments[1]],
     };
     let answer = question.answer(watch).map_err(|error| refused(&graph.name, &error))?;
     Ok(Flow {

@@ -31,6 +31,8 @@ struct Report {
     capacities: String,
     sampling: String,
     seed: u32,
+    /// Whether segments may end with an adjacency.
+    adjacency: bool,
     interrupted: bool,
     /// How many linear programs were solved.
     programs: usize,
@@ -90,7 +92,7 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
     let net = if args.pairs.no_prune { net } else { net.pruned() };
     let nodes: Vec<NodeId> = routers(&graph, &net, &args.pairs)?.into_iter().map(NodeId).collect();
     let Capacities { network, source } = Capacities::new(&graph, &net, &args.rates)?;
-    let models = models(&args.max_segments);
+    let models = models(&args.max_segments, args.adjacency);
     let kinds: Vec<FlowModel> = models.iter().map(|(_, model)| *model).collect();
     let rule = sampling(&args.sampling);
     let question = Question {
@@ -113,6 +115,7 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
         capacities: source,
         sampling: rule.to_string(),
         seed: args.sampling.seed,
+        adjacency: args.adjacency,
         interrupted: answer.interrupted,
         programs: answer.programs,
         largest_gap: answer.gap,
@@ -135,16 +138,16 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
 }
 
 /// What is compared, by name: bases, segment routing, and the bound.
-fn models(limits: &[u8]) -> Vec<(String, FlowModel)> {
+fn models(limits: &[u8], adjacency: bool) -> Vec<(String, FlowModel)> {
     let mut models: Vec<_> = BASES.iter().map(|(name, model)| ((*name).to_owned(), *model)).collect();
     for limit in limits {
         let limit = Some(usize::from(*limit));
         let name = limit.map_or(String::new(), |limit| format!("sr-{limit}"));
-        models.push((name.clone(), FlowModel::Segments { limit }));
-        models.push((format!("{name}-multipath"), FlowModel::SegmentPaths { limit }));
+        models.push((name.clone(), FlowModel::Segments { limit, adjacency }));
+        models.push((format!("{name}-multipath"), FlowModel::SegmentPaths { limit, adjacency }));
     }
-    models.push(("sr".into(), FlowModel::Segments { limit: None }));
-    models.push(("sr-multipath".into(), FlowModel::SegmentPaths { limit: None }));
+    models.push(("sr".into(), FlowModel::Segments { limit: None, adjacency }));
+    models.push(("sr-multipath".into(), FlowModel::SegmentPaths { limit: None, adjacency }));
     models.push(("bound".into(), FlowModel::AnyPath));
     models
 }
@@ -188,7 +191,9 @@ fn print(report: &Report, over: usize) {
     let Report { topology, routers, links, between, capacities, sampling, seed, .. } = report;
     println!("{topology}: {routers} routers, {links} links; pairs of {between} routers");
     println!("pairs            {sampling}; seed {seed}");
-    println!("capacities       {capacities}\n");
+    println!("capacities       {capacities}");
+    let may = if report.adjacency { "end with a node or an adjacency" } else { "end with a node" };
+    println!("segments         {may}\n");
     let columns = |cell: &dyn Fn(&Share) -> String| {
         report.shares.iter().map(|share| format!(" {:>16}", cell(share))).collect::<String>()
     };

@@ -64,6 +64,11 @@ fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
     assert!(std::fs::read_to_string(room.path("gain.svg")).unwrap().contains("share of draws"));
     let table = room.run(&command).stdout;
     assert!(table.contains("100.0 ± 0.0") && table.contains("60 programs"), "{table}");
+    // Two links the other way round and an adjacency: one segment, for pairs that are no neighbours.
+    let forced = json(&room.run(&["maxflow", &file, "--share", "1%", "--max-segments", "1", "--adjacency", "--json"]));
+    let sr_1 = &forced["shares"][0]["models"][3];
+    assert_eq!((&forced["adjacency"], &sr_1["name"]), (&true.into(), &"sr-1".into()));
+    assert!((1.0..100.0).contains(&gain(sr_1)), "{sr_1}");
     let refused = room.run(&["maxflow", &file, "--merge-parallel"]);
     assert!(refused.error(2).contains("leave out --merge-parallel"), "{refused:?}");
 }

@@ -21,8 +21,12 @@ pub(super) struct Pricing<'a> {
     /// What a path is put together from, where it may be longer than a tree has it.
     steps: Steps,
     prices: Vec<f64>,
-    /// By destination: the price of a segment from each node.
+    /// By destination: the price of a node segment from each node.
     costs: Vec<Vec<f64>>,
+    /// The same where segments may end with an adjacency.
+    forced: Vec<Vec<f64>>,
+    /// By destination and node: the adjacency that the cheapest segment ends with.
+    adjacencies: Vec<Vec<Option<u32>>>,
     /// By pair, where its path does not depend on prices.
     fixed: Vec<Column>,
     /// By source: how its cheapest paths were found.
@@ -51,9 +55,18 @@ impl<'a> Pricing<'a> {
     pub(super) fn new(network: &'a FlowNetwork, model: FlowModel) -> Self {
         let nodes = network.node_count();
         // No cheapest path visits a node twice at the end of a segment.
+        let unlimited = |limit: Option<usize>| limit.filter(|limit| *limit < nodes);
         let model = match model {
-            FlowModel::Segments { limit: Some(limit) } if limit >= nodes => FlowModel::Segments { limit: None },
-            FlowModel::SegmentPaths { limit: Some(limit) } if limit >= nodes => FlowModel::SegmentPaths { limit: None },
+            // Adjacencies alone make all paths, and no split is cheaper than the cheapest of its paths.
+            FlowModel::Segments { limit, adjacency: true } | FlowModel::SegmentPaths { limit, adjacency: true }
+                if unlimited(limit).is_none() =>
+            {
+                FlowModel::AnyPath
+            }
+            FlowModel::Segments { limit, adjacency } => FlowModel::Segments { limit: unlimited(limit), adjacency },
+            FlowModel::SegmentPaths { limit, adjacency } => {
+                FlowModel::SegmentPaths { limit: unlimited(limit), adjacency }
+            }
             other => other,
         };
         let mut pricing = Pricing {
@@ -63,6 +76,8 @@ impl<'a> Pricing<'a> {
             steps: Steps::default(),
             prices: Vec::new(),
             costs: vec![Vec::new(); nodes],
+            forced: vec![Vec::new(); nodes],
+            adjacencies: vec![Vec::new(); nodes],
             fixed: Vec::new(),
             found: Vec::new(),
         };
@@ -105,10 +120,14 @@ impl<'a> Pricing<'a> {
                 self.price_segments(|to| wanted[to]);
                 pairs.iter().map(|(from, to)| self.costs[*to][*from]).collect()
             }
-            FlowModel::Segments { limit } | FlowModel::SegmentPaths { limit } => {
+            FlowModel::Segments { limit, adjacency } | FlowModel::SegmentPaths { limit, adjacency } => {
                 self.price_segments(|_| true);
                 match limit {
-                    Some(limit) => self.by_source(pairs, |pricing, from| pricing.layers(from, limit)),
+                    Some(limit) if adjacency => {
+                        self.price_adjacencies();
+                        self.by_source(pairs, |pricing, from| pricing.layers(from, &pricing.forced, limit))
+                    }
+                    Some(limit) => self.by_source(pairs, |pricing, from| pricing.layers(from, &pricing.costs, limit)),
                     None => {
                         let cost = |(from, to): &(u32, u32)| self.costs[*to as usize][*from as usize];
                         let costs: Vec<f64> = self.steps.ends.iter().map(cost).collect();
@@ -160,7 +179,7 @@ impl<'a> Pricing<'a> {
         let mut steps = Steps { ends: Vec::new(), outgoing: vec![Vec::new(); self.network.node_count()] };
         match self.model {
             FlowModel::AnyPath => steps.ends.extend(self.network.arcs().iter().map(|arc| (arc.from.0, arc.to.0))),
-            FlowModel::Segments { limit: None } => {
+            FlowModel::Segments { limit: None, .. } => {
                 for (to, tree) in self.trees.iter().enumerate() {
                     let Some(tree) = tree else { continue };
                     let gates = tree.gates(self.network);
@@ -169,7 +188,7 @@ impl<'a> Pricing<'a> {
                     );
                 }
             }
-            FlowModel::SegmentPaths { limit: None } => {
+            FlowModel::SegmentPaths { limit: None, .. } => {
                 for (to, tree) in self.trees.iter().enumerate() {
                     let Some(tree) = tree else { continue };
                     let direct =
@@ -194,6 +213,24 @@ impl<'a> Pricing<'a> {
                 Some(tree) if split => tree.averages(self.network, &self.prices, costs),
                 Some(tree) => tree.minima(self.network, &self.prices, costs),
                 None => {}
+            }
+        }
+    }
+
+    /// Prices segments that may end with an adjacency: a node segment to its router, and the arc.
+    fn price_adjacencies(&mut self) {
+        for (to, (forced, adjacencies)) in self.forced.iter_mut().zip(&mut self.adjacencies).enumerate() {
+            forced.clone_from(&self.costs[to]);
+            adjacencies.clear();
+            adjacencies.resize(forced.len(), None);
+            for &arc in self.network.incoming(to) {
+                let before = &self.costs[self.network.arc(arc).from.index()];
+                for ((cheapest, adjacency), before) in forced.iter_mut().zip(adjacencies.iter_mut()).zip(before) {
+                    let cost = before + self.prices[arc as usize];
+                    if cost < *cheapest {
+                        (*cheapest, *adjacency) = (cost, Some(arc));
+                    }
+                }
             }
         }
     }
@@ -235,8 +272,8 @@ impl<'a> Pricing<'a> {
         (best.into_iter().map(|(cost, _)| cost).collect(), Found::Steps(last))
     }
 
-    /// The cheapest lists of up to `limit` segments, one segment longer each time.
-    fn layers(&self, from: usize, limit: usize) -> (Vec<f64>, Found) {
+    /// The cheapest lists of up to `limit` segments of these costs, one segment longer each time.
+    fn layers(&self, from: usize, costs: &[Vec<f64>], limit: usize) -> (Vec<f64>, Found) {
         let nodes = self.network.node_count();
         let mut best = vec![f64::INFINITY; nodes];
         best[from] = 0.0;
@@ -244,7 +281,7 @@ impl<'a> Pricing<'a> {
         for _ in 0..limit {
             let mut longer = best.clone();
             let mut begins: Vec<u32> = (0..nodes as u32).collect();
-            for (to, costs) in self.costs.iter().enumerate() {
+            for (to, costs) in costs.iter().enumerate() {
                 for (begin, cost) in best.iter().zip(costs).map(|(before, cost)| before + cost).enumerate() {
                     if cost < longer[to] {
                         longer[to] = cost;
@@ -272,6 +309,13 @@ impl<'a> Pricing<'a> {
     }
 
     fn segment(&self, from: usize, to: usize) -> Column {
+        let Some(arc) = self.adjacencies[to].get(from).copied().flatten() else { return self.node_segment(from, to) };
+        let mut column = self.node_segment(from, self.network.arc(arc).from.index());
+        column.push((arc, 1.0));
+        column
+    }
+
+    fn node_segment(&self, from: usize, to: usize) -> Column {
         match (&self.trees[to], self.model) {
             (Some(tree), FlowModel::Segments { .. }) => tree.split(self.network, from),
             _ => self.cheapest(from, to),

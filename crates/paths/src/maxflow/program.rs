@@ -20,16 +20,19 @@ pub enum FlowModel {
     Ecmp,
     /// All shortest paths, in any proportion.
     Multipath,
-    /// Lists of node segments, the last of which is the exit router, each split by ECMP: the ratios r(l, p) of
-    /// TCPPathChanger's program.
+    /// Lists of node segments, each split by ECMP: the ratios r(l, p) of TCPPathChanger's program.
     Segments {
         /// How many segments there may be; `None`: any number.
         limit: Option<usize>,
+        /// Whether a segment may end with an adjacency: the link that its router then sends over (RFC 8986, End.X).
+        adjacency: bool,
     },
-    /// Lists of node segments with any one of the shortest paths on each.
+    /// The same with any one of the shortest paths on each segment.
     SegmentPaths {
         /// How many segments there may be; `None`: any number.
         limit: Option<usize>,
+        /// Whether a segment may end with an adjacency.
+        adjacency: bool,
     },
     /// All paths: multi-commodity maximum flow, which no routing surpasses.
     AnyPath,
@@ -164,14 +167,15 @@ impl FlowModel {
     /// Whether each path of this model is one of the other's too.
     fn within(self, other: FlowModel) -> bool {
         use FlowModel::{AnyPath, Ecmp, Multipath, SegmentPaths, Segments, SinglePath};
-        let shorter = |limit: Option<usize>, other: Option<usize>| {
-            // No limit is the largest.
-            other.is_none_or(|other| limit.is_some_and(|limit| limit <= other))
-        };
+        // No limit is the largest.
+        let shorter =
+            |one: Option<usize>, other: Option<usize>| other.is_none_or(|other| one.is_some_and(|one| one <= other));
         match (self, other) {
-            (Segments { limit }, Segments { limit: other }) => shorter(limit, other),
-            (SegmentPaths { limit }, SegmentPaths { limit: other }) => shorter(limit, other),
-            (Ecmp, Segments { limit }) | (SinglePath | Multipath, SegmentPaths { limit }) => limit != Some(0),
+            (Segments { limit, adjacency }, Segments { limit: more, adjacency: forced })
+            | (SegmentPaths { limit, adjacency }, SegmentPaths { limit: more, adjacency: forced }) => {
+                shorter(limit, more) && adjacency <= forced
+            }
+            (Ecmp, Segments { limit, .. }) | (SinglePath | Multipath, SegmentPaths { limit, .. }) => limit != Some(0),
             (SinglePath, Multipath) | (SinglePath | Multipath | SegmentPaths { .. }, AnyPath) => true,
             _ => self == other,
         }

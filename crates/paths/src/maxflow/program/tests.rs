@@ -10,10 +10,27 @@ const NO_LIMIT: [FlowModel; 6] = [
     FlowModel::SinglePath,
     FlowModel::Ecmp,
     FlowModel::Multipath,
-    FlowModel::Segments { limit: None },
-    FlowModel::SegmentPaths { limit: None },
+    segments(None),
+    segment_paths(None),
     FlowModel::AnyPath,
 ];
+
+const fn segments(limit: Option<usize>) -> FlowModel {
+    FlowModel::Segments { limit, adjacency: false }
+}
+
+const fn segment_paths(limit: Option<usize>) -> FlowModel {
+    FlowModel::SegmentPaths { limit, adjacency: false }
+}
+
+/// The same model with adjacency segments.
+fn forced(model: FlowModel) -> FlowModel {
+    match model {
+        FlowModel::Segments { limit, .. } => FlowModel::Segments { limit, adjacency: true },
+        FlowModel::SegmentPaths { limit, .. } => FlowModel::SegmentPaths { limit, adjacency: true },
+        other => other,
+    }
+}
 
 /// Arcs as their ends, their capacity and their weight.
 fn network(nodes: usize, arcs: &[(u32, u32, f64, u32)]) -> FlowNetwork {
@@ -64,19 +81,45 @@ fn each_model_reaches_what_its_paths_can_carry() {
     // Each way gets half, and the narrow one has room for 4.
     assert_flow(&network, FlowModel::Ecmp, &pairs, 8.0);
     assert_flow(&network, FlowModel::Multipath, &pairs, 14.0);
-    assert_flow(&network, FlowModel::Segments { limit: Some(0) }, &pairs, 0.0);
-    assert_flow(&network, FlowModel::Segments { limit: Some(1) }, &pairs, 8.0);
-    assert_flow(&network, FlowModel::Segments { limit: Some(2) }, &pairs, 19.0);
-    assert_flow(&network, FlowModel::SegmentPaths { limit: Some(1) }, &pairs, 14.0);
-    assert_flow(&network, FlowModel::Segments { limit: None }, &pairs, 19.0);
+    assert_flow(&network, segments(Some(0)), &pairs, 0.0);
+    assert_flow(&network, segments(Some(1)), &pairs, 8.0);
+    assert_flow(&network, segments(Some(2)), &pairs, 19.0);
+    assert_flow(&network, segment_paths(Some(1)), &pairs, 14.0);
+    assert_flow(&network, segments(None), &pairs, 19.0);
     assert_flow(&network, FlowModel::AnyPath, &pairs, 19.0);
 }
 
 #[test]
 fn node_segments_cannot_fill_parallel_links_of_different_capacity_but_multipath_can() {
     let network = network(2, &[(0, 1, 1.0, 1), (0, 1, 3.0, 1)]);
-    assert_flow(&network, FlowModel::Segments { limit: None }, &[(0, 1)], 2.0);
+    assert_flow(&network, segments(None), &[(0, 1)], 2.0);
     assert_flow(&network, FlowModel::Multipath, &[(0, 1)], 4.0);
+}
+
+#[test]
+fn an_adjacency_forces_a_link_that_no_shortest_path_takes() {
+    // The link from 0 to 1 is longer than the way over 2, and the narrow one of two parallel links counts as much as the
+    // wide one.
+    let triangle = network(3, &[(0, 2, 2.0, 1), (2, 1, 2.0, 1), (0, 1, 5.0, 9)]);
+    let parallel = network(3, &[(0, 1, 1.0, 1), (0, 1, 3.0, 1), (1, 2, 9.0, 1)]);
+    for model in [segments(Some(1)), segments(Some(2)), segments(None)] {
+        assert_flow(&triangle, model, &[(0, 1)], 2.0);
+        assert_flow(&triangle, forced(model), &[(0, 1)], 7.0);
+        assert_flow(&parallel, model, &[(0, 2)], 2.0);
+    }
+    // An adjacency, and then the exit.
+    assert_flow(&parallel, forced(segments(Some(1))), &[(0, 2)], 2.0);
+    assert_flow(&parallel, forced(segments(Some(2))), &[(0, 2)], 4.0);
+    assert_flow(&parallel, forced(segment_paths(Some(1))), &[(0, 2)], 4.0);
+    assert_flow(&triangle, forced(segments(Some(0))), &[(0, 1)], 0.0);
+}
+
+#[test]
+fn a_segment_may_lead_to_the_router_of_an_adjacency() {
+    // From 0 to 1 to 2, where a longer link goes to 3 beside the way over 4.
+    let network = network(5, &[(0, 1, 9.0, 1), (1, 2, 9.0, 1), (2, 3, 3.0, 5), (2, 4, 1.0, 1), (4, 3, 1.0, 1)]);
+    assert_flow(&network, segments(None), &[(0, 3)], 1.0);
+    assert_flow(&network, forced(segments(Some(1))), &[(0, 3)], 4.0);
 }
 
 #[test]
@@ -163,11 +206,13 @@ impl<'a> Obvious<'a> {
             FlowModel::SinglePath => self.shortest(from, to).into_iter().take(1).collect(),
             FlowModel::Ecmp => self.split(from, to).into_iter().collect(),
             FlowModel::Multipath => self.shortest(from, to),
-            FlowModel::Segments { limit } => {
-                self.lists(from, to, limit.unwrap_or(nodes - 1), &|a, b| self.split(a, b).into_iter().collect())
+            FlowModel::Segments { limit, adjacency } => {
+                let split = |a, b| self.split(a, b).into_iter().collect();
+                self.lists(from, to, limit.unwrap_or(nodes - 1), &|a, b| self.segment(a, b, adjacency, &split))
             }
-            FlowModel::SegmentPaths { limit } => {
-                self.lists(from, to, limit.unwrap_or(nodes - 1), &|a, b| self.shortest(a, b))
+            FlowModel::SegmentPaths { limit, adjacency } => {
+                let shortest = |a, b| self.shortest(a, b);
+                self.lists(from, to, limit.unwrap_or(nodes - 1), &|a, b| self.segment(a, b, adjacency, &shortest))
             }
             FlowModel::AnyPath => self.simple(from, to, &mut vec![from]),
         }
@@ -217,6 +262,23 @@ impl<'a> Obvious<'a> {
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part / next.len() as f64);
         }
         (!next.is_empty()).then_some(sum)
+    }
+
+    /// A node segment, or one to a router that has an arc to `to`, and this arc.
+    fn segment(
+        &self,
+        from: usize,
+        to: usize,
+        adjacency: bool,
+        node_segment: &impl Fn(usize, usize) -> Vec<Shares>,
+    ) -> Vec<Shares> {
+        let mut all = node_segment(from, to);
+        let arcs = self.network.arcs().iter().enumerate();
+        for (index, arc) in arcs.filter(|(_, arc)| adjacency && arc.to.index() == to) {
+            let before = node_segment(from, arc.from.index());
+            all.extend(before.into_iter().map(|before| self.begun(index, 1.0, before)));
+        }
+        all
     }
 
     /// Lists of exactly or fewer than so many segments.
@@ -318,8 +380,9 @@ proptest! {
     #[test]
     fn the_flow_is_that_of_another_solver_with_all_paths((network, pairs) in arb_case(), limit in 1usize..4) {
         let obvious = Obvious::new(&network);
-        let limited = [FlowModel::Segments { limit: Some(limit) }, FlowModel::SegmentPaths { limit: Some(limit) }];
-        for model in NO_LIMIT.into_iter().chain(limited) {
+        let limited = [segments(Some(limit)), segment_paths(Some(limit))];
+        let adjacency = limited.into_iter().map(forced);
+        for model in NO_LIMIT.into_iter().chain(limited).chain(adjacency) {
             let solved = solve(&network, model, &pairs).unwrap();
             let expected = obvious.flow(model, &pairs);
             prop_assert!(near(solved.flow, expected), "{:?}: {} instead of {}", model, solved.flow, expected);
@@ -331,8 +394,10 @@ proptest! {
     #[test]
     fn more_paths_never_carry_less((network, pairs) in arb_case(), limit in 1usize..4) {
         let flow = |model| flow(&network, model, &pairs);
-        let segments = |limit| flow(FlowModel::Segments { limit });
-        let paths = |limit| flow(FlowModel::SegmentPaths { limit });
+        let forced_segments = |limit| flow(forced(segments(limit)));
+        let forced_paths = |limit| flow(forced(segment_paths(limit)));
+        let segments = |limit| flow(segments(limit));
+        let paths = |limit| flow(segment_paths(limit));
         let (multipath, any) = (flow(FlowModel::Multipath), flow(FlowModel::AnyPath));
         let limit = Some(limit);
         let more = limit.map(|limit| limit + 1);
@@ -350,6 +415,14 @@ proptest! {
             (segments(None), paths(None)),
             (paths(more), paths(None)),
             (paths(None), any),
+            (segments(limit), forced_segments(limit)),
+            (forced_segments(limit), forced_segments(more)),
+            (forced_segments(limit), forced_paths(limit)),
+            (paths(limit), forced_paths(limit)),
+            (forced_paths(more), any),
+            // Each link can be forced.
+            (any, forced_segments(None)),
+            (any, forced_paths(Some(network.node_count()))),
         ];
         for (index, (less, more)) in ordered.into_iter().enumerate() {
             prop_assert!(less <= more * (1.0 + 2.0 * MAX_GAP), "{}: {} > {}", index, less, more);
@@ -359,10 +432,11 @@ proptest! {
     #[test]
     fn going_on_from_another_model_finds_what_a_fresh_start_finds((network, pairs) in arb_case(), limit in 0usize..4) {
         let limits = [Some(limit), Some(limit + 1), None];
-        let segments = limits.map(|limit| FlowModel::Segments { limit });
-        let paths = limits.map(|limit| FlowModel::SegmentPaths { limit });
+        let node_segments = limits.into_iter().flat_map(|limit| [segments(limit), segment_paths(limit)]);
+        let node_segments: Vec<FlowModel> = node_segments.collect();
         let mut models = [FlowModel::SinglePath, FlowModel::Ecmp, FlowModel::Multipath].to_vec();
-        models.extend(segments.into_iter().chain(paths).chain([FlowModel::AnyPath]));
+        models.extend(node_segments.iter().copied().chain(node_segments.iter().map(|model| forced(*model))));
+        models.push(FlowModel::AnyPath);
         // In the other order none can go on.
         let backwards: Vec<FlowModel> = models.iter().rev().copied().collect();
         let nodes: Vec<_> = pairs.iter().map(|(from, to)| (NodeId(*from), NodeId(*to))).collect();

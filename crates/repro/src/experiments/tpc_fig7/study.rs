@@ -11,8 +11,12 @@ use crate::{ReproError, Watch, in_parallel};
 pub(super) const SHARES: [usize; 6] = [1, 2, 5, 10, 20, 50];
 
 /// What is compared.
-pub(super) const MODELS: [FlowModel; 4] =
-    [FlowModel::SinglePath, FlowModel::Ecmp, FlowModel::Multipath, FlowModel::Segments { limit: None }];
+pub(super) const MODELS: [FlowModel; 4] = [
+    FlowModel::SinglePath,
+    FlowModel::Ecmp,
+    FlowModel::Multipath,
+    FlowModel::Segments { limit: None, adjacency: false },
+];
 pub(super) const SINGLE_PATH: usize = 0;
 pub(super) const ECMP: usize = 1;
 pub(super) const MULTIPATH: usize = 2;
