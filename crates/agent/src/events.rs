@@ -73,7 +73,7 @@ impl From<&Event> for EventRecord {
         let (kind, reason) = match event.kind {
             EventKind::Opened => ("opened", None),
             EventKind::Decided(reason) => {
-                (if event.from == event.to { "stayed" } else { "moved" }, Some(reason.name().to_string()))
+                (if event.from == event.to { "stayed" } else { "moved" }, Some(reason.to_string()))
             }
         };
         EventRecord {

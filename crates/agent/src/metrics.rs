@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
-use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostCounters, MapUse, ProgramRuns, Reason};
+use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostCounters, MapUse, ProgramRuns};
 use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
+use sidestep_policy::Reason;
 
 use crate::paths::DestinationPaths;
 
@@ -93,7 +94,7 @@ impl Reading<'_> {
     pub(crate) fn page(&self) -> Page {
         let mut page = Page::default();
         let counters = &self.counters;
-        let reasons = || Reason::ALL.iter().map(|reason| reason.name());
+        let reasons = || Reason::ALL.iter().map(|reason| reason.as_str());
         let moved = || reasons().zip(counters.moved).map(|(reason, n)| labelled(&[("reason", reason)], n as f64));
         // Both are always there, so that what asks for them gets an answer.
         page.each(MOVES, moved().map(|(labels, n)| (labels, if self.dry_run { 0.0 } else { n })));

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sidestep_linux::bpf::host::{Event, EventKind, HostCounters, Reason};
+use sidestep_linux::bpf::host::{Event, EventKind, HostCounters};
+use sidestep_policy::Reason;
 
 /// What has happened since the last summary.
 #[derive(Debug)]
@@ -63,10 +64,10 @@ pub(crate) fn log_event(event: &Event) {
     match event.kind {
         EventKind::Opened => tracing::trace!(%local, %remote, path = event.to, "opened"),
         EventKind::Decided(reason) if event.from == event.to => {
-            tracing::trace!(%local, %remote, reason = reason.name(), path = event.to, "stayed");
+            tracing::trace!(%local, %remote, reason = reason.as_str(), path = event.to, "stayed");
         }
         EventKind::Decided(reason) => {
-            tracing::debug!(%local, %remote, reason = reason.name(), from = event.from, to = event.to, "moved");
+            tracing::debug!(%local, %remote, reason = reason.as_str(), from = event.from, to = event.to, "moved");
         }
     }
 }

@@ -59,20 +59,21 @@ pub struct Decision {
     pub decided: bool,
 }
 
-/// The kinds of signal.
+/// Why a path was drawn: the kinds of signal, and one that is none; in the order of C's `enum pc_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
 pub enum Reason {
+    /// No signal: whoever gives the connection its paths changed them.
+    PathsChanged,
     /// Rounds with a large share of CE marks.
-    Ecn = 1,
+    Ecn,
     /// A burst of fast retransmits.
-    Retransmit = 2,
+    Retransmit,
     /// A retransmission timeout.
-    Rto = 3,
+    Rto,
     /// A retransmission timeout of the SYN.
-    SynTimeout = 4,
+    SynTimeout,
     /// Data that came again, as the acknowledgements of it are lost.
-    AckLoss = 5,
+    AckLoss,
 }
 
 impl Connection {
@@ -162,15 +163,14 @@ impl Round {
 }
 
 impl Reason {
-    /// The reason of C's number; `None` for `PC_NONE` and unknown numbers.
-    pub fn from_raw(reason: u32) -> Option<Self> {
-        let all = [Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout, Reason::AckLoss];
-        all.into_iter().find(|r| *r as u32 == reason)
-    }
+    /// Every reason, at the index that is its number in C.
+    pub const ALL: [Reason; 6] =
+        [Reason::PathsChanged, Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout, Reason::AckLoss];
 
-    /// The name in results.
+    /// The name in results and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
+            Reason::PathsChanged => "paths_changed",
             Reason::Ecn => "ecn",
             Reason::Retransmit => "retransmit",
             Reason::Rto => "rto",
@@ -190,7 +190,8 @@ impl From<raw::Decision> for Decision {
     fn from(raw: raw::Decision) -> Self {
         Decision {
             path: raw.path as usize,
-            reason: Reason::from_raw(raw.reason),
+            // Paths change behind the state machine's back: its zero is that nothing was heard.
+            reason: Reason::ALL.get(raw.reason as usize).copied().filter(|reason| *reason != Reason::PathsChanged),
             moved: raw.moved != 0,
             decided: raw.decided != 0,
         }

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use sidestep_linux::bpf::host::Reason;
 use sidestep_model::{Span, UnitError};
+use sidestep_policy::Reason;
 
 /// `sidestep agent`.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ pub struct ConnectionFilter {
     #[arg(long)]
     pub moved: bool,
     /// Only connections whose last decision was for this reason
-    #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(|reason| reason.name()))]
+    #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(|reason| reason.as_str()))]
     pub reason: Option<String>,
 }
 

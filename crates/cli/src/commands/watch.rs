@@ -8,8 +8,9 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_linux::bpf::host::{self, ControllerState, HostConnection, HostProgram, Pins, Reason};
+use sidestep_linux::bpf::host::{self, ControllerState, HostConnection, HostProgram, Pins};
 use sidestep_model::Time;
+use sidestep_policy::Reason;
 
 use crate::{args::ConnectionFilter, failure::Failure};
 
@@ -139,7 +140,7 @@ impl Watch {
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
             learnt: self.program.learnt()?.into_iter().map(Learnt::from).collect(),
-            moves: Reason::ALL.iter().map(|reason| reason.name()).zip(moved).collect(),
+            moves: Reason::ALL.iter().map(|reason| reason.as_str()).zip(moved).collect(),
             connections: connections.iter().map(|one| Connection::new(one, &destinations, now)).collect(),
             destinations,
         })
@@ -180,7 +181,7 @@ impl Filter {
         self.to.is_none_or(|to| to.contains(&one.remote.ip()))
             && self.path.is_none_or(|path| one.path == path)
             && (!self.moved || one.moves > 0)
-            && self.reason.as_ref().is_none_or(|reason| one.decided.is_some_and(|(_, why)| why.name() == reason))
+            && self.reason.as_ref().is_none_or(|reason| one.decided.is_some_and(|(_, why)| why.as_str() == reason))
     }
 }
 
@@ -202,7 +203,7 @@ impl Connection {
             decisions: one.decisions,
             moves: one.moves,
             suppressed: one.suppressed,
-            last: one.decided.map(|(at, reason)| Last { reason: reason.name(), age_s: since(now, at) }),
+            last: one.decided.map(|(at, reason)| Last { reason: reason.as_str(), age_s: since(now, at) }),
         }
     }
 

@@ -215,7 +215,7 @@ fn connections_are_listed_with_what_happened_to_them() {
     agent.moved("rto");
     let one = list()[0];
     let (at, reason) = one.decided.unwrap();
-    assert_eq!((one.path, one.moves, reason.name()), (1, 1, "rto"));
+    assert_eq!((one.path, one.moves, reason.as_str()), (1, 1, "rto"));
     assert!(at > one.opened && sidestep_linux::monotonic_now().since(at) < Span::from_secs(20));
     drop(flow);
     eventually("the connection's end", || list().is_empty().then_some(()));

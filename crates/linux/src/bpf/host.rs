@@ -18,7 +18,10 @@ use ipnet::IpNet;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use nix::fcntl::Flock;
 use sidestep_model::Time;
-use sidestep_policy::raw::{self, MAX_PATHS};
+use sidestep_policy::{
+    Reason,
+    raw::{self, MAX_PATHS},
+};
 use tokio::io::{Interest, unix::AsyncFd};
 
 pub use self::{
@@ -97,23 +100,6 @@ impl HostConfig {
             _ => ControllerState::None,
         }
     }
-}
-
-/// Why a connection was moved; the order is that of `enum pc_reason`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// No signal: the path set changed.
-    PathsChanged,
-    /// Too large a share of congestion marks.
-    Ecn,
-    /// A burst of fast retransmits.
-    Retransmit,
-    /// A retransmission timeout.
-    Rto,
-    /// A timeout of the SYN.
-    SynTimeout,
-    /// Data came again, as the acknowledgements of it were lost.
-    AckLoss,
 }
 
 /// What happened to a connection.
@@ -206,24 +192,6 @@ const EVENT_LEN: usize = 56;
 const FAMILY_BITS: u32 = 32;
 /// Index of the first counter of moves in `enum host_counter`.
 const MOVED: u32 = 7;
-
-impl Reason {
-    /// Every reason, in the order of `enum pc_reason`.
-    pub const ALL: [Reason; 6] =
-        [Reason::PathsChanged, Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout, Reason::AckLoss];
-
-    /// Its name in results and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reason::PathsChanged => "paths_changed",
-            Reason::Ecn => "ecn",
-            Reason::Retransmit => "retransmit",
-            Reason::Rto => "rto",
-            Reason::SynTimeout => "syn_timeout",
-            Reason::AckLoss => "ack_loss",
-        }
-    }
-}
 
 impl HostProgram {
     /// Has the kernel verify and take in the program; with `pins` it takes over what an earlier one left there.

@@ -4,10 +4,11 @@ use std::{io::Read, net::SocketAddr};
 
 use libbpf_rs::Iter;
 use sidestep_model::Time;
+use sidestep_policy::Reason;
 
 use super::{
     super::{failed, program},
-    HostProgram, Reason, end,
+    HostProgram, end,
 };
 use crate::error::{LinuxError, Result};
 
