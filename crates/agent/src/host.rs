@@ -598,7 +598,7 @@ fn run_stats(config: &HostConfig) -> Option<RunStats> {
 
 /// The policy's settings as the program reads them.
 fn policy_of(knobs: &AgentKnobs) -> Result<policy::raw::Config, AgentError> {
-    policy::Config::from(knobs).to_raw().map_err(|error| ConfigError::Range(error.to_string()).into())
+    policy::raw::Config::try_from(knobs).map_err(|error| ConfigError::Range(error.to_string()).into())
 }
 
 /// The next word from the controller; never, without one.

@@ -9,14 +9,17 @@ use sidestep_linux::{
     bpf::{host::HostProgram, parity::PolicyParity},
     testing::root_or_skip,
 };
-use sidestep_model::{Bytes, Span, Time};
+use sidestep_model::{
+    Bytes, Ratio, Span, Time,
+    scenario::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName},
+};
 use sidestep_policy::{
-    Backoff, Config, Connection, Decision, Path, Policy, Reward, Round, Shared, Weights,
+    Connection, Decision, Path, Round, Shared,
     raw::{self, MAX_PATHS, Parity, Plain, Sharing},
 };
 
 /// Connections of each policy, which have 1 to 16 paths in turn.
-const CONNECTIONS: u64 = Policy::ALL.len() as u64 * 16 * 2;
+const CONNECTIONS: u64 = PolicyName::ALL.len() as u64 * 16 * 2;
 /// Signals that each of them hears.
 const SIGNALS: u32 = 300;
 
@@ -125,17 +128,17 @@ impl History {
     fn open(kernel: &mut PolicyParity, number: u64) -> Self {
         let mut random = Pcg32::new(number, 1);
         let n = number as usize % MAX_PATHS + 1;
-        let policy = Policy::ALL[number as usize % Policy::ALL.len()];
-        let config = any_config(&mut random, policy);
+        let policy = PolicyName::ALL[number as usize % PolicyName::ALL.len()];
+        let knobs = any_knobs(&mut random, policy);
         let paths: Vec<_> = (0..n).map(|id| any_path(&mut random, id as u32)).collect();
         let (now, draw) = (Time::from_nanos(u64::from(random.next_u32())), random.next_u32());
         let shared = Arc::new(Shared::from_gains(any_gains(&mut random)));
         let table = shared.gains();
-        let open = |draw| Connection::open_among(&config, &paths, Some(shared.clone()), now, draw).unwrap();
+        let open = |draw| Connection::open_among(&knobs, &paths, Some(shared.clone()), now, draw).unwrap();
         let (native, neighbour) = (open(draw), open(!draw));
 
         let mut context = Parity { op: OPEN, random: draw, n_paths: n as u32, ..Parity::default() };
-        context.config = config.to_raw().unwrap();
+        context.config = raw::Config::try_from(&knobs).unwrap();
         context.round.now_ns = now.as_nanos();
         for (slot, path) in context.paths.iter_mut().zip(&paths) {
             *slot = path.to_raw();
@@ -220,15 +223,15 @@ impl History {
     }
 }
 
-fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
-    let mut share = |most: f64| f64::from(random.next_u32()) / f64::from(u32::MAX) * most;
-    let (gamma, ce_share, jitter) = (share(1.0).max(1e-6), share(1.2), share(1.0));
+fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentKnobs {
+    let mut share = || Ratio::from_ppb(random.next_u32() % 1_000_000_001);
+    let (gamma, ce_share, jitter) = (share().as_f64().max(1e-6), share(), share());
     let mut backoff = |first: u32| {
         let min = Span::from_nanos(u64::from(random.next_u32() % first));
         Backoff { min, max: min + Span::from_nanos(u64::from(random.next_u32())) }
     };
-    let (congestion, silence) = (backoff(200_000_000), backoff(50_000_000));
-    Config {
+    let (congestion_backoff, silence_backoff) = (backoff(200_000_000), backoff(50_000_000));
+    AgentKnobs {
         policy,
         gamma,
         ce_share,
@@ -236,18 +239,19 @@ fn any_config(random: &mut Pcg32, policy: Policy) -> Config {
         ce_window: random.next_u32() % 70,
         retransmit_burst: random.next_u32() % 5,
         jitter,
-        congestion,
-        silence,
-        reward: Reward::ALL[random.next_u32() as usize % Reward::ALL.len()],
-        weights: Weights::ALL[random.next_u32() as usize % Weights::ALL.len()],
+        congestion_backoff,
+        silence_backoff,
+        reward: RewardName::ALL[random.next_u32() as usize % RewardName::ALL.len()],
+        weights: WeightsName::ALL[random.next_u32() as usize % WeightsName::ALL.len()],
         next_rtos: random.next_u32() % 4,
-        ack_quiet: f64::from(random.next_u32() % 100) / 100.0,
+        ack_quiet: Ratio::from_ppb(random.next_u32() % 100 * 10_000_000),
         settle_rounds: random.next_u32() % 4,
         rtt_guard: Span::from_nanos(u64::from(random.next_u32() >> (random.next_u32() % 32) & !1)),
         reorder_guard: random.next_u32().is_multiple_of(2),
         plb_idle_rounds: random.next_u32() % 4,
         plb_rounds: random.next_u32() % 6,
         plb_pause: Span::from_nanos(u64::from(random.next_u32())),
+        mark_mask: 0,
     }
 }
 

@@ -1,63 +1,12 @@
-//! The knobs of the policy and the paths it chooses from.
+//! The knobs of the policy and the paths it chooses from, as the kernel reads them.
 
-pub use sidestep_model::scenario::{PolicyName as Policy, RewardName as Reward, WeightsName as Weights};
-use sidestep_model::{Bytes, Rate, Span, scenario::AgentKnobs};
+use sidestep_model::{
+    Bytes, Rate, Ratio, Span,
+    scenario::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName},
+};
 use thiserror::Error;
 
 use crate::raw::{self, MAX_PATHS};
-
-/// The wait after a decision: it doubles from `min` to `max`, and returns to `min` after four quiet intervals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// The first wait.
-    pub min: Span,
-    /// The longest wait; at most about 20 hours are used.
-    pub max: Span,
-}
-
-/// The knobs of the policy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// How the next path is chosen.
-    pub policy: Policy,
-    /// In 0..=1 without 0. EXP3: the share of draws that ignore what was learnt; EXP3-IX: how fast it learns.
-    pub gamma: f64,
-    /// Share of CE marks among the packets delivered in a round that makes it congested: 0 for any mark, above 1 for
-    /// never.
-    pub ce_share: f64,
-    /// Congested rounds that make a signal, among the last `ce_window`; 0 counts as 1.
-    pub ce_rounds: u32,
-    /// Rounds looked back at, at most 64; `ce_rounds` or fewer: they must follow each other.
-    pub ce_window: u32,
-    /// Segments retransmitted in one round that make a signal; 0 for never.
-    pub retransmit_burst: u32,
-    /// Share in 0..=1 by which waits vary: ± half of it.
-    pub jitter: f64,
-    /// Waits after decisions on congestion: CE marks and fast retransmits.
-    pub congestion: Backoff,
-    /// Waits after decisions on silence: timeouts.
-    pub silence: Backoff,
-    /// What EXP3 and EXP3-IX learn from.
-    pub reward: Reward,
-    /// Who learns together: each connection for itself, or all to a destination.
-    pub weights: Weights,
-    /// Timeouts in a row after which the policy `next` moves; 0 counts as 1.
-    pub next_rtos: u32,
-    /// Share of the RTO without new data after which data that comes again is a signal; 0 for never.
-    pub ack_quiet: f64,
-    /// Rounds after a move that are not judged.
-    pub settle_rounds: u32,
-    /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
-    pub rtt_guard: Span,
-    /// Whether a move that reorders packets halves the reward of what it led to.
-    pub reorder_guard: bool,
-    /// Congested rounds in a row after which the policy `plb` moves when idle; 0 for never.
-    pub plb_idle_rounds: u32,
-    /// The same with packets in flight.
-    pub plb_rounds: u32,
-    /// No moves of `plb` on congestion for once to twice this after a timeout.
-    pub plb_pause: Span,
-}
 
 /// A path to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,18 +24,11 @@ pub struct Path {
 /// Knobs or paths that make no policy.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum PolicyError {
-    /// A share is out of its range.
-    #[error("{knob} is {value}; give a number {range}")]
-    Share {
-        /// The knob.
-        knob: &'static str,
-        /// What it was set to.
-        value: f64,
-        /// What it may be.
-        range: &'static str,
-    },
+    /// EXP3's γ is out of its range.
+    #[error("gamma is {0}; give a number above 0, at most 1")]
+    Gamma(f64),
     /// A back-off's first wait is longer than its longest.
-    #[error("the back-off of {knob} begins at {min}, beyond its maximum of {max}")]
+    #[error("{knob} begins at {min}, beyond its maximum of {max}")]
     Backoff {
         /// The knob.
         knob: &'static str,
@@ -100,74 +42,38 @@ pub enum PolicyError {
     PathCount(usize),
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        let max = Span::from_secs(10);
-        Config {
-            policy: Policy::Exp3,
-            gamma: 0.1,
-            ce_share: 0.5,
-            ce_rounds: 2,
-            ce_window: 32,
-            retransmit_burst: 3,
-            jitter: 0.5,
-            congestion: Backoff { min: Span::from_millis(100), max },
-            silence: Backoff { min: Span::from_millis(10), max },
-            reward: Reward::Cwnd,
-            weights: Weights::Connection,
-            next_rtos: 1,
-            ack_quiet: 0.5,
-            settle_rounds: 1,
-            rtt_guard: Span::from_millis(200),
-            reorder_guard: false,
-            plb_idle_rounds: 3,
-            plb_rounds: 12,
-            plb_pause: Span::from_secs(60),
-        }
-    }
-}
-
-impl Config {
-    /// The knobs as the kernel reads them; fails if one is out of its range.
-    pub fn to_raw(&self) -> Result<raw::Config, PolicyError> {
-        for (knob, Backoff { min, max }) in [("congestion", self.congestion), ("silence", self.silence)] {
+impl TryFrom<&AgentKnobs> for raw::Config {
+    type Error = PolicyError;
+    fn try_from(knobs: &AgentKnobs) -> Result<Self, PolicyError> {
+        let (congestion, silence) = (knobs.congestion_backoff, knobs.silence_backoff);
+        for (knob, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", silence)] {
             if min > max {
                 return Err(PolicyError::Backoff { knob, min, max });
             }
         }
-        if self.ce_share.is_nan() || self.ce_share < 0.0 {
-            return Err(PolicyError::Share { knob: "ce_share", value: self.ce_share, range: "of at least 0" });
-        }
-        if self.ack_quiet.is_nan() || self.ack_quiet < 0.0 {
-            return Err(PolicyError::Share { knob: "ack_quiet", value: self.ack_quiet, range: "of at least 0" });
-        }
         Ok(raw::Config {
-            policy: number(self.policy),
-            gamma_q16: gamma_q16(self.gamma)?,
-            ce_share_q16: q16(self.ce_share),
-            ce_rounds: self.ce_rounds,
-            ce_window: self.ce_window,
-            retransmit_burst: self.retransmit_burst,
-            jitter_q16: if (0.0..=1.0).contains(&self.jitter) {
-                q16(self.jitter)
-            } else {
-                return Err(PolicyError::Share { knob: "jitter", value: self.jitter, range: "from 0 to 1" });
-            },
-            congestion_min_ns: self.congestion.min.as_nanos(),
-            congestion_max_ns: self.congestion.max.as_nanos(),
-            silence_min_ns: self.silence.min.as_nanos(),
-            silence_max_ns: self.silence.max.as_nanos(),
-            reward: reward_number(self.reward),
-            next_rtos: self.next_rtos,
-            settle_rounds: self.settle_rounds,
-            reorder_guard: self.reorder_guard.into(),
-            plb_idle_rounds: self.plb_idle_rounds,
-            plb_rounds: self.plb_rounds,
-            ack_quiet_q16: q16(self.ack_quiet),
-            shared: (self.weights == Weights::Prefix).into(),
+            policy: number(knobs.policy),
+            gamma_q16: gamma_q16(knobs.gamma)?,
+            ce_share_q16: share_q16(knobs.ce_share),
+            ce_rounds: knobs.ce_rounds,
+            ce_window: knobs.ce_window,
+            retransmit_burst: knobs.retransmit_burst,
+            jitter_q16: share_q16(knobs.jitter),
+            congestion_min_ns: congestion.min.as_nanos(),
+            congestion_max_ns: congestion.max.as_nanos(),
+            silence_min_ns: silence.min.as_nanos(),
+            silence_max_ns: silence.max.as_nanos(),
+            reward: reward_number(knobs.reward),
+            next_rtos: knobs.next_rtos,
+            settle_rounds: knobs.settle_rounds,
+            reorder_guard: knobs.reorder_guard.into(),
+            plb_idle_rounds: knobs.plb_idle_rounds,
+            plb_rounds: knobs.plb_rounds,
+            ack_quiet_q16: share_q16(knobs.ack_quiet),
+            shared: (knobs.weights == WeightsName::Prefix).into(),
             unused: 0,
-            rtt_guard_ns: self.rtt_guard.as_nanos(),
-            plb_pause_ns: self.plb_pause.as_nanos(),
+            rtt_guard_ns: knobs.rtt_guard.as_nanos(),
+            plb_pause_ns: knobs.plb_pause.as_nanos(),
         })
     }
 }
@@ -185,53 +91,25 @@ impl Path {
     }
 }
 
-/// The settings as a scenario or a configuration file gives them.
-impl From<&AgentKnobs> for Config {
-    fn from(knobs: &AgentKnobs) -> Self {
-        let backoff = |backoff: sidestep_model::scenario::Backoff| Backoff { min: backoff.min, max: backoff.max };
-        Config {
-            policy: knobs.policy,
-            gamma: knobs.gamma,
-            ce_share: knobs.ce_share.as_f64(),
-            ce_rounds: knobs.ce_rounds,
-            ce_window: knobs.ce_window,
-            retransmit_burst: knobs.retransmit_burst,
-            jitter: knobs.jitter.as_f64(),
-            congestion: backoff(knobs.congestion_backoff),
-            silence: backoff(knobs.silence_backoff),
-            reward: knobs.reward,
-            weights: knobs.weights,
-            next_rtos: knobs.next_rtos,
-            ack_quiet: knobs.ack_quiet.as_f64(),
-            settle_rounds: knobs.settle_rounds,
-            rtt_guard: knobs.rtt_guard,
-            reorder_guard: knobs.reorder_guard,
-            plb_idle_rounds: knobs.plb_idle_rounds,
-            plb_rounds: knobs.plb_rounds,
-            plb_pause: knobs.plb_pause,
-        }
-    }
-}
-
 /// The number that C knows a policy by (`enum pc_policy`).
-fn number(policy: Policy) -> u32 {
+fn number(policy: PolicyName) -> u32 {
     match policy {
-        Policy::Static => 0,
-        Policy::Random => 1,
-        Policy::Exp3 => 2,
-        Policy::Next => 3,
-        Policy::LowestRtt => 4,
-        Policy::Plb => 5,
-        Policy::Exp3Ix => 6,
+        PolicyName::Static => 0,
+        PolicyName::Random => 1,
+        PolicyName::Exp3 => 2,
+        PolicyName::Next => 3,
+        PolicyName::LowestRtt => 4,
+        PolicyName::Plb => 5,
+        PolicyName::Exp3Ix => 6,
     }
 }
 
 /// The number that C knows a reward by (`enum pc_reward`).
-fn reward_number(reward: Reward) -> u32 {
+fn reward_number(reward: RewardName) -> u32 {
     match reward {
-        Reward::Cwnd => 0,
-        Reward::Rate => 1,
-        Reward::Rtt => 2,
+        RewardName::Cwnd => 0,
+        RewardName::Rate => 1,
+        RewardName::Rtt => 2,
     }
 }
 
@@ -249,11 +127,11 @@ pub(crate) fn raw_paths(paths: &[Path]) -> Result<([raw::Path; MAX_PATHS], u32),
 
 /// EXP3's γ in Q16.
 pub(crate) fn gamma_q16(gamma: f64) -> Result<u32, PolicyError> {
-    if gamma > 0.0 && gamma <= 1.0 {
-        Ok(q16(gamma).max(1))
-    } else {
-        Err(PolicyError::Share { knob: "gamma", value: gamma, range: "above 0, at most 1" })
-    }
+    if gamma > 0.0 && gamma <= 1.0 { Ok(q16(gamma).max(1)) } else { Err(PolicyError::Gamma(gamma)) }
+}
+
+fn share_q16(share: Ratio) -> u32 {
+    q16(share.as_f64())
 }
 
 /// A number of at least 0 in Q16, saturating.
@@ -291,23 +169,21 @@ mod tests {
             rtt_guard_ns: 200_000_000,
             plb_pause_ns: 60_000_000_000,
         };
-        assert_eq!(Config::default().to_raw(), Ok(expected));
+        assert_eq!(raw::Config::try_from(&AgentKnobs::default()), Ok(expected));
     }
 
     #[test]
     fn knobs_out_of_range_are_refused_by_name() {
-        let refusal = |change: fn(&mut Config)| {
-            let mut config = Config::default();
-            change(&mut config);
-            config.to_raw().unwrap_err().to_string()
+        let refusal = |change: fn(&mut AgentKnobs)| {
+            let mut knobs = AgentKnobs::default();
+            change(&mut knobs);
+            raw::Config::try_from(&knobs).unwrap_err().to_string()
         };
-        assert_eq!(refusal(|c| c.gamma = 0.0), "gamma is 0; give a number above 0, at most 1");
-        assert_eq!(refusal(|c| c.gamma = f64::NAN), "gamma is NaN; give a number above 0, at most 1");
-        assert_eq!(refusal(|c| c.jitter = 1.5), "jitter is 1.5; give a number from 0 to 1");
-        assert_eq!(refusal(|c| c.ce_share = -0.1), "ce_share is -0.1; give a number of at least 0");
+        assert_eq!(refusal(|knobs| knobs.gamma = 0.0), "gamma is 0; give a number above 0, at most 1");
+        assert_eq!(refusal(|knobs| knobs.gamma = f64::NAN), "gamma is NaN; give a number above 0, at most 1");
         assert_eq!(
-            refusal(|c| c.silence.min = Span::from_secs(11)),
-            "the back-off of silence begins at 11 s, beyond its maximum of 10 s"
+            refusal(|knobs| knobs.silence_backoff.min = Span::from_secs(11)),
+            "silence_backoff begins at 11 s, beyond its maximum of 10 s"
         );
     }
 

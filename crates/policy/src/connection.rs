@@ -2,10 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use sidestep_model::{Bytes, Span, Time};
+use sidestep_model::{Bytes, Span, Time, scenario::AgentKnobs};
 
 use crate::{
-    config::{Config, Path, PolicyError, raw_paths},
+    config::{Path, PolicyError, raw_paths},
     raw::{self, MAX_PATHS},
     shared::Shared,
 };
@@ -78,20 +78,20 @@ pub enum Reason {
 
 impl Connection {
     /// A new connection over `paths`, which begins on [`Self::path`]: the first by the static policy, else one drawn.
-    pub fn open(config: &Config, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
-        Self::open_among(config, paths, None, now, random)
+    pub fn open(knobs: &AgentKnobs, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
+        Self::open_among(knobs, paths, None, now, random)
     }
 
-    /// The same of a connection that, where `config` says so, learns together with all others to whom this table is
+    /// The same of a connection that, where `knobs` say so, learns together with all others to whom this table is
     /// given: those of a host to one destination.
     pub fn open_among(
-        config: &Config,
+        knobs: &AgentKnobs,
         paths: &[Path],
         shared: Option<Arc<Shared>>,
         now: Time,
         random: u32,
     ) -> Result<Self, PolicyError> {
-        let config = config.to_raw()?;
+        let config = raw::Config::try_from(knobs)?;
         let (paths, n) = raw_paths(paths)?;
         let conn = raw::open(&config, &paths, n, table(&shared), now.as_nanos(), random);
         Ok(Connection { config, paths, shared, conn })

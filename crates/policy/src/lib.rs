@@ -3,9 +3,8 @@
 //! The policy is one C header, compiled for the kernel and, here, natively: what was simulated is what runs. This
 //! crate owns no clock and no random source; the caller passes the time and 32 uniform bits with every call.
 //!
-//! [`Connection`] is the state machine of one TCP connection, [`Config`] its knobs, [`Shared`] what connections
-//! learn together, and [`raw`] the C structs as they
-//! lie in BPF maps.
+//! [`Connection`] is the state machine of one TCP connection, [`Shared`] what connections learn together, and [`raw`] the C
+//! structs as they lie in BPF maps; [`raw::Config`] is made of [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
 
 mod config;
 mod connection;
@@ -13,7 +12,7 @@ mod exp3;
 pub mod raw;
 mod shared;
 
-pub use config::{Backoff, Config, Path, Policy, PolicyError, Reward, Weights};
+pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;

@@ -7,7 +7,7 @@ use std::{ptr, slice, sync::atomic::AtomicU64};
 /// The most paths that a connection chooses from (`PC_MAX_PATHS`).
 pub const MAX_PATHS: usize = 16;
 
-/// `struct pc_config`: the knobs, made by [`Config::to_raw`](crate::Config::to_raw).
+/// `struct pc_config`: the knobs, made of [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {

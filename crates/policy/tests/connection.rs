@@ -1,8 +1,11 @@
 //! The state machine of a connection, signal by signal.
 
 use proptest::prelude::*;
-use sidestep_model::{Bytes, Span, Time};
-use sidestep_policy::{Backoff, Config, Connection, Decision, Path, Policy, PolicyError, Reason, Reward, Round};
+use sidestep_model::{
+    Bytes, Ratio, Span, Time,
+    scenario::{AgentKnobs, Backoff, PolicyName, RewardName},
+};
+use sidestep_policy::{Connection, Decision, Path, PolicyError, Reason, Round};
 
 const CWND: Bytes = Bytes::new(50_000);
 
@@ -15,19 +18,19 @@ fn paths(n: u32) -> Vec<Path> {
 }
 
 /// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on silence.
-fn config(policy: Policy) -> Config {
-    Config {
+fn config(policy: PolicyName) -> AgentKnobs {
+    AgentKnobs {
         policy,
         ce_rounds: 1,
-        jitter: 0.0,
-        congestion: Backoff { min: Span::from_millis(100), max: Span::from_millis(1_600) },
-        silence: Backoff { min: Span::from_millis(10), max: Span::from_millis(80) },
-        ..Config::default()
+        jitter: Ratio::ZERO,
+        congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_millis(1_600) },
+        silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_millis(80) },
+        ..AgentKnobs::default()
     }
 }
 
 /// A connection whose first, unjudged, round has ended at time zero.
-fn settled(config: &Config, n: u32) -> Connection {
+fn settled(config: &AgentKnobs, n: u32) -> Connection {
     let mut conn = Connection::open(config, &paths(n), Time::ZERO, 0).unwrap();
     conn.round(round(0, 0, 0), 0);
     conn
@@ -59,16 +62,16 @@ fn the_first_path_is_drawn_by_the_policy() {
     let open = |policy, random| {
         let mut paths = paths(4);
         paths[3].weight = 1_000_000;
-        Connection::open(&Config { gamma: 0.01, ..config(policy) }, &paths, ms(5), random).unwrap().path()
+        Connection::open(&AgentKnobs { gamma: 0.01, ..config(policy) }, &paths, ms(5), random).unwrap().path()
     };
-    assert_eq!(open(Policy::Static, u32::MAX), 0);
-    assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(Policy::Random, random)), [0, 1, 2, 3]);
-    assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(Policy::Exp3, random)), [0, 3, 3, 3]);
+    assert_eq!(open(PolicyName::Static, u32::MAX), 0);
+    assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(PolicyName::Random, random)), [0, 1, 2, 3]);
+    assert_eq!([0, 1 << 30, 1 << 31, u32::MAX].map(|random| open(PolicyName::Exp3, random)), [0, 3, 3, 3]);
 }
 
 #[test]
 fn path_sets_that_do_not_fit_are_refused() {
-    let open = |n| Connection::open(&Config::default(), &paths(n), Time::ZERO, 0).map(|conn| conn.path());
+    let open = |n| Connection::open(&AgentKnobs::default(), &paths(n), Time::ZERO, 0).map(|conn| conn.path());
     assert_eq!(open(0), Err(PolicyError::PathCount(0)));
     assert_eq!(open(17), Err(PolicyError::PathCount(17)));
     assert_eq!(open(16), Ok(0));
@@ -76,7 +79,7 @@ fn path_sets_that_do_not_fit_are_refused() {
 
 #[test]
 fn a_congested_round_moves_after_the_first_back_off() {
-    let mut conn = settled(&config(Policy::Random), 4);
+    let mut conn = settled(&config(PolicyName::Random), 4);
     assert_eq!(conn.round(round(99, 10, 5), u32::MAX), ignored(0, Reason::Ecn));
     assert_eq!(conn.round(round(100, 20, 9), u32::MAX), quiet(0), "4 of 10 marked");
     assert_eq!(conn.round(round(100, 30, 14), u32::MAX), moved(3, Reason::Ecn));
@@ -85,7 +88,7 @@ fn a_congested_round_moves_after_the_first_back_off() {
 
 #[test]
 fn congestion_may_draw_the_same_path_again() {
-    let mut conn = settled(&config(Policy::Random), 4);
+    let mut conn = settled(&config(PolicyName::Random), 4);
     let stay = Decision { path: 0, reason: Some(Reason::Ecn), moved: false, decided: true };
     assert_eq!(conn.round(round(100, 10, 10), 0), stay);
     assert_eq!((conn.raw().decisions, conn.raw().moves), (1, 0));
@@ -94,7 +97,7 @@ fn congestion_may_draw_the_same_path_again() {
 
 #[test]
 fn several_congested_rounds_in_a_row_are_waited_for() {
-    let mut conn = settled(&Config { ce_rounds: 3, ce_window: 3, ..config(Policy::Random) }, 2);
+    let mut conn = settled(&AgentKnobs { ce_rounds: 3, ce_window: 3, ..config(PolicyName::Random) }, 2);
     for (round_no, marked) in [(1, 10), (2, 20), (3, 20), (4, 30), (5, 40)] {
         assert_eq!(conn.round(round(200, round_no * 10, marked), u32::MAX), quiet(0), "round {round_no}");
     }
@@ -103,7 +106,7 @@ fn several_congested_rounds_in_a_row_are_waited_for() {
 
 #[test]
 fn congested_rounds_are_counted_among_the_last_of_the_window() {
-    let knobs = Config { ce_rounds: 2, ce_window: 4, ..config(Policy::Random) };
+    let knobs = AgentKnobs { ce_rounds: 2, ce_window: 4, ..config(PolicyName::Random) };
     // Rounds 1 and 5 are four apart, one too far; 5 and 8 are within four.
     let mut conn = settled(&knobs, 2);
     let congested = [1, 5, 8];
@@ -118,7 +121,7 @@ fn congested_rounds_are_counted_among_the_last_of_the_window() {
 #[test]
 fn a_window_of_64_rounds_is_looked_back_at_whole() {
     for (gap, expected) in [(63, moved(1, Reason::Ecn)), (64, quiet(0))] {
-        let mut conn = settled(&Config { ce_rounds: 2, ce_window: 64, ..config(Policy::Random) }, 2);
+        let mut conn = settled(&AgentKnobs { ce_rounds: 2, ce_window: 64, ..config(PolicyName::Random) }, 2);
         conn.round(round(200, 10, 10), u32::MAX);
         for round_no in 2..=gap {
             conn.round(round(200, round_no * 10, 10), u32::MAX);
@@ -129,7 +132,7 @@ fn a_window_of_64_rounds_is_looked_back_at_whole() {
 
 #[test]
 fn after_a_decision_congested_rounds_are_counted_anew() {
-    let mut conn = settled(&Config { ce_rounds: 2, ce_window: 2, ..config(Policy::Random) }, 2);
+    let mut conn = settled(&AgentKnobs { ce_rounds: 2, ce_window: 2, ..config(PolicyName::Random) }, 2);
     conn.round(round(100, 10, 10), 0);
     assert!(conn.round(round(100, 20, 20), 0).decided);
     assert_eq!(conn.round(round(300, 30, 30), 0), quiet(0));
@@ -138,21 +141,21 @@ fn after_a_decision_congested_rounds_are_counted_anew() {
 
 #[test]
 fn the_round_after_opening_is_not_judged() {
-    let mut conn = Connection::open(&config(Policy::Random), &paths(4), Time::ZERO, 0).unwrap();
+    let mut conn = Connection::open(&config(PolicyName::Random), &paths(4), Time::ZERO, 0).unwrap();
     assert_eq!(conn.round(round(100, 10, 10), u32::MAX), quiet(0));
     assert_eq!(conn.round(round(100, 20, 20), u32::MAX), moved(3, Reason::Ecn));
 }
 
 #[test]
 fn a_share_of_zero_means_any_mark() {
-    let mut conn = settled(&Config { ce_share: 0.0, ..config(Policy::Random) }, 4);
+    let mut conn = settled(&AgentKnobs { ce_share: Ratio::ZERO, ..config(PolicyName::Random) }, 4);
     assert_eq!(conn.round(round(100, 1_000, 0), u32::MAX), quiet(0));
     assert_eq!(conn.round(round(100, 2_000, 1), u32::MAX), moved(3, Reason::Ecn));
 }
 
 #[test]
 fn the_round_after_a_move_is_not_judged() {
-    let mut conn = settled(&config(Policy::Random), 4);
+    let mut conn = settled(&config(PolicyName::Random), 4);
     assert_eq!(conn.round(round(100, 10, 10), u32::MAX), moved(3, Reason::Ecn));
     assert_eq!(conn.retransmit(at(400), 9, 0), quiet(3));
     assert_eq!(conn.round(round(400, 20, 20), 0), quiet(3));
@@ -161,7 +164,7 @@ fn the_round_after_a_move_is_not_judged() {
 
 #[test]
 fn a_burst_of_retransmits_within_one_round_moves() {
-    let mut conn = settled(&config(Policy::Random), 4);
+    let mut conn = settled(&config(PolicyName::Random), 4);
     assert_eq!(conn.retransmit(at(500), 2, u32::MAX), quiet(0));
     conn.round(round(501, 10, 0), 0);
     assert_eq!(conn.retransmit(at(502), 2, u32::MAX), quiet(0));
@@ -170,7 +173,7 @@ fn a_burst_of_retransmits_within_one_round_moves() {
 
 #[test]
 fn each_burst_is_one_signal() {
-    let mut conn = settled(&config(Policy::Random), 4);
+    let mut conn = settled(&config(PolicyName::Random), 4);
     for _ in 0..2 {
         assert_eq!(conn.retransmit(at(50), 2, u32::MAX), quiet(0));
         assert_eq!(conn.retransmit(at(50), 1, u32::MAX), ignored(0, Reason::Retransmit));
@@ -179,15 +182,18 @@ fn each_burst_is_one_signal() {
 }
 
 #[test]
-fn deaf_knobs_hear_nothing() {
-    let mut conn = settled(&Config { retransmit_burst: 0, ce_share: 1.1, ..config(Policy::Random) }, 4);
+fn deaf_knobs_hear_neither_retransmits_nor_some_marks() {
+    let mut conn = settled(
+        &AgentKnobs { retransmit_burst: 0, ce_share: Ratio::from_ppb(1_000_000_000), ..config(PolicyName::Random) },
+        4,
+    );
     assert_eq!(conn.retransmit(at(500), u32::MAX, u32::MAX), quiet(0));
-    assert_eq!(conn.round(round(500, 10, 10), u32::MAX), quiet(0));
+    assert_eq!(conn.round(round(500, 10, 9), u32::MAX), quiet(0));
 }
 
 #[test]
 fn counters_that_wrap_give_the_same_judgement() {
-    let config = config(Policy::Random);
+    let config = config(PolicyName::Random);
     let mut conn = Connection::open(&config, &paths(4), Time::ZERO, 0).unwrap();
     conn.round(round(0, u32::MAX - 4, u32::MAX - 1), 0);
     assert_eq!(conn.round(round(100, 5, 2), u32::MAX), quiet(0), "4 of 10 marked");
@@ -196,7 +202,7 @@ fn counters_that_wrap_give_the_same_judgement() {
 
 #[test]
 fn the_first_timeout_moves_at_once_and_always_away() {
-    for policy in [Policy::Random, Policy::Exp3] {
+    for policy in [PolicyName::Random, PolicyName::Exp3] {
         for random in [0, 1 << 30, 1 << 31, 3 << 30, u32::MAX] {
             let mut conn = Connection::open(&config(policy), &paths(3), ms(7), random).unwrap();
             let first = conn.path();
@@ -213,7 +219,7 @@ fn the_first_timeout_moves_at_once_and_always_away() {
 #[test]
 fn random_leaves_for_each_other_path_equally() {
     let leave = |random| {
-        let mut conn = Connection::open(&config(Policy::Random), &paths(4), Time::ZERO, 1 << 30).unwrap();
+        let mut conn = Connection::open(&config(PolicyName::Random), &paths(4), Time::ZERO, 1 << 30).unwrap();
         assert_eq!(conn.path(), 1);
         conn.timeout(at(0), false, random).path
     };
@@ -223,7 +229,7 @@ fn random_leaves_for_each_other_path_equally() {
 
 #[test]
 fn static_and_single_paths_never_move() {
-    for (policy, n) in [(Policy::Static, 4), (Policy::Random, 1), (Policy::Exp3, 1)] {
+    for (policy, n) in [(PolicyName::Static, 4), (PolicyName::Random, 1), (PolicyName::Exp3, 1)] {
         let mut conn = settled(&config(policy), n);
         assert_eq!(conn.round(round(5_000, 10, 10), u32::MAX), ignored(0, Reason::Ecn));
         assert_eq!(conn.retransmit(at(5_000), 9, u32::MAX), ignored(0, Reason::Retransmit));
@@ -235,7 +241,7 @@ fn static_and_single_paths_never_move() {
 #[test]
 fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
     let weights_after = |cwnd: &[u64], silence: bool| {
-        let mut conn = settled(&config(Policy::Exp3), 2);
+        let mut conn = settled(&config(PolicyName::Exp3), 2);
         for cwnd in cwnd {
             conn.round(Round { cwnd: Bytes::new(*cwnd), ..round(1, 0, 0) }, 0);
         }
@@ -255,7 +261,7 @@ fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
 
 #[test]
 fn without_a_round_the_current_window_is_the_reward() {
-    let mut conn = settled(&config(Policy::Exp3), 2);
+    let mut conn = settled(&config(PolicyName::Exp3), 2);
     conn.retransmit(at(200), 3, 0);
     let before = conn.raw().exp3.log_weight[1];
     conn.retransmit(Round { cwnd: Bytes::new(0), ..at(600) }, 3, 0);
@@ -268,7 +274,7 @@ fn without_a_round_the_current_window_is_the_reward() {
 fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
     let gain = |cwnd| {
         let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0), rtt: Span::ZERO }; 2];
-        let mut conn = Connection::open(&config(Policy::Exp3), &paths, Time::ZERO, 0).unwrap();
+        let mut conn = Connection::open(&config(PolicyName::Exp3), &paths, Time::ZERO, 0).unwrap();
         conn.round(Round { cwnd: Bytes::new(cwnd), ..round(0, 0, 0) }, 0);
         assert!(conn.retransmit(at(100), 3, 0).decided);
         -conn.raw().exp3.log_weight[1]
@@ -279,7 +285,7 @@ fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
 
 #[test]
 fn a_million_rounds_without_a_decision_keep_the_mean_and_do_not_overflow() {
-    let mut conn = settled(&config(Policy::Exp3), 2);
+    let mut conn = settled(&config(PolicyName::Exp3), 2);
     for _ in 0..3 << 20 {
         conn.round(Round { cwnd: Bytes::new(u64::MAX), ..round(1, 0, 0) }, 0);
     }
@@ -290,7 +296,7 @@ fn a_million_rounds_without_a_decision_keep_the_mean_and_do_not_overflow() {
 
 #[test]
 fn the_wait_doubles_up_to_the_longest() {
-    let mut conn = settled(&config(Policy::Random), 2);
+    let mut conn = settled(&config(PolicyName::Random), 2);
     let mut now = 0;
     for wait in [10, 20, 40, 80, 80, 80] {
         assert!(conn.timeout(at(now), false, 0).decided, "at {now}");
@@ -303,7 +309,7 @@ fn the_wait_doubles_up_to_the_longest() {
 #[test]
 fn the_wait_returns_to_the_first_after_four_quiet_intervals() {
     for (pause, interval) in [(160, 80), (161, 20)] {
-        let mut conn = settled(&config(Policy::Random), 2);
+        let mut conn = settled(&config(PolicyName::Random), 2);
         conn.timeout(at(0), false, 0);
         conn.timeout(at(10), false, 0);
         // The interval is now 40 ms, and a decision doubles it.
@@ -314,7 +320,7 @@ fn the_wait_returns_to_the_first_after_four_quiet_intervals() {
 
 #[test]
 fn congestion_and_silence_wait_apart() {
-    let mut conn = settled(&config(Policy::Random), 3);
+    let mut conn = settled(&config(PolicyName::Random), 3);
     assert!(conn.timeout(at(100), false, u32::MAX).moved);
     conn.round(round(101, 10, 0), 0);
     assert!(conn.retransmit(at(101), 3, 0).decided);
@@ -322,7 +328,7 @@ fn congestion_and_silence_wait_apart() {
 
 #[test]
 fn a_clock_that_goes_back_only_delays() {
-    let mut conn = settled(&config(Policy::Random), 2);
+    let mut conn = settled(&config(PolicyName::Random), 2);
     assert!(conn.timeout(at(1_000), false, 0).decided);
     assert_eq!(conn.timeout(at(0), false, 0), ignored(1, Reason::Rto));
     assert_eq!(conn.raw().silence.interval_ns, 20_000_000, "which is not taken for a quiet time");
@@ -333,18 +339,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn jitter_keeps_the_wait_within_its_half_on_both_sides(random in any::<u32>(), jitter_q16 in 0..=65_536_u32) {
-        let jitter = f64::from(jitter_q16) / 65_536.0;
-        let conn = Connection::open(&Config { jitter, ..config(Policy::Random) }, &paths(2), ms(1), random)?;
+    fn jitter_keeps_the_wait_within_its_half_on_both_sides(random in any::<u32>(), ppb in 0..=1_000_000_000_u32) {
+        let jitter = Ratio::from_ppb(ppb);
+        let conn = Connection::open(&AgentKnobs { jitter, ..config(PolicyName::Random) }, &paths(2), ms(1), random)?;
         let wait = (conn.raw().congestion.next_ns - 1_000_000) as f64 / 100e6;
-        prop_assert!((1.0 - jitter / 2.0 - 1e-4..=1.0 + jitter / 2.0).contains(&wait), "{wait}");
+        let half = jitter.as_f64() / 2.0 + 1e-4;
+        prop_assert!((1.0 - half..=1.0 + half).contains(&wait), "{wait}");
         prop_assert_eq!(conn.raw().silence.next_ns, 0);
     }
 
     #[test]
     fn no_history_breaks_the_state(
-        policy in prop::sample::select(&Policy::ALL[..]),
-        reward in prop::sample::select(&Reward::ALL[..]),
+        policy in prop::sample::select(&PolicyName::ALL[..]),
+        reward in prop::sample::select(&RewardName::ALL[..]),
         n in 1..=16_u32,
         bdp in any::<u64>(),
         max in any::<u64>(),
@@ -352,7 +359,7 @@ proptest! {
     ) {
         let span = Span::from_nanos(max);
         let backoff = Backoff { min: Span::from_nanos(max / 1_000), max: span };
-        let config = Config { reward, congestion: backoff, silence: backoff, ce_share: 0.0, reorder_guard: true, ..config(policy) };
+        let config = AgentKnobs { reward, congestion_backoff: backoff, silence_backoff: backoff, ce_share: Ratio::ZERO, reorder_guard: true, ..config(policy) };
         let paths: Vec<Path> = (0..n).map(|id| Path { id, weight: id, bdp: Bytes::new(bdp >> (id * 4)), rtt: Span::from_nanos(bdp << id) }).collect();
         let mut conn = Connection::open(&config, &paths, Time::from_nanos(max), 3)?;
         for (call, now, cwnd, count, random) in calls {
@@ -379,7 +386,7 @@ proptest! {
 #[test]
 fn jitter_is_spread_evenly() {
     let wait = |random: u32| {
-        let conn = Connection::open(&Config::default(), &paths(2), Time::ZERO, random).unwrap();
+        let conn = Connection::open(&AgentKnobs::default(), &paths(2), Time::ZERO, random).unwrap();
         conn.raw().congestion.next_ns as f64 / 100e6
     };
     // Draws by the same bits, in order: the waits must not be in order as well.

@@ -1,8 +1,11 @@
 //! What each policy does that the others do not, and the guards.
 
 use proptest::prelude::*;
-use sidestep_model::{Bytes, Span, Time};
-use sidestep_policy::{Backoff, Config, Connection, Path, Policy, Reason, Reward, Round};
+use sidestep_model::{
+    Bytes, Ratio, Span, Time,
+    scenario::{AgentKnobs, Backoff, PolicyName, RewardName},
+};
+use sidestep_policy::{Connection, Path, Reason, Round};
 
 /// A segment's payload.
 const MSS: u32 = 1_000;
@@ -19,13 +22,20 @@ fn paths(rtts_ms: &[u64]) -> Vec<Path> {
 }
 
 /// No wait is longer than a nanosecond.
-fn config(policy: Policy) -> Config {
+fn config(policy: PolicyName) -> AgentKnobs {
     let wait = Backoff { min: Span::from_nanos(1), max: Span::from_nanos(1) };
-    Config { policy, ce_rounds: 1, jitter: 0.0, congestion: wait, silence: wait, ..Config::default() }
+    AgentKnobs {
+        policy,
+        ce_rounds: 1,
+        jitter: Ratio::ZERO,
+        congestion_backoff: wait,
+        silence_backoff: wait,
+        ..AgentKnobs::default()
+    }
 }
 
 /// A connection on the first of these paths, whose first, unjudged, round has ended at time zero.
-fn settled(config: &Config, rtts_ms: &[u64]) -> Connection {
+fn settled(config: &AgentKnobs, rtts_ms: &[u64]) -> Connection {
     let mut conn = Connection::open(config, &paths(rtts_ms), Time::ZERO, 0).unwrap();
     conn.round(at(0, 0), 0);
     assert_eq!(conn.path(), 0);
@@ -64,7 +74,7 @@ fn gain(reward: f64) -> f64 {
 
 #[test]
 fn next_goes_round_after_so_many_timeouts_in_a_row() {
-    let mut conn = settled(&Config { next_rtos: 2, ..config(Policy::Next) }, &[10, 10, 10]);
+    let mut conn = settled(&AgentKnobs { next_rtos: 2, ..config(PolicyName::Next) }, &[10, 10, 10]);
     let mut now = 0;
     let mut timeout = |conn: &mut Connection, delivered| {
         now += 300;
@@ -76,7 +86,7 @@ fn next_goes_round_after_so_many_timeouts_in_a_row() {
 
 #[test]
 fn next_moves_at_the_first_timeout_of_a_syn_and_is_deaf_to_congestion() {
-    let mut conn = Connection::open(&config(Policy::Next), &paths(&[10; 16]), Time::ZERO, u32::MAX).unwrap();
+    let mut conn = Connection::open(&config(PolicyName::Next), &paths(&[10; 16]), Time::ZERO, u32::MAX).unwrap();
     assert_eq!(conn.path(), 15, "the first path is drawn");
     let decision = conn.timeout(at(1_000, 0), true, 7);
     assert_eq!((decision.path, decision.moved, decision.reason), (0, true, Some(Reason::SynTimeout)));
@@ -89,11 +99,11 @@ fn next_moves_at_the_first_timeout_of_a_syn_and_is_deaf_to_congestion() {
 
 #[test]
 fn plb_moves_after_twelve_congested_rounds_and_always_away() {
-    let mut conn = settled(&config(Policy::Plb), &[10; 4]);
+    let mut conn = settled(&config(PolicyName::Plb), &[10; 4]);
     let moves: Vec<_> = (1..=24).filter(|round| conn.round(marked(10 * round, 10 * *round as u32), 0).moved).collect();
     assert_eq!(moves, [12, 24]);
     // By marks of half of the packets, when nothing is in flight.
-    let mut conn = settled(&config(Policy::Plb), &[10; 4]);
+    let mut conn = settled(&config(PolicyName::Plb), &[10; 4]);
     let idle = |round: u32| Round { delivered_ce: 5 * round, in_flight: 0, ..at(10, 10 * round) };
     let moves: Vec<_> = (1..=7).filter(|round| conn.round(idle(*round), 0).moved).collect();
     assert_eq!(moves, [3, 6]);
@@ -102,7 +112,7 @@ fn plb_moves_after_twelve_congested_rounds_and_always_away() {
 #[test]
 fn plb_pauses_for_one_to_two_minutes_after_a_timeout() {
     for random in [0, 1, 1 << 20, u32::MAX] {
-        let mut conn = settled(&config(Policy::Plb), &[10; 2]);
+        let mut conn = settled(&config(PolicyName::Plb), &[10; 2]);
         assert!(conn.timeout(at(1_000, 0), false, random).moved);
         let pause = conn.raw().plb_pause_ns - 1_000_000_000;
         assert!((60_000_000_000..120_000_000_000).contains(&pause), "{pause}");
@@ -115,7 +125,7 @@ fn plb_pauses_for_one_to_two_minutes_after_a_timeout() {
 
 #[test]
 fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
-    for config in [config(Policy::LowestRtt), Config { reward: Reward::Rtt, ..config(Policy::Exp3) }] {
+    for config in [config(PolicyName::LowestRtt), AgentKnobs { reward: RewardName::Rtt, ..config(PolicyName::Exp3) }] {
         let mut conn = settled(&config, &[20, 8]);
         // Of 15 and 25 ms the mean is 20; what was read before the rounds that count is not in it.
         for (now, srtt) in [(10, 15), (20, 25)] {
@@ -128,7 +138,7 @@ fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
 
 #[test]
 fn a_rate_earns_its_share_of_the_paths_rate() {
-    let mut conn = settled(&Config { reward: Reward::Rate, ..config(Policy::Exp3) }, &[20, 20]);
+    let mut conn = settled(&AgentKnobs { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 50 segments of 1000 bytes in 100 ms are 4 Mbit/s, of 10.
     conn.round(at(40, 30), 0);
     conn.round(at(100, 50), 0);
@@ -138,7 +148,7 @@ fn a_rate_earns_its_share_of_the_paths_rate() {
 
 #[test]
 fn without_a_round_the_window_tells_the_rate() {
-    let mut conn = settled(&Config { reward: Reward::Rate, ..config(Policy::Exp3) }, &[20, 20]);
+    let mut conn = settled(&AgentKnobs { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 10 kB in 10 ms are 8 Mbit/s.
     assert!(conn.retransmit(at(1, 0), 3, 0).decided);
     assert!((lead(&conn) - gain(0.8)).abs() < 1e-4, "{}", lead(&conn));
@@ -146,7 +156,7 @@ fn without_a_round_the_window_tells_the_rate() {
 
 #[test]
 fn exp3_ix_learns_from_silence() {
-    let mut conn = settled(&config(Policy::Exp3Ix), &[10, 10]);
+    let mut conn = settled(&config(PolicyName::Exp3Ix), &[10, 10]);
     assert!(conn.timeout(at(300, 0), false, 0).moved);
     let expected = -0.1 / (0.5 + 0.05) / std::f64::consts::LN_2;
     assert!((lead(&conn) - expected).abs() < 1e-4, "{}", lead(&conn));
@@ -154,26 +164,26 @@ fn exp3_ix_learns_from_silence() {
 
 #[test]
 fn a_much_longer_path_is_left_alone_until_there_is_no_other() {
-    for policy in [Policy::Random, Policy::Exp3, Policy::Exp3Ix, Policy::LowestRtt, Policy::Next] {
+    for policy in [PolicyName::Random, PolicyName::Exp3, PolicyName::Exp3Ix, PolicyName::LowestRtt, PolicyName::Next] {
         for random in [0, 1 << 30, 1 << 31, u32::MAX] {
             let mut conn = settled(&config(policy), &[10, 211, 210]);
             assert_eq!(conn.timeout(at(300, 0), false, random).path, 2, "{policy} {random}");
             let mut conn = settled(&config(policy), &[10, 211, 212]);
             assert_ne!(conn.timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
-            let mut conn = settled(&Config { rtt_guard: Span::ZERO, ..config(policy) }, &[10, 999, 999]);
+            let mut conn = settled(&AgentKnobs { rtt_guard: Span::ZERO, ..config(policy) }, &[10, 999, 999]);
             assert_ne!(conn.timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
         }
     }
     // Congestion is no reason to take it.
-    for policy in [Policy::Random, Policy::Exp3, Policy::Plb] {
-        let mut conn = settled(&Config { plb_rounds: 1, ..config(policy) }, &[10, 211]);
+    for policy in [PolicyName::Random, PolicyName::Exp3, PolicyName::Plb] {
+        let mut conn = settled(&AgentKnobs { plb_rounds: 1, ..config(policy) }, &[10, 211]);
         assert_eq!(conn.round(marked(100, 10), u32::MAX).path, 0, "{policy}");
     }
 }
 
 #[test]
 fn a_path_longer_than_the_timeout_is_left_alone() {
-    let far = Config { rtt_guard: Span::from_secs(9), ..config(Policy::Random) };
+    let far = AgentKnobs { rtt_guard: Span::from_secs(9), ..config(PolicyName::Random) };
     // The timeout is 200 ms more than the round trip of 10 ms.
     assert_eq!(settled(&far, &[10, 211, 210]).timeout(at(300, 0), false, 0).path, 2);
     let unknown = Round { srtt: Span::ZERO, ..at(300, 0) };
@@ -183,7 +193,8 @@ fn a_path_longer_than_the_timeout_is_left_alone() {
 #[test]
 fn as_many_rounds_as_wished_are_not_judged_after_a_move() {
     for settle_rounds in 0..5 {
-        let mut conn = settled(&Config { settle_rounds, retransmit_burst: 0, ..config(Policy::Random) }, &[10, 10]);
+        let mut conn =
+            settled(&AgentKnobs { settle_rounds, retransmit_burst: 0, ..config(PolicyName::Random) }, &[10, 10]);
         for _ in 1..settle_rounds {
             conn.round(at(0, 0), 0);
         }
@@ -197,7 +208,7 @@ fn as_many_rounds_as_wished_are_not_judged_after_a_move() {
 fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
     // At 10 segments in 10 ms a packet arrives every millisecond; 6 ms less of round trip are 3 ms less one way.
     for (rtts, guard, reward) in [([16, 10], true, 0.5), ([15, 10], true, 1.0), ([16, 10], false, 1.0)] {
-        let knobs = Config { reorder_guard: guard, settle_rounds: 0, ..config(Policy::Exp3) };
+        let knobs = AgentKnobs { reorder_guard: guard, settle_rounds: 0, ..config(PolicyName::Exp3) };
         let mut conn = settled(&knobs, &rtts);
         assert_eq!(conn.timeout(at(300, 0), false, 0).path, 1);
         let before = lead(&conn);
@@ -218,7 +229,7 @@ fn receiving(at_ms: u64, received: u32) -> Round {
 fn data_that_comes_again_after_half_an_rto_without_new_data_moves_the_acknowledgements() {
     // The RTO is 10 ms + 200 ms.
     let silence = Backoff { min: Span::from_millis(10), max: Span::from_secs(10) };
-    let mut conn = settled(&Config { silence, ..config(Policy::Exp3) }, &[10, 10, 10]);
+    let mut conn = settled(&AgentKnobs { silence_backoff: silence, ..config(PolicyName::Exp3) }, &[10, 10, 10]);
     let soon = conn.duplicate(receiving(1_000, 5), Span::from_millis(104), 7);
     assert_eq!((soon.moved, soon.reason), (false, None), "reordering retransmits without need");
     let late = conn.duplicate(receiving(1_001, 5), Span::from_millis(106), 7);
@@ -229,13 +240,20 @@ fn data_that_comes_again_after_half_an_rto_without_new_data_moves_the_acknowledg
 
 #[test]
 fn data_that_comes_again_is_no_signal_where_that_is_not_wanted() {
-    let mut conn = settled(&Config { ack_quiet: 0.0, ..config(Policy::Exp3) }, &[10, 10]);
+    let mut conn = settled(&AgentKnobs { ack_quiet: Ratio::ZERO, ..config(PolicyName::Exp3) }, &[10, 10]);
     assert!(!conn.duplicate(receiving(1_000, 5), Span::from_secs(10), 7).decided);
 }
 
 #[test]
 fn a_path_that_was_silent_is_not_drawn_again_before_something_arrives() {
-    for policy in [Policy::Exp3, Policy::Exp3Ix, Policy::LowestRtt, Policy::Random, Policy::Plb, Policy::Next] {
+    for policy in [
+        PolicyName::Exp3,
+        PolicyName::Exp3Ix,
+        PolicyName::LowestRtt,
+        PolicyName::Random,
+        PolicyName::Plb,
+        PolicyName::Next,
+    ] {
         for draw in 0..200_u32 {
             let random = draw.wrapping_mul(0x9e37_79b9);
             let mut conn = settled(&config(policy), &[10; 4]);
@@ -251,7 +269,7 @@ fn a_path_that_was_silent_is_not_drawn_again_before_something_arrives() {
     }
     let mut back = 0;
     for draw in 0..200_u32 {
-        let mut conn = settled(&config(Policy::Random), &[10; 4]);
+        let mut conn = settled(&config(PolicyName::Random), &[10; 4]);
         conn.timeout(at(1_000, 0), false, draw.wrapping_mul(0x9e37_79b9));
         back += u32::from(conn.timeout(at(2_000, 9), false, draw.wrapping_mul(0x85eb_ca6b)).path == 0);
     }
@@ -264,16 +282,16 @@ proptest! {
     /// Of `n` paths of which one delivers, any policy that moves finds it, and each dead one is left in time.
     #[test]
     fn a_dead_path_is_left_after_n_timeouts(
-        policy in prop::sample::select(vec![Policy::Next, Policy::Plb, Policy::Random, Policy::Exp3, Policy::Exp3Ix,
-                                            Policy::LowestRtt]),
+        policy in prop::sample::select(vec![PolicyName::Next, PolicyName::Plb, PolicyName::Random, PolicyName::Exp3, PolicyName::Exp3Ix,
+                                            PolicyName::LowestRtt]),
         next_rtos in 1..5_u32,
         rtts in prop::collection::vec(1..1_000_u64, 2..=16),
         syn in any::<bool>(),
         draws in prop::collection::vec(any::<u32>(), 100),
     ) {
-        let knobs = Config { next_rtos, ..config(policy) };
+        let knobs = AgentKnobs { next_rtos, ..config(policy) };
         let mut conn = Connection::open(&knobs, &paths(&rtts), Time::ZERO, draws[0])?;
-        let patience = if policy == Policy::Next { next_rtos } else { 1 };
+        let patience = if policy == PolicyName::Next { next_rtos } else { 1 };
         let mut now = 0;
         for (number, draw) in draws.iter().enumerate() {
             let before = conn.path();
@@ -286,7 +304,7 @@ proptest! {
     /// Round robin visits every path that the guard lets pass before it comes back.
     #[test]
     fn next_leaves_out_no_path(n in 2..=16_usize, draw in any::<u32>()) {
-        let mut conn = Connection::open(&config(Policy::Next), &paths(&vec![10; n]), Time::ZERO, draw)?;
+        let mut conn = Connection::open(&config(PolicyName::Next), &paths(&vec![10; n]), Time::ZERO, draw)?;
         let first = conn.path();
         for step in 1..=n {
             prop_assert_eq!(conn.timeout(at(300 * step as u64, 0), false, draw).path, (first + step) % n);

@@ -4,8 +4,11 @@ use std::{sync::Arc, thread};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, Span, Time};
-use sidestep_policy::{Config, Connection, MAX_PATHS, Path, Policy, Reward, Round, Shared, Weights};
+use sidestep_model::{
+    Bytes, Span, Time,
+    scenario::{AgentKnobs, PolicyName, RewardName, WeightsName},
+};
+use sidestep_policy::{Connection, MAX_PATHS, Path, Round, Shared};
 
 const PATHS: usize = 6;
 
@@ -14,8 +17,8 @@ fn paths() -> Vec<Path> {
     (0..PATHS).map(path).collect()
 }
 
-fn config(policy: Policy, weights: Weights) -> Config {
-    Config { policy, weights, reward: Reward::Rtt, ..Config::default() }
+fn config(policy: PolicyName, weights: WeightsName) -> AgentKnobs {
+    AgentKnobs { policy, weights, reward: RewardName::Rtt, ..AgentKnobs::default() }
 }
 
 fn round(at_ms: u64, srtt_ms: u64, delivered: u32) -> Round {
@@ -32,7 +35,7 @@ fn round(at_ms: u64, srtt_ms: u64, delivered: u32) -> Round {
 }
 
 /// A short connection over two round trips, of 100 ms on slow paths and 10 ms on others; returns its path.
-fn transfer(config: &Config, shared: &Arc<Shared>, slow: &[usize], random: &mut Pcg32) -> usize {
+fn transfer(config: &AgentKnobs, shared: &Arc<Shared>, slow: &[usize], random: &mut Pcg32) -> usize {
     let draw = random.next_u32();
     let mut conn = Connection::open_among(config, &paths(), Some(shared.clone()), Time::ZERO, draw).unwrap();
     let srtt = if slow.contains(&conn.path()) { 100 } else { 10 };
@@ -44,7 +47,7 @@ fn transfer(config: &Config, shared: &Arc<Shared>, slow: &[usize], random: &mut 
 }
 
 /// How often each path was taken by the last 1,000 of many short connections, one after the other.
-fn taken(config: &Config, slow: &[usize]) -> [u32; PATHS] {
+fn taken(config: &AgentKnobs, slow: &[usize]) -> [u32; PATHS] {
     let (shared, mut random) = (Arc::default(), Pcg32::new(1, 1));
     let mut taken = [0; PATHS];
     for number in 0..3_000 {
@@ -57,10 +60,10 @@ fn taken(config: &Config, slow: &[usize]) -> [u32; PATHS] {
 #[test]
 fn short_connections_leave_slow_paths_alone_once_others_have_seen_them() {
     let slow = [1, 4];
-    for policy in [Policy::Exp3, Policy::Exp3Ix, Policy::LowestRtt] {
-        let alone = taken(&config(policy, Weights::Connection), &slow);
+    for policy in [PolicyName::Exp3, PolicyName::Exp3Ix, PolicyName::LowestRtt] {
+        let alone = taken(&config(policy, WeightsName::Connection), &slow);
         assert!(alone.iter().all(|count| (120..220).contains(count)), "{policy}: {alone:?}");
-        let together = taken(&config(policy, Weights::Prefix), &slow);
+        let together = taken(&config(policy, WeightsName::Prefix), &slow);
         // EXP3 explores with a tenth of its draws: 17 on each path.
         assert!(slow.iter().all(|path| together[*path] < 35), "{policy}: {together:?}");
     }
@@ -68,8 +71,8 @@ fn short_connections_leave_slow_paths_alone_once_others_have_seen_them() {
 
 #[test]
 fn a_path_that_recovers_is_found_again() {
-    for policy in [Policy::Exp3, Policy::Exp3Ix] {
-        let config = config(policy, Weights::Prefix);
+    for policy in [PolicyName::Exp3, PolicyName::Exp3Ix] {
+        let config = config(policy, WeightsName::Prefix);
         let (shared, mut random) = (Arc::default(), Pcg32::new(3, 1));
         // Long enough for weights without a bound to be beyond recovery.
         for _ in 0..30_000 {
@@ -86,8 +89,8 @@ fn a_path_that_recovers_is_found_again() {
 #[test]
 fn a_connection_that_was_not_judged_tells_nothing() {
     let shared = Arc::new(Shared::default());
-    for policy in Policy::ALL {
-        let config = config(policy, Weights::Prefix);
+    for policy in PolicyName::ALL {
+        let config = config(policy, WeightsName::Prefix);
         let open = || Connection::open_among(&config, &paths(), Some(shared.clone()), Time::ZERO, 1).unwrap();
         open().close(round(1, 10, 0));
         let mut conn = open();
@@ -99,12 +102,16 @@ fn a_connection_that_was_not_judged_tells_nothing() {
 
 #[test]
 fn only_policies_that_learn_and_share_change_the_table() {
-    for policy in Policy::ALL {
-        for weights in Weights::ALL {
+    for policy in PolicyName::ALL {
+        for weights in WeightsName::ALL {
             let (shared, mut random) = (Arc::new(Shared::default()), Pcg32::new(5, 1));
             transfer(&config(policy, weights), &shared, &[0, 1, 2, 3, 4, 5], &mut random);
-            let learns = matches!(policy, Policy::Exp3 | Policy::Exp3Ix | Policy::LowestRtt);
-            assert_eq!(shared.gains() != [0; MAX_PATHS], learns && weights == Weights::Prefix, "{policy}, {weights}");
+            let learns = matches!(policy, PolicyName::Exp3 | PolicyName::Exp3Ix | PolicyName::LowestRtt);
+            assert_eq!(
+                shared.gains() != [0; MAX_PATHS],
+                learns && weights == WeightsName::Prefix,
+                "{policy}, {weights}"
+            );
         }
     }
 }
@@ -112,7 +119,7 @@ fn only_policies_that_learn_and_share_change_the_table() {
 #[test]
 fn a_close_is_told_once() {
     let shared = Arc::new(Shared::default());
-    let config = config(Policy::Exp3, Weights::Prefix);
+    let config = config(PolicyName::Exp3, WeightsName::Prefix);
     let mut conn = Connection::open_among(&config, &paths(), Some(shared.clone()), Time::ZERO, 1).unwrap();
     conn.round(round(10, 10, 10), 0);
     conn.round(round(20, 10, 20), 0);
@@ -126,8 +133,8 @@ fn a_close_is_told_once() {
 #[test]
 fn many_threads_learn_together_what_one_would() {
     let slow = [1, 4];
-    for policy in [Policy::Exp3, Policy::Exp3Ix] {
-        let config = config(policy, Weights::Prefix);
+    for policy in [PolicyName::Exp3, PolicyName::Exp3Ix] {
+        let config = config(policy, WeightsName::Prefix);
         let shared = Arc::new(Shared::default());
         thread::scope(|scope| {
             for number in 0..4 {
@@ -144,6 +151,6 @@ fn many_threads_learn_together_what_one_would() {
         assert!(slow.iter().all(|path| factors[*path] < 0.05), "{policy}: {factors:?}");
         // EXP3 wanders between paths that earn the same; EXP3-IX has nothing to charge them with.
         let equal = (0..PATHS).filter(|path| !slow.contains(path)).all(|path| factors[path] == 1.0);
-        assert!(equal || policy == Policy::Exp3, "{factors:?}");
+        assert!(equal || policy == PolicyName::Exp3, "{factors:?}");
     }
 }

@@ -8,7 +8,8 @@ use sidestep_linux::{
     netns::NetNs,
     testing::root_or_skip,
 };
-use sidestep_policy::{Config, Path};
+use sidestep_model::scenario::AgentKnobs;
+use sidestep_policy::{Path, raw};
 
 use crate::support::{Agent, Lab, MASK, TWO_PROVIDERS, TestGroup, connect, knobs, listen, mark, socket_in, via};
 
@@ -36,7 +37,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
     namespace.run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
     let group = TestGroup::new();
     let mut program = HostProgram::load(None).unwrap();
-    let policy = Config::default().to_raw().unwrap();
+    let policy = raw::Config::try_from(&AgentKnobs::default()).unwrap();
     program
         .configure(&HostConfig {
             policy,

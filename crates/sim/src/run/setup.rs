@@ -31,7 +31,7 @@ pub(super) struct Setup {
 pub(super) enum Moves {
     Nothing,
     /// The path changer, by SRv6 paths.
-    Policy(policy::Config),
+    Policy(AgentKnobs),
     /// Linux, by flow labels.
     Label(Option<PlbConfig>),
 }
@@ -46,9 +46,9 @@ pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, S
         SystemName::Rcp => (false, Moves::Nothing),
         SystemName::Ecmp | SystemName::Mptcp => (true, Moves::Nothing),
         SystemName::Random | SystemName::Pathchanger => {
-            let config = policy::Config::from(&knobs);
-            config.to_raw().map_err(|problem| SimError::Policy { system: system.clone(), problem })?;
-            (true, Moves::Policy(config))
+            policy::raw::Config::try_from(&knobs)
+                .map_err(|problem| SimError::Policy { system: system.clone(), problem })?;
+            (true, Moves::Policy(knobs))
         }
         SystemName::Prr => (true, Moves::Label(None)),
         SystemName::Plb => (true, Moves::Label(Some(plb(scenario)))),

@@ -14,7 +14,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{
     ArcId, Bytes, Channel, Direction, LinkId, NodeId, Rate, Scenario, Span, Time,
-    scenario::{Change, Event, EventDirection, Flow, PathManager, SystemSpec},
+    scenario::{AgentKnobs, Change, Event, EventDirection, Flow, PathManager, SystemSpec},
 };
 use sidestep_policy as policy;
 use sidestep_proto::{link::LinkState, mptcp};
@@ -356,7 +356,7 @@ impl<'a> Simulation<'a> {
         };
         match self.setup.moves.clone() {
             Moves::Nothing => {}
-            Moves::Policy(config) => self.steer_by_policy(&config, flow, (from, to), mss, (&paths, &back)),
+            Moves::Policy(knobs) => self.steer_by_policy(&knobs, flow, (from, to), mss, (&paths, &back)),
             Moves::Label(_) => self.world.steering.by_label(flow, from, forward, reverse),
         }
         self.note_ends(index, flow, count, mss)?;
@@ -427,25 +427,25 @@ impl<'a> Simulation<'a> {
     /// The client's program moves data, the server's moves ACKs.
     fn steer_by_policy(
         &mut self,
-        config: &policy::Config,
+        knobs: &AgentKnobs,
         flow: FlowId,
         (from, to): (NodeId, NodeId),
         mss: u16,
         (paths, back): (&[SrPath], &[SrPath]),
     ) {
-        let Some(data) = self.choose(config, (from, to), paths) else { return };
-        let acks = self.choose(config, (to, from), back);
+        let Some(data) = self.choose(knobs, (from, to), paths) else { return };
+        let acks = self.choose(knobs, (to, from), back);
         let first = Move { forward: data.route(), reverse: acks.as_ref().and_then(Chosen::route) };
         self.world.steering.by_policy(flow, mss, data, acks);
         self.world.reroute(flow, first);
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
-    fn choose(&mut self, config: &policy::Config, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Chosen> {
+    fn choose(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Chosen> {
         let random = self.world.steering.draw(node);
         let (now, candidates) = (self.world.now(), self.policy_paths(paths));
         let shared = self.shared(node, peer);
-        let connection = policy::Connection::open_among(config, &candidates, shared, now, random).ok()?;
+        let connection = policy::Connection::open_among(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
         Some(Chosen { node, connection: Box::new(connection), routes })
     }

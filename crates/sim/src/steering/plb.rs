@@ -72,8 +72,11 @@ impl Plb {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_model::Bytes;
-    use sidestep_policy::{Config, Connection, Path, Policy, Round};
+    use sidestep_model::{
+        Bytes, Ratio,
+        scenario::{AgentKnobs, PolicyName},
+    };
+    use sidestep_policy::{Connection, Path, Round};
 
     use super::*;
 
@@ -113,6 +116,7 @@ mod tests {
             assert_eq!(labels(&mut plb, &[10; 40], false), [0; 0]);
         }
     }
+
     /// The second number that the C policy makes of its random bits, for the pause (`pc_remix`).
     fn remix(random: u32) -> u32 {
         let mut random = random ^ 0x9e37_79b9;
@@ -138,13 +142,13 @@ mod tests {
                 rehash_rounds: rounds.1,
                 suspend_rto: Span::from_nanos(pause),
             };
-            let knobs = Config {
-                policy: Policy::Plb,
-                ce_share: config.cong_thresh,
+            let knobs = AgentKnobs {
+                policy: PolicyName::Plb,
+                ce_share: Ratio::from_ppb(thresh * 62_500_000),
                 plb_idle_rounds: rounds.0,
                 plb_rounds: rounds.1,
                 plb_pause: config.suspend_rto,
-                ..Config::default()
+                ..AgentKnobs::default()
             };
             let path = |id| Path { id, weight: 1, bdp: Bytes::new(10_000), rtt: Span::from_millis(1) };
             let paths: Vec<_> = (0..paths).map(path).collect();
