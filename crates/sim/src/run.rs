@@ -4,6 +4,7 @@ mod capture;
 mod estimate;
 mod flows;
 mod loops;
+mod opening;
 mod setup;
 mod simulation;
 
