@@ -8,8 +8,13 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use sidestep_model::scenario::SystemSpec;
+use sidestep_repro::Mode;
+use sidestep_results::World;
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
 pub use self::topologies::{
@@ -176,8 +181,8 @@ pub struct CompareArgs {
     /// The scenario file
     pub scenario: PathBuf,
     /// The two worlds
-    #[arg(long, value_name = "WORLDS", value_delimiter = ',', default_value = "sim,lab", value_parser = ["sim", "lab"])]
-    pub worlds: Vec<String>,
+    #[arg(long, value_name = "WORLDS", value_delimiter = ',', default_value = "sim,lab", value_parser = one_of(WORLDS))]
+    pub worlds: Vec<World>,
     /// A system to run; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
@@ -204,11 +209,11 @@ pub enum Repro {
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
         /// How thorough: quick, or full as a paper would have it
-        #[arg(long, value_name = "MODE", default_value = "quick", value_parser = ["quick", "full"])]
-        mode: String,
+        #[arg(long, value_name = "MODE", default_value = "quick", value_parser = one_of(MODES))]
+        mode: Mode,
         /// Where: sim or lab [default: the experiment's own]
-        #[arg(long, value_name = "WORLD", value_parser = ["sim", "lab"])]
-        world: Option<String>,
+        #[arg(long, value_name = "WORLD", value_parser = one_of(WORLDS))]
+        world: Option<World>,
         /// Directory for the results
         #[arg(long, value_name = "DIR", default_value = "out/repro")]
         out: PathBuf,
@@ -384,6 +389,20 @@ pub struct TrafficSend {
     /// End of the measured window
     #[arg(long)]
     pub window_to_ns: u64,
+}
+
+const WORLDS: [(&str, World); 2] = [("sim", World::Sim), ("lab", World::Lab)];
+const MODES: [(&str, Mode); 2] = [("quick", Mode::Quick), ("full", Mode::Full)];
+
+/// Takes one of these names for the value beside it.
+fn one_of<T, const N: usize>(choices: [(&'static str, T); N]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(choices.map(|(name, _)| name)).try_map(move |given| {
+        let chosen = choices.iter().find(|(name, _)| *name == given);
+        chosen.map(|(_, value)| *value).ok_or("is not among the possible values")
+    })
 }
 
 fn parse_link(text: &str) -> Result<(String, String), String> {

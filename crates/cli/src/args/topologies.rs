@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sidestep_model::{Rate, Ratio, Span};
+use sidestep_paths::{Pairs, Rounding, analysis::Remove};
+use sidestep_repro::Set;
+
+use super::one_of;
 
 /// Where the published topologies are.
 #[derive(Debug, Args)]
@@ -41,8 +45,8 @@ pub enum Topo {
     /// List the published topologies that are at hand, with their sizes before and after pruning
     List {
         /// Which set [default: repetita if it is at hand, or else zoo, which is shipped]
-        #[arg(long, value_name = "SET", value_parser = ["repetita", "zoo", "rocketfuel"])]
-        set: Option<String>,
+        #[arg(long, value_name = "SET", value_parser = one_of(Set::ALL.map(|set| (set.folder(), set))))]
+        set: Option<Set>,
         /// Where the published topologies are
         #[command(flatten)]
         data: DataArgs,
@@ -94,8 +98,8 @@ pub enum Paths {
         #[command(flatten)]
         pairs: PairArgs,
         /// What a path of iterated Dijkstra takes from those after it: links, or links in its direction
-        #[arg(long, value_name = "WHAT", default_value = "both", value_parser = ["both", "forward"])]
-        remove: String,
+        #[arg(long, value_name = "WHAT", default_value = "both", value_parser = one_of(REMOVALS))]
+        remove: Remove,
         /// Draw the distribution
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
@@ -112,8 +116,8 @@ pub enum Paths {
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=64))]
         max_segments: u8,
         /// What a path takes from those after it: links, or links in its direction
-        #[arg(long, value_name = "WHAT", default_value = "forward", value_parser = ["both", "forward"])]
-        remove: String,
+        #[arg(long, value_name = "WHAT", default_value = "forward", value_parser = one_of(REMOVALS))]
+        remove: Remove,
         /// Force only shortest paths without an equal, as routers with ECMP do
         #[arg(long)]
         unique: bool,
@@ -243,12 +247,11 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u32,
     /// What the share is of: ordered pairs, or unordered ones that send one way or both ways
-    #[arg(long, value_name = "PAIRS", default_value = "one-way", value_parser = ["ordered", "one-way", "both-ways"])]
-    pub sampling: String,
+    #[arg(long, value_name = "PAIRS", default_value = "one-way", value_parser = one_of(SAMPLINGS))]
+    pub sampling: Pairs,
     /// How the share becomes a number of pairs: up, down or to the nearest (at least one), or down even to none
-    #[arg(long, value_name = "HOW", default_value = "ceil",
-        value_parser = ["ceil", "floor", "nearest", "floor-or-none"])]
-    pub rounding: String,
+    #[arg(long, value_name = "HOW", default_value = "ceil", value_parser = one_of(ROUNDINGS))]
+    pub rounding: Rounding,
 }
 
 /// What links carry.
@@ -258,6 +261,16 @@ pub struct RateArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub default_rate: Option<Rate>,
 }
+
+const REMOVALS: [(&str, Remove); 2] = [("both", Remove::Both), ("forward", Remove::Forward)];
+const SAMPLINGS: [(&str, Pairs); 3] =
+    [("ordered", Pairs::Ordered), ("one-way", Pairs::OneWay), ("both-ways", Pairs::BothWays)];
+const ROUNDINGS: [(&str, Rounding); 4] = [
+    ("ceil", Rounding::Ceil),
+    ("floor", Rounding::Floor),
+    ("nearest", Rounding::Nearest),
+    ("floor-or-none", Rounding::FloorOrNone),
+];
 
 fn parse_rate(text: &str) -> Result<Rate, String> {
     match text.parse::<Rate>() {

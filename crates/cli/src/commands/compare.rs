@@ -34,9 +34,7 @@ struct Row {
 
 /// Runs `sidestep compare …`.
 pub fn run(args: CompareArgs) -> Outcome {
-    let world = |name: &String| if name == "lab" { World::Lab } else { World::Sim };
-    let worlds: Vec<World> = args.worlds.iter().map(world).collect();
-    let [one, other] = worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
+    let [one, other] = args.worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
     let scenario = read_scenario(&args.scenario)?;
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-compare", scenario.name)));

@@ -1,7 +1,7 @@
 //! Maximum flows of drawn pairs under several models, as `maxflow` and `advise` need them.
 
 use sidestep_model::{NodeId, Rate, Ratio, formats::Graph};
-use sidestep_paths::{FlowError, FlowModel, FlowNetwork, FlowProgram, Pairs, Rounding, Sampling, analysis::Net};
+use sidestep_paths::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, analysis::Net};
 use sidestep_repro::{Watch, in_parallel};
 
 use crate::{
@@ -101,18 +101,7 @@ impl Answer {
 
 /// How the user wants pairs to be drawn.
 pub fn sampling(args: &SamplingArgs) -> Sampling {
-    let pairs = match args.sampling.as_str() {
-        "ordered" => Pairs::Ordered,
-        "both-ways" => Pairs::BothWays,
-        _ => Pairs::OneWay,
-    };
-    let rounding = match args.rounding.as_str() {
-        "floor" => Rounding::Floor,
-        "nearest" => Rounding::Nearest,
-        "floor-or-none" => Rounding::FloorOrNone,
-        _ => Rounding::Ceil,
-    };
-    Sampling { pairs, rounding }
+    Sampling { pairs: args.sampling, rounding: args.rounding }
 }
 
 /// What links carry, and a sentence on how much of that is assumed.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use sidestep_model::formats::Graph;
-use sidestep_paths::analysis::{Counts, Net, Remove, RiskGroups, SegmentOptions, Survey, detours};
+use sidestep_paths::analysis::{Counts, Net, RiskGroups, SegmentOptions, Survey, detours};
 use sidestep_repro::Watch;
 use sidestep_results::{Stack, stacks};
 
@@ -57,7 +57,6 @@ struct Around {
 pub fn run(paths: Paths) -> Outcome {
     match paths {
         Paths::Disjoint { topology, pairs, remove, svg } => {
-            let remove = removal(&remove);
             diversity(&topology, &pairs, svg.as_deref(), 4, |survey, nodes, risks| {
                 let mut counts = vec![
                     ("Edmonds-Karp".into(), survey.most(nodes)),
@@ -71,7 +70,7 @@ pub fn run(paths: Paths) -> Outcome {
             })
         }
         Paths::Segments { topology, pairs, max_segments, remove, unique, adjacency, svg } => {
-            let options = SegmentOptions { remove: removal(&remove), unique, adjacency };
+            let options = SegmentOptions { remove, unique, adjacency };
             diversity(&topology, &pairs, svg.as_deref(), 1, |survey, nodes, _| {
                 let counts = survey.segmented(nodes, usize::from(max_segments), options);
                 let name = |limit| format!("at most {limit} segment{}", if limit == 1 { "" } else { "s" });
@@ -81,10 +80,6 @@ pub fn run(paths: Paths) -> Outcome {
         Paths::Between(args) => between::run(&args),
         Paths::Detours { topology, svg } => around(topology, svg.as_deref()),
     }
-}
-
-fn removal(text: &str) -> Remove {
-    if text == "both" { Remove::Both } else { Remove::Forward }
 }
 
 /// Counts paths, with `passes` over all pairs.

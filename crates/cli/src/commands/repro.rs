@@ -1,7 +1,6 @@
 //! `sidestep repro`.
 
-use sidestep_repro::{ALL, Mode, Outcome, Paper, Verdict, find, report, run as run_experiment};
-use sidestep_results::World;
+use sidestep_repro::{ALL, Outcome, Paper, Verdict, find, report, run as run_experiment};
 
 use super::{print_json, save, until_signalled, worlds::Real};
 use crate::{args::Repro, failure::Outcome as Done, progress::StepProgress};
@@ -12,8 +11,6 @@ pub fn run(repro: Repro) -> Done {
         Repro::List { json } => list(json),
         Repro::Run { ids, mode, world, out, data, json } => {
             let experiments: Result<Vec<_>, _> = ids.iter().map(|id| find(id)).collect();
-            let mode = if mode == "full" { Mode::Full } else { Mode::Quick };
-            let world = world.map(|world| if world == "lab" { World::Lab } else { World::Sim });
             let mut worlds = Real::new()?;
             let watch = StepProgress::new(until_signalled()?);
             let mut outcomes = Vec::new();

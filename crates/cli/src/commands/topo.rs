@@ -80,7 +80,7 @@ struct Remaining {
 /// Runs `sidestep topo …`.
 pub fn run(topo: Topo) -> Outcome {
     match topo {
-        Topo::List { set, data, json } => list(set.as_deref(), data.data.as_deref(), json),
+        Topo::List { set, data, json } => list(set, data.data.as_deref(), json),
         Topo::Info(options) => info(&options),
         Topo::Prune(options) => prune(&options),
         Topo::Convert { topology, file, rates, default_delay } => convert(&topology, &file, &rates, default_delay),
@@ -96,11 +96,10 @@ pub fn load(options: &TopologyArgs) -> Result<(Graph, Net), Failure> {
     Ok((graph, net))
 }
 
-fn list(set: Option<&str>, data: Option<&Path>, json: bool) -> Outcome {
-    let named = set.and_then(|set| Set::ALL.into_iter().find(|one| one.folder() == set));
-    let graphs = match topologies(data, named.unwrap_or(Set::Repetita)) {
+fn list(set: Option<Set>, data: Option<&Path>, json: bool) -> Outcome {
+    let graphs = match topologies(data, set.unwrap_or(Set::Repetita)) {
         // The Zoo is always at hand.
-        Err(DataError::NoSet { .. }) if named.is_none() => topologies(data, Set::Zoo)?,
+        Err(DataError::NoSet { .. }) if set.is_none() => topologies(data, Set::Zoo)?,
         graphs => graphs?,
     };
     let mut entries = Vec::new();
