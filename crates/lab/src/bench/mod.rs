@@ -20,7 +20,7 @@ use crate::error::LabError;
 pub struct BenchOptions {
     /// The `sidestep` program.
     pub program: PathBuf,
-    /// Pairs of measurements, one with the agent and one without; the median of them counts.
+    /// How often each is measured: nothing, a program that does nothing, the agent; the medians count.
     pub rounds: usize,
     /// How long each measurement takes.
     pub seconds: f64,
@@ -44,43 +44,48 @@ pub struct Overhead {
     pub programs: Vec<ProgramRuns>,
 }
 
-/// Medians of paired measurements.
+/// Medians of measurements that were made one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
-    /// Without the agent.
+    /// Without any program.
     pub without: f64,
-    /// With it.
+    /// With one that does nothing: the kernel calls it wherever it calls the agent's.
+    pub idle: f64,
+    /// With the agent.
     pub with: f64,
-    /// Median over the pairs of `with` divided by `without`.
+    /// Median over the rounds of `idle` divided by `without`.
+    pub idle_ratio: f64,
+    /// The same of `with`.
     pub ratio: f64,
 }
 
-/// Measures what the agent costs the traffic of a host that has paths, with `rounds` pairs of measurements in
-/// alternating order.
+/// Measures what the agent costs the traffic of a host that has paths, in `rounds` rounds of three measurements, in
+/// another order each.
 ///
 /// # Errors
 /// Without root, or where the kernel lacks what the agent needs.
 pub fn overhead(options: &BenchOptions, progress: Progress<'_>) -> Result<Overhead, LabError> {
     let stage = Stage::build(options.program.clone())?;
-    let steps = options.rounds * 2 + 2;
+    let steps = options.rounds * 3 + 2;
     progress("warming up", 0, steps);
     measure(&stage, options.seconds.min(0.5))?;
-    let mut pairs = Vec::new();
+    let mut rounds = Vec::new();
     for round in 0..options.rounds {
-        let mut pair = [Round::default(); 2];
-        let order = if round % 2 == 0 { [false, true] } else { [true, false] };
-        for (step, attached) in order.into_iter().enumerate() {
-            let what = if attached { "with the agent" } else { "without the agent" };
-            progress(what, round * 2 + step + 1, steps);
-            let agent = attached.then(|| stage.agent(stage::ALIKE, None)).transpose()?;
-            pair[usize::from(attached)] = measure(&stage, options.seconds)?;
+        let mut samples = [Round::default(); 3];
+        for step in 0..samples.len() {
+            let which = (round + step) % samples.len();
+            progress(WITH[which], round * samples.len() + step + 1, steps);
+            let idle = (which == 1).then(|| stage.idle()).transpose()?;
+            let agent = (which == 2).then(|| stage.agent(stage::ALIKE, None)).transpose()?;
+            samples[which] = measure(&stage, options.seconds)?;
             agent.map(stage::Daemon::stop).transpose()?;
+            drop(idle);
         }
-        pairs.push(pair);
+        rounds.push(samples);
     }
     progress("counting the programs' runs", steps - 1, steps);
     let programs = count_runs(&stage, options.seconds)?;
-    let of = |value: fn(&Round) -> f64| compare(pairs.iter().map(|[without, with]| (value(without), value(with))));
+    let of = |value: fn(&Round) -> f64| compare(rounds.iter().map(|samples| samples.each_ref().map(value)));
     Ok(Overhead {
         goodput: of(|round| round.goodput.per_second()),
         goodput_per_cpu: of(|round| round.goodput.per_cpu_second()),
@@ -89,6 +94,9 @@ pub fn overhead(options: &BenchOptions, progress: Progress<'_>) -> Result<Overhe
         programs,
     })
 }
+
+/// What each measurement of a round is made with.
+const WITH: [&str; 3] = ["without the agent", "with a program that does nothing", "with the agent"];
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,11 +119,14 @@ fn count_runs(stage: &Stage, seconds: f64) -> Result<Vec<ProgramRuns>, LabError>
     Ok(runs.unwrap_or_default())
 }
 
-fn compare(pairs: impl Iterator<Item = (f64, f64)> + Clone) -> Compared {
+/// Of rounds without a program, with one that does nothing, and with the agent.
+fn compare(rounds: impl Iterator<Item = [f64; 3]> + Clone) -> Compared {
     Compared {
-        without: median(pairs.clone().map(|(without, _)| without)),
-        with: median(pairs.clone().map(|(_, with)| with)),
-        ratio: median(pairs.map(|(without, with)| with / without)),
+        without: median(rounds.clone().map(|[without, ..]| without)),
+        idle: median(rounds.clone().map(|[_, idle, _]| idle)),
+        with: median(rounds.clone().map(|[.., with]| with)),
+        idle_ratio: median(rounds.clone().map(|[without, idle, _]| idle / without)),
+        ratio: median(rounds.map(|[without, _, with]| with / without)),
     }
 }
 
@@ -136,9 +147,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_ratio_is_that_of_the_pairs() {
-        let compared = compare([(10.0, 9.0), (20.0, 20.0), (40.0, 20.0)].into_iter());
-        assert_eq!(compared, Compared { without: 20.0, with: 20.0, ratio: 0.9 });
+    fn the_median_ratio_is_that_of_the_rounds() {
+        let compared = compare([[10.0, 9.5, 9.0], [20.0, 21.0, 20.0], [40.0, 20.0, 20.0]].into_iter());
+        assert_eq!(compared, Compared { without: 20.0, idle: 20.0, with: 20.0, idle_ratio: 0.95, ratio: 0.9 });
         assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
         assert!(median(std::iter::empty()).is_nan());
     }

@@ -16,7 +16,7 @@ use nix::{
 };
 use sidestep_linux::{
     LinuxError,
-    bpf::host::Pins,
+    bpf::{host::Pins, idle::IdleProgram},
     cgroup::{self, Cgroup},
     netlink::{self, MAIN_TABLE, Netlink, NextHop, Route, Target},
     netns::{NetNs, set_sysctl},
@@ -95,6 +95,11 @@ impl Stage {
         let mut process = Process::start("agent", command, &self.place())?;
         process.wait_ready(&|| false)?;
         Ok(Daemon(process))
+    }
+
+    /// Has the kernel call a program that does nothing wherever it would call the agent's.
+    pub fn idle(&self) -> Result<IdleProgram, LabError> {
+        Ok(IdleProgram::attach(self.traffic.path())?)
     }
 
     /// Starts a server that accepts whatever comes.

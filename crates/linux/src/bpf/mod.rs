@@ -3,6 +3,7 @@
 pub mod congestion_control;
 pub mod ecn;
 pub mod host;
+pub mod idle;
 pub mod parity;
 mod plain;
 
