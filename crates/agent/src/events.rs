@@ -1,17 +1,22 @@
 //! The record of what the path changer did, one JSON object a line.
 
 use std::{
+    cell::RefCell,
     fs::File,
     io::{BufWriter, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use serde::{Deserialize, Serialize};
-use sidestep_linux::bpf::host::{Event, EventKind};
+use sidestep_linux::{
+    bpf::host::{Event, EventKind, Events},
+    monotonic_now,
+};
 use sidestep_model::Time;
 
-use crate::AgentError;
+use crate::{AgentError, summary};
 
 /// One line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,9 +65,19 @@ pub enum EventLine {
     Paths(PathsRecord),
 }
 
+/// The record of events, shared with the callback that hears of them.
+#[derive(Clone)]
+pub(crate) struct Recorder(Rc<RefCell<Recording>>);
+
+struct Recording {
+    log: Option<EventLog>,
+    /// What went wrong in the callback, which cannot say so itself.
+    outcome: Result<(), AgentError>,
+}
+
 /// A file of records.
 #[derive(Debug)]
-pub struct EventLog {
+struct EventLog {
     path: PathBuf,
     file: BufWriter<File>,
     dry_run: bool,
@@ -97,20 +112,53 @@ impl PathsRecord {
     }
 }
 
+impl Recorder {
+    /// Into a file, if one is named, and into the log.
+    pub(crate) fn new(file: Option<&Path>, dry_run: bool) -> Result<Self, AgentError> {
+        let log = file.map(|path| EventLog::create(path, dry_run)).transpose()?;
+        Ok(Recorder(Rc::new(RefCell::new(Recording { log, outcome: Ok(()) }))))
+    }
+
+    /// Records an event; what goes wrong is told by [`take`](Self::take).
+    pub(crate) fn write(&self, event: &Event) {
+        summary::log_event(event);
+        let Recording { log, outcome } = &mut *self.0.borrow_mut();
+        if let (Some(log), Ok(())) = (log, &outcome) {
+            *outcome = log.write(event);
+        }
+    }
+
+    /// Records that paths are in place which came `heard`.
+    pub(crate) fn paths(&self, heard: Time, destinations: usize) -> Result<(), AgentError> {
+        let Recording { log, .. } = &mut *self.0.borrow_mut();
+        let Some(log) = log else { return Ok(()) };
+        log.paths(&PathsRecord::new(monotonic_now(), heard, destinations))?;
+        log.flush()
+    }
+
+    /// Records the events that wait, and makes them visible to readers.
+    pub(crate) fn take(&self, events: &Events<'_>) -> Result<(), AgentError> {
+        events.consume()?;
+        let Recording { log, outcome } = &mut *self.0.borrow_mut();
+        std::mem::replace(outcome, Ok(()))?;
+        log.as_mut().map_or(Ok(()), EventLog::flush)
+    }
+}
+
 impl EventLog {
     /// Starts a new record, of a dry run or not.
-    pub fn create(path: &Path, dry_run: bool) -> Result<Self, AgentError> {
+    fn create(path: &Path, dry_run: bool) -> Result<Self, AgentError> {
         let file = File::create(path).map_err(|source| AgentError::File { path: path.into(), source })?;
         Ok(EventLog { path: path.into(), file: BufWriter::new(file), dry_run })
     }
 
     /// Adds a line.
-    pub fn write(&mut self, event: &Event) -> Result<(), AgentError> {
+    fn write(&mut self, event: &Event) -> Result<(), AgentError> {
         self.line(&EventRecord { dry_run: self.dry_run, ..EventRecord::from(event) })
     }
 
     /// Adds a line about paths.
-    pub fn paths(&mut self, record: &PathsRecord) -> Result<(), AgentError> {
+    fn paths(&mut self, record: &PathsRecord) -> Result<(), AgentError> {
         self.line(record)
     }
 
@@ -121,7 +169,7 @@ impl EventLog {
     }
 
     /// Makes what was added visible to readers.
-    pub fn flush(&mut self) -> Result<(), AgentError> {
+    fn flush(&mut self) -> Result<(), AgentError> {
         self.file.flush().map_err(|source| AgentError::File { path: self.path.clone(), source })
     }
 }

@@ -1,12 +1,10 @@
 //! The host daemon: keeps the path changer's program, its maps, and the rules and routes that make paths of marks.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
     ops::RangeInclusive,
     path::{Path, PathBuf},
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +12,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Event, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
     monotonic_now,
     netlink::{Family, LinkWatch, MarkRule, Netlink, NextHop, Route},
 };
@@ -24,7 +22,8 @@ use sidestep_policy as policy;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
-    AgentError, ConfigError, EventLog, HostConfig, PathsRecord,
+    AgentError, ConfigError, HostConfig,
+    events::Recorder,
     metrics::Reading,
     paths::{self, DestinationPaths, slot_of},
     summary::{self, Summary},
@@ -70,7 +69,7 @@ pub async fn run_host(
 ) -> Result<(), AgentError> {
     let mut scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
     let mut host = Host::start(&options).await?;
-    let recorder = Recorder::new(&options)?;
+    let recorder = Recorder::new(options.events.as_deref(), options.dry_run)?;
     let sink = recorder.clone();
     let events = host.program.events(move |event| sink.write(&event))?;
     let (result, keep) = tokio::select! {
@@ -121,47 +120,6 @@ struct Host {
     at_work: bool,
     /// Whether the control group was gone when last looked at.
     detached: bool,
-}
-
-/// The record of events, shared with the callback that hears of them.
-#[derive(Clone)]
-struct Recorder(Rc<RefCell<Recording>>);
-
-struct Recording {
-    log: Option<EventLog>,
-    /// What went wrong in the callback, which cannot say so itself.
-    outcome: Result<(), AgentError>,
-}
-
-impl Recorder {
-    fn new(options: &HostOptions) -> Result<Self, AgentError> {
-        let log = options.events.as_deref().map(|path| EventLog::create(path, options.dry_run)).transpose()?;
-        Ok(Recorder(Rc::new(RefCell::new(Recording { log, outcome: Ok(()) }))))
-    }
-
-    fn write(&self, event: &Event) {
-        summary::log_event(event);
-        let Recording { log, outcome } = &mut *self.0.borrow_mut();
-        if let (Some(log), Ok(())) = (log, &outcome) {
-            *outcome = log.write(event);
-        }
-    }
-
-    /// Records that paths are in place which came `heard`.
-    fn paths(&self, heard: Time, destinations: usize) -> Result<(), AgentError> {
-        let Recording { log, .. } = &mut *self.0.borrow_mut();
-        let Some(log) = log else { return Ok(()) };
-        log.paths(&PathsRecord::new(monotonic_now(), heard, destinations))?;
-        log.flush()
-    }
-
-    /// Records the events that wait, and makes them visible to readers.
-    fn take(&self, events: &Events<'_>) -> Result<(), AgentError> {
-        events.consume()?;
-        let Recording { log, outcome } = &mut *self.0.borrow_mut();
-        std::mem::replace(outcome, Ok(()))?;
-        log.as_mut().map_or(Ok(()), EventLog::flush)
-    }
 }
 
 /// The bits of a mark that are ours.

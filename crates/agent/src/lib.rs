@@ -16,7 +16,6 @@ mod summary;
 
 pub use config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath};
 pub use error::AgentError;
-use events::EventLog;
 pub use events::{EventLine, EventRecord, PathsRecord};
 pub use host::{HostOptions, run_host, stop_host};
 pub use metrics::HOST_METRICS;
