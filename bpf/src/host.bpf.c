@@ -69,6 +69,13 @@ struct {
 	__type(value, __u64);
 } sidestep_counts SEC(".maps");
 
+static struct host_config *configured(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sidestep_config, &zero);
+}
+
 static void count(__u32 which)
 {
 	__u64 *counter = bpf_map_lookup_elem(&sidestep_counts, &which);
@@ -208,14 +215,17 @@ static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struc
 	return true;
 }
 
-static void open_connection(struct bpf_sock_ops *ops, const struct host_config *cfg, bool passive)
+static void open_connection(struct bpf_sock_ops *ops, bool passive)
 {
+	const struct host_config *cfg = configured();
 	struct host_paths *paths = paths_to_peer(ops);
 	struct bpf_sock *sk = ops->sk;
 	struct conn *conn;
 	__u32 flags;
 	__u64 now;
 
+	if (!cfg)
+		return;
 	if (!paths || !paths->n) {
 		count(HOST_UNTOUCHED);
 		return;
@@ -334,8 +344,9 @@ static bool came_again(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 *qui
 	return true;
 }
 
-static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
+static void signal(struct bpf_sock_ops *ops)
 {
+	const struct host_config *cfg;
 	struct pc_decision decision = {};
 	struct pc_shared *shared;
 	struct host_paths *paths;
@@ -350,8 +361,9 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 	/* First, as this is asked for each packet. */
 	if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && !came_again(ops, sk, &quiet_q16))
 		return;
+	cfg = configured();
 	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
-	if (!conn)
+	if (!cfg || !conn)
 		return;
 	paths = paths_to_peer(ops);
 	tp = bpf_tcp_sock(sk);
@@ -405,34 +417,25 @@ static void signal(struct bpf_sock_ops *ops, const struct host_config *cfg)
 SEC("sockops")
 int sidestep_host(struct bpf_sock_ops *ops)
 {
-	struct host_config *cfg;
-	__u32 zero = 0;
-
-	/* The kernel asks much else of each connection, as for its first timeout: that costs as little as can be. */
+	/* The kernel asks much else of each connection, as for its first timeout: that ends here. */
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		open_connection(ops, false);
+		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		open_connection(ops, true);
+		break;
 	case BPF_SOCK_OPS_RTT_CB:
 	case BPF_SOCK_OPS_RETRANS_CB:
 	case BPF_SOCK_OPS_RTO_CB:
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		signal(ops);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		if (ops->args[1] == BPF_TCP_CLOSE)
-			break;
-		return 1;
-	default:
-		return 1;
+			signal(ops);
+		break;
 	}
-	cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
-	if (!cfg)
-		return 1;
-	if (ops->op == BPF_SOCK_OPS_TCP_CONNECT_CB)
-		open_connection(ops, cfg, false);
-	else if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-		open_connection(ops, cfg, true);
-	else
-		signal(ops, cfg);
 	return 1;
 }
 
@@ -481,9 +484,8 @@ int sidestep_leave(struct bpf_iter__tcp *ctx)
 	struct sock *sk = socket_of(common);
 	struct host_config *cfg;
 	struct conn *conn;
-	__u32 zero = 0;
 
-	cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
+	cfg = configured();
 	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
 	if (cfg && conn)
 		leave(sk, cfg, conn);
@@ -501,9 +503,9 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 	struct host_config *cfg;
 	struct host_ends ends;
 	struct conn *conn;
-	__u32 zero = 0, from_id;
+	__u32 from_id;
 
-	cfg = bpf_map_lookup_elem(&sidestep_config, &zero);
+	cfg = configured();
 	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
 	if (!cfg || !conn)
 		return 0;
