@@ -58,7 +58,7 @@
 //!
 //! Of a pair of the same host twice, which patterns can give, nothing is made.
 
-pub(crate) mod document;
+pub mod document;
 mod knobs;
 mod placeholder;
 pub(crate) mod print;

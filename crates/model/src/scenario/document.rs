@@ -1,4 +1,19 @@
-//! TOML text whose values know where they stand, so that every complaint can say line and column.
+//! TOML text whose values know where they stand, so that every error names line and column.
+//!
+//! The readers of scenarios, topologies and the agent's configuration use it:
+//!
+//! ```
+//! use sidestep_model::scenario::document::Document;
+//!
+//! #[derive(serde::Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! struct File { port: u16 }
+//!
+//! let document = Document::parse("port = 70000")?;
+//! let error = document.read::<File>(document.root(), &[]).err().map(|error| error.in_file("x.toml").to_string());
+//! assert!(error.is_some_and(|error| error.starts_with("x.toml:1:8: ")));
+//! # Ok::<(), sidestep_model::scenario::ParseError>(())
+//! ```
 
 use std::{fmt, ops::Range};
 
@@ -33,10 +48,11 @@ pub struct ParseError {
 }
 
 /// A value and where it stands.
-pub(crate) type Item<'t> = Spanned<DeValue<'t>>;
+pub type Item<'t> = Spanned<DeValue<'t>>;
 
 /// A text that is TOML.
-pub(crate) struct Document<'t> {
+#[derive(Debug)]
+pub struct Document<'t> {
     text: &'t str,
     root: Item<'t>,
 }
@@ -84,7 +100,8 @@ impl fmt::Display for ParseError {
 }
 
 impl<'t> Document<'t> {
-    pub(crate) fn parse(text: &'t str) -> Result<Self, ParseError> {
+    /// Reads `text`, which must be TOML of at most [`MAX_TEXT`] bytes.
+    pub fn parse(text: &'t str) -> Result<Self, ParseError> {
         if text.len() > MAX_TEXT {
             return Err(ParseError::new("", 0, "the file is larger than 4 MiB; is it the right one?"));
         }
@@ -93,12 +110,13 @@ impl<'t> Document<'t> {
         Ok(Document { text, root: Spanned::new(span, DeValue::Table(root.into_inner())) })
     }
 
-    pub(crate) fn root(&self) -> &Item<'t> {
+    /// The table of the whole file.
+    pub fn root(&self) -> &Item<'t> {
         &self.root
     }
 
     /// Reads a value as `T`, whose fields must be all of its keys except for `without`.
-    pub(crate) fn read<T: DeserializeOwned>(&self, item: &Item<'t>, without: &[&str]) -> Result<T, ParseError> {
+    pub fn read<T: DeserializeOwned>(&self, item: &Item<'t>, without: &[&str]) -> Result<T, ParseError> {
         let mut item = item.clone();
         if let DeValue::Table(table) = item.get_mut() {
             for key in without {
@@ -109,7 +127,7 @@ impl<'t> Document<'t> {
     }
 
     /// The tables listed under `key`, none if it is absent.
-    pub(crate) fn tables<'a>(&self, item: &'a Item<'t>, key: &str) -> Result<&'a [Item<'t>], ParseError> {
+    pub fn tables<'a>(&self, item: &'a Item<'t>, key: &str) -> Result<&'a [Item<'t>], ParseError> {
         let Some(value) = item.get_ref().get(key) else { return Ok(&[]) };
         let bad = |item: &Item<'t>| self.error(item.span(), format!("`{key}` must be a list of tables"));
         let list = value.get_ref().as_array().ok_or_else(|| bad(value))?;
@@ -120,17 +138,17 @@ impl<'t> Document<'t> {
     }
 
     /// An error at `span`.
-    pub(crate) fn error(&self, span: Range<usize>, message: impl fmt::Display) -> ParseError {
+    pub fn error(&self, span: Range<usize>, message: impl fmt::Display) -> ParseError {
         ParseError::new(self.text, span.start, &message.to_string())
     }
 
     /// An error at the value of `key`, or at the table where it has no such key.
-    pub(crate) fn error_at(&self, item: &Item<'t>, key: &str, message: impl fmt::Display) -> ParseError {
+    pub fn error_at(&self, item: &Item<'t>, key: &str, message: impl fmt::Display) -> ParseError {
         self.error(item.get_ref().get(key).unwrap_or(item).span(), message)
     }
 
     /// An error at the `index`-th element under `key`; at the value itself if it is not a list.
-    pub(crate) fn error_in(&self, item: &Item<'t>, key: &str, index: usize, message: impl fmt::Display) -> ParseError {
+    pub fn error_in(&self, item: &Item<'t>, key: &str, index: usize, message: impl fmt::Display) -> ParseError {
         let element = item.get_ref().get(key).and_then(|list| list.get_ref().get(index));
         match element {
             Some(element) => self.error(element.span(), message),
