@@ -3,11 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_model::{
-    Rate, Span,
-    formats::{self, Graph, GraphEdge, Missing},
-    topology_file,
-};
+use sidestep_formats as formats;
+use sidestep_model::{Graph, GraphEdge, Missing, Rate, Span, topology_file};
 
 const FORMATS: [&str; 4] = ["fuzz.graphml", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_model::formats;
+use sidestep_formats as formats;
 
 fuzz_target!(|text: &str| {
     match formats::read(text, "fuzz.cch") {

@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_model::{formats, formats::MAX_TEXT, topology_file};
+use sidestep_formats::{self as formats, MAX_TEXT};
+use sidestep_model::topology_file;
 
 fuzz_target!(|text: &str| {
     match topology_file::parse(text) {

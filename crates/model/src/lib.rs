@@ -2,8 +2,8 @@
 //!
 //! Nothing here opens a file, a socket or a clock; the other rooms build on these types.
 
-pub mod formats;
 pub mod generate;
+mod graph;
 mod ids;
 pub mod pattern;
 pub mod scenario;
@@ -14,7 +14,8 @@ mod units;
 pub mod workload;
 
 pub use generate::{Backbone, Dumbbell, FatTree, ParallelPaths};
+pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing};
 pub use ids::{ArcId, Direction, LinkId, NodeId};
 pub use scenario::Scenario;
 pub use topology::{BurstLoss, Channel, Link, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError};
-pub use units::{Bytes, QueueLimit, Rate, Ratio, Span, Time, UnitError};
+pub use units::{Bytes, MAX_QUANTITY, QueueLimit, Rate, Ratio, Span, Time, UnitError};

@@ -70,7 +70,7 @@ mod transport;
 
 use std::collections::BTreeMap;
 
-pub use document::{MAX_TEXT, ParseError};
+pub use document::{MAX_TEXT, ParseError, printable};
 pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName, RewardName, WeightsName};
 pub use system::{SystemError, SystemName, SystemSpec};
 pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RcpKnobs, RoutingKnobs, Scheduler, TcpKnobs};

@@ -72,7 +72,7 @@ pub enum UnitError {
 }
 
 /// The largest quantity that is read: everything below leaves room for additions.
-pub(crate) const MAX_QUANTITY: u64 = 9_200_000_000_000_000_000;
+pub const MAX_QUANTITY: u64 = 9_200_000_000_000_000_000;
 
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;

@@ -1,6 +1,6 @@
 //! What a topology offers before anything is deployed in it: path diversity, segments it takes, detours.
 //!
-//! - [`Net`]: a published [`Graph`](sidestep_model::formats::Graph) in compact form, [`Net::pruned`], [`Net::access`];
+//! - [`Net`]: a published [`Graph`](sidestep_model::Graph) in compact form, [`Net::pruned`], [`Net::access`];
 //! - [`Survey`]: how many disjoint paths pairs of routers have, by maximum flow, by iterated Dijkstra, or by limit of
 //!   segments;
 //! - [`detours`]: which links have a way around them; [`reliance`]: what pairs lose with each link.

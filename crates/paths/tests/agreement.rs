@@ -14,9 +14,9 @@
 use std::collections::BTreeMap;
 
 use proptest::{prelude::*, test_runner::RngSeed};
+use sidestep_formats as formats;
 use sidestep_model::{
-    Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
-    formats::{self, Graph, GraphEdge, GraphNode},
+    Channel, Graph, GraphEdge, GraphNode, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
 };
 use sidestep_paths::{
     Igp, PathFinder, SegmentRules,

@@ -7,10 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_model::{
-    formats::{self, Graph, MAX_TEXT},
-    scenario::ParseError,
-};
+use sidestep_formats::{self as formats, MAX_TEXT};
+use sidestep_model::{Graph, scenario::ParseError};
 use thiserror::Error;
 
 /// A published set of topologies; a folder of the data directory.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sidestep_model::formats::Graph;
+use sidestep_model::Graph;
 
 use crate::{escape, summary::printable};
 
@@ -269,7 +269,7 @@ fn fit(plane: &[Option<(f64, f64)>]) -> Layout {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::formats::GraphNode;
+    use sidestep_model::GraphNode;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //! Selected Areas in Communications 29(9), 2011), under CC BY 4.0.
 //!
 //! The files come from the crate `bgpsim`, which carries 261 of them. Only what
-//! `sidestep_model::formats` reads is kept: names and positions of nodes, speeds and weights of links.
+//! `sidestep_formats` reads is kept: names and positions of nodes, speeds and weights of links.
 
 /// All topologies, by name: the name and its GraphML.
 pub const TOPOLOGIES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/table.rs"));
@@ -17,7 +17,7 @@ pub fn find(name: &str) -> Option<&'static str> {
 mod tests {
     use std::{env, fs, path::Path};
 
-    use sidestep_model::formats;
+    use sidestep_formats as formats;
 
     use super::*;
 

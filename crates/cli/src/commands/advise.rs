@@ -5,7 +5,7 @@ mod page;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use sidestep_model::{NodeId, formats::Graph};
+use sidestep_model::{Graph, NodeId};
 use sidestep_paths::{
     FlowModel,
     analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Survey, parts, reliance},

@@ -1,6 +1,6 @@
 //! Maximum flows of drawn pairs under several models, as `maxflow` and `advise` need them.
 
-use sidestep_model::{NodeId, Rate, Ratio, formats::Graph};
+use sidestep_model::{Graph, NodeId, Rate, Ratio};
 use sidestep_paths::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, analysis::Net};
 use sidestep_repro::{Watch, in_parallel};
 

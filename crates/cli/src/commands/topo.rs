@@ -6,11 +6,8 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_model::{
-    Span,
-    formats::{Graph, Missing, print_graphml, print_repetita},
-    topology_file,
-};
+use sidestep_formats::{print_graphml, print_repetita};
+use sidestep_model::{Graph, Missing, Span, topology_file};
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_repro::{DataError, Set, topologies, topology};
 use sidestep_results::{Look, draw};

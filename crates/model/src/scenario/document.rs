@@ -67,7 +67,7 @@ impl ParseError {
     }
 
     /// An error at a byte of `text`.
-    pub(crate) fn new(text: &str, offset: usize, message: &str) -> Self {
+    pub fn new(text: &str, offset: usize, message: &str) -> Self {
         let boundary = |at: &usize| text.is_char_boundary(*at);
         let offset = (0..=offset.min(text.len())).rev().find(boundary).unwrap_or(0);
         let (before, after) = text.split_at(offset);
@@ -182,7 +182,7 @@ fn from_toml(text: &str, error: &toml::de::Error) -> ParseError {
 }
 
 /// `text` without control characters, which a terminal might obey, and cut to `limit` characters.
-pub(crate) fn printable(text: &str, limit: usize) -> String {
+pub fn printable(text: &str, limit: usize) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = chars.by_ref().take(limit).collect();
     if chars.next().is_some() {

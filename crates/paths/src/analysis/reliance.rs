@@ -145,7 +145,7 @@ impl<'n> Search<'n> {
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};
-    use sidestep_model::formats::{Graph, GraphEdge, GraphNode};
+    use sidestep_model::{Graph, GraphEdge, GraphNode};
 
     use super::{super::NetOptions, *};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sidestep_model::formats::Graph;
+use sidestep_model::Graph;
 
 use super::{Net, disjoint::Marks};
 

@@ -1,6 +1,6 @@
 //! The network that a maximum-flow program is about.
 
-use sidestep_model::{NodeId, Rate, Topology, formats::Graph};
+use sidestep_model::{Graph, NodeId, Rate, Topology};
 use thiserror::Error;
 
 use crate::analysis::Net;

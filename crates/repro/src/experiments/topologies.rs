@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sidestep_model::formats::Graph;
+use sidestep_model::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_results::Estimate;
 

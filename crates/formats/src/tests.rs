@@ -2,6 +2,8 @@ mod conversion;
 mod errors;
 mod properties;
 
+use sidestep_model::{Rate, Span};
+
 use super::*;
 
 /// Two nodes with labels and positions, one without, and a link of each kind.

@@ -8,8 +8,9 @@ mod xml;
 
 use std::collections::BTreeMap;
 
-use super::{Fault, Graph, GraphEdge, GraphNode, ids::Ids, quantity, shown};
-use crate::Rate;
+use sidestep_model::Rate;
+
+use super::{Fault, Graph, GraphEdge, GraphNode, add_edge, add_node, ids::Ids, quantity, shown};
 use xml::{Tag, Xml};
 
 /// Reads a GraphML file.
@@ -126,7 +127,7 @@ impl Loader<'_> {
         let id = tag.need("id")?;
         let Values { label, longitude, latitude, .. } = self.values()?;
         let name = label.unwrap_or_else(|| id.into());
-        let index = self.graph.add_node(tag.at, GraphNode { name, position: longitude.zip(latitude) })?;
+        let index = add_node(&mut self.graph, tag.at, GraphNode { name, position: longitude.zip(latitude) })?;
         self.ids.declare(tag.at, id.into(), index)?;
         Ok(())
     }
@@ -141,7 +142,7 @@ impl Loader<'_> {
         let from = self.ids.mention(tag.at, tag.need("source")?.into())?;
         let to = self.ids.mention(tag.at, tag.need("target")?.into())?;
         let Values { speed: rate, weight, .. } = self.values()?;
-        self.graph.add_edge(tag.at, GraphEdge { from, to, directed, weight, rate, delay: None })
+        add_edge(&mut self.graph, tag.at, GraphEdge { from, to, directed, weight, rate, delay: None })
     }
 
     /// What the `data` in the open element say, up to its end.

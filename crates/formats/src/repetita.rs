@@ -4,7 +4,7 @@
 //! in microseconds.
 
 use super::{
-    Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, MAX_NODES, quantity, shown,
+    Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, MAX_NODES, add_edge, add_node, quantity, shown,
     words::{Piece, lines},
 };
 
@@ -22,12 +22,13 @@ pub(super) fn read(text: &str) -> Result<Graph, Fault> {
         let coordinate =
             |what, field: Piece<'_>| quantity::number(what, field.text).map_err(|error| field.fault(error));
         let position = Some((coordinate("longitude", x)?, coordinate("latitude", y)?));
-        graph.add_node(label.at, GraphNode { name: label.text.into(), position })?;
+        add_node(&mut graph, label.at, GraphNode { name: label.text.into(), position })?;
     }
     let count = file.section("EDGES", EDGE, MAX_EDGES)?;
     for index in 0..count {
         let line = file.next(|| format!("edge {index} of {count}"))?;
-        graph.add_edge(line.at, edge(line, graph.nodes.len())?)?;
+        let edge = edge(line, graph.nodes.len())?;
+        add_edge(&mut graph, line.at, edge)?;
     }
     match file.lines.next() {
         Some(line) => Err(line.fault(format!("there are more lines than the {count} edges that `EDGES` announced"))),

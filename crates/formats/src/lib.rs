@@ -1,4 +1,17 @@
-//! Topologies as others publish them, read into a neutral [`Graph`].
+//! Topologies as others publish them, read into a [`Graph`] and printed from one.
+//!
+//! [`read`] takes a file's text and its name, [`print_graphml`] and [`print_repetita`] give a text; our own files are
+//! printed by [`topology_file::print`].
+//!
+//! ```
+//! use sidestep_formats::{print_graphml, read};
+//!
+//! let text = "NODES 2\nlabel x y\nBern 7.4 46.9\nGenf 6.1 46.2\n\nEDGES 0\nlabel src dest weight bw delay\n";
+//! let graph = read(text, "swiss.graph")?;
+//! assert_eq!((graph.name.as_str(), graph.nodes.len()), ("swiss", 2));
+//! assert_eq!(read(&print_graphml(&graph), "swiss.graphml")?.nodes, graph.nodes);
+//! # Ok::<(), sidestep_model::scenario::ParseError>(())
+//! ```
 //!
 //! | extension | format | published by |
 //! |---|---|---|
@@ -12,8 +25,6 @@
 
 mod graphml;
 mod ids;
-mod links;
-mod own;
 mod print;
 mod quantity;
 mod repetita;
@@ -22,20 +33,14 @@ mod rocketfuel;
 mod tests;
 mod words;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::OsStr,
-    path::Path,
-};
+use std::{ffi::OsStr, path::Path};
 
-use crate::{
-    Rate, Span,
-    scenario::{ParseError, document::printable},
+use sidestep_model::{
+    Graph, GraphEdge, GraphNode,
+    scenario::{ParseError, printable},
     topology_file,
 };
 
-pub use links::GraphLink;
-pub use own::Missing;
 pub use print::{print_graphml, print_repetita};
 
 /// Text longer than this is refused, in bytes.
@@ -46,45 +51,6 @@ pub const MAX_NODES: usize = 1_000_000;
 
 /// More edges than this are refused.
 pub const MAX_EDGES: usize = 4_000_000;
-
-/// A network as its file has it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Graph {
-    /// The file's name without its extension.
-    pub name: String,
-    /// The nodes, in the order of the file.
-    pub nodes: Vec<GraphNode>,
-    /// The edges: of GraphML and REPETITA in the order of the file, of Rocketfuel by their nodes.
-    pub edges: Vec<GraphEdge>,
-    /// By index of an edge, its shared-risk groups if it has any; only our own files have some.
-    pub risk_groups: BTreeMap<usize, BTreeSet<u32>>,
-}
-
-/// A node of a [`Graph`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct GraphNode {
-    /// GraphML: the label, or the id where that is empty; REPETITA: the label; Rocketfuel: the uid. Labels may repeat.
-    pub name: String,
-    /// Longitude and latitude in degrees; `None` where the file has not both.
-    pub position: Option<(f64, f64)>,
-}
-
-/// An edge of a [`Graph`]; its ends are indices of nodes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GraphEdge {
-    /// One end, or the tail if it is directed.
-    pub from: usize,
-    /// The other end, or the head if it is directed; may be the same node.
-    pub to: usize,
-    /// Whether it goes one way only.
-    pub directed: bool,
-    /// IGP weight, finite and not negative.
-    pub weight: Option<f64>,
-    /// Transmission rate, above zero.
-    pub rate: Option<Rate>,
-    /// Propagation delay.
-    pub delay: Option<Span>,
-}
 
 /// What is wrong, and the offset in the text where it shows.
 #[derive(Debug)]
@@ -132,21 +98,19 @@ fn unsupported(extension: &str) -> ParseError {
     ParseError::new("", 0, &message)
 }
 
-impl Graph {
-    /// Adds a node and returns its index; `at` is where the file has it.
-    fn add_node(&mut self, at: usize, node: GraphNode) -> Result<usize, Fault> {
-        let index = self.nodes.len();
-        check_count(at, "nodes", index, MAX_NODES)?;
-        self.nodes.push(node);
-        Ok(index)
-    }
+/// Adds a node and returns its index; `at` is where the file has it.
+fn add_node(graph: &mut Graph, at: usize, node: GraphNode) -> Result<usize, Fault> {
+    let index = graph.nodes.len();
+    check_count(at, "nodes", index, MAX_NODES)?;
+    graph.nodes.push(node);
+    Ok(index)
+}
 
-    /// Adds an edge; `at` is where the file has it.
-    fn add_edge(&mut self, at: usize, edge: GraphEdge) -> Result<(), Fault> {
-        check_count(at, "edges", self.edges.len(), MAX_EDGES)?;
-        self.edges.push(edge);
-        Ok(())
-    }
+/// Adds an edge; `at` is where the file has it.
+fn add_edge(graph: &mut Graph, at: usize, edge: GraphEdge) -> Result<(), Fault> {
+    check_count(at, "edges", graph.edges.len(), MAX_EDGES)?;
+    graph.edges.push(edge);
+    Ok(())
 }
 
 /// Refuses one more than `count` where that is too many.

@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_model::formats::{self, Graph};
+use sidestep_formats as formats;
+use sidestep_model::Graph;
 
 /// The files of one set that end in `suffix`, by name; `None`, and says so, where the data are not at hand.
 fn graphs(set: &str, suffix: &str) -> Option<BTreeMap<String, Graph>> {

@@ -9,7 +9,7 @@
 //! not compared, for the published `r0` maps keep it from before they were trimmed.
 
 use super::{
-    Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, check_count,
+    Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, add_edge, add_node, check_count,
     ids::Ids,
     shown,
     words::{Piece, lines},
@@ -47,7 +47,7 @@ impl Map {
         mut words: impl Iterator<Item = Piece<'t>>,
     ) -> Result<(), Fault> {
         let id = number(uid, uid.text, "the uid of a router")?;
-        let node = self.graph.add_node(uid.at, GraphNode { name: id.to_string(), position: None })?;
+        let node = add_node(&mut self.graph, uid.at, GraphNode { name: id.to_string(), position: None })?;
         let router = self.ids.declare(uid.at, id, node)?;
         let mut words = words.by_ref();
         head(line, &mut words)?;
@@ -80,7 +80,11 @@ impl Map {
             let backward = link.iter().filter(|(_, _, backward)| *backward).count();
             for _ in 0..backward.max(link.len() - backward) {
                 let (from, to) = (from as usize, to as usize);
-                graph.add_edge(end, GraphEdge { from, to, directed: false, weight: None, rate: None, delay: None })?;
+                add_edge(
+                    &mut graph,
+                    end,
+                    GraphEdge { from, to, directed: false, weight: None, rate: None, delay: None },
+                )?;
             }
         }
         Ok(graph)

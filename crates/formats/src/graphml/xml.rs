@@ -8,7 +8,7 @@ use quick_xml::{
     events::{BytesRef, BytesStart, Event, attributes::AttrError},
 };
 
-use crate::formats::{Fault, shown};
+use crate::{Fault, shown};
 
 /// Elements nested deeper than this are refused; GraphML needs four levels.
 const MAX_DEPTH: usize = 64;

@@ -1,7 +1,8 @@
 //! Numbers of topology files, checked before they become units.
 
+use sidestep_model::{MAX_QUANTITY, Rate, Span};
+
 use super::shown;
-use crate::{Rate, Span, units::MAX_QUANTITY};
 
 /// A finite number; `what` names it in errors.
 pub(super) fn number(what: &str, text: &str) -> Result<f64, String> {
