@@ -5,9 +5,7 @@
 //! - [`disjoint_paths`], [`PathFinder`]: link-disjoint paths under a limit of segments;
 //! - [`PathSets`]: the same of many pairs, kept up to date while links fail and recover;
 //! - [`paths_apart`]: the same for paths that have no router or no shared risk in common;
-//! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths could reach at best;
-//! - [`FlowProgram`]: the same between many pairs at once, with and without segment routing;
-//! - [`Sampling`]: which pairs of routers have heavy hitters;
+//! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths of a pair could reach at best;
 //! - [`analysis`]: path diversity and detours of published topologies.
 //!
 //! # What a segment list means here
@@ -23,10 +21,9 @@ mod brute_force;
 mod cost;
 mod disjoint;
 mod igp;
-mod maxflow;
+mod max_flow;
 mod path_sets;
 mod route;
-mod sampling;
 mod search;
 mod segments;
 mod spf;
@@ -34,10 +31,7 @@ mod spf;
 pub use apart::{Apart, paths_apart};
 pub use disjoint::{PathFinder, disjoint_paths};
 pub use igp::Igp;
-pub use maxflow::{
-    FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow, PathFlow, max_flow_links, max_flow_rate,
-};
+pub use max_flow::{max_flow_links, max_flow_rate};
 pub use path_sets::{PathSet, PathSets, Recomputed};
 pub use route::{Route, Segment, SegmentRules};
-pub use sampling::{Pairs, Rounding, Sampling};
 pub use segments::{RerouteError, SegmentError, reroute, segment_list};

@@ -10,7 +10,6 @@ mod data;
 mod experiments;
 mod report;
 mod row;
-mod watch;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ pub use data::{DataError, Set, topologies, topology};
 pub use experiments::tpc_fig7::FlowWork;
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
-pub use watch::{Unwatched, Watch, in_parallel};
+pub use sidestep_maxflow::{Unwatched, Watch, in_parallel};
 pub use write::{Outcome, SCHEMA};
 
 /// A table or figure of a paper.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use sidestep_maxflow::{Pairs, Rounding};
 use sidestep_model::{Rate, Ratio, Span};
-use sidestep_paths::{Pairs, Rounding, analysis::Remove};
+use sidestep_paths::analysis::Remove;
 use sidestep_repro::Set;
 
 use super::one_of;

@@ -5,11 +5,9 @@ mod page;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use sidestep_maxflow::FlowModel;
 use sidestep_model::{Graph, NodeId};
-use sidestep_paths::{
-    FlowModel,
-    analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Survey, parts, reliance},
-};
+use sidestep_paths::analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Survey, parts, reliance};
 use sidestep_repro::Watch;
 use sidestep_results::Estimate;
 

@@ -1,8 +1,8 @@
 //! Maximum flows of drawn pairs under several models, as `maxflow` and `advise` need them.
 
+use sidestep_maxflow::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, Watch, in_parallel};
 use sidestep_model::{Graph, NodeId, Rate, Ratio};
-use sidestep_paths::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, analysis::Net};
-use sidestep_repro::{Watch, in_parallel};
+use sidestep_paths::analysis::Net;
 
 use crate::{
     args::{RateArgs, SamplingArgs},

@@ -1,8 +1,8 @@
 //! `sidestep maxflow`.
 
 use serde::Serialize;
+use sidestep_maxflow::FlowModel;
 use sidestep_model::{NodeId, Ratio};
-use sidestep_paths::FlowModel;
 use sidestep_repro::{Curve, curves};
 use sidestep_results::{Estimate, measures::percentile};
 

@@ -12,8 +12,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use sidestep_maxflow::{FlowNetwork, Pairs, Rounding, Sampling};
 use sidestep_model::{NodeId, Rate};
-use sidestep_paths::{FlowNetwork, Pairs, Rounding, Sampling};
 use sidestep_results::{Estimate, measures::percentile};
 
 use self::study::{Draws, ECMP, MULTIPATH, Network, SEGMENTS, SHARES, SINGLE_PATH, Study};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sidestep_maxflow::{FlowModel, FlowNetwork, FlowProgram, Pairs, Sampling};
 use sidestep_model::{NodeId, Ratio};
-use sidestep_paths::{FlowModel, FlowNetwork, FlowProgram, Pairs, Sampling};
 
 use crate::{ReproError, Watch, in_parallel};
 

@@ -1,9 +1,8 @@
 //! The network that a maximum-flow program is about.
 
 use sidestep_model::{Graph, NodeId, Rate, Topology};
+use sidestep_paths::analysis::Net;
 use thiserror::Error;
-
-use crate::analysis::Net;
 
 /// Directed arcs between numbered nodes, checked when built.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Long work: who looks on, and how it is spread over processors.
+//! Long work: who watches it, and how it is spread over processors.
 
 use std::{
     num::NonZero,

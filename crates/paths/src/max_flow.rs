@@ -1,17 +1,8 @@
-//! The optimum that any set of paths can be measured against: maximum flow.
-
-mod master;
-mod network;
-mod pricing;
-mod program;
-mod tree;
+//! The optimum that the paths of one pair can be measured against: maximum flow.
 
 use std::collections::VecDeque;
 
 use sidestep_model::{ArcId, NodeId, Rate, Topology};
-
-pub use network::{FlowArc, FlowError, FlowNetwork, MAX_GAP};
-pub use program::{FlowModel, FlowProgram, MaxFlow, PathFlow};
 
 /// The most paths without a common link that exist from one node to another; zero from a node to itself.
 ///

@@ -2,9 +2,9 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use proptest::prelude::*;
-use sidestep_model::{ArcId, NodeId, NodeKind};
+use sidestep_model::{ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology};
 
-use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow, brute_force::build};
+use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow};
 
 const NO_LIMIT: [FlowModel; 6] = [
     FlowModel::SinglePath,
@@ -164,13 +164,32 @@ fn what_makes_no_sense_is_refused_with_the_arc() {
     assert_eq!(solve(&network, FlowModel::AnyPath, &[(1, 1)]).unwrap_err(), FlowError::Pair { node: NodeId(1) });
 }
 
+/// Two routers and a link that carries so many bit/s there and back.
+fn one_link(rates: [u64; 2]) -> Topology {
+    let mut topology = Topology::new();
+    for name in ["a", "b"] {
+        let node = Node { name: name.into(), kind: NodeKind::Router, prefix: None, locator: None };
+        topology.add_node(node).expect("names are unique");
+    }
+    let [ab, ba] = rates.map(|rate| Channel {
+        rate: Rate::from_bits_per_sec(rate),
+        delay: Span::from_millis(1),
+        queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
+        loss: Ratio::ZERO,
+        burst_loss: None,
+        weight: 1,
+    });
+    let link = Link { name: "a-b".into(), a: NodeId(0), b: NodeId(1), ab, ba, mtu: 1500 };
+    topology.add_link(link).expect("the link is sound");
+    topology
+}
+
 #[test]
 fn a_topology_has_an_arc_for_each_direction_and_no_unlimited_link() {
-    let routers = [NodeKind::Router; 2];
-    let network = FlowNetwork::of(&build(&routers, &[((0, 1, 1, 2), [3, 5])])).unwrap();
+    let network = FlowNetwork::of(&one_link([3, 5])).unwrap();
     assert_flow(&network, FlowModel::Ecmp, &[(0, 1), (1, 0)], 8.0);
     assert_eq!(network.arcs()[ArcId(1).index()].capacity, 5.0);
-    let unlimited = FlowNetwork::of(&build(&routers, &[((0, 1, 1, 1), [3, 0])])).unwrap_err();
+    let unlimited = FlowNetwork::of(&one_link([3, 0])).unwrap_err();
     assert!(matches!(unlimited, FlowError::Capacity { arc: 1, .. }));
 }
 
