@@ -20,7 +20,13 @@ pub(crate) fn network(routers: u32, links: &[LinkSpec]) -> Topology {
 
 /// Networks of up to 6 nodes, mostly routers, with up to 9 links, many of them parallel or of equal weight.
 pub(crate) fn arb_network() -> impl Strategy<Value = Topology> {
-    let kind = prop_oneof![9 => Just(NodeKind::Router), 1 => Just(NodeKind::Host)];
+    arb_network_with(1)
+}
+
+/// Networks like those of [`arb_network`] in which so many of ten nodes are hosts: with several links, with links to
+/// other hosts, or with none.
+pub(crate) fn arb_network_with(hosts: u32) -> impl Strategy<Value = Topology> {
+    let kind = prop_oneof![10 - hosts => Just(NodeKind::Router), hosts => Just(NodeKind::Host)];
     prop::collection::vec(kind, 2..=6).prop_flat_map(|kinds| {
         let count = kinds.len() as u32;
         let weight = || prop_oneof![3 => Just(1u32), 1 => Just(2), 1 => Just(3)];

@@ -1,30 +1,40 @@
 //! The IGP: shortest-path DAGs to every node, equal-cost multipath included.
 
-use std::{collections::BTreeSet, sync::OnceLock};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+    sync::OnceLock,
+};
 
 use sidestep_model::{ArcId, LinkId, NodeId, Topology};
 
 use crate::{
     cost::{Cost, own},
-    spf::{Direction, Hop, Spf},
+    spf::Hop,
 };
 
 /// Shortest paths between all nodes of a topology, as its routers see them.
 ///
-/// Hosts are ends only: no path leads through one. The DAG to a destination is computed when it is first asked for and
-/// then kept, so a large network costs what is used of it. Ids that the topology does not have are unreachable.
+/// Hosts are ends only: no path leads through one. So a DAG has routers only, hosts are its leaves, and what leads to or
+/// from a host is put together from its links when it is asked for. The DAG to a router is computed when it is first
+/// needed and then kept: a large network costs what is used of it, and threads may share it. Ids that the topology does
+/// not have are unreachable.
 #[derive(Clone, Debug)]
 pub struct Igp {
     arcs: Vec<Arc>,
-    /// By node: whether it forwards.
-    routers: Vec<bool>,
+    /// By node: where it stands among the routers; [`HOST`] if it does not forward.
+    routers: Vec<u32>,
     /// By node: where its neighbours begin; one more than there are nodes.
     start: Vec<u32>,
     neighbours: Vec<Neighbour>,
+    /// By router: the DAG to it.
     dags: Vec<OnceLock<Dag>>,
 }
 
-/// Every node's hop towards one destination.
+/// The place of a host among the routers.
+const HOST: u32 = u32::MAX;
+
+/// Every router's hop towards one router.
 type Dag = Box<[Hop]>;
 
 /// What the IGP knows of an arc.
@@ -75,8 +85,14 @@ impl Igp {
             }));
             start.push(neighbours.len() as u32);
         }
-        let routers = topo.node_ids().map(|id| topo.is_router(id)).collect();
-        Igp { arcs, routers, start, neighbours, dags: vec![OnceLock::new(); topo.nodes().len()] }
+        let mut count = 0;
+        let mut place = |id| {
+            let place = if topo.is_router(id) { count } else { HOST };
+            count += u32::from(place != HOST);
+            place
+        };
+        let routers = topo.node_ids().map(&mut place).collect();
+        Igp { arcs, routers, start, neighbours, dags: vec![OnceLock::new(); count as usize] }
     }
 
     /// The sum of the weights along a shortest path; `None` where there is none.
@@ -88,8 +104,7 @@ impl Igp {
     pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
         let left = self.distance(from, to);
         let on_path = move |near: &&Neighbour| {
-            let beyond = self.distance(near.node, to).filter(|_| near.node == to || self.is_router(near.node));
-            left.is_some() && beyond.map(|beyond| beyond + u64::from(near.there)) == left
+            left.is_some() && self.beyond(near, to).map(|hop| hop.distance + u64::from(near.there)) == left
         };
         self.neighbours(from).iter().filter(on_path).map(|near| near.arc)
     }
@@ -113,8 +128,72 @@ impl Igp {
 
     /// Where `from` stands towards `to`; `None` where there is no way.
     fn hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
-        let dag = self.dags.get(to.index())?.get_or_init(|| Spf::new(self, to, Direction::Toward).finish(self));
-        dag.get(from.index()).copied().filter(Hop::is_reached)
+        if from == to || self.is_router(from) {
+            return self.router_hop(from, to);
+        }
+        let mut hop = Hop::UNREACHED;
+        for near in self.neighbours(from) {
+            if let Some(beyond) = self.beyond(near, to) {
+                hop.offer(beyond.distance + u64::from(near.there), near.arc, beyond.unique);
+            }
+        }
+        hop.reached()
+    }
+
+    /// Where a neighbour stands towards `to`; `None` if it does not lead there.
+    fn beyond(&self, near: &Neighbour, to: NodeId) -> Option<Hop> {
+        let leads = near.node == to || self.is_router(near.node);
+        leads.then(|| self.router_hop(near.node, to)).flatten()
+    }
+
+    /// [`hop`](Self::hop) for a router, or for `to` itself. Each shortest path to a host ends with one of its links, so
+    /// the router's paths to the other ends of these are all that must be known.
+    fn router_hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
+        let place = *self.routers.get(from.index())?;
+        if from == to {
+            return Some(Hop::ROOT);
+        }
+        if self.is_router(to) {
+            return self.dag(to)?.get(place as usize)?.reached();
+        }
+        let mut hop = Hop::UNREACHED;
+        for near in self.neighbours(to).iter().filter(|near| self.is_router(near.node)) {
+            let last = near.arc.reversed();
+            if near.node == from {
+                hop.offer(u64::from(near.back), last, true);
+            } else if let Some(before) = self.dag(near.node)?.get(place as usize)?.reached() {
+                hop.offer(before.distance + u64::from(near.back), before.next, before.unique);
+            }
+        }
+        hop.reached()
+    }
+
+    /// The DAG to a router.
+    fn dag(&self, to: NodeId) -> Option<&Dag> {
+        let place = *self.routers.get(to.index())?;
+        Some(self.dags.get(place as usize)?.get_or_init(|| self.compute(to, place)))
+    }
+
+    /// Dijkstra's algorithm over routers, from their destination.
+    fn compute(&self, to: NodeId, place: u32) -> Dag {
+        let mut hops = vec![Hop::UNREACHED; self.dags.len()];
+        hops[place as usize] = Hop::ROOT;
+        let mut queue = BinaryHeap::from([Reverse((0, to))]);
+        while let Some(Reverse((distance, node))) = queue.pop() {
+            let here = hops[self.routers[node.index()] as usize];
+            if here.distance < distance {
+                continue;
+            }
+            for near in self.neighbours(node) {
+                let Some(there) = hops.get_mut(self.routers[near.node.index()] as usize) else { continue };
+                // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
+                let distance = distance + u64::from(near.back);
+                if there.offer(distance, near.arc.reversed(), here.unique) {
+                    queue.push(Reverse((distance, near.node)));
+                }
+            }
+        }
+        hops.into()
     }
 
     /// The ends and weight of an arc of the topology.
@@ -130,7 +209,7 @@ impl Igp {
 
     /// Whether the topology has this router.
     pub(crate) fn is_router(&self, node: NodeId) -> bool {
-        self.routers.get(node.index()).copied().unwrap_or(false)
+        self.routers.get(node.index()).is_some_and(|place| *place != HOST)
     }
 
     /// Whether the topology has this arc and it is up.
@@ -164,9 +243,10 @@ impl Neighbour {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use sidestep_model::NodeKind;
 
     use super::*;
-    use crate::brute_force::{arb_network, network, shortest_paths};
+    use crate::brute_force::{arb_network, arb_network_with, build, network, shortest_paths};
 
     #[test]
     fn equal_cost_ways_are_all_next_arcs_and_no_unique_path() {
@@ -207,23 +287,79 @@ mod tests {
         assert_eq!(igp.next_arcs(NodeId(7), NodeId(7)).count(), 0);
     }
 
+    #[test]
+    fn a_host_with_two_access_links_is_reached_over_the_nearer_and_over_both_if_they_are_equal() {
+        // A ring of the routers 0 to 3; host 4 behind 1 and 3, host 5 linked to host 4 and to router 0.
+        let kinds =
+            [NodeKind::Router, NodeKind::Router, NodeKind::Router, NodeKind::Router, NodeKind::Host, NodeKind::Host];
+        let links = [
+            (0, 1, 1, 1),
+            (1, 2, 1, 1),
+            (2, 3, 1, 1),
+            (3, 0, 1, 1),
+            (1, 4, 1, 1),
+            (3, 4, 1, 1),
+            (4, 5, 9, 9),
+            (0, 5, 1, 1),
+        ];
+        let topo = build(&kinds, &links.map(|link| (link, [0, 0])));
+        let [n0, n1, n2, n3, n4, n5] = [0, 1, 2, 3, 4, 5].map(NodeId);
+        let igp = Igp::new(&topo);
+        assert_eq!(igp.next_arcs(n0, n4).collect::<Vec<_>>(), [ArcId(0), ArcId(7)]);
+        assert_eq!(igp.unique_path(n0, n4), None);
+        assert_eq!(igp.unique_path(n1, n4), Some(vec![ArcId(8)]));
+        assert_eq!(igp.first_path(n5, n4), Some(vec![ArcId(15), ArcId(0), ArcId(8)]));
+        assert_eq!(igp.distance(n2, n5), Some(3));
+        // Host 4 is on no path between routers 1 and 3, though that would be the shortest way from 1 to 3 but for 0 and 2.
+        let igp = Igp::without(&topo, &[0, 1, 7].map(LinkId).into());
+        assert_eq!(igp.distance(n1, n3), None);
+        assert_eq!(igp.unique_path(n5, n4), Some(vec![ArcId(13)]));
+        assert_eq!(igp.distance(n3, n5), None);
+        assert_eq!(igp.unique_path(n2, n4), Some(vec![ArcId(4), ArcId(10)]));
+    }
+
+    #[test]
+    fn threads_that_share_it_see_the_same_dags() {
+        let ring: Vec<_> = (0..40).map(|node| (node, (node + 1) % 40, 1, 1)).collect();
+        let igp = std::sync::Arc::new(Igp::new(&network(40, &ring)));
+        let sums = [(); 4].map(|()| {
+            let igp = igp.clone();
+            std::thread::spawn(move || {
+                let ends = (0..40).flat_map(|from| (0..40).map(move |to| [from, to].map(NodeId)));
+                ends.filter_map(|[from, to]| igp.distance(from, to)).sum::<u64>()
+            })
+        });
+        assert!(sums.into_iter().all(|sum| sum.join().ok() == Some(40 * 400)));
+    }
+
+    /// Holds everything that the IGP says against all paths there are.
+    fn compare(topo: &Topology, failed: u16) -> Result<(), TestCaseError> {
+        let failed = topo.link_ids().filter(|link| failed >> link.0 & 5 == 5).collect();
+        let igp = Igp::without(topo, &failed);
+        for from in topo.node_ids() {
+            for to in topo.node_ids() {
+                let paths = shortest_paths(topo, &failed, from, to);
+                let cost = |path: &Vec<ArcId>| path.iter().map(|a| u64::from(topo.channel(*a).weight)).sum::<u64>();
+                prop_assert_eq!(igp.distance(from, to), paths.first().map(cost));
+                let next: BTreeSet<ArcId> = paths.iter().filter_map(|path| path.first().copied()).collect();
+                prop_assert_eq!(igp.next_arcs(from, to).collect::<Vec<_>>(), next.into_iter().collect::<Vec<_>>());
+                let only = if paths.len() == 1 { paths.first().cloned() } else { None };
+                prop_assert_eq!(igp.unique_path(from, to), only);
+                prop_assert_eq!(igp.first_path(from, to), paths.into_iter().min());
+            }
+        }
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn the_dags_hold_exactly_the_cheapest_of_all_paths(topo in arb_network(), failed in any::<u16>()) {
-            let failed = topo.link_ids().filter(|link| failed >> link.0 & 5 == 5).collect();
-            let igp = Igp::without(&topo, &failed);
-            for from in topo.node_ids() {
-                for to in topo.node_ids() {
-                    let paths = shortest_paths(&topo, &failed, from, to);
-                    let cost = |path: &Vec<ArcId>| path.iter().map(|a| u64::from(topo.channel(*a).weight)).sum::<u64>();
-                    prop_assert_eq!(igp.distance(from, to), paths.first().map(cost));
-                    let next: BTreeSet<ArcId> = paths.iter().filter_map(|path| path.first().copied()).collect();
-                    prop_assert_eq!(igp.next_arcs(from, to).collect::<Vec<_>>(), next.into_iter().collect::<Vec<_>>());
-                    let only = if paths.len() == 1 { paths.first().cloned() } else { None };
-                    prop_assert_eq!(igp.unique_path(from, to), only);
-                    prop_assert_eq!(igp.first_path(from, to), paths.into_iter().min());
-                }
-            }
+            compare(&topo, failed)?;
+        }
+
+        #[test]
+        fn hosts_of_many_links_are_leaves_of_the_dags(topo in arb_network_with(5), failed in any::<u16>()) {
+            compare(&topo, failed)?;
         }
     }
 }

@@ -54,11 +54,30 @@ pub(crate) struct Spfs {
 /// How many hops all [`Spf`]s together may hold: 256 MiB. In tests next to none, so that they see what begins again.
 const MAX_HOPS: usize = if cfg!(test) { 1 } else { 1 << 24 };
 
-const UNREACHED: Hop = Hop { distance: u64::MAX, next: ArcId(u32::MAX), unique: true };
-
 impl Hop {
+    pub(crate) const UNREACHED: Hop = Hop { distance: u64::MAX, next: ArcId(u32::MAX), unique: true };
+    /// Where the root itself stands.
+    pub(crate) const ROOT: Hop = Hop { distance: 0, ..Hop::UNREACHED };
+
     pub(crate) fn is_reached(&self) -> bool {
         self.distance != u64::MAX
+    }
+
+    /// The hop; `None` where there is no way.
+    pub(crate) fn reached(self) -> Option<Hop> {
+        Some(self).filter(Hop::is_reached)
+    }
+
+    /// Takes paths over `next` into account, which are this long and one only if `unique`; returns whether they are
+    /// shorter than all before.
+    pub(crate) fn offer(&mut self, distance: u64, next: ArcId, unique: bool) -> bool {
+        let shorter = distance < self.distance;
+        if shorter {
+            *self = Hop { distance, next, unique };
+        } else if distance == self.distance {
+            *self = Hop { next: self.next.min(next), unique: false, ..*self };
+        }
+        shorter
     }
 }
 
@@ -68,7 +87,7 @@ impl Spf {
         let mut spf = Spf {
             root,
             direction,
-            hops: vec![UNREACHED; igp.node_count()],
+            hops: vec![Hop::UNREACHED; igp.node_count()],
             touched: Vec::new(),
             queue: BinaryHeap::new(),
             radius: 0,
@@ -79,24 +98,18 @@ impl Spf {
 
     /// Forgets all, and begins at another root.
     fn restart(&mut self, root: NodeId, direction: Direction) {
-        self.touched.drain(..).for_each(|node| self.hops[node.index()] = UNREACHED);
+        self.touched.drain(..).for_each(|node| self.hops[node.index()] = Hop::UNREACHED);
         self.queue.clear();
         (self.root, self.direction, self.radius) = (root, direction, 0);
-        self.hops[root.index()].distance = 0;
+        self.hops[root.index()] = Hop::ROOT;
         self.touched.push(root);
         self.queue.push(Reverse((0, root)));
-    }
-
-    /// All nodes' hops.
-    pub(crate) fn finish(mut self, igp: &Igp) -> Box<[Hop]> {
-        while self.step(igp) {}
-        self.hops.into()
     }
 
     /// Where a node of the network stands; `None` where there is no way.
     pub(crate) fn hop(&mut self, igp: &Igp, node: NodeId) -> Option<Hop> {
         while self.hops[node.index()].distance > self.radius && self.step(igp) {}
-        Some(self.hops[node.index()]).filter(Hop::is_reached)
+        self.hops[node.index()].reached()
     }
 
     /// Whether `arc` begins (or, from the root, ends) the only shortest path at its end away from the root.
@@ -152,15 +165,12 @@ impl Spf {
             };
             let distance = distance + u64::from(weight);
             let there = &mut self.hops[near.node.index()];
-            if distance < there.distance {
-                if !there.is_reached() {
-                    self.touched.push(near.node);
-                }
-                *there = Hop { distance, next: arc, unique: here.unique };
+            if !there.is_reached() {
+                self.touched.push(near.node);
+            }
+            // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
+            if there.offer(distance, arc, here.unique) {
                 self.queue.push(Reverse((distance, near.node)));
-            } else if distance == there.distance {
-                // Weights are at least 1, so every tie is seen before the node itself is taken off the queue.
-                *there = Hop { next: there.next.min(arc), unique: false, ..*there };
             }
         }
         true
