@@ -5,6 +5,7 @@
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
+#include "policy/flow_hash.h"
 #include "policy/pathchanger.h"
 
 enum parity_op {
@@ -120,6 +121,27 @@ int policy_sharing(struct sharing_ctx *ctx)
 	ctx->drawn = pc_exp3_draw(&exp3, ctx->n_paths, ctx->gamma_q16, (1u << (ctx->n_paths & 31)) - 1, ctx->random);
 	ctx->chance_q32 = pc_exp3_chance(&exp3, ctx->n_paths, ctx->gamma_q16, ctx->drawn);
 	__builtin_memcpy(&ctx->exp3, &exp3, sizeof(exp3));
+	return 0;
+}
+
+struct flow_hash_ctx {
+	struct flow_hash_key key;
+	__u32 seed;
+	__u32 symmetric;
+	__u32 choices;
+	__u32 hash; /* written */
+	__u32 picked; /* written */
+	__u32 unused;
+};
+_Static_assert(sizeof(struct flow_hash_ctx) == 72, "shared with Rust");
+
+SEC("syscall")
+int policy_flow_hash(struct flow_hash_ctx *ctx)
+{
+	struct flow_hash_key key = ctx->key;
+
+	ctx->hash = flow_hash(&key, ctx->seed, ctx->symmetric);
+	ctx->picked = flow_hash_pick(ctx->hash, ctx->choices);
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 mod config;
 mod connection;
 mod exp3;
+pub mod flow_hash;
 pub mod raw;
 mod shared;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The policy's functions under linkable names, for raw.rs. */
+#include "policy/flow_hash.h"
 #include "policy/pathchanger.h"
 
 void native_pc_open(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
@@ -102,4 +103,14 @@ __s64 native_pc_log2(__u32 value)
 __u64 native_pc_exp2(__s64 log)
 {
 	return pc_exp2(log);
+}
+
+__u32 native_flow_hash(const struct flow_hash_key *key, __u32 seed, __u32 symmetric)
+{
+	return flow_hash(key, seed, symmetric);
+}
+
+__u32 native_flow_hash_pick(__u32 hash, __u32 n)
+{
+	return flow_hash_pick(hash, n);
 }

@@ -1,7 +1,10 @@
 //! The policy as the kernel runs it (`bpf/src/policy_parity.bpf.c`), for tests that compare it with the native build.
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use sidestep_policy::raw::{MAX_PATHS, Parity, Plain, Sharing};
+use sidestep_policy::{
+    flow_hash::FlowHashCall,
+    raw::{MAX_PATHS, Parity, Plain, Sharing},
+};
 
 use super::{bytecode, failed, load, map, open, program};
 use crate::error::Result;
@@ -36,6 +39,13 @@ impl PolicyParity {
         let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_sharing")?.test_run(input);
         run.map(drop).map_err(|error| failed("sharing weights in the kernel", &error))
+    }
+
+    /// Has the kernel compute a flow's hash and choose by it.
+    pub fn flow_hash(&self, context: &mut FlowHashCall) -> Result<()> {
+        let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
+        let run = program(&self.object, "policy_flow_hash")?.test_run(input);
+        run.map(drop).map_err(|error| failed("hashing a flow in the kernel", &error))
     }
 
     /// What lies in that table.
