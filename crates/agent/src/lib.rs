@@ -4,24 +4,18 @@
 //! should it die, connections go on along the paths that they are on. The router daemon installs what a Path ID
 //! stands for and reports how busy the links are.
 
-mod config;
+mod daemon;
 mod error;
-mod events;
 mod host;
-mod metrics;
-mod paths;
 mod router;
-mod router_metrics;
-mod summary;
 
-pub use config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath};
+pub use daemon::Shutdown;
 pub use error::AgentError;
-pub use events::{EventLine, EventRecord, PathsRecord};
-pub use host::{HostOptions, run_host, stop_host};
-pub use metrics::HOST_METRICS;
-pub use paths::{DestinationPaths, HostPath, PathRoute};
-pub use router::{RouterOptions, run_router};
-pub use router_metrics::ROUTER_METRICS;
+pub use host::{
+    ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, HostPath,
+    MetricsConfig, PathRoute, PathsRecord, StaticDestination, StaticPath, run_host, stop_host,
+};
+pub use router::{ROUTER_METRICS, RouterOptions, run_router};
 
 /// What `sidestep agent` and `sidestep router` print on standard output when they do their work.
 pub const READY: &str = "ready";

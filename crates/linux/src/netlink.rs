@@ -40,9 +40,6 @@ const MEMORY_PAUSES: [u64; 6] = [1, 4, 16, 64, 250, 1000];
 /// What a kernel without SRv6 lacks.
 const NEEDS_SEG6: &str = "it needs SRv6 (CONFIG_IPV6_SEG6_LWTUNNEL, Linux 4.14 or later)";
 
-/// Changes that come within this time of each other are one.
-const SETTLE: Duration = Duration::from_millis(100);
-
 /// A netlink socket in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Netlink {
@@ -50,7 +47,7 @@ pub struct Netlink {
     connection: JoinHandle<()>,
 }
 
-/// Hears of interfaces and their addresses that come, go, or change.
+/// Reports interfaces and their addresses that come, go, or change.
 #[derive(Debug)]
 pub struct LinkWatch {
     messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
@@ -324,17 +321,10 @@ impl LinkWatch {
         Ok(LinkWatch { messages, connection: tokio::spawn(connection) })
     }
 
-    /// Waits for a change, and takes what comes with it together.
+    /// Waits for a change; takes those that have already come with it together. Nothing is lost when it is dropped.
     pub async fn changed(&mut self) {
-        self.began().await;
-        tokio::time::sleep(SETTLE).await;
-        while self.messages.try_recv().is_ok() {}
-    }
-
-    /// Waits for a change without waiting for what comes with it.
-    pub async fn began(&mut self) {
         if self.messages.next().await.is_none() {
-            // The kernel closed the socket: there is nothing to hear any more.
+            // The kernel closed the socket, so nothing comes any more.
             return std::future::pending().await;
         }
         while self.messages.try_recv().is_ok() {}

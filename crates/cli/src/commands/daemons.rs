@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_agent::{HostConfig, HostOptions, MetricsConfig, READY, RouterOptions, run_host, run_router};
+use sidestep_agent::{HostConfig, HostOptions, MetricsConfig, READY, RouterOptions, Shutdown, run_host, run_router};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
@@ -204,16 +204,16 @@ fn show(controller: &Controller, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Completes when the agent is told to end; true: by SIGUSR2, and to leave everything to the next one.
-async fn stopped_or_relieved() -> bool {
+/// Completes when the agent is told to end; SIGUSR2 has it leave everything to the next one.
+async fn stopped_or_relieved() -> Shutdown {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut relieved) = signal(SignalKind::user_defined2()) else {
         stopped().await;
-        return false;
+        return Shutdown::CleanUp;
     };
     tokio::select! {
-        () = stopped() => false,
-        _ = relieved.recv() => true,
+        () = stopped() => Shutdown::CleanUp,
+        _ = relieved.recv() => Shutdown::Keep,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::{fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
 
-use sidestep_agent::{AgentError, EventRecord, HostConfig, HostOptions, StaticDestination, StaticPath, run_host};
+use sidestep_agent::{
+    AgentError, EventRecord, HostConfig, HostOptions, Shutdown, StaticDestination, StaticPath, run_host,
+};
 use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
 use sidestep_linux::bpf::host::Pins;
@@ -82,7 +84,7 @@ impl Agent {
             let (shut, shutdown) = oneshot::channel::<()>();
             let shutdown = async {
                 drop(shutdown.await);
-                false
+                Shutdown::CleanUp
             };
             let agent = run_host(options, configs, move || ready.send(()).unwrap(), shutdown);
             runtime.block_on(async {

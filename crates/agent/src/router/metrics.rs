@@ -17,19 +17,19 @@ pub const ROUTER_METRICS: &[Metric] = &[CONTROLLER, PATH_IDS, REPORTS, SENT, MAR
 
 /// What the metrics are made of.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RouterReading {
-    pub(crate) connected: bool,
-    pub(crate) taken: u64,
-    pub(crate) lost: u64,
-    pub(crate) path_ids: usize,
+pub(super) struct RouterReading {
+    pub(super) connected: bool,
+    pub(super) taken: u64,
+    pub(super) lost: u64,
+    pub(super) path_ids: usize,
     /// Bytes sent by link.
-    pub(crate) sent: Vec<(String, u64)>,
-    pub(crate) marks: u64,
+    pub(super) sent: Vec<(String, u64)>,
+    pub(super) marks: u64,
 }
 
 impl RouterReading {
     /// The page that Prometheus gets.
-    pub(crate) fn page(self) -> Page {
+    pub(super) fn page(self) -> Page {
         let mut page = Page::default();
         page.one(CONTROLLER, self.connected.into());
         page.one(PATH_IDS, self.path_ids as f64);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 use sidestep_model::{Rate, Span, scenario::AgentKnobs};
 use thiserror::Error;
 
-use crate::paths::{DestinationPaths, HostPath, PathRoute};
+use super::paths::{DestinationPaths, HostPath, PathRoute};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -16,7 +16,8 @@ use sidestep_linux::{
 };
 use sidestep_model::Time;
 
-use crate::{AgentError, summary};
+use super::summary;
+use crate::AgentError;
 
 /// One line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +68,7 @@ pub enum EventLine {
 
 /// The record of events, shared with the callback that hears of them.
 #[derive(Clone)]
-pub(crate) struct Recorder(Rc<RefCell<Recording>>);
+pub(super) struct Recorder(Rc<RefCell<Recording>>);
 
 struct Recording {
     log: Option<EventLog>,
@@ -114,13 +115,13 @@ impl PathsRecord {
 
 impl Recorder {
     /// Into a file, if one is named, and into the log.
-    pub(crate) fn new(file: Option<&Path>, dry_run: bool) -> Result<Self, AgentError> {
+    pub(super) fn new(file: Option<&Path>, dry_run: bool) -> Result<Self, AgentError> {
         let log = file.map(|path| EventLog::create(path, dry_run)).transpose()?;
         Ok(Recorder(Rc::new(RefCell::new(Recording { log, outcome: Ok(()) }))))
     }
 
     /// Records an event; what goes wrong is told by [`take`](Self::take).
-    pub(crate) fn write(&self, event: &Event) {
+    pub(super) fn write(&self, event: &Event) {
         summary::log_event(event);
         let Recording { log, outcome } = &mut *self.0.borrow_mut();
         if let (Some(log), Ok(())) = (log, &outcome) {
@@ -129,7 +130,7 @@ impl Recorder {
     }
 
     /// Records that paths are in place which came `heard`.
-    pub(crate) fn paths(&self, heard: Time, destinations: usize) -> Result<(), AgentError> {
+    pub(super) fn paths(&self, heard: Time, destinations: usize) -> Result<(), AgentError> {
         let Recording { log, .. } = &mut *self.0.borrow_mut();
         let Some(log) = log else { return Ok(()) };
         log.paths(&PathsRecord::new(monotonic_now(), heard, destinations))?;
@@ -137,7 +138,7 @@ impl Recorder {
     }
 
     /// Records the events that wait, and makes them visible to readers.
-    pub(crate) fn take(&self, events: &Events<'_>) -> Result<(), AgentError> {
+    pub(super) fn take(&self, events: &Events<'_>) -> Result<(), AgentError> {
         events.consume()?;
         let Recording { log, outcome } = &mut *self.0.borrow_mut();
         std::mem::replace(outcome, Ok(()))?;

@@ -1,23 +1,34 @@
 //! The router daemon: installs what Path IDs stand for, keeps congestion marks across decapsulation, and reports
 //! how busy the links are.
 
+mod metrics;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    ops::ControlFlow,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use sidestep_api::{Binding, BindingUpdate, Connection, LinkCounter, Reporter, UsageReport, watch_bindings};
+use sidestep_api::{
+    Binding, BindingUpdate, Connection, Latest, LinkCounter, Reporter, UsageReport, Watcher, watch_bindings,
+};
 use sidestep_linux::{
     bpf::ecn::EcnDecap,
     monotonic_now,
-    netlink::{Interface, LinkWatch, MAIN_TABLE, Netlink, Route, SidAction, Target},
+    netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
 };
-use sidestep_metrics::Scrapes;
+use sidestep_metrics::{Page, Scrapes};
 use sidestep_model::srv6;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::mpsc::unbounded_channel;
 
-use crate::{AgentError, router_metrics::RouterReading};
+pub use self::metrics::ROUTER_METRICS;
+use self::metrics::RouterReading;
+use crate::{
+    AgentError,
+    daemon::{self, Daemon, End, Inputs, Shutdown},
+};
 
 /// What the router daemon needs to know.
 #[derive(Clone, Debug)]
@@ -34,9 +45,6 @@ pub struct RouterOptions {
     pub metrics: Option<SocketAddr>,
 }
 
-/// How often link counters are reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Runs the router daemon until `shutdown` completes; calls `ready` when Path IDs are in place.
 ///
 /// On return its routes and programs are gone.
@@ -45,33 +53,37 @@ pub async fn run_router(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
-    let mut scrapes = Scrapes::listen_if(options.metrics).await?;
-    let mut router = Router::start(&options).await?;
-    let result = tokio::select! {
-        () = shutdown => Ok(()),
-        result = router.work(&options, &mut scrapes, ready) => result,
+    let scrapes = Scrapes::listen_if(options.metrics).await?;
+    let router = Router::start(options).await?;
+    // There is no configuration that could be read again: the channel is closed at once.
+    let (_, configs) = unbounded_channel();
+    let shutdown = async {
+        shutdown.await;
+        Shutdown::CleanUp
     };
-    let stopped = router.apply(&[]).await;
-    result.and(stopped)
+    daemon::run(router, Inputs { configs, scrapes }, ready, shutdown).await
 }
 
+/// The daemon's hold on the kernel, and its connection to the controller.
 struct Router {
+    options: RouterOptions,
     netlink: Netlink,
-    /// Interface index and link name of each link.
+    reporter: Reporter,
+    /// Link names by interface index.
     links: BTreeMap<u32, String>,
-    /// An interface that SIDs can name.
+    /// An interface that the routes of SIDs name; the kernel wants one, whichever it is.
     interface: u32,
     bindings: BTreeMap<Ipv6Addr, Vec<Ipv6Addr>>,
-    /// Links that were down when last looked at.
+    /// Links that were down at the last report.
     down: BTreeSet<String>,
     ecn: Option<EcnDecap>,
-    /// What has been counted of dealings with the controller.
-    dealings: RouterReading,
+    /// What has been counted of reports and of the connection to the controller.
+    counted: RouterReading,
     started: Instant,
 }
 
 impl Router {
-    async fn start(options: &RouterOptions) -> Result<Self, AgentError> {
+    async fn start(options: RouterOptions) -> Result<Self, AgentError> {
         let netlink = Netlink::open()?;
         let interfaces = netlink.interfaces().await?;
         let mut links = BTreeMap::new();
@@ -87,80 +99,36 @@ impl Router {
         let interface = interface.ok_or_else(|| AgentError::NoInterface("any but the loopback".into()))?;
         let ecn = if options.ecn { Some(EcnDecap::attach(&used)?) } else { None };
         Ok(Router {
+            reporter: Reporter::new(&options.controller)?,
+            options,
             netlink,
             links,
             interface,
             bindings: BTreeMap::new(),
             down: BTreeSet::new(),
             ecn,
-            dealings: RouterReading::default(),
+            counted: RouterReading::default(),
             started: Instant::now(),
         })
     }
 
-    async fn work(
-        &mut self,
-        options: &RouterOptions,
-        scrapes: &mut Option<Scrapes>,
-        ready: impl FnOnce(),
-    ) -> Result<(), AgentError> {
-        let mut watcher = watch_bindings(&options.controller, &options.node, true).await?;
-        let mut reporter = Reporter::new(&options.controller)?;
-        let mut changes = LinkWatch::open()?;
-        let mut tick = tokio::time::interval(REPORT_INTERVAL);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-
-        if let Some(update) = watcher.changed().await.and_then(|latest| latest.update) {
-            self.dealings.connected = true;
-            self.adopt_installed().await?;
-            self.hear(&update).await?;
-        }
-        ready();
-        loop {
-            tokio::select! {
-                latest = watcher.changed() => {
-                    let Some(latest) = latest else { return Ok(()) };
-                    self.dealings.connected = latest.connection == Connection::Connected;
-                    match (&latest.connection, &latest.update) {
-                        (Connection::Connected, Some(update)) => self.hear(update).await?,
-                        (Connection::Lost { reason }, _) => {
-                            tracing::warn!(reason, "the controller is away; the last Path IDs stay");
-                        }
-                        _ => {}
-                    }
-                }
-                _ = tick.tick() => self.tell(&mut reporter, options).await?,
-                // The kernel tells of a link that goes down or up.
-                () = changes.began() => self.tell(&mut reporter, options).await?,
-                scrape = Scrapes::next_of(scrapes) => match self.read().await {
-                    Ok(reading) => scrape.answer(reading.page()),
-                    Err(error) => tracing::warn!(%error, "the metrics cannot be read"),
-                },
-            }
-        }
-    }
-
-    /// Tells the controller how the links are.
-    async fn tell(&mut self, reporter: &mut Reporter, options: &RouterOptions) -> Result<(), AgentError> {
-        let report = self.report(&options.node).await?;
+    /// Reports the state of the links to the controller.
+    async fn report(&mut self) -> Result<(), AgentError> {
+        let report = self.usage().await?;
         let down: BTreeSet<_> = report.counters.iter().filter(|link| link.down).map(|link| link.link.clone()).collect();
         if down != self.down {
             tracing::info!(at_ns = monotonic_now().as_nanos(), ?down, "links that are down");
             self.down = down;
         }
         // The watcher says when the controller is away; a report that is lost is followed by the next.
-        match reporter.report(report).await {
-            Ok(_) => self.dealings.taken += 1,
+        match self.reporter.report(report).await {
+            Ok(()) => self.counted.taken += 1,
             Err(error) => {
-                self.dealings.lost += 1;
+                self.counted.lost += 1;
                 tracing::debug!(%error, "a report was lost");
             }
         }
         Ok(())
-    }
-
-    async fn hear(&mut self, update: &BindingUpdate) -> Result<(), AgentError> {
-        self.apply(&update.bindings).await
     }
 
     /// Takes over the Path IDs that an earlier daemon left when it was killed, of which only the SIDs are known.
@@ -177,7 +145,7 @@ impl Router {
     /// Makes the installed Path IDs those of `bindings`.
     ///
     /// What is installed is noted at each step, so that one that fails or is cancelled leaves nothing unknown behind.
-    async fn apply(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
+    async fn reconcile(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
         let wanted: BTreeMap<_, _> =
             bindings.iter().map(|binding| (binding.binding_sid, binding.segments.clone())).collect();
         for (sid, segments) in &wanted {
@@ -196,25 +164,80 @@ impl Router {
         Ok(())
     }
 
-    /// What Prometheus is told.
-    async fn read(&self) -> Result<RouterReading, AgentError> {
-        let interfaces = self.netlink.interfaces().await?;
-        let sent = |interface: &Interface| Some((self.links.get(&interface.index)?.clone(), interface.tx_bytes));
-        Ok(RouterReading {
-            path_ids: self.bindings.len(),
-            sent: interfaces.iter().filter_map(sent).collect(),
-            marks: self.ecn.as_ref().map(EcnDecap::copied).transpose()?.unwrap_or(0),
-            ..self.dealings.clone()
-        })
-    }
-
-    async fn report(&self, node: &str) -> Result<UsageReport, AgentError> {
+    /// What the interfaces of links have sent, and whether they are up.
+    async fn usage(&self) -> Result<UsageReport, AgentError> {
         let at = self.started.elapsed();
         let interfaces = self.netlink.interfaces().await?;
         let counter = |interface: &Interface| {
             let link = self.links.get(&interface.index)?.clone();
             Some(LinkCounter { link, tx_bytes: interface.tx_bytes, down: !interface.running })
         };
-        Ok(UsageReport { node: node.into(), at, counters: interfaces.iter().filter_map(counter).collect() })
+        Ok(UsageReport {
+            node: self.options.node.clone(),
+            at,
+            counters: interfaces.iter().filter_map(counter).collect(),
+        })
+    }
+}
+
+impl Daemon for Router {
+    type Update = BindingUpdate;
+    type Config = std::convert::Infallible;
+
+    /// How often link counters are reported.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// A link that goes down or up is reported at once.
+    const SETTLE: Duration = Duration::ZERO;
+
+    async fn follow(&self) -> Result<Option<Watcher<BindingUpdate>>, AgentError> {
+        Ok(Some(watch_bindings(&self.options.controller, &self.options.node, true).await?))
+    }
+
+    async fn handle_start(&mut self, first: Option<Arc<BindingUpdate>>) -> Result<(), AgentError> {
+        let Some(update) = first else { return Ok(()) };
+        self.counted.connected = true;
+        self.adopt_installed().await?;
+        self.reconcile(&update.bindings).await
+    }
+
+    async fn handle_controller(&mut self, latest: Latest<BindingUpdate>) -> Result<(), AgentError> {
+        self.counted.connected = latest.connection == Connection::Connected;
+        match (&latest.connection, &latest.update) {
+            (Connection::Connected, Some(update)) => self.reconcile(&update.bindings).await?,
+            (Connection::Lost { reason }, _) => {
+                tracing::warn!(reason, "the controller is away; the last Path IDs stay");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn handle_config(&mut self, config: Self::Config) -> Result<(), AgentError> {
+        match config {}
+    }
+
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.report().await
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        self.report().await?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn read_metrics(&self) -> Result<Page, AgentError> {
+        let interfaces = self.netlink.interfaces().await?;
+        let sent = |interface: &Interface| Some((self.links.get(&interface.index)?.clone(), interface.tx_bytes));
+        let reading = RouterReading {
+            path_ids: self.bindings.len(),
+            sent: interfaces.iter().filter_map(sent).collect(),
+            marks: self.ecn.as_ref().map(EcnDecap::copied).transpose()?.unwrap_or(0),
+            ..self.counted.clone()
+        };
+        Ok(reading.page())
+    }
+
+    async fn stop(mut self, _: End) -> Result<(), AgentError> {
+        self.reconcile(&[]).await
     }
 }

@@ -52,7 +52,7 @@ pub struct DestinationPaths {
 }
 
 /// Mark slots, tables and rules count from one: slot zero is the default route.
-pub(crate) fn slot_of(index: usize) -> u32 {
+pub(super) fn slot_of(index: usize) -> u32 {
     index as u32 + 1
 }
 
@@ -76,13 +76,13 @@ impl DestinationPaths {
     }
 
     /// A number that changes whenever the ids or their order do (FNV-1a over the ids), never zero.
-    pub(crate) fn generation(&self) -> u32 {
+    pub(super) fn generation(&self) -> u32 {
         let bytes = self.paths.iter().flat_map(|path| path.id.to_be_bytes());
         bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
     }
 
     /// The entries of the program's map.
-    pub(crate) fn entries(&self) -> Vec<raw::Path> {
+    pub(super) fn entries(&self) -> Vec<raw::Path> {
         self.paths.iter().map(HostPath::entry).collect()
     }
 }
@@ -102,12 +102,12 @@ impl HostPath {
     }
 
     /// Whether there is a way to its first segment.
-    pub(crate) fn is_reachable(&self, hops: &BTreeMap<Ipv6Addr, NextHop>) -> bool {
+    pub(super) fn is_reachable(&self, hops: &BTreeMap<Ipv6Addr, NextHop>) -> bool {
         self.first_hop().is_none_or(|first| hops.contains_key(&first))
     }
 
     /// The SID or neighbour that decides which way packets leave the host.
-    pub(crate) fn first_hop(&self) -> Option<Ipv6Addr> {
+    pub(super) fn first_hop(&self) -> Option<Ipv6Addr> {
         match &self.route {
             PathRoute::Segments(segments) => segments.first().copied(),
             PathRoute::PathId(sid) => Some(*sid),
@@ -119,7 +119,7 @@ impl HostPath {
 /// The routes for `sets`, by table and destination; `hops` holds the way to each path's first segment.
 ///
 /// Paths whose first segment has no way out are left out: a route that leads nowhere helps nobody.
-pub(crate) fn routes(
+pub(super) fn routes(
     sets: &[DestinationPaths],
     table_base: u32,
     hops: &BTreeMap<Ipv6Addr, NextHop>,

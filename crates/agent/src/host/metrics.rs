@@ -8,7 +8,7 @@ use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
 use sidestep_policy::Reason;
 
-use crate::paths::DestinationPaths;
+use super::paths::DestinationPaths;
 
 const MOVES: Metric = Metric::counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
 const WOULD_BE_MOVES: Metric = Metric::counter(
@@ -75,23 +75,23 @@ pub const HOST_METRICS: &[Metric] = &[
 ];
 
 /// What the metrics are made of.
-pub(crate) struct Reading<'a> {
-    pub(crate) dry_run: bool,
-    pub(crate) attached: bool,
-    pub(crate) controller: ControllerState,
-    pub(crate) paths_age: Span,
-    pub(crate) left_out: usize,
-    pub(crate) sets: &'a [DestinationPaths],
-    pub(crate) counters: HostCounters,
-    pub(crate) connections: Vec<HostConnection>,
-    pub(crate) maps: Vec<MapUse>,
-    pub(crate) runs: Vec<ProgramRuns>,
-    pub(crate) runs_counted: bool,
+pub(super) struct Reading<'a> {
+    pub(super) dry_run: bool,
+    pub(super) attached: bool,
+    pub(super) controller: ControllerState,
+    pub(super) paths_age: Span,
+    pub(super) left_out: usize,
+    pub(super) sets: &'a [DestinationPaths],
+    pub(super) counters: HostCounters,
+    pub(super) connections: Vec<HostConnection>,
+    pub(super) maps: Vec<MapUse>,
+    pub(super) runs: Vec<ProgramRuns>,
+    pub(super) runs_counted: bool,
 }
 
 impl Reading<'_> {
     /// The page that Prometheus gets.
-    pub(crate) fn page(&self) -> Page {
+    pub(super) fn page(&self) -> Page {
         let mut page = Page::default();
         let counters = &self.counters;
         let reasons = || Reason::ALL.iter().map(|reason| reason.as_str());
@@ -160,8 +160,8 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 mod tests {
     use sidestep_model::{Rate, Time};
 
+    use super::super::paths::{HostPath, PathRoute};
     use super::*;
-    use crate::paths::{HostPath, PathRoute};
 
     fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {
         let path = |id: &u32| HostPath {

@@ -1,26 +1,34 @@
 //! What the log says of moves: each at the level `debug`, and a summary now and then at `info`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidestep_linux::bpf::host::{Event, EventKind, HostCounters};
 use sidestep_policy::Reason;
 
-/// What has happened since the last summary.
+/// How often to sum up.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// What had been counted at the last summary, and when that was.
 #[derive(Debug)]
-pub(crate) struct Summary(HostCounters);
+pub(super) struct Summary {
+    before: HostCounters,
+    at: Instant,
+}
 
 impl Summary {
-    /// How often to sum up.
-    pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
-
     /// Begins with what was counted so far.
-    pub(crate) fn new(counters: HostCounters) -> Self {
-        Summary(counters)
+    pub(super) fn new(counters: HostCounters) -> Self {
+        Summary { before: counters, at: Instant::now() }
     }
 
-    /// Logs what has happened since; nothing if nothing has.
-    pub(crate) fn log(&mut self, now: HostCounters, dry_run: bool) {
-        let before = std::mem::replace(&mut self.0, now);
+    /// Whether the next summary is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.at.elapsed() >= INTERVAL
+    }
+
+    /// Logs what has happened since the last summary; nothing if nothing has.
+    pub(super) fn log(&mut self, now: HostCounters, dry_run: bool) {
+        let Summary { before, .. } = std::mem::replace(self, Summary::new(now));
         let moved = |reason: Reason| {
             let count = |counters: &HostCounters| counters.moved.get(reason as usize).copied().unwrap_or(0);
             count(&now).saturating_sub(count(&before))
@@ -54,12 +62,12 @@ impl Summary {
 }
 
 /// Whether [`log_event`] logs anything.
-pub(crate) fn logs_events() -> bool {
+pub(super) fn logs_events() -> bool {
     tracing::enabled!(tracing::Level::DEBUG)
 }
 
 /// Logs what happened to one connection.
-pub(crate) fn log_event(event: &Event) {
+pub(super) fn log_event(event: &Event) {
     let (local, remote) = (event.local, event.remote);
     match event.kind {
         EventKind::Opened => tracing::trace!(%local, %remote, path = event.to, "opened"),

@@ -1,0 +1,394 @@
+//! The host daemon: keeps the path changer's program, its maps, and the rules and routes that make paths of marks.
+
+mod cleanup;
+mod config;
+mod events;
+mod metrics;
+mod paths;
+mod reconcile;
+mod summary;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
+use sidestep_linux::{
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
+    monotonic_now,
+    netlink::{Family, Netlink, Route},
+};
+use sidestep_metrics::{Page, Scrapes};
+use sidestep_model::{Time, scenario::AgentKnobs};
+use sidestep_policy::raw;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub use self::{
+    cleanup::stop_host,
+    config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath},
+    events::{EventLine, EventRecord, PathsRecord},
+    metrics::HOST_METRICS,
+    paths::{DestinationPaths, HostPath, PathRoute},
+};
+use self::{
+    cleanup::{remove_routing, routes_in, tables},
+    events::Recorder,
+    metrics::Reading,
+    summary::Summary,
+};
+use crate::{
+    AgentError,
+    daemon::{self, Daemon, End, Inputs, Shutdown},
+};
+
+/// What the host daemon needs to know.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Where the controller is; `None` for a host with paths of its own only.
+    pub controller: Option<String>,
+    /// Who the host is to the controller.
+    pub identity: HostIdentity,
+    /// Settings and paths of its own.
+    pub config: HostConfig,
+    /// The control group whose processes' connections are moved.
+    pub cgroup: PathBuf,
+    /// The path of slot k is in table `table_base + k`.
+    pub table_base: u32,
+    /// Priority of the rules.
+    pub priority: u32,
+    /// Where the program's state is kept should the agent be killed; `None`: nowhere.
+    pub pins: Option<Pins>,
+    /// Whether everything stays in place on a shutdown, for the next agent to take over; only with `pins`.
+    pub keep: bool,
+    /// Whether to decide, count and record only: no mark is set, no rule and no route installed.
+    pub dry_run: bool,
+    /// Where to record what the path changer does.
+    pub events: Option<PathBuf>,
+}
+
+/// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
+///
+/// On return nothing of it is left in the kernel, and connections go on along the default route; unless `shutdown` or
+/// `options` say that it is kept, or the daemon failed while at work and another can take over. What an earlier daemon
+/// left is taken over: programs, maps, rules and routes are changed in place, and no connection notices.
+///
+/// A configuration that comes through `configs` takes the place of the one in `options`; its `mark_mask` does not.
+pub async fn run_host(
+    options: HostOptions,
+    configs: UnboundedReceiver<HostConfig>,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = Shutdown>,
+) -> Result<(), AgentError> {
+    let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let host = Host::start(options).await?;
+    daemon::run(host, Inputs { configs, scrapes }, ready, shutdown).await
+}
+
+/// The daemon's hold on the kernel.
+struct Host {
+    /// What the daemon was started with; its configuration is the one that is in force.
+    options: HostOptions,
+    netlink: Netlink,
+    events: Events<'static>,
+    recorder: Recorder,
+    program: HostProgram,
+    /// Paths of the configuration.
+    own: Vec<DestinationPaths>,
+    /// Paths of the controller.
+    update: Option<Arc<PathUpdate>>,
+    mark: MarkBits,
+    controller: ControllerState,
+    /// When the paths came.
+    paths_at: Time,
+    /// Paths as they were applied last, and how many of those received are not among them.
+    sets: Vec<DestinationPaths>,
+    left_out: usize,
+    /// While we have the kernel count runs of programs.
+    run_stats: Option<RunStats>,
+    /// How many slots have rules.
+    rules: BTreeMap<Family, u32>,
+    routes: BTreeMap<(u32, IpNet), Route>,
+    /// Routes in our tables that may be an earlier daemon's, or may have vanished with their interface.
+    leftover_routes: BTreeSet<(u32, IpNet)>,
+    /// Destinations with paths, and their generations; zero: of an earlier daemon.
+    destinations: BTreeMap<IpNet, u32>,
+    /// Whether the daemon has been ready, so that connections depend on what it installed.
+    at_work: bool,
+    /// Whether the control group was gone when last looked at.
+    detached: bool,
+    summary: Summary,
+}
+
+/// The bits of a mark that are ours.
+#[derive(Clone, Copy)]
+struct MarkBits {
+    mask: u32,
+    shift: u32,
+}
+
+impl MarkBits {
+    fn new(mask: u32) -> Self {
+        MarkBits { mask, shift: mask.trailing_zeros() }
+    }
+
+    /// How many paths they can tell apart; zero stands for none.
+    fn slots(self) -> usize {
+        (self.mask >> self.shift) as usize
+    }
+}
+
+impl Host {
+    /// Loads the program, or takes over the one that an earlier daemon left.
+    async fn start(options: HostOptions) -> Result<Self, AgentError> {
+        if options.controller.is_none() && options.config.destinations.is_empty() {
+            return Err(AgentError::NothingToDo);
+        }
+        let netlink = Netlink::open()?;
+        let own = options.config.resolve(&interface_indices(&netlink).await?)?;
+
+        let program = HostProgram::load(options.pins.clone())?;
+        let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
+        let recorder = Recorder::new(options.events.as_deref(), options.dry_run)?;
+        let sink = recorder.clone();
+        let mut host = Host {
+            netlink,
+            events: program.events(move |event| sink.write(&event))?,
+            recorder,
+            own,
+            update: None,
+            mark: MarkBits::new(options.config.agent.mark_mask),
+            controller: ControllerState::None,
+            paths_at: monotonic_now(),
+            sets: Vec::new(),
+            left_out: 0,
+            run_stats: run_stats(&options.config),
+            rules: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            leftover_routes: BTreeSet::new(),
+            destinations,
+            at_work: false,
+            detached: false,
+            summary: Summary::new(program.counters()?),
+            program,
+            options,
+        };
+        host.take_over().await?;
+        Ok(host)
+    }
+
+    /// Takes over what an earlier daemon left, or clears it away if its marks mean something else.
+    async fn take_over(&mut self) -> Result<(), AgentError> {
+        let config = self.program_config()?;
+        if let Some(before) = self.program.config()?
+            && before.place() != config.place()
+        {
+            tracing::warn!("other marks, tables or rules than before: connections begin on the default route");
+            self.program.leave_connections()?;
+            remove_routing(&self.netlink, &before).await?;
+            if before.dry_run != config.dry_run {
+                self.program.reset_counters()?;
+            }
+        }
+        self.program.configure(&config)?;
+        if !self.options.dry_run {
+            self.leftover_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
+        }
+        Ok(())
+    }
+
+    fn program_config(&self) -> Result<ProgramConfig, AgentError> {
+        Ok(ProgramConfig {
+            policy: policy_config(&self.options.config.agent)?,
+            mark_mask: self.mark.mask,
+            mark_shift: self.mark.shift,
+            table_base: self.options.table_base,
+            priority: self.options.priority,
+            dry_run: self.options.dry_run.into(),
+            events: (self.options.events.is_some() || summary::logs_events()).into(),
+            unused: 0,
+            controller: self.controller as u32,
+            paths_ns: self.paths_at.as_nanos(),
+        })
+    }
+
+    /// Notes the state of the controller where `status` and `top` find it: in the program's configuration.
+    fn note_controller(&mut self, controller: ControllerState) -> Result<(), AgentError> {
+        self.controller = controller;
+        if controller == ControllerState::Connected {
+            self.paths_at = monotonic_now();
+        }
+        Ok(self.program.configure(&self.program_config()?)?)
+    }
+
+    /// Attaches the program again where its control group was removed and made anew.
+    fn stay_attached(&mut self) {
+        let cgroup = &self.options.cgroup;
+        if self.program.is_attached(cgroup) {
+            self.detached = false;
+            return;
+        }
+        match self.program.attach(cgroup) {
+            Ok(()) => tracing::info!(cgroup = %cgroup.display(), "the control group is back"),
+            Err(error) if !self.detached => tracing::warn!(%error, "new connections are left alone until it is back"),
+            Err(_) => {}
+        }
+        self.detached = true;
+    }
+
+    /// Removes all that the daemon made; connections get the marks back that they had.
+    async fn remove(self) -> Result<(), AgentError> {
+        let counters = self.program.counters()?;
+        let config = self.program_config()?;
+        self.program.remove()?;
+        remove_routing(&self.netlink, &config).await?;
+        tracing::info!(?counters, "stopped");
+        Ok(())
+    }
+}
+
+impl Daemon for Host {
+    type Update = PathUpdate;
+    type Config = HostConfig;
+
+    /// How often to look for events, whether the state is still there, and whether the control group is.
+    const INTERVAL: Duration = Duration::from_millis(500);
+    const SETTLE: Duration = Duration::from_millis(100);
+
+    async fn follow(&self) -> Result<Option<Watcher<PathUpdate>>, AgentError> {
+        let Some(endpoint) = &self.options.controller else { return Ok(None) };
+        Ok(Some(watch_paths(endpoint, self.options.identity.clone(), true).await?))
+    }
+
+    async fn handle_start(&mut self, first: Option<Arc<PathUpdate>>) -> Result<(), AgentError> {
+        if self.options.controller.is_some() {
+            self.note_controller(if first.is_some() { ControllerState::Connected } else { ControllerState::Away })?;
+        }
+        self.update = first;
+        self.reconcile().await?;
+        self.program.attach(&self.options.cgroup)?;
+        self.at_work = true;
+        self.summary = Summary::new(self.program.counters()?);
+        Ok(())
+    }
+
+    async fn handle_controller(&mut self, latest: Latest<PathUpdate>) -> Result<(), AgentError> {
+        match &latest.connection {
+            Connection::Lost { reason } => {
+                tracing::warn!(reason, "the controller is away; the last paths stay");
+                self.note_controller(ControllerState::Away)
+            }
+            Connection::Connecting => Ok(()),
+            Connection::Connected => {
+                self.update = latest.update;
+                self.note_controller(ControllerState::Connected)?;
+                let before = self.destinations.clone();
+                self.reconcile().await?;
+                if self.destinations != before {
+                    self.recorder.paths(self.paths_at, self.destinations.len())?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn handle_config(&mut self, config: HostConfig) -> Result<(), AgentError> {
+        if config.metrics != self.options.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the agent is started again");
+        }
+        if config.agent.mark_mask != self.mark.mask {
+            tracing::warn!("mark_mask stays what it is until the agent is started again");
+        }
+        self.options.config = config;
+        if self.update.is_none() {
+            self.paths_at = monotonic_now();
+        }
+        self.program.configure(&self.program_config()?)?;
+        self.handle_links().await?;
+        tracing::info!("the configuration was read again");
+        Ok(())
+    }
+
+    /// The kernel removes routes together with their interface, and gives a new interface another number.
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.own = self.options.config.resolve_present(&interface_indices(&self.netlink).await?);
+        self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
+        self.reconcile().await
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        if self.options.pins.as_ref().is_some_and(|pins| !pins.exist()) {
+            tracing::info!("told to stop");
+            return Ok(ControlFlow::Break(()));
+        }
+        self.stay_attached();
+        // The program wakes us only when many events wait.
+        self.recorder.take(&self.events)?;
+        if self.summary.is_due() {
+            self.summary.log(self.program.counters()?, self.options.dry_run);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn next_event(&self) -> Result<(), AgentError> {
+        Ok(self.events.ready().await?)
+    }
+
+    fn handle_event(&mut self) -> Result<(), AgentError> {
+        self.recorder.take(&self.events)
+    }
+
+    async fn read_metrics(&self) -> Result<Page, AgentError> {
+        let connections = self.program.connections()?;
+        let reading = Reading {
+            dry_run: self.options.dry_run,
+            attached: !self.detached,
+            controller: self.controller,
+            paths_age: monotonic_now().since(self.paths_at),
+            left_out: self.left_out,
+            sets: &self.sets,
+            counters: self.program.counters()?,
+            maps: self.program.maps(connections.len() as u64, self.events.waiting()),
+            connections,
+            runs: self.program.runs()?,
+            runs_counted: self.run_stats.is_some() || RunStats::by_sysctl(),
+        };
+        Ok(reading.page())
+    }
+
+    async fn stop(self, end: End) -> Result<(), AgentError> {
+        let recorded = self.recorder.take(&self.events);
+        let keeps = match end {
+            End::Shutdown(Shutdown::Keep) | End::Failed => true,
+            End::Shutdown(Shutdown::CleanUp) | End::Finished => self.options.keep,
+        };
+        let has_state = self.options.pins.as_ref().is_some_and(Pins::exist);
+        if keeps && has_state && self.at_work {
+            return recorded;
+        }
+        recorded.and(self.remove().await)
+    }
+}
+
+/// The index of each interface, by name.
+async fn interface_indices(netlink: &Netlink) -> Result<BTreeMap<String, u32>, AgentError> {
+    Ok(netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect())
+}
+
+/// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.
+fn run_stats(config: &HostConfig) -> Option<RunStats> {
+    if !config.metrics.bpf_stats {
+        return None;
+    }
+    let failed = |error| tracing::warn!(%error, "no runs are counted; it takes CAP_SYS_ADMIN, or `sysctl kernel.bpf_stats_enabled=1`");
+    RunStats::enable().map_err(failed).ok()
+}
+
+/// The policy's settings as the program reads them.
+fn policy_config(knobs: &AgentKnobs) -> Result<raw::Config, AgentError> {
+    raw::Config::try_from(knobs).map_err(|error| ConfigError::Range(error.to_string()).into())
+}
