@@ -3,11 +3,19 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
 };
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
-use sidestep_model::{Rate, Span, scenario::AgentKnobs};
+use sidestep_model::{
+    Rate, Span,
+    scenario::{
+        AgentKnobs, ParseError,
+        document::{Document, Item},
+    },
+};
+use sidestep_policy::{PolicyError, raw::MAX_PATHS};
 use thiserror::Error;
 
 use super::paths::{DestinationPaths, HostPath, PathRoute};
@@ -69,65 +77,31 @@ pub struct StaticPath {
     pub mtu: Option<u32>,
 }
 
-/// What is wrong with a configuration.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+/// What is wrong with a configuration whose text is in order.
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum ConfigError {
-    /// The text is not what it should be; the message says where.
-    #[error("{0}")]
-    Syntax(String),
-    /// A path with none or several of the three kinds.
-    #[error("a path to {0} needs exactly one of `segments`, `path_id` and `via`")]
-    PathKind(IpNet),
-    /// A next hop without its interface.
-    #[error("the path to {0} via {1} needs the interface: `dev = \"eth0\"`")]
-    NoDevice(IpNet, IpAddr),
-    /// Something outside its range.
-    #[error("{0}")]
-    Range(String),
-    /// A first segment that a destination's route would catch.
-    #[error("the segment {1} of a path to {0} lies in {2}, whose route would catch it; give that a narrower prefix")]
-    Loop(IpNet, Ipv6Addr, IpNet),
-    /// A binding SID, which cannot say where IPv4 leaves the SRv6 domain.
-    #[error(
-        "a path to {0} cannot be a `path_id` alone: give `segments = [\"{1}\", \"…\"]`, last a SID that decapsulates IPv4 \
-         (End.DT4, End.DT46 or End.DX4)"
-    )]
-    NoExit(IpNet, Ipv6Addr),
-    /// A next hop that IPv6 cannot use.
-    #[error("the path to {0} via {1} needs a next hop with an address of IPv6")]
-    NextHopFamily(IpNet, IpAddr),
-    /// A prefix of IPv4 in the clothes of IPv6.
-    #[error("{0} never matches: its connections are IPv4; write it as `10.0.0.0/8`")]
-    Mapped(IpNet),
+    /// A setting that the policy cannot work with.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// An interface that does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
+    /// A path that says in none of the three ways how packets are put on it; [`HostConfig::parse`] refuses such a file.
+    #[error("a path needs `segments`, `path_id`, or `via` with `dev`")]
+    NoRoute,
 }
 
 /// Most segments of a list of the host's own; the kernel's header has room for few more.
 const MAX_SEGMENTS: usize = 16;
+/// Packet sizes that a path may have, in bytes: from the least that IPv6 demands of a link (RFC 8200, section 5).
+const MTU: RangeInclusive<u32> = 1280..=65_000;
 
 impl HostConfig {
-    /// Reads the file.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: HostConfig = toml::from_str(text).map_err(|error| ConfigError::Syntax(place(text, &error)))?;
-        let most = config.destinations.iter().map(|d| d.paths.len()).max().unwrap_or(0);
-        if most > sidestep_policy::raw::MAX_PATHS {
-            return Err(ConfigError::Range(format!("a destination has {most} paths; 16 are the most")));
-        }
-        config.agent.check(most.max(1)).map_err(|error| ConfigError::Range(error.to_string()))?;
-        for destination in &config.destinations {
-            if destination.paths.is_empty() {
-                return Err(ConfigError::Range(format!("{} has no path; add one or remove it", destination.prefix)));
-            }
-            if is_mapped(destination.prefix) {
-                return Err(ConfigError::Mapped(destination.prefix));
-            }
-            for path in &destination.paths {
-                path.check(destination.prefix)?;
-                config.check_first_segment(destination.prefix, path)?;
-            }
-        }
+    /// Reads the file; an error names line and column of the mistake.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let document = Document::parse(text)?;
+        let config = document.read(document.root(), &[])?;
+        Checker { document: &document, config: &config }.check()?;
         Ok(config)
     }
 
@@ -136,21 +110,13 @@ impl HostConfig {
         self.resolve_or(interfaces, Err)
     }
 
-    /// The same without the paths whose interface is not there.
+    /// The paths whose interface is there now; the others are left out with a warning.
     pub fn resolve_present(&self, interfaces: &BTreeMap<String, u32>) -> Vec<DestinationPaths> {
         let leave_out = |error: ConfigError| {
             tracing::warn!(%error, "a path is left out until it is there");
             Ok(())
         };
         self.resolve_or(interfaces, leave_out).unwrap_or_default()
-    }
-
-    /// All destinations share the tables, in which the packet with its new header is looked up, too.
-    fn check_first_segment(&self, prefix: IpNet, path: &StaticPath) -> Result<(), ConfigError> {
-        let first = path.segments.as_ref().and_then(|list| list.first().copied()).or(path.path_id);
-        let Some(first) = first else { return Ok(()) };
-        let catches = self.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
-        catches.map_or(Ok(()), |other| Err(ConfigError::Loop(prefix, first, other.prefix)))
     }
 
     fn resolve_or(
@@ -183,38 +149,95 @@ fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D:
     sidestep_metrics::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
 }
 
-/// The error on one line, with the place where it is.
-fn place(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message().trim().replace('\n', "; ");
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-    format!("line {line}, column {column}: {message}")
+/// Checks what the types of the fields cannot: each mistake is reported at the value that has to change.
+struct Checker<'a> {
+    document: &'a Document<'a>,
+    config: &'a HostConfig,
+}
+
+impl Checker<'_> {
+    fn check(&self) -> Result<(), ParseError> {
+        let root = self.document.root();
+        let agent = root.get_ref().get("agent").unwrap_or(root);
+        let most = self.config.destinations.iter().map(|d| d.paths.len()).max().unwrap_or(0).clamp(1, MAX_PATHS);
+        let checked = self.config.agent.check(most);
+        checked.map_err(|error| self.document.error_at(agent, error.knob, &error))?;
+        let items = self.document.tables(root, "destination")?;
+        items.iter().zip(&self.config.destinations).try_for_each(|(item, found)| self.check_destination(item, found))
+    }
+
+    fn check_destination(&self, item: &Item<'_>, destination: &StaticDestination) -> Result<(), ParseError> {
+        let (document, prefix) = (self.document, destination.prefix);
+        if is_mapped(prefix) {
+            let message = format!("{prefix} never matches: its connections are IPv4; write it as `10.0.0.0/8`");
+            return Err(document.error_at(item, "prefix", message));
+        }
+        if destination.paths.is_empty() {
+            return Err(document.error_at(item, "path", format!("{prefix} has no path; add one or remove it")));
+        }
+        if destination.paths.len() > MAX_PATHS {
+            let message = format!("{prefix} has {} paths; {MAX_PATHS} are the most", destination.paths.len());
+            return Err(document.error_in(item, "path", MAX_PATHS, message));
+        }
+        let items = document.tables(item, "path")?;
+        items.iter().zip(&destination.paths).try_for_each(|(item, path)| self.check_path(item, prefix, path))
+    }
+
+    fn check_path(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
+        let at = |key: &str, message: String| Err(self.document.error_at(item, key, message));
+        let kinds =
+            [("segments", path.segments.is_some()), ("path_id", path.path_id.is_some()), ("via", path.via.is_some())];
+        let mut given = kinds.iter().filter(|(_, given)| *given).map(|(key, _)| *key);
+        // None: the path itself is where one is missing. Several: the second is one too many.
+        if let (None, second) | (Some(_), second @ Some(_)) = (given.next(), given.next()) {
+            let message = format!("a path to {prefix} needs exactly one of `segments`, `path_id` and `via`");
+            return at(second.unwrap_or_default(), message);
+        }
+        match (prefix, path.via, path.path_id, &path.dev) {
+            (_, Some(via), _, None) => {
+                return at("via", format!("the path to {prefix} via {via} needs the interface: `dev = \"eth0\"`"));
+            }
+            (IpNet::V6(_), Some(via @ IpAddr::V4(_)), ..) => {
+                return at("via", format!("the path to {prefix} via {via} needs a next hop with an address of IPv6"));
+            }
+            (IpNet::V4(_), _, Some(sid), _) => {
+                let message = format!(
+                    "a path to {prefix} cannot be a `path_id` alone: give `segments = [\"{sid}\", \"…\"]`, last a SID \
+                     that decapsulates IPv4 (End.DT4, End.DT46 or End.DX4)"
+                );
+                return at("path_id", message);
+            }
+            _ => {}
+        }
+        if path.segments.as_ref().is_some_and(|list| !(1..=MAX_SEGMENTS).contains(&list.len())) {
+            return at("segments", format!("a path to {prefix} must have 1 to {MAX_SEGMENTS} segments"));
+        }
+        if path.mtu.is_some_and(|mtu| !MTU.contains(&mtu)) {
+            return at(
+                "mtu",
+                format!("the mtu of a path to {prefix} must be between {} and {}", MTU.start(), MTU.end()),
+            );
+        }
+        self.check_first_segment(item, prefix, path)
+    }
+
+    /// A first segment must lie within no destination: all share the routing tables, in which the packet with its new
+    /// header is looked up, too.
+    fn check_first_segment(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
+        let first = path.segments.as_ref().and_then(|list| list.first().copied()).or(path.path_id);
+        let Some(first) = first else { return Ok(()) };
+        let catches = self.config.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
+        let Some(StaticDestination { prefix: other, .. }) = catches else { return Ok(()) };
+        let key = if path.segments.is_some() { "segments" } else { "path_id" };
+        let message = format!(
+            "the segment {first} of a path to {prefix} lies in {other}, whose route would catch it; give that a narrower \
+             prefix"
+        );
+        Err(self.document.error_in(item, key, 0, message))
+    }
 }
 
 impl StaticPath {
-    fn check(&self, prefix: IpNet) -> Result<(), ConfigError> {
-        let kinds = [self.segments.is_some(), self.path_id.is_some(), self.via.is_some()];
-        if kinds.iter().filter(|given| **given).count() != 1 {
-            return Err(ConfigError::PathKind(prefix));
-        }
-        if let (Some(via), None) = (self.via, &self.dev) {
-            return Err(ConfigError::NoDevice(prefix, via));
-        }
-        if self.segments.as_ref().is_some_and(|list| !(1..=MAX_SEGMENTS).contains(&list.len())) {
-            return Err(ConfigError::Range(format!("a path to {prefix} must have 1 to {MAX_SEGMENTS} segments")));
-        }
-        match (prefix, self.via, self.path_id) {
-            (IpNet::V6(_), Some(via), _) if via.is_ipv4() => return Err(ConfigError::NextHopFamily(prefix, via)),
-            (IpNet::V4(_), _, Some(sid)) => return Err(ConfigError::NoExit(prefix, sid)),
-            _ => {}
-        }
-        if self.mtu.is_some_and(|mtu| !(1280..=65_000).contains(&mtu)) {
-            return Err(ConfigError::Range(format!("the mtu of a path to {prefix} must be between 1280 and 65000")));
-        }
-        Ok(())
-    }
-
     fn resolve(&self, id: u32, interfaces: &BTreeMap<String, u32>) -> Result<HostPath, ConfigError> {
         let route = match (&self.segments, self.path_id, self.via, &self.dev) {
             (Some(segments), ..) => PathRoute::Segments(segments.clone()),
@@ -223,8 +246,7 @@ impl StaticPath {
                 let index = interfaces.get(dev).ok_or_else(|| ConfigError::NoInterface(dev.clone()))?;
                 PathRoute::Via(via, *index)
             }
-            // `check` lets nothing else through.
-            _ => return Err(ConfigError::Range("a path needs `segments`, `path_id` or `via`".into())),
+            _ => return Err(ConfigError::NoRoute),
         };
         Ok(HostPath {
             id,
@@ -266,44 +288,109 @@ mod tests {
         assert_eq!(config.resolve(&BTreeMap::new()).unwrap_err(), ConfigError::NoInterface("eth0".into()));
     }
 
+    /// What is said of this file, with the caret.
+    fn complaint(text: &str) -> String {
+        HostConfig::parse(text).map(|_| ()).unwrap_err().in_file("agent.toml").to_string()
+    }
+
+    /// A file with one destination, and a path that holds `path` besides rate and round-trip time.
+    fn one_path(prefix: &str, path: &str) -> String {
+        format!(
+            "[[destination]]\nprefix = \"{prefix}\"\n[[destination.path]]\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"\n{path}\n"
+        )
+    }
+
+    /// What is said of that path, and below which text the caret is.
+    #[track_caller]
+    fn of_path(prefix: &str, path: &str) -> (String, String) {
+        let error = HostConfig::parse(&one_path(prefix, path)).map(|_| ()).unwrap_err();
+        let place = error.source_line.chars().skip(error.column - 1).collect();
+        (error.message, place)
+    }
+
     #[test]
-    fn mistakes_are_named() {
-        let path = |text: &str| {
-            HostConfig::parse(&format!(
-                "[[destination]]\nprefix = \"2001:db8::/32\"\npath = [{{ {text}, rate = \"1 Mbit/s\", rtt = \"1 ms\" }}]"
-            ))
-        };
-        assert!(matches!(path(r#"via = "fe80::1""#), Err(ConfigError::NoDevice(..))));
-        assert!(matches!(path(r#"via = "fe80::1", dev = "a", path_id = "::1""#), Err(ConfigError::PathKind(_))));
-        assert!(matches!(path(r#"segments = []"#), Err(ConfigError::Range(_))));
-        assert!(matches!(path(r#"segments = ["2001:db8::e"]"#), Err(ConfigError::Loop(..))));
-        assert!(matches!(path(r#"path_id = "2001:db8::b""#), Err(ConfigError::Loop(..))));
-        assert!(matches!(path(r#"path_id = "::1", mtu = 600"#), Err(ConfigError::Range(_))));
-        assert!(
-            matches!(path(r#"path_id = "::1", wrong = 1"#), Err(ConfigError::Syntax(message)) if message.starts_with("line 3, column ") && message.contains("wrong"))
+    fn a_mistake_is_shown_with_its_line_and_a_caret() {
+        assert_eq!(
+            complaint("[agent]\ngama = 0.2\n").lines().map(str::trim_end).collect::<Vec<_>>()[1..],
+            ["  |", "2 | gama = 0.2", "  | ^"]
         );
-        assert!(HostConfig::parse("[agent]\ngamma = 3.0").is_err());
-        let listen = HostConfig::parse("[metrics]\nlisten = \"9435\"").unwrap_err().to_string();
-        assert!(listen.starts_with("line 2, column 10: `9435` is not an address"), "{listen}");
-        assert!(matches!(path(r#"via = "10.0.0.1", dev = "a""#), Err(ConfigError::NextHopFamily(..))));
+        assert!(
+            complaint("[agent]\ngama = 0.2\n").starts_with("agent.toml:2:1: unknown field `gama`, expected one of ")
+        );
+        assert_eq!(
+            complaint("[agent]\npolicy = \"exp3\"\ngamma = 3.0\n"),
+            "agent.toml:3:9: gamma must be above 0 and at most 1\n  |\n3 | gamma = 3.0\n  |         ^"
+        );
+        assert_eq!(
+            complaint("[agent]\nsilence_backoff = { min = \"2 s\", max = \"1 s\" }\n").lines().next(),
+            Some("agent.toml:2:19: silence_backoff must have a `min` that is not above its `max`")
+        );
+        assert!(complaint("[agent]\nrtt_guard = \"soon\"\n").starts_with("agent.toml:2:13: "), "an interval");
+        assert!(complaint("agent = 3").starts_with("agent.toml:1:9: "), "a table that is none");
+        assert!(complaint("[agent\n").starts_with("agent.toml:1:7: "), "not TOML");
+        assert!(complaint("[metrics]\nlisten = \"9435\"").starts_with("agent.toml:2:10: `9435` is not an address"));
+        assert!(complaint("[metrics]\nlisten = 1\n").starts_with("agent.toml:2:10: "));
+        assert!(complaint("[[destinations]]\n").starts_with("agent.toml:1:3: unknown field `destinations`"));
+    }
+
+    #[test]
+    fn a_mistake_of_a_destination_is_shown_where_it_stands() {
+        let at = |text: &str| complaint(text).lines().next().unwrap_or_default().to_string();
+        assert!(at("[[destination]]\nprefix = \"2001:db8::/132\"\npath = []").starts_with("agent.toml:2:10: "));
+        assert!(at("[[destination]]\nprefix = \"::/0\"\n").starts_with("agent.toml:1:1: missing field `path`"));
+        assert_eq!(
+            at("[[destination]]\nprefix = \"2001:db8::/32\"\npath = []"),
+            "agent.toml:3:8: 2001:db8::/32 has no path; add one or remove it"
+        );
+        assert_eq!(
+            at(&one_path("::ffff:10.9.0.0/112", r#"via = "fe80::1""#)),
+            "agent.toml:2:10: ::ffff:10.9.0.0/112 never matches: its connections are IPv4; write it as `10.0.0.0/8`"
+        );
+        let path = "[[destination.path]]\nvia = \"fe80::1\"\ndev = \"a\"\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"\n";
+        let crowd = format!("[[destination]]\nprefix = \"2001:db8::/32\"\n{}", path.repeat(MAX_PATHS + 1));
+        assert_eq!(at(&crowd), "agent.toml:83:1: 2001:db8::/32 has 17 paths; 16 are the most");
+        let narrow = format!("[agent]\nmark_mask = 1\n[[destination]]\nprefix = \"::/0\"\n{}", path.repeat(2));
+        assert_eq!(at(&narrow), "agent.toml:2:13: mark_mask has fewer values than there may be paths");
+    }
+
+    #[test]
+    fn a_mistake_of_a_path_is_shown_at_the_value_that_has_to_change() {
+        let to = "2001:db8::/32";
+        let exactly_one = format!("a path to {to} needs exactly one of `segments`, `path_id` and `via`");
+        assert_eq!(of_path(to, r#"name = "blue""#), (exactly_one.clone(), "[[destination.path]]".into()));
+        let (message, place) = of_path(to, "via = \"fe80::1\"\ndev = \"a\"\npath_id = \"::1\"");
+        assert_eq!((message, place), (exactly_one, "\"fe80::1\"".into()));
+        for (path, what, place) in [
+            ("via = \"fe80::1\"", "needs the interface: `dev", "\"fe80::1\""),
+            ("via = \"10.0.0.1\"\ndev = \"a\"", "needs a next hop with an address of IPv6", "\"10.0.0.1\""),
+            ("segments = []", "must have 1 to 16 segments", "[]"),
+            ("segments = [\"2001:db8::e\"]", "lies in 2001:db8::/32, whose route", "\"2001:db8::e\"]"),
+            ("path_id = \"2001:db8::b\"", "lies in 2001:db8::/32, whose route", "\"2001:db8::b\""),
+            ("path_id = \"::1\"\nmtu = 600", "must be between 1280 and 65000", "600"),
+            ("path_id = \"::1\"\nwrong = 1", "unknown field `wrong`", "wrong = 1"),
+            ("path_id = \"one\"", "invalid IPv6 address", "\"one\""),
+        ] {
+            let found = of_path(to, path);
+            assert!(found.0.contains(what) && found.1 == place, "{path}: {found:?}");
+        }
+        // The items of an inline list are placed as well.
+        let inline = format!("[[destination]]\nprefix = \"{to}\"\npath = [\n{{ rtt = \"1 ms\", rate = \"fast\" }}]\n");
+        assert!(complaint(&inline).starts_with("agent.toml:4:24: "), "{}", complaint(&inline));
     }
 
     #[test]
     fn what_ipv4_cannot_have_is_named() {
-        let to = |prefix: &str, text: &str| {
-            HostConfig::parse(&format!(
-                "[[destination]]\nprefix = \"{prefix}\"\npath = [{{ {text}, rate = \"1 Mbit/s\", rtt = \"1 ms\" }}]"
-            ))
-        };
-        for good in
-            [r#"via = "10.0.0.1", dev = "a""#, r#"via = "fe80::1", dev = "a""#, r#"segments = ["fd01::e", "fd01::d4"]"#]
-        {
-            assert!(to("10.9.0.0/16", good).is_ok(), "{good}");
+        for good in [
+            "via = \"10.0.0.1\"\ndev = \"a\"",
+            "via = \"fe80::1\"\ndev = \"a\"",
+            "segments = [\"fd01::e\", \"fd01::d4\"]",
+        ] {
+            assert!(HostConfig::parse(&one_path("10.9.0.0/16", good)).is_ok(), "{good}");
         }
-        assert!(matches!(to("10.9.0.0/16", r#"path_id = "fd01::b""#), Err(ConfigError::NoExit(..))));
-        let mapped = to("::ffff:10.9.0.0/112", r#"via = "fe80::1", dev = "a""#);
-        assert!(matches!(mapped, Err(ConfigError::Mapped(_))));
-        assert!(to("::/0", r#"via = "fe80::1", dev = "a""#).is_ok());
+        let (message, place) = of_path("10.9.0.0/16", "path_id = \"fd01::b\"");
+        assert!(message.starts_with("a path to 10.9.0.0/16 cannot be a `path_id` alone"), "{message}");
+        assert_eq!(place, "\"fd01::b\"");
+        assert!(HostConfig::parse(&one_path("::/0", "via = \"fe80::1\"\ndev = \"a\"")).is_ok());
     }
 
     #[test]
@@ -313,11 +400,9 @@ mod tests {
             "[[destination]]\nprefix = \"10.9.0.0/16\"\npath = [{{ segments = [\"fd01::e\", \"fd01::d4\"], {path} }}]\n\
              [[destination]]\nprefix = \"fd00::/8\"\npath = [{{ via = \"fe80::1\", dev = \"a\", {path} }}]"
         );
-        let caught = HostConfig::parse(&text).unwrap_err();
-        assert_eq!(
-            caught,
-            ConfigError::Loop("10.9.0.0/16".parse().unwrap(), "fd01::e".parse().unwrap(), "fd00::/8".parse().unwrap())
-        );
+        let caught = complaint(&text);
+        let what = "the segment fd01::e of a path to 10.9.0.0/16 lies in fd00::/8, whose route would catch it";
+        assert!(caught.starts_with(&format!("agent.toml:3:23: {what}")), "{caught}");
     }
 
     proptest! {

@@ -390,5 +390,5 @@ fn run_stats(config: &HostConfig) -> Option<RunStats> {
 
 /// The policy's settings as the program reads them.
 fn policy_config(knobs: &AgentKnobs) -> Result<raw::Config, AgentError> {
-    raw::Config::try_from(knobs).map_err(|error| ConfigError::Range(error.to_string()).into())
+    raw::Config::try_from(knobs).map_err(|error| ConfigError::from(error).into())
 }

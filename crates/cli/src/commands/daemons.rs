@@ -102,7 +102,7 @@ fn run_agent(args: AgentRun) -> Outcome {
 /// Reads the file; what the command line says of metrics wins.
 fn read_config(path: &Path, given: &MetricsConfig) -> Result<HostConfig, Failure> {
     let parsed = HostConfig::parse(&read(path)?);
-    let mut config = parsed.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    let mut config = parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))?;
     config.metrics.listen = given.listen.or(config.metrics.listen);
     config.metrics.bpf_stats |= given.bpf_stats;
     Ok(config)
@@ -117,7 +117,7 @@ fn reread(path: Option<PathBuf>, given: MetricsConfig) -> UnboundedReceiver<Host
         while hangups.recv().await.is_some() {
             match read_config(&path, &given) {
                 Ok(config) => drop(send.send(config)),
-                Err(error) => tracing::error!("{error}; the configuration stays what it was"),
+                Err(error) => tracing::error!("the configuration stays what it was: {error}"),
             }
         }
     });
