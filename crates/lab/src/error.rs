@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sidestep_linux::{LinuxError, wire::WireError};
-use sidestep_model::scenario::SystemSpec;
+use sidestep_model::scenario::{SystemError, SystemSpec};
 use sidestep_results::WriteError;
 use thiserror::Error;
 
@@ -36,8 +36,8 @@ pub enum LabError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// A system that the lab does not have.
-    #[error("the lab cannot run the system `{0}` yet; it has tcp, ecmp, random and pathchanger")]
-    UnknownSystem(SystemSpec),
+    #[error(transparent)]
+    UnknownSystem(SystemError),
     /// A parameter that the system does not have.
     #[error("system `{system}`: {problem}")]
     Parameter {
@@ -49,6 +49,9 @@ pub enum LabError {
     /// Traffic that only the simulator makes.
     #[error("flow `{0}` is of a kind that only the simulator has; use `sidestep sim run`")]
     SimulatorOnly(String),
+    /// A flow with a system or settings of TCP of its own.
+    #[error("flow `{0}` has a `system` or `tcp` of its own, which the lab cannot do yet")]
+    Transport(String),
     /// A program that a scenario wants is not installed.
     #[error("flow `{flow}` needs the program `{program}`, which is not installed or not in PATH")]
     NoProgram {
@@ -118,6 +121,7 @@ impl LabError {
                 | LabError::UnknownSystem(_)
                 | LabError::Parameter { .. }
                 | LabError::SimulatorOnly(_)
+                | LabError::Transport(_)
         )
     }
 

@@ -11,7 +11,7 @@ use std::{
 use sidestep_linux::bpf::congestion_control::CongestionControl;
 use sidestep_model::{
     Rate, Scenario, Span, Time,
-    scenario::{Flow, SystemSpec},
+    scenario::{Flow, SystemSpec, Transport},
 };
 use sidestep_results::{Recorder, Records, RunResult, SystemResult, Trace, Window, World, Writer};
 
@@ -106,12 +106,15 @@ fn run_system(
 fn check(options: &RunOptions) -> Result<(), LabError> {
     let scenario = &options.scenario;
     for system in &options.systems {
-        system::setup(system, &scenario.agent)?;
+        system::setup(scenario, system)?;
     }
     check_congestion_control(&scenario.tcp.congestion_control)?;
     for flow in &scenario.flows {
         if matches!(flow, Flow::ClosedLoop(_) | Flow::Cbr(_)) {
             return Err(LabError::SimulatorOnly(flow.name().into()));
+        }
+        if flow.transport().is_some_and(|transport| *transport != Transport::default()) {
+            return Err(LabError::Transport(flow.name().into()));
         }
         let Flow::Exec(flow) = flow else { continue };
         let Some(program) = flow.command.first() else { continue };

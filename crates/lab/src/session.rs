@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
     pub fn start(options: &'a RunOptions, site: &Site, system: &SystemSpec) -> Result<Self, LabError> {
         let scenario = &options.scenario;
         let topology = &scenario.topology;
-        let setup = system::setup(system, &scenario.agent)?;
+        let setup = system::setup(scenario, system)?;
         let logs = options.out.join("logs").join(system.to_string().replace(['/', ':'], "_"));
         fs::create_dir_all(&logs).map_err(LabError::file(&logs))?;
 
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
             .iter()
             .map(|node| Ok(site.cgroup().child(&format!("node-{}", node.name))?))
             .collect::<Result<Vec<_>, LabError>>()?;
-        let sampler = Sampler::new(scenario, &network, scenario.agent.mark_mask)?;
+        let sampler = Sampler::new(scenario, &network, scenario.knobs.agent.mark_mask)?;
         let daemons = match &setup.agent {
             Some(knobs) => daemons::start(options, knobs, site, &network, &groups, &logs)?,
             None => Daemons::default(),

@@ -1,6 +1,9 @@
 //! Which parts of the lab a system needs.
 
-use sidestep_model::scenario::{AgentKnobs, SystemName, SystemSpec};
+use sidestep_model::{
+    Scenario, World,
+    scenario::{AgentKnobs, Settings, SystemName, SystemSpec},
+};
 
 use crate::{error::LabError, plan::Multipath};
 
@@ -13,15 +16,16 @@ pub struct Setup {
     pub agent: Option<AgentKnobs>,
 }
 
-/// The set-up of `system`, with the scenario's settings of the path changer as a base.
-pub fn setup(system: &SystemSpec, base: &AgentKnobs) -> Result<Setup, LabError> {
-    let knobs = system
-        .knobs(base)
+/// The set-up of `system` under the settings of `scenario`.
+pub fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, LabError> {
+    system.name.require(World::Lab).map_err(LabError::UnknownSystem)?;
+    let settings = scenario
+        .settings(system)
         .map_err(|error| LabError::Parameter { system: system.clone(), problem: error.to_string() })?;
-    match system.name {
-        SystemName::Tcp => Ok(Setup { multipath: Multipath::Single, agent: None }),
-        SystemName::Ecmp => Ok(Setup { multipath: Multipath::Ecmp, agent: None }),
-        SystemName::Random | SystemName::Pathchanger => Ok(Setup { multipath: Multipath::Ecmp, agent: Some(knobs) }),
-        _ => Err(LabError::UnknownSystem(system.clone())),
-    }
+    let multipath = if system.name == SystemName::Tcp { Multipath::Single } else { Multipath::Ecmp };
+    let agent = match settings {
+        Settings::Agent(knobs) => Some(knobs),
+        _ => None,
+    };
+    Ok(Setup { multipath, agent })
 }

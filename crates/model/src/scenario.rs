@@ -30,15 +30,17 @@
 //! stop = "20 s"                       # default: the end of the run
 //! size = "10 MB"                      # of each connection; default: until stop
 //! port = 5001                         # default: the world chooses
+//! system = "pathchanger:gamma=0.2"    # default: the system of the run
+//! tcp = { congestion_control = "reno" }   # keys of [tcp] that differ for this flow; default: as [tcp] has them
 //! [[flow]]
-//! kind = "poisson"                    # from, to, pairing, pairs, start, stop, port and name as above
+//! kind = "poisson"                    # from, to, pairing, pairs, start, stop, port, system, tcp and name as above
 //! rate = 200.0                        # arrivals a second; or load = "50 %" with load_of = "1 Gbit/s"
 //! size = { distribution = "pareto", shape = 1.2, mean = "100 kB" }   # or exponential (mean), lognormal (mean, sigma),
 //!                                     # empirical (cdf = [["10 kB", 0.5], …]), web-search, data-mining; or just "10 kB"
 //! [[flow]]
 //! kind = "closed-loop"                # the same, with users = 10 (of each pair), think = "1 s" (mean) and size
 //! [[flow]]
-//! kind = "cbr"                        # the same, with rate = "10 Mbit/s", packet = 1000 (bytes)
+//! kind = "cbr"                        # from, to, pairing, pairs, start, stop and name as above, with rate = "10 Mbit/s", packet = 1000 (bytes)
 //! on = "1 s"                          # sends and is silent in turn; with random = true these are means
 //! off = "1 s"
 //! [[flow]]
@@ -63,6 +65,7 @@ mod knobs;
 mod placeholder;
 pub(crate) mod print;
 mod read;
+mod settings;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -71,9 +74,12 @@ mod transport;
 use std::collections::BTreeMap;
 
 pub use document::{MAX_TEXT, ParseError, printable};
-pub use knobs::{AgentKnobs, Backoff, KnobError, PathKnobs, PolicyName, RewardName, WeightsName};
-pub use system::{SystemError, SystemName, SystemSpec};
-pub use transport::{Coupling, MptcpKnobs, PathManager, PlbKnobs, RcpKnobs, RoutingKnobs, Scheduler, TcpKnobs};
+pub use knobs::{KnobError, PathKnobs};
+pub use settings::*;
+pub use system::{SystemError, SystemSpec};
+pub use transport::{RoutingKnobs, TcpKnobs, Transport};
+
+pub use crate::systems::SystemName;
 
 use rand_pcg::Pcg32;
 
@@ -101,18 +107,12 @@ pub struct Scenario {
     pub topology: Topology,
     /// TCP's settings on every host.
     pub tcp: TcpKnobs,
-    /// MPTCP's, before a system's own parameters.
-    pub mptcp: MptcpKnobs,
-    /// The Rate Control Protocol's, before a system's own parameters.
-    pub rcp: RcpKnobs,
-    /// Protective Load Balancing's settings.
-    pub plb: PlbKnobs,
     /// What routers do by themselves.
     pub routing: RoutingKnobs,
     /// How paths are computed.
     pub paths: PathKnobs,
-    /// The path changer's settings, before a system's own parameters.
-    pub agent: AgentKnobs,
+    /// The settings of systems, before a system's own parameters.
+    pub knobs: SystemKnobs,
     /// The traffic.
     pub flows: Vec<Flow>,
     /// What happens to links on the way, by time.
@@ -153,6 +153,8 @@ pub struct PoissonFlow {
     pub stop: Option<Span>,
     /// Port that the receivers listen on; `None`: the world chooses.
     pub port: Option<u16>,
+    /// How its connections are carried, where that differs from the run.
+    pub transport: Transport,
 }
 
 /// Users who transfer over a connection, think for an exponential time, and transfer again.
@@ -174,6 +176,8 @@ pub struct ClosedLoopFlow {
     pub stop: Option<Span>,
     /// Port that the receivers listen on; `None`: the world chooses.
     pub port: Option<u16>,
+    /// How its connections are carried, where that differs from the run.
+    pub transport: Transport,
 }
 
 /// Packets at a constant rate, which answer to nothing: cross-traffic.
@@ -214,6 +218,8 @@ pub struct BulkFlow {
     pub size: Option<Bytes>,
     /// Port that the receiver listens on; `None`: the world chooses.
     pub port: Option<u16>,
+    /// How its connections are carried, where that differs from the run.
+    pub transport: Transport,
 }
 
 /// A program that runs on a host of the lab.
@@ -323,6 +329,16 @@ impl Flow {
             Flow::Poisson(flow) => &flow.name,
             Flow::ClosedLoop(flow) => &flow.name,
             Flow::Cbr(flow) => &flow.name,
+        }
+    }
+
+    /// How the flow's connections are carried, where that differs from the run; `None`: it has no connections of ours.
+    pub fn transport(&self) -> Option<&Transport> {
+        match self {
+            Flow::Bulk(flow) => Some(&flow.transport),
+            Flow::Poisson(flow) => Some(&flow.transport),
+            Flow::ClosedLoop(flow) => Some(&flow.transport),
+            Flow::Exec(_) | Flow::Cbr(_) => None,
         }
     }
 }

@@ -4,20 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use sidestep_model::World;
+
 use crate::{Named, Recovery, Repeated};
 
 /// The version of `result.json` that this crate writes.
 pub const SCHEMA: u32 = 1;
-
-/// Where a scenario was run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum World {
-    /// Network namespaces and the kernel's TCP, in real time.
-    Lab,
-    /// The packet-level simulator, in virtual time.
-    Sim,
-}
 
 /// The results of one scenario under one or more systems; what `result.json` holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -184,16 +176,6 @@ impl SystemResult {
     pub fn least_used_path(&self) -> Option<(&str, f64)> {
         let sampled = self.paths.iter().filter_map(|(name, path)| Some((name, path.utilisation_second_half?)));
         sampled.min_by(|one, other| one.1.total_cmp(&other.1))
-    }
-}
-
-impl World {
-    /// The name in files and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            World::Lab => "lab",
-            World::Sim => "sim",
-        }
     }
 }
 

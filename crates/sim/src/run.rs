@@ -19,7 +19,7 @@ use std::{
 
 use sidestep_model::{
     LinkId, Scenario, Span,
-    scenario::{Flow, Place, SystemError, SystemSpec},
+    scenario::{Flow, Place, SystemError, SystemSpec, Transport},
 };
 use sidestep_results::{
     Recorder, Records, Repeated, RunResult, SystemResult, Trace, Window, World, WriteError, Writer,
@@ -74,10 +74,8 @@ impl Observer for () {
 #[derive(Debug, Error)]
 pub enum SimError {
     /// A system that the simulator does not have.
-    #[error(
-        "the simulator cannot run the system `{0}` yet; it has tcp, ecmp, random, prr, plb, pathchanger, mptcp and rcp"
-    )]
-    UnknownSystem(SystemSpec),
+    #[error(transparent)]
+    UnknownSystem(SystemError),
     /// A parameter that does not fit.
     #[error("system `{system}`: {problem}")]
     Parameter {
@@ -100,6 +98,14 @@ pub enum SimError {
     /// A program cannot be run in virtual time.
     #[error("flow `{flow}` runs a program, which only the lab can; use `sidestep lab run`")]
     Exec {
+        /// Its number in the scenario.
+        number: usize,
+        /// Its name.
+        flow: String,
+    },
+    /// A flow with a system or settings of TCP of its own.
+    #[error("flow `{flow}` has a `system` or `tcp` of its own, which the simulator cannot do yet")]
+    Transport {
         /// Its number in the scenario.
         number: usize,
         /// Its name.
@@ -302,6 +308,9 @@ fn check(options: &RunOptions) -> Result<(), SimError> {
     }
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {
+            _ if flow.transport().is_some_and(|transport| *transport != Transport::default()) => {
+                return Err(SimError::Transport { number, flow: flow.name().into() });
+            }
             Flow::Exec(flow) => return Err(SimError::Exec { number, flow: flow.name.clone() }),
             Flow::Poisson(flow) if flow.request.is_some() => {
                 return Err(SimError::Request { number, flow: flow.name.clone() });

@@ -233,8 +233,10 @@ fn rcp_gives_all_the_same_rate_and_loses_nothing() {
     assert!((half.goodput_mbps / share(0.5) - 1.0).abs() < 0.02, "{}", half.goodput_mbps);
     assert!(rcp.fairness.unwrap() > 0.999);
     assert_eq!((rcp.retransmits, rcp.links.values().map(|link| link.drops).sum::<u64>()), (0, 0));
-    let error = "rcp:gamma=2".parse::<sidestep_model::scenario::SystemSpec>().unwrap().rcp(&Default::default());
-    assert_eq!(error.unwrap_err().to_string(), "gamma must be above 0 and at most 1");
+    assert_eq!(
+        results(SMALL, &["rcp:gamma=2"]).unwrap_err().to_string(),
+        "system `rcp:gamma=2`: gamma must be above 0 and at most 1"
+    );
 }
 
 #[test]

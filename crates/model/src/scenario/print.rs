@@ -3,23 +3,22 @@
 use std::fmt::{self, Write as _};
 
 use super::{
-    AgentKnobs, Backoff, BulkFlow, CbrFlow, Change, ClosedLoopFlow, Event, EventDirection, ExecFlow, Flow, PoissonFlow,
-    Scenario,
+    BulkFlow, CbrFlow, Change, ClosedLoopFlow, Event, EventDirection, ExecFlow, Flow, PoissonFlow, Scenario, Transport,
 };
 use crate::{NodeId, Topology, topology_file};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
     let Scenario { name, seed, duration, warmup, sample, systems, topology, .. } = scenario;
-    let Scenario { tcp, mptcp, rcp, plb, routing, paths, agent, flows, events, .. } = scenario;
+    let Scenario { tcp, knobs, routing, paths, flows, events, .. } = scenario;
     let mut out = Table::default();
     out.text("name", name).value("seed", seed);
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
-    out.table("tcp", tcp).table("mptcp", mptcp).table("rcp", rcp).table("plb", plb).table("routing", routing);
-    out.header("[paths]").value("max_segments", paths.max_segments).value("max_paths", paths.max_paths);
-    out.value("adjacency", paths.adjacency);
-    print_agent(&mut out, agent);
+    out.table("tcp", tcp).table("routing", routing).table("paths", paths);
+    // The tables of systems, each under its key.
+    out.0.push('\n');
+    out.0.push_str(&toml::to_string(knobs).unwrap_or_default());
     out.0.push('\n');
     out.0.push_str(&topology_file::print(topology));
     for flow in flows {
@@ -82,25 +81,6 @@ impl Table {
     }
 }
 
-fn print_agent(out: &mut Table, agent: &AgentKnobs) {
-    let backoff = |Backoff { min, max }| format!("{{ min = \"{min}\", max = \"{max}\" }}");
-    out.header("[agent]").text("policy", agent.policy);
-    // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
-    out.value("gamma", format_args!("{:?}", agent.gamma)).text("ce_share", agent.ce_share);
-    out.value("ce_rounds", agent.ce_rounds).value("ce_window", agent.ce_window);
-    out.value("retransmit_burst", agent.retransmit_burst);
-    out.text("jitter", agent.jitter);
-    out.value("congestion_backoff", backoff(agent.congestion_backoff));
-    out.value("silence_backoff", backoff(agent.silence_backoff));
-    out.text("reward", agent.reward).text("weights", agent.weights);
-    out.value("next_rtos", agent.next_rtos).value("settle_rounds", agent.settle_rounds);
-    out.text("ack_quiet", agent.ack_quiet);
-    out.text("rtt_guard", agent.rtt_guard).value("reorder_guard", agent.reorder_guard);
-    out.value("plb_idle_rounds", agent.plb_idle_rounds).value("plb_rounds", agent.plb_rounds);
-    out.text("plb_pause", agent.plb_pause);
-    out.value("mark_mask", format_args!("{:#x}", agent.mark_mask));
-}
-
 /// `kind`, `name` and `pairs`.
 fn print_flow<'t>(
     out: &'t mut Table,
@@ -115,24 +95,30 @@ fn print_flow<'t>(
     out.value("pairs", format_args!("[{}]", pairs.join(", ")))
 }
 
+fn print_transport(out: &mut Table, port: Option<u16>, transport: &Transport) {
+    if let Some(port) = port {
+        out.value("port", port);
+    }
+    out.optional("system", transport.system.as_ref());
+    if let Some(tcp) = transport.tcp.as_ref().and_then(|tcp| toml::Value::try_from(tcp).ok()) {
+        out.value("tcp", tcp);
+    }
+}
+
 fn print_poisson(out: &mut Table, topology: &Topology, flow: &PoissonFlow) {
     print_flow(out, topology, "poisson", &flow.name, &flow.pairs);
     // `{:?}` always prints a point or an exponent, as TOML wants it of a float.
     out.value("rate", format_args!("{:?}", flow.rate)).value("size", &flow.size);
     out.optional("request", flow.request);
     out.text("start", flow.start).optional("stop", flow.stop);
-    if let Some(port) = flow.port {
-        out.value("port", port);
-    }
+    print_transport(out, flow.port, &flow.transport);
 }
 
 fn print_closed_loop(out: &mut Table, topology: &Topology, flow: &ClosedLoopFlow) {
     print_flow(out, topology, "closed-loop", &flow.name, &flow.pairs);
     out.value("users", flow.users).text("think", flow.think).value("size", &flow.size);
     out.text("start", flow.start).optional("stop", flow.stop);
-    if let Some(port) = flow.port {
-        out.value("port", port);
-    }
+    print_transport(out, flow.port, &flow.transport);
 }
 
 fn print_cbr(out: &mut Table, topology: &Topology, flow: &CbrFlow) {
@@ -147,9 +133,7 @@ fn print_cbr(out: &mut Table, topology: &Topology, flow: &CbrFlow) {
 fn print_bulk(out: &mut Table, topology: &Topology, flow: &BulkFlow) {
     print_flow(out, topology, "bulk", &flow.name, &flow.pairs).value("connections", flow.connections);
     out.text("start", flow.start).optional("stop", flow.stop).optional("size", flow.size);
-    if let Some(port) = flow.port {
-        out.value("port", port);
-    }
+    print_transport(out, flow.port, &flow.transport);
 }
 
 fn print_exec(out: &mut Table, topology: &Topology, flow: &ExecFlow) {

@@ -6,9 +6,9 @@ mod flow;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    AgentKnobs, KnobError, MptcpKnobs, ParseError, PathKnobs, Place, PlbKnobs, RcpKnobs, RoutingKnobs, Scenario,
-    SystemSpec, TcpKnobs,
+    ParseError, PathKnobs, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs,
     document::{Document, Item},
+    settings,
 };
 use crate::{Span, Topology, topology_file};
 
@@ -17,7 +17,9 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &Files) -> Result<
     let document = Document::parse(text)?;
     let file: File = document.read(document.root(), &[])?;
     let topology = topology_file::read(&document)?;
-    let reader = Reader { document: &document, topology: &topology, files, duration: file.duration, seed: file.seed };
+    let (knobs, paths) = (file.knobs(), file.paths);
+    let (duration, seed) = (file.duration, file.seed);
+    let reader = Reader { document: &document, topology: &topology, files, duration, seed, knobs: &knobs, paths };
     reader.check_times(&file)?;
     reader.check_knobs(&file)?;
     reader.check_systems(&file)?;
@@ -28,25 +30,8 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &Files) -> Result<
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, duration, warmup, sample, systems, tcp, mptcp, rcp, plb, routing, paths, agent, .. } = file;
-    Ok(Scenario {
-        name,
-        seed,
-        duration,
-        warmup,
-        sample,
-        systems,
-        topology,
-        tcp,
-        mptcp,
-        rcp,
-        plb,
-        routing,
-        paths,
-        agent,
-        flows,
-        events,
-    })
+    let File { seed, duration, warmup, sample, systems, tcp, routing, .. } = file;
+    Ok(Scenario { name, seed, duration, warmup, sample, systems, topology, tcp, knobs, routing, paths, flows, events })
 }
 
 /// See [`Scenario::error_at`].
@@ -62,40 +47,45 @@ pub(super) fn error_at(text: &str, place: Place, message: &str) -> ParseError {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    name: Option<String>,
-    #[serde(default = "default_seed")]
-    seed: u64,
-    duration: Span,
-    #[serde(default)]
-    warmup: Span,
-    #[serde(default = "default_sample")]
-    sample: Span,
-    #[serde(default = "default_systems")]
-    systems: Vec<SystemSpec>,
-    #[serde(rename = "topology")]
-    _topology: IgnoredAny,
-    #[serde(default)]
-    tcp: TcpKnobs,
-    #[serde(default)]
-    mptcp: MptcpKnobs,
-    #[serde(default)]
-    rcp: RcpKnobs,
-    #[serde(default)]
-    plb: PlbKnobs,
-    #[serde(default)]
-    routing: RoutingKnobs,
-    #[serde(default)]
-    paths: PathKnobs,
-    #[serde(default)]
-    agent: AgentKnobs,
-    #[serde(rename = "flow", default)]
-    _flow: IgnoredAny,
-    #[serde(rename = "event", default)]
-    _event: IgnoredAny,
+macro_rules! file {
+    ($(($key:ident $variant:ident $knobs:ident $what:literal))*) => {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            name: Option<String>,
+            #[serde(default = "default_seed")]
+            seed: u64,
+            duration: Span,
+            #[serde(default)]
+            warmup: Span,
+            #[serde(default = "default_sample")]
+            sample: Span,
+            #[serde(default = "default_systems")]
+            systems: Vec<SystemSpec>,
+            #[serde(rename = "topology")]
+            _topology: IgnoredAny,
+            #[serde(default)]
+            tcp: TcpKnobs,
+            $(#[serde(default)] $key: settings::$knobs,)*
+            #[serde(default)]
+            routing: RoutingKnobs,
+            #[serde(default)]
+            paths: PathKnobs,
+            #[serde(rename = "flow", default)]
+            _flow: IgnoredAny,
+            #[serde(rename = "event", default)]
+            _event: IgnoredAny,
+        }
+
+        impl File {
+            fn knobs(&self) -> SystemKnobs {
+                SystemKnobs { $($key: self.$key.clone(),)* }
+            }
+        }
+    };
 }
+
+settings::settings!(file);
 
 fn default_seed() -> u64 {
     1
@@ -119,6 +109,8 @@ struct Reader<'a> {
     files: &'a Files<'a>,
     duration: Span,
     seed: u64,
+    knobs: &'a SystemKnobs,
+    paths: PathKnobs,
 }
 
 impl<'a> Reader<'a> {
@@ -137,18 +129,15 @@ impl<'a> Reader<'a> {
     }
 
     fn check_knobs(&self, file: &File) -> Result<(), ParseError> {
-        let max_paths = file.paths.max_paths;
-        let checks = [
-            ("tcp", file.tcp.check()),
-            ("mptcp", file.mptcp.check()),
-            ("rcp", file.rcp.check()),
-            ("paths", file.paths.check()),
-            ("agent", file.agent.check(max_paths)),
+        let tables = [
+            file.tcp.check().map_err(|error| ("tcp", error)),
+            self.paths.check().map_err(|error| ("paths", error)),
+            self.knobs.check(&self.paths),
         ];
-        for (section, check) in checks {
-            check.map_err(|error: KnobError| {
+        for check in tables {
+            check.map_err(|(table, error)| {
                 let root = self.document.root();
-                let item = root.get_ref().get(section).unwrap_or(root);
+                let item = root.get_ref().get(table).unwrap_or(root);
                 self.document.error_at(item, error.knob, &error)
             })?;
         }
@@ -162,9 +151,7 @@ impl<'a> Reader<'a> {
         let mut seen = std::collections::BTreeSet::new();
         for (index, system) in file.systems.iter().enumerate() {
             let bad = |message: String| self.document.error_in(self.document.root(), "systems", index, message);
-            system.knobs(&file.agent).map_err(|error| bad(error.to_string()))?;
-            system.mptcp(&file.mptcp).map_err(|error| bad(error.to_string()))?;
-            system.rcp(&file.rcp).map_err(|error| bad(error.to_string()))?;
+            self.knobs.of(system, &self.paths).map_err(|error| bad(error.to_string()))?;
             if !seen.insert(system.to_string()) {
                 return Err(bad(format!("system `{system}` is listed twice")));
             }

@@ -91,7 +91,7 @@ fn what_is_not_said_has_defaults() {
     assert_eq!(scenario.systems, [SystemSpec::plain(SystemName::Tcp)]);
     assert_eq!(scenario.tcp, TcpKnobs { congestion_control: "cubic".into(), ecn: true, ..TcpKnobs::default() });
     assert_eq!(scenario.paths, PathKnobs { max_segments: 4, max_paths: 8, adjacency: true });
-    assert_eq!(scenario.agent, AgentKnobs::default());
+    assert_eq!(scenario.knobs, SystemKnobs::default());
     let name = Scenario::parse(INLINE, "my run (2)").expect("it is read").name;
     assert_eq!(name, "my-run--2-");
 }
@@ -147,33 +147,113 @@ fn placeholders_in_commands_become_addresses() {
     assert_eq!(resolved.env["HOST"], "fd02:0:3::1");
 }
 
-#[test]
-fn a_systems_parameters_override_the_agents() {
-    let base = AgentKnobs { ce_rounds: 3, ..AgentKnobs::default() };
-    let spec: SystemSpec = "pathchanger:policy=random, gamma=0.2,silence_min=20 ms".parse().expect("it is read");
-    let knobs = spec.knobs(&base).expect("they fit");
-    assert_eq!((knobs.policy, knobs.gamma, knobs.ce_rounds), (PolicyName::Random, 0.2, 3));
-    assert_eq!(knobs.silence_backoff.min, Span::from_millis(20));
-    assert_eq!(spec.to_string(), "pathchanger:policy=random,gamma=0.2,silence_min=20 ms");
-    assert_eq!(SystemSpec::plain(SystemName::Random).knobs(&base).map(|knobs| knobs.policy), Ok(PolicyName::Random));
-    for policy in PolicyName::ALL {
-        let spec: SystemSpec = format!("pathchanger:policy={policy}").parse().expect("it is read");
-        assert_eq!(spec.knobs(&base).map(|knobs| knobs.policy), Ok(policy));
+/// The path changer's settings of a system in the inline network with `more`.
+fn agent_of(more: &str, system: &str) -> Result<AgentKnobs, SystemError> {
+    match inline(more).expect("it is read").settings(&system.parse()?)? {
+        Settings::Agent(knobs) => Ok(knobs),
+        other => panic!("`{system}` has {other:?}"),
     }
-    let guards = "pathchanger:policy=next,next_rtos=2,reward=rtt,rtt_guard=30 ms,reorder_guard=true,plb_pause=5 s,weights=prefix";
-    let knobs = guards.parse::<SystemSpec>().expect("it is read").knobs(&base).expect("they fit");
-    assert_eq!((knobs.next_rtos, knobs.reward, knobs.reorder_guard), (2, RewardName::Rtt, true));
-    assert_eq!(knobs.weights, WeightsName::Prefix);
-    assert_eq!((knobs.rtt_guard, knobs.plb_pause), (Span::from_millis(30), Span::from_secs(5)));
-    assert!(matches!("pathchanger:next_rtos=0".parse::<SystemSpec>().map(|spec| spec.knobs(&base)), Ok(Err(_))));
-    assert!(matches!("pathchanger:gamma=nan".parse::<SystemSpec>().map(|spec| spec.knobs(&base)), Ok(Err(_))));
 }
 
 #[test]
-fn every_systems_name_is_read_as_that_system() {
-    for name in SystemName::ALL {
-        assert_eq!(name.to_string().parse(), Ok(name));
+fn a_systems_parameters_override_the_agents() {
+    let spec: SystemSpec = "pathchanger:policy=random, gamma=0.2,silence_min=20 ms".parse().expect("it is read");
+    assert_eq!(spec.to_string(), "pathchanger:policy=random,gamma=0.2,silence_min=20 ms");
+    let base = "[agent]\nce_rounds = 3\nmark_mask = 0xff\npolicy = 'next'";
+    let knobs = agent_of(base, &spec.to_string()).expect("they fit");
+    assert_eq!((knobs.policy, knobs.gamma, knobs.ce_rounds), (PolicyName::Random, 0.2, 3));
+    assert_eq!((knobs.silence_backoff.min, knobs.mark_mask), (Span::from_millis(20), 0xff));
+    assert_eq!(
+        agent_of(base, "random:gamma=1").map(|knobs| (knobs.policy, knobs.gamma)),
+        Ok((PolicyName::Random, 1.0))
+    );
+    for policy in PolicyName::ALL {
+        assert_eq!(agent_of("", &format!("pathchanger:policy={policy}")).map(|knobs| knobs.policy), Ok(policy));
     }
+    let guards = "pathchanger:policy=next,next_rtos=2,reward=rtt,rtt_guard=30 ms,reorder_guard=true,plb_pause=5 s,weights=prefix";
+    let knobs = agent_of("", guards).expect("they fit");
+    assert_eq!((knobs.next_rtos, knobs.reward, knobs.reorder_guard), (2, RewardName::Rtt, true));
+    assert_eq!(knobs.weights, WeightsName::Prefix);
+    assert_eq!((knobs.rtt_guard, knobs.plb_pause), (Span::from_millis(30), Span::from_secs(5)));
+}
+
+#[test]
+fn parameters_that_do_not_fit_say_which_and_why() {
+    let refused = |system: &str| agent_of("", system).unwrap_err().to_string();
+    let all = [
+        refused("pathchanger:next_rtos=0"),
+        refused("pathchanger:gamma=nan"),
+        refused("pathchanger:gamma=much"),
+        refused("pathchanger:ce_rounds=1.5"),
+        refused("pathchanger:ce_rounds=-1"),
+        refused("pathchanger:reorder_guard=maybe"),
+        refused("pathchanger:policy=best"),
+        refused("pathchanger:silence_min=3"),
+        refused("pathchanger:silence_min=2 min"),
+        refused("pathchanger:gamma=0.1,gamma=0.2"),
+        refused("pathchanger:gamma"),
+        refused("pathchanger:mark_mask=255"),
+        refused("mptcp:scheduler=best"),
+        refused("mptcp:subflows=0"),
+        refused("rcp:gamma=2"),
+        refused("rcp:slot=3 m"),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r"
+    next_rtos must be between 1 and 100
+    gamma must be above 0 and at most 1
+    gamma: `much` is not a number
+    ce_rounds: `1.5` is not a whole number
+    ce_rounds: invalid value: integer `-1`, expected u32
+    reorder_guard: `maybe` is neither `true` nor `false`
+    policy: unknown variant `best`, expected one of `static`, `random`, `exp3`, `next`, `lowest-rtt`, `plb`, `exp3-ix`
+    silence_min: `3` is not a time; write a number and a unit, such as `50 ms`
+    silence_backoff must have a `min` that is not above its `max`
+    parameter `gamma` is given twice
+    `gamma` is not a parameter; write `name=value`, with commas between several
+    `pathchanger` has no parameter `mark_mask`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
+    scheduler: unknown variant `best`, expected one of `min-rtt`, `round-robin`, `redundant`
+    subflows must be between 1 and 64
+    gamma must be above 0 and at most 1
+    slot: `m` is not a unit of time; known units: ns, us, µs, ms, s, min
+    ");
+}
+
+#[test]
+fn a_parameter_may_only_fit_the_settings_of_its_file() {
+    // The default's longest interval is 10 s.
+    let base = "[agent]\nsilence_backoff = { min = '1 s', max = '60 s' }";
+    assert_eq!(
+        agent_of(base, "pathchanger:silence_min=30 s").map(|knobs| knobs.silence_backoff.min),
+        Ok(Span::from_secs(30))
+    );
+}
+
+#[test]
+fn each_system_has_the_settings_of_its_table() {
+    let scenario = inline("[mptcp]\nsubflows = 3\n[rcp]\nbeta = 0.5\n[plb]\nrehash_rounds = 5").expect("it is read");
+    let settings = |system: &str| scenario.settings(&system.parse().expect("it is read"));
+    let mptcp = MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() };
+    assert_eq!(settings("mptcp:scheduler=round-robin"), Ok(Settings::Mptcp(mptcp)));
+    assert_eq!(settings("rcp:alpha=1"), Ok(Settings::Rcp(RcpKnobs { alpha: 1.0, beta: 0.5, ..RcpKnobs::default() })));
+    let plb = PlbKnobs { rehash_rounds: 5, idle_rehash_rounds: 1, ..PlbKnobs::default() };
+    assert_eq!(settings("plb:idle_rehash_rounds=1"), Ok(Settings::Plb(plb)));
+    assert_eq!(settings("tcp"), Ok(Settings::None));
+}
+
+#[test]
+fn flows_may_have_a_system_and_settings_of_tcp_of_their_own() {
+    let text = "[tcp]\nmss = 1000\necn = false\n\
+                [[flow]]\nkind = 'bulk'\nfrom = 'c1'\nto = 's1'\nsystem = 'pathchanger:gamma=0.2'\n\
+                [[flow]]\nkind = 'bulk'\nfrom = 'c1'\nto = 's1'\ntcp = { congestion_control = 'reno', mss = 500 }\n\
+                [[flow]]\nkind = 'exec'\nnode = 'c1'\ncommand = ['true']";
+    let scenario = inline(text).expect("it is read");
+    let of = |index: usize| scenario.flows[index].transport();
+    let system = "pathchanger:gamma=0.2".parse().expect("it is read");
+    assert_eq!(of(0), Some(&Transport { system: Some(system), tcp: None }));
+    let tcp = TcpKnobs { congestion_control: "reno".into(), mss: Some(500), ecn: false, ..TcpKnobs::default() };
+    assert_eq!(of(1), Some(&Transport { system: None, tcp: Some(tcp) }));
+    assert_eq!(of(2), None);
+    assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
 }
 
 #[test]

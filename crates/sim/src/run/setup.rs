@@ -1,8 +1,8 @@
 //! What a system's name and the scenario's settings mean to the engine.
 
 use sidestep_model::{
-    Bytes, Scenario,
-    scenario::{AgentKnobs, Coupling, MptcpKnobs, Scheduler, SystemName, SystemSpec},
+    Bytes, Scenario, World,
+    scenario::{AgentKnobs, Coupling, MptcpKnobs, PlbKnobs, Scheduler, Settings, SystemName, SystemSpec},
 };
 use sidestep_policy as policy;
 use sidestep_proto::{mptcp, rcp, tcp};
@@ -39,30 +39,34 @@ pub(super) enum Moves {
 /// The set-up of `system`.
 pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, SimError> {
     let parameter = |problem| SimError::Parameter { system: system.clone(), problem };
-    let knobs: AgentKnobs = system.knobs(&scenario.agent).map_err(parameter)?;
-    let multipath = system.mptcp(&scenario.mptcp).map_err(parameter)?;
-    let (ecmp, moves) = match system.name {
-        SystemName::Tcp => (false, Moves::Nothing),
-        SystemName::Rcp => (false, Moves::Nothing),
-        SystemName::Ecmp | SystemName::Mptcp => (true, Moves::Nothing),
-        SystemName::Random | SystemName::Pathchanger => {
-            policy::raw::Config::try_from(&knobs)
+    system.name.require(World::Sim).map_err(SimError::UnknownSystem)?;
+    let settings = scenario.settings(system).map_err(parameter)?;
+    let (ecmp, moves) = match (system.name, &settings) {
+        (_, Settings::Agent(knobs)) => {
+            policy::raw::Config::try_from(knobs)
                 .map_err(|problem| SimError::Policy { system: system.clone(), problem })?;
-            (true, Moves::Policy(knobs))
+            (true, Moves::Policy(knobs.clone()))
         }
-        SystemName::Prr => (true, Moves::Label(None)),
-        SystemName::Plb => (true, Moves::Label(Some(plb(scenario)))),
-        _ => return Err(SimError::UnknownSystem(system.clone())),
+        (_, Settings::Plb(knobs)) => (true, Moves::Label(Some(plb(knobs)))),
+        (SystemName::Prr, _) => (true, Moves::Label(None)),
+        (SystemName::Tcp | SystemName::Rcp, _) => (false, Moves::Nothing),
+        _ => (true, Moves::Nothing),
     };
-    let subflows = (system.name == SystemName::Mptcp).then_some(multipath);
-    let rates = system.rcp(&scenario.rcp).map_err(parameter)?;
-    let rcp = (system.name == SystemName::Rcp).then_some(rcp::Config {
-        alpha: rates.alpha,
-        beta: rates.beta,
-        gamma: rates.gamma,
-        slot: rates.slot,
-        initial_rate: rates.initial_rate.as_f64(),
-    });
+    let (mut subflows, mut rcp) = (None, None);
+    match settings {
+        Settings::Mptcp(knobs) => subflows = Some(knobs),
+        Settings::Rcp(rates) => {
+            rcp = Some(rcp::Config {
+                alpha: rates.alpha,
+                beta: rates.beta,
+                gamma: rates.gamma,
+                slot: rates.slot,
+                initial_rate: rates.initial_rate.as_f64(),
+            });
+        }
+        _ => {}
+    }
+    let multipath = subflows.unwrap_or(scenario.knobs.mptcp);
     let mut sizes = Sizes::default();
     let mut tcp = tcp_config(scenario, subflows.is_some())?;
     if rcp.is_some() {
@@ -88,12 +92,12 @@ pub(super) fn setup(scenario: &Scenario, system: &SystemSpec) -> Result<Setup, S
     Ok(Setup { ecmp, moves, tcp, mptcp, subflows, rcp, sizes })
 }
 
-fn plb(scenario: &Scenario) -> PlbConfig {
+fn plb(knobs: &PlbKnobs) -> PlbConfig {
     PlbConfig {
-        cong_thresh: scenario.plb.cong_thresh.as_f64(),
-        idle_rehash_rounds: scenario.plb.idle_rehash_rounds,
-        rehash_rounds: scenario.plb.rehash_rounds,
-        suspend_rto: scenario.plb.suspend_rto,
+        cong_thresh: knobs.cong_thresh.as_f64(),
+        idle_rehash_rounds: knobs.idle_rehash_rounds,
+        rehash_rounds: knobs.rehash_rounds,
+        suspend_rto: knobs.suspend_rto,
     }
 }
 

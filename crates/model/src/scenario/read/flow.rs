@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::Reader;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
+use toml::de::DeValue;
 
 use crate::{
     Bytes, NodeId, Rate, Ratio, Span, pattern,
     scenario::{
-        BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, ParseError, PoissonFlow,
+        BulkFlow, CbrFlow, ClosedLoopFlow, ExecFlow, Flow, MIN_REQUEST, ParseError, PoissonFlow, SystemSpec, TcpKnobs,
+        Transport,
         document::{Item, OneOrMany},
     },
     workload::{SizeDistribution, SizeSource},
@@ -37,6 +39,9 @@ struct BulkFile {
     stop: Option<Span>,
     size: Option<Bytes>,
     port: Option<u16>,
+    system: Option<SystemSpec>,
+    #[serde(rename = "tcp")]
+    _tcp: Option<IgnoredAny>,
 }
 
 /// A flow whose transfers arrive at random.
@@ -57,6 +62,9 @@ struct PoissonFile {
     start: Span,
     stop: Option<Span>,
     port: Option<u16>,
+    system: Option<SystemSpec>,
+    #[serde(rename = "tcp")]
+    _tcp: Option<IgnoredAny>,
 }
 
 /// Users who transfer, think, and transfer again.
@@ -76,6 +84,9 @@ struct ClosedLoopFile {
     start: Span,
     stop: Option<Span>,
     port: Option<u16>,
+    system: Option<SystemSpec>,
+    #[serde(rename = "tcp")]
+    _tcp: Option<IgnoredAny>,
 }
 
 /// Packets at a constant rate, which answer to nothing.
@@ -205,6 +216,7 @@ impl Reader<'_> {
             stop: file.stop,
             size: file.size,
             port: file.port,
+            transport: self.transport(item, file.system)?,
         })
     }
 
@@ -245,6 +257,7 @@ impl Reader<'_> {
             start: file.start,
             stop: file.stop,
             port: file.port,
+            transport: self.transport(item, file.system)?,
         })
     }
 
@@ -267,6 +280,7 @@ impl Reader<'_> {
             start: file.start,
             stop: file.stop,
             port: file.port,
+            transport: self.transport(item, file.system)?,
         })
     }
 
@@ -298,6 +312,27 @@ impl Reader<'_> {
             start: file.start,
             stop: file.stop,
         })
+    }
+
+    /// What a flow says of its own transport: `system`, and `tcp` over the scenario's `[tcp]`.
+    fn transport(&self, item: &Item<'_>, system: Option<SystemSpec>) -> Result<Transport, ParseError> {
+        if let Some(system) = &system {
+            self.knobs.of(system, &self.paths).map_err(|error| self.document.error_at(item, "system", error))?;
+        }
+        let Some(own) = item.get_ref().get("tcp") else { return Ok(Transport { system, tcp: None }) };
+        let mut merged = own.clone();
+        let DeValue::Table(table) = merged.get_mut() else {
+            return Err(self.document.error_at(item, "tcp", "must be a table of the keys of `[tcp]`"));
+        };
+        let all = self.document.root().get_ref().get("tcp").and_then(|tcp| tcp.get_ref().as_table());
+        for (key, value) in all.into_iter().flatten() {
+            if !table.contains_key(key) {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+        let tcp: TcpKnobs = self.document.read(&merged, &[])?;
+        tcp.check().map_err(|error| self.document.error_at(own, error.knob, &error))?;
+        Ok(Transport { system, tcp: Some(tcp) })
     }
 
     /// The sizes under `size`, also those of a file.

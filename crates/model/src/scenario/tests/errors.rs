@@ -26,7 +26,7 @@ fn an_unknown_key_is_pointed_at() {
       | ^
     ");
     assert_snapshot!(complaint("", "[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\ncommand = [\"x\"]"), @r#"
-    bad.toml:9:1: unknown field `command`, expected one of `name`, `from`, `to`, `pairing`, `pairs`, `connections`, `start`, `stop`, `size`, `port`
+    bad.toml:9:1: unknown field `command`, expected one of `name`, `from`, `to`, `pairing`, `pairs`, `connections`, `start`, `stop`, `size`, `port`, `system`, `tcp`
       |
     9 | command = ["x"]
       | ^
@@ -84,7 +84,7 @@ fn an_unknown_parameter_lists_the_known_ones() {
     let text =
         "duration = \"1 s\"\nsystems = [\"tcp\", \"pathchanger:gama=0.1\"]\n[topology]\ngenerator = \"dumbbell\"";
     assert_snapshot!(Scenario::parse(text, "bad").unwrap_err(), @r#"
-    2:11: `pathchanger` has no parameter `gama`; it has gamma, ce_share, ce_rounds, ce_window, retransmit_burst, jitter, congestion_min, congestion_max, silence_min, silence_max, reward, weights, next_rtos, ack_quiet, settle_rounds, rtt_guard, reorder_guard, plb_idle_rounds, plb_rounds, plb_pause, policy
+    2:11: `pathchanger` has no parameter `gama`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
       |
     2 | systems = ["tcp", "pathchanger:gama=0.1"]
       |           ^
@@ -124,6 +124,12 @@ fn semantic_mistakes_are_refused_where_they_stand() {
         brief("[[flow]]\nkind = 'bulk'\nfrom = 's1'\nto = 's1'"),
         brief("[[flow]]\nkind = 'bulk'\nfrom = 's1'"),
         brief("[[flow]]\nkind = 'bulky'\nfrom = 's1'"),
+        bulk("system = 'quic'"),
+        bulk("system = 'pathchanger:gamma=2'"),
+        bulk("tcp = 'reno'"),
+        bulk("tcp = { congestion = 'reno' }"),
+        bulk("tcp = { mss = 1 }"),
+        bulk("tcp = { mss = '1 kB' }"),
         brief("[[flow]]\nkind = 'exec'\nnode = 's1'\ncommand = []"),
         brief("[[flow]]\nkind = 'exec'\nnode = 's1'\ncommand = ['x']\nenv = { 'A=B' = 'x' }"),
         event("link = 'A-B'\naction = 'rate'"),
@@ -151,6 +157,12 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     to = 's1': no pair of two different hosts is left
     [[flow]]: a flow needs `from` and `to`, or `pairs` and neither of them nor `pairing`
     kind = 'bulky': a flow needs `kind = "bulk"`, `"poisson"`, `"closed-loop"`, `"cbr"` or `"exec"`
+    system = 'quic': there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
+    system = 'pathchanger:gamma=2': gamma must be above 0 and at most 1
+    tcp = 'reno': must be a table of the keys of `[tcp]`
+    tcp = { congestion = 'reno' }: unknown field `congestion`, expected one of `congestion_control`, `ecn`, `mss`, `initial_window`, `min_rto`, `initial_rto`, `delayed_ack`, `ack_every`, `quick_acks`, `sack`, `limited_transmit`, `idle_restart`, `receive_window`, `send_jitter`
+    tcp = { mss = 1 }: mss must be between 64 and 60000
+    tcp = { mss = '1 kB' }: invalid type: string "1 kB", expected u16
     command = []: name a program
     env = { 'A=B' = 'x' }: `A=B` cannot be an environment variable, or its value holds a NUL character
     action = 'rate': an action `rate`, `delay` or `loss` needs the key of that name and no other of them; `down`, `up` and `blackhole` take none
@@ -198,10 +210,10 @@ fn bad_times_and_systems_are_refused() {
     2:8: must be 1 to 64 letters, digits, `-`, `_` or `.`
     2:11: name at least one system
     2:19: system `tcp` is listed twice
-    2:11: `random` has no parameter `policy`; it has gamma, ce_share, ce_rounds, ce_window, retransmit_burst, jitter, congestion_min, congestion_max, silence_min, silence_max, reward, weights, next_rtos, ack_quiet, settle_rounds, rtt_guard, reorder_guard, plb_idle_rounds, plb_rounds, plb_pause
+    2:11: `random` has no parameter `policy`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
     2:11: `tcp` has no parameter `gamma`; it has none
     2:12: gamma must be above 0 and at most 1
-    2:11: ce_share: `2`: `2` is outside the range of a share
+    2:11: ce_share: `2` is outside the range of a share
     2:11: there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
     2:8: `flow` must be a list of tables
     2:10: `event` must be a list of tables

@@ -15,7 +15,8 @@ use crate::{
     Topology,
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, MptcpKnobs, PathKnobs, PlbKnobs,
-        PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemName, SystemSpec, TcpKnobs, WeightsName,
+        PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemKnobs, SystemName, SystemSpec, TcpKnobs,
+        Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -109,11 +110,15 @@ prop_compose! {
         Scenario {
             name, seed, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
-            mptcp: MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() },
-            rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
-            plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() }, routing: RoutingKnobs { convergence: Span::from_millis(7) },
+            knobs: SystemKnobs {
+                mptcp: MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() },
+                rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
+                plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() },
+                agent,
+            },
+            routing: RoutingKnobs { convergence: Span::from_millis(7) },
             paths: PathKnobs { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },
-            agent, flows, events,
+            flows, events,
         }
     }
 }
@@ -198,14 +203,27 @@ prop_compose! {
     }
 }
 
+fn transports() -> impl Strategy<Value = Transport> {
+    let systems = select(vec!["tcp", "rcp:gamma=0.5", "pathchanger:gamma=0.2,silence_min=20 ms"]);
+    let system = option::of(systems.prop_map(|system| system.parse::<SystemSpec>().expect("it is read")));
+    // The scenario's segments have a size of their own, which a flow can change and not take back.
+    let tcp = ("[a-z]{1,15}", any::<bool>(), 64u16..60_000).prop_map(|(congestion_control, ecn, mss)| TcpKnobs {
+        congestion_control,
+        ecn,
+        mss: Some(mss),
+        ..TcpKnobs::default()
+    });
+    (system, option::of(tcp)).prop_map(|(system, tcp)| Transport { system, tcp })
+}
+
 fn flows(topology: Topology) -> impl Strategy<Value = Flow> {
     let count = topology.nodes().len();
     let times = || (0u64..9_000_000_000, option::of(9_000_000_000u64..=10_000_000_000));
     let at = |(start, stop): (u64, Option<u64>)| (Span::from_nanos(start), stop.map(Span::from_nanos));
     let hosts: Vec<NodeId> = topology.node_ids().filter(|id| !topology.is_router(*id)).collect();
     let hosts_of_pair = vec((any::<Index>(), any::<Index>()), 1..5);
-    let bulk = (hosts_of_pair, 1u32..100, times(), option::of(1u64..1 << 50), option::of(1u16..)).prop_map(
-        move |(pairs, connections, times, size, port)| {
+    let bulk = (hosts_of_pair, 1u32..100, times(), option::of(1u64..1 << 50), option::of(1u16..), transports())
+        .prop_map(move |(pairs, connections, times, size, port, transport)| {
             let (start, stop) = at(times);
             let pair = |(a, b): (Index, Index)| {
                 let a = a.index(hosts.len());
@@ -220,9 +238,9 @@ fn flows(topology: Topology) -> impl Strategy<Value = Flow> {
                 stop,
                 size: size.map(Bytes::new),
                 port,
+                transport,
             })
-        },
-    );
+        });
     // Anything a shell may be given but braces around a name that no node has.
     let word = "[^\\x00{}]{0,12}|\\{n0\\}|\\{\\}|\"\"\"|'''|\\\\\n\t";
     let env = prop::collection::btree_map("[A-Z_][A-Z0-9_]{0,5}", word, 0..3);

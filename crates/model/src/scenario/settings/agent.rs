@@ -1,0 +1,223 @@
+//! The path changer's settings.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::SettingsTable;
+use crate::{
+    Ratio, Span,
+    scenario::{KnobError, PathKnobs, knobs::ensure},
+};
+
+/// The path changer's settings on every host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentKnobs {
+    /// How the next path is chosen.
+    pub policy: PolicyName,
+    /// EXP3's share of exploration (Auer et al. 2002), or how fast EXP3-IX learns (Neu 2015, η); in 0..=1 without zero.
+    pub gamma: f64,
+    /// Share of CE-marked packets from which a round counts as congested.
+    pub ce_share: Ratio,
+    /// Congested rounds that make a signal, among the last `ce_window`; 1 to 64.
+    pub ce_rounds: u32,
+    /// Rounds looked back at, 1 to 64; `ce_rounds` or fewer: congested rounds must follow each other.
+    pub ce_window: u32,
+    /// Segments retransmitted within a round that make a signal; 0: never.
+    pub retransmit_burst: u32,
+    /// Share of a back-off interval that is random.
+    pub jitter: Ratio,
+    /// Time between decisions after congestion signals.
+    pub congestion_backoff: Backoff,
+    /// Time between decisions after timeouts.
+    pub silence_backoff: Backoff,
+    /// What the policies `exp3` and `exp3-ix` learn from.
+    pub reward: RewardName,
+    /// Who learns together, by the policies that learn.
+    pub weights: WeightsName,
+    /// Timeouts in a row after which the policy `next` moves; 1 to 100.
+    pub next_rtos: u32,
+    /// Share of the RTO without new data after which data that comes again means that ACKs are lost; zero: never.
+    pub ack_quiet: Ratio,
+    /// Rounds after a move that are not judged; at most 64.
+    pub settle_rounds: u32,
+    /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
+    pub rtt_guard: Span,
+    /// Whether a move that reorders packets halves the reward of what it led to.
+    pub reorder_guard: bool,
+    /// Congested rounds in a row after which the policy `plb` moves when idle; 0: never.
+    pub plb_idle_rounds: u32,
+    /// The same with packets in flight.
+    pub plb_rounds: u32,
+    /// No moves of `plb` on congestion for once to twice this after a timeout.
+    pub plb_pause: Span,
+    /// Bits of the socket mark that carry the path: contiguous, with more values than there are paths.
+    pub mark_mask: u32,
+}
+
+/// A back-off interval that doubles from `min` to `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backoff {
+    /// First interval, not zero.
+    pub min: Span,
+    /// Longest interval.
+    pub max: Span,
+}
+
+/// How the path changer chooses a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// The first path, always.
+    Static,
+    /// Any path, all alike.
+    Random,
+    /// By the bandit EXP3.
+    Exp3,
+    /// The next in turn, after timeouts only.
+    Next,
+    /// By EXP3, for the lowest round-trip time.
+    LowestRtt,
+    /// Any other, when Linux's Protective Load Balancing would rehash.
+    Plb,
+    /// By the bandit EXP3-IX.
+    Exp3Ix,
+}
+
+/// What a path earns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RewardName {
+    /// The mean congestion window, as a share of the path's bandwidth-delay product.
+    Cwnd,
+    /// The delivered rate, as a share of the path's.
+    Rate,
+    /// The lowest propagation round trip of the paths, as a share of the mean round trip.
+    Rtt,
+}
+
+/// Who learns together which paths are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightsName {
+    /// Each connection for itself.
+    Connection,
+    /// All connections of a host to one destination prefix.
+    Prefix,
+}
+
+impl Default for AgentKnobs {
+    fn default() -> Self {
+        AgentKnobs {
+            policy: PolicyName::Exp3,
+            gamma: 0.1,
+            ce_share: Ratio::from_ppb(500_000_000),
+            ce_rounds: 2,
+            ce_window: 32,
+            retransmit_burst: 3,
+            jitter: Ratio::from_ppb(500_000_000),
+            congestion_backoff: Backoff { min: Span::from_millis(100), max: Span::from_secs(10) },
+            silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
+            reward: RewardName::Cwnd,
+            weights: WeightsName::Connection,
+            next_rtos: 1,
+            ack_quiet: Ratio::from_ppb(500_000_000),
+            settle_rounds: 1,
+            rtt_guard: Span::from_millis(200),
+            reorder_guard: false,
+            plb_idle_rounds: 3,
+            plb_rounds: 12,
+            plb_pause: Span::from_secs(60),
+            mark_mask: 0xff00,
+        }
+    }
+}
+
+impl AgentKnobs {
+    /// Checks every setting's range, given the most paths that a host will have.
+    pub fn check(&self, max_paths: usize) -> Result<(), KnobError> {
+        ensure(self.gamma > 0.0 && self.gamma <= 1.0, "gamma", "must be above 0 and at most 1")?;
+        ensure(self.ce_share > Ratio::ZERO, "ce_share", "must be above 0 %")?;
+        ensure((1..=64).contains(&self.ce_rounds), "ce_rounds", "must be between 1 and 64")?;
+        ensure((1..=64).contains(&self.ce_window), "ce_window", "must be between 1 and 64")?;
+        for (knob, backoff) in
+            [("congestion_backoff", self.congestion_backoff), ("silence_backoff", self.silence_backoff)]
+        {
+            ensure(backoff.min > Span::ZERO, knob, "must have a `min` above zero")?;
+            ensure(backoff.min <= backoff.max, knob, "must have a `min` that is not above its `max`")?;
+        }
+        ensure((1..=100).contains(&self.next_rtos), "next_rtos", "must be between 1 and 100")?;
+        ensure(self.settle_rounds <= 64, "settle_rounds", "must be at most 64")?;
+        let bits = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
+        // Contiguous ones shifted down are one less than a power of two; that is also the number of marks besides 0,
+        // which means "no path".
+        ensure(bits & bits.wrapping_add(1) == 0, "mark_mask", "must be one contiguous run of bits")?;
+        ensure(u64::from(bits) >= max_paths as u64, "mark_mask", "has fewer values than there may be paths")
+    }
+}
+
+impl SettingsTable for AgentKnobs {
+    const FILE_ONLY: &'static [&'static str] = &["mark_mask"];
+
+    fn check_table(&self, paths: &PathKnobs) -> Result<(), KnobError> {
+        self.check(paths.max_paths)
+    }
+}
+
+impl PolicyName {
+    /// All policies.
+    pub const ALL: [PolicyName; 7] = [
+        PolicyName::Static,
+        PolicyName::Random,
+        PolicyName::Exp3,
+        PolicyName::Next,
+        PolicyName::LowestRtt,
+        PolicyName::Plb,
+        PolicyName::Exp3Ix,
+    ];
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PolicyName::Static => "static",
+            PolicyName::Random => "random",
+            PolicyName::Exp3 => "exp3",
+            PolicyName::Next => "next",
+            PolicyName::LowestRtt => "lowest-rtt",
+            PolicyName::Plb => "plb",
+            PolicyName::Exp3Ix => "exp3-ix",
+        })
+    }
+}
+
+impl RewardName {
+    /// All rewards.
+    pub const ALL: [RewardName; 3] = [RewardName::Cwnd, RewardName::Rate, RewardName::Rtt];
+}
+
+impl fmt::Display for RewardName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RewardName::Cwnd => "cwnd",
+            RewardName::Rate => "rate",
+            RewardName::Rtt => "rtt",
+        })
+    }
+}
+
+impl WeightsName {
+    /// All of them.
+    pub const ALL: [WeightsName; 2] = [WeightsName::Connection, WeightsName::Prefix];
+}
+
+impl fmt::Display for WeightsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WeightsName::Connection => "connection",
+            WeightsName::Prefix => "prefix",
+        })
+    }
+}

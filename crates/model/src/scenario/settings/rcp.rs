@@ -1,0 +1,50 @@
+//! The Rate Control Protocol's settings.
+
+use serde::{Deserialize, Serialize};
+
+use super::SettingsTable;
+use crate::{
+    Ratio, Span,
+    scenario::{KnobError, PathKnobs, knobs::ensure},
+};
+
+/// The Rate Control Protocol's settings on every router, with the names of its equation; a system's own parameters
+/// override them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RcpKnobs {
+    /// How much of the spare capacity a slot hands out, 0 to 1.
+    pub alpha: f64,
+    /// How much of the queue it takes back, 0 to 10.
+    pub beta: f64,
+    /// The share of the capacity that is to be used, above 0 and at most 1.
+    pub gamma: f64,
+    /// Time between two changes of a rate; the mean round-trip time if that is shorter.
+    pub slot: Span,
+    /// A link's rate at the beginning, as a share of its capacity.
+    pub initial_rate: Ratio,
+}
+
+/// Those of the authors' ns-2 code.
+impl Default for RcpKnobs {
+    fn default() -> Self {
+        RcpKnobs {
+            alpha: 0.4,
+            beta: 0.4,
+            gamma: 0.95,
+            slot: Span::from_millis(10),
+            initial_rate: Ratio::from_ppb(50_000_000),
+        }
+    }
+}
+
+impl SettingsTable for RcpKnobs {
+    fn check_table(&self, _: &PathKnobs) -> Result<(), KnobError> {
+        ensure((0.0..=1.0).contains(&self.alpha), "alpha", "must be between 0 and 1")?;
+        ensure((0.0..=10.0).contains(&self.beta), "beta", "must be between 0 and 10")?;
+        ensure(self.gamma > 0.0 && self.gamma <= 1.0, "gamma", "must be above 0 and at most 1")?;
+        ensure(self.slot >= Span::from_micros(1), "slot", "must be at least 1 us")?;
+        let rate = self.initial_rate.ppb();
+        ensure((1..=1_000_000_000).contains(&rate), "initial_rate", "must be above 0 % and at most 100 %")
+    }
+}
