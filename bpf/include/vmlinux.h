@@ -141,6 +141,7 @@ struct sock {
 
 struct inet_connection_sock {
 	__u32 icsk_rto;
+	__u8 icsk_ca_setsockopt : 1;
 	struct {
 		__u32 lrcvtime;
 	} icsk_ack;

@@ -4,6 +4,7 @@
  * the sysctl takes only what tcp_allowed_congestion_control, which is the whole machine's, lists.
  */
 #include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
 #define SOL_TCP 6
@@ -22,11 +23,17 @@ struct {
 SEC("sockops")
 int sidestep_cc(struct bpf_sock_ops *ops)
 {
+	struct bpf_sock *sk = ops->sk;
+	struct tcp_sock *tp;
 	char copy[sizeof(name)];
 	__u64 *count;
 	__u32 i, zero = 0;
 
 	if (ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return 1;
+	/* A choice of the program's own stays; what a listening socket chose its connections inherit. */
+	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
+	if (tp && BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt))
 		return 1;
 	/* Byte by byte: a copy as a whole would cast `volatile` away, and the compiler fold the empty default in. */
 	for (i = 0; i < sizeof(copy); i++)

@@ -351,19 +351,111 @@ pub enum Traffic {
         /// Answer requests
         #[arg(long)]
         answer: bool,
+        /// What its sockets are
+        #[command(flatten)]
+        socket: TrafficSocket,
     },
     /// Open connections and send as fast as TCP takes it
     Send(TrafficSend),
+    /// Send packets at a constant rate
+    Cbr(TrafficCbr),
+}
+
+/// What the sockets of a flow are.
+#[derive(Debug, Args)]
+pub struct TrafficSocket {
+    /// Speak MPTCP
+    #[arg(long)]
+    pub mptcp: bool,
+    /// The kernel's congestion control; by default the namespace's
+    #[arg(long)]
+    pub congestion_control: Option<String>,
+    /// The largest window to advertise, in bytes
+    #[arg(long)]
+    pub window: Option<u32>,
+    /// Whether timeouts bring a new flow label; by default as the namespace has it
+    #[arg(long)]
+    pub rehash: Option<bool>,
+}
+
+/// `sidestep traffic cbr`; times are in nanoseconds, and count from the epoch but for the epoch itself.
+#[derive(Debug, Args)]
+pub struct TrafficCbr {
+    /// Where the packets go
+    #[arg(long)]
+    pub to: SocketAddrV6,
+    /// Bits of IP packets a second
+    #[arg(long)]
+    pub rate_bps: u64,
+    /// Length of an IP packet in bytes
+    #[arg(long)]
+    pub packet: u16,
+    /// How long it sends in turn
+    #[arg(long, requires = "off_ns")]
+    pub on_ns: Option<u64>,
+    /// How long it pauses in turn
+    #[arg(long, requires = "on_ns")]
+    pub off_ns: Option<u64>,
+    /// Take the two for means of exponential times
+    #[arg(long)]
+    pub random: bool,
+    /// Start of the run, by CLOCK_MONOTONIC
+    #[arg(long)]
+    pub epoch_ns: u64,
+    /// When the first packet leaves
+    #[arg(long)]
+    pub start_ns: u64,
+    /// When no more leave
+    #[arg(long)]
+    pub stop_ns: u64,
+    /// Seed of the random numbers
+    #[arg(long)]
+    pub seed: u64,
+    /// Stream of the random numbers
+    #[arg(long)]
+    pub stream: u64,
+}
+
+/// Users who transfer, think and transfer again.
+#[derive(Debug, Args)]
+pub struct TrafficUsers {
+    /// How many users begin the connections
+    #[arg(long, requires_all = ["think_ns", "sizes", "until_ns", "seed", "stream"])]
+    pub users: Option<u32>,
+    /// Number of the first user
+    #[arg(long, default_value_t = 0)]
+    pub first_user: u32,
+    /// Mean time between a transfer's end and the next one's start
+    #[arg(long)]
+    pub think_ns: Option<u64>,
+    /// A file with the distribution of sizes, as scenarios have it
+    #[arg(long)]
+    pub sizes: Option<PathBuf>,
+    /// When no more transfers begin
+    #[arg(long)]
+    pub until_ns: Option<u64>,
+    /// Seed of the random numbers
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Stream of the random numbers
+    #[arg(long)]
+    pub stream: Option<u64>,
 }
 
 /// `sidestep traffic send`; times are in nanoseconds, and count from the epoch but for the epoch itself.
 #[derive(Debug, Args)]
 pub struct TrafficSend {
+    /// What its sockets are
+    #[command(flatten)]
+    pub socket: TrafficSocket,
+    /// Who begins the connections, if not a clock
+    #[command(flatten)]
+    pub users: TrafficUsers,
     /// The sink
     #[arg(long)]
     pub to: SocketAddrV6,
     /// How many connections
-    #[arg(long)]
+    #[arg(long, default_value_t = 0)]
     pub connections: u32,
     /// Bytes of each connection
     #[arg(long)]

@@ -3,6 +3,7 @@
 pub mod bpf;
 pub mod cgroup;
 mod error;
+pub mod mptcp;
 pub mod netlink;
 pub mod netns;
 pub mod probe;

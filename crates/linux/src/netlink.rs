@@ -285,6 +285,13 @@ impl Netlink {
         tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
     }
 
+    /// Adds a rule: packets from `source` are routed by `table`.
+    pub async fn add_source_rule(&self, source: Ipv6Addr, table: u32, priority: u32) -> Result<()> {
+        let request = self.handle.rule().add().v6().source_prefix(source, 128).table_id(table).priority(priority);
+        let added = request.action(RuleAction::ToTable).execute().await;
+        added.map_err(|e| refused(format!("adding the rule for packets from {source}"), e))
+    }
+
     /// Removes every rule that looks in one of `tables` at `priority`.
     pub async fn delete_rules(&self, tables: std::ops::RangeInclusive<u32>, priority: u32) -> Result<()> {
         for family in [IpVersion::V4, IpVersion::V6] {

@@ -2,13 +2,13 @@
 
 mod csv;
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use rand_core::Rng;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 pub use self::csv::CsvError;
-use crate::{Bytes, Span, Time};
+use crate::{Bytes, Rate, Span, Time};
 
 /// How large transfers are.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,6 +194,23 @@ pub(crate) enum SizeSource {
     File(String),
 }
 
+/// As a file has it, but for the names of other files.
+impl FromStr for SizeDistribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Document {
+            size: SizeSource,
+        }
+        match toml::from_str(&format!("size = {text}")) {
+            Ok(Document { size: SizeSource::Here(sizes) }) => Ok(sizes),
+            Ok(Document { size: SizeSource::File(name) }) => Err(format!("`{name}` is the name of a file")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 /// A size, or a table that names a distribution; `web-search` and `data-mining` are the well-known ones.
 impl<'de> Deserialize<'de> for SizeSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -263,6 +280,41 @@ pub fn poisson<'a, R: Rng>(
         }
         let pair = ((u64::from(random.next_u32()) * pairs as u64) >> 32) as usize;
         Some(Arrival { at, pair, size: size.draw(&mut random) })
+    })
+}
+
+/// The instants within `between` at which packets of `packet` bytes leave at a constant rate.
+///
+/// With `bursts` they leave for the first time and pause for the second, in turn; where there is a source of random
+/// numbers these are means of exponential times.
+pub fn constant_rate<R: Rng>(
+    rate: Rate,
+    packet: u16,
+    bursts: Option<(Span, Span)>,
+    between: (Time, Time),
+    mut random: Option<R>,
+) -> impl Iterator<Item = Time> {
+    // A rate that leaves no time between packets still lets time pass.
+    let gap = rate.time_for(Bytes::new(u64::from(packet))).max(Span::from_nanos(1));
+    let mut next = Some(between.0);
+    let mut until = None;
+    std::iter::from_fn(move || {
+        let now = next.filter(|next| *next < between.1)?;
+        let mut lasts = |mean| match &mut random {
+            Some(random) => exponential(mean, random),
+            None => mean,
+        };
+        let mut following = now + gap;
+        if let Some((on, off)) = bursts {
+            let end = until.unwrap_or_else(|| now + lasts(on));
+            until = Some(end);
+            if following >= end {
+                following = (end + lasts(off)).max(now + Span::from_nanos(1));
+                until = Some(following + lasts(on));
+            }
+        }
+        next = Some(following);
+        Some(now)
     })
 }
 
@@ -341,15 +393,26 @@ mod tests {
     }
 
     #[test]
-    fn distributions_read_as_they_print_and_bad_ones_are_refused() {
-        #[derive(Debug, Deserialize)]
-        struct File {
-            size: SizeSource,
-        }
-        let read = |text: &str| match toml::from_str::<File>(&format!("size = {text}")) {
-            Ok(File { size: SizeSource::Here(distribution) }) => Ok(distribution),
-            other => Err(format!("{other:?}")),
+    fn packets_leave_at_their_rate_and_pause_between_bursts() {
+        let millis = |count| Time::ZERO + Span::from_millis(count);
+        // 1,000 bytes at 1 Mbit/s: one each 8 ms.
+        let times = |bursts, stop| -> Vec<u64> {
+            constant_rate(Rate::from_mbits(1), 1_000, bursts, (millis(10), millis(stop)), None::<Pcg32>)
+                .map(|at| at.as_nanos() / 1_000_000)
+                .collect()
         };
+        assert_eq!(times(None, 42), [10, 18, 26, 34]);
+        let bursts = Some((Span::from_millis(20), Span::from_millis(30)));
+        assert_eq!(times(bursts, 150), [10, 18, 26, 60, 68, 76, 110, 118, 126]);
+        let long = (Time::ZERO, millis(1_000_000));
+        let share = constant_rate(Rate::from_mbits(1), 1_000, bursts, long, Some(Pcg32::seed_from_u64(5)));
+        let share = share.count() as f64 / 125_000.0;
+        assert!((0.4..0.55).contains(&share), "two fifths of the time, and each burst's last packet: {share}");
+    }
+
+    #[test]
+    fn distributions_read_as_they_print_and_bad_ones_are_refused() {
+        let read = |text: &str| text.parse::<SizeDistribution>();
         for text in [
             "\"10 kB\"",
             "{ distribution = \"pareto\", shape = 1.2, mean = \"100 kB\" }",

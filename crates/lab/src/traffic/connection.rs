@@ -10,10 +10,7 @@ use nix::{
     errno::Errno,
     sys::{
         epoll::EpollFlags,
-        socket::{
-            AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, connect, recv, setsockopt, socket,
-            sockopt::{Linger, TcpCongestion},
-        },
+        socket::{MsgFlags, SockaddrIn6, connect, recv, setsockopt, sockopt::Linger},
     },
 };
 use sidestep_linux::sock_diag::TcpInfo;
@@ -22,6 +19,8 @@ use sidestep_model::Bytes;
 use super::{
     FlowOut, MAX_OUTAGES, Monotonic, OutageOut,
     request::{self, is_later},
+    socket::{NotsentLowat, SocketOptions},
+    users::Begun,
 };
 
 /// How connections are opened and what they carry: the same for all of one sender.
@@ -33,8 +32,8 @@ pub struct Plan {
     pub size: Option<Bytes>,
     /// Bytes of the request to which the payload is the answer; `None`: the payload is sent.
     pub request: Option<Bytes>,
-    /// Name of the congestion control.
-    pub congestion_control: Option<String>,
+    /// What sockets are.
+    pub socket: SocketOptions,
     /// Bytes that may wait unsent in the kernel, and that one call writes at most.
     pub unsent: u32,
 }
@@ -44,6 +43,8 @@ pub struct Plan {
 pub struct Connection {
     /// Payload, where it is not the plan's.
     size: Option<Bytes>,
+    /// The user whose it is.
+    begun: Option<Begun>,
     phase: Phase,
     stream: Option<TcpStream>,
     local_port: u16,
@@ -96,6 +97,18 @@ impl Connection {
         Connection { size: Some(size), ..Connection::default() }
     }
 
+    /// A user's transfer, which begins when so many edges of the window have passed.
+    pub fn begun(begun: Begun, edges: usize) -> Self {
+        let [at_window_start, at_window_end] = [edges > 0, edges > 1].map(|passed| passed.then_some(0));
+        let size = Some(begun.size);
+        Connection { size, begun: Some(begun), at_window_start, at_window_end, ..Connection::default() }
+    }
+
+    /// The position of the user whose it is.
+    pub fn user(&self) -> Option<usize> {
+        self.begun.map(|begun| begun.user)
+    }
+
     /// Begins to connect; a failure ends the connection.
     pub fn open(&mut self, plan: &Plan, now: Monotonic) {
         self.start = now;
@@ -106,7 +119,7 @@ impl Connection {
                 self.local_port = stream.local_addr().map_or(0, |address| address.port());
                 self.stream = Some(stream);
             }
-            Err(errno) => self.fail(now, describe("connect", errno.into())),
+            Err(error) => self.fail(plan, now, describe("connect", error)),
         }
     }
 
@@ -138,7 +151,7 @@ impl Connection {
             let what = if self.phase == Phase::Connecting { "connect" } else { "send" };
             let cause = self.stream.as_ref().and_then(|stream| stream.take_error().ok().flatten());
             let cause = cause.unwrap_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
-            return self.fail(now, describe(what, cause));
+            return self.fail(plan, now, describe(what, cause));
         }
         if self.phase == Phase::Connecting && events.contains(EpollFlags::EPOLLOUT) {
             self.connected = Some(now);
@@ -153,24 +166,24 @@ impl Connection {
         match result {
             Err(error) if !is_later(&error) => {
                 let what = if self.phase == Phase::Receiving { "receive" } else { "send" };
-                self.fail(now, describe(what, error));
+                self.fail(plan, now, describe(what, error));
             }
             _ => {}
         }
     }
 
     /// Notes how much is acknowledged at an edge of the window.
-    pub fn mark_window(&mut self, edge: Edge) {
-        self.sample();
+    pub fn mark_window(&mut self, plan: &Plan, edge: Edge) {
+        self.sample(plan);
         match edge {
             Edge::Start => self.at_window_start = Some(self.acked),
             Edge::End => self.at_window_end = Some(self.acked),
         }
     }
 
-    /// Looks for retransmission timeouts, and for what is acknowledged after them.
-    pub fn watch(&mut self, now: Monotonic) {
-        if !matches!(self.phase, Phase::Sending | Phase::Draining) {
+    /// Looks for retransmission timeouts, and for what is acknowledged after them; a subflow's is no outage of MPTCP's.
+    pub fn watch(&mut self, plan: &Plan, now: Monotonic) {
+        if plan.socket.mptcp || !matches!(self.phase, Phase::Sending | Phase::Draining) {
             return;
         }
         let Some(info) = self.stream.as_ref().and_then(|stream| TcpInfo::of(stream).ok()) else { return };
@@ -188,7 +201,7 @@ impl Connection {
     }
 
     /// Ends the connection, abortively if it runs, so that nothing of it lingers in the network or the kernel.
-    pub fn stop(&mut self, now: Monotonic) {
+    pub fn stop(&mut self, plan: &Plan, now: Monotonic) {
         match self.phase {
             Phase::Done => return,
             Phase::Waiting => {
@@ -197,16 +210,17 @@ impl Connection {
             Phase::Connecting => self.error = Some("connect: not answered before the stop".into()),
             Phase::Sending | Phase::Draining | Phase::Receiving => {}
         }
-        self.finish(now);
+        self.finish(plan, now);
     }
 
-    /// What became of it, under the number `connection`.
+    /// What became of it; under the number `connection`, if no user gave it one.
     pub fn outcome(&self, connection: u32) -> FlowOut {
         let from = self.at_window_start.unwrap_or(self.acked);
         let to = self.at_window_end.unwrap_or(self.acked);
         let since_start = |instant: Monotonic| instant.since(self.start).as_secs_f64();
         FlowOut {
-            connection,
+            connection: self.begun.map_or(connection, |begun| begun.name.1),
+            user: self.begun.map(|begun| begun.name.0),
             local_port: self.local_port,
             start_ns: self.start.as_nanos(),
             end_ns: self.end.as_nanos(),
@@ -266,13 +280,13 @@ impl Connection {
         let bytes = recv(stream.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)?;
         self.acked += bytes as u64;
         if bytes > 0 {
-            return Ok(());
+            return plan.socket.clamp(&stream);
         }
         self.completed = self.size(plan).is_some_and(|size| self.acked == size.get());
         if !self.completed {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
         }
-        self.finish(now);
+        self.finish(plan, now);
         Ok(())
     }
 
@@ -282,32 +296,33 @@ impl Connection {
         if stream.read(&mut [0; 64])? > 0 {
             return Ok(());
         }
-        self.sample();
+        self.sample(plan);
         self.completed = self.size(plan).is_some_and(|size| self.acked == size.get());
         if !self.completed {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
         }
-        self.finish(now);
+        self.finish(plan, now);
         Ok(())
     }
 
     /// Asks the kernel how far the connection is.
-    fn sample(&mut self) {
-        let Some(info) = self.stream.as_ref().and_then(|stream| TcpInfo::of(stream).ok()) else { return };
-        self.retransmits = info.retrans_total;
+    fn sample(&mut self, plan: &Plan) {
+        let Some(counters) = self.stream.as_ref().and_then(|stream| plan.socket.counters(stream).ok()) else { return };
+        // A subflow that is gone takes its count with it.
+        self.retransmits = self.retransmits.max(counters.retransmits);
         if !self.asks {
-            // The kernel counts our SYN as a byte, and our FIN: the first is taken off, the other is beyond what we wrote.
-            self.acked = info.bytes_acked.saturating_sub(1).min(self.written);
+            // The kernel counts our FIN, which is beyond what we wrote.
+            self.acked = counters.acked.min(self.written);
         }
     }
 
-    fn fail(&mut self, now: Monotonic, error: String) {
+    fn fail(&mut self, plan: &Plan, now: Monotonic, error: String) {
         self.error = Some(error);
-        self.finish(now);
+        self.finish(plan, now);
     }
 
-    fn finish(&mut self, now: Monotonic) {
-        self.sample();
+    fn finish(&mut self, plan: &Plan, now: Monotonic) {
+        self.sample(plan);
         if let Some(stream) = self.stream.take()
             && !self.completed
         {
@@ -325,29 +340,14 @@ pub static ZEROS: [u8; MAX_PIECE as usize] = [0; MAX_PIECE as usize];
 
 const CLOSED_EARLY: &str = "the sink closed the connection before its end";
 
-/// Sets an option of the kernel's TCP that nix has no name for.
-#[derive(Clone, Copy, Debug)]
-struct NotsentLowat;
-nix::setsockopt_impl!(
-    NotsentLowat,
-    libc::IPPROTO_TCP,
-    libc::TCP_NOTSENT_LOWAT,
-    u32,
-    nix::sys::socket::sockopt::SetStruct<'_, u32>
-);
-
 /// A socket that has begun to connect.
-fn connecting(plan: &Plan) -> nix::Result<TcpStream> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Inet6, SockType::Stream, flags, SockProtocol::Tcp)?;
+fn connecting(plan: &Plan) -> io::Result<TcpStream> {
+    let socket = plan.socket.open()?;
     // What the network has not taken stays here: a long queue in the socket costs memory and wake-ups for nothing.
-    setsockopt(&socket, NotsentLowat, &plan.unsent)?;
-    if let Some(name) = &plan.congestion_control {
-        setsockopt(&socket, TcpCongestion, &name.into())?;
-    }
+    plan.socket.tune(&socket, NotsentLowat, &plan.unsent)?;
     match connect(socket.as_raw_fd(), &SockaddrIn6::from(plan.to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),
-        Err(errno) => Err(errno),
+        Err(errno) => Err(errno.into()),
     }
 }
 

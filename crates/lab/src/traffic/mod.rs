@@ -1,14 +1,17 @@
-//! The built-in traffic generator: an ordinary process with ordinary sockets, on both ends of `bulk` flows.
+//! The built-in traffic generator: an ordinary process with ordinary sockets, on both ends of a scenario's flows.
 //!
 //! [`sink`] runs where flows end and [`send`] where they start, each in a namespace that its caller prepared. Times
 //! are those of `CLOCK_MONOTONIC`, which all namespaces share, so that all processes of a lab agree on them.
 
+mod cbr;
 mod connection;
 mod request;
 mod send;
 mod sink;
+mod socket;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::{io, net::SocketAddrV6, ops::Range};
 
@@ -20,8 +23,11 @@ use serde::{Deserialize, Serialize};
 use sidestep_model::{Bytes, Span};
 use thiserror::Error;
 
+pub use cbr::{CbrOptions, HEADERS as CBR_HEADERS, cbr};
 pub use send::{send, transfer};
 pub use sink::{sink, sink_until};
+pub use socket::SocketOptions;
+pub use users::Users;
 
 /// Connections that one [`send`] may open at once.
 pub const MAX_CONNECTIONS: u32 = 10_000;
@@ -35,6 +41,8 @@ pub struct Monotonic(u64);
 /// What [`sink`] is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkOptions {
+    /// What its sockets are.
+    pub socket: SocketOptions,
     /// Where it listens.
     pub listen: SocketAddrV6,
     /// Whether connections bring requests that are to be answered.
@@ -51,8 +59,10 @@ pub struct SinkOut {
 }
 
 /// What [`send`] is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SendOptions {
+    /// What its sockets are.
+    pub socket: SocketOptions,
     /// The sink.
     pub to: SocketAddrV6,
     /// How many connections to open, at most [`MAX_CONNECTIONS`].
@@ -64,6 +74,9 @@ pub struct SendOptions {
     /// Connections with a size and a start of their own, in the order of their start; where there are any, `connections`,
     /// `size` and `start_at` do not matter.
     pub schedule: Vec<Transfer>,
+    /// Who begins transfers one after the other; where there are any, `connections`, `size`, `request` and `schedule` do
+    /// not matter.
+    pub users: Option<Users>,
     /// When the lab's run starts.
     pub epoch: Monotonic,
     /// When to connect, counted from `epoch`.
@@ -72,8 +85,6 @@ pub struct SendOptions {
     pub stop_at: Span,
     /// The part of the run that [`FlowOut::bytes_in_window`] counts.
     pub window: Range<Monotonic>,
-    /// Name of the kernel's congestion control; `None`: the namespace's default.
-    pub congestion_control: Option<String>,
     /// [`FlowOut::connection`] of the first connection.
     pub first_index: u32,
 }
@@ -102,8 +113,11 @@ impl Transfer {
 /// What became of one connection; one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowOut {
-    /// Its number.
+    /// Its number; of a user's, among the user's.
     pub connection: u32,
+    /// Number of the user who began it, if one did.
+    #[serde(default)]
+    pub user: Option<u32>,
     /// Its port at the sender; zero if it never had one.
     pub local_port: u16,
     /// When it began to connect, in nanoseconds of `CLOCK_MONOTONIC`.

@@ -6,7 +6,6 @@ use nix::{
     errno::Errno,
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
-        socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt::TcpCongestion},
         time::TimeSpec,
         timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
     },
@@ -16,9 +15,11 @@ use sidestep_model::Span;
 use sidestep_model::scenario::MIN_REQUEST;
 
 use super::{
-    FlowOut, MAX_CONNECTIONS, MAX_TRANSFERS, Monotonic, SendOptions, TrafficError, Transfer, allow_descriptors,
+    FlowOut, MAX_CONNECTIONS, MAX_TRANSFERS, Monotonic, SendOptions, SocketOptions, TrafficError, Transfer,
+    allow_descriptors,
     connection::{Connection, Edge, MAX_PIECE, Phase, Plan},
     system,
+    users::Crowd,
 };
 
 /// Runs the connections to their end, then writes one line of JSON for each ([`FlowOut`]) to `out`.
@@ -79,6 +80,10 @@ struct Sender {
     to_open: usize,
     opened: usize,
     done: usize,
+    crowd: Option<Crowd>,
+    /// The connection that each user has, and how many edges of the window have passed.
+    current: Vec<usize>,
+    edges: usize,
     /// When connections were last watched; `None`: there are too many.
     watched: Option<Monotonic>,
 }
@@ -93,16 +98,31 @@ impl Sender {
             to: options.to,
             size: options.size,
             request: options.request,
-            congestion_control: options.congestion_control.clone(),
+            socket: options.socket.clone(),
             unsent: (UNSENT_TOTAL / (options.count() as u32).max(1)).clamp(MIN_UNSENT, MAX_PIECE),
         };
         let connections: Vec<Connection> = match options.schedule.as_slice() {
+            _ if options.users.is_some() => Vec::new(),
             [] => (0..options.connections).map(|_| Connection::default()).collect(),
             schedule => schedule.iter().map(|transfer| Connection::sized(transfer.size)).collect(),
         };
-        let watched = (connections.len() <= MOST_WATCHED).then(|| Monotonic::from_nanos(0));
-        let buffer = vec![0; DISCARD];
-        Ok(Sender { plan, epoll, timer, connections, buffer, to_open: 0, opened: 0, done: 0, watched })
+        let watched = (options.count() <= MOST_WATCHED).then(|| Monotonic::from_nanos(0));
+        let start = options.epoch + options.start_at;
+        let crowd = options.users.as_ref().map(|users| Crowd::new(users, options.epoch, start));
+        Ok(Sender {
+            plan,
+            epoll,
+            timer,
+            connections,
+            buffer: vec![0; DISCARD],
+            to_open: 0,
+            opened: 0,
+            done: 0,
+            crowd,
+            current: vec![usize::MAX; options.users.as_ref().map_or(0, |users| users.count as usize)],
+            edges: 0,
+            watched,
+        })
     }
 
     fn run(&mut self, options: &SendOptions) -> Result<(), TrafficError> {
@@ -122,26 +142,24 @@ impl Sender {
             self.serve_until(instant)?;
             match due {
                 Due::Open(count) => self.to_open = count,
-                Due::Window(edge) => self.connections.iter_mut().for_each(|one| one.mark_window(edge)),
+                Due::Window(edge) => {
+                    self.edges += 1;
+                    self.connections.iter_mut().for_each(|one| one.mark_window(&self.plan, edge));
+                }
                 Due::Stop => break,
             }
         }
         for connection in &mut self.connections {
-            connection.stop(Monotonic::now()?);
+            connection.stop(&self.plan, Monotonic::now()?);
         }
         Ok(())
     }
 
     /// Serves the connections until an instant, or until all of them are done.
     fn serve_until(&mut self, instant: Monotonic) -> Result<(), TrafficError> {
-        // Zero would disarm the timer.
-        let nanos = instant.as_nanos().max(1);
-        let at = TimeSpec::new((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as i64);
-        self.timer
-            .set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
-            .map_err(system("timerfd_settime"))?;
         let mut events = [EpollEvent::empty(); 256];
-        while self.done < self.connections.len() && Monotonic::now()? < instant {
+        while (self.done < self.connections.len() || self.next_begin().is_some()) && Monotonic::now()? < instant {
+            self.wake_at(self.next_begin().map_or(instant, |next| next.min(instant)))?;
             // What was opened may have failed already: only a round that opened nothing may wait.
             let patience = if self.watched.is_some() { EpollTimeout::from(WATCH_MS) } else { EpollTimeout::NONE };
             let timeout = if self.open_some()? { EpollTimeout::ZERO } else { patience };
@@ -159,8 +177,33 @@ impl Sender {
         Ok(())
     }
 
+    /// When the next user begins a transfer.
+    fn next_begin(&self) -> Option<Monotonic> {
+        self.crowd.as_ref().and_then(Crowd::next_at)
+    }
+
+    fn wake_at(&self, instant: Monotonic) -> Result<(), TrafficError> {
+        // Zero would disarm the timer.
+        let nanos = instant.as_nanos().max(1);
+        let at = TimeSpec::new((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as i64);
+        let set = self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME);
+        set.map_err(system("timerfd_settime"))
+    }
+
     /// Opens the next connections that are due; false if none are.
     fn open_some(&mut self) -> Result<bool, TrafficError> {
+        if let Some(crowd) = &mut self.crowd {
+            let now = Monotonic::now()?;
+            while self.connections.len() < MAX_TRANSFERS
+                && let Some(begun) = crowd.begin(now)
+            {
+                if let Some(current) = self.current.get_mut(begun.user) {
+                    *current = self.connections.len();
+                }
+                self.connections.push(Connection::begun(begun, self.edges));
+            }
+            self.to_open = self.connections.len();
+        }
         let start = self.opened;
         self.opened = self.to_open.min(start + OPEN_AT_ONCE);
         for (index, connection) in self.connections.iter_mut().enumerate().take(self.opened).skip(start) {
@@ -170,7 +213,12 @@ impl Sender {
                     let event = EpollEvent::new(connection.interest(), index as u64);
                     self.epoll.add(stream, event).map_err(system("epoll_ctl"))?;
                 }
-                None => self.done += 1,
+                None => {
+                    self.done += 1;
+                    if let (Some(crowd), Some(user)) = (&mut self.crowd, connection.user()) {
+                        crowd.think(user, Monotonic::now()?);
+                    }
+                }
             }
         }
         Ok(self.opened > start)
@@ -182,7 +230,16 @@ impl Sender {
             && now.since(*last) >= Span::from_millis(WATCH_MS.into())
         {
             *last = now;
-            self.connections.iter_mut().for_each(|connection| connection.watch(now));
+            match &self.crowd {
+                None => self.connections.iter_mut().for_each(|connection| connection.watch(&self.plan, now)),
+                Some(_) => {
+                    for current in &self.current {
+                        if let Some(connection) = self.connections.get_mut(*current) {
+                            connection.watch(&self.plan, now);
+                        }
+                    }
+                }
+            }
         }
     }
 
@@ -196,17 +253,24 @@ impl Sender {
                 let mut event = EpollEvent::new(after, event.data());
                 self.epoll.modify(stream, &mut event).map_err(system("epoll_ctl"))
             }
-            _ => {
-                self.done += usize::from(connection.phase() == Phase::Done);
+            _ if connection.phase() == Phase::Done => {
+                self.done += 1;
+                if let (Some(crowd), Some(user)) = (&mut self.crowd, connection.user()) {
+                    crowd.think(user, now);
+                }
                 Ok(())
             }
+            _ => Ok(()),
         }
     }
 }
 
 impl SendOptions {
-    /// How many connections there will be.
+    /// How many connections there will be, or at once where users begin them.
     fn count(&self) -> usize {
+        if let Some(users) = &self.users {
+            return users.count as usize;
+        }
         if self.schedule.is_empty() { self.connections as usize } else { self.schedule.len() }
     }
 }
@@ -233,9 +297,8 @@ fn check(options: &SendOptions) -> Result<(), TrafficError> {
     if options.window.end < options.window.start {
         return refuse("the window's end is before its start".into());
     }
-    let Some(name) = &options.congestion_control else { return Ok(()) };
-    let probe = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)
-        .map_err(system("socket"))?;
-    setsockopt(&probe, TcpCongestion, &name.into())
-        .map_err(|errno| TrafficError::CongestionControl { name: name.clone(), source: errno.into() })
+    let plain = SocketOptions { congestion_control: None, ..options.socket.clone() };
+    plain.open().map_err(system("socket"))?;
+    let Some(name) = options.socket.congestion_control.clone() else { return Ok(()) };
+    options.socket.open().map(drop).map_err(|source| TrafficError::CongestionControl { name, source })
 }

@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    io::{ErrorKind, Write},
-    net::{SocketAddrV6, TcpListener, TcpStream},
+    io::{self, ErrorKind, Write},
+    net::{TcpListener, TcpStream},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
@@ -13,16 +13,14 @@ use nix::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
-        socket::{
-            AddressFamily, Backlog, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, listen, recv,
-            setsockopt, socket, sockopt::ReuseAddr,
-        },
+        socket::{Backlog, MsgFlags, SockaddrIn6, bind, listen, recv, setsockopt, sockopt::ReuseAddr},
     },
 };
 
 use super::{
     SinkOptions, SinkOut, TrafficError, allow_descriptors,
     request::{Exchange, is_later},
+    socket::{ReceiveLowat, SocketOptions},
     system,
 };
 
@@ -63,6 +61,7 @@ struct Sink {
     listener: TcpListener,
     /// By descriptor, which is also the connection's name at epoll.
     connections: BTreeMap<u64, Accepted>,
+    socket: SocketOptions,
     answer: bool,
     /// Never written to, so that it costs no memory: the kernel discards by itself.
     buffer: Vec<u8>,
@@ -79,9 +78,8 @@ struct Accepted {
 
 impl Sink {
     fn listen(options: &SinkOptions, stop: BorrowedFd<'_>) -> Result<Self, TrafficError> {
-        let SinkOptions { listen: address, answer } = *options;
-        let listener =
-            listener(address, answer).map_err(|errno| TrafficError::Listen { address, source: errno.into() })?;
+        let (socket, answer) = (options.socket.clone(), options.answer);
+        let listener = listener(options).map_err(|source| TrafficError::Listen { address: options.listen, source })?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll_create"))?;
         epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP)).map_err(system("epoll_ctl"))?;
         // Edge-triggered: connections that cannot be accepted now must not keep the loop awake.
@@ -89,7 +87,7 @@ impl Sink {
         epoll.add(&listener, incoming).map_err(system("epoll_ctl"))?;
         let listener = TcpListener::from(listener);
         let (connections, seen) = (BTreeMap::new(), SinkOut::default());
-        Ok(Sink { epoll, listener, connections, answer, buffer: vec![0; DISCARD], starved: false, seen })
+        Ok(Sink { epoll, listener, connections, socket, answer, buffer: vec![0; DISCARD], starved: false, seen })
     }
 
     fn run(&mut self) -> Result<(), TrafficError> {
@@ -148,7 +146,7 @@ impl Sink {
             Ok(0) => {}
             Ok(bytes) => {
                 self.seen.bytes += bytes as u64;
-                return Ok(());
+                return self.socket.clamp(&stream).map_err(system("setsockopt"));
             }
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             // Stopped flows are reset by their sender.
@@ -181,26 +179,14 @@ impl Sink {
     }
 }
 
-fn listener(address: SocketAddrV6, answer: bool) -> nix::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Inet6, SockType::Stream, flags, SockProtocol::Tcp)?;
+fn listener(options: &SinkOptions) -> io::Result<OwnedFd> {
+    // Accepted connections inherit its options.
+    let socket = options.socket.open()?;
     setsockopt(&socket, ReuseAddr, &true)?;
-    if !answer {
-        // Accepted connections inherit it.
-        setsockopt(&socket, ReceiveLowat, &WAKE_UP)?;
+    if !options.answer {
+        options.socket.tune(&socket, ReceiveLowat, &WAKE_UP)?;
     }
-    bind(socket.as_raw_fd(), &SockaddrIn6::from(address))?;
+    bind(socket.as_raw_fd(), &SockaddrIn6::from(options.listen))?;
     listen(&socket, Backlog::MAXCONN)?;
     Ok(socket)
 }
-
-/// Sets how many bytes wake a reader; the end of a connection always does.
-#[derive(Clone, Copy, Debug)]
-struct ReceiveLowat;
-nix::setsockopt_impl!(
-    ReceiveLowat,
-    libc::SOL_SOCKET,
-    libc::SO_RCVLOWAT,
-    u32,
-    nix::sys::socket::sockopt::SetStruct<'_, u32>
-);

@@ -196,8 +196,9 @@ fn the_sink_ends_on_sigterm() {
         }
     }
     let mut out = TermWhenReady(Vec::new());
-    let Some(seen) = in_namespace(|| sink(&SinkOptions { listen: address(5001), answer: false }, &mut out).unwrap())
-    else {
+    let Some(seen) = in_namespace(|| {
+        sink(&SinkOptions { socket: SocketOptions::default(), listen: address(5001), answer: false }, &mut out).unwrap()
+    }) else {
         return;
     };
     assert_eq!((seen, out.0.as_slice()), (SinkOut::default(), b"ready\n".as_slice()));
@@ -219,7 +220,7 @@ fn options_that_make_no_sense_are_refused() {
         "the stop (10 s) is before the start (11 s)"
     );
     assert!(refused(&|options| options.window = Monotonic::from_nanos(2)..Monotonic::from_nanos(1)).contains("window"));
-    assert!(refused(&|options| options.congestion_control = Some("nonesuch".into())).contains("`nonesuch`"));
+    assert!(refused(&|options| options.socket.congestion_control = Some("nonesuch".into())).contains("`nonesuch`"));
 }
 
 #[test]
@@ -278,16 +279,17 @@ fn a_schedule_gives_each_connection_its_start_and_its_size() {
 fn options(port: u16) -> SendOptions {
     let epoch = Monotonic::now().unwrap();
     SendOptions {
+        socket: SocketOptions::default(),
         to: address(port),
         connections: 1,
         size: None,
         request: None,
         schedule: Vec::new(),
+        users: None,
         epoch,
         start_at: Span::ZERO,
         stop_at: Span::from_secs(10),
         window: epoch..epoch + Span::from_secs(10),
-        congestion_control: None,
         first_index: 0,
     }
 }
@@ -311,7 +313,7 @@ fn with_other_end<T: Send>(answer: bool, flows: impl FnOnce(SendOptions) -> T + 
         let (stop, stopper) = io::pipe().unwrap();
         let (said, mut out) = io::pipe().unwrap();
         // A thread is in the namespace of the one that starts it.
-        let options = SinkOptions { listen: address(5001), answer };
+        let options = SinkOptions { socket: SocketOptions::default(), listen: address(5001), answer };
         let sink = thread::spawn(move || sink_until(&options, &mut out, stop.as_fd()).unwrap());
         let mut line = String::new();
         BufReader::new(said).read_line(&mut line).unwrap();

@@ -1,0 +1,102 @@
+//! The sockets of both ends of a connection: TCP or MPTCP, with what a scenario says of them.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use nix::sys::socket::{SetSockOpt, setsockopt, sockopt::TcpCongestion};
+use sidestep_linux::{
+    mptcp::{self, MptcpInfo},
+    sock_diag::TcpInfo,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// What the sockets of a flow are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Whether they speak MPTCP.
+    pub mptcp: bool,
+    /// Name of the kernel's congestion control; `None`: the namespace's default.
+    pub congestion_control: Option<String>,
+    /// The largest window that they advertise, in bytes; `None`: as large as their buffer. MPTCP's is the buffer's.
+    pub window: Option<u32>,
+    /// Whether they take a new flow label after timeouts; `None`: the namespace's default.
+    pub rehash: Option<bool>,
+}
+
+/// What the kernel counted for a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Payload acknowledged by the other end, and perhaps a SYN and a FIN.
+    pub acked: u64,
+    /// Segments that were retransmitted, by the subflows that there are.
+    pub retransmits: u32,
+}
+
+impl SocketOptions {
+    /// A socket that does not block.
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        let protocol = if self.mptcp { Protocol::MPTCP } else { Protocol::TCP };
+        let socket = Socket::new(Domain::IPV6, Type::STREAM.nonblocking().cloexec(), Some(protocol))?;
+        if let Some(name) = &self.congestion_control {
+            setsockopt(&socket, TcpCongestion, &name.into())?;
+        }
+        if let Some(rehash) = self.rehash {
+            setsockopt(&socket, TxRehash, &u32::from(rehash))?;
+        }
+        self.clamp(&socket)?;
+        Ok(socket.into())
+    }
+
+    /// Limits the window of a socket.
+    ///
+    /// The kernel forgets the limit whenever it reckons anew what its buffer has room for, so a receiver repeats it.
+    pub fn clamp(&self, socket: &impl AsFd) -> io::Result<()> {
+        match self.window {
+            Some(window) if !self.mptcp => Ok(setsockopt(socket, WindowClamp, &window)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets an option that only makes things faster; MPTCP does not have all of them.
+    pub fn tune<O: SetSockOpt>(&self, socket: &impl AsFd, option: O, value: &O::Val) -> io::Result<()> {
+        match setsockopt(socket, option, value) {
+            Err(_) if self.mptcp => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    /// What the kernel counted for a connection.
+    pub fn counters(&self, socket: &impl AsFd) -> io::Result<Counters> {
+        if self.mptcp {
+            let acked = MptcpInfo::of(socket)?.bytes_acked;
+            let retransmits = mptcp::subflows(socket)?.iter().map(|subflow| subflow.retrans_total).sum();
+            return Ok(Counters { acked, retransmits });
+        }
+        let info = TcpInfo::of(socket)?;
+        // The kernel counts our SYN as a byte.
+        Ok(Counters { acked: info.bytes_acked.saturating_sub(1), retransmits: info.retrans_total })
+    }
+}
+
+/// Declares options of sockets that nix has no name for.
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident = $level:ident, $option:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+        nix::setsockopt_impl!($name, libc::$level, libc::$option, u32, nix::sys::socket::sockopt::SetStruct<'_, u32>);
+    )+};
+}
+
+options! {
+    /// How many bytes may wait in a socket that the network has not taken.
+    NotsentLowat = IPPROTO_TCP, TCP_NOTSENT_LOWAT;
+    /// How many bytes wake a reader; the end of a connection always does.
+    ReceiveLowat = SOL_SOCKET, SO_RCVLOWAT;
+    /// The largest window that a socket advertises.
+    WindowClamp = IPPROTO_TCP, TCP_WINDOW_CLAMP;
+    /// Whether a connection takes a new flow label after timeouts.
+    TxRehash = SOL_SOCKET, SO_TXREHASH;
+}
