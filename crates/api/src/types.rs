@@ -1,9 +1,10 @@
 //! The messages as typed, checked values.
 
-use std::{fmt, net::Ipv6Addr, num::NonZeroU32, time::Duration};
+use std::{net::Ipv6Addr, time::Duration};
 
 use ipnet::Ipv6Net;
 use serde::{Serialize, Serializer};
+pub use sidestep_model::PathId;
 use sidestep_model::{Rate, Span};
 
 /// The most paths of a set.
@@ -14,10 +15,6 @@ pub const MAX_SEGMENTS: usize = 32;
 pub const MAX_ITEMS: usize = 8192;
 /// The largest message that is sent or taken, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
-
-/// Names a path between two access routers; never zero, and the same as long as the path is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct PathId(NonZeroU32);
 
 /// A path from a host to a destination prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,30 +108,6 @@ pub struct LinkCounter {
     pub tx_bytes: u64,
     /// Whether the interface is down or has no carrier.
     pub down: bool,
-}
-
-impl PathId {
-    /// The id with this number; `None` for zero, which is no path.
-    pub fn new(number: u32) -> Option<Self> {
-        NonZeroU32::new(number).map(PathId)
-    }
-
-    /// The id as a number, as it stands in the binding SID.
-    pub fn get(self) -> u32 {
-        self.0.get()
-    }
-}
-
-impl fmt::Display for PathId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
-    }
-}
-
-impl fmt::Debug for PathId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PathId({self})")
-    }
 }
 
 // Scripts that read the JSON want numbers, not "100 Mbit/s".

@@ -10,13 +10,14 @@ use std::{
 use ipnet::Ipv6Net;
 use serde::Serialize;
 use sidestep_api::{Binding, BindingUpdate, HostIdentity, Path, PathSet, PathUpdate, UsageReport};
-use sidestep_model::{ArcId, LinkId, NodeId, Rate, Topology, scenario::PathKnobs};
+use sidestep_control::{Access, Ends, HostPath, RouterPath, path_usage};
+use sidestep_model::{ArcId, LinkId, NodeId, PathId, Rate, Topology, scenario::PathKnobs};
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
-    plan::{Host, Plan, PlanError, PlannedPath, Planner},
-    usage::{Meter, path_usage},
+    plan::{Host, Plan, PlanError, Planner},
+    usage::Meter,
 };
 
 /// Knows the paths of a network and how full they are.
@@ -202,16 +203,22 @@ impl Controller {
     pub fn sets(&self) -> Vec<PairPaths> {
         let snapshot = self.snapshot();
         let plan = &snapshot.plan;
-        let behind = |router| plan.hosts.iter().filter(|host| host.router == router).map(|host| host.prefix).collect();
+        let behind = |access: &[Access]| {
+            plan.hosts.iter().filter(|host| host.access == access).map(|host| host.prefix).collect()
+        };
+        let names = |access: &[Access]| {
+            let names: Vec<&str> = access.iter().map(|access| plan.name(access.router)).collect();
+            names.join(",")
+        };
         let mut sets: Vec<PairPaths> = plan
             .pairs
             .iter()
-            .map(|((from, to), paths)| PairPaths {
-                from: plan.name(*from).into(),
-                to: plan.name(*to).into(),
-                sources: behind(*from),
-                destinations: behind(*to),
-                paths: paths.iter().map(|path| snapshot.path_info(path)).collect(),
+            .map(|(Ends { entries, exits }, paths)| PairPaths {
+                from: names(entries),
+                to: names(exits),
+                sources: behind(entries),
+                destinations: behind(exits),
+                paths: paths.iter().filter_map(|path| snapshot.path_info(path)).collect(),
             })
             .collect();
         sets.sort_by(|a, b| (&a.from, &a.to).cmp(&(&b.from, &b.to)));
@@ -221,7 +228,8 @@ impl Controller {
     /// The bindings of all access routers, by their names.
     pub fn bindings(&self) -> Vec<RouterBindings> {
         let snapshot = self.snapshot();
-        let mut routers: Vec<NodeId> = snapshot.plan.hosts.iter().map(|host| host.router).collect();
+        let access = snapshot.plan.hosts.iter().flat_map(|host| &host.access);
+        let mut routers: Vec<NodeId> = access.map(|access| access.router).collect();
         routers.sort_by_key(|router| snapshot.plan.name(*router));
         routers.dedup();
         let bindings = |router| RouterBindings {
@@ -275,8 +283,9 @@ impl Snapshot {
         let source = self.host(host)?;
         let plan = &self.plan;
         let set = |destination: &Host| {
-            let paths = plan.pairs.get(&(source.router, destination.router))?;
-            let paths = paths.iter().map(|path| self.host_path(source, destination, path)).collect();
+            let ends = Ends { entries: source.access.clone(), exits: destination.access.clone() };
+            let paths = plan.pairs.get(&ends)?;
+            let paths = paths.iter().filter_map(|path| self.host_path(source, destination, path)).collect();
             Some(PathSet { destination: destination.prefix, paths })
         };
         Ok(PathUpdate { generation: self.generation, sets: plan.hosts.iter().filter_map(set).collect() })
@@ -336,48 +345,44 @@ impl Snapshot {
         report.counters.iter().map(|counter| arc(&counter.link)).collect()
     }
 
+    /// A path that several sets have is bound once.
     fn bindings_of(&self, router: NodeId) -> Vec<Binding> {
-        let paths = self.plan.pairs.iter().filter(|((from, _), _)| *from == router).flat_map(|(_, paths)| paths.iter());
-        let binding = |path: &PlannedPath| Binding {
-            path_id: path.id,
-            binding_sid: path.binding_sid,
-            segments: path.segments.clone(),
+        let paths = self.plan.pairs.values().flat_map(|paths| paths.iter()).filter(|path| path.entry == router);
+        let bound: BTreeMap<PathId, &RouterPath> = paths.map(|path| (path.id, path.as_ref())).collect();
+        let binding = |path: &RouterPath| {
+            let Plan { topology, locators, .. } = &*self.plan;
+            let segments = locators.segments(topology, path)?;
+            Some(Binding { path_id: path.id, binding_sid: locators.binding_sid(path)?, segments })
         };
-        let mut bindings: Vec<Binding> = paths.map(binding).collect();
-        bindings.sort_by_key(|binding| binding.path_id);
-        bindings
+        bound.into_values().filter_map(binding).collect()
     }
 
-    /// The path as it is between two routers.
-    fn router_path(&self, path: &PlannedPath) -> Path {
-        Path {
+    /// The path as it is between two routers; `None` for one of another network.
+    fn router_path(&self, path: &RouterPath) -> Option<Path> {
+        let topology = &self.plan.topology;
+        let rate = |arc: ArcId| self.rates.get(arc.index()).copied().unwrap_or_default();
+        Some(Path {
             id: path.id,
-            name: path.name.clone(),
-            binding_sid: path.binding_sid,
+            name: path.name(topology),
+            binding_sid: self.plan.locators.binding_sid(path)?,
             capacity: path.capacity,
-            usage: path_usage(&self.plan.topology, &path.arcs, &self.rates),
+            usage: path_usage(topology, &path.arcs, rate),
             delay: path.delay,
             rtt: path.delay + path.delay_back,
             route_mtu: path.mtu,
-        }
+        })
     }
 
     /// The path as it is between two hosts: their own links add delay and limit the mtu.
-    fn host_path(&self, source: &Host, destination: &Host, path: &PlannedPath) -> Path {
-        let topology = &self.plan.topology;
-        let delay = |arc| topology.channel(arc).delay;
-        let there = delay(source.access) + delay(destination.access.reversed());
-        let back = delay(destination.access) + delay(source.access.reversed());
-        let mtu = |host: &Host| topology.link(host.access.link()).mtu;
-        let mut path = self.router_path(path);
-        path.delay = path.delay + there;
-        path.rtt = path.rtt + there + back;
-        path.route_mtu = path.route_mtu.min(mtu(source)).min(mtu(destination));
-        path
+    fn host_path(&self, source: &Host, destination: &Host, path: &Arc<RouterPath>) -> Option<Path> {
+        let HostPath { delay, rtt, mtu, .. } =
+            HostPath::new(&self.plan.topology, &source.arcs, &destination.arcs, path)?;
+        Some(Path { delay, rtt, route_mtu: mtu, ..self.router_path(path)? })
     }
 
-    fn path_info(&self, path: &PlannedPath) -> PathInfo {
-        let links = path.arcs.iter().map(|arc| self.plan.topology.link(arc.link()).name.clone()).collect();
-        PathInfo { path: self.router_path(path), links, segments: path.segments.clone() }
+    fn path_info(&self, path: &RouterPath) -> Option<PathInfo> {
+        let Plan { topology, locators, .. } = &*self.plan;
+        let links = path.arcs.iter().map(|arc| topology.link(arc.link()).name.clone()).collect();
+        Some(PathInfo { path: self.router_path(path)?, links, segments: locators.segments(topology, path)? })
     }
 }

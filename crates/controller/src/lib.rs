@@ -1,11 +1,10 @@
-//! The controller: computes the paths between access routers, names each with a stable Path ID, streams both to the
-//! agents, and learns from the routers how full the paths are.
+//! The controller: computes the paths between access routers by the rules of `sidestep-control`, streams them and their
+//! SIDs to the agents, and learns from the routers how full the paths are.
 //!
 //! [`Controller`] has no socket and no clock; [`serve`] gives it both.
 
 mod controller;
 mod metrics;
-mod path_id;
 mod plan;
 mod service;
 mod usage;

@@ -1,8 +1,8 @@
-//! From byte counters to how full a path is.
+//! From byte counters to the rate on each arc.
 
 use std::time::Duration;
 
-use sidestep_model::{ArcId, Rate, Topology};
+use sidestep_model::{ArcId, Rate};
 
 /// After so many ticks without a report the rate of an arc counts as unknown, that is zero.
 const SILENT_TICKS: u32 = 5;
@@ -52,23 +52,6 @@ impl Meter {
     pub(crate) fn rates(&self) -> Vec<Rate> {
         self.arcs.iter().map(|slot| slot.as_ref().map(|reading| reading.rate).unwrap_or_default()).collect()
     }
-}
-
-/// The usage of a path: its capacity less the bandwidth that is available on it.
-///
-/// Available is, over the arcs, the least of rate less usage. So a fat arc that is nearly full counts, even where a
-/// thinner arc sets the capacity: what the path can still take is what matters. Where no arc is limited there is no
-/// capacity either, and the usage is that of the busiest arc.
-pub(crate) fn path_usage(topology: &Topology, arcs: &[ArcId], rates: &[Rate]) -> Rate {
-    let usage = |arc: &ArcId| rates.get(arc.index()).map_or(0, |rate| rate.bits_per_sec());
-    let limit = |arc: &ArcId| Some(topology.channel(*arc).rate.bits_per_sec()).filter(|limit| *limit != 0);
-    let available = arcs.iter().filter_map(|arc| Some(limit(arc)?.saturating_sub(usage(arc)))).min();
-    let capacity = arcs.iter().filter_map(limit).min();
-    let used = match (capacity, available) {
-        (Some(capacity), Some(available)) => capacity.saturating_sub(available),
-        _ => arcs.iter().map(usage).max().unwrap_or(0),
-    };
-    Rate::from_bits_per_sec(used)
 }
 
 fn rate_between(last: &Reading, at: Duration, tx_bytes: u64) -> Option<Rate> {

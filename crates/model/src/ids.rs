@@ -1,5 +1,7 @@
 //! Dense typed indices into a [`Topology`](crate::Topology).
 
+use std::{fmt, num::NonZeroU32};
+
 use serde::{Deserialize, Serialize};
 
 /// Index of a node in its topology.
@@ -21,6 +23,34 @@ pub enum Direction {
     AToB,
     /// From the link's `b` end to its `a` end.
     BToA,
+}
+
+/// Names a path between two access routers; never zero, and the same as long as the path is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct PathId(NonZeroU32);
+
+impl PathId {
+    /// The id with this number; `None` for zero, which is no path.
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(PathId)
+    }
+
+    /// The id as a number, as it stands in the binding SID.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for PathId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PathId({self})")
+    }
 }
 
 impl NodeId {

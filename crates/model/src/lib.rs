@@ -16,7 +16,7 @@ pub mod workload;
 
 pub use generate::{Backbone, Dumbbell, FatTree, ParallelPaths};
 pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing};
-pub use ids::{ArcId, Direction, LinkId, NodeId};
+pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};
 pub use scenario::Scenario;
 pub use systems::{SystemName, World};
 pub use topology::{BurstLoss, Channel, Link, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError};

@@ -1,9 +1,12 @@
 //! Link-disjoint paths that segment lists of limited length can force.
 
+use std::ops::Deref;
+
 use sidestep_model::{ArcId, NodeId, Topology};
 
 use crate::{
-    Igp, Route, SegmentRules,
+    Access, Ends, Igp, Route, SegmentRules,
+    cost::Cost,
     search::{Dependencies, Refusal, Search, Taken},
     spf::{Direction, Spfs},
 };
@@ -26,12 +29,13 @@ pub fn disjoint_paths(
     PathFinder::new(igp, *rules).disjoint_paths(from, to, max_paths)
 }
 
-/// Finds the [`disjoint_paths`] of many pairs of one network.
+/// Finds the [`disjoint_paths`] of many pairs of one network; `I` is a reference of some kind to its IGP.
 ///
 /// Of the shortest paths to and from a node only those are computed that a search comes to, and they are kept for the
 /// searches after it, in up to half a GiB.
-pub struct PathFinder<'a> {
-    igp: &'a Igp,
+#[derive(Clone, Debug)]
+pub struct PathFinder<I> {
+    igp: I,
     rules: SegmentRules,
     spfs: Spfs,
     search: Search,
@@ -41,46 +45,72 @@ pub struct PathFinder<'a> {
 /// A path, or that there is no further one, and what this depends on.
 pub(crate) struct Round {
     pub(crate) route: Option<Route>,
-    pub(crate) depends_on: Dependencies,
+    pub(crate) depends_on: Vec<Dependencies>,
 }
 
-impl<'a> PathFinder<'a> {
+/// The cheapest path that is left from one entry to one exit.
+struct Candidate {
+    from: NodeId,
+    to: NodeId,
+    /// What the access links at both ends add.
+    beyond: Cost,
+    /// `None` while it is not known.
+    found: Option<Option<(Cost, Route)>>,
+}
+
+impl<I: Deref<Target = Igp>> PathFinder<I> {
     /// For paths within these rules.
-    pub fn new(igp: &'a Igp, rules: SegmentRules) -> Self {
-        PathFinder { igp, rules, spfs: Spfs::new(igp), search: Search::new(igp), taken: Taken::new(igp) }
+    pub fn new(igp: I, rules: SegmentRules) -> Self {
+        let (spfs, search, taken) = (Spfs::new(&igp), Search::new(&igp), Taken::new(&igp));
+        PathFinder { igp, rules, spfs, search, taken }
     }
 
     /// What the function [`disjoint_paths`] gives.
     pub fn disjoint_paths(&mut self, from: NodeId, to: NodeId, max_paths: usize) -> Vec<Route> {
+        self.disjoint_paths_between(&Ends::pair(from, to), max_paths)
+    }
+
+    /// Up to `max_paths` paths without a common link, from any entry to any exit, cheapest first.
+    ///
+    /// Each is the cheapest of all pairs of an entry and an exit, the links to the hosts included in the cost; of equally
+    /// cheap ones that of the first entry and there of the first exit.
+    pub fn disjoint_paths_between(&mut self, ends: &Ends, max_paths: usize) -> Vec<Route> {
         let mut routes = Vec::new();
-        self.extend(&mut routes, (from, to), max_paths, false);
+        self.extend(&mut routes, ends, max_paths, false);
         routes
     }
 
     /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no way.
     pub fn first_path(&mut self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
-        let known = |node: NodeId| node.index() < self.igp.node_count();
-        if !known(from) || !known(to) {
-            return None;
-        }
-        let spf = self.spfs.of(self.igp, to, Direction::Toward);
+        self.distance(from, to)?;
+        let spf = self.spfs.of(&self.igp, to, Direction::Toward);
         let mut path = Vec::new();
         let mut at = from;
         while at != to {
-            let arc = spf.hop(self.igp, at)?.next;
+            let arc = spf.hop(&self.igp, at)?.next;
             path.push(arc);
             at = self.igp.arc(arc).head;
         }
         Some(path)
     }
 
+    /// The sum of the weights along a shortest path; `None` where there is none.
+    pub(crate) fn distance(&mut self, from: NodeId, to: NodeId) -> Option<u64> {
+        let known = |node: NodeId| node.index() < self.igp.node_count();
+        if !known(from) || !known(to) {
+            return None;
+        }
+        Some(self.spfs.of(&self.igp, to, Direction::Toward).hop(&self.igp, from)?.distance)
+    }
+
     /// The rounds from the first one on; the last finds nothing, unless there are `max_paths`.
-    pub(crate) fn rounds(&mut self, from: NodeId, to: NodeId, max_paths: usize) -> Vec<Round> {
+    pub(crate) fn rounds(&mut self, ends: &Ends, max_paths: usize) -> Vec<Round> {
         let mut rounds: Vec<Round> = Vec::new();
+        let mut candidates = candidates(ends);
         self.taken.clear();
         while rounds.len() < max_paths && rounds.last().is_none_or(|last| last.route.is_some()) {
-            let route = self.next(from, to, true);
-            let depends_on = self.search.dependencies(self.igp, &mut self.spfs, route.as_ref());
+            let mut depends_on = Vec::new();
+            let route = self.next(&mut candidates, Some(&mut depends_on));
             rounds.push(Round { route, depends_on });
         }
         rounds
@@ -88,21 +118,16 @@ impl<'a> PathFinder<'a> {
 
     /// Adds the routes that follow these; if there is `hardly` one, it asks for that first, which takes less than to look
     /// for the cheapest.
-    pub(crate) fn extend(
-        &mut self,
-        routes: &mut Vec<Route>,
-        (from, to): (NodeId, NodeId),
-        max_paths: usize,
-        hardly: bool,
-    ) {
+    pub(crate) fn extend(&mut self, routes: &mut Vec<Route>, ends: &Ends, max_paths: usize, hardly: bool) {
         self.taken.clear();
         routes.iter().flat_map(|route| &route.arcs).for_each(|arc| self.taken.take(*arc));
-        let PathFinder { igp, rules, spfs, search, taken } = self;
-        if hardly && !search.finds_any(igp, spfs, rules, taken, (from, to)) {
-            return;
+        let mut candidates = candidates(ends);
+        if hardly {
+            let PathFinder { igp, rules, spfs, search, taken } = self;
+            candidates.retain(|one| search.finds_any(igp, spfs, rules, taken, (one.from, one.to)));
         }
         while routes.len() < max_paths {
-            match self.next(from, to, false) {
+            match self.next(&mut candidates, None) {
                 Some(route) => routes.push(route),
                 None => break,
             }
@@ -111,21 +136,58 @@ impl<'a> PathFinder<'a> {
 
     /// Whether what was refused on the network with some more links is refused on this one, too.
     pub(crate) fn refuses(&mut self, refusal: &Refusal) -> bool {
-        !self.spfs.of(self.igp, refusal.root, refusal.direction).forces(self.igp, refusal.arc)
+        !self.spfs.of(&self.igp, refusal.root, refusal.direction).forces(&self.igp, refusal.arc)
     }
 
     /// The next path over links that are not taken, and takes these.
-    fn next(&mut self, from: NodeId, to: NodeId, watched: bool) -> Option<Route> {
+    ///
+    /// A candidate stays the cheapest of its pair while all of its links are free, so only the others are looked for.
+    fn next(&mut self, candidates: &mut [Candidate], mut depends_on: Option<&mut Vec<Dependencies>>) -> Option<Route> {
+        for candidate in candidates.iter_mut().filter(|candidate| candidate.found.is_none()) {
+            let route = self.cheapest(candidate.from, candidate.to, depends_on.is_some());
+            if let Some(depends_on) = &mut depends_on {
+                depends_on.push(self.search.dependencies(&self.igp, &mut self.spfs, route.as_ref()));
+            }
+            let cost = |route: &Route| route.arcs.iter().fold(candidate.beyond, |sum, arc| sum + self.igp.cost(*arc));
+            candidate.found = Some(route.map(|route| (cost(&route), route)));
+        }
+        let found = |(index, one): (usize, &Candidate)| Some((one.found.as_ref()?.as_ref()?.0, index));
+        let (_, best) = candidates.iter().enumerate().filter_map(found).min()?;
+        let (_, route) = candidates.get_mut(best)?.found.take()??;
+        route.arcs.iter().for_each(|arc| self.taken.take(*arc));
+        for candidate in candidates {
+            let is_taken = |(_, route): &(Cost, Route)| route.arcs.iter().any(|arc| self.taken.has(*arc));
+            if candidate.found.as_ref().is_some_and(|found| found.as_ref().is_some_and(is_taken)) {
+                candidate.found = None;
+            }
+        }
+        Some(route)
+    }
+
+    /// The cheapest path of a pair over links that are not taken.
+    fn cheapest(&mut self, from: NodeId, to: NodeId, watched: bool) -> Option<Route> {
         self.search.begin();
         let known = from.index() < self.igp.node_count();
         if from == to || !known || !self.igp.is_router(to) || self.rules.max_segments == 0 {
             return None;
         }
         let PathFinder { igp, rules, spfs, search, taken } = self;
-        let route = search.run(igp, spfs, rules, taken, (from, to), watched)?;
-        route.arcs.iter().for_each(|arc| taken.take(*arc));
-        Some(route)
+        search.run(igp, spfs, rules, taken, (from, to), watched)
     }
+}
+
+/// What there is to look for between these ends, those of the first entry first.
+fn candidates(ends: &Ends) -> Vec<Candidate> {
+    let exits = |entry: &Access| {
+        let entry = *entry;
+        ends.exits.iter().map(move |exit| Candidate {
+            from: entry.router,
+            to: exit.router,
+            beyond: Cost::at_least(u64::from(entry.up) + u64::from(exit.down)),
+            found: None,
+        })
+    };
+    ends.entries.iter().flat_map(exits).collect()
 }
 
 #[cfg(test)]

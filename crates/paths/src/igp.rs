@@ -201,6 +201,11 @@ impl Igp {
         self.arcs[id.index()]
     }
 
+    /// The cost of an arc of the topology.
+    pub(crate) fn cost(&self, id: ArcId) -> Cost {
+        Cost::of(self.arc(id).weight, own(id.link().0))
+    }
+
     /// What a node is linked to by links that are up, by ascending id of these.
     pub(crate) fn neighbours(&self, node: NodeId) -> &[Neighbour] {
         let ends = self.start.get(node.index()).zip(self.start.get(node.index() + 1));

@@ -3,7 +3,8 @@
 //! - [`Igp`]: the shortest-path DAGs by which routers forward, with ECMP and with failed links;
 //! - [`segment_list`] and [`reroute`]: from a path to the shortest list that forces it, and back;
 //! - [`disjoint_paths`], [`PathFinder`]: link-disjoint paths under a limit of segments;
-//! - [`PathSets`]: the same of many pairs, kept up to date while links fail and recover;
+//! - [`PathSets`]: disjoint paths of many pairs of hosts with one access router or several ([`Ends`]), kept up to date
+//!   while links fail and recover;
 //! - [`paths_apart`]: the same for paths that have no router or no shared risk in common;
 //! - [`max_flow_links`] and [`max_flow_rate`]: what any set of paths of a pair could reach at best;
 //! - [`analysis`]: path diversity and detours of published topologies.
@@ -20,6 +21,7 @@ mod apart;
 mod brute_force;
 mod cost;
 mod disjoint;
+mod ends;
 mod igp;
 mod max_flow;
 mod path_sets;
@@ -30,8 +32,9 @@ mod spf;
 
 pub use apart::{Apart, paths_apart};
 pub use disjoint::{PathFinder, disjoint_paths};
+pub use ends::{Access, Ends, access_arcs};
 pub use igp::Igp;
 pub use max_flow::{max_flow_links, max_flow_rate};
-pub use path_sets::{PathSet, PathSets, Recomputed};
+pub use path_sets::{Back, PathSet, PathSets, Recomputed};
 pub use route::{Route, Segment, SegmentRules};
 pub use segments::{RerouteError, SegmentError, reroute, segment_list};

@@ -3,21 +3,23 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sidestep_model::{ArcId, LinkId, NodeId, Topology};
 
-use crate::{Igp, PathFinder, Route, SegmentRules, disjoint::Round, search::Dependencies};
+use crate::{Ends, Igp, PathFinder, Route, SegmentRules, disjoint::Round, search::Dependencies};
 
-/// The [`disjoint_paths`](crate::disjoint_paths) between pairs of nodes, on an IGP that has converged on the failures
-/// present.
+/// The disjoint paths between pairs of ends, on an IGP that has converged on the failures present.
 ///
 /// Each path is kept with what its search depended on while everything was up. Where links are down, only pairs whose
 /// searches would go another way are computed anew, and of these only the paths from the first one on that does. So a
 /// recovery costs nothing, or what the links that are still down cost. The result is the same as from scratch.
 #[derive(Clone, Debug)]
 pub struct PathSets {
-    pairs: Vec<(NodeId, NodeId)>,
+    ends: Vec<Ends>,
     rules: SegmentRules,
     max_paths: usize,
     /// By pair, while everything is up.
@@ -27,6 +29,7 @@ pub struct PathSets {
     down: BTreeSet<LinkId>,
     /// The pairs whose paths now may be others.
     detoured: BTreeMap<u32, PathSet>,
+    finders: Finders,
 }
 
 /// The paths of a pair.
@@ -34,8 +37,26 @@ pub struct PathSets {
 pub struct PathSet {
     /// Disjoint paths, best first.
     pub routes: Vec<Route>,
-    /// The IGP's way back, of equal ones that of the lowest arcs; `None` where there is none.
-    pub back: Option<Vec<ArcId>>,
+    /// The IGP's way back; `None` where there is none.
+    pub back: Option<Back>,
+}
+
+/// The IGP's way back from the destination of a pair to its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// The access router of the destination where it begins.
+    pub from: NodeId,
+    /// The access router of the source where it ends.
+    pub to: NodeId,
+    /// Its arcs between the two, of equally short ways those of the lowest arcs.
+    pub arcs: Vec<ArcId>,
+}
+
+/// What computes paths: with everything up, and without the links that are down. Made when needed.
+#[derive(Clone, Debug, Default)]
+struct Finders {
+    whole: Option<PathFinder<Arc<Igp>>>,
+    without: Option<PathFinder<Arc<Igp>>>,
 }
 
 /// What a change of the links that are down came to.
@@ -51,46 +72,56 @@ pub struct Recomputed {
 #[derive(Clone, Debug)]
 struct Found {
     set: PathSet,
-    /// Of each path, and of the search that found no further one.
-    depends_on: Vec<Dependencies>,
+    /// Of each path, and of the round that found no further one: the searches that were new in that round.
+    depends_on: Vec<Vec<Dependencies>>,
 }
 
 impl PathSets {
-    /// Computes the paths of these pairs while everything is up.
-    pub fn new(topo: &Topology, pairs: Vec<(NodeId, NodeId)>, rules: SegmentRules, max_paths: usize) -> Self {
-        let igp = Igp::new(topo);
-        let mut sets = PathSets {
-            pairs,
+    /// No pairs yet, in a network in which everything is up.
+    pub fn new(topo: &Topology, rules: SegmentRules, max_paths: usize) -> Self {
+        PathSets {
+            ends: Vec::new(),
             rules,
             max_paths,
             whole: Vec::new(),
             dependents: vec![Vec::new(); topo.links().len()],
             down: BTreeSet::new(),
             detoured: BTreeMap::new(),
-        };
-        let mut finder = PathFinder::new(&igp, rules);
-        for (index, (from, to)) in (0..).zip(&sets.pairs) {
-            let (routes, depends_on): (Vec<_>, Vec<_>) = finder
-                .rounds(*from, *to, max_paths)
-                .into_iter()
-                .map(|Round { route, depends_on }| (route, depends_on))
-                .unzip();
-            let set = PathSet { routes: routes.into_iter().flatten().collect(), back: finder.first_path(*to, *from) };
-            let found = Found { set, depends_on };
-            for link in found.links() {
-                let dependents = &mut sets.dependents[link.index()];
-                if dependents.last() != Some(&index) {
-                    dependents.push(index);
-                }
-            }
-            sets.whole.push(found);
+            finders: Finders::default(),
         }
-        sets
     }
 
-    /// The pairs, in the order given.
-    pub fn pairs(&self) -> &[(NodeId, NodeId)] {
-        &self.pairs
+    /// Computes the paths of one more pair, for the links that are down now; returns its index.
+    pub fn add(&mut self, topo: &Topology, ends: Ends) -> usize {
+        let pair = self.ends.len();
+        let finder = self.finders.whole(topo, self.rules);
+        let (routes, depends_on): (Vec<_>, Vec<_>) = finder
+            .rounds(&ends, self.max_paths)
+            .into_iter()
+            .map(|Round { route, depends_on }| (route, depends_on))
+            .unzip();
+        let set = PathSet { routes: routes.into_iter().flatten().collect(), back: back(finder, &ends) };
+        let found = Found { set, depends_on };
+        for link in found.links() {
+            let dependents = &mut self.dependents[link.index()];
+            if dependents.last() != Some(&(pair as u32)) {
+                dependents.push(pair as u32);
+            }
+        }
+        if !self.down.is_empty() {
+            let finder = self.finders.without(topo, self.rules, &self.down);
+            if let Some(set) = found.detour(finder, &ends, &self.down, self.max_paths) {
+                self.detoured.insert(pair as u32, set);
+            }
+        }
+        self.whole.push(found);
+        self.ends.push(ends);
+        pair
+    }
+
+    /// The pairs, in the order in which they were added.
+    pub fn ends(&self) -> &[Ends] {
+        &self.ends
     }
 
     /// The paths of the pair with this index.
@@ -99,13 +130,17 @@ impl PathSets {
         detoured.or(self.whole.get(index).map(|found| &found.set))
     }
 
+    /// Gives back the memory that only further computing needs.
+    pub fn release(&mut self) {
+        self.finders = Finders::default();
+    }
+
     /// Exactly these links of the network are down from now on; ids that it does not have are no matter.
     pub fn set_down(&mut self, topo: &Topology, down: &BTreeSet<LinkId>) -> Recomputed {
         if self.down == *down {
             return Recomputed::default();
         }
-        let igp = Igp::without(topo, down);
-        let mut finder = PathFinder::new(&igp, self.rules);
+        self.finders.without = None;
         let mut before = std::mem::take(&mut self.detoured);
         let mut recomputed = Recomputed::default();
         let dependents = |link: &LinkId| self.dependents.get(link.index()).into_iter().flatten().copied();
@@ -114,7 +149,8 @@ impl PathSets {
         candidates.dedup();
         for pair in candidates {
             let index = pair as usize;
-            let Some(set) = self.whole[index].detour(&mut finder, self.pairs[index], down, self.max_paths) else {
+            let finder = self.finders.without(topo, self.rules, down);
+            let Some(set) = self.whole[index].detour(finder, &self.ends[index], down, self.max_paths) else {
                 continue;
             };
             recomputed.computed += 1;
@@ -132,19 +168,46 @@ impl PathSets {
     }
 }
 
+impl Finders {
+    fn whole(&mut self, topo: &Topology, rules: SegmentRules) -> &mut PathFinder<Arc<Igp>> {
+        self.whole.get_or_insert_with(|| PathFinder::new(Arc::new(Igp::new(topo)), rules))
+    }
+
+    fn without(&mut self, topo: &Topology, rules: SegmentRules, down: &BTreeSet<LinkId>) -> &mut PathFinder<Arc<Igp>> {
+        self.without.get_or_insert_with(|| PathFinder::new(Arc::new(Igp::without(topo, down)), rules))
+    }
+}
+
+/// The shortest way back of all pairs of an exit and an entry, the links to the hosts included; of equally short ones
+/// that of the first exit and there of the first entry.
+fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
+    let mut best: Option<(u64, NodeId, NodeId)> = None;
+    for exit in &ends.exits {
+        for entry in &ends.entries {
+            let Some(distance) = finder.distance(exit.router, entry.router) else { continue };
+            let distance = distance + u64::from(exit.up) + u64::from(entry.down);
+            if best.is_none_or(|(least, ..)| distance < least) {
+                best = Some((distance, exit.router, entry.router));
+            }
+        }
+    }
+    let (_, from, to) = best?;
+    Some(Back { from, to, arcs: finder.first_path(from, to)? })
+}
+
 impl Found {
     /// All links that it may depend on, some of them more than once.
     fn links(&self) -> impl Iterator<Item = LinkId> {
-        let back = self.set.back.iter().flatten().map(|arc| arc.link());
-        let searches = self.depends_on.iter().flat_map(|search| search.links.iter().chain(&search.shown));
+        let back = self.set.back.iter().flat_map(|back| &back.arcs).map(|arc| arc.link());
+        let searches = self.depends_on.iter().flatten().flat_map(|search| search.links.iter().chain(&search.shown));
         searches.copied().chain(back)
     }
 
     /// The paths without these links, which the finder's network lacks; `None` if they are the same for sure.
     fn detour(
         &self,
-        finder: &mut PathFinder<'_>,
-        (from, to): (NodeId, NodeId),
+        finder: &mut PathFinder<Arc<Igp>>,
+        ends: &Ends,
         down: &BTreeSet<LinkId>,
         max_paths: usize,
     ) -> Option<PathSet> {
@@ -152,17 +215,16 @@ impl Found {
         let mut stays = |search: &Dependencies| {
             !any(&search.links) && (!any(&search.shown) || search.refused.iter().all(|refusal| finder.refuses(refusal)))
         };
-        let first = self.depends_on.iter().position(|search| !stays(search));
-        let back_stays = !self.set.back.iter().flatten().any(|arc| down.contains(&arc.link()));
+        let first = self.depends_on.iter().position(|round| !round.iter().all(&mut stays));
+        let back_stays = !self.set.back.iter().flat_map(|back| &back.arcs).any(|arc| down.contains(&arc.link()));
         if first.is_none() && back_stays {
             return None;
         }
         let mut routes: Vec<Route> = self.set.routes.iter().take(first.unwrap_or(usize::MAX)).cloned().collect();
-        if first.is_some() {
-            let found_none = first.is_some_and(|first| first == self.set.routes.len());
-            finder.extend(&mut routes, (from, to), max_paths, found_none);
+        if let Some(first) = first {
+            finder.extend(&mut routes, ends, max_paths, first == self.set.routes.len());
         }
-        let back = if back_stays { self.set.back.clone() } else { finder.first_path(to, from) };
+        let back = if back_stays { self.set.back.clone() } else { back(finder, ends) };
         Some(PathSet { routes, back })
     }
 }

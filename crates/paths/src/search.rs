@@ -134,6 +134,11 @@ impl Taken {
         self.links.push(arc.link());
     }
 
+    /// Whether the arc's link is taken.
+    pub(crate) fn has(&self, arc: ArcId) -> bool {
+        self.taken[arc.link().index()]
+    }
+
     /// The free links of a node.
     fn free<'i>(&self, igp: &'i Igp, node: NodeId) -> impl Iterator<Item = &'i Neighbour> {
         igp.neighbours(node).iter().filter(|near| !self.taken[near.arc.link().index()])

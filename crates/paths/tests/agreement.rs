@@ -52,7 +52,7 @@ fn compare(net: &Net, nodes: &[u32], most: usize) -> Result<(), TestCaseError> {
     let survey = Survey::new(net).expect("the net is small");
     let unlimited = 2 * net.node_count();
     let finder = |max_segments, adjacency| PathFinder::new(&igp, SegmentRules { max_segments, adjacency });
-    let mut limited: Vec<[PathFinder<'_>; 2]> =
+    let mut limited: Vec<[PathFinder<&Igp>; 2]> =
         (1..=most).map(|most| [finder(most, false), finder(most, true)]).collect();
     let mut any = finder(unlimited, true);
     for (index, from) in nodes.iter().enumerate() {
@@ -78,7 +78,7 @@ fn compare(net: &Net, nodes: &[u32], most: usize) -> Result<(), TestCaseError> {
 
 /// By number of paths, how many of the pair's directions have so many; as [`Survey`] has it, only one is looked at where
 /// weights are symmetric.
-fn found(finder: &mut PathFinder<'_>, net: &Net, [from, to]: [u32; 2]) -> Vec<u64> {
+fn found(finder: &mut PathFinder<&Igp>, net: &Net, [from, to]: [u32; 2]) -> Vec<u64> {
     let mut counts = Vec::new();
     for (from, to) in [(from, to), (to, from)].into_iter().take(if net.is_symmetric() { 1 } else { 2 }) {
         let paths = finder.disjoint_paths(NodeId(from), NodeId(to), usize::MAX).len();

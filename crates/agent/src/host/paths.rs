@@ -7,6 +7,7 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_api::PathUpdate;
+use sidestep_control::initial_weight;
 use sidestep_linux::netlink::{NextHop, Route, Target};
 use sidestep_model::{Rate, Span};
 use sidestep_policy::raw;
@@ -88,14 +89,10 @@ impl DestinationPaths {
 }
 
 impl HostPath {
-    /// Weighs the path by the bandwidth that is left on it, and by a twentieth of its capacity where nothing is:
-    /// measurements are old by up to a second, and a path that nobody may try can never be seen to have recovered.
     fn entry(&self) -> raw::Path {
-        let capacity = self.capacity.bits_per_sec();
-        let left = capacity.saturating_sub(self.usage.bits_per_sec()).max(capacity / 20);
         raw::Path {
             id: self.id,
-            weight: u32::try_from(left / 1_000).unwrap_or(u32::MAX),
+            weight: initial_weight(self.capacity, self.usage),
             bdp_bytes: self.capacity.bytes_in(self.rtt).get(),
             rtt_ns: self.rtt.as_nanos(),
         }

@@ -173,7 +173,7 @@ fn a_network_without_addresses_or_access_is_refused_by_the_nodes_name() {
         Controller::new(topology, KNOBS).err().unwrap()
     };
     let error = refused(|topology| topology.node_mut(topology.find("m2").unwrap()).locator = None);
-    assert_eq!(error, PlanError::NoLocator("m2".into()));
+    assert_eq!(error, PlanError::Locator(sidestep_control::LocatorError::Missing("m2".into())));
     let error = refused(|topology| topology.node_mut(topology.find("c2").unwrap()).prefix = None);
     assert_eq!(error, PlanError::NoPrefix("c2".into()));
     let error = refused(|topology| {

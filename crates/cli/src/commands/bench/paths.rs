@@ -6,7 +6,7 @@ use sidestep_model::{
     Backbone, Channel, Link, LinkId, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
 };
 use sidestep_paths::{
-    Igp, PathFinder, PathSet, PathSets, SegmentRules,
+    Back, Ends, Igp, PathFinder, PathSet, PathSets, SegmentRules,
     analysis::{Counts, Net, NetOptions, Remove, SegmentOptions, Survey},
 };
 use sidestep_repro::{FlowWork, Set, topologies};
@@ -134,7 +134,11 @@ fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
     let access = net.access();
     let pairs = access.iter().flat_map(|from| access.iter().map(|to| (NodeId(*from), NodeId(*to))));
     let pairs: Vec<_> = pairs.filter(|(from, to)| from != to).collect();
-    let mut sets = PathSets::new(&topology, pairs.clone(), RULES, MAX_PATHS);
+    let mut sets = PathSets::new(&topology, RULES, MAX_PATHS);
+    for (from, to) in &pairs {
+        sets.add(&topology, Ends::pair(*from, *to));
+    }
+    sets.release();
     let (mut from_scratch, mut affected, mut recovery) = (0.0, 0.0, 0.0);
     let (mut computed, mut changed) = (0, 0);
     let mut each_ms = Vec::new();
@@ -146,7 +150,7 @@ fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
             let mut finder = PathFinder::new(&igp, RULES);
             let set = |(from, to): &(NodeId, NodeId)| PathSet {
                 routes: finder.disjoint_paths(*from, *to, MAX_PATHS),
-                back: finder.first_path(*to, *from),
+                back: finder.first_path(*to, *from).map(|arcs| Back { from: *to, to: *from, arcs }),
             };
             all = pairs.iter().map(set).collect();
         });

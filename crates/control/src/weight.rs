@@ -1,0 +1,43 @@
+//! How full a path is, and what it weighs at first.
+
+use sidestep_model::{ArcId, Rate, Topology};
+
+/// The usage of a path: its capacity less the bandwidth that is available on it.
+///
+/// Available is, over the arcs, the least of rate less usage. So a fat arc that is nearly full counts, even where a
+/// thinner arc sets the capacity: what the path can still take is what matters. Where no arc is limited there is no
+/// capacity either, and the usage is that of the busiest arc.
+pub fn path_usage(topology: &Topology, arcs: &[ArcId], usage: impl Fn(ArcId) -> Rate) -> Rate {
+    let usage = |arc: &ArcId| usage(*arc).bits_per_sec();
+    let limit = |arc: &ArcId| Some(topology.channel(*arc).rate.bits_per_sec()).filter(|limit| *limit != 0);
+    let available = arcs.iter().filter_map(|arc| Some(limit(arc)?.saturating_sub(usage(arc)))).min();
+    let capacity = arcs.iter().filter_map(limit).min();
+    let used = match (capacity, available) {
+        (Some(capacity), Some(available)) => capacity.saturating_sub(available),
+        _ => arcs.iter().map(usage).max().unwrap_or(0),
+    };
+    Rate::from_bits_per_sec(used)
+}
+
+/// The weight that a host gives a path at first, in kbit/s: the bandwidth that is left on it, at least a twentieth of its
+/// capacity.
+///
+/// Measurements are old by up to a second, and a path that nobody may try can never be seen to have recovered.
+pub fn initial_weight(capacity: Rate, usage: Rate) -> u32 {
+    let capacity = capacity.bits_per_sec();
+    let left = capacity.saturating_sub(usage.bits_per_sec()).max(capacity / 20);
+    u32::try_from(left / 1_000).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_weighs_what_is_left_of_it_and_never_less_than_a_twentieth() {
+        let weight = |used| initial_weight(Rate::from_mbits(100), Rate::from_mbits(used));
+        assert_eq!([0, 40, 95, 100, 200].map(weight), [100_000, 60_000, 5_000, 5_000, 5_000]);
+        assert_eq!(initial_weight(Rate::default(), Rate::from_mbits(1)), 0);
+        assert_eq!(initial_weight(Rate::from_bits_per_sec(u64::MAX), Rate::default()), u32::MAX);
+    }
+}
