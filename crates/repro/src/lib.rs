@@ -57,6 +57,16 @@ pub enum Mode {
     Full,
 }
 
+impl Mode {
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Quick => "quick",
+            Mode::Full => "full",
+        }
+    }
+}
+
 /// What came of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {

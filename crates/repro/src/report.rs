@@ -7,9 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_results::{document, escape};
+use maud::{Markup, html};
+use sidestep_results::document;
 
-use crate::{Outcome, Paper, ReproError, Verdict, write::file};
+use crate::{Outcome, Paper, ReproError, Row, Verdict, write::file};
 
 /// A result or picture larger than this is left out, in bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -24,66 +25,70 @@ pub fn report(dir: &Path) -> Result<String, ReproError> {
         }
     }
     places.sort();
-    let mut body = String::new();
-    for place in places {
-        match section(&place) {
-            Ok(section) => body.push_str(&section),
-            Err(error) => {
-                let _ = writeln!(body, "<p class=\"note\">{}</p>", escape(&error.to_string()));
+    let sections = places.iter().map(|place| section(place));
+    let body = html! {
+        h1 { "The papers’ tables and figures, ours beside theirs" }
+        @for section in sections {
+            @match section {
+                Ok(section) => { (section) }
+                Err(error) => { p.note { (error.to_string()) } }
             }
         }
-    }
-    if body.is_empty() {
-        body = "<p>Nothing has been run yet: <code>sidestep repro run ID</code>.</p>".into();
-    }
-    let heading = "<h1>The papers’ tables and figures, ours beside theirs</h1>\n";
-    Ok(document("Reproduction – sidestep", &format!("{heading}{body}")))
+        @if places.is_empty() {
+            p { "Nothing has been run yet: " code { "sidestep repro run ID" } "." }
+        }
+    };
+    Ok(document("Reproduction – sidestep", &body))
 }
 
-fn section(place: &Path) -> Result<String, ReproError> {
+fn section(place: &Path) -> Result<Markup, ReproError> {
     let path = place.join("result.json");
     let outcome: Outcome = serde_json::from_str(&read(&path)?).map_err(io::Error::other).map_err(file(&path))?;
-    let mut out = format!(
-        "<h2>{} – {}, {}</h2>\n<p>{} {}, {} mode.</p>\n<div class=\"scroll\"><table>\n\
-         <tr><th>quantity</th><th>unit</th><th>paper</th><th>ours</th><th>95 %</th><th>verdict</th><th>why</th></tr>\n",
-        escape(&outcome.id),
-        escape(&outcome.paper),
-        escape(&outcome.figure),
-        escape(&outcome.title),
-        outcome.world.map_or("Computed".into(), |world| format!("Run in the {}", world.as_str())),
-        format!("{:?}", outcome.mode).to_lowercase(),
-    );
-    for row in &outcome.rows {
-        let paper = match &row.paper {
-            Paper::Number(number) => number.to_string(),
-            Paper::Text(text) => escape(text),
-            Paper::None => "–".into(),
-        };
-        let interval = row.ci95.map_or("–".into(), |[low, high]| format!("{low:.3} … {high:.3}"));
-        let verdict = match row.verdict {
-            Verdict::Holds => "<td style=\"color:#007a4d\">holds</td>",
-            Verdict::Differs => "<td style=\"color:#b3261e\">differs</td>",
-            Verdict::NoPaperValue => "<td>no paper value</td>",
-        };
-        let _ = writeln!(
-            out,
-            "<tr><th>{}</th><td>{}</td><td>{paper}</td><td>{:.3}</td><td>{interval}</td>{verdict}<td>{}</td></tr>",
-            escape(&row.quantity),
-            escape(&row.unit),
-            row.ours,
-            escape(&row.why),
-        );
-    }
-    out.push_str("</table></div>\n");
-    for name in &outcome.pictures {
-        // Only a file of this directory: the name comes from a file.
-        let plain = !name.contains(['/', '\\']) && name.ends_with(".svg");
-        let picture = place.join(name);
-        if plain && let Ok(svg) = read(&picture) {
-            let _ = writeln!(out, "<figure><img alt=\"{}\" src=\"{}\"/></figure>", escape(name), data_address(&svg));
+    let world = outcome.world.map_or("Computed".into(), |world| format!("Run in the {}", world.as_str()));
+    // Only files of this directory: the names come from a file.
+    let plain = outcome.pictures.iter().filter(|name| !name.contains(['/', '\\']) && name.ends_with(".svg"));
+    let pictures = plain.filter_map(|name| Some((name, data_address(&read(&place.join(name)).ok()?))));
+    Ok(html! {
+        h2 { (outcome.id) " – " (outcome.paper) ", " (outcome.figure) }
+        p { (outcome.title) " " (world) ", " (outcome.mode.as_str()) " mode." }
+        div.scroll {
+            table {
+                tr {
+                    @for column in ["quantity", "unit", "paper", "ours", "95 %", "verdict", "why"] { th { (column) } }
+                }
+                @for row in &outcome.rows { (line(row)) }
+            }
+        }
+        @for (name, address) in pictures {
+            figure { img alt=(name) src=(address); }
+        }
+    })
+}
+
+fn line(row: &Row) -> Markup {
+    let interval = row.ci95.map_or("–".into(), |[low, high]| format!("{low:.3} … {high:.3}"));
+    let color = match row.verdict {
+        Verdict::Holds => Some("color:#007a4d"),
+        Verdict::Differs => Some("color:#b3261e"),
+        Verdict::NoPaperValue => None,
+    };
+    html! {
+        tr {
+            th { (row.quantity) }
+            td { (row.unit) }
+            td {
+                @match &row.paper {
+                    Paper::Number(number) => { (number) }
+                    Paper::Text(text) => { (text) }
+                    Paper::None => { "–" }
+                }
+            }
+            td { (format!("{:.3}", row.ours)) }
+            td { (interval) }
+            td style=[color] { (row.verdict.as_str()) }
+            td { (row.why) }
         }
     }
-    Ok(out)
 }
 
 /// A picture within an address: a browser runs nothing of what it loads as an image.

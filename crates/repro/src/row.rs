@@ -72,6 +72,17 @@ impl Row {
     }
 }
 
+impl Verdict {
+    /// The name in files and on pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::Differs => "differs",
+            Verdict::NoPaperValue => "no paper value",
+        }
+    }
+}
+
 impl Rule<'_> {
     fn judge(&self, paper: &Paper, ours: &Estimate) -> (Verdict, String) {
         let mean = ours.mean;

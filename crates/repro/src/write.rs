@@ -87,9 +87,8 @@ fn csv(rows: &[Row]) -> io::Result<Vec<u8>> {
             Paper::None => String::new(),
         };
         let bound = |index: usize| row.ci95.map_or(String::new(), |ci95| ci95[index].to_string());
-        let verdict = serde_json::to_value(row.verdict)?.as_str().unwrap_or_default().to_owned();
-        let ours = row.ours.to_string();
-        out.write_record([&row.quantity, &row.unit, &paper, &ours, &bound(0), &bound(1), &verdict, &row.why])?;
+        let (ours, verdict) = (row.ours.to_string(), row.verdict.as_str());
+        out.write_record([&row.quantity, &row.unit, &paper, &ours, &bound(0), &bound(1), verdict, &row.why])?;
     }
     out.into_inner().map_err(|error| io::Error::other(error.to_string()))
 }

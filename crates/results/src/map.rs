@@ -1,10 +1,9 @@
 //! A topology as a map.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use sidestep_model::Graph;
 
-use crate::{escape, summary::printable};
+use crate::stacks::picture;
 
 const WIDTH: i32 = 1000;
 /// A map is no higher than this, and no lower than [`LOWEST`].
@@ -16,69 +15,75 @@ const TOP: i32 = 50;
 const MOST_NAMES: usize = 80;
 /// With more nodes than this, springs take too long, and a circle must do.
 const MOST_SPRINGS: usize = 500;
+/// The colour of access routers.
+const ACCESS: &str = "#e69f00";
 
 /// What a [`draw`] shows beside nodes and links.
 pub struct Look<'a> {
-    /// By node of the graph: whether it is an access router.
+    /// By node of the graph: whether the node is an access router.
     pub is_access: &'a dyn Fn(usize) -> bool,
-    /// By place in the list of links: from 0 to 1, how much it stands out.
+    /// By index in the list of links: how much the link stands out, from 0 to 1.
     pub heat: &'a dyn Fn(usize) -> f64,
-    /// By place in the list of links: what is said where the reader points at it.
+    /// By index in the list of links: the text that appears when the reader points at the link.
     pub tip: &'a dyn Fn(usize) -> String,
-    /// What it means that a link stands out; `None` if none does.
+    /// What the legend says of links that stand out; `None` if no link does.
     pub key: Option<&'a str>,
 }
 
 /// A map of these nodes and links of a graph as SVG text; access routers stand out.
 ///
-/// Nodes are where longitude and latitude put them, and those without among their neighbours; if most have no position,
+/// Longitude and latitude place a node. A node without them stands among its neighbours. If most nodes have no position,
 /// links pull them together like springs.
 pub fn draw(graph: &Graph, nodes: &[usize], links: &[[usize; 2]], look: &Look<'_>) -> String {
     let Layout { places, height } = layout(graph, nodes, links);
+    let access = nodes.iter().filter(|node| (look.is_access)(**node)).count();
+    let content = html! {
+        text x="20" y="32" font-size="20" { (graph.name) ": " (nodes.len()) " nodes, " (links.len()) " links" }
+        (keys(access, look.key))
+        (lines(graph, links, &places, look))
+        (dots(graph, nodes, &places, look))
+        @if nodes.len() <= MOST_NAMES {
+            (names(graph, nodes, &places, height))
+        }
+    };
+    picture([WIDTH as usize, height as usize], 11, &content)
+}
+
+/// The links; what stands out is drawn last, over the others.
+fn lines(graph: &Graph, links: &[[usize; 2]], places: &[Option<(i32, i32)>], look: &Look<'_>) -> Markup {
     let at = |node: usize| places.get(node).copied().flatten();
-    let name = |node: usize| graph.nodes.get(node).map_or("", |node| node.name.as_str());
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222222\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
-    );
-    let title = format!("{}: {} nodes, {} links", graph.name, nodes.len(), links.len());
-    let _ = writeln!(svg, "<text x=\"20\" y=\"32\" font-size=\"20\">{}</text>", escape(&printable(title)));
-    keys(&mut svg, nodes.iter().filter(|node| (look.is_access)(**node)).count(), look.key);
-    // What stands out is drawn last, over the others.
     let mut order: Vec<usize> = (0..links.len()).collect();
     order.sort_by(|a, b| (look.heat)(*a).total_cmp(&(look.heat)(*b)));
-    for link in order {
+    let lines = order.into_iter().filter_map(|link| {
         let [a, b] = links[link];
-        let Some((from, to)) = at(a).zip(at(b)) else { continue };
-        let tip = format!("{} – {}{}", name(a), name(b), (look.tip)(link));
-        let (color, thick) = shade((look.heat)(link));
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{color}\" stroke-width=\"{thick:.1}\" \
-             stroke-linecap=\"round\"><title>{}</title></line>",
-            from.0,
-            from.1,
-            to.0,
-            to.1,
-            escape(&printable(tip))
-        );
+        let tip = format!("{} – {}{}", name(graph, a), name(graph, b), (look.tip)(link));
+        Some((at(a)?, at(b)?, shade((look.heat)(link)), tip))
+    });
+    html! {
+        @for (from, to, (color, thick), tip) in lines {
+            line x1=(from.0) y1=(from.1) x2=(to.0) y2=(to.1) stroke=(color) stroke-width=(format!("{thick:.1}"))
+                stroke-linecap="round" {
+                title { (tip) }
+            }
+        }
     }
-    for node in nodes {
-        let Some((x, y)) = at(*node) else { continue };
-        let (color, radius) = if (look.is_access)(*node) { ("#e69f00", 5.0) } else { ("#0072b2", 4.5) };
-        let radius = if nodes.len() > 300 { 3.0 } else { radius };
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" fill=\"{color}\" stroke=\"#ffffff\"><title>{}</title></circle>",
-            escape(&printable(name(*node).to_owned()))
-        );
+}
+
+fn dots(graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>], look: &Look<'_>) -> Markup {
+    let dots = nodes.iter().filter_map(|node| {
+        let (color, radius) = if (look.is_access)(*node) { (ACCESS, "5") } else { ("#0072b2", "4.5") };
+        let radius = if nodes.len() > 300 { "3" } else { radius };
+        Some((places.get(*node).copied().flatten()?, color, radius, name(graph, *node)))
+    });
+    html! {
+        @for ((x, y), color, radius, name) in dots {
+            circle cx=(x) cy=(y) r=(radius) fill=(color) stroke="#ffffff" { title { (name) } }
+        }
     }
-    if nodes.len() <= MOST_NAMES {
-        names(&mut svg, graph, nodes, &places, height);
-    }
-    svg.push_str("</svg>\n");
-    svg
+}
+
+fn name(graph: &Graph, node: usize) -> &str {
+    graph.nodes.get(node).map_or("", |node| node.name.as_str())
 }
 
 /// The colour and the width of a link.
@@ -93,41 +98,32 @@ fn shade(heat: f64) -> (String, f64) {
     (color, 1.3 + 3.2 * heat)
 }
 
-fn keys(svg: &mut String, access: usize, key: Option<&str>) {
+fn keys(access: usize, key: Option<&str>) -> Markup {
     let x = WIDTH - 370;
-    let _ = writeln!(
-        svg,
-        "<circle cx=\"{x}\" cy=\"22\" r=\"5\" fill=\"#e69f00\"/><text x=\"{}\" y=\"27\" font-size=\"14\">\
-         access routers (degree 2 after pruning): {access}</text>",
-        x + 14
-    );
-    if let Some(key) = key {
-        let (color, thick) = shade(1.0);
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{}\" y1=\"46\" x2=\"{}\" y2=\"46\" stroke=\"{color}\" stroke-width=\"{thick:.1}\"/>\
-             <text x=\"{}\" y=\"51\" font-size=\"14\">{}</text>",
-            x - 12,
-            x + 8,
-            x + 14,
-            escape(key)
-        );
+    let (color, thick) = shade(1.0);
+    html! {
+        circle cx=(x) cy="22" r="5" fill=(ACCESS) {}
+        text x=(x + 14) y="27" font-size="14" { "access routers (degree 2 after pruning): " (access) }
+        @if let Some(key) = key {
+            line x1=(x - 12) y1="46" x2=(x + 8) y2="46" stroke=(color) stroke-width=(format!("{thick:.1}")) {}
+            text x=(x + 14) y="51" font-size="14" { (key) }
+        }
     }
 }
 
-/// Writes the names that have room, beside, above or below their nodes.
-fn names(svg: &mut String, graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>], height: i32) {
+/// The names that have room, beside, above or below their nodes.
+fn names(graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>], height: i32) -> Markup {
     let node_box = |(x, y): (i32, i32)| [x - 6, y - 6, x + 6, y + 6];
     let mut taken: Vec<[i32; 4]> = places.iter().flatten().map(|place| node_box(*place)).collect();
     let free = |taken: &[[i32; 4]], [left, top, right, bottom]: [i32; 4]| {
         let inside = left >= 0 && right <= WIDTH && top >= 0 && bottom <= height;
         inside && taken.iter().all(|one| one[0] >= right || one[2] <= left || one[1] >= bottom || one[3] <= top)
     };
+    let mut written = Vec::new();
     for node in nodes {
         let Some((x, y)) = places.get(*node).copied().flatten() else { continue };
-        let Some(name) = graph.nodes.get(*node).map(|node| printable(node.name.chars().take(24).collect())) else {
-            continue;
-        };
+        let Some(node) = graph.nodes.get(*node) else { continue };
+        let name: String = node.name.chars().take(24).collect();
         let wide = 6 * name.chars().count() as i32;
         let around = [
             ("start", x + 8, [x + 7, y - 6, x + 8 + wide, y + 6], y + 4),
@@ -137,12 +133,12 @@ fn names(svg: &mut String, graph: &Graph, nodes: &[usize], places: &[Option<(i32
         ];
         if let Some((anchor, left, room, base)) = around.into_iter().find(|(_, _, room, _)| free(&taken, *room)) {
             taken.push(room);
-            let _ = writeln!(
-                svg,
-                "<text x=\"{left}\" y=\"{base}\" text-anchor=\"{anchor}\" stroke=\"#ffffff\" stroke-width=\"3\" \
-                 paint-order=\"stroke\">{}</text>",
-                escape(&name)
-            );
+            written.push((anchor, left, base, name));
+        }
+    }
+    html! {
+        @for (anchor, left, base, name) in written {
+            text x=(left) y=(base) text-anchor=(anchor) stroke="#ffffff" stroke-width="3" paint-order="stroke" { (name) }
         }
     }
 }
@@ -217,7 +213,7 @@ fn spring(plane: &mut [Option<(f64, f64)>], nodes: &[usize], links: &[[usize; 2]
     }
 }
 
-/// Puts nodes without a position into the middle of their neighbours that have one, as far as that leads.
+/// Puts each node without a position into the middle of its placed neighbours, again and again until no more get one.
 fn settle(plane: &mut [Option<(f64, f64)>], nodes: &[usize], links: &[[usize; 2]]) {
     for _ in 0..nodes.len() {
         let mut sums = vec![(0.0, 0.0, 0.0); plane.len()];
@@ -238,7 +234,7 @@ fn settle(plane: &mut [Option<(f64, f64)>], nodes: &[usize], links: &[[usize; 2]
             break;
         }
     }
-    // What is joined to nothing that has a position stands in the middle.
+    // A node that no placed node leads to stands in the middle of all.
     let (sum, count) =
         plane.iter().flatten().fold(((0.0, 0.0), 0.0), |((x, y), n), place| ((x + place.0, y + place.1), n + 1.0));
     for node in nodes {
@@ -246,7 +242,7 @@ fn settle(plane: &mut [Option<(f64, f64)>], nodes: &[usize], links: &[[usize; 2]
     }
 }
 
-/// Scales the plane to the picture, the same both ways, and the picture to what it holds.
+/// Scales the plane to the picture, by one factor for both axes, and chooses a height that holds it.
 fn fit(plane: &[Option<(f64, f64)>]) -> Layout {
     let bounds = |pick: fn(&(f64, f64)) -> f64| {
         let values = || plane.iter().flatten().map(pick);
@@ -326,7 +322,12 @@ mod tests {
                 key: Some("<key>"),
             };
             let svg = draw(&graph, &[0, 1, 2], &[[0, 1]], &look);
-            assert!(roxmltree::Document::parse(&svg).is_ok());
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let texts: Vec<&str> =
+                document.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+            for wanted in ["g<: 3 nodes, 1 links", "<key>", "<a>&\u{fffd}", "<a>&\u{fffd} – <a>&\u{fffd}: <tip>"] {
+                assert!(texts.contains(&wanted), "{wanted} is not among {texts:?}");
+            }
         }
     }
 }

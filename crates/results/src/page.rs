@@ -1,67 +1,62 @@
 //! `index.html`: a run on one page that needs nothing beside it.
 
-use std::fmt::Write;
-
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sidestep_model::Bytes;
 
 use crate::{
     PathUpdates, RunResult, SystemResult, World,
-    summary::{COLUMNS, megabits, or_dash, percent, printable, row},
-    writer::FILES,
+    summary::{COLUMNS, megabits, or_dash, percent, printable_lines, row},
 };
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page of a run: headline, tables, the plot (SVG text, as [`plot`](crate::plot) returns it) and `command`, which
-/// reproduces the run.
+/// The page of a run: headline, tables, the plot (SVG text, as [`plot`](crate::plot) returns it), links to `files`, and
+/// `command`, which reproduces the run.
 ///
-/// It has no scripts and loads nothing; it links to the files that a [`Writer`](crate::Writer) puts beside it.
-pub fn page(run: &RunResult, plot: &str, command: &str) -> String {
-    let scenario = escape(&run.scenario);
-    let headline = escape(&headline(run));
+/// The page has no scripts and loads nothing; it links to the files that a [`Writer`](crate::Writer) puts beside it.
+pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> String {
     let world = match run.world {
         World::Lab => "in the lab: Linux network namespaces, the kernel's own TCP",
         World::Sim => "in the simulator",
     };
-    let (summary, paths, notes) = (summary_table(run), path_table(run), notes(run));
-    let sizes = size_table(run) + &recovery_table(run);
-    let links: Vec<String> = FILES.iter().map(|file| format!("<a href=\"{file}\">{file}</a>")).collect();
-    let (links, command, seed) = (links.join(" · "), escape(command), run.seed);
-    let body = format!(
-        r#"<h1>{scenario}, {world}, seed {seed}</h1>
-<p class="headline">{headline}</p>
-<div class="scroll">{summary}</div>
-{notes}<figure>
-{plot}</figure>
-<h2>Utilisation of each path, second half of the run</h2>
-<div class="scroll">{paths}</div>
-{sizes}<h2>Run it again</h2>
-<pre>{command}</pre>
-<h2>Files</h2>
-<p>{links}</p>
-"#
-    );
+    let body = html! {
+        h1 { (run.scenario) ", " (world) ", seed " (run.seed) }
+        p.headline { (headline(run)) }
+        div.scroll { (summary_table(run)) }
+        (notes(run))
+        figure { (PreEscaped(plot)) }
+        h2 { "Utilisation of each path, second half of the run" }
+        div.scroll { (path_table(run)) }
+        (size_table(run))
+        (recovery_table(run))
+        h2 { "Run it again" }
+        pre { (command) }
+        h2 { "Files" }
+        p {
+            @for (number, file) in files.iter().enumerate() {
+                @if number > 0 { " · " }
+                a href=(file) { (file) }
+            }
+        }
+    };
     document(&format!("{} – sidestep", run.scenario), &body)
 }
 
-/// A page of text `title` and HTML `body`, in the style of all pages.
-pub fn document(title: &str, body: &str) -> String {
-    let title = escape(title);
-    format!(
-        r#"<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{title}</title>
-<style>
-{STYLE}</style>
-</head>
-<body>
-{body}</body>
-</html>
-"#
-    )
+/// A whole page with this title and body, in the style of all pages; control characters are replaced.
+pub fn document(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (body) }
+        }
+    };
+    printable_lines(page.into_string()) + "\n"
 }
 
 /// The run in one sentence: the system that carried most, beside plain TCP and the ceiling.
@@ -79,42 +74,39 @@ fn headline(run: &RunResult) -> String {
     }
 }
 
-fn summary_table(run: &RunResult) -> String {
-    let header = COLUMNS.iter().map(|column| format!("<th>{}</th>", escape(column)));
+fn summary_table(run: &RunResult) -> Markup {
     let rows = run.systems.iter().map(|(name, system)| {
-        let [first, rest @ ..] = row(run, name, system).map(|cell| escape(&cell));
-        format!("<tr><th>{first}</th>{}</tr>", cells(rest))
+        let [first, rest @ ..] = row(run, name, system);
+        (first, rest.to_vec())
     });
-    table(header.collect(), rows.collect())
+    table(&COLUMNS, rows)
 }
 
 /// Completion times by size, if any flow completed.
-fn size_table(run: &RunResult) -> String {
+fn size_table(run: &RunResult) -> Markup {
     let mut rows = Vec::new();
     for (name, system) in run.systems.iter() {
         for bucket in &system.fct_by_size {
             let size = bucket.up_to_bytes.map_or("more".into(), |bytes| format!("up to {}", Bytes::new(bytes)));
             let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
-            let numbers = [bucket.flows.to_string(), ms(bucket.afct_s), ms(bucket.p50_s), ms(bucket.p99_s)];
-            let (name, numbers) = (escape(name), cells(numbers));
-            rows.push(format!("<tr><th>{name}, {size}</th>{numbers}</tr>"));
+            let numbers = vec![bucket.flows.to_string(), ms(bucket.afct_s), ms(bucket.p50_s), ms(bucket.p99_s)];
+            rows.push((format!("{name}, {size}"), numbers));
         }
     }
-    if rows.is_empty() {
-        return String::new();
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Completion times by size" }
+            div.scroll { (table(&["system, size", "flows", "mean ms", "median ms", "99 % ms"], rows)) }
+        }
     }
-    let header =
-        ["system, size", "flows", "mean ms", "median ms", "99 % ms"].map(|column| format!("<th>{column}</th>"));
-    let table = table(header.into_iter().collect(), rows);
-    format!("<h2>Completion times by size</h2>\n<div class=\"scroll\">{table}</div>\n")
 }
 
 /// What timeouts cost, if there were any.
-fn recovery_table(run: &RunResult) -> String {
+fn recovery_table(run: &RunResult) -> Markup {
     let rows = run.systems.iter().filter_map(|(name, system)| {
         let recovery = system.recovery?;
         let rtos = |rtos: Option<f64>| or_dash(rtos.map(|rtos| format!("{rtos:.2}")));
-        let numbers = [
+        let numbers = vec![
             recovery.delivered.to_string(),
             rtos(recovery.median_rtos),
             rtos(recovery.p95_rtos),
@@ -122,50 +114,55 @@ fn recovery_table(run: &RunResult) -> String {
             recovery.before_third_timeout.to_string(),
             recovery.stalled.to_string(),
         ];
-        Some(format!("<tr><th>{}</th>{}</tr>", escape(name), cells(numbers)))
+        Some((name.to_owned(), numbers))
     });
     let rows: Vec<_> = rows.collect();
-    if rows.is_empty() {
-        return String::new();
-    }
     let columns = ["system", "delivered again", "median", "95 %", "longest", "before the third timeout", "stalled"];
-    let table = table(columns.map(|column| format!("<th>{column}</th>")).concat(), rows);
-    let what = "From a connection's first retransmission timeout (RTO) until data is acknowledged again, in RTOs that it \
-                had then";
-    format!("<h2>After timeouts</h2>\n<p>{what}.</p>\n<div class=\"scroll\">{table}</div>\n")
+    html! {
+        @if !rows.is_empty() {
+            h2 { "After timeouts" }
+            p {
+                "From a connection's first retransmission timeout (RTO) until data is acknowledged again, in RTOs that it \
+                 had then."
+            }
+            div.scroll { (table(&columns, rows)) }
+        }
+    }
 }
 
-fn path_table(run: &RunResult) -> String {
+fn path_table(run: &RunResult) -> Markup {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in run.systems.values().flat_map(|system| system.paths.iter()) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    let mut header = String::from("<th>path</th><th>capacity Mbit/s</th>");
-    for (system, _) in run.systems.iter() {
-        // Writing to a String cannot fail.
-        let _ = write!(header, "<th>{}</th>", escape(system));
-    }
+    let mut columns = vec!["path", "capacity Mbit/s"];
+    columns.extend(run.systems.iter().map(|(system, _)| system));
     let rows = names.into_iter().map(|name| {
         let of_systems: Vec<_> = run.systems.values().map(|system| system.paths.get(name)).collect();
         let capacity = of_systems.iter().flatten().find_map(|path| path.capacity_mbps);
-        let shares =
-            of_systems.iter().map(|path| or_dash(path.and_then(|path| path.utilisation_second_half).map(percent)));
-        let capacity = or_dash(capacity.map(megabits));
-        format!("<tr><th>{}</th><td>{capacity}</td>{}</tr>", escape(name), cells(shares))
+        let mut cells = vec![or_dash(capacity.map(megabits))];
+        cells.extend(
+            of_systems.iter().map(|path| or_dash(path.and_then(|path| path.utilisation_second_half).map(percent))),
+        );
+        (name.to_owned(), cells)
     });
-    table(header, rows.collect())
+    table(&columns, rows)
 }
 
 /// What else there is to say of each system, one line each.
-fn notes(run: &RunResult) -> String {
-    let mut lines = String::new();
-    for (name, system) in run.systems.iter() {
-        let facts: Vec<String> = facts(system).iter().map(|fact| escape(fact)).collect();
-        let _ = writeln!(lines, "<small>{}: {}</small><br/>", escape(name), facts.join("; "));
+fn notes(run: &RunResult) -> Markup {
+    html! {
+        @if !run.systems.is_empty() {
+            p {
+                @for (name, system) in run.systems.iter() {
+                    small { (name) ": " (facts(system).join("; ")) }
+                    br;
+                }
+            }
+        }
     }
-    if lines.is_empty() { lines } else { format!("<p>{lines}</p>\n") }
 }
 
 fn facts(system: &SystemResult) -> Vec<String> {
@@ -194,32 +191,25 @@ fn facts(system: &SystemResult) -> Vec<String> {
     facts
 }
 
-fn table(header: String, rows: Vec<String>) -> String {
-    format!("<table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{}\n</tbody>\n</table>", rows.join("\n"))
-}
-
-fn cells(texts: impl IntoIterator<Item = String>) -> String {
-    texts.into_iter().map(|text| format!("<td>{text}</td>")).collect()
-}
-
-/// The text as HTML, in content and in quoted attributes.
-pub fn escape(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        for c in printable(line.to_owned()).chars() {
-            match c {
-                '&' => html.push_str("&amp;"),
-                '<' => html.push_str("&lt;"),
-                '>' => html.push_str("&gt;"),
-                '"' => html.push_str("&quot;"),
-                '\'' => html.push_str("&#39;"),
-                c => html.push(c),
+/// A table with these columns; a row is its first cell, which names it, and the cells after that.
+fn table(columns: &[&str], rows: impl IntoIterator<Item = (String, Vec<String>)>) -> Markup {
+    html! {
+        table {
+            thead {
+                tr {
+                    @for column in columns { th { (column) } }
+                }
+            }
+            tbody {
+                @for (first, rest) in rows {
+                    tr {
+                        th { (first) }
+                        @for cell in rest { td { (cell) } }
+                    }
+                }
             }
         }
-        html.push_str(end);
     }
-    html
 }
 
 #[cfg(test)]
@@ -229,14 +219,16 @@ mod tests {
 
     fn make(systems: &[&str], paths: usize) -> (RunResult, String) {
         let (run, traces) = testing::traced_run(systems, paths);
-        let html = page(&run, &plot(&run, &traces).unwrap(), "sidestep lab run \"a<b\" && ls");
+        let html = page(&run, &plot(&run, &traces).unwrap(), &crate::writer::FILES, "sidestep lab run \"a<b\" && ls");
         (run, html)
     }
 
-    /// Every text of the page; fails unless the page is well formed, as XML too.
+    /// Every text of the page; fails unless every element ends and every text is escaped.
     fn texts(html: &str) -> Vec<String> {
         let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
-        let document = roxmltree::Document::parse_with_options(html, options).unwrap();
+        let xml = html.replace("initial-scale=1\">", "initial-scale=1\"/>").replace("utf-8\">", "utf-8\"/>");
+        let xml = xml.replace("<br>", "<br/>");
+        let document = roxmltree::Document::parse_with_options(&xml, options).unwrap();
         document
             .descendants()
             .filter(|node| node.is_text())
@@ -270,7 +262,7 @@ mod tests {
         run.scenario = name.into();
         run.systems.get_mut(name).unwrap().notes.push(name.into());
         run.systems.get_mut(name).unwrap().moves.insert(name.into(), 1);
-        let html = page(&run, "", name);
+        let html = page(&run, "", &[], name);
         assert!(!html.contains("<script"));
         let shown = "<script>alert('&')</script>\u{fffd}\"";
         let texts = texts(&html);
@@ -300,10 +292,7 @@ mod tests {
     fn a_path_that_one_system_lacks_has_a_dash() {
         let mut run = testing::run(&["tcp", "ecmp"], 2);
         run.systems.get_mut("ecmp").unwrap().paths = Default::default();
-        assert!(
-            path_table(&run).contains("<tr><th>p2</th><td>100</td><td>1 %</td><td>–</td></tr>"),
-            "{}",
-            path_table(&run)
-        );
+        let table = path_table(&run).into_string();
+        assert!(table.contains("<tr><th>p2</th><td>100</td><td>1 %</td><td>–</td></tr>"), "{table}");
     }
 }

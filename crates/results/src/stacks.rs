@@ -1,8 +1,8 @@
 //! Shares of a whole, side by side: a bar for each whole, a colour for each kind of part.
 
-use std::fmt::Write;
+use maud::{Markup, html};
 
-use crate::escape;
+use crate::summary::printable;
 
 /// A bar.
 #[derive(Clone, Debug)]
@@ -27,86 +27,77 @@ const ROW: usize = 28;
 /// legend, and those beyond the eighth share its colour.
 pub fn stacks(title: &str, below: &str, kinds: &[String], stacks: &[Stack]) -> String {
     let bottom = TOP + ROW * stacks.len();
-    let height = bottom + 52;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"14\" fill=\"#222222\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"20\" y=\"32\" font-size=\"18\">{}</text>\n",
-        escape(title)
-    );
-    legend(&mut svg, kinds, stacks);
-    for percent in [0, 25, 50, 75, 100] {
-        let x = LEFT + (RIGHT - LEFT) * percent / 100;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-size=\"12\" fill=\"#696969\">{percent} %</text>",
-            bottom + 18
-        );
-    }
-    for (y, stack) in (TOP..).step_by(ROW).zip(stacks) {
-        bar(&mut svg, y, kinds, stack);
-    }
-    let middle = (LEFT + RIGHT) / 2;
-    let _ = writeln!(
-        svg,
-        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" font-size=\"13\" fill=\"#696969\">{}</text>\n</svg>",
-        bottom + 40,
-        escape(below)
-    );
-    svg
+    let content = html! {
+        text x="20" y="32" font-size="18" { (title) }
+        (legend(kinds, stacks))
+        @for percent in [0, 25, 50, 75, 100] {
+            text x=(LEFT + (RIGHT - LEFT) * percent / 100) y=(bottom + 18) text-anchor="middle" font-size="12" fill="#696969" {
+                (percent) " %"
+            }
+        }
+        @for (y, stack) in (TOP..).step_by(ROW).zip(stacks) {
+            (bar(y, kinds, stack))
+        }
+        text x=((LEFT + RIGHT) / 2) y=(bottom + 40) text-anchor="middle" font-size="13" fill="#696969" { (below) }
+    };
+    picture([WIDTH, bottom + 52], 14, &content)
+}
+
+/// SVG text of this width and height in pixels and with letters of this size, on white; control characters are replaced.
+pub(crate) fn picture([width, height]: [usize; 2], letters: u32, content: &Markup) -> String {
+    let view = format!("0 0 {width} {height}");
+    let svg = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(width) height=(height) viewBox=(view)
+            font-family="system-ui, sans-serif" font-size=(letters) fill="#222222" {
+            rect width=(width) height=(height) fill="#ffffff" {}
+            (content)
+        }
+    };
+    printable(svg.into_string()) + "\n"
 }
 
 fn shade(kind: usize) -> &'static str {
     SHADES.get(kind).or(SHADES.last()).copied().unwrap_or_default()
 }
 
-fn legend(svg: &mut String, kinds: &[String], stacks: &[Stack]) {
+fn legend(kinds: &[String], stacks: &[Stack]) -> Markup {
     let mut x = LEFT;
+    let mut entries = Vec::new();
     for (kind, name) in kinds.iter().enumerate() {
-        if stacks.iter().all(|stack| stack.parts.get(kind).copied().unwrap_or(0) == 0) {
-            continue;
+        if stacks.iter().any(|stack| stack.parts.get(kind).is_some_and(|part| *part > 0)) {
+            entries.push((x, kind, name));
+            // As wide as text of this size is at most.
+            x += 44 + 7 * name.chars().count();
         }
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"54\" width=\"14\" height=\"14\" fill=\"{}\"/><text x=\"{}\" y=\"66\" font-size=\"13\">{}</text>",
-            shade(kind),
-            x + 20,
-            escape(name)
-        );
-        // As wide as text of this size is at most.
-        x += 44 + 7 * name.chars().count();
+    }
+    html! {
+        @for (x, kind, name) in entries {
+            rect x=(x) y="54" width="14" height="14" fill=(shade(kind)) {}
+            text x=(x + 20) y="66" font-size="13" { (name) }
+        }
     }
 }
 
-fn bar(svg: &mut String, y: usize, kinds: &[String], stack: &Stack) {
+fn bar(y: usize, kinds: &[String], stack: &Stack) -> Markup {
     let whole: u64 = stack.parts.iter().sum();
     let middle = y + ROW / 2 + 5;
-    let _ = writeln!(
-        svg,
-        "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\" font-size=\"13\">{}</text>\n\
-         <text x=\"{}\" y=\"{middle}\" font-size=\"13\">{}</text>",
-        LEFT - 10,
-        escape(&stack.label),
-        RIGHT + 10,
-        escape(&stack.note)
-    );
+    let length = |parts: u64| (RIGHT - LEFT) as f64 * parts as f64 / whole as f64;
     let mut before = 0;
+    let mut parts = Vec::new();
     for (kind, part) in stack.parts.iter().enumerate().filter(|(_, part)| **part > 0) {
-        let at = |parts: u64| (RIGHT - LEFT) as f64 * parts as f64 / whole as f64;
-        let percent = 100.0 * *part as f64 / whole as f64;
         let name = kinds.get(kind).map_or("more", String::as_str);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{:.2}\" y=\"{}\" width=\"{:.2}\" height=\"{}\" fill=\"{}\"><title>{}: {part} ({percent:.1} %)</title></rect>",
-            LEFT as f64 + at(before),
-            y + 4,
-            at(*part),
-            ROW - 8,
-            shade(kind),
-            escape(name)
-        );
+        let tip = format!("{name}: {part} ({:.1} %)", 100.0 * *part as f64 / whole as f64);
+        parts.push((LEFT as f64 + length(before), length(*part), shade(kind), tip));
         before += part;
+    }
+    html! {
+        text x=(LEFT - 10) y=(middle) text-anchor="end" font-size="13" { (stack.label) }
+        text x=(RIGHT + 10) y=(middle) font-size="13" { (stack.note) }
+        @for (left, width, color, tip) in parts {
+            rect x=(format!("{left:.2}")) y=(y + 4) width=(format!("{width:.2}")) height=(ROW - 8) fill=(color) {
+                title { (tip) }
+            }
+        }
     }
 }
 

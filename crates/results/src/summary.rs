@@ -38,7 +38,7 @@ pub(crate) fn row(run: &RunResult, name: &str, system: &SystemResult) -> [String
     ]
 }
 
-/// The same of means over seeds, with half of the confidence interval where it matters.
+/// One system's cells under [`COLUMNS`] when it ran under several seeds: means, and ± half of the confidence interval.
 fn repeated_row(run: &RunResult, name: &str, repeated: &Repeated) -> [String; COLUMNS.len()] {
     let goodput = &repeated.goodput_mbps;
     let tcp = run.systems.get("tcp").and_then(|tcp| tcp.repeated.as_ref()).map(|tcp| tcp.goodput_mbps.mean);
@@ -69,10 +69,19 @@ pub(crate) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".into())
 }
 
-/// The text without control characters, which would steer the reader's terminal, nor others that XML excludes.
+/// The text with U+FFFD in place of control characters, which would steer the reader's terminal, and of what XML excludes.
 pub(crate) fn printable(text: String) -> String {
-    let foul = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    if text.contains(is_unprintable) { text.replace(is_unprintable, "\u{fffd}") } else { text }
+}
+
+/// The lines of a text, each [printable].
+pub(crate) fn printable_lines(text: String) -> String {
+    let foul = |c: char| c != '\n' && is_unprintable(c);
     if text.contains(foul) { text.replace(foul, "\u{fffd}") } else { text }
+}
+
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ impl Writer {
         write_whole(&dir, "scenario.resolved.toml", scenario)?;
         let picture = plot(run, traces)?;
         write_whole(&dir, "plot.svg", &picture)?;
-        write_whole(&dir, "index.html", &page(run, &picture, command))?;
+        write_whole(&dir, "index.html", &page(run, &picture, &FILES, command))?;
         let json = serde_json::to_string_pretty(run)?;
         write_whole(&dir, RESULT, &(json + "\n"))
     }

@@ -1,10 +1,11 @@
 //! `sidestep compare`.
 
-use std::{fmt::Write, path::PathBuf};
+use std::path::PathBuf;
 
+use maud::html;
 use serde::Serialize;
 use sidestep_repro::Worlds;
-use sidestep_results::{RunResult, SystemResult, World, document, escape};
+use sidestep_results::{RunResult, SystemResult, World, document};
 
 use super::{print_json, read_scenario, save, worlds::Real};
 use crate::{
@@ -88,25 +89,49 @@ fn rows(one: &RunResult, other: &RunResult) -> Vec<Row> {
 
 fn page(comparison: &Comparison) -> String {
     let [one, other] = comparison.worlds.map(World::as_str);
-    let mut body = format!("<h1>{}, in two worlds</h1>\n", escape(&comparison.scenario));
-    let _ =
-        writeln!(body, "<table>\n<tr><th>system</th><th>measure</th><th>{one}</th><th>{other}</th><th>apart</th></tr>");
-    for row in &comparison.rows {
-        let [a, b] = row.values;
-        let _ = writeln!(
-            body,
-            "<tr><th>{}</th><td>{} {}</td><td>{a:.3}</td><td>{b:.3}</td><td>{:.1} %</td></tr>",
-            escape(&row.system),
-            row.measure,
-            row.unit,
-            100.0 * row.difference,
-        );
-    }
-    body.push_str("</table>\n");
-    for (number, world) in [one, other].into_iter().enumerate() {
-        let place = format!("{}-{world}", number + 1);
-        let _ = writeln!(body, "<h2>{world}</h2>\n<figure><img alt=\"{world}\" src=\"{place}/plot.svg\"/></figure>");
-        let _ = writeln!(body, "<p><a href=\"{place}/index.html\">all of this run</a></p>");
-    }
+    let body = html! {
+        h1 { (comparison.scenario) ", in two worlds" }
+        table {
+            tr {
+                @for column in ["system", "measure", one, other, "apart"] { th { (column) } }
+            }
+            @for Row { system, measure, unit, values: [a, b], difference } in &comparison.rows {
+                tr {
+                    th { (system) }
+                    td { (measure) " " (unit) }
+                    td { (format!("{a:.3}")) }
+                    td { (format!("{b:.3}")) }
+                    td { (format!("{:.1} %", 100.0 * difference)) }
+                }
+            }
+        }
+        @for (number, world) in (1..).zip([one, other]) {
+            h2 { (world) }
+            figure { img alt=(world) src=(format!("{number}-{world}/plot.svg")); }
+            p { a href=(format!("{number}-{world}/index.html")) { "all of this run" } }
+        }
+    };
     document(&format!("{} – sidestep", comparison.scenario), &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_do_not_become_markup_on_the_page() {
+        let name = "\"><script>alert('&')</script>\u{1b}[31m";
+        let row = Row { system: name.into(), measure: "goodput", unit: "Mbit/s", values: [3.0, 2.0], difference: 0.5 };
+        let comparison =
+            Comparison { schema: 1, scenario: name.into(), worlds: [World::Sim, World::Lab], rows: vec![row] };
+        let page = page(&comparison);
+        let shown = "&quot;&gt;&lt;script&gt;alert('&amp;')&lt;/script&gt;\u{fffd}[31m";
+        assert_eq!(page.matches(shown).count(), 3, "{page}");
+        assert!(!page.contains("<script") && !page.contains('\u{1b}'));
+        for wanted in
+            ["<td>3.000</td><td>2.000</td><td>50.0 %</td>", "src=\"1-sim/plot.svg\"", "href=\"2-lab/index.html\""]
+        {
+            assert!(page.contains(wanted), "{wanted} is not in {page}");
+        }
+    }
 }

@@ -1,51 +1,46 @@
 //! The advice as a page that needs nothing beside it.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
 
-use sidestep_results::{Look, Stack, document, draw, escape, stacks};
+use maud::{Markup, PreEscaped, html};
+use sidestep_results::{Look, Stack, document, draw, stacks};
 
 use super::{Advice, LISTED, Paths, Relied, Subject, shown};
 
 /// The page: headline, map, distributions, and what links carry. It has no scripts and loads nothing.
 pub fn page(advice: &Advice, subject: &Subject, command: &str) -> String {
-    let name = escape(&advice.topology);
-    let interrupted = if advice.interrupted {
-        "<p><strong>Interrupted: this is of what was computed until then.</strong></p>\n"
-    } else {
-        ""
+    let body = html! {
+        h1 { (advice.topology) ": what moving traffic to other paths could bring" }
+        p.headline { (advice.headline()) }
+        @if advice.interrupted {
+            p { strong { "Interrupted: this is of what was computed until then." } }
+        }
+        p { (advice.size()) }
+        figure { (PreEscaped(map(advice, subject))) }
+        h2 { "Disjoint paths by limit of segments" }
+        p {
+            "Of " (advice.pairs) " pairs of " (advice.between()) ". Segments worth buying hardware for: "
+            (advice.limit_notes())
+        }
+        figure { (PreEscaped(bars(advice))) }
+        p {
+            small {
+                "A segment forces a path where no other is as short, as routers with ECMP forward. Adjacency segments \
+                 (End.X) may end one; " code { "sidestep controller" } " needs one more where the last segment is an \
+                 adjacency."
+            }
+        }
+        h2 { "Gain in maximum flow over ECMP" }
+        p { (advice.flow_notes()) }
+        h2 { "Links that pairs rely on" }
+        p {
+            (advice.links_relied_on) " of " (advice.router_links)
+            " links take all diversity, or the last path, from a pair when they fail."
+        }
+        (links(&advice.reliance))
+        h2 { "Run it again" }
+        pre { (command) }
     };
-    let body = format!(
-        r#"<h1>{name}: what moving traffic to other paths could bring</h1>
-<p class="headline">{headline}</p>
-{interrupted}<p>{size}</p>
-<figure>
-{map}</figure>
-<h2>Disjoint paths by limit of segments</h2>
-<p>Of {pairs} pairs of {between}. Segments worth buying hardware for: {limit}</p>
-<figure>
-{bars}</figure>
-<p><small>A segment forces a path where no other is as short, as routers with ECMP forward. Adjacency segments (End.X) may
-end one; <code>sidestep controller</code> needs one more where the last segment is an adjacency.</small></p>
-<h2>Gain in maximum flow over ECMP</h2>
-<p>{flow}</p>
-<h2>Links that pairs rely on</h2>
-<p>{relied} of {router_links} links take all diversity, or the last path, from a pair when they fail.</p>
-{links}<h2>Run it again</h2>
-<pre>{command}</pre>
-"#,
-        headline = escape(&advice.headline()),
-        size = escape(&advice.size()),
-        map = map(advice, subject),
-        pairs = advice.pairs,
-        between = escape(&advice.between()),
-        limit = escape(&advice.limit_notes()),
-        bars = bars(advice),
-        flow = escape(&advice.flow_notes()),
-        relied = advice.links_relied_on,
-        router_links = advice.router_links,
-        links = links(&advice.reliance),
-        command = escape(command),
-    );
     document(&format!("{} – sidestep advise", advice.topology), &body)
 }
 
@@ -97,19 +92,22 @@ fn bars(advice: &Advice) -> String {
     stacks("Pairs by how many link-disjoint paths they have", "share of pairs", &kinds, &drawn)
 }
 
-fn links(relied: &[Relied]) -> String {
+fn links(relied: &[Relied]) -> Markup {
     let listed: Vec<&Relied> = relied.iter().filter(|link| link.exposed + link.cut > 0).take(LISTED).collect();
-    if listed.is_empty() {
-        return String::new();
+    html! {
+        @if !listed.is_empty() {
+            div.scroll {
+                table {
+                    thead {
+                        tr { th { "link" } th { "pairs left with one path" } th { "of them in transit" } th { "pairs cut off" } }
+                    }
+                    tbody {
+                        @for Relied { ends: [a, b], exposed, in_transit, cut, .. } in listed {
+                            tr { th { (a) " – " (b) } td { (exposed) } td { (in_transit) } td { (cut) } }
+                        }
+                    }
+                }
+            }
+        }
     }
-    let mut table = String::from(
-        "<div class=\"scroll\"><table>\n<thead><tr><th>link</th><th>pairs left with one path</th><th>of them in transit</th>\
-         <th>pairs cut off</th></tr></thead>\n<tbody>\n",
-    );
-    for Relied { ends, exposed, in_transit, cut, .. } in listed {
-        let [a, b] = [&ends[0], &ends[1]].map(|end| escape(end));
-        let _ = writeln!(table, "<tr><th>{a} – {b}</th><td>{exposed}</td><td>{in_transit}</td><td>{cut}</td></tr>");
-    }
-    table.push_str("</tbody>\n</table></div>\n");
-    table
 }
