@@ -1,8 +1,33 @@
 //! What a run leaves behind, in the lab and in the simulator alike: names, measures and files.
 //!
-//! A [`Recorder`] takes one system's raw records and computes its [`SystemResult`]; nothing else computes measures.
-//! A [`Writer`] streams the records to `flows.csv` and `series.csv` and, at the end of the run, writes `result.json`,
-//! `plot.svg`, `index.html` and `scenario.resolved.toml` beside them.
+//! - **Records** are what a world reports: a [`FlowRecord`] for each flow, a [`SubflowRecord`] for each subflow of an MPTCP
+//!   connection, a [`SamplePoint`] for each sampled link, path, connection, router, cache or probe.
+//! - A [`Recorder`] takes the records of one system and computes its [`SystemResult`]; nothing else computes measures.
+//! - A [`Writer`] streams records to `flows.csv`, `series.csv` and `subflows.csv`. At the end of the run it writes
+//!   `result.json`, `plot.svg`, `index.html` and `scenario.resolved.toml`.
+//! - **Measures** are functions of plain numbers: [`measures`], and [`Estimate`] and [`Repeated`] over several seeds.
+//! - **Pictures and pages** are text: [`draw`] makes a map, [`stacks`] bars, [`table`] the summary for a terminal,
+//!   [`document`] a whole HTML page.
+//!
+//! ```
+//! use sidestep_model::{Bytes, Rate, Span, Time};
+//! use sidestep_results::{FlowRecord, Recorder, Window};
+//!
+//! let window = Window { warmup: Span::from_secs(2), duration: Span::from_secs(10) };
+//! let mut recorder = Recorder::new("tcp", window, [("p1".to_owned(), Rate::from_mbits(100))]);
+//! recorder.flow(&FlowRecord {
+//!     flow: "f1".into(),
+//!     connection: "f1".into(),
+//!     end: Time::ZERO + Span::from_secs(10),
+//!     bytes: Bytes::new(100_000_000),
+//!     bytes_in_window: Bytes::new(90_000_000),
+//!     ..FlowRecord::default()
+//! });
+//! recorder.moved(Time::ZERO + Span::from_secs(3), "ecn");
+//! let (result, _trace) = recorder.finish();
+//! assert_eq!(result.goodput_mbps, 90.0);
+//! assert_eq!(result.total_moves(), 1);
+//! ```
 
 pub mod ink;
 mod links;
@@ -30,7 +55,7 @@ pub use page::document;
 use page::page;
 pub use plot::PlotError;
 use plot::plot;
-pub use record::{FlowRecord, SampleKind, SamplePoint, Window};
+pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
 pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult};

@@ -1,10 +1,10 @@
-//! Samples of links and reported paths, from what each direction of each link says of itself.
+//! Samples of links and reported paths, computed from the counters of each direction of each link.
 
 use sidestep_model::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
 
 use crate::{SampleKind, SamplePoint};
 
-/// Turns the states of all arcs into samples of links and paths; the same in the lab and in the simulator.
+/// Turns the states of all arcs into samples of links and paths, for the lab as for the simulator.
 #[derive(Debug)]
 pub struct LinkSampler {
     links: Vec<SampledLink>,
@@ -69,7 +69,7 @@ impl LinkSampler {
         }
     }
 
-    /// Samples everything at `now`; `arcs` are the states by the arcs' indices. Nothing if no time has passed.
+    /// Samples all links and paths at `now`; `arcs` holds each arc's state at its index. Takes no sample if no time has passed.
     pub fn sample<E>(
         &mut self,
         now: Time,
@@ -129,7 +129,7 @@ impl LinkSampler {
     }
 }
 
-/// The mean rate of `bytes` in `interval`; zero if there was no time.
+/// The mean rate of `bytes` in `interval`; zero if the interval is empty.
 pub fn rate_of(bytes: Bytes, interval: Span) -> Rate {
     if interval == Span::ZERO {
         return Rate::default();
@@ -164,7 +164,7 @@ fn capacity(topology: &Topology, path: &ReportedPath) -> Rate {
     rates.filter(|rate| rate.bits_per_sec() > 0).min().unwrap_or_default()
 }
 
-/// The share of `rate` that `bytes` in `interval` are; `None` where the rate is not limited.
+/// The utilisation of `rate` by `bytes` in `interval`; `None` where the rate is not limited.
 fn share_of(bytes: Bytes, rate: Rate, interval: Span) -> Option<f64> {
     let room = rate.bits_per_sec() as f64 * interval.as_secs_f64();
     (room > 0.0).then(|| bytes.get() as f64 * 8.0 / room)

@@ -143,7 +143,7 @@ fn names(graph: &Graph, nodes: &[usize], places: &[Option<(i32, i32)>], height: 
     }
 }
 
-/// Where everything is in the picture.
+/// The places of the nodes, and the height of the picture.
 struct Layout {
     /// By node of the graph.
     places: Vec<Option<(i32, i32)>>,

@@ -14,19 +14,41 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
     Some(sum * sum / (shares.len() as f64 * squares))
 }
 
-/// The arithmetic mean; `None` of nothing.
+/// The arithmetic mean; `None` if there are no values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The nearest-rank percentile of values in ascending order: the ⌈percent/100 · n⌉-th of them; `None` of nothing.
+/// The nearest-rank percentile of values in ascending order: the ⌈percent/100 · n⌉-th of them; `None` if there are none.
 ///
 /// It is always one of the values; `percent` is taken as at most 100, and 0 gives the smallest.
 pub fn percentile(ascending: &[f64], percent: u32) -> Option<f64> {
     per_mille(ascending, percent.min(100) * 10)
 }
 
-/// The same in thousandths.
+/// The 95 % confidence interval of the median of independent values in ascending order; `None` of fewer than six.
+///
+/// Its ends are two of the values, the same number of ranks from either end. Their rank *k* is the highest for which fewer
+/// than *k* of *n* fair coins show heads with a probability of at most 2.5 %; above 1000 values the normal approximation
+/// gives it. Source: Conover, "Practical Nonparametric Statistics", section 3.2.
+pub fn median_interval(ascending: &[f64]) -> Option<[f64; 2]> {
+    let n = ascending.len();
+    let rank = if n > 1000 {
+        (n as f64 / 2.0 - 1.96 * (n as f64).sqrt() / 2.0).floor() as usize
+    } else {
+        // The probability of so many heads, and of at most so many.
+        let (mut exactly, mut at_most, mut rank) = (0.5f64.powi(n as i32), 0.0, 0);
+        while rank < n && at_most + exactly <= 0.025 {
+            at_most += exactly;
+            exactly *= (n - rank) as f64 / (rank + 1) as f64;
+            rank += 1;
+        }
+        rank
+    };
+    Some([*ascending.get(rank.checked_sub(1)?)?, *ascending.get(n.checked_sub(rank)?)?])
+}
+
+/// The nearest-rank quantile of values in ascending order, in thousandths; `None` if there are none.
 pub fn per_mille(ascending: &[f64], thousandths: u32) -> Option<f64> {
     let rank = (ascending.len() as u128 * u128::from(thousandths.min(1000))).div_ceil(1000) as usize;
     ascending.get(rank.saturating_sub(1)).copied()
@@ -44,6 +66,19 @@ mod tests {
         let of = |percent| percentile(&values, percent).unwrap();
         assert_eq!([of(0), of(5), of(30), of(40), of(50), of(99), of(100)], [15.0, 15.0, 20.0, 20.0, 35.0, 50.0, 50.0]);
         assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn the_medians_interval_has_the_ranks_of_the_tables() {
+        // Ranks from the tables of the sign test, two-sided 5 %.
+        for (n, low, high) in [(6, 1, 6), (9, 2, 8), (20, 6, 15), (30, 10, 21), (100, 40, 61), (1000, 469, 532)] {
+            let values: Vec<f64> = (1..=n).map(f64::from).collect();
+            assert_eq!(median_interval(&values), Some([f64::from(low), f64::from(high)]), "{n}");
+        }
+        let many: Vec<f64> = (1..=1001).map(f64::from).collect();
+        assert_eq!(median_interval(&many), Some([469.0, 533.0]));
+        assert_eq!(median_interval(&[1.0, 2.0, 3.0, 4.0, 5.0]), None);
+        assert_eq!(median_interval(&[]), None);
     }
 
     #[test]

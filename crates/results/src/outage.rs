@@ -5,7 +5,7 @@ use sidestep_model::{Span, Time};
 
 use crate::measures;
 
-/// A time in which nothing of a connection was acknowledged, from its first retransmission timeout on.
+/// A period in which none of a connection's data was acknowledged, from its first retransmission timeout on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// When the first timeout was.
@@ -39,13 +39,13 @@ pub struct Recovery {
 }
 
 impl Outage {
-    /// Its length in retransmission timeouts, up to `end` if it did not end.
+    /// The outage's length in retransmission timeouts, up to `end` if it did not end.
     fn rtos(&self, end: Time) -> f64 {
         self.until.unwrap_or(end).since(self.at).as_secs_f64() / self.rto.as_secs_f64().max(1e-9)
     }
 }
 
-/// Of outages, each with the time when its connection was last looked at; `None` of none.
+/// The recovery from these outages, each with the time when its connection was last observed; `None` of no outages.
 pub(crate) fn recovery(outages: &[(Outage, Time)]) -> Option<Recovery> {
     let over = |(outage, end): &(Outage, Time)| outage.until.map(|_| outage.rtos(*end));
     let mut times: Vec<f64> = outages.iter().filter_map(over).collect();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_is_told_in_the_timeouts_of_each_connection() {
+    fn recovery_is_reported_in_the_timeouts_of_each_connection() {
         let outages = [outage(Some(0.5), 1), outage(Some(2.25), 2), outage(Some(6.5), 3), outage(None, 6)];
         let recovery = recovery(&outages).unwrap();
         assert_eq!((recovery.delivered, recovery.stalled, recovery.before_third_timeout), (3, 1, 2));

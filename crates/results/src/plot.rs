@@ -27,7 +27,7 @@ const HEAT: [RGBColor; 6] = [
     RGBColor(34, 94, 168),
     RGBColor(8, 29, 88),
 ];
-/// Shades of utilisation that are told apart; neighbours in time of the same shade are drawn as one.
+/// Number of shades for utilisation. Neighbours in time that have one shade are drawn as one rectangle.
 const SHADES: f64 = 40.0;
 const FRAME: RGBColor = RGBColor(190, 190, 190);
 const WARMUP: RGBColor = RGBColor(240, 240, 240);
@@ -150,7 +150,7 @@ impl<'a> Canvas<'a> {
             chart.draw_series(DashedLineSeries::new(ends, 7, 5, INK.stroke_width(1)))?;
             labels.push(Label::new(&chart, (self.end, ceiling), format!("ceiling {}", megabits(ceiling)), INK));
         }
-        // The first system, the one to compare with, is drawn last and stays visible.
+        // The first system is what others are compared with. It is drawn last, so that it stays visible.
         for (number, trace) in traces.iter().enumerate().rev() {
             let step = duration(trace) / trace.goodput.len().max(1) as f64;
             let points = trace.goodput.iter().enumerate().map(|(bin, mbps)| ((bin as f64 + 0.5) * step, *mbps));
@@ -223,7 +223,7 @@ impl<'a> Canvas<'a> {
         Ok(())
     }
 
-    /// The moves as ticks on the panel's lower edge; the more at a time, the longer.
+    /// The moves as ticks on the panel's lower edge; a tick is the longer, the more moves it stands for.
     fn rug(&self, panel: &Panel) -> Result<(), PlotError> {
         let moves = &panel.trace.moves;
         let (top, bottom) = (panel.strips_bottom() + 3, panel.bottom());

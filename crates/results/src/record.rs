@@ -1,4 +1,6 @@
-//! Raw records: one per flow, and one per sampled thing and instant.
+//! Raw records: one per flow, one per subflow, and one per sampled thing and instant.
+
+use std::net::SocketAddrV6;
 
 use serde::Serialize;
 use sidestep_model::{Bytes, Rate, Span, Time};
@@ -39,11 +41,34 @@ pub struct FlowRecord {
     pub retransmits: u64,
     /// Moves to another path.
     pub moves: u64,
-    /// When retransmission timeouts told that nothing arrives.
+    /// The connection's outages, each from a retransmission timeout on.
     pub outages: Vec<Outage>,
 }
 
-/// What a sample is of.
+/// What one subflow of a connection did; a row of `subflows.csv`.
+///
+/// The connection's own row in `flows.csv` has what all of its subflows did together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubflowRecord {
+    /// Name of the connection, as in the connection's [`FlowRecord`].
+    pub connection: String,
+    /// Number of the subflow within the connection, from 0, in the order in which subflows were opened.
+    pub subflow: u32,
+    /// Address and port of the end that sends.
+    pub local: SocketAddrV6,
+    /// Address and port of the end that receives.
+    pub remote: SocketAddrV6,
+    /// Name of the path that the subflow was on last; `None` where the network chooses and does not say.
+    pub path: Option<String>,
+    /// Bytes of the subflow that were acknowledged in the whole run.
+    pub bytes: Bytes,
+    /// Segments that the subflow retransmitted.
+    pub retransmits: u64,
+    /// Smoothed round-trip time at the end; `None` if it was never measured.
+    pub srtt: Option<Span>,
+}
+
+/// What a sample is of. [`SamplePoint`] says which fields a kind has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleKind {
@@ -54,34 +79,51 @@ pub enum SampleKind {
     Path,
     /// A transport connection.
     Connection,
+    /// One port of a router that decides: the rate that it allows or forwards, and the bytes that wait there.
+    Router,
+    /// A cache in a router: the bytes that it holds, and the rate at which they leave.
+    Cache,
+    /// A measurement of a path from outside: round-trip time, throughput, lost probes.
+    Probe,
 }
 
-/// The state of a link, path or connection at an instant; a row of `series.csv`, empty where not applicable.
+/// The state of one thing at an instant; a row of `series.csv`.
+///
+/// All kinds share the columns of `series.csv`. A field that does not apply is `None` and leaves its cell empty:
+///
+/// | kind | `rate` | `utilisation` | `queue` | `drops` | `marks` | `cwnd` | `srtt` | `path` |
+/// |---|---|---|---|---|---|---|---|---|
+/// | link | IP packets | share of the link's rate | bytes in the queue | packets | packets | | | |
+/// | path | of the busiest link | of the busiest link | longest queue | on all links | on all links | | | |
+/// | connection | goodput | | | | | congestion window | smoothed RTT | path in use |
+/// | router | allowed or forwarded | share of the port's rate | bytes that wait | packets | packets | | RTT that the router assumes | port |
+/// | cache | leaving the cache | share of the cache's room | bytes held | packets | | | | port that is fed |
+/// | probe | measured throughput | | | probes lost | | | measured RTT | path that is probed |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplePoint {
     /// The instant.
     pub time: Time,
-    /// The span up to `time` of which `rate` and `utilisation` are means.
+    /// The span up to `time` over which `rate` and `utilisation` are means.
     pub interval: Span,
     /// What is sampled.
     pub kind: SampleKind,
-    /// Name of the link, path or connection.
+    /// Name of what is sampled, unique among its kind.
     pub name: String,
-    /// IP packets' rate on links and paths, goodput of connections.
+    /// A rate: of IP packets on links, paths, routers and caches, of application bytes on connections and probes.
     pub rate: Option<Rate>,
-    /// Share of the capacity in use.
+    /// Share of the capacity in use, from 0 to 1; of a cache its occupancy.
     pub utilisation: Option<f64>,
-    /// Bytes in the queue; the longest along a path.
+    /// Bytes in the queue, or held by the cache; on a path the longest queue.
     pub queue: Option<Bytes>,
-    /// Packets dropped since the start of the run.
+    /// Packets dropped, or probes lost, since the start of the run.
     pub drops: Option<u64>,
     /// Packets marked CE since the start of the run.
     pub marks: Option<u64>,
     /// Congestion window.
     pub cwnd: Option<Bytes>,
-    /// Smoothed round-trip time.
+    /// Round-trip time, smoothed on connections.
     pub srtt: Option<Span>,
-    /// Path that a connection is on.
+    /// Path that a connection uses or a probe measures, or port of a router.
     pub path: Option<String>,
 }
 
@@ -130,6 +172,10 @@ pub(crate) const SAMPLE_COLUMNS: [&str; 12] = [
     "path",
 ];
 
+/// Columns of `subflows.csv`, in the order of [`SubflowRow`]'s fields.
+pub(crate) const SUBFLOW_COLUMNS: [&str; 9] =
+    ["system", "connection", "subflow", "local", "remote", "path", "bytes", "retransmits", "srtt_ms"];
+
 #[derive(Serialize)]
 pub(crate) struct FlowRow<'a> {
     system: &'a str,
@@ -161,6 +207,19 @@ pub(crate) struct SampleRow<'a> {
     cwnd_bytes: Option<u64>,
     srtt_ms: Option<f64>,
     path: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct SubflowRow<'a> {
+    system: &'a str,
+    connection: &'a str,
+    subflow: u32,
+    local: SocketAddrV6,
+    remote: SocketAddrV6,
+    path: Option<&'a str>,
+    bytes: u64,
+    retransmits: u64,
+    srtt_ms: Option<f64>,
 }
 
 impl<'a> FlowRow<'a> {
@@ -196,8 +255,28 @@ impl<'a> SampleRow<'a> {
             drops: point.drops,
             marks: point.marks,
             cwnd_bytes: point.cwnd.map(Bytes::get),
-            srtt_ms: point.srtt.map(|srtt| srtt.as_secs_f64() * 1e3),
+            srtt_ms: point.srtt.map(milliseconds),
             path: point.path.as_deref(),
         }
     }
+}
+
+impl<'a> SubflowRow<'a> {
+    pub(crate) fn new(system: &'a str, subflow: &'a SubflowRecord) -> Self {
+        SubflowRow {
+            system,
+            connection: &subflow.connection,
+            subflow: subflow.subflow,
+            local: subflow.local,
+            remote: subflow.remote,
+            path: subflow.path.as_deref(),
+            bytes: subflow.bytes.get(),
+            retransmits: subflow.retransmits,
+            srtt_ms: subflow.srtt.map(milliseconds),
+        }
+    }
+}
+
+fn milliseconds(span: Span) -> f64 {
+    span.as_secs_f64() * 1e3
 }

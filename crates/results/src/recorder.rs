@@ -9,7 +9,7 @@ use crate::{
     Window, measures, outage::recovery, record::mbps,
 };
 
-/// Instants that a [`Trace`] can tell apart, however long the run.
+/// Steps of a [`Trace`], however long the run.
 const BINS: usize = 150;
 
 /// Collects one system's records and computes its [`SystemResult`] and [`Trace`].
@@ -100,7 +100,7 @@ impl Recorder {
         &self.system
     }
 
-    /// Takes a sample; samples of a path or connection do not overlap in time.
+    /// Takes a sample. The intervals of a path's or connection's samples must not overlap.
     pub fn sample(&mut self, point: &SamplePoint) {
         match point.kind {
             SampleKind::Link => self.sample_link(point),
@@ -111,10 +111,12 @@ impl Recorder {
                     self.megabits_over_time[bin] += rate * seconds;
                 }
             }
+            // No measure is computed from these; `series.csv` has them.
+            SampleKind::Router | SampleKind::Cache | SampleKind::Probe => {}
         }
     }
 
-    /// Takes what a flow did; called once for each flow.
+    /// Takes the record of a flow; called once for each flow.
     pub fn flow(&mut self, flow: &FlowRecord) {
         self.completed.extend(flow.completion_time().map(|time| (flow.bytes.get(), time.as_secs_f64())));
         self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
@@ -130,19 +132,19 @@ impl Recorder {
         tally.bytes_in_window = tally.bytes_in_window + flow.bytes_in_window;
     }
 
-    /// Takes a move of a connection, or of an aggregate, and why it was made.
+    /// Counts a move of a connection, or of an aggregate, under its reason.
     pub fn moved(&mut self, time: Time, reason: &str) {
         *self.moves.entry(reason.to_owned()).or_default() += 1;
         let bin = bin_of(self.window.duration, time.as_secs_f64());
         self.moves_over_time[bin] = self.moves_over_time[bin].saturating_add(1);
     }
 
-    /// Takes how long agents took to have other paths after a change of links.
+    /// Takes how long agents took to get new paths after a change of links.
     pub fn updated(&mut self, updates: PathUpdates) {
         self.updates.push(updates);
     }
 
-    /// Takes how late a packet was delivered; the worst is reported.
+    /// Takes how late a packet was delivered; the worst case is reported.
     pub fn late(&mut self, late: Span) {
         self.late = self.late.max(Some(late));
     }
@@ -152,7 +154,7 @@ impl Recorder {
         self.notes.push(note.into());
     }
 
-    /// The measures of everything taken, and what to plot.
+    /// The measures of all records, and what the plot shows.
     pub fn finish(self) -> (SystemResult, Trace) {
         let times = &ascending(self.completed.iter().map(|(_, time)| *time));
         let Window { warmup, duration } = self.window;
@@ -256,7 +258,7 @@ impl LinkTally {
     }
 }
 
-/// Sizes in bytes that completion times are told apart by.
+/// Upper bounds in bytes of the sizes by which completion times are grouped; the last group is above them.
 const SIZES: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
 
 fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {

@@ -1,11 +1,11 @@
-//! The same run under several seeds: means, and how far they can be trusted.
+//! A scenario run under several seeds: means, and how far they can be trusted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{SystemResult, measures};
 
 /// Measures of one system over several seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repeated {
     /// How many seeds.
     pub seeds: u32,
@@ -15,14 +15,17 @@ pub struct Repeated {
     pub afct_s: Option<Estimate>,
     /// Median flow completion time in seconds.
     pub fct_p50_s: Option<Estimate>,
-    /// Its 99th percentile.
+    /// 99th percentile of the flow completion times in seconds.
     pub fct_p99_s: Option<Estimate>,
-    /// Jain's index.
+    /// Jain's index over the connections' goodput.
     pub fairness: Option<Estimate>,
-    /// Moves.
+    /// Moves of all connections, for all reasons.
     pub moves: Estimate,
     /// Utilisation of the least used path in the second half.
     pub least_used: Option<Estimate>,
+    /// The results of each seed, in the order of the seeds. They are kept in memory only: `result.json` lacks them.
+    #[serde(skip)]
+    pub each: Vec<SystemResult>,
 }
 
 /// A mean and its 95 % confidence interval.
@@ -30,12 +33,12 @@ pub struct Repeated {
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The interval, by Student's t; the mean twice if there is but one value.
+    /// The interval, by Student's t; twice the mean if there is only one value.
     pub ci95: [f64; 2],
 }
 
 impl Repeated {
-    /// The measures over the results of one system under different seeds; `None` of none.
+    /// The measures over the results of one system under different seeds; `None` if there are none.
     pub fn of(results: &[SystemResult]) -> Option<Repeated> {
         let of = |measure: &dyn Fn(&SystemResult) -> Option<f64>| {
             let values: Option<Vec<f64>> = results.iter().map(measure).collect();
@@ -50,12 +53,13 @@ impl Repeated {
             fairness: of(&|result| result.fairness),
             moves: of(&|result| Some(result.total_moves() as f64))?,
             least_used: of(&|result| result.least_used_path().map(|(_, share)| share)),
+            each: results.to_vec(),
         })
     }
 }
 
 impl Estimate {
-    /// The estimate from independent values; `None` of none.
+    /// The estimate from independent values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let mean = measures::mean(values)?;
         let n = values.len();
@@ -121,5 +125,7 @@ mod tests {
         let repeated = Repeated::of(&[with.clone(), SystemResult { afct_s: None, ..with.clone() }]).unwrap();
         assert_eq!((repeated.seeds, repeated.goodput_mbps.mean, repeated.afct_s), (2, 1.0, None));
         assert!(Repeated::of(&[with.clone(), with]).unwrap().afct_s.is_some());
+        assert_eq!(repeated.each.iter().map(|result| result.afct_s).collect::<Vec<_>>(), [Some(1.0), None]);
+        assert!(!serde_json::to_string(&repeated).unwrap().contains("each"));
     }
 }

@@ -43,7 +43,7 @@ pub struct SystemResult {
     /// 99.9th percentile of those completion times, nearest rank, in seconds.
     #[serde(default)]
     pub fct_p999_s: Option<f64>,
-    /// The same by the flows' sizes; only sizes that occurred.
+    /// Completion times by the flows' sizes; only sizes that occurred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fct_by_size: Vec<SizeBucket>,
     /// Jain's index over the connections' goodput after the warm-up; `None` if nothing was carried.
@@ -56,10 +56,10 @@ pub struct SystemResult {
     pub retransmits: u64,
     /// Moves in the whole run by reason.
     pub moves: BTreeMap<String, u64>,
-    /// What retransmission timeouts cost in the whole run; `None` where there were none.
+    /// How connections recovered from retransmission timeouts in the whole run; `None` where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
-    /// How long agents took to have other paths after each change of a link, in the order of the changes.
+    /// How long agents took to get new paths after each change of a link, in the order of the changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path_updates: Vec<PathUpdates>,
     /// Measures by the reported paths' names, in the topology's order.
@@ -76,7 +76,7 @@ pub struct SystemResult {
     /// Remarks for the reader, such as doubts about the measurement.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The same over several seeds, of which all else is the first one's; `None` of one seed.
+    /// Means over several seeds, `None` of one seed; all other fields are of the first seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
 }
@@ -96,16 +96,16 @@ pub struct SizeBucket {
     pub p99_s: f64,
 }
 
-/// How long the agents that a change of links concerns took to have the paths that it left.
+/// How long it took until all agents that a change of a link concerns had their new paths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathUpdates {
     /// When the change was made, in seconds since the start.
     pub at_s: f64,
     /// `down` or `up`.
     pub change: String,
-    /// Host agents that got other paths.
+    /// Number of host agents that got new paths.
     pub agents: u64,
-    /// From the change until the last of them had these in place, in seconds.
+    /// Seconds from the change until the last of these agents had the new paths in place.
     pub last_s: f64,
 }
 

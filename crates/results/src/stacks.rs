@@ -7,15 +7,15 @@ use crate::summary::printable;
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// What it is of.
+    /// Text before the bar.
     pub label: String,
-    /// What stands behind it.
+    /// Text behind the bar.
     pub note: String,
-    /// By kind, how much there is of it; only the proportions are drawn.
+    /// The amount of each kind; only the proportions are drawn.
     pub parts: Vec<u64>,
 }
 
-/// ColorBrewer's YlGnBu from its second shade on, in the order in which kinds get better; grey is for nothing.
+/// Colours by kind, from the worst to the best: grey for none, then ColorBrewer's YlGnBu from its second shade on.
 const SHADES: [&str; 8] = ["#bdbdbd", "#ffe28a", "#a1dab4", "#41b6c4", "#2c7fb8", "#253494", "#4a1486", "#1a1a1a"];
 const WIDTH: usize = 900;
 const LEFT: usize = 210;

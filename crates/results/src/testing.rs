@@ -47,7 +47,7 @@ pub(crate) fn run(systems: &[&str], paths: usize) -> RunResult {
     traced_run(systems, paths).0
 }
 
-/// The same with its traces.
+/// The result of [`run`], and the traces of its systems.
 pub(crate) fn traced_run(systems: &[&str], paths: usize) -> (RunResult, Vec<Trace>) {
     let mut run = RunResult::new("parallel-paths", World::Lab, 7);
     let mut traces = Vec::new();

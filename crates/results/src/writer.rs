@@ -10,17 +10,18 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    FlowRecord, PlotError, Recorder, RunResult, SamplePoint, Trace, page, plot,
-    record::{FLOW_COLUMNS, FlowRow, SAMPLE_COLUMNS, SampleRow},
+    FlowRecord, PlotError, Recorder, RunResult, SamplePoint, SubflowRecord, Trace, page, plot,
+    record::{FLOW_COLUMNS, FlowRow, SAMPLE_COLUMNS, SUBFLOW_COLUMNS, SampleRow, SubflowRow},
 };
 
 const RESULT: &str = "result.json";
-/// The files beside the page, in the order in which it links to them.
+const SUBFLOWS: &str = "subflows.csv";
+/// The files that every run has beside the page, in the order in which the page links to them.
 pub(crate) const FILES: [&str; 5] = [RESULT, "flows.csv", "series.csv", "plot.svg", "scenario.resolved.toml"];
 
 /// Writes a run's files into one directory; records go to disk as they come.
 ///
-/// `result.json` is written last and appears whole or not at all.
+/// `result.json` is written last and appears whole or not at all. `subflows.csv` is there if a subflow was recorded.
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
@@ -32,6 +33,12 @@ pub struct Writer {
 pub struct Records {
     flows: Csv,
     series: Csv,
+    /// `None` until the first subflow is recorded.
+    subflows: Option<Csv>,
+    /// The directory of the run.
+    dir: PathBuf,
+    /// Whether the rows are in files without a name.
+    aside: bool,
 }
 
 /// Why a run's files could not be written.
@@ -70,18 +77,20 @@ struct Csv {
 }
 
 impl Writer {
-    /// Makes `dir` if necessary, removes an earlier run's `result.json` from it and begins the CSV files.
+    /// Makes `dir` if necessary, removes an earlier run's `result.json` and `subflows.csv` from it and begins the CSV files.
     pub fn new(dir: impl Into<PathBuf>) -> Result<Self, WriteError> {
         let dir = dir.into();
         fs::create_dir_all(&dir).map_err(io_error("make", &dir))?;
-        let stale = dir.join(RESULT);
-        match fs::remove_file(&stale) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &stale)(error)),
-            _ => {}
+        for stale in [RESULT, SUBFLOWS].map(|name| dir.join(name)) {
+            match fs::remove_file(&stale) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &stale)(error)),
+                _ => {}
+            }
         }
         let flows = Csv::create(dir.join("flows.csv"), &FLOW_COLUMNS)?;
         let series = Csv::create(dir.join("series.csv"), &SAMPLE_COLUMNS)?;
-        Ok(Writer { dir, records: Records { flows, series } })
+        let records = Records { flows, series, subflows: None, dir: dir.clone(), aside: false };
+        Ok(Writer { dir, records })
     }
 
     /// Where records go that are not [set aside](Self::set_aside).
@@ -93,13 +102,18 @@ impl Writer {
     /// [appended](Self::append).
     pub fn set_aside(&self) -> Result<Records, WriteError> {
         let aside = |csv: &Csv| Csv::nameless(&self.dir, csv.path.clone());
-        Ok(Records { flows: aside(&self.records.flows)?, series: aside(&self.records.series)? })
+        let (flows, series) = (aside(&self.records.flows)?, aside(&self.records.series)?);
+        Ok(Records { flows, series, subflows: None, dir: self.dir.clone(), aside: true })
     }
 
     /// Adds what was set aside.
     pub fn append(&mut self, records: Records) -> Result<(), WriteError> {
         self.records.flows.append(records.flows)?;
-        self.records.series.append(records.series)
+        self.records.series.append(records.series)?;
+        match records.subflows {
+            Some(subflows) => self.records.subflows()?.append(subflows),
+            None => Ok(()),
+        }
     }
 
     /// Completes the files: CSVs, `scenario.resolved.toml`, `plot.svg`, `index.html`, and `result.json` last.
@@ -107,13 +121,18 @@ impl Writer {
     /// `traces` are the systems' in the order of the run, `scenario` is the resolved scenario file's text, and
     /// `command` the command line that reproduces the run.
     pub fn finish(self, run: &RunResult, traces: &[Trace], scenario: &str, command: &str) -> Result<(), WriteError> {
-        let Writer { dir, records: Records { flows, series } } = self;
-        flows.finish()?;
-        series.finish()?;
+        let Writer { dir, records: Records { flows, series, subflows, .. } } = self;
+        let mut files = FILES.to_vec();
+        if subflows.is_some() {
+            files.insert(2, SUBFLOWS);
+        }
+        for csv in [flows, series].into_iter().chain(subflows) {
+            csv.finish()?;
+        }
         write_whole(&dir, "scenario.resolved.toml", scenario)?;
         let picture = plot(run, traces)?;
         write_whole(&dir, "plot.svg", &picture)?;
-        write_whole(&dir, "index.html", &page(run, &picture, &FILES, command))?;
+        write_whole(&dir, "index.html", &page(run, &picture, &files, command))?;
         let json = serde_json::to_string_pretty(run)?;
         write_whole(&dir, RESULT, &(json + "\n"))
     }
@@ -130,6 +149,22 @@ impl Records {
     pub fn flow(&mut self, recorder: &mut Recorder, flow: &FlowRecord) -> Result<(), WriteError> {
         recorder.flow(flow);
         self.flows.add(FlowRow::new(recorder.system(), flow))
+    }
+
+    /// Adds a subflow of the recorder's system to `subflows.csv`, which the first subflow begins.
+    ///
+    /// A subflow adds to no measure: its connection's [`FlowRecord`] counts what it carried.
+    pub fn subflow(&mut self, recorder: &Recorder, subflow: &SubflowRecord) -> Result<(), WriteError> {
+        self.subflows()?.add(SubflowRow::new(recorder.system(), subflow))
+    }
+
+    fn subflows(&mut self) -> Result<&mut Csv, WriteError> {
+        let csv = match self.subflows.take() {
+            Some(csv) => csv,
+            None if self.aside => Csv::nameless(&self.dir, self.dir.join(SUBFLOWS))?,
+            None => Csv::create(self.dir.join(SUBFLOWS), &SUBFLOW_COLUMNS)?,
+        };
+        Ok(self.subflows.insert(csv))
     }
 }
 
@@ -195,7 +230,7 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Writ
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::{SampleKind, testing};
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<_> =
@@ -247,6 +282,76 @@ mod tests {
     }
 
     #[test]
+    fn a_router_a_cache_and_a_probe_have_rows_in_the_columns_that_links_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
+        let mut recorder = Recorder::new("inrpp", window, []);
+        let mut writer = Writer::new(dir.path()).unwrap();
+        let point = |kind, name: &str| SamplePoint {
+            time: testing::at(0.5),
+            interval: sidestep_model::Span::from_millis(500),
+            kind,
+            name: name.into(),
+            rate: Some(sidestep_model::Rate::from_mbits(25)),
+            ..SamplePoint::default()
+        };
+        let held = Some(sidestep_model::Bytes::new(4_096));
+        let rtt = Some(sidestep_model::Span::from_micros(12_500));
+        let points = [
+            SamplePoint { utilisation: Some(0.5), queue: held, ..point(SampleKind::Router, "A:A-B") },
+            SamplePoint { utilisation: Some(0.25), queue: held, drops: Some(2), ..point(SampleKind::Cache, "A") },
+            SamplePoint { srtt: rtt, drops: Some(1), path: Some("p1".into()), ..point(SampleKind::Probe, "E>S") },
+        ];
+        for point in points {
+            writer.records().sample(&mut recorder, &point).unwrap();
+        }
+        let (result, trace) = recorder.finish();
+        assert!(result.links.is_empty() && result.paths.is_empty() && trace.goodput.iter().all(|mbps| *mbps == 0.0));
+        writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap();
+        insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
+        system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
+        inrpp,0.5,router,A:A-B,25.0,0.5,4096,,,,,
+        inrpp,0.5,cache,A,25.0,0.25,4096,2,,,,
+        inrpp,0.5,probe,E>S,25.0,,,1,,,12.5,p1
+        "#);
+    }
+
+    #[test]
+    fn subflows_have_a_file_of_their_own_that_is_there_only_if_there_are_any() {
+        let dir = tempfile::tempdir().unwrap();
+        let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
+        let recorder = Recorder::new("mptcp", window, []);
+        let subflow = |subflow, path: Option<&str>| SubflowRecord {
+            connection: "c1".into(),
+            subflow,
+            local: "[fd02:0:1::1]:40001".parse().unwrap(),
+            remote: "[fd02:0:2::1]:7000".parse().unwrap(),
+            path: path.map(str::to_owned),
+            bytes: sidestep_model::Bytes::new(5_000),
+            retransmits: 3,
+            srtt: path.map(|_| sidestep_model::Span::from_micros(14_250)),
+        };
+        let mut writer = Writer::new(dir.path()).unwrap();
+        writer.append(writer.set_aside().unwrap()).unwrap();
+        assert!(!dir.path().join(SUBFLOWS).exists());
+        let mut aside = writer.set_aside().unwrap();
+        aside.subflow(&recorder, &subflow(0, Some("p,1"))).unwrap();
+        aside.subflow(&recorder, &subflow(1, None)).unwrap();
+        writer.append(aside).unwrap();
+        writer.records().subflow(&recorder, &subflow(2, Some("p2"))).unwrap();
+        writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap();
+        insta::assert_snapshot!(fs::read_to_string(dir.path().join(SUBFLOWS)).unwrap(), @r#"
+        system,connection,subflow,local,remote,path,bytes,retransmits,srtt_ms
+        mptcp,c1,0,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,"p,1",5000,3,14.25
+        mptcp,c1,1,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,,5000,3,
+        mptcp,c1,2,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,p2,5000,3,14.25
+        "#);
+        assert!(fs::read_to_string(dir.path().join("index.html")).unwrap().contains("href=\"subflows.csv\""));
+        let _next = Writer::new(dir.path()).unwrap();
+        assert!(!dir.path().join(SUBFLOWS).exists());
+    }
+
+    #[test]
     fn a_new_run_removes_the_result_of_the_earlier_one() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(RESULT), "{}").unwrap();
@@ -258,7 +363,7 @@ mod tests {
     fn a_result_that_cannot_be_put_in_place_leaves_nothing_half_written() {
         let dir = tempfile::tempdir().unwrap();
         let writer = Writer::new(dir.path()).unwrap();
-        fs::create_dir_all(dir.path().join(RESULT).join("in the way")).unwrap();
+        fs::create_dir_all(dir.path().join(RESULT).join("blocking")).unwrap();
         let error = writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap_err();
         assert!(
             error.to_string().starts_with(&format!("cannot write {}/result.json: ", dir.path().display())),
