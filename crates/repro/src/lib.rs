@@ -1,7 +1,26 @@
 //! The tables and figures of the papers, ours beside theirs.
 //!
-//! An [`Experiment`] is one file under `experiments`. It runs scenarios in a [`World`] and makes [`Row`]s: what the paper
-//! says, what came out, and a [`Rule`] that decides whether that holds. No verdict is given by hand.
+//! - An [`Experiment`] is one file under `experiments`; [`ALL`] lists them and [`find`] looks one up. [`run`] runs one in a
+//!   [`World`] and writes its files. [`Worlds`] is implemented by whoever can run scenarios.
+//! - A [`Row`] is one quantity: what the paper says, what came out, and a [`Verdict`]. No verdict is given by hand.
+//!   [`Row::new`] judges a mean by a [`Rule`]. [`Row::median`], [`Row::in_seeds`], [`Row::ordered`] and [`Row::equivalent`]
+//!   judge [`Seeds`], the values of each seed: less data never makes them hold.
+//! - [`report()`] puts all results in a directory on one HTML page; [`curves()`] draws distribution functions.
+//! - [`topologies`] and [`topology`] read published topologies; [`in_parallel`] spreads long work over processors.
+//!
+//! ```
+//! use sidestep_repro::{Paper, Row, Seeds, Verdict};
+//!
+//! let seeds = |values: [f64; 6]| Seeds::new(values.map(Some));
+//! let tcp = seeds([94.0, 93.0, 95.0, 94.0, 96.0, 93.0]);
+//! let moved = seeds([510.0, 512.0, 509.0, 515.0, 508.0, 511.0]);
+//! let paper = Paper::Text("more than TCP".into());
+//! let row = Row::ordered("goodput", "Mbit/s", paper, &[("tcp", &tcp), ("path changer", &moved)], 100.0);
+//! assert_eq!(row.verdict, Verdict::Holds);
+//!
+//! let alike = Row::equivalent("goodput", "Mbit/s", Paper::None, ("tcp", &tcp), &[("path changer", &moved)], 25.0);
+//! assert_eq!(alike.verdict, Verdict::Differs);
+//! ```
 
 mod bars;
 mod boxes;
@@ -10,6 +29,7 @@ mod data;
 mod experiments;
 mod report;
 mod row;
+mod seeds;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +46,7 @@ pub use data::{DataError, Set, topologies, topology};
 pub use experiments::tpc_fig7::FlowWork;
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
+pub use seeds::{FEWEST, Seeds};
 pub use sidestep_maxflow::{Unwatched, Watch, in_parallel};
 pub use write::{Outcome, SCHEMA};
 
@@ -40,7 +61,7 @@ pub struct Experiment {
     pub figure: &'static str,
     /// What it shows, in a sentence.
     pub title: &'static str,
-    /// Where it can be run; the first by default. None of what is computed from topologies alone.
+    /// The worlds in which it can be run, the default first; empty if it is computed from topologies alone.
     pub worlds: &'static [World],
     /// What it does.
     pub run: fn(&mut Context<'_>) -> Result<Findings, ReproError>,
@@ -243,8 +264,9 @@ mod tests {
                 let goodput_mbps = if system.to_string() == "tcp" { 94.0 } else { 510.0 };
                 let paths: Named<PathResult> = Named::default();
                 let mut measured = SystemResult { goodput_mbps, paths, ..SystemResult::default() };
-                let near = SystemResult { goodput_mbps: goodput_mbps + 1.0, ..measured.clone() };
-                measured.repeated = Repeated::of(&[measured.clone(), near]);
+                let seed =
+                    |seed: u32| SystemResult { goodput_mbps: goodput_mbps + f64::from(seed % 2), ..measured.clone() };
+                measured.repeated = Repeated::of(&(0..seeds).map(seed).collect::<Vec<_>>());
                 result.systems.insert(system.to_string(), measured);
             }
             Ok(result)
@@ -260,7 +282,10 @@ mod tests {
         assert_eq!(worlds.runs.len(), 2);
         assert!(worlds.runs.iter().all(|(world, _, seeds)| (*world, *seeds) == (World::Sim, 30)));
         assert_eq!(worlds.runs[0].1.iter().filter(|name| name.contains("gamma")).count(), 5);
-        assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
+        let judged = outcome.rows.iter().filter(|row| row.paper != Paper::None);
+        let verdicts: Vec<Verdict> = judged.map(|row| row.verdict).collect();
+        // TCP, each γ, and each γ against the others.
+        assert_eq!(verdicts, [Verdict::Holds; 11], "{:#?}", outcome.rows);
         let written = std::fs::read_to_string(dir.path().join("tpc-fig5/result.json")).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&written).unwrap(), outcome);
         assert!(dir.path().join("tpc-fig5/goodput.svg").is_file() && dir.path().join("tpc-fig5/rows.csv").is_file());
@@ -270,8 +295,11 @@ mod tests {
     #[test]
     fn every_experiment_on_published_topologies_holds_where_these_are_at_hand() {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-        let data = std::env::var_os("SIDESTEP_DATA").map_or(beside, PathBuf::from);
+        let named = std::env::var_os("SIDESTEP_DATA").map(PathBuf::from);
+        let data = named.clone().unwrap_or(beside);
         if !data.is_dir() {
+            // The next test does without them.
+            assert_eq!(named, None, "SIDESTEP_DATA names a directory that is not there");
             println!("skipped: {} is not there; set SIDESTEP_DATA to the published topologies", data.display());
             return;
         }
@@ -285,6 +313,50 @@ mod tests {
             assert!(!outcome.pictures.is_empty() && outcome.world.is_none());
         }
         assert!(report(dir.path()).unwrap().contains("Computed, quick mode"));
+    }
+
+    /// A ring of five routers and a tree in REPETITA's format, and a triangle with a stub as each of the nine ISPs.
+    fn small_data(dir: &Path) {
+        let links = |ends: &[(usize, usize)]| {
+            let edges: String = ends
+                .iter()
+                .flat_map(|(a, b)| [(a, b), (b, a)])
+                .map(|(a, b)| format!("e {a} {b} 1 1000 10\n"))
+                .collect();
+            let nodes: String = (0..5).map(|node| format!("n{node} 0 0\n")).collect();
+            format!("NODES 5\nlabel x y\n{nodes}\nEDGES {}\nlabel src dest weight bw delay\n{edges}", 2 * ends.len())
+        };
+        std::fs::create_dir_all(dir.join("repetita")).unwrap();
+        std::fs::create_dir_all(dir.join("rocketfuel")).unwrap();
+        std::fs::write(dir.join("repetita/Ring.graph"), links(&[(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)])).unwrap();
+        std::fs::write(dir.join("repetita/Tree.graph"), links(&[(0, 1), (0, 2), (0, 3), (3, 4)])).unwrap();
+        let map = "1 @a (3) -> <2> <3> <4> =a r0\n2 @a (2) -> <1> <3> =b r0\n3 @a (2) -> <1> <2> =c r0\n4 @a (1) -> <1> =d r0\n";
+        for isp in ["1221", "1239", "1755", "2914", "3257", "3356", "3967", "4755", "7018"] {
+            std::fs::write(dir.join(format!("rocketfuel/{isp}.r0.cch")), map).unwrap();
+        }
+    }
+
+    #[test]
+    fn experiments_on_topologies_compute_what_a_small_network_must_give_and_say_that_the_paper_has_another() {
+        let dir = tempfile::tempdir().unwrap();
+        small_data(dir.path());
+        let mut worlds = Pretended { runs: Vec::new() };
+        let mut ours = |id: &str, quantity: &str| {
+            let experiment = find(id).unwrap();
+            let out = dir.path().join("out");
+            let outcome = run(experiment, Mode::Quick, None, &out, Some(dir.path()), &mut worlds, &Unwatched).unwrap();
+            let row = outcome.rows.iter().find(|row| row.quantity == quantity);
+            row.map(|row| (row.ours, row.verdict)).ok_or(outcome.rows.clone()).unwrap()
+        };
+        assert_eq!(ours("tpc-fig6a", "topologies after pruning"), (1.0, Verdict::Differs));
+        assert_eq!(ours("tpc-fig6b", "links, median"), (5.0, Verdict::NoPaperValue));
+        assert_eq!(ours("tpc-fig6c", "routers of degree 2, median"), (100.0, Verdict::NoPaperValue));
+        assert_eq!(ours("tpc-fig8a", "topologies where iterated Dijkstra finds as many"), (100.0, Verdict::Differs));
+        assert_eq!(
+            ours("tpc-fig8b", "disjoint paths, at most 10 segments, mean over topologies"),
+            (2.0, Verdict::NoPaperValue)
+        );
+        assert_eq!(ours("inrpp-table1", "Telstra: links with 1-hop detours"), (75.0, Verdict::Differs));
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn line(row: &Row) -> Markup {
     let color = match row.verdict {
         Verdict::Holds => Some("color:#007a4d"),
         Verdict::Differs => Some("color:#b3261e"),
-        Verdict::NoPaperValue => None,
+        Verdict::Undecided | Verdict::NoPaperValue => None,
     };
     html! {
         tr {
@@ -91,7 +91,7 @@ fn line(row: &Row) -> Markup {
     }
 }
 
-/// A picture within an address: a browser runs nothing of what it loads as an image.
+/// A picture as a `data:` address. A browser runs no scripts in an SVG that it loads as an image.
 fn data_address(svg: &str) -> String {
     let mut address = String::from("data:image/svg+xml,");
     for byte in svg.bytes() {

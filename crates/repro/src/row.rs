@@ -1,6 +1,6 @@
 //! Rows: what the paper says, what came out, and whether it holds.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sidestep_results::Estimate;
 
 /// One quantity of a table or figure.
@@ -12,17 +12,18 @@ pub struct Row {
     pub unit: String,
     /// What the paper says.
     pub paper: Paper,
-    /// What came out.
+    /// What came out; not a number where nothing was measured, which JSON has as `null`.
+    #[serde(deserialize_with = "number_or_null")]
     pub ours: f64,
-    /// Its 95 % confidence interval; `None` of a single run.
+    /// The 95 % confidence interval of `ours`; `None` of a single run.
     pub ci95: Option<[f64; 2]>,
-    /// Whether it holds.
+    /// Whether ours agrees with the paper's.
     pub verdict: Verdict,
     /// The rule in words, with the numbers.
     pub why: String,
 }
 
-/// What a paper says of a quantity.
+/// What a paper says about a quantity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Paper {
@@ -30,42 +31,43 @@ pub enum Paper {
     Number(f64),
     /// In words.
     Text(String),
-    /// Nothing.
+    /// The paper gives no value.
     None,
 }
 
 /// Whether ours agrees with the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It does.
+    /// Ours agrees.
     #[serde(rename = "holds")]
     Holds,
-    /// It does not.
+    /// Ours disagrees.
     #[serde(rename = "differs")]
     Differs,
-    /// The paper says nothing of it.
+    /// There are too few seeds, or too much noise, to say.
+    #[serde(rename = "undecided")]
+    Undecided,
+    /// The paper gives no value to compare with.
     #[serde(rename = "no paper value")]
     NoPaperValue,
 }
 
-/// What decides whether a quantity holds.
+/// What decides whether a quantity holds: [`Row::new`] applies it to the mean, [`Row::median`] to the median's interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule<'a> {
-    /// It is at most this.
+pub enum Rule {
+    /// The value is at most this.
     AtMost(f64),
-    /// It is at least this.
+    /// The value is at least this.
     AtLeast(f64),
-    /// It differs from the paper's number by at most this share of that.
+    /// The value differs from the paper's number by at most this share of the paper's number.
     Within(f64),
-    /// Its confidence interval and each of these have a value in common.
-    NoDifferenceFrom(&'a [Estimate]),
     /// There is nothing to compare with.
     NoPaperValue,
 }
 
 impl Row {
     /// The row of a measured quantity, judged by a rule.
-    pub fn new(quantity: impl Into<String>, unit: &str, paper: Paper, ours: Estimate, rule: Rule<'_>) -> Row {
+    pub fn new(quantity: impl Into<String>, unit: &str, paper: Paper, ours: Estimate, rule: Rule) -> Row {
         let (verdict, why) = rule.judge(&paper, &ours);
         let ci95 = (ours.ci95[0] < ours.ci95[1]).then_some(ours.ci95);
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: ours.mean, ci95, verdict, why }
@@ -78,12 +80,25 @@ impl Verdict {
         match self {
             Verdict::Holds => "holds",
             Verdict::Differs => "differs",
+            Verdict::Undecided => "undecided",
             Verdict::NoPaperValue => "no paper value",
         }
     }
 }
 
-impl Rule<'_> {
+impl Rule {
+    /// The least and the greatest value that hold; `None` where there is nothing to compare with.
+    pub(crate) fn allowed(&self, paper: &Paper) -> Option<[f64; 2]> {
+        match (self, paper) {
+            (Rule::AtMost(limit), _) => Some([f64::NEG_INFINITY, *limit]),
+            (Rule::AtLeast(limit), _) => Some([*limit, f64::INFINITY]),
+            (Rule::Within(share), Paper::Number(number)) => {
+                Some([number - share * number.abs(), number + share * number.abs()])
+            }
+            _ => None,
+        }
+    }
+
     fn judge(&self, paper: &Paper, ours: &Estimate) -> (Verdict, String) {
         let mean = ours.mean;
         let verdict = |holds| if holds { Verdict::Holds } else { Verdict::Differs };
@@ -102,17 +117,13 @@ impl Rule<'_> {
                 }
                 _ => (Verdict::NoPaperValue, "the paper gives no number".into()),
             },
-            Rule::NoDifferenceFrom(others) => {
-                let apart = others.iter().filter(|other| !ours.overlaps(other)).count();
-                let why = match apart {
-                    0 => format!("its confidence interval overlaps all {} others", others.len()),
-                    _ => format!("its confidence interval is apart from {apart} of {} others", others.len()),
-                };
-                (verdict(apart == 0), why)
-            }
             Rule::NoPaperValue => (Verdict::NoPaperValue, "there is no number of the paper to compare with".into()),
         }
     }
+}
+
+fn number_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 #[cfg(test)]
@@ -123,7 +134,7 @@ mod tests {
         Estimate { mean, ci95: [mean - half, mean + half] }
     }
 
-    fn judge(paper: Paper, ours: Estimate, rule: Rule<'_>) -> Verdict {
+    fn judge(paper: Paper, ours: Estimate, rule: Rule) -> Verdict {
         Row::new("q", "u", paper, ours, rule).verdict
     }
 
@@ -137,9 +148,7 @@ mod tests {
         assert_eq!(judge(text(), ours, Rule::AtLeast(101.0)), Verdict::Differs);
         assert_eq!(judge(Paper::Number(110.0), ours, Rule::Within(0.1)), Verdict::Holds);
         assert_eq!(judge(Paper::Number(112.0), ours, Rule::Within(0.1)), Verdict::Differs);
-        let near = [estimate(103.0, 2.0), estimate(97.0, 1.5)];
-        assert_eq!(judge(text(), ours, Rule::NoDifferenceFrom(&near)), Verdict::Holds);
-        assert_eq!(judge(text(), ours, Rule::NoDifferenceFrom(&[estimate(110.0, 2.0)])), Verdict::Differs);
+        assert_eq!(judge(text(), ours, Rule::Within(0.1)), Verdict::NoPaperValue);
         assert_eq!(judge(Paper::None, ours, Rule::NoPaperValue), Verdict::NoPaperValue);
     }
 
@@ -155,5 +164,16 @@ mod tests {
         let single = Row::new("q", "u", Paper::None, estimate(1.0, 0.0), Rule::NoPaperValue);
         let json = serde_json::to_value(&single).unwrap();
         assert!(json["paper"].is_null() && json["ci95"].is_null() && json["verdict"] == "no paper value");
+    }
+
+    #[test]
+    fn every_verdict_is_written_by_its_name_and_a_row_without_a_value_reads_back() {
+        for verdict in [Verdict::Holds, Verdict::Differs, Verdict::Undecided, Verdict::NoPaperValue] {
+            let row = Row { verdict, ..Row::new("q", "u", Paper::None, estimate(f64::NAN, 0.0), Rule::AtMost(1.0)) };
+            let json = serde_json::to_string(&row).unwrap();
+            assert!(json.contains(&format!("\"verdict\":\"{}\"", verdict.as_str())), "{json}");
+            let read: Row = serde_json::from_str(&json).unwrap();
+            assert!(read.ours.is_nan() && read.verdict == verdict);
+        }
     }
 }

@@ -59,11 +59,7 @@ fn print(outcome: &Outcome) {
             Paper::None => "–".into(),
         };
         let half = row.ci95.map_or(String::new(), |[low, high]| format!(" ± {:.1}", (high - low) / 2.0));
-        let verdict = match row.verdict {
-            Verdict::Holds => "holds",
-            Verdict::Differs => "differs",
-            Verdict::NoPaperValue => "–",
-        };
+        let verdict = if row.verdict == Verdict::NoPaperValue { "–" } else { row.verdict.as_str() };
         let decimals = if row.ours.abs() < 10.0 && row.ours.fract() != 0.0 { 3 } else { 1 };
         let ours = format!("{:.decimals$}{half}", row.ours);
         println!("  {:<58} paper: {paper:<26} ours: {ours:<14} {verdict}", row.quantity);

@@ -34,7 +34,7 @@ pub(super) fn survivors(all: &[Pruned]) -> Row {
 }
 
 /// A row of a quantity that is computed once.
-pub(super) fn row(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule<'_>) -> Row {
+pub(super) fn row(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule) -> Row {
     Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
 }
 

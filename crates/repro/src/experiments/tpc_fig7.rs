@@ -14,7 +14,10 @@ use std::{
 
 use sidestep_maxflow::{FlowNetwork, Pairs, Rounding, Sampling};
 use sidestep_model::{NodeId, Rate};
-use sidestep_results::{Estimate, measures::percentile};
+use sidestep_results::{
+    Estimate,
+    measures::{median_interval, percentile},
+};
 
 use self::study::{Draws, ECMP, MULTIPATH, Network, SEGMENTS, SHARES, SINGLE_PATH, Study};
 use super::topologies::{Pruned, pruned};
@@ -186,7 +189,7 @@ pub struct FlowWork {
 }
 
 impl FlowWork {
-    /// Solves on one thread what `tpc-fig7a` and `tpc-fig7b` draw with so many draws; `clock` tells seconds.
+    /// Solves on one thread what `tpc-fig7a` and `tpc-fig7b` draw with so many draws; `clock` returns seconds.
     pub fn measure(data: Option<&Path>, draws: u64, clock: impl Fn() -> f64) -> Result<Self, ReproError> {
         let networks = networks(data)?;
         let mut work = FlowWork { networks: networks.len(), ..FlowWork::default() };
@@ -243,14 +246,12 @@ fn proof(studies: &[&Study], findings: &mut Findings) {
     findings.rows.push(Row::new(quantity, "1e-6 of the flow", paper, exact(gap * 1e6), Rule::AtMost(1.0)));
 }
 
-/// The median of values in ascending order, with the order statistics between which it lies with 95 % confidence.
+/// The median of values in ascending order, with its 95 % confidence interval, or with the range of fewer than six.
 fn median(ascending: &[f64]) -> Estimate {
-    let half = 1.96 * (ascending.len() as f64).sqrt() / 2.0;
-    let at = |rank: f64| ascending.get((rank.max(0.0) as usize).min(ascending.len() - 1)).copied().unwrap_or(f64::NAN);
-    let middle = (ascending.len() as f64 - 1.0) / 2.0;
+    let range = || [0, 100].map(|percent| percentile(ascending, percent).unwrap_or(f64::NAN));
     Estimate {
         mean: percentile(ascending, 50).unwrap_or(f64::NAN),
-        ci95: [at((middle - half).floor()), at((middle + half).ceil())],
+        ci95: median_interval(ascending).unwrap_or_else(range),
     }
 }
 

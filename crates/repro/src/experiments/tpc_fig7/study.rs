@@ -82,7 +82,7 @@ pub(super) fn run(networks: &[Network], rules: &[(Sampling, u64)], watch: &dyn W
     Ok(study)
 }
 
-/// One network: what rules draw alike is computed once. The clock tells seconds.
+/// Computes the flows of one network. Draws that rules have in common are computed once. `clock` returns seconds.
 pub(super) fn one(
     network: &Network,
     index: u64,
