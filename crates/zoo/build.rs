@@ -17,6 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=Cargo.toml");
     let folder = sources()?.join("topology_zoo");
+    // For the test that compares what is kept with what is published.
+    println!("cargo::rustc-env=TOPOLOGY_ZOO={}", folder.display());
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let mut files = Vec::new();
     for entry in fs::read_dir(&folder)? {
