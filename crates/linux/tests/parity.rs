@@ -16,8 +16,9 @@ use sidestep_model::{
 use sidestep_policy::{
     Connection, Decision, Path, Round, Shared,
     flow_hash::{self, FlowHashCall, FlowKey, Symmetry},
-    raw::{self, MAX_PATHS, Parity, Plain, Sharing},
+    raw::{self, MAX_PATHS, Parity, Sharing},
 };
+use zerocopy::IntoBytes;
 
 /// Connections of each policy, which have 1 to 16 paths in turn.
 const CONNECTIONS: u64 = PolicyName::ALL.len() as u64 * 16 * 2;
@@ -191,7 +192,7 @@ impl History {
             *slot = path.to_raw();
         }
         // What was there before a connection was opened must not matter.
-        context.conn.as_bytes_mut().fill(0xa5);
+        context.conn.as_mut_bytes().fill(0xa5);
         let mut history = History { random, native, neighbour, shared, table, context };
         let decision = history.context.decision;
         history.compare(kernel, decision);

@@ -22,7 +22,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::raw::Plain;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What routers and edges see of a flow; IPv4 addresses are mapped (`::ffff:a.b.c.d`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +52,7 @@ pub enum Symmetry {
 
 /// `struct flow_hash_key`: a [`FlowKey`] as C takes it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct RawKey {
     /// Most significant word first.
     pub source: [u32; 4],
@@ -70,7 +70,7 @@ pub struct RawKey {
 
 /// `struct flow_hash_ctx` of `policy_parity.bpf.c`: one hash and one choice, computed by the kernel.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct FlowHashCall {
     /// The flow.
     pub key: RawKey,
@@ -145,10 +145,6 @@ fn words(address: Ipv6Addr) -> [u32; 4] {
     [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
 }
 
-// SAFETY: `repr(C)` of 32-bit integers: no padding, and every bit pattern is valid.
-unsafe impl Plain for RawKey {}
-// SAFETY: as above.
-unsafe impl Plain for FlowHashCall {}
 const _: () = assert!(size_of::<RawKey>() == 48 && size_of::<FlowHashCall>() == 72, "differs from the C struct");
 
 unsafe extern "C" {

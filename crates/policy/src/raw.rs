@@ -2,14 +2,16 @@
 //!
 //! Fixed-point fields are named after their fractional bits: 65536 is one in `_q16`. The header documents each field.
 
-use std::{ptr, slice, sync::atomic::AtomicU64};
+use std::{ptr, sync::atomic::AtomicU64};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The most paths that a connection chooses from (`PC_MAX_PATHS`).
 pub const MAX_PATHS: usize = 16;
 
 /// `struct pc_config`: the knobs, made of [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Config {
     /// `enum pc_policy`.
     pub policy: u32,
@@ -59,7 +61,7 @@ pub struct Config {
 
 /// `struct pc_path`: a path to choose.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Path {
     /// The caller's name for it.
     pub id: u32,
@@ -73,7 +75,7 @@ pub struct Path {
 
 /// `struct pc_exp3`: the logarithms of EXP3's weights.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Exp3 {
     /// Base 2, Q32, the greatest at 0.
     pub log_weight: [i64; MAX_PATHS],
@@ -81,7 +83,7 @@ pub struct Exp3 {
 
 /// `struct pc_backoff`: the wait between decisions.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Backoff {
     /// The next wait, before jitter.
     pub interval_ns: u64,
@@ -93,7 +95,7 @@ pub struct Backoff {
 
 /// `struct pc_mean`: a quotient of two sums since the last decision.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Mean {
     /// Sum of the samples, or bytes.
     pub sum: u64,
@@ -103,7 +105,7 @@ pub struct Mean {
 
 /// `struct pc_conn`: the state of a connection.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Conn {
     /// What was learnt of the paths.
     pub exp3: Exp3,
@@ -169,7 +171,7 @@ pub struct Shared {
 
 /// `struct pc_round`: what is read of the socket with every signal.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Round {
     /// The time.
     pub now_ns: u64,
@@ -195,7 +197,7 @@ pub struct Round {
 
 /// `struct pc_decision`: what came of a signal.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Decision {
     /// Index of the path to use from now on.
     pub path: u32,
@@ -209,7 +211,7 @@ pub struct Decision {
 
 /// `struct parity_ctx` of `policy_parity.bpf.c`: one call of the policy, run by the kernel.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Parity {
     /// 0 open, 1 round, 2 retransmit, 3 timeout, 4 duplicate, 5 close.
     pub op: u32,
@@ -237,7 +239,7 @@ pub struct Parity {
 
 /// `struct sharing_ctx` of `policy_parity.bpf.c`: steps in a table that the kernel's processors share, and a draw.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Sharing {
     /// What is added to a path's log weight, Q32.
     pub step: i64,
@@ -261,42 +263,14 @@ pub struct Sharing {
     pub pad: u32,
 }
 
-/// A struct of integers without padding, which any bytes of its size make: what BPF maps hold.
-///
-/// # Safety
-/// The type is `repr(C)`, has no padding, and is valid for every bit pattern.
-pub unsafe trait Plain: Copy + Default {
-    /// The struct's bytes, in the machine's order.
-    fn as_bytes(&self) -> &[u8] {
-        // SAFETY: no padding, so all `size_of` bytes behind the reference are initialised.
-        unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
-    }
-
-    /// The struct's bytes, to be overwritten.
-    fn as_bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and every bit pattern written leaves a valid value.
-        unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
-    }
-
-    /// The struct that `bytes` make; `None` if they are not of its size.
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut value = Self::default();
-        (bytes.len() == size_of::<Self>()).then(|| value.as_bytes_mut().copy_from_slice(bytes))?;
-        Some(value)
-    }
-}
-
-/// Implements [`Plain`], and has the compiler hold the size against the header's `_Static_assert`.
-macro_rules! plain {
+/// Has the compiler hold the size of each struct against the header's `_Static_assert`.
+macro_rules! sizes {
     ($($type:ty: $size:literal),* $(,)?) => {$(
-        // SAFETY: `repr(C)` of integers, ordered so that their sizes add up to the struct's: no padding.
-        unsafe impl Plain for $type {}
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-plain!(Config: 112, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 320, Round: 56, Decision: 16, Parity: 912, Sharing: 168);
-
-const _: () = assert!(size_of::<Shared>() == 128, "differs from the C struct");
+sizes!(Config: 112, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 320, Round: 56, Decision: 16, Parity: 912);
+sizes!(Sharing: 168, Shared: 128);
 
 unsafe extern "C" {
     fn native_pc_open(
@@ -535,7 +509,7 @@ mod tests {
     #[test]
     fn structs_are_made_of_their_bytes() {
         let path = Path { id: 1, weight: 2, bdp_bytes: 3, rtt_ns: 4 };
-        assert_eq!(Path::from_bytes(path.as_bytes()), Some(path));
-        assert_eq!(Path::from_bytes(&[0; 23]), None);
+        assert_eq!(Path::read_from_bytes(path.as_bytes()), Ok(path));
+        assert!(Path::read_from_bytes(&[0; 23]).is_err());
     }
 }

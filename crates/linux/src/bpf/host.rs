@@ -23,6 +23,7 @@ use sidestep_policy::{
     raw::{self, MAX_PATHS},
 };
 use tokio::io::{Interest, unix::AsyncFd};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::{
     load::{MapUse, ProgramRuns, RunStats},
@@ -30,11 +31,7 @@ pub use self::{
     sockets::HostConnection,
     weights::Learnt,
 };
-use super::{
-    bytecode, failed, load, map, open, per_cpu_sum,
-    plain::{Plain, bytes_of},
-    program,
-};
+use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
 use crate::error::{LinuxError, Result};
 
 /// The path changer, loaded; it acts while attached, and detaches when dropped, unless [`Pins`] keep it.
@@ -50,7 +47,7 @@ pub struct HostProgram {
 }
 
 /// The policy's configuration and the bits of the mark that are ours.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct HostConfig {
     /// When to move, and whereto.
@@ -158,7 +155,7 @@ pub struct HostCounters {
     pub moved: [u64; Reason::ALL.len()],
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 struct HostPrefix {
     len: u32,
@@ -166,7 +163,7 @@ struct HostPrefix {
     addr: [u8; 16],
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 struct HostPaths {
     n: u32,
@@ -174,13 +171,6 @@ struct HostPaths {
     key: HostPrefix,
     path: [raw::Path; MAX_PATHS],
 }
-
-// SAFETY: `repr(C)` of integers only; sizes are checked below, so there is no padding.
-unsafe impl Plain for HostConfig {}
-// SAFETY: as above.
-unsafe impl Plain for HostPrefix {}
-// SAFETY: as above.
-unsafe impl Plain for HostPaths {}
 
 const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 40);
 const _: () = assert!(size_of::<HostPrefix>() == 24);
@@ -227,7 +217,7 @@ impl HostProgram {
     /// Sets the configuration; connections follow it from their next signal on.
     pub fn configure(&mut self, config: &HostConfig) -> Result<()> {
         let written =
-            map(&self.object, "sidestep_config")?.update(&0u32.to_ne_bytes(), bytes_of(config), MapFlags::ANY);
+            map(&self.object, "sidestep_config")?.update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed("configuring the path changer", &error))
     }
 
@@ -271,10 +261,7 @@ impl HostProgram {
     pub fn config(&self) -> Result<Option<HostConfig>> {
         let read = map(&self.object, "sidestep_config")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let bytes = read.map_err(|error| failed("reading the path changer's configuration", &error))?;
-        // SAFETY: any bytes are a value of these integers, and there are as many as it takes.
-        let config = bytes
-            .filter(|bytes| bytes.len() == size_of::<HostConfig>())
-            .map(|bytes| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<HostConfig>()) });
+        let config = bytes.and_then(|bytes| HostConfig::read_from_bytes(&bytes).ok());
         Ok(config.filter(|config| config.mark_mask != 0))
     }
 
@@ -295,14 +282,14 @@ impl HostProgram {
         let key = HostPrefix::from(destination);
         let mut value = HostPaths { n: n as u32, generation, key, path: [raw::Path::default(); MAX_PATHS] };
         value.path[..n].copy_from_slice(&paths[..n]);
-        let written = map(&self.object, "sidestep_dests")?.update(bytes_of(&key), bytes_of(&value), MapFlags::ANY);
+        let written = map(&self.object, "sidestep_dests")?.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
     }
 
     /// Forgets `destination`; connections to it stay where they are.
     pub fn remove_paths(&mut self, destination: IpNet) -> Result<()> {
         let key = HostPrefix::from(destination);
-        let removed = map(&self.object, "sidestep_dests")?.delete(bytes_of(&key));
+        let removed = map(&self.object, "sidestep_dests")?.delete(key.as_bytes());
         removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))?;
         self.forget_weights(destination)
     }
@@ -466,12 +453,12 @@ mod tests {
     fn a_prefix_of_either_family_is_read_back_from_its_key() {
         for net in ["2001:db8::/32", "::/0", "10.9.0.0/16", "0.0.0.0/0", "10.9.8.7/32"] {
             let net: IpNet = net.parse().unwrap();
-            assert_eq!(read_prefix(bytes_of(&HostPrefix::from(net))), Some(net));
+            assert_eq!(read_prefix(HostPrefix::from(net).as_bytes()), Some(net));
         }
         let key = HostPrefix { len: 32 + 33, family: 4, addr: [0; 16] };
-        assert_eq!(read_prefix(bytes_of(&key)), None);
-        assert_eq!(read_prefix(bytes_of(&HostPrefix { len: 31, ..key })), None);
-        assert_eq!(read_prefix(bytes_of(&HostPrefix { family: 5, ..key })), None);
+        assert_eq!(read_prefix(key.as_bytes()), None);
+        assert_eq!(read_prefix(HostPrefix { len: 31, ..key }.as_bytes()), None);
+        assert_eq!(read_prefix(HostPrefix { family: 5, ..key }.as_bytes()), None);
     }
 
     #[test]

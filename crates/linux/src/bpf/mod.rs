@@ -5,7 +5,6 @@ pub mod ecn;
 pub mod host;
 pub mod idle;
 pub mod parity;
-mod plain;
 
 use std::io;
 

@@ -3,8 +3,9 @@
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sidestep_policy::{
     flow_hash::FlowHashCall,
-    raw::{MAX_PATHS, Parity, Plain, Sharing},
+    raw::{MAX_PATHS, Parity, Sharing},
 };
+use zerocopy::IntoBytes;
 
 use super::{bytecode, failed, load, map, open, program};
 use crate::error::Result;
@@ -27,7 +28,7 @@ impl PolicyParity {
         let bytes: Vec<u8> = shared.iter().flat_map(|gain| gain.to_ne_bytes()).collect();
         let written = map(&self.object, "learnt")?.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY);
         written.map_err(|error| failed("setting shared weights", &error))?;
-        let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
+        let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_parity")?.test_run(input);
         run.map(drop).map_err(|error| failed("running the policy in the kernel", &error))?;
         *shared = self.shared()?;
@@ -36,14 +37,14 @@ impl PolicyParity {
 
     /// Has this processor make steps in the table that all share, and a draw; several may at once.
     pub fn share(&self, context: &mut Sharing) -> Result<()> {
-        let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
+        let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_sharing")?.test_run(input);
         run.map(drop).map_err(|error| failed("sharing weights in the kernel", &error))
     }
 
     /// Has the kernel compute a flow's hash and choose by it.
     pub fn flow_hash(&self, context: &mut FlowHashCall) -> Result<()> {
-        let input = ProgramInput { context_in: Some(context.as_bytes_mut()), ..ProgramInput::default() };
+        let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_flow_hash")?.test_run(input);
         run.map(drop).map_err(|error| failed("hashing a flow in the kernel", &error))
     }

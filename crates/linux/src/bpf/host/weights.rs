@@ -6,12 +6,10 @@ use sidestep_policy::{
     Shared,
     raw::{self, MAX_PATHS},
 };
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
-    super::{
-        failed, map,
-        plain::{Plain, bytes_of},
-    },
+    super::{failed, map},
     HostPrefix, HostProgram,
 };
 use crate::error::Result;
@@ -26,7 +24,7 @@ pub struct Learnt {
 }
 
 /// `struct host_weights`; unused path IDs are zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 struct HostWeights {
     log_gain: [u64; MAX_PATHS],
@@ -35,11 +33,7 @@ struct HostWeights {
     path_id: [u32; MAX_PATHS],
 }
 
-// SAFETY: `repr(C)` of integers only; the size is checked below, so there is no padding.
-unsafe impl Plain for HostWeights {}
-
-const WEIGHTS_LEN: usize = 200;
-const _: () = assert!(size_of::<HostWeights>() == WEIGHTS_LEN);
+const _: () = assert!(size_of::<HostWeights>() == 200);
 
 impl HostProgram {
     /// What was learnt together; nothing where each connection learns for itself.
@@ -66,13 +60,13 @@ impl HostProgram {
         }
         let weights = HostWeights::following(before.as_ref(), generation, paths);
         let key = HostPrefix::from(destination);
-        let written = map(&self.object, "sidestep_learnt")?.update(bytes_of(&key), bytes_of(&weights), MapFlags::ANY);
+        let written = map(&self.object, "sidestep_learnt")?.update(key.as_bytes(), weights.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed(format!("sharing what is learnt of {destination}"), &error))
     }
 
     pub(super) fn forget_weights(&self, destination: IpNet) -> Result<()> {
         let key = HostPrefix::from(destination);
-        match map(&self.object, "sidestep_learnt")?.delete(bytes_of(&key)) {
+        match map(&self.object, "sidestep_learnt")?.delete(key.as_bytes()) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(failed(format!("forgetting what was learnt of {destination}"), &error))
             }
@@ -82,9 +76,9 @@ impl HostProgram {
 
     fn weights(&self, destination: IpNet) -> Result<Option<HostWeights>> {
         let key = HostPrefix::from(destination);
-        let read = map(&self.object, "sidestep_learnt")?.lookup(bytes_of(&key), MapFlags::ANY);
+        let read = map(&self.object, "sidestep_learnt")?.lookup(key.as_bytes(), MapFlags::ANY);
         let bytes = read.map_err(|error| failed(format!("reading what was learnt of {destination}"), &error))?;
-        Ok(bytes.and_then(|bytes| HostWeights::read(&bytes)))
+        Ok(bytes.and_then(|bytes| HostWeights::read_from_bytes(&bytes).ok()))
     }
 }
 
@@ -106,12 +100,6 @@ impl HostWeights {
             *gain = learnt.map_or(first.wrapping_add(best as u64), |(_, gain)| *gain);
         }
         weights
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; WEIGHTS_LEN] = bytes.try_into().ok()?;
-        // SAFETY: any bytes are a value of these integers, and there are as many as it takes.
-        Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
     }
 }
 
@@ -139,7 +127,7 @@ mod tests {
     #[test]
     fn weights_are_read_as_they_lie_in_the_map() {
         let written = HostWeights::following(None, 77, &paths(&[1, 2]));
-        assert_eq!(HostWeights::read(bytes_of(&written)), Some(written));
-        assert_eq!(HostWeights::read(&[0; WEIGHTS_LEN - 1]), None);
+        assert_eq!(HostWeights::read_from_bytes(written.as_bytes()), Ok(written));
+        assert!(HostWeights::read_from_bytes(&[0; size_of::<HostWeights>() - 1]).is_err());
     }
 }
