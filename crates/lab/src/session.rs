@@ -11,7 +11,7 @@ use std::{
 use sidestep_linux::{cgroup::Cgroup, wire::WireError};
 use sidestep_model::{
     NodeId, Rate, Scenario, Span, Time, Topology,
-    scenario::{BulkFlow, Flow, PoissonFlow, SystemSpec},
+    scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow, SystemSpec},
     srv6, topology_file,
 };
 use sidestep_paths::Igp;
@@ -33,8 +33,6 @@ use crate::{
     traffic::{FlowOut, Monotonic, OutageOut},
 };
 
-/// Ports of the generator's sinks, one a flow, count from here.
-const FIRST_PORT: u16 = 7000;
 /// Between the start of the generators and of the run.
 const LEAD: Span = Span::from_millis(300);
 /// What endless flows go on beyond the end of the run: the last sample shall find their sockets.
@@ -208,7 +206,7 @@ impl<'a> Session<'a> {
         let mut generated = Vec::new();
         for (number, flow) in self.scenario().flows.iter().enumerate() {
             // As the simulator numbers them.
-            let port = FIRST_PORT.wrapping_add(number as u16);
+            let port = FIRST_SERVER_PORT.wrapping_add(number as u16);
             match flow {
                 Flow::Bulk(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs, false)),
                 Flow::Poisson(of) => {

@@ -88,6 +88,9 @@ use crate::{
     workload::{self, Arrival, SizeDistribution},
 };
 
+/// Port of the server of the first flow, in every world; those of the next flows follow it.
+pub const FIRST_SERVER_PORT: u16 = 7000;
+
 /// A complete experiment, with every default filled in and every pattern expanded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {

@@ -2,7 +2,7 @@
 
 use sidestep_model::{
     Bytes, NodeId, Scenario, Span, Time,
-    scenario::{BulkFlow, Flow, PoissonFlow},
+    scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow},
 };
 
 /// A connection to be made.
@@ -25,8 +25,7 @@ pub(super) struct Planned {
     pub(super) user: Option<usize>,
 }
 
-/// Ports as the lab has them: servers' count from 7000, clients' from where Linux takes them.
-const FIRST_SERVER_PORT: u16 = 7000;
+/// Clients' ports count from where Linux takes them.
 const FIRST_CLIENT_PORT: u32 = 32_768;
 
 /// All connections whose start is known beforehand, by that time; arrivals follow from `seed`.
