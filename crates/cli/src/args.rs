@@ -1,25 +1,12 @@
 //! The command line.
 
 mod agent;
-mod topologies;
 
-use std::{
-    net::{SocketAddr, SocketAddrV6},
-    path::PathBuf,
-};
+use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use sidestep_model::scenario::SystemSpec;
-use sidestep_repro::Mode;
-use sidestep_results::World;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
-pub use self::topologies::{
-    AdviseArgs, BetweenArgs, DataArgs, MaxFlowArgs, PairArgs, Paths, RateArgs, SamplingArgs, Topo, TopologyArgs,
-};
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -39,27 +26,10 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Rehearse in a network of namespaces: real kernels, real TCP, real agents
-    #[command(subcommand)]
-    Lab(Lab),
-    /// Rehearse in virtual time: the same scenarios in a packet-level simulator
-    #[command(subcommand)]
-    Sim(Sim),
-    /// Run a scenario in the simulator and in the lab, and show how far they are apart
-    Compare(CompareArgs),
-    /// Reproduce the papers' tables and figures
-    #[command(subcommand)]
-    Repro(Repro),
-    /// Look at published topologies, or at your own
-    #[command(subcommand)]
-    Topo(Topo),
-    /// See what paths a topology offers before anything is deployed in it
-    #[command(subcommand)]
-    Paths(Paths),
-    /// Tell what a topology could gain: path diversity, segments it takes, throughput, links it relies on
-    Advise(AdviseArgs),
-    /// Compute how much more segment routing can carry than routing without it
-    Maxflow(MaxFlowArgs),
+    /// What is done before, and instead of, deployment
+    #[cfg(feature = "planning")]
+    #[command(flatten)]
+    Planning(crate::planning::Command),
     /// Compute paths, name them, and stream them to agents
     Controller(ControllerArgs),
     /// Move this host's connections away from congestion
@@ -74,9 +44,6 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Measure how fast a part of sidestep is
-    #[command(subcommand)]
-    Bench(Bench),
     /// Print what a shell needs to complete command lines: sidestep completions bash > FILE
     Completions {
         /// The shell
@@ -89,9 +56,6 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// The lab's traffic generator
-    #[command(subcommand, hide = true)]
-    Traffic(Traffic),
 }
 
 /// How logs are written.
@@ -112,124 +76,6 @@ pub enum Shell {
     Zsh,
     /// fish
     Fish,
-}
-
-/// `sidestep lab`.
-#[derive(Debug, Subcommand)]
-pub enum Lab {
-    /// Run a scenario under one or more systems and leave the results in a directory
-    Run(LabRun),
-    /// Remove what labs have left that were killed
-    Clean {
-        /// Print what was removed as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// `sidestep lab run`.
-#[derive(Debug, Args)]
-pub struct LabRun {
-    /// The scenario file
-    pub scenario: PathBuf,
-    /// A system to run, such as `tcp` or `pathchanger:gamma=0.2`; repeat for several [default: those of the scenario]
-    #[arg(long = "system", value_name = "NAME")]
-    pub systems: Vec<SystemSpec>,
-    /// Directory for the results [default: out/SCENARIO]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Print the result as JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `sidestep sim`.
-#[derive(Debug, Subcommand)]
-pub enum Sim {
-    /// Run a scenario under one or more systems and leave the results in a directory
-    Run(SimRun),
-}
-
-/// `sidestep sim run`.
-#[derive(Debug, Args)]
-pub struct SimRun {
-    /// The scenario file
-    pub scenario: PathBuf,
-    /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
-    #[arg(long = "system", value_name = "NAME")]
-    pub systems: Vec<SystemSpec>,
-    /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub seeds: u32,
-    /// Directory for the results [default: out/SCENARIO-sim]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Write the packets of a link to DIR/trace/SYSTEM/LINK.pcapng, for Wireshark; a pattern, or repeat for several
-    #[arg(long, value_name = "LINK")]
-    pub trace: Vec<String>,
-    /// Run even if the estimate says that there is not enough memory
-    #[arg(long)]
-    pub force: bool,
-    /// Print the result as JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `sidestep compare`.
-#[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// The scenario file
-    pub scenario: PathBuf,
-    /// The two worlds
-    #[arg(long, value_name = "WORLDS", value_delimiter = ',', default_value = "sim,lab", value_parser = one_of(WORLDS))]
-    pub worlds: Vec<World>,
-    /// A system to run; repeat for several [default: those of the scenario]
-    #[arg(long = "system", value_name = "NAME")]
-    pub systems: Vec<SystemSpec>,
-    /// Directory for the results [default: out/SCENARIO-compare]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Print the comparison as JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `sidestep repro`.
-#[derive(Debug, Subcommand)]
-pub enum Repro {
-    /// List the tables and figures
-    List {
-        /// Print the list as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Run experiments, and leave ours beside the paper's in OUT/ID
-    Run {
-        /// Which, such as tpc-fig5; see `sidestep repro list`
-        #[arg(required = true, value_name = "ID")]
-        ids: Vec<String>,
-        /// How thorough: quick, or full as a paper would have it
-        #[arg(long, value_name = "MODE", default_value = "quick", value_parser = one_of(MODES))]
-        mode: Mode,
-        /// Where: sim or lab [default: the experiment's own]
-        #[arg(long, value_name = "WORLD", value_parser = one_of(WORLDS))]
-        world: Option<World>,
-        /// Directory for the results
-        #[arg(long, value_name = "DIR", default_value = "out/repro")]
-        out: PathBuf,
-        /// Where the published topologies are
-        #[command(flatten)]
-        data: DataArgs,
-        /// Print the results as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Put all results of a directory on one page, DIR/index.html
-    Report {
-        /// The directory
-        #[arg(value_name = "DIR", default_value = "out/repro")]
-        dir: PathBuf,
-    },
 }
 
 /// `sidestep controller`.
@@ -279,222 +125,6 @@ pub struct RouterArgs {
     /// Let Prometheus read metrics at this address [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
     pub metrics: Option<SocketAddr>,
-}
-
-/// `sidestep bench`.
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// Frames per second through the lab's userspace wires
-    Wire {
-        /// How many wires
-        #[arg(long, default_value_t = 12)]
-        wires: usize,
-        /// How long to measure, in seconds
-        #[arg(long, default_value_t = 3.0)]
-        seconds: f64,
-        /// Print the measures as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// What the agent costs: goodput and connections per second with it and without, time per call; or many connections
-    Agent {
-        /// Pairs of measurements, with the agent and without; at least 9 for a median worth having
-        #[arg(long, default_value_t = 9)]
-        rounds: usize,
-        /// How long each measurement takes, in seconds
-        #[arg(long, default_value_t = 1.0)]
-        seconds: f64,
-        /// Instead: memory and moves of a host with so many connections, at most 20000
-        #[arg(long, value_name = "N", conflicts_with_all = ["rounds", "seconds"])]
-        connections: Option<u32>,
-        /// Print the measures as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// CPU time of path computations: large networks, all of REPETITA's topologies, failures
-    Paths {
-        /// Only this: large, curves, incremental or lp
-        #[arg(long, value_name = "NAME")]
-        case: Option<String>,
-        /// Where the published topologies are
-        #[command(flatten)]
-        data: DataArgs,
-        /// Print the measures as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Packets times links per second of the simulator, on five networks
-    Sim {
-        /// One of them: dumbbell-32, dumbbell-500, mptcp-lia-4, fat-tree-128, fat-tree-1024-mptcp-8 [default: all]
-        #[arg(long, value_name = "NAME")]
-        case: Option<String>,
-        /// How long to simulate, in seconds [default: as long as shows its speed]
-        #[arg(long, value_name = "S")]
-        seconds: Option<f64>,
-        /// From which random numbers follow
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Print the measures as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// `sidestep traffic`.
-#[derive(Debug, Subcommand)]
-pub enum Traffic {
-    /// Accept connections and discard what comes
-    Sink {
-        /// Address and port
-        #[arg(long)]
-        listen: SocketAddrV6,
-        /// Answer requests
-        #[arg(long)]
-        answer: bool,
-        /// What its sockets are
-        #[command(flatten)]
-        socket: TrafficSocket,
-    },
-    /// Open connections and send as fast as TCP takes it
-    Send(TrafficSend),
-    /// Send packets at a constant rate
-    Cbr(TrafficCbr),
-}
-
-/// What the sockets of a flow are.
-#[derive(Debug, Args)]
-pub struct TrafficSocket {
-    /// Speak MPTCP
-    #[arg(long)]
-    pub mptcp: bool,
-    /// The kernel's congestion control; by default the namespace's
-    #[arg(long)]
-    pub congestion_control: Option<String>,
-    /// The largest window to advertise, in bytes
-    #[arg(long)]
-    pub window: Option<u32>,
-    /// Whether timeouts bring a new flow label; by default as the namespace has it
-    #[arg(long)]
-    pub rehash: Option<bool>,
-}
-
-/// `sidestep traffic cbr`; times are in nanoseconds, and count from the epoch but for the epoch itself.
-#[derive(Debug, Args)]
-pub struct TrafficCbr {
-    /// Where the packets go
-    #[arg(long)]
-    pub to: SocketAddrV6,
-    /// Bits of IP packets a second
-    #[arg(long)]
-    pub rate_bps: u64,
-    /// Length of an IP packet in bytes
-    #[arg(long)]
-    pub packet: u16,
-    /// How long it sends in turn
-    #[arg(long, requires = "off_ns")]
-    pub on_ns: Option<u64>,
-    /// How long it pauses in turn
-    #[arg(long, requires = "on_ns")]
-    pub off_ns: Option<u64>,
-    /// Take the two for means of exponential times
-    #[arg(long)]
-    pub random: bool,
-    /// Start of the run, by CLOCK_MONOTONIC
-    #[arg(long)]
-    pub epoch_ns: u64,
-    /// When the first packet leaves
-    #[arg(long)]
-    pub start_ns: u64,
-    /// When no more leave
-    #[arg(long)]
-    pub stop_ns: u64,
-    /// Seed of the random numbers
-    #[arg(long)]
-    pub seed: u64,
-    /// Stream of the random numbers
-    #[arg(long)]
-    pub stream: u64,
-}
-
-/// Users who transfer, think and transfer again.
-#[derive(Debug, Args)]
-pub struct TrafficUsers {
-    /// How many users begin the connections
-    #[arg(long, requires_all = ["think_ns", "sizes", "until_ns", "seed", "stream"])]
-    pub users: Option<u32>,
-    /// Number of the first user
-    #[arg(long, default_value_t = 0)]
-    pub first_user: u32,
-    /// Mean time between a transfer's end and the next one's start
-    #[arg(long)]
-    pub think_ns: Option<u64>,
-    /// A file with the distribution of sizes, as scenarios have it
-    #[arg(long)]
-    pub sizes: Option<PathBuf>,
-    /// When no more transfers begin
-    #[arg(long)]
-    pub until_ns: Option<u64>,
-    /// Seed of the random numbers
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Stream of the random numbers
-    #[arg(long)]
-    pub stream: Option<u64>,
-}
-
-/// `sidestep traffic send`; times are in nanoseconds, and count from the epoch but for the epoch itself.
-#[derive(Debug, Args)]
-pub struct TrafficSend {
-    /// What its sockets are
-    #[command(flatten)]
-    pub socket: TrafficSocket,
-    /// Who begins the connections, if not a clock
-    #[command(flatten)]
-    pub users: TrafficUsers,
-    /// The sink
-    #[arg(long)]
-    pub to: SocketAddrV6,
-    /// How many connections
-    #[arg(long, default_value_t = 0)]
-    pub connections: u32,
-    /// Bytes of each connection
-    #[arg(long)]
-    pub size: Option<u64>,
-    /// Bytes of a request to send, for an answer of the size
-    #[arg(long)]
-    pub request: Option<u64>,
-    /// A file with a start and a size in each line, for as many connections
-    #[arg(long)]
-    pub schedule: Option<PathBuf>,
-    /// Start of the run, by CLOCK_MONOTONIC
-    #[arg(long)]
-    pub epoch_ns: u64,
-    /// When to connect
-    #[arg(long)]
-    pub start_ns: u64,
-    /// When to give up
-    #[arg(long)]
-    pub stop_ns: u64,
-    /// Start of the measured window
-    #[arg(long)]
-    pub window_from_ns: u64,
-    /// End of the measured window
-    #[arg(long)]
-    pub window_to_ns: u64,
-}
-
-const WORLDS: [(&str, World); 2] = [("sim", World::Sim), ("lab", World::Lab)];
-const MODES: [(&str, Mode); 2] = [("quick", Mode::Quick), ("full", Mode::Full)];
-
-/// Takes one of these names for the value beside it.
-fn one_of<T, const N: usize>(choices: [(&'static str, T); N]) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(choices.map(|(name, _)| name)).try_map(move |given| {
-        let chosen = choices.iter().find(|(name, _)| *name == given);
-        chosen.map(|(_, value)| *value).ok_or("is not among the possible values")
-    })
 }
 
 fn parse_link(text: &str) -> Result<(String, String), String> {

@@ -4,11 +4,7 @@ use std::{fmt, process::ExitCode};
 
 use sidestep_agent::AgentError;
 pub use sidestep_api::chain;
-use sidestep_lab::LabError;
 use sidestep_linux::LinuxError;
-use sidestep_paths::analysis::NetError;
-use sidestep_repro::{DataError, ReproError};
-use sidestep_sim::SimError;
 
 /// Why a command failed, by what the user can do about it.
 #[derive(Debug)]
@@ -24,7 +20,7 @@ enum Kind {
     /// Wrong usage or input.
     Usage = 2,
     /// Something of the machine is missing.
-    Environment = sidestep_lab::EXIT_ENVIRONMENT as isize,
+    Environment = sidestep_linux::EXIT_ENVIRONMENT as isize,
 }
 
 /// What a command returns.
@@ -59,53 +55,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<LabError> for Failure {
-    fn from(error: LabError) -> Self {
-        let kind = if error.is_environment() {
-            Kind::Environment
-        } else if error.is_usage() {
-            Kind::Usage
-        } else {
-            Kind::Run
-        };
-        Failure { kind, message: error.to_string() }
-    }
-}
-
-impl From<SimError> for Failure {
-    fn from(error: SimError) -> Self {
-        if error.is_usage() { Failure::usage(error) } else { Failure::run(error) }
-    }
-}
-
-impl From<ReproError> for Failure {
-    fn from(error: ReproError) -> Self {
-        match error {
-            ReproError::Unknown { .. } | ReproError::World { .. } | ReproError::Net(_) => Failure::usage(error),
-            ReproError::Data(error) => error.into(),
-            _ => Failure::run(error),
-        }
-    }
-}
-
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Self {
         if error.is_environment() { Failure::environment(error) } else { Failure::run(error) }
-    }
-}
-
-impl From<DataError> for Failure {
-    fn from(error: DataError) -> Self {
-        match error {
-            DataError::NoSet { .. } => Failure::environment(error),
-            _ => Failure::usage(error),
-        }
-    }
-}
-
-impl From<NetError> for Failure {
-    fn from(error: NetError) -> Self {
-        Failure::usage(error)
     }
 }
 

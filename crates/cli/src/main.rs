@@ -1,4 +1,6 @@
 //! `sidestep`: moves traffic around congestion, and lets its user rehearse the move first.
+//!
+//! Without the feature `planning` it is the program of the daemons alone.
 
 // First: its macros are for all that follows.
 #[macro_use]
@@ -7,7 +9,8 @@ mod out;
 mod args;
 mod commands;
 mod failure;
-mod progress;
+#[cfg(feature = "planning")]
+mod planning;
 
 use std::process::ExitCode;
 
@@ -19,14 +22,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(cli.verbose, cli.log_format);
     let result = match cli.command {
-        Command::Lab(lab) => commands::lab::run(lab),
-        Command::Sim(sim) => commands::sim::run(sim),
-        Command::Compare(options) => commands::compare::run(options),
-        Command::Repro(repro) => commands::repro::run(repro),
-        Command::Topo(topo) => commands::topo::run(topo),
-        Command::Paths(paths) => commands::paths::run(paths),
-        Command::Advise(options) => commands::advise::run(options),
-        Command::Maxflow(options) => commands::maxflow::run(options),
+        #[cfg(feature = "planning")]
+        Command::Planning(command) => planning::run(command),
         Command::Controller(options) => commands::daemons::controller(options),
         Command::Agent(options) => commands::daemons::agent(*options),
         Command::Top(options) => commands::top::run(&options),
@@ -34,8 +31,6 @@ fn main() -> ExitCode {
         Command::Doctor { json } => commands::doctor::run(json),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { directory } => commands::manual::man(&directory),
-        Command::Bench(bench) => commands::bench::run(bench),
-        Command::Traffic(traffic) => commands::traffic::run(traffic),
     };
     match result.and_then(|()| out::finish()) {
         Ok(()) => ExitCode::SUCCESS,

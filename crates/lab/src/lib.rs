@@ -18,6 +18,5 @@ pub mod traffic;
 
 pub use error::LabError;
 pub use network::Network;
-pub use processes::EXIT_ENVIRONMENT;
 pub use run::{Observer, RunOptions, run};
 pub use site::{Cleaned, clean};

@@ -17,12 +17,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use sidestep_linux::{cgroup::Cgroup, netns::NetNs};
+use sidestep_linux::{EXIT_ENVIRONMENT, cgroup::Cgroup, netns::NetNs};
 
 use crate::error::LabError;
 
-/// Exit code with which our own programs say that something of the machine is missing.
-pub const EXIT_ENVIRONMENT: i32 = 3;
 /// How long a daemon may take until it does its work; under emulation that is long.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a process may take to end after it was asked to.

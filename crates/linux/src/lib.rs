@@ -14,6 +14,9 @@ pub mod wire;
 
 pub use error::{LinuxError, Result};
 
+/// Exit code with which our own programs say that something of the machine is missing.
+pub const EXIT_ENVIRONMENT: i32 = 3;
+
 /// Whether the process has the superuser's rights.
 pub fn is_root() -> bool {
     nix::unistd::Uid::effective().is_root()

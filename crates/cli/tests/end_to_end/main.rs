@@ -13,6 +13,7 @@ mod packaged;
 mod pipes;
 mod programs;
 mod requests;
+mod simulation;
 mod soak;
 mod topologies;
 mod traps;

@@ -7,8 +7,8 @@ use sidestep_repro::topology;
 
 use super::print_json;
 use crate::{
-    args::BetweenArgs,
     failure::{Failure, Outcome},
+    planning::args::BetweenArgs,
 };
 
 /// What is found between two routers.

@@ -10,9 +10,11 @@ use sidestep_results::{Stack, stacks};
 
 use super::{between, print_json, save, topo::load, until_signalled};
 use crate::{
-    args::{PairArgs, Paths, TopologyArgs},
     failure::{Failure, Outcome},
-    progress::StepProgress,
+    planning::{
+        args::{PairArgs, Paths, TopologyArgs},
+        progress::StepProgress,
+    },
 };
 
 /// What `paths disjoint` and `paths segments` find.

@@ -8,8 +8,8 @@ use sidestep_lab::traffic::{
 use sidestep_model::{Bytes, Rate, Span};
 
 use crate::{
-    args::{Traffic, TrafficCbr, TrafficSend, TrafficSocket, TrafficUsers},
     failure::{Failure, Outcome, chain},
+    planning::args::{Traffic, TrafficCbr, TrafficSend, TrafficSocket, TrafficUsers},
 };
 
 /// Runs `sidestep traffic …`.

@@ -18,9 +18,8 @@ use super::{
     until_signalled,
 };
 use crate::{
-    args::AdviseArgs,
     failure::{Failure, Outcome},
-    progress::StepProgress,
+    planning::{args::AdviseArgs, progress::StepProgress},
 };
 
 /// Limits of segments from 1 to this are looked at; it stands for any number.

@@ -5,8 +5,8 @@ use sidestep_model::{Graph, NodeId, Rate, Ratio};
 use sidestep_paths::analysis::Net;
 
 use crate::{
-    args::{RateArgs, SamplingArgs},
     failure::Failure,
+    planning::args::{RateArgs, SamplingArgs},
 };
 
 /// What flows are asked for.

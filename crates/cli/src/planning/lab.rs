@@ -7,9 +7,11 @@ use sidestep_results::table;
 
 use super::{NEEDS_ROOT, command_line, print_json, read_scenario, until_signalled};
 use crate::{
-    args::{Lab, LabRun},
     failure::{Failure, Outcome},
-    progress::LabProgress,
+    planning::{
+        args::{Lab, LabRun},
+        progress::LabProgress,
+    },
 };
 
 /// Runs `sidestep lab …`.

@@ -14,9 +14,8 @@ use super::{
     until_signalled,
 };
 use crate::{
-    args::MaxFlowArgs,
     failure::{Failure, Outcome},
-    progress::StepProgress,
+    planning::{args::MaxFlowArgs, progress::StepProgress},
 };
 
 /// What `maxflow` finds.

@@ -8,9 +8,8 @@ use sidestep_sim::{RunOptions, SimError, estimate, run as run_sim};
 
 use super::{command_line, print_json, read, read_scenario, until_signalled};
 use crate::{
-    args::Sim,
     failure::{Failure, Outcome},
-    progress::SimProgress,
+    planning::{args::Sim, progress::SimProgress},
 };
 
 /// Runs `sidestep sim …`.

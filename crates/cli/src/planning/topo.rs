@@ -14,8 +14,8 @@ use sidestep_results::{Look, draw};
 
 use super::{flows::assumed_rate, print_json, save};
 use crate::{
-    args::{RateArgs, Topo, TopologyArgs},
     failure::{Failure, Outcome},
+    planning::args::{RateArgs, Topo, TopologyArgs},
 };
 
 /// Sizes of a topology.

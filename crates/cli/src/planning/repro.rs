@@ -3,7 +3,10 @@
 use sidestep_repro::{ALL, Outcome, Paper, Verdict, find, report, run as run_experiment};
 
 use super::{print_json, save, until_signalled, worlds::Real};
-use crate::{args::Repro, failure::Outcome as Done, progress::StepProgress};
+use crate::{
+    failure::Outcome as Done,
+    planning::{args::Repro, progress::StepProgress},
+};
 
 /// Runs `sidestep repro …`.
 pub fn run(repro: Repro) -> Done {

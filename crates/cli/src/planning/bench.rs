@@ -10,8 +10,8 @@ use sidestep_sim::bench::Case as SimCase;
 
 use super::print_json;
 use crate::{
-    args::Bench,
     failure::{Failure, Outcome},
+    planning::args::Bench,
 };
 
 /// The measures of a benchmark.

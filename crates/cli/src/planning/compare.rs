@@ -9,8 +9,8 @@ use sidestep_results::{RunResult, SystemResult, World, document};
 
 use super::{print_json, read_scenario, save, worlds::Real};
 use crate::{
-    args::CompareArgs,
     failure::{Failure, Outcome},
+    planning::args::CompareArgs,
 };
 
 /// How far two worlds are apart.

@@ -3,7 +3,7 @@
 use sidestep_lab::bench::{self, BenchOptions};
 
 use super::{Case, Report};
-use crate::{failure::Failure, progress::BenchProgress};
+use crate::{failure::Failure, planning::progress::BenchProgress};
 
 /// What the agent costs the traffic of a host.
 pub fn overhead(rounds: usize, seconds: f64) -> Result<Report, Failure> {

@@ -12,7 +12,7 @@ use sidestep_results::{RunResult, World};
 use super::{NEEDS_ROOT, command_line, until_signalled};
 use crate::{
     failure::Failure,
-    progress::{LabProgress, SimProgress},
+    planning::progress::{LabProgress, SimProgress},
 };
 
 /// The simulator and the lab; an interruption ends whatever runs.

@@ -1,0 +1,78 @@
+//! What is done before anything is deployed, or instead: rehearse, compute what a network offers, measure.
+//!
+//! It needs the simulator, the lab, the plots and a solver. A build without the feature `planning` leaves it out, and is
+//! the program of the daemons alone.
+
+mod advise;
+pub mod args;
+mod bench;
+mod between;
+mod command_line;
+mod compare;
+mod failure;
+mod flows;
+mod lab;
+mod maxflow;
+mod paths;
+mod progress;
+mod repro;
+mod sim;
+mod topo;
+mod traffic;
+mod worlds;
+
+use std::{fs::File, io::Read, path::Path};
+
+use sidestep_model::Scenario;
+
+pub use self::args::Command;
+use self::command_line::command_line;
+use crate::{
+    commands::{print_json, read, until_signalled},
+    failure::{Failure, Outcome},
+};
+
+/// The most that is read of a file that a scenario names, in bytes.
+const MAX_FILE: u64 = 4 << 20;
+
+/// Why the lab does not start for an ordinary user.
+const NEEDS_ROOT: &str = "the lab makes network namespaces, for which it must run as root; use sudo";
+
+/// Runs one of these commands.
+pub fn run(command: Command) -> Outcome {
+    match command {
+        Command::Lab(lab) => lab::run(lab),
+        Command::Sim(sim) => sim::run(sim),
+        Command::Compare(options) => compare::run(options),
+        Command::Repro(repro) => repro::run(repro),
+        Command::Topo(topo) => topo::run(topo),
+        Command::Paths(paths) => paths::run(paths),
+        Command::Advise(options) => advise::run(options),
+        Command::Maxflow(options) => maxflow::run(options),
+        Command::Bench(bench) => bench::run(bench),
+        Command::Traffic(traffic) => traffic::run(traffic),
+    }
+}
+
+/// Writes a file where the user wants it.
+fn save(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
+}
+
+/// Reads a scenario file, which its stem names if it does not name itself.
+fn read_scenario(path: &Path) -> Result<Scenario, Failure> {
+    let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
+    // Files that it names are beside it.
+    let beside = |name: &str| {
+        let file = path.with_file_name(name);
+        let mut text = String::new();
+        let read = File::open(&file).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+        match read {
+            Ok(length) if length as u64 > MAX_FILE => Err(format!("{} has more than 4 MiB", file.display())),
+            Ok(_) => Ok(text),
+            Err(error) => Err(format!("{}: {error}", file.display())),
+        }
+    };
+    let parsed = Scenario::parse_with_files(&read(path)?, &stem, &beside);
+    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+}

@@ -1,0 +1,51 @@
+//! Errors of what only these commands use.
+
+use sidestep_lab::LabError;
+use sidestep_paths::analysis::NetError;
+use sidestep_repro::{DataError, ReproError};
+use sidestep_sim::SimError;
+
+use crate::failure::Failure;
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        if error.is_environment() {
+            Failure::environment(error)
+        } else if error.is_usage() {
+            Failure::usage(error)
+        } else {
+            Failure::run(error)
+        }
+    }
+}
+
+impl From<SimError> for Failure {
+    fn from(error: SimError) -> Self {
+        if error.is_usage() { Failure::usage(error) } else { Failure::run(error) }
+    }
+}
+
+impl From<ReproError> for Failure {
+    fn from(error: ReproError) -> Self {
+        match error {
+            ReproError::Unknown { .. } | ReproError::World { .. } | ReproError::Net(_) => Failure::usage(error),
+            ReproError::Data(error) => error.into(),
+            _ => Failure::run(error),
+        }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::NoSet { .. } => Failure::environment(error),
+            _ => Failure::usage(error),
+        }
+    }
+}
+
+impl From<NetError> for Failure {
+    fn from(error: NetError) -> Self {
+        Failure::usage(error)
+    }
+}
