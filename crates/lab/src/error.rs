@@ -49,6 +49,9 @@ pub enum LabError {
     /// Traffic that only the simulator makes.
     #[error("flow `{0}` is of a kind that only the simulator has; use `sidestep sim run`")]
     SimulatorOnly(String),
+    /// Links that are bad at random times.
+    #[error("the lab has no `[[impairment]]` yet")]
+    Impairment,
     /// A flow with a system or settings of TCP of its own.
     #[error("flow `{0}` has a `system` or `tcp` of its own, which the lab cannot do yet")]
     Transport(String),
@@ -122,6 +125,7 @@ impl LabError {
                 | LabError::Parameter { .. }
                 | LabError::SimulatorOnly(_)
                 | LabError::Transport(_)
+                | LabError::Impairment
         )
     }
 

@@ -109,6 +109,9 @@ fn check(options: &RunOptions) -> Result<(), LabError> {
         system::setup(scenario, system)?;
     }
     check_congestion_control(&scenario.tcp.congestion_control)?;
+    if !scenario.impairments.is_empty() {
+        return Err(LabError::Impairment);
+    }
     for flow in &scenario.flows {
         if matches!(flow, Flow::ClosedLoop(_) | Flow::Cbr(_)) {
             return Err(LabError::SimulatorOnly(flow.name().into()));

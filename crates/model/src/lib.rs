@@ -19,5 +19,7 @@ pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing};
 pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};
 pub use scenario::Scenario;
 pub use systems::{SystemName, World};
-pub use topology::{BurstLoss, Channel, Link, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError};
+pub use topology::{
+    BurstLoss, Channel, Link, LinkState, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError,
+};
 pub use units::{Bytes, MAX_QUANTITY, QueueLimit, Rate, Ratio, Span, Time, UnitError};

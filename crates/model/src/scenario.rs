@@ -56,11 +56,22 @@
 //! direction = "both"                  # or "forward": from a link's first end to its second; or "reverse"
 //! action = "rate"                     # with rate; "delay", "loss" likewise; or "down", "up", "blackhole"
 //! rate = "1 Mbit/s"
+//! [[impairment]]                      # a random process on each of these links, different for each seed
+//! link = "A-*"                        # link or path, and direction, as an event has them
+//! good = "10 s"                       # mean time between bad periods
+//! bad = "200 ms"                      # mean length of a bad period
+//! distribution = "exponential"        # or "fixed": each period is as long as its mean
+//! effect = "outage"                   # packets are lost, and routing does not notice; or "loss" with loss
+//! loss = "5 %"
+//! start = "0 s"                       # when the first good period begins
+//! stop = "20 s"                       # default: the end of the run
 //! ```
 //!
 //! Of a pair of the same host twice, which patterns can give, nothing is made.
 
+pub mod conditions;
 pub mod document;
+mod impairment;
 mod knobs;
 mod placeholder;
 pub(crate) mod print;
@@ -74,6 +85,7 @@ mod transport;
 use std::collections::BTreeMap;
 
 pub use document::{MAX_TEXT, ParseError, printable};
+pub use impairment::{Effect, Impairment, Periods, Transition};
 pub use knobs::{KnobError, PathKnobs};
 pub use settings::*;
 pub use system::{SystemError, SystemSpec};
@@ -82,6 +94,7 @@ pub use transport::{RoutingKnobs, TcpKnobs, Transport};
 pub use crate::systems::SystemName;
 
 use rand_pcg::Pcg32;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Bytes, LinkId, NodeId, Rate, Ratio, Span, Time, Topology, TopologyError,
@@ -120,6 +133,8 @@ pub struct Scenario {
     pub flows: Vec<Flow>,
     /// What happens to links on the way, by time.
     pub events: Vec<Event>,
+    /// The random processes on links.
+    pub impairments: Vec<Impairment>,
 }
 
 /// A source of traffic.
@@ -257,10 +272,12 @@ pub struct Event {
     pub change: Change,
 }
 
-/// The directions of a link that an event touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The directions of a link that an event or an impairment touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EventDirection {
     /// Both.
+    #[default]
     Both,
     /// From the link's first end to its second.
     Forward,

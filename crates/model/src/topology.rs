@@ -110,6 +110,17 @@ pub struct Channel {
     pub weight: u32,
 }
 
+/// Whether one direction of a link carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// It does.
+    Up,
+    /// It is cut: what is queued and in flight is lost, and so is what arrives.
+    Down,
+    /// It loses what arrives, but delivers what it had accepted.
+    Blackhole,
+}
+
 /// A link between two nodes; several may connect the same pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {

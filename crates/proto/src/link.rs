@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
+pub use sidestep_model::LinkState;
 use sidestep_model::{Bytes, Channel, QueueLimit, Rate, Span, Time};
 
 use self::early::{Burst, RedState};
@@ -72,17 +73,6 @@ pub enum DropReason {
     /// The link was down, or went down before the packet was delivered.
     Down,
     /// The link swallowed it while pretending to be up.
-    Blackhole,
-}
-
-/// Whether a link carries packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkState {
-    /// It does.
-    Up,
-    /// It is cut: what is queued and in flight is lost, and so is what arrives.
-    Down,
-    /// It loses what arrives, but delivers what it had accepted.
     Blackhole,
 }
 

@@ -103,6 +103,9 @@ pub enum SimError {
         /// Its name.
         flow: String,
     },
+    /// Links that are bad at random times.
+    #[error("the simulator has no `[[impairment]]` yet")]
+    Impairment,
     /// A flow with a system or settings of TCP of its own.
     #[error("flow `{flow}` has a `system` or `tcp` of its own, which the simulator cannot do yet")]
     Transport {
@@ -305,6 +308,9 @@ fn check(options: &RunOptions) -> Result<(), SimError> {
     if scenario.duration.as_nanos() > MAX_NANOS {
         let most = Span::from_nanos(MAX_NANOS);
         return Err(SimError::TooLarge(format!("a run of {} is longer than the {most} possible", scenario.duration)));
+    }
+    if !scenario.impairments.is_empty() {
+        return Err(SimError::Impairment);
     }
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {

@@ -3,14 +3,15 @@
 use std::fmt::{self, Write as _};
 
 use super::{
-    BulkFlow, CbrFlow, Change, ClosedLoopFlow, Event, EventDirection, ExecFlow, Flow, PoissonFlow, Scenario, Transport,
+    BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods,
+    PoissonFlow, Scenario, Transport,
 };
-use crate::{NodeId, Topology, topology_file};
+use crate::{LinkId, NodeId, Topology, topology_file};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
     let Scenario { name, seed, duration, warmup, sample, systems, topology, .. } = scenario;
-    let Scenario { tcp, knobs, routing, paths, flows, events, .. } = scenario;
+    let Scenario { tcp, knobs, routing, paths, flows, events, impairments, .. } = scenario;
     let mut out = Table::default();
     out.text("name", name).value("seed", seed);
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
@@ -32,6 +33,9 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     }
     for event in events {
         print_event(&mut out, topology, event);
+    }
+    for impairment in impairments {
+        print_impairment(&mut out, topology, impairment);
     }
     out.0
 }
@@ -144,15 +148,36 @@ fn print_exec(out: &mut Table, topology: &Topology, flow: &ExecFlow) {
     out.text("start", flow.start).optional("stop", flow.stop).value("wait", flow.wait);
 }
 
-fn print_event(out: &mut Table, topology: &Topology, event: &Event) {
-    let direction = match event.direction {
+fn print_links(out: &mut Table, topology: &Topology, links: &[LinkId], direction: EventDirection) {
+    out.value("link", list(links.iter().map(|id| topology.link(*id).name.as_str())));
+    let direction = match direction {
         EventDirection::Both => "both",
         EventDirection::Forward => "forward",
         EventDirection::Reverse => "reverse",
     };
-    out.header("[[event]]").text("at", event.at);
-    out.value("link", list(event.links.iter().map(|id| topology.link(*id).name.as_str())));
     out.text("direction", direction);
+}
+
+fn print_impairment(out: &mut Table, topology: &Topology, impairment: &Impairment) {
+    let Impairment { links, direction, good, bad, distribution, effect, start, stop } = impairment;
+    out.header("[[impairment]]");
+    print_links(out, topology, links, *direction);
+    out.text("good", good).text("bad", bad);
+    let distribution = match distribution {
+        Periods::Exponential => "exponential",
+        Periods::Fixed => "fixed",
+    };
+    out.text("distribution", distribution);
+    match effect {
+        Effect::Outage => out.text("effect", "outage"),
+        Effect::Loss(loss) => out.text("effect", "loss").text("loss", loss),
+    };
+    out.text("start", start).optional("stop", *stop);
+}
+
+fn print_event(out: &mut Table, topology: &Topology, event: &Event) {
+    out.header("[[event]]").text("at", event.at);
+    print_links(out, topology, &event.links, event.direction);
     match event.change {
         Change::Down => out.text("action", "down"),
         Change::Up => out.text("action", "up"),

@@ -2,6 +2,7 @@
 
 mod event;
 mod flow;
+mod impairment;
 
 use serde::{Deserialize, de::IgnoredAny};
 
@@ -25,13 +26,29 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &Files) -> Result<
     reader.check_systems(&file)?;
     let flows = reader.flows()?;
     let events = reader.events()?;
+    let impairments = reader.impairments()?;
     let name = match &file.name {
         Some(name) if is_name(name) => name.clone(),
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
     let File { seed, duration, warmup, sample, systems, tcp, routing, .. } = file;
-    Ok(Scenario { name, seed, duration, warmup, sample, systems, topology, tcp, knobs, routing, paths, flows, events })
+    Ok(Scenario {
+        name,
+        seed,
+        duration,
+        warmup,
+        sample,
+        systems,
+        topology,
+        tcp,
+        knobs,
+        routing,
+        paths,
+        flows,
+        events,
+        impairments,
+    })
 }
 
 /// See [`Scenario::error_at`].
@@ -75,6 +92,8 @@ macro_rules! file {
             _flow: IgnoredAny,
             #[serde(rename = "event", default)]
             _event: IgnoredAny,
+            #[serde(rename = "impairment", default)]
+            _impairment: IgnoredAny,
         }
 
         impl File {

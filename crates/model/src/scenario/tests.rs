@@ -1,5 +1,6 @@
 //! What a scenario file may say, and what is said of a bad one.
 
+mod conditions;
 mod errors;
 mod round_trip;
 

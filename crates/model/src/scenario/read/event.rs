@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// More links than this, over all events, are refused.
-const MAX_LINKS: usize = 1_000_000;
+pub(super) const MAX_LINKS: usize = 1_000_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,20 +21,11 @@ struct EventFile {
     link: Option<OneOrMany>,
     path: Option<String>,
     #[serde(default)]
-    direction: DirectionFile,
+    direction: EventDirection,
     action: Action,
     rate: Option<Rate>,
     delay: Option<Span>,
     loss: Option<Ratio>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum DirectionFile {
-    #[default]
-    Both,
-    Forward,
-    Reverse,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -68,11 +59,6 @@ impl Reader<'_> {
     fn event(&self, item: &Item<'_>) -> Result<Event, ParseError> {
         let file: EventFile = self.document.read(item, &[])?;
         self.check_within(item, "at", file.at)?;
-        let direction = match file.direction {
-            DirectionFile::Both => EventDirection::Both,
-            DirectionFile::Forward => EventDirection::Forward,
-            DirectionFile::Reverse => EventDirection::Reverse,
-        };
         let change = match (file.action, file.rate, file.delay, file.loss) {
             (Action::Down, None, None, None) => Change::Down,
             (Action::Up, None, None, None) => Change::Up,
@@ -86,18 +72,25 @@ impl Reader<'_> {
                 return Err(self.document.error_at(item, "action", message));
             }
         };
-        Ok(Event { at: file.at, links: self.event_links(item, &file)?, direction, change })
+        let links = self.named_links(item, file.link.as_ref(), file.path.as_deref())?;
+        Ok(Event { at: file.at, links, direction: file.direction, change })
     }
 
-    fn event_links(&self, item: &Item<'_>, file: &EventFile) -> Result<Vec<LinkId>, ParseError> {
-        match (&file.link, &file.path) {
+    /// The links that `link` or `path` stands for.
+    pub(super) fn named_links(
+        &self,
+        item: &Item<'_>,
+        link: Option<&OneOrMany>,
+        path: Option<&str>,
+    ) -> Result<Vec<LinkId>, ParseError> {
+        match (link, path) {
             (Some(names), None) => self.links(item, names),
             (None, Some(path)) => {
-                let found = self.topology.paths().iter().find(|known| known.name == *path);
+                let found = self.topology.paths().iter().find(|known| known.name == path);
                 let unknown = || self.document.error_at(item, "path", format_args!("there is no path `{path}`"));
                 Ok(found.ok_or_else(unknown)?.links.clone())
             }
-            _ => Err(self.document.error(item.span(), "an event needs either `link` or `path`")),
+            _ => Err(self.document.error(item.span(), "needs either `link` or `path`")),
         }
     }
 

@@ -472,7 +472,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn check_span(&self, item: &Item<'_>, start: Span, stop: Option<Span>) -> Result<(), ParseError> {
+    pub(super) fn check_span(&self, item: &Item<'_>, start: Span, stop: Option<Span>) -> Result<(), ParseError> {
         self.check_within(item, "start", start)?;
         match stop {
             Some(stop) if stop <= start => Err(self.document.error_at(item, "stop", "must be after `start`")),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::SettingsTable;
+use super::{PlbKnobs, SettingsTable};
 use crate::{
     Ratio, Span,
     scenario::{KnobError, PathKnobs, knobs::ensure},
@@ -48,7 +48,7 @@ pub struct AgentKnobs {
     pub reorder_guard: bool,
     /// Congested rounds in a row after which the policy `plb` moves when idle; 0: never.
     pub plb_idle_rounds: u32,
-    /// The same with packets in flight.
+    /// Congested rounds in a row after which the policy `plb` moves with packets in flight; 0: never.
     pub plb_rounds: u32,
     /// No moves of `plb` on congestion for once to twice this after a timeout.
     pub plb_pause: Span,
@@ -110,6 +110,7 @@ pub enum WeightsName {
 
 impl Default for AgentKnobs {
     fn default() -> Self {
+        let plb = PlbKnobs::default();
         AgentKnobs {
             policy: PolicyName::Exp3,
             gamma: 0.1,
@@ -127,9 +128,9 @@ impl Default for AgentKnobs {
             settle_rounds: 1,
             rtt_guard: Span::from_millis(200),
             reorder_guard: false,
-            plb_idle_rounds: 3,
-            plb_rounds: 12,
-            plb_pause: Span::from_secs(60),
+            plb_idle_rounds: plb.idle_rehash_rounds,
+            plb_rounds: plb.rehash_rounds,
+            plb_pause: plb.suspend_rto,
             mark_mask: 0xff00,
         }
     }

@@ -16,7 +16,7 @@ pub struct PlbKnobs {
     pub cong_thresh: Ratio,
     /// Congested rounds in a row after which an idle connection gets a new flow label; 0: never.
     pub idle_rehash_rounds: u32,
-    /// The same of a connection with packets in flight.
+    /// Congested rounds in a row after which a connection with packets in flight gets a new flow label; 0: never.
     pub rehash_rounds: u32,
     /// After a timeout there is no new label for so long, and a random time of at most as long.
     pub suspend_rto: Span,

@@ -137,6 +137,14 @@ fn semantic_mistakes_are_refused_where_they_stand() {
         event("path = 'lower'\naction = 'down'"),
         event("action = 'down'"),
         brief("[[event]]\nat = '10 s'\nlink = 'A-B'\naction = 'up'"),
+        brief("[[impairment]]\nlink = 'A-B'\ngood = '0 s'\nbad = '1 s'\neffect = 'outage'"),
+        brief("[[impairment]]\nlink = 'A-B'\ngood = '1 s'\nbad = '1 s'\neffect = 'loss'"),
+        brief("[[impairment]]\nlink = 'A-B'\ngood = '1 s'\nbad = '1 s'\neffect = 'outage'\nloss = '1 %'"),
+        brief("[[impairment]]\ngood = '1 s'\nbad = '1 s'\neffect = 'outage'"),
+        brief("[[impairment]]\nlink = 'A-C'\ngood = '1 s'\nbad = '1 s'\neffect = 'outage'"),
+        brief("[[impairment]]\nlink = '*'\ngood = '1 us'\nbad = '1 us'\neffect = 'outage'"),
+        brief("[[impairment]]\nlink = '*'\ngood = '1 s'\nbad = '1 s'\neffect = 'outage'\nstart = '10 s'"),
+        brief("[[impairment]]\nlink = '*'\ngood = '1 s'\nbad = '1 s'\neffect = 'noise'"),
         brief("[agent]\nmark_mask = 0x700"),
         brief("[agent]\ngamma = nan"),
         brief("[agent]\nsilence_backoff = { min = '2 s', max = '1 s' }"),
@@ -168,8 +176,16 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     action = 'rate': an action `rate`, `delay` or `loss` needs the key of that name and no other of them; `down`, `up` and `blackhole` take none
     link = 'A-C': there is no link `A-C`
     path = 'lower': there is no path `lower`
-    [[event]]: an event needs either `link` or `path`
+    [[event]]: needs either `link` or `path`
     at = '10 s': 10 s is not before the end of the run, 10 s
+    good = '0 s': must be above zero
+    effect = 'loss': an effect `loss` needs the key `loss`, and `outage` takes none
+    effect = 'outage': an effect `loss` needs the key `loss`, and `outage` takes none
+    [[impairment]]: needs either `link` or `path`
+    link = 'A-C': there is no link `A-C`
+    good = '1 us': about 50000000 changes of links are more than the 10000000 of a run
+    start = '10 s': 10 s is not before the end of the run, 10 s
+    effect = 'noise': unknown variant `noise`, expected `outage` or `loss`
     mark_mask = 0x700: mark_mask has fewer values than there may be paths
     gamma = nan: gamma must be above 0 and at most 1
     silence_backoff = { min = '2 s', max = '1 s' }: silence_backoff must have a `min` that is not above its `max`

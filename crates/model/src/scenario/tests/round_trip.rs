@@ -14,9 +14,9 @@ use crate::{
     Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
     Topology,
     scenario::{
-        AgentKnobs, Backoff, BulkFlow, Change, Event, EventDirection, ExecFlow, Flow, MptcpKnobs, PathKnobs, PlbKnobs,
-        PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemKnobs, SystemName, SystemSpec, TcpKnobs,
-        Transport, WeightsName,
+        AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, MptcpKnobs,
+        PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemKnobs,
+        SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -84,6 +84,7 @@ prop_compose! {
         // The flows and events name hosts and links of the topology.
         flows in vec(flows(topology.clone()), 0..4),
         events in vec(events(topology.clone()), 0..4),
+        impairments in vec(impairments(topology.clone()), 0..3),
         topology in Just(topology),
         name in "[a-zA-Z0-9._-]{1,64}",
         seed in any::<u64>(),
@@ -118,7 +119,7 @@ prop_compose! {
             },
             routing: RoutingKnobs { convergence: Span::from_millis(7) },
             paths: PathKnobs { max_segments: paths.0, max_paths: paths.1, adjacency: paths.2 },
-            flows, events,
+            flows, events, impairments,
         }
     }
 }
@@ -174,7 +175,7 @@ prop_compose! {
 
 prop_compose! {
     /// Two hosts or more, one router or more, addresses assigned.
-    fn topologies()(
+    pub(super) fn topologies()(
         kinds in vec(any::<bool>(), 0..6),
         links in vec((any::<Index>(), any::<Index>(), channels(), option::of(channels()), 1280u32..=65_000), 1..8),
         paths in vec(vec(any::<Index>(), 1..4), 0..3),
@@ -255,7 +256,29 @@ fn flows(topology: Topology) -> impl Strategy<Value = Flow> {
     prop_oneof![bulk, exec]
 }
 
-fn events(topology: Topology) -> impl Strategy<Value = Event> {
+pub(super) fn impairments(topology: Topology) -> impl Strategy<Value = Impairment> {
+    let count = topology.links().len();
+    let effect =
+        prop_oneof![Just(Effect::Outage), (0u32..=1_000_000_000).prop_map(|loss| Effect::Loss(Ratio::from_ppb(loss)))];
+    let direction = select(vec![EventDirection::Both, EventDirection::Forward, EventDirection::Reverse]);
+    let distribution = select(vec![Periods::Exponential, Periods::Fixed]);
+    let means = (1_000_000u64..1 << 33, 1_000_000u64..1 << 33);
+    let times = (0u64..9_000_000_000, option::of(9_000_000_000u64..=10_000_000_000));
+    (vec(any::<Index>(), 1..3), direction, distribution, effect, means, times).prop_map(
+        move |(links, direction, distribution, effect, (good, bad), (start, stop))| Impairment {
+            links: links.iter().map(|link| LinkId(link.index(count) as u32)).collect(),
+            direction,
+            good: Span::from_nanos(good),
+            bad: Span::from_nanos(bad),
+            distribution,
+            effect,
+            start: Span::from_nanos(start),
+            stop: stop.map(Span::from_nanos),
+        },
+    )
+}
+
+pub(super) fn events(topology: Topology) -> impl Strategy<Value = Event> {
     let count = topology.links().len();
     let change = prop_oneof![
         Just(Change::Down),
