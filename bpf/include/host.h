@@ -10,13 +10,13 @@ struct host_config {
 	struct pc_config policy;
 	__u32 mark_mask;	/* contiguous bits of SO_MARK that are ours */
 	__u32 mark_shift;	/* position of the mask's lowest bit */
-	__u32 table_base;	/* not for the program: where whoever finds the map finds the routes, */
-	__u32 priority;		/* and the rules */
+	__u32 table_base;	/* not for the program: where the agent's routes are, for whoever finds the map */
+	__u32 priority;		/* not for the program: priority of the agent's rules */
 	__u32 dry_run;		/* decide, count and report, but leave marks alone */
-	__u32 events;		/* write them: somebody records */
+	__u32 events;		/* 1: write events, as somebody records them */
 	__u32 unused;
-	__u32 controller;	/* not for the program either: enum host_controller, */
-	__u64 paths_ns;		/* and when the paths came, CLOCK_MONOTONIC */
+	__u32 controller;	/* not for the program: enum host_controller */
+	__u64 paths_ns;		/* not for the program: when the paths came, CLOCK_MONOTONIC */
 };
 
 enum host_controller {
@@ -27,7 +27,7 @@ enum host_controller {
 
 /*
  * Key of map `sidestep_dests`: longest prefix match on the family and the remote address. The family comes first: no
- * prefix of IPv6 covers an address of IPv4, and the other way round.
+ * prefix of one family covers an address of the other.
  */
 struct host_prefix {
 	__u32 len;		/* the family's 32 bits included */
@@ -44,9 +44,10 @@ struct host_paths {
 };
 
 /*
- * Value of map `sidestep_learnt`, which has the keys of `sidestep_dests`; it counts as long as its generation
- * is that of the paths. A change of the paths replaces it whole: a step that is under way then is lost, or ends up in the
- * table that the kernel makes of the same memory next. Not a trie, whose values need not be aligned as atomics need it.
+ * Value of map `sidestep_learnt`, which has the keys of `sidestep_dests`. It is valid as long as its generation is that
+ * of the paths. A change of the paths replaces it whole; a step that is in progress then is lost, or ends up in the table
+ * that the kernel makes of the same memory next. The map is no trie: values of a trie need not be aligned as atomics
+ * demand.
  */
 struct host_weights {
 	struct pc_shared shared;
@@ -89,9 +90,9 @@ struct host_status {
 	__u8 passive;
 	__u8 pad[2];
 	__u32 path_id;
-	__u32 decisions;	/* draws after the first, those that changed the path, */
-	__u32 moves;
-	__u32 suppressed;	/* and signals that came within the back-off */
+	__u32 decisions;	/* draws after the first */
+	__u32 moves;		/* draws that changed the path */
+	__u32 suppressed;	/* signals that came within the back-off */
 };
 
 /* Indices of per-CPU array `sidestep_counts`. */

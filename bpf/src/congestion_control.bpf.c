@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Gives every connection of a control group one congestion control. A namespace of the lab cannot: there
- * the sysctl takes only what tcp_allowed_congestion_control, which is the whole machine's, lists.
+ * Gives every connection of a control group one congestion control. The sysctl of a lab's namespace cannot: it takes
+ * only what tcp_allowed_congestion_control lists, which holds for the whole machine.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -31,11 +31,11 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 
 	if (ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
-	/* A choice of the program's own stays; what a listening socket chose its connections inherit. */
+	/* A program's own choice stays; connections inherit what their listening socket chose. */
 	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
 	if (tp && BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt))
 		return 1;
-	/* Byte by byte: a copy as a whole would cast `volatile` away, and the compiler fold the empty default in. */
+	/* Byte by byte: memcpy would cast `volatile` away, and the compiler would then fold the empty default in. */
 	for (i = 0; i < sizeof(copy); i++)
 		copy[i] = name[i];
 	if (!bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Keeps congestion marks across decapsulation. Linux's End.DT6 drops a CE mark that a router set on
- * the outer header, so senders would never hear of congestion inside the SRv6 domain. On ingress of the
+ * the outer header, so senders would never observe congestion inside the SRv6 domain. On ingress of the
  * decapsulating router this copies CE inward first, as RFC 6040 (section 4.2) asks of a tunnel's egress.
  */
 #include "vmlinux.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The path changer inside TCP. It hears round trips, retransmits and timeouts of the connections of
+ * The path changer inside TCP. It observes round trips, retransmits and timeouts of the connections of
  * one cgroup, asks the policy, and moves a connection by changing its mark: the agent's rules and
  * tables make a route of each mark. Connections to destinations without paths cost one lookup.
  */
@@ -134,7 +134,7 @@ static struct host_paths *paths_to(const struct host_ends *ends)
 	return bpf_map_lookup_elem(&sidestep_dests, &key);
 }
 
-/* Not inlined, for the addresses must not take room on the stack while the policy decides. */
+/* Not inlined: the addresses must not take room on the stack while the policy decides. */
 static __noinline struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
 {
 	struct host_ends ends;
@@ -144,8 +144,8 @@ static __noinline struct host_paths *paths_to_peer(struct bpf_sock_ops *ops)
 }
 
 /*
- * What connections to a destination learn together; 0 if each learns for itself, where these are weights of other paths,
- * and in a dry run: nothing is learnt of paths that nobody takes.
+ * What connections to a destination learn together. It is 0 if each learns for itself, if the weights are those of
+ * other paths, and in a dry run, in which nobody takes the paths.
  */
 static struct pc_shared *shared_by(const struct host_config *cfg, const struct host_paths *paths)
 {
@@ -171,7 +171,7 @@ static struct host_event *new_event(void)
 	return event;
 }
 
-/* The agent looks twice a second by itself; to wake it for each event costs more than all else that is done here. */
+/* The agent looks twice a second by itself. Waking it for each event would cost more than everything else here. */
 static void submit(struct host_event *event, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
 {
 	event->time_ns = bpf_ktime_get_ns();
@@ -260,7 +260,7 @@ static void open_connection(struct bpf_sock_ops *ops, bool passive)
 		report(ops, conn, HOST_OPENED, PC_NONE, 0);
 }
 
-/* The path set changed under the connection: begin to learn anew, and stay where the old path still exists. */
+/* The path set changed under the connection: it learns anew, and stays on its path if that still exists. */
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths)
 {
 	__u32 i, current, from_id = conn->current_id;
@@ -299,7 +299,7 @@ static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
 	round->now_ns = bpf_ktime_get_ns();
 	round->cwnd_bytes = (__u64)tp->snd_cwnd * tp->mss_cache;
 	round->srtt_ns = srtt_ns;
-	/* What BPF does not see, a variation above the least, only makes it longer. */
+	/* BPF does not see the variation. One above the minimum only makes the RTO longer. */
 	round->rto_ns = srtt_ns ? srtt_ns + TCP_RTO_MIN_NS : 0;
 	round->delivered = tp->delivered;
 	round->delivered_ce = tp->delivered_ce;
@@ -310,23 +310,23 @@ static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
 }
 
 /*
- * The RTO in ticks, with no more variation than there is at least. One that only receives has measured its handshake
- * and nothing since: its RTO is then three times that round trip, or three seconds, for good, while the other end has had
- * several of its own.
+ * The RTO in ticks, computed with the least variation instead of the measured one. A host that only receives has a
+ * single RTT sample, the handshake's, so its own RTO stays at three times that round trip (three seconds without a
+ * sample). That is too long: the other end has several timeouts in this time.
  */
 static __u32 least_rto(const struct tcp_sock *tp)
 {
 	__u32 srtt_us = tp->srtt_us >> 3, var_us = tp->rttvar_us, rto = tp->inet_conn.icsk_rto;
 	__u64 whole_us = (__u64)srtt_us + var_us;
 
-	/* The kernel has made ticks of these microseconds; how many a second BPF does not know. */
+	/* The kernel converted microseconds to ticks. BPF does not know the ticks per second, so scale by the ratio. */
 	return whole_us ? rto * (srtt_us + pc_least(var_us, TCP_RTO_MIN_NS / 1000)) / whole_us : rto;
 }
 
 /*
  * Whether the packet that is about to leave reports data that came again (D-SACK, RFC 2883), and how long before it new
- * data last came, as a share of the RTO. A duplicate is answered at once, mostly before any program for arriving packets
- * would see it: it is out of the window. Where SACK or net.ipv4.tcp_dsack is off none is heard.
+ * data last came, as a share of the RTO. The kernel answers a duplicate at once, mostly before a program for arriving
+ * packets would see it, because it is out of the window. Where SACK or net.ipv4.tcp_dsack is off none is observed.
  */
 static bool came_again(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 *quiet_q16)
 {
@@ -358,7 +358,7 @@ static void signal(struct bpf_sock_ops *ops)
 
 	if (!sk)
 		return;
-	/* First, as this is asked for each packet. */
+	/* First, because the kernel asks this for each packet. */
 	if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && !came_again(ops, sk, &quiet_q16))
 		return;
 	cfg = configured();
@@ -400,7 +400,7 @@ static void signal(struct bpf_sock_ops *ops)
 	conn->reason = decision.reason;
 	if (decision.moved) {
 		if (!take_path(ops, sk, cfg, decision.path)) {
-			/* It is where it was, and what it earns is that path's. */
+			/* It stays on its path, which goes on to earn its reward. */
 			pc_take(&conn->policy, &cfg->policy, from);
 			return;
 		}
@@ -417,7 +417,7 @@ static void signal(struct bpf_sock_ops *ops)
 SEC("sockops")
 int sidestep_host(struct bpf_sock_ops *ops)
 {
-	/* The kernel asks much else of each connection, as for its first timeout: that ends here. */
+	/* The kernel calls for much else, for instance for the first timeout of a connection. That ends here. */
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 		open_connection(ops, false);
@@ -440,7 +440,7 @@ int sidestep_host(struct bpf_sock_ops *ops)
 }
 
 /*
- * What the agent has done to all connections of its network namespace at once, by reading an iterator: the kernel holds
+ * The programs below act on all connections of the network namespace when the agent reads an iterator. The kernel holds
  * each socket's lock meanwhile.
  */
 static struct sock *socket_of(struct sock_common *common)
@@ -470,7 +470,7 @@ static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
 		count(HOST_MARK_REFUSED);
 }
 
-/* Connections leave our hands: their marks are what they were. */
+/* Releases a connection: its mark is again what it was. */
 static void leave(struct sock *sk, const struct host_config *cfg, const struct conn *conn)
 {
 	set_mark(sk, cfg, (sk->sk_mark & ~cfg->mark_mask) | conn->mark_before);

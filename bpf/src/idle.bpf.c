@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Does nothing: what it costs is what the kernel spends on calling any program of the kind that the path changer is. */
+/* Does nothing. Its cost is what the kernel spends on calling any program of this kind. */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 

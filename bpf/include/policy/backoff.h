@@ -11,11 +11,11 @@
 struct pc_backoff {
 	__u64 interval_ns; /* the next wait, before jitter */
 	__u64 next_ns; /* no decision before this time */
-	__u64 heard_ns; /* when a signal was last heard */
+	__u64 signal_ns; /* when the last signal came */
 };
 _Static_assert(sizeof(struct pc_backoff) == 24, "shared with Rust");
 
-/* So many intervals without a signal, and the interval returns to its least. */
+/* After so many intervals without a signal the interval returns to its least. */
 #define PC_QUIET_INTERVALS 4
 
 POLICY_FN __u64 pc_backoff_clamp(__u64 interval_ns, __u64 max_ns)
@@ -28,7 +28,7 @@ POLICY_FN void pc_backoff_open(struct pc_backoff *backoff, __u64 min_ns, __u64 n
 {
 	backoff->interval_ns = pc_backoff_clamp(min_ns, PC_MAX_NS);
 	backoff->next_ns = 0;
-	backoff->heard_ns = now_ns;
+	backoff->signal_ns = now_ns;
 }
 
 /* Starts a wait of interval * (1 - j/2 + j*u), where u in 0..1 comes from `random`. */
@@ -42,12 +42,12 @@ POLICY_FN void pc_backoff_arm(struct pc_backoff *backoff, __u64 now_ns, __u32 ji
 }
 
 /* Takes note of a signal; returns whether it may be acted upon. */
-POLICY_FN __u32 pc_backoff_hear(struct pc_backoff *backoff, __u64 min_ns, __u64 now_ns)
+POLICY_FN __u32 pc_backoff_signal(struct pc_backoff *backoff, __u64 min_ns, __u64 now_ns)
 {
-	if (now_ns > backoff->heard_ns) {
-		if (now_ns - backoff->heard_ns > PC_QUIET_INTERVALS * backoff->interval_ns)
+	if (now_ns > backoff->signal_ns) {
+		if (now_ns - backoff->signal_ns > PC_QUIET_INTERVALS * backoff->interval_ns)
 			backoff->interval_ns = pc_backoff_clamp(min_ns, PC_MAX_NS);
-		backoff->heard_ns = now_ns;
+		backoff->signal_ns = now_ns;
 	}
 	return now_ns >= backoff->next_ns;
 }

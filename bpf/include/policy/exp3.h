@@ -222,7 +222,7 @@ POLICY_FN __s64 pc_exp3_gain(__u32 n, __u32 gamma_q16, __u32 chance_q32, __u32 r
 	return (__s64)((pc_least(gain_q31, 1ULL << 31) * PC_LOG2_E_Q31) >> 30);
 }
 
-/* EXP3-IX: what a loss in 0..=65536, Q16, takes from it; gamma is not 0. */
+/* EXP3-IX: what a loss in 0..=65536, Q16, takes from the log weight of the path; gamma is not 0. */
 POLICY_FN __s64 pc_exp3_loss(__u32 gamma_q16, __u32 chance_q32, __u32 loss_q16)
 {
 	__u64 divisor = chance_q32 + ((__u64)gamma_q16 << 15);

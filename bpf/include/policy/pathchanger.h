@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * PathChanger: when a live connection leaves its path, and for which. The BPF program calls it for
- * a kernel socket, the simulator for a simulated one.
+ * PathChanger decides when a live connection leaves its path, and for which other path. The BPF
+ * program calls it for a kernel socket, the simulator for a simulated one.
  *
  * Signals:
- *   congestion  the share of CE marks in a round trip (PC_ECN), or a burst of fast retransmits
- *               (PC_RETRANSMIT): the path works, another may be better; the draw may keep it.
- *   silence     a retransmission timeout (PC_RTO), also of the SYN (PC_SYN_TIMEOUT): the path may
+ *   congestion  The share of CE marks in a round trip (PC_ECN), or a burst of fast retransmits
+ *               (PC_RETRANSMIT). The path works, but another may be better; the draw may keep it.
+ *   failure     A retransmission timeout (PC_RTO), also of the SYN (PC_SYN_TIMEOUT). The path may
  *               be dead, so the connection leaves it if there is another. The end that only receives
- *               has no timeouts; data that comes again after a time without new data (PC_ACK_LOSS)
- *               tells it that the other end has had one although its data arrived: the path that the
- *               acknowledgements take may be dead.
+ *               has no timeouts. It observes data that comes again after a time without new data
+ *               (PC_ACK_LOSS): the other end has had a timeout although its data arrived, so the
+ *               path that the acknowledgements take may be dead.
  * Each kind has its own back-off. A signal within the back-off is counted and ignored. PC_NEXT and
  * PC_PLB have rules of their own instead.
  *
@@ -33,10 +33,10 @@ enum pc_policy {
 	PC_STATIC, /* the first path for good */
 	PC_RANDOM, /* every path equally likely */
 	PC_EXP3, /* learns from the reward of the paths used */
-	PC_NEXT, /* the next in turn after timeouts; deaf to congestion */
+	PC_NEXT, /* the next in turn after timeouts; ignores congestion */
 	PC_LOWEST_RTT, /* PC_EXP3 with PC_RTT for a reward */
 	PC_PLB, /* any other, when Linux's Protective Load Balancing (tcp_plb.c) would rehash */
-	PC_EXP3_IX, /* PC_EXP3 that learns also from silence, and never explores on purpose */
+	PC_EXP3_IX, /* like PC_EXP3; learns also from path failures, and never explores on purpose */
 };
 
 enum pc_reason {
@@ -66,15 +66,15 @@ struct pc_config {
 	__u32 settle_rounds; /* rounds after a move that are not judged */
 	__u32 reorder_guard; /* 1: a move that reorders packets halves the reward of what it led to */
 	__u32 plb_idle_rounds; /* PC_PLB: congested rounds in a row that move it when idle; 0: never */
-	__u32 plb_rounds; /* the same with packets in flight */
+	__u32 plb_rounds; /* PC_PLB: congested rounds in a row that move it with packets in flight */
 	__u32 ack_quiet_q16; /* data that comes again is a signal if none was new for so much of the RTO;
 				0: never */
 	__u32 shared; /* 1: what is learnt is learnt for all connections to the destination */
 	__u32 unused;
-	__u64 congestion_min_ns; /* back-off between decisions on congestion: first, */
-	__u64 congestion_max_ns; /* and longest wait */
-	__u64 silence_min_ns; /* the same on silence */
-	__u64 silence_max_ns;
+	__u64 congestion_min_ns; /* back-off between decisions on congestion: first wait */
+	__u64 congestion_max_ns; /* longest wait */
+	__u64 failure_min_ns; /* back-off between decisions on path failures: first wait */
+	__u64 failure_max_ns; /* longest wait */
 	__u64 rtt_guard_ns; /* no moves to paths whose round trip is so much longer than the present
 			       one's, nor beyond the timeout; 0: to any */
 	__u64 plb_pause_ns; /* PC_PLB: no moves on congestion for once to twice this after a timeout */
@@ -85,9 +85,9 @@ _Static_assert(sizeof(struct pc_config) == 112, "shared with Rust");
 struct pc_conn {
 	struct pc_exp3 exp3;
 	struct pc_backoff congestion;
-	struct pc_backoff silence;
+	struct pc_backoff failure;
 	struct pc_mean cwnd; /* since the last decision */
-	struct pc_mean rtt; /* the same, without the rounds that are not judged */
+	struct pc_mean rtt; /* since the last decision, without the rounds that are not judged */
 	struct pc_mean rate; /* bytes delivered and nanoseconds, as rtt */
 	__u64 lowest_rtt_ns; /* of the paths; 0: not known */
 	__u64 round_ns; /* when the last round ended */
@@ -99,14 +99,14 @@ struct pc_conn {
 	__u32 delivered_ce;
 	__u32 retransmitted; /* segments in this round, since the last burst */
 	__u32 settling; /* rounds left that are not judged */
-	__u32 timeouts; /* signals of silence in a row, of PC_NEXT */
+	__u32 timeouts; /* failure signals in a row, for PC_NEXT */
 	__u32 progress; /* what had been delivered and received at the last of them */
 	__u32 plb_rounds; /* congested rounds in a row */
 	__u32 reordered; /* 1: the last move is counted against the present path */
 	__u32 decisions; /* draws after the first */
 	__u32 moves; /* decisions that changed the path */
 	__u32 suppressed; /* signals that were ignored: within the back-off, or too few of them */
-	__u32 silent; /* bit set of the paths left on silence since anything was delivered or received */
+	__u32 failed; /* bit set of the paths left on a failure since anything was delivered or received */
 	__u32 chance_q32; /* probability of the present path when it was drawn */
 	__u32 unused;
 };
@@ -114,7 +114,7 @@ _Static_assert(sizeof(struct pc_conn) == 320, "shared with Rust");
 
 struct pc_decision {
 	__u32 path; /* index of the path to use from now on */
-	__u32 reason; /* enum pc_reason: the signal heard, even if ignored */
+	__u32 reason; /* enum pc_reason: the signal observed, even if ignored */
 	__u32 moved; /* 1: the path is another than before */
 	__u32 decided; /* 1: a path was drawn, perhaps the same */
 };
@@ -127,7 +127,7 @@ POLICY_FN __u32 pc_gamma(const struct pc_config *cfg)
 	return gamma ? gamma : 1;
 }
 
-/* A second number from `random` (MurmurHash3's finaliser), so that the wait tells nothing of the draw. */
+/* A second number from `random` (MurmurHash3's finaliser), so that the wait does not depend on the draw. */
 POLICY_FN __u32 pc_remix(__u32 random)
 {
 	random ^= 0x9e3779b9;
@@ -155,13 +155,13 @@ POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
 }
 
 /*
- * The paths that a decision may lead to, as a bit set, never empty: on congestion the present one
- * and those that the guard lets pass (PC_PLB: without the present one if there are others), on
- * silence the others of these, or all others if there are none, and of either those that have not
- * been silent just before if there are any.
+ * The paths that a decision may lead to, as a bit set that is never empty. On congestion these are
+ * the present path and those that the guard lets pass; PC_PLB leaves the present path out if there
+ * are others. On a failure these are the others that the guard lets pass, or all others if it lets
+ * none pass; those that have just failed are left out if any others remain.
  */
 POLICY_FN __u32 pc_among(const struct pc_conn *conn, const struct pc_config *cfg,
-			 const struct pc_path *paths, const struct pc_round *round, __u32 silence)
+			 const struct pc_path *paths, const struct pc_round *round, __u32 failure)
 {
 	__u32 here = 1u << PC_INDEX(conn->current), all = pc_all_paths(conn);
 	__u32 among = all, others, i;
@@ -177,12 +177,12 @@ POLICY_FN __u32 pc_among(const struct pc_conn *conn, const struct pc_config *cfg
 			among &= ~((__u32)pc_above(paths[i].rtt_ns >> 1, limit >> 1) << i);
 	}
 	others = among & ~here;
-	if (!silence)
+	if (!failure)
 		return cfg->policy == PC_PLB && others ? others : among | here;
-	if (others & ~conn->silent)
-		return others & ~conn->silent;
-	if (all & ~here & ~conn->silent)
-		return all & ~here & ~conn->silent;
+	if (others & ~conn->failed)
+		return others & ~conn->failed;
+	if (all & ~here & ~conn->failed)
+		return all & ~here & ~conn->failed;
 	return others ? others : all & ~here;
 }
 
@@ -201,7 +201,7 @@ POLICY_FN __u32 pc_explores(const struct pc_config *cfg)
 	return cfg->policy == PC_EXP3_IX ? 0 : pc_gamma(cfg);
 }
 
-/* Draws one of the set `among`; PC_NEXT by its initial weights, as it draws only once. */
+/* Draws one of the set `among`. PC_NEXT draws only once, by the initial weights. */
 POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, __u32 among,
 			__u32 random)
 {
@@ -220,7 +220,7 @@ POLICY_FN __u32 pc_earned(const struct pc_conn *conn, const struct pc_config *cf
 
 	if (kind == PC_RTT) {
 		part = pc_least(conn->lowest_rtt_ns, PC_MAX_NS);
-		/* Where no path's is known, all of them earn all. */
+		/* Where no path's round trip is known, every path earns the full reward. */
 		whole = part ? pc_mean_of(&conn->rtt, round->srtt_ns) : 0;
 		part += !part;
 	} else if (kind == PC_RATE) {
@@ -253,14 +253,14 @@ POLICY_FN void pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 
 }
 
 /*
- * Credits the present path with what it has earned, nothing on silence. What others have learnt since
- * it was drawn must not change how probable it was then.
+ * Credits the present path with what it has earned; on a failure that is nothing. What other
+ * connections have learnt since it was drawn must not change how probable it was then.
  */
 POLICY_FN void pc_learn(struct pc_conn *conn, const struct pc_config *cfg,
 			const struct pc_path *paths, struct pc_shared *shared,
-			const struct pc_round *round, __u32 silence)
+			const struct pc_round *round, __u32 failure)
 {
-	__u32 earned = silence ? 0 : pc_earned(conn, cfg, paths, round);
+	__u32 earned = failure ? 0 : pc_earned(conn, cfg, paths, round);
 	__s64 step;
 
 	if (cfg->policy == PC_EXP3_IX)
@@ -289,14 +289,14 @@ POLICY_FN void pc_restart(struct pc_conn *conn)
 /* Acts on a signal. */
 POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 			 const struct pc_path *paths, struct pc_shared *shared,
-			 const struct pc_round *round, __u32 silence, __u32 random,
+			 const struct pc_round *round, __u32 failure, __u32 random,
 			 struct pc_decision *decision)
 {
-	__u32 among = pc_among(conn, cfg, paths, round, silence), path;
+	__u32 among = pc_among(conn, cfg, paths, round, failure), path;
 
 	shared = pc_table(cfg, shared);
 	if (pc_learns(cfg))
-		pc_learn(conn, cfg, paths, shared, round, silence);
+		pc_learn(conn, cfg, paths, shared, round, failure);
 	if (shared)
 		pc_set_weights(conn, paths, shared);
 	if (cfg->policy == PC_NEXT)
@@ -325,7 +325,7 @@ POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
 	if (!pc_can_move(conn, cfg))
 		return;
 	if (cfg->policy == PC_NEXT || cfg->policy == PC_PLB ||
-	    !pc_backoff_hear(&conn->congestion, cfg->congestion_min_ns, round->now_ns)) {
+	    !pc_backoff_signal(&conn->congestion, cfg->congestion_min_ns, round->now_ns)) {
 		conn->suppressed++;
 		return;
 	}
@@ -361,7 +361,7 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->decisions = 0;
 	conn->moves = 0;
 	conn->suppressed = 0;
-	conn->silent = 0;
+	conn->failed = 0;
 	conn->chance_q32 = 0;
 	conn->unused = 0;
 	conn->lowest_rtt_ns = pc_lowest_rtt(paths, conn->n_paths);
@@ -370,16 +370,16 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_restart(conn);
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
-	pc_backoff_open(&conn->silence, cfg->silence_min_ns, now_ns);
+	pc_backoff_open(&conn->failure, cfg->failure_min_ns, now_ns);
 	pc_set_weights(conn, paths, pc_table(cfg, shared));
 	if (pc_can_move(conn, cfg))
 		pc_take(conn, cfg, pc_draw(conn, cfg, pc_all_paths(conn), random));
 }
 
 /*
- * The connection has ended. Where what is learnt is shared, the others are told what its path has
- * earned since the last decision, if a round was judged: short connections hear no signals on good
- * paths, and only those on bad ones would count.
+ * The connection has ended. Where connections share what they learn, it adds what its path has
+ * earned since the last decision, if a round was judged. Short connections get no signals on good
+ * paths; without this only those on bad paths would count.
  */
 POLICY_FN void pc_close(struct pc_conn *conn, const struct pc_config *cfg,
 			const struct pc_path *paths, struct pc_shared *shared,
@@ -416,7 +416,7 @@ POLICY_FN __u32 pc_plb_due(struct pc_conn *conn, const struct pc_config *cfg,
 	return busy || idle;
 }
 
-/* PC_PLB: the same, and what comes of it. */
+/* PC_PLB: a round has ended; moves the connection if that is due. */
 POLICY_FN void pc_plb_round(struct pc_conn *conn, const struct pc_config *cfg,
 			    const struct pc_path *paths, const struct pc_round *round,
 			    __u32 delivered, __u32 marked, __u32 random, struct pc_decision *decision)
@@ -445,20 +445,20 @@ POLICY_FN void pc_plb_pause(struct pc_conn *conn, const struct pc_config *cfg, _
 	conn->plb_rounds = 0;
 }
 
-/* Silence counts anew once something was delivered or received. */
+/* Failures count anew once something was delivered or received. */
 POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 {
 	__u32 progress = round->delivered + round->received;
 
 	if (progress != conn->progress) {
 		conn->timeouts = 0;
-		conn->silent = 0;
+		conn->failed = 0;
 	}
 	conn->progress = progress;
 }
 
-/* Acts on a signal of silence: the path has earned nothing. */
-POLICY_FN void pc_silence(struct pc_conn *conn, const struct pc_config *cfg,
+/* Acts on a failure signal: the path has earned nothing. */
+POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 			  const struct pc_path *paths, struct pc_shared *shared,
 			  const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
@@ -474,17 +474,17 @@ POLICY_FN void pc_silence(struct pc_conn *conn, const struct pc_config *cfg,
 	} else if (cfg->policy == PC_NEXT) {
 		due = ++conn->timeouts >= cfg->next_rtos;
 	} else {
-		due = pc_backoff_hear(&conn->silence, cfg->silence_min_ns, round->now_ns);
+		due = pc_backoff_signal(&conn->failure, cfg->failure_min_ns, round->now_ns);
 	}
 	if (!due) {
 		conn->suppressed++;
 		return;
 	}
-	conn->silent |= 1u << PC_INDEX(conn->current);
-	if (conn->silent == pc_all_paths(conn))
-		conn->silent = 1u << PC_INDEX(conn->current);
+	conn->failed |= 1u << PC_INDEX(conn->current);
+	if (conn->failed == pc_all_paths(conn))
+		conn->failed = 1u << PC_INDEX(conn->current);
 	pc_decide(conn, cfg, paths, shared, round, 1, random, decision);
-	pc_backoff_decided(&conn->silence, cfg->silence_max_ns, round->now_ns, cfg->jitter_q16,
+	pc_backoff_decided(&conn->failure, cfg->failure_max_ns, round->now_ns, cfg->jitter_q16,
 			   pc_remix(random));
 }
 
@@ -560,7 +560,7 @@ POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
 {
 	pc_stay(conn, decision);
 	decision->reason = syn ? PC_SYN_TIMEOUT : PC_RTO;
-	pc_silence(conn, cfg, paths, shared, round, random, decision);
+	pc_failure(conn, cfg, paths, shared, round, random, decision);
 }
 
 /*
@@ -577,7 +577,7 @@ POLICY_FN void pc_duplicate(struct pc_conn *conn, const struct pc_config *cfg,
 	if (!cfg->ack_quiet_q16 || quiet_q16 < cfg->ack_quiet_q16)
 		return;
 	decision->reason = PC_ACK_LOSS;
-	pc_silence(conn, cfg, paths, shared, round, random, decision);
+	pc_failure(conn, cfg, paths, shared, round, random, decision);
 }
 
 #endif

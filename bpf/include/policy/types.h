@@ -18,9 +18,9 @@ typedef long long __s64;
 #define POLICY_FN static inline __attribute__((always_inline, unused))
 
 /*
- * The same for a large function that BPF's verifier walks once and by itself, not in each place and
- * state that it is called from: a global function. It returns a number, takes five arguments at most,
- * and may be sure of none of them; pointers it has to hold against 0.
+ * A large function is a global function for BPF: the verifier walks it once and by itself, instead of
+ * in each place and state that it is called from. It returns a number and takes five arguments at
+ * most. It may assume nothing of them, so it has to compare pointers with 0.
  */
 #ifdef __bpf__
 #define POLICY_LARGE_FN __attribute__((noinline))
@@ -43,7 +43,7 @@ struct pc_path {
 };
 _Static_assert(sizeof(struct pc_path) == 24, "shared with Rust");
 
-/* The paths of a destination as one, for functions that the verifier tells how much it may read. */
+/* The paths of a destination as one, so that the verifier knows how much a function may read. */
 struct pc_paths {
 	struct pc_path path[PC_MAX_PATHS];
 };

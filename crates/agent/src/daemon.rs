@@ -1,6 +1,6 @@
 //! The loop that all daemons share: start, follow the controller and the kernel, serve metrics, stop.
 //!
-//! A daemon implements [`Daemon`]: what it wants to hear of, and what it does then. [`run`] waits for the inputs and
+//! A daemon implements [`Daemon`], with a handler for each kind of input. [`run`] waits for the inputs and
 //! calls one handler at a time, so a handler never runs beside another. When a shutdown comes, the handler at work is
 //! dropped at its next `await`; a daemon therefore notes each thing that it makes before the kernel is asked for it.
 

@@ -1,4 +1,4 @@
-//! The agents' half: follows the controller through its restarts, and reports to it.
+//! The daemons' half: follows the controller through its restarts, and reports to it.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -36,14 +36,14 @@ pub enum ClientError {
     /// The controller did not answer, or refused.
     #[error("the controller at `{endpoint}`: {reason}")]
     Controller {
-        /// Where it was sought.
+        /// The controller's endpoint.
         endpoint: String,
         /// What it said, or why it could not be reached.
         reason: String,
     },
 }
 
-/// How it stands with the controller.
+/// The state of the connection to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
     /// No answer yet.
@@ -61,7 +61,7 @@ pub enum Connection {
 /// What is known from the controller.
 #[derive(Debug)]
 pub struct Latest<T> {
-    /// How it stands with the controller.
+    /// The state of the connection to the controller.
     pub connection: Connection,
     /// The last update, kept while the controller is away.
     pub update: Option<Arc<T>>,

@@ -112,7 +112,7 @@ impl Listener {
         })
     }
 
-    /// Answers with `service` until `shutdown`, then waits for the calls under way.
+    /// Answers with `service` until `shutdown`, then waits for the calls in progress.
     pub async fn serve(
         self,
         service: impl PathControl,
@@ -139,7 +139,7 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the next start replaces the file.
+        // If this fails, the next start replaces the file.
         let _ = fs::remove_file(&self.0);
     }
 }

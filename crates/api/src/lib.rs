@@ -1,8 +1,29 @@
 //! The gRPC interface between the controller and its agents.
 //!
-//! What arrives is checked once, on its way from the generated types of [`proto`] to the typed ones here; nobody
-//! behind that sees a malformed address or an oversized list. The client half ([`watch_paths`], [`watch_bindings`],
-//! [`Reporter`]) reconnects on its own.
+//! Messages are checked once, when the generated types of [`proto`] become the typed ones here. Nobody behind that sees a
+//! malformed address or an oversized list.
+//!
+//! - The client half is for daemons: [`watch_paths`] and [`watch_bindings`] follow the controller, and a [`Reporter`] sends
+//!   it the state of links. They reconnect on their own.
+//! - The server half is for the controller: [`listen`] opens an endpoint, a [`Listener`] serves it.
+//! - The messages are plain types: a [`PathUpdate`] for hosts, a [`BindingUpdate`] and a [`UsageReport`] for routers.
+//!
+//! ```no_run
+//! use sidestep_api::{Connection, HostIdentity, watch_paths};
+//!
+//! # async fn example() -> Result<(), sidestep_api::ClientError> {
+//! let host = HostIdentity::Node("h1".into());
+//! let mut watcher = watch_paths("unix:/run/sidestep/controller/socket", host, true).await?;
+//! while let Some(latest) = watcher.changed().await {
+//!     match (latest.connection, latest.update) {
+//!         (Connection::Lost { reason }, _) => println!("the controller is away: {reason}"),
+//!         (_, Some(update)) => println!("paths to {} destinations", update.sets.len()),
+//!         (_, None) => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod client;
 mod convert;

@@ -34,7 +34,7 @@ pub struct Path {
     /// Propagation delay, one way.
     #[serde(rename = "delay_ns", serialize_with = "nanos")]
     pub delay: Span,
-    /// Propagation delay along the path, and back the shortest way.
+    /// Propagation delay along the path, and back along the shortest path.
     #[serde(rename = "rtt_ns", serialize_with = "nanos")]
     pub rtt: Span,
     /// The mtu for the host's route over this path, in bytes.
@@ -66,7 +66,7 @@ pub struct Binding {
     pub path_id: PathId,
     /// The SID that is bound.
     pub binding_sid: Ipv6Addr,
-    /// The segments in the order of travel, at most [`MAX_SEGMENTS`]; the last is the exit router's `End.DT6`.
+    /// The segments in the order of travel, at most [`MAX_SEGMENTS`]; the last is the egress router's `End.DT6`.
     pub segments: Vec<Ipv6Addr>,
 }
 

@@ -50,7 +50,7 @@ impl Cgroup {
         Self::make(self.path.join(name))
     }
 
-    /// Its directory.
+    /// The group's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,7 +64,7 @@ impl Cgroup {
             .map_err(|error| LinuxError::io(format!("opening {}", path.display()), error))
     }
 
-    /// Kills every process in it and below it, and removes it and all groups below; one that is gone is fine.
+    /// Kills every process in the group and below it, and removes all these groups. A group that is gone is no error.
     pub fn destroy(&self) -> Result<()> {
         match fs::write(self.path.join("cgroup.kill"), "1") {
             Ok(()) => {}
@@ -95,7 +95,7 @@ impl Cgroup {
     }
 }
 
-/// Removes a group and those below it, children first; the files in it are the kernel's and go along.
+/// Removes a group and those below it, children first; the kernel removes the files inside.
 fn remove_tree(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;

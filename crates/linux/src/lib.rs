@@ -1,4 +1,33 @@
 //! Everything of sidestep that touches the Linux kernel: namespaces, netlink, wires, BPF, sockets.
+//!
+//! The methods are of three kinds:
+//!
+//! - Constructors open or make something in the calling thread's network namespace
+//!   ([`Netlink::open`](netlink::Netlink::open), [`NetNs::create`](netns::NetNs::create), [`Tap`](tap::Tap),
+//!   [`HostProgram::load`](bpf::host::HostProgram::load)). What they made goes with the value, unless its documentation says
+//!   that it is kept.
+//! - Setters change the kernel, and change nothing where it is as wanted already
+//!   ([`add_route`](netlink::Netlink::add_route), [`set_paths`](bpf::host::HostProgram::set_paths)).
+//! - Getters read it ([`interfaces`](netlink::Netlink::interfaces), [`counters`](bpf::host::HostProgram::counters)).
+//!   [`probe`] finds out what this kernel can do.
+//!
+//! Each returns a [`LinuxError`], which says what was attempted and what the user can do: get a privilege, get a kernel
+//! feature, or look at the kernel's reason.
+//!
+//! ```no_run
+//! use sidestep_linux::{netlink, netns::NetNs};
+//!
+//! // A namespace of its own, with a loopback interface; needs root.
+//! let namespace = NetNs::create()?;
+//! let names = namespace.run(|| {
+//!     netlink::block_on(async |kernel| {
+//!         kernel.loopback_up().await?;
+//!         Ok(kernel.interfaces().await?.into_iter().map(|interface| interface.name).collect::<Vec<_>>())
+//!     })
+//! })?;
+//! assert_eq!(names, ["lo"]);
+//! # Ok::<(), sidestep_linux::LinuxError>(())
+//! ```
 
 pub mod bpf;
 pub mod cgroup;

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{LinuxError, Result};
 
-/// The routing protocol number that all our routes carry, so that they can be told from others (`ip route show proto 83`).
+/// The routing protocol number that all our routes carry, so that they are recognised (`ip route show proto 83`).
 pub const PROTOCOL: u8 = 83;
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
@@ -54,7 +54,7 @@ pub struct LinkWatch {
     connection: JoinHandle<()>,
 }
 
-/// One way out of a node.
+/// A next hop: where a node sends packets of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
     /// The neighbour, which for IPv4 may have an IPv6 address; `None` when the destination is on the link itself.
@@ -85,7 +85,7 @@ pub enum Target {
     Segments(Vec<Ipv6Addr>, NextHop),
     /// To a next hop, inside an IPv6 header with this list, first segment first (`H.Encaps`); the last one decapsulates.
     Encaps(Vec<Ipv6Addr>, NextHop),
-    /// Here: a SID; the interface is one that is up, for the kernel wants one named.
+    /// Here, as the destination is a SID; the kernel wants the route to name some interface that is up.
     Sid(SidAction, u32),
 }
 
@@ -122,7 +122,7 @@ pub struct MarkRule {
     pub mask: u32,
     /// The table to look in.
     pub table: u32,
-    /// Place among the rules; lower is earlier.
+    /// Priority among the rules; the kernel tries lower numbers first.
     pub priority: u32,
 }
 
@@ -149,7 +149,7 @@ impl Family {
     /// Both.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    /// That of the addresses in `net`.
+    /// The family of the addresses in `net`.
     pub fn of(net: IpNet) -> Self {
         if net.addr().is_ipv4() { Family::V4 } else { Family::V6 }
     }
@@ -243,9 +243,9 @@ impl Netlink {
         tolerate(deleted, libc::ESRCH, || format!("removing the route to {destination} from table {table}"))
     }
 
-    /// The way that the kernel would send a packet to `destination` now.
+    /// The next hop to which the kernel would send a packet for `destination` now.
     pub async fn route_to(&self, destination: Ipv6Addr) -> Result<NextHop> {
-        let what = || format!("looking up the way to {destination}");
+        let what = || format!("looking up the route to {destination}");
         let query = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(destination, 128).build();
         let mut answers = self.handle.route().get(query).execute();
         let answer = answers.try_next().await.map_err(|e| refused(what(), e))?;
@@ -371,7 +371,7 @@ impl From<Family> for AddressFamily {
     }
 }
 
-/// What names a route of ours.
+/// The parts of a message that identify a route of ours.
 fn our_route(table: u32, destination: IpNet) -> RouteMessageBuilder<IpAddr> {
     let mut builder = RouteMessageBuilder::<IpAddr>::new().table_id(table).protocol(RouteProtocol::from(PROTOCOL));
     let message = builder.get_mut();

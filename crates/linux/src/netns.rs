@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::{LinuxError, Result};
 
-/// Buckets of a namespace's table of TCP connections; chains grow only beyond as many connections.
+/// Buckets of a namespace's table of TCP connections; with more connections than this, chains grow.
 const TCP_TABLE_ENTRIES: &str = "4096";
 
 /// A network namespace.

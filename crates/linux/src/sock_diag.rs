@@ -1,8 +1,8 @@
 //! What the kernel knows of TCP connections: the sockets of a network namespace over `NETLINK_SOCK_DIAG`, and
 //! `TCP_INFO` of one socket.
 //!
-//! Made to be asked often: a dump fills buffers that are kept, and of each answer only the attributes that are
-//! reported are looked at.
+//! A dump is cheap enough to be asked for often: it fills buffers that are kept, and reads only those attributes of an
+//! answer that it reports.
 
 use std::{
     io,
@@ -40,17 +40,17 @@ pub struct TcpSocket {
     pub local: SocketAddrV6,
     /// The other end.
     pub remote: SocketAddrV6,
-    /// Where the connection is in its life.
+    /// The connection's state.
     pub state: TcpState,
     /// The kernel's name for the socket (`SO_COOKIE`), never used twice.
     pub cookie: u64,
-    /// The routing mark (`SO_MARK`); zero too where the caller lacks `CAP_NET_ADMIN`.
+    /// The routing mark (`SO_MARK`); zero also where the caller lacks `CAP_NET_ADMIN`.
     pub mark: u32,
     /// Its congestion control and its counters.
     pub info: TcpInfo,
 }
 
-/// A connection's state (RFC 9293, section 3.3.2), of those that a dump reports.
+/// The states of a connection (RFC 9293, section 3.3.2) that a dump reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpState {
     /// Open in both directions.
@@ -99,7 +99,7 @@ pub struct TcpInfo {
 }
 
 impl SockDiag {
-    /// Opens a socket in the calling thread's network namespace, which it stays in.
+    /// Opens a socket in the calling thread's network namespace; the socket stays there.
     pub fn open() -> Result<Self> {
         let failed = |source| LinuxError::io("opening a sock_diag socket", source);
         let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(failed)?;
@@ -120,7 +120,7 @@ impl SockDiag {
         let request = request(self.sequence);
         self.socket.send(&request, 0).map_err(refused)?;
         loop {
-            // With MSG_TRUNC the kernel tells the datagram's length, even where the buffer is shorter.
+            // With MSG_TRUNC the kernel returns the datagram's length, even where the buffer is shorter.
             let length = self.socket.recv(&mut &mut self.buffer[..], libc::MSG_TRUNC).map_err(refused)?;
             let datagram = self.buffer.get(..length).ok_or_else(|| malformed("a datagram is too long"))?;
             if read_datagram(datagram, self.sequence, sockets)? {
@@ -246,7 +246,7 @@ fn read_status(payload: &[u8]) -> Result<()> {
     }
 }
 
-/// Reads one socket; `None` if it has no TCP state of its own, such as one that only waits out its FIN.
+/// Reads one socket; `None` if it has no TCP state of its own, for instance because it only waits out its FIN.
 fn read_socket(payload: &[u8]) -> Result<Option<TcpSocket>> {
     let bad_header = |_| malformed("a socket's header is wrong");
     let header = InetResponseHeader::parse(payload).map_err(bad_header)?;
@@ -368,16 +368,16 @@ mod tests {
             for (client, _) in &open {
                 client.shutdown(Shutdown::Write).unwrap();
             }
-            let (mut closed, mut told) = (0, 0);
+            let (mut closed, mut waiting) = (0, 0);
             for socket in diag.tcp_sockets(&mut sockets).unwrap() {
                 match socket.state {
                     // Which of the two depends on whether the FIN's acknowledgement was delayed.
                     TcpState::FinWait1 | TcpState::FinWait2 => closed += 1,
-                    TcpState::CloseWait => told += 1,
+                    TcpState::CloseWait => waiting += 1,
                     other => panic!("{other:?}"),
                 }
             }
-            assert_eq!((closed, told), (200, 200));
+            assert_eq!((closed, waiting), (200, 200));
             drop(open);
         });
     }

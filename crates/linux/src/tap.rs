@@ -13,7 +13,7 @@ use crate::error::{LinuxError, Result};
 
 /// A TAP interface; gone when dropped.
 ///
-/// One `read` takes an Ethernet frame that the kernel sent, one `write` hands it one; neither blocks.
+/// One `read` takes an Ethernet frame that the kernel sent; one `write` hands the kernel a frame. Neither blocks.
 #[derive(Debug)]
 pub struct Tap {
     fd: OwnedFd,
@@ -24,7 +24,7 @@ impl Tap {
     /// Makes the interface `name` in the calling thread's network namespace, down, with room for `queue` frames that
     /// wait to be read.
     ///
-    /// That queue stands before the wire's own and no model knows of it: it should hold the bursts that arrive
+    /// That queue comes before the wire's own queue, and no link model knows of it. It should hold the bursts that arrive
     /// between two reads, and no more.
     pub fn create(name: &str, queue: u32) -> Result<Self> {
         let what = || format!("creating TAP interface {name}");
@@ -50,7 +50,7 @@ impl Tap {
         Ok(Tap { fd, name: name.into() })
     }
 
-    /// Plugs the cable in or pulls it: the kernel and whoever listens to it hear of a link that is up or down.
+    /// Plugs the cable in or pulls it: the kernel reports a link that is up or down.
     pub fn set_carrier(&self, carrier: bool) -> io::Result<()> {
         let carrier = libc::c_int::from(carrier);
         // SAFETY: the request reads one int, which outlives the call.

@@ -34,7 +34,7 @@ const NEXT_IPV6: u8 = 41;
 const NEXT_ROUTING: u8 = 43;
 const NO_NEXT: u8 = 59;
 
-/// What a packet looks like on its way into the router.
+/// What a packet looks like on arrival at the router.
 #[derive(Clone, Copy)]
 struct Packet {
     outer: u8,

@@ -108,7 +108,7 @@ fn the_way_to_a_destination_is_the_longest_match() {
         assert_eq!(netlink.route_to(ip("fd00:a:0:1::1")).await?, hop("fe80::3", interface));
         assert_eq!(netlink.route_to(ip("fd00:ee::7")).await?, NextHop { via: None, interface });
         let error = netlink.route_to(ip("fd00:b::1")).await.unwrap_err().to_string();
-        assert_eq!(error, "looking up the way to fd00:b::1: Network is unreachable (os error 101)");
+        assert_eq!(error, "looking up the route to fd00:b::1: Network is unreachable (os error 101)");
         Ok(())
     });
 }

@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 
 /// Connections of each policy, which have 1 to 16 paths in turn.
 const CONNECTIONS: u64 = PolicyName::ALL.len() as u64 * 16 * 2;
-/// Signals that each of them hears.
+/// The signals that each of them observes.
 const SIGNALS: u32 = 300;
 
 /// Kinds of signal, "none" included.
@@ -41,20 +41,20 @@ fn the_kernel_and_the_simulator_decide_alike_through_long_histories() {
         return;
     }
     let mut kernel = PolicyParity::load().unwrap();
-    let mut heard = [0u32; REASONS];
+    let mut observed = [0u32; REASONS];
     let (mut calls, mut moves) = (0u32, 0);
     for number in 0..CONNECTIONS {
         let mut history = History::open(&mut kernel, number);
         for _ in 0..SIGNALS {
             let decision = history.signal(&mut kernel);
-            heard[decision.reason as usize] += 1;
+            observed[decision.reason as usize] += 1;
             moves += decision.moved;
         }
         calls += 1 + SIGNALS;
     }
     assert!(calls > 20_000);
     // A comparison of calls that all do nothing would prove nothing.
-    assert!(heard.iter().all(|count| *count > 1_000), "{heard:?}");
+    assert!(observed.iter().all(|count| *count > 1_000), "{observed:?}");
     assert!(moves > 1_000, "{moves}");
 }
 
@@ -199,7 +199,7 @@ impl History {
         history
     }
 
-    /// Lets both worlds hear the same signal, some time later.
+    /// Gives both worlds the same signal, some time later.
     fn signal(&mut self, kernel: &mut PolicyParity) -> raw::Decision {
         let random = &mut self.random;
         // Mostly a few milliseconds, now and then long enough for a back-off to end.
@@ -218,7 +218,7 @@ impl History {
             received: context.round.received.wrapping_add(random.next_u32() % 3 * 1_000),
         };
         context.random = random.next_u32();
-        self.neighbour.timeout(round, false, random.next_u32());
+        self.neighbour.handle_timeout(round, false, random.next_u32());
         self.table = self.shared.gains();
         let decision = match random.next_u32() % 11 {
             0..=3 => {
@@ -228,18 +228,18 @@ impl History {
                 context.op = ROUND;
                 round.delivered = round.delivered.wrapping_add(delivered);
                 round.delivered_ce = round.delivered_ce.wrapping_add(marked);
-                self.native.round(round, context.random)
+                self.native.handle_round(round, context.random)
             }
             4 | 5 => {
                 context.op = RETRANSMIT;
                 context.segs = random.next_u32() >> (random.next_u32() % 32);
-                self.native.retransmit(round, context.segs, context.random)
+                self.native.handle_retransmit(round, context.segs, context.random)
             }
             6 | 7 => {
                 let quiet = Span::from_nanos(u64::from(random.next_u32() % 400_000_000));
                 context.op = DUPLICATE;
                 context.quiet_q16 = (quiet.as_nanos() * 65_536 / round.to_raw().rto_ns.max(200_000_000)) as u32;
-                self.native.duplicate(round, quiet, context.random)
+                self.native.handle_duplicate(round, quiet, context.random)
             }
             8 => {
                 context.op = CLOSE;
@@ -252,7 +252,7 @@ impl History {
             _ => {
                 context.op = TIMEOUT;
                 context.syn = random.next_u32() % 2;
-                self.native.timeout(round, context.syn == 1, context.random)
+                self.native.handle_timeout(round, context.syn == 1, context.random)
             }
         };
         context.round = round.to_raw();
@@ -260,7 +260,7 @@ impl History {
         self.context.decision
     }
 
-    /// Has the kernel make the call, and holds all that it wrote against the native outcome.
+    /// Has the kernel make the call, and compares all that it wrote with the native outcome.
     fn compare(&mut self, kernel: &mut PolicyParity, decision: raw::Decision) {
         let expected = Parity { conn: *self.native.raw(), decision, ..self.context };
         kernel.call(&mut self.context, &mut self.table).unwrap();

@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HEAD: usize = 8_192;
 /// How long the server waits after an error of the kernel's, as when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What Prometheus is told that a page is.
+/// The content type of a page.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Reads an address with a port.
@@ -71,7 +71,7 @@ impl Scrapes {
         Ok(Scrapes { wanted, address, server: tokio::spawn(serve(listener, send)) })
     }
 
-    /// The same where there is an address, else nobody ever wants anything.
+    /// Listens at `address` if there is one; without one nobody can read the metrics.
     pub async fn listen_if(address: Option<SocketAddr>) -> Result<Option<Self>, ListenError> {
         match address {
             Some(address) => Scrapes::listen(address).await.map(Some),
@@ -93,7 +93,7 @@ impl Scrapes {
         }
     }
 
-    /// The same where there is a port, else never.
+    /// Waits for the next who wants to read the metrics; for ever where no port is open.
     pub async fn next_of(scrapes: &mut Option<Self>) -> Scrape {
         match scrapes {
             Some(scrapes) => scrapes.next().await,
@@ -109,7 +109,7 @@ impl Drop for Scrapes {
 }
 
 impl Scrape {
-    /// Answers; who does not wait any more does not mind.
+    /// Answers with a page; a reader that has gone away is no error.
     pub fn answer(self, page: Page) {
         let _ = self.0.send(page);
     }
@@ -225,13 +225,13 @@ mod tests {
     #[tokio::test]
     async fn those_who_say_nothing_keep_nobody_else_out_for_long() {
         let (address, daemon) = daemon().await;
-        let mut silent = Vec::new();
+        let mut idle = Vec::new();
         for _ in 0..CONNECTIONS {
-            silent.push(TcpStream::connect(address).await.unwrap());
+            idle.push(TcpStream::connect(address).await.unwrap());
         }
         let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         assert!(!ask(address, request).await.contains("200 OK"), "there are too many");
-        silent.clear();
+        idle.clear();
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(ask(address, request).await.contains("200 OK"));
         daemon.abort();

@@ -33,12 +33,12 @@ pub type Labels = Vec<(&'static str, String)>;
 pub struct Page(Vec<(Metric, Vec<(Labels, f64)>)>);
 
 impl Metric {
-    /// One whose values only rise, but for a new beginning at zero; `help` is one sentence without a full stop.
+    /// A metric whose values only rise, or begin at zero again; `help` is one sentence without a full stop.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Metric { name, kind: Kind::Counter, help }
     }
 
-    /// One whose values rise and fall.
+    /// A metric whose values rise and fall; `help` is one sentence without a full stop.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Metric { name, kind: Kind::Gauge, help }
     }

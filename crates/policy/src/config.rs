@@ -45,8 +45,8 @@ pub enum PolicyError {
 impl TryFrom<&AgentKnobs> for raw::Config {
     type Error = PolicyError;
     fn try_from(knobs: &AgentKnobs) -> Result<Self, PolicyError> {
-        let (congestion, silence) = (knobs.congestion_backoff, knobs.silence_backoff);
-        for (knob, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", silence)] {
+        let (congestion, failure) = (knobs.congestion_backoff, knobs.silence_backoff);
+        for (knob, Backoff { min, max }) in [("congestion_backoff", congestion), ("silence_backoff", failure)] {
             if min > max {
                 return Err(PolicyError::Backoff { knob, min, max });
             }
@@ -61,8 +61,8 @@ impl TryFrom<&AgentKnobs> for raw::Config {
             jitter_q16: share_q16(knobs.jitter),
             congestion_min_ns: congestion.min.as_nanos(),
             congestion_max_ns: congestion.max.as_nanos(),
-            silence_min_ns: silence.min.as_nanos(),
-            silence_max_ns: silence.max.as_nanos(),
+            failure_min_ns: failure.min.as_nanos(),
+            failure_max_ns: failure.max.as_nanos(),
             reward: reward_number(knobs.reward),
             next_rtos: knobs.next_rtos,
             settle_rounds: knobs.settle_rounds,
@@ -158,8 +158,8 @@ mod tests {
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,
             congestion_max_ns: 10_000_000_000,
-            silence_min_ns: 10_000_000,
-            silence_max_ns: 10_000_000_000,
+            failure_min_ns: 10_000_000,
+            failure_max_ns: 10_000_000_000,
             reward: 0,
             next_rtos: 1,
             settle_rounds: 1,

@@ -21,8 +21,7 @@ pub struct Connection {
     conn: raw::Conn,
 }
 
-/// What is read of the socket when a round trip ends, and with every other signal; the counters are cumulative and may
-/// wrap.
+/// What is read of the socket with every signal; the counters are cumulative and may wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// The time.
@@ -51,7 +50,7 @@ const RTO_MIN: Span = Span::from_millis(200);
 pub struct Decision {
     /// Index of the path to use from now on.
     pub path: usize,
-    /// The signal that was heard, even if the back-off had it ignored.
+    /// The signal that was observed, even if the back-off had it ignored.
     pub reason: Option<Reason>,
     /// Whether the path is another than before.
     pub moved: bool,
@@ -62,7 +61,7 @@ pub struct Decision {
 /// Why a path was drawn: the kinds of signal, and one that is none; in the order of C's `enum pc_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// No signal: whoever gives the connection its paths changed them.
+    /// No signal: the agent or the controller changed the paths.
     PathsChanged,
     /// Rounds with a large share of CE marks.
     Ecn,
@@ -77,13 +76,14 @@ pub enum Reason {
 }
 
 impl Connection {
-    /// A new connection over `paths`, which begins on [`Self::path`]: the first by the static policy, else one drawn.
+    /// A new connection over `paths` that learns for itself. It begins on [`Self::path`]: the first by the static policy,
+    /// else one that is drawn.
     pub fn open(knobs: &AgentKnobs, paths: &[Path], now: Time, random: u32) -> Result<Self, PolicyError> {
         Self::open_among(knobs, paths, None, now, random)
     }
 
-    /// The same of a connection that, where `knobs` say so, learns together with all others to whom this table is
-    /// given: those of a host to one destination.
+    /// A new connection over `paths` that shares what it learns, if `knobs` say so, with all connections that have the
+    /// table `shared`: those of a host to one destination.
     pub fn open_among(
         knobs: &AgentKnobs,
         paths: &[Path],
@@ -97,31 +97,32 @@ impl Connection {
         Ok(Connection { config, paths, shared, conn })
     }
 
-    /// A round trip has ended.
-    pub fn round(&mut self, round: Round, random: u32) -> Decision {
+    /// Handles the end of a round trip.
+    pub fn handle_round(&mut self, round: Round, random: u32) -> Decision {
         raw::round(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), random).into()
     }
 
-    /// `segs` segments were retransmitted, not after a timeout.
-    pub fn retransmit(&mut self, round: Round, segs: u32, random: u32) -> Decision {
+    /// Handles the retransmission of `segs` segments, not after a timeout.
+    pub fn handle_retransmit(&mut self, round: Round, segs: u32, random: u32) -> Decision {
         raw::retransmit(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), segs, random)
             .into()
     }
 
-    /// A retransmission timeout, of the SYN if `syn`.
-    pub fn timeout(&mut self, round: Round, syn: bool, random: u32) -> Decision {
+    /// Handles a retransmission timeout, of the SYN if `syn`.
+    pub fn handle_timeout(&mut self, round: Round, syn: bool, random: u32) -> Decision {
         raw::timeout(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), syn, random)
             .into()
     }
 
-    /// It has ended: what its path has earned is told to those that it learns together with.
+    /// The connection has ended: what its path has earned goes into the table that it shares with others.
     pub fn close(&mut self, round: Round) {
         raw::close(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw());
     }
 
-    /// Data came that was here already, `quiet` after new data last did; `round.srtt` makes the RTO that this is held
-    /// against, as in the kernel the receiver's own.
-    pub fn duplicate(&mut self, round: Round, quiet: Span, random: u32) -> Decision {
+    /// Handles data that came again, `quiet` after new data last came.
+    ///
+    /// The RTO that `quiet` is compared with is made of `round.srtt`: the receiver's own, as in the kernel.
+    pub fn handle_duplicate(&mut self, round: Round, quiet: Span, random: u32) -> Decision {
         let round = round.to_raw();
         let rto = round.rto_ns.max(RTO_MIN.as_nanos());
         let quiet_q16 = u32::try_from(quiet.as_nanos().saturating_mul(65_536) / rto).unwrap_or(u32::MAX);
@@ -144,7 +145,8 @@ fn table(shared: &Option<Arc<Shared>>) -> Option<&raw::Shared> {
 }
 
 impl Round {
-    /// What was read as the kernel gives it: the RTO is the smoothed round-trip time and Linux's least variation.
+    /// The values as the kernel's program reads them: the RTO is the smoothed round-trip time plus Linux's least
+    /// variation.
     pub fn to_raw(&self) -> raw::Round {
         let rto = if self.srtt == Span::ZERO { Span::ZERO } else { self.srtt + RTO_MIN };
         raw::Round {
@@ -190,7 +192,7 @@ impl From<raw::Decision> for Decision {
     fn from(raw: raw::Decision) -> Self {
         Decision {
             path: raw.path as usize,
-            // Paths change behind the state machine's back: its zero is that nothing was heard.
+            // The state machine never learns that paths changed: its zero means that there was no signal.
             reason: Reason::ALL.get(raw.reason as usize).copied().filter(|reason| *reason != Reason::PathsChanged),
             moved: raw.moved != 0,
             decided: raw.decided != 0,

@@ -7,8 +7,8 @@ use crate::{
 
 /// The bandit EXP3 over 1 to 16 paths (Auer et al., "The nonstochastic multiarmed bandit problem", 2002).
 ///
-/// Or, made by [`implicit`](Self::implicit), EXP3-IX (Neu, "Explore no more", 2015). Paths are named by index; one that
-/// is not there has no probability and earns nothing.
+/// [`implicit`](Self::implicit) makes EXP3-IX instead (Neu, "Explore no more", 2015). Paths are named by index; an index
+/// out of range has no probability and earns nothing.
 #[derive(Clone, Debug)]
 pub struct Exp3 {
     implicit: bool,
@@ -31,7 +31,8 @@ impl Exp3 {
         Ok(Exp3 { implicit: false, state: raw::exp3_open(&paths, n), n, gamma_q16: gamma_q16(gamma)? })
     }
 
-    /// The same of EXP3-IX; `gamma` is the paper's η, and its γ is half of that.
+    /// An EXP3-IX bandit over as many paths as there are initial `weights` (0 counts as 1). `gamma` is the paper's η; the
+    /// paper's γ is half of that.
     pub fn implicit(weights: &[u32], gamma: f64) -> Result<Self, PolicyError> {
         Ok(Exp3 { implicit: true, ..Self::new(weights, gamma)? })
     }

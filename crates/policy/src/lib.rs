@@ -1,10 +1,36 @@
-//! When a live connection leaves its path, and for which: the safe Rust face of `bpf/include/policy`.
+//! Decides when a live connection leaves its path, and for which: the safe Rust face of `bpf/include/policy`.
 //!
-//! The policy is one C header, compiled for the kernel and, here, natively: what was simulated is what runs. This
+//! The policy is one C header. It is compiled for the kernel and, here, natively, so what runs is what was simulated. This
 //! crate owns no clock and no random source; the caller passes the time and 32 uniform bits with every call.
 //!
-//! [`Connection`] is the state machine of one TCP connection, [`Shared`] what connections learn together, and [`raw`] the C
-//! structs as they lie in BPF maps; [`raw::Config`] is made of [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
+//! [`Connection`] is the state machine of one TCP connection. It has three kinds of methods:
+//!
+//! - [`open`](Connection::open) and [`open_among`](Connection::open_among) make one over its paths;
+//!   [`close`](Connection::close) ends it.
+//! - `handle_…` methods take the signals of TCP: [the end of a round trip](Connection::handle_round), [a burst of
+//!   retransmits](Connection::handle_retransmit), [a timeout](Connection::handle_timeout), [data that comes
+//!   again](Connection::handle_duplicate). Each returns a [`Decision`].
+//! - [`path`](Connection::path) and [`raw`](Connection::raw) read the state.
+//!
+//! [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
+//! among equal paths. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
+//! [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
+//!
+//! ```
+//! use sidestep_model::{Rate, Span, Time, scenario::AgentKnobs};
+//! use sidestep_policy::{Connection, Path, Reason, Round};
+//!
+//! let paths = [1, 2].map(|id| Path::new(id, Rate::from_mbits(100), Span::from_millis(10)));
+//! let mut connection = Connection::open(&AgentKnobs::default(), &paths, Time::ZERO, 0x1234_5678)?;
+//! let before = connection.path();
+//!
+//! // The path fails: at the first timeout the connection leaves it.
+//! let round = Round { now: Time::from_nanos(300_000_000), mss: 1448, ..Round::default() };
+//! let decision = connection.handle_timeout(round, false, 0x9abc_def0);
+//! assert!(decision.moved && decision.path != before);
+//! assert_eq!(decision.reason, Some(Reason::Rto));
+//! # Ok::<(), sidestep_policy::PolicyError>(())
+//! ```
 
 mod config;
 mod connection;

@@ -19,9 +19,9 @@ pub struct Config {
     pub gamma_q16: u32,
     /// Share of CE marks that makes a round congested.
     pub ce_share_q16: u32,
-    /// Congested rounds that make a signal,
+    /// How many congested rounds among the last `ce_window` make a signal.
     pub ce_rounds: u32,
-    /// among so many of the last.
+    /// How many of the last rounds are looked at for `ce_rounds`.
     pub ce_window: u32,
     /// Segments retransmitted in a round that make a signal; 0 for never.
     pub retransmit_burst: u32,
@@ -35,13 +35,13 @@ pub struct Config {
     pub settle_rounds: u32,
     /// 1: a move that reorders packets halves the reward of what it led to.
     pub reorder_guard: u32,
-    /// Congested rounds in a row after which `PC_PLB` moves when idle,
+    /// Congested rounds in a row after which `PC_PLB` moves when idle.
     pub plb_idle_rounds: u32,
-    /// and with packets in flight.
+    /// Congested rounds in a row after which `PC_PLB` moves with packets in flight.
     pub plb_rounds: u32,
     /// Share of the RTO without new data after which a duplicate is a signal; 0 for never.
     pub ack_quiet_q16: u32,
-    /// 1: what is learnt is learnt for all connections to the destination.
+    /// 1: all connections to the destination learn together.
     pub shared: u32,
     /// Zero.
     pub unused: u32,
@@ -49,10 +49,10 @@ pub struct Config {
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
     pub congestion_max_ns: u64,
-    /// First wait after a decision on silence.
-    pub silence_min_ns: u64,
-    /// Longest wait after a decision on silence.
-    pub silence_max_ns: u64,
+    /// First wait after a decision on a path failure.
+    pub failure_min_ns: u64,
+    /// Longest wait after a decision on a path failure.
+    pub failure_max_ns: u64,
     /// By how much a path's round trip may be longer than the present one's; 0 for any.
     pub rtt_guard_ns: u64,
     /// Least time without moves on congestion after a timeout, of `PC_PLB`.
@@ -89,8 +89,8 @@ pub struct Backoff {
     pub interval_ns: u64,
     /// No decision before this time.
     pub next_ns: u64,
-    /// When a signal was last heard.
-    pub heard_ns: u64,
+    /// When the last signal came.
+    pub signal_ns: u64,
 }
 
 /// `struct pc_mean`: a quotient of two sums since the last decision.
@@ -111,13 +111,13 @@ pub struct Conn {
     pub exp3: Exp3,
     /// Back-off of congestion.
     pub congestion: Backoff,
-    /// Back-off of silence.
-    pub silence: Backoff,
+    /// Back-off of path failures.
+    pub failure: Backoff,
     /// Mean congestion window since the last decision.
     pub cwnd: Mean,
     /// Mean round-trip time, without the rounds that are not judged.
     pub rtt: Mean,
-    /// Delivered rate, likewise.
+    /// Delivered rate, without the rounds that are not judged.
     pub rate: Mean,
     /// Lowest round-trip propagation time of the paths; 0: not known.
     pub lowest_rtt_ns: u64,
@@ -139,7 +139,7 @@ pub struct Conn {
     pub retransmitted: u32,
     /// Rounds left that are not judged.
     pub settling: u32,
-    /// Signals of silence in a row, of `PC_NEXT`.
+    /// Failure signals in a row, for `PC_NEXT`.
     pub timeouts: u32,
     /// What had been delivered and received by the last of them.
     pub progress: u32,
@@ -153,8 +153,8 @@ pub struct Conn {
     pub moves: u32,
     /// Signals that were ignored.
     pub suppressed: u32,
-    /// Bit set of the paths left on silence since anything was delivered or received.
-    pub silent: u32,
+    /// Bit set of the paths left on a failure since anything was delivered or received.
+    pub failed: u32,
     /// Probability of the present path when it was drawn.
     pub chance_q32: u32,
     /// Zero.
@@ -263,7 +263,7 @@ pub struct Sharing {
     pub pad: u32,
 }
 
-/// Has the compiler hold the size of each struct against the header's `_Static_assert`.
+/// Has the compiler compare the size of each struct with the header's `_Static_assert`.
 macro_rules! sizes {
     ($($type:ty: $size:literal),* $(,)?) => {$(
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
@@ -345,7 +345,7 @@ unsafe extern "C" {
 // The functions below are for states that began with `open` or `exp3_open`: the C code relies on their weights to
 // divide by no zero. They stay inside the crate, which keeps that.
 
-/// The table of a destination, as C takes it.
+/// The shared table of a destination as a pointer; null if there is none.
 fn table(shared: Option<&Shared>) -> *const Shared {
     shared.map_or(ptr::null(), ptr::from_ref)
 }
@@ -461,7 +461,9 @@ pub(crate) fn exp3_open(paths: &[Path; MAX_PATHS], n: u32) -> Exp3 {
     exp3
 }
 
-/// `path < n`, `n` in 1..=16 and `gamma_q16` in 1..=65536, here and below; 0 in this and the draw for EXP3-IX.
+/// The probability of `path` in Q32, for `path < n` and `n` in 1..=16.
+///
+/// Here and below `gamma_q16` is in 1..=65536; for EXP3-IX it is 0 here and in the draw.
 pub(crate) fn exp3_probability(exp3: &Exp3, n: u32, gamma_q16: u32, path: u32) -> u64 {
     // SAFETY: the pointer comes from a reference; C masks the index and divides by `n` and weights, never zero.
     unsafe { native_pc_exp3_probability(exp3, n, gamma_q16, path) }

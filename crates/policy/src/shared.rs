@@ -6,23 +6,23 @@ use crate::raw::{self, MAX_PATHS};
 
 /// What all connections of a host to one destination have learnt of its paths, without locks.
 ///
-/// Each gives what its path has earned, and draws by what all have. It begins with nothing learnt.
+/// Each connection adds what its path has earned, and draws by what all have learnt. At first nothing is learnt.
 #[derive(Debug, Default)]
 pub struct Shared(raw::Shared);
 
 impl Shared {
-    /// What lies in the kernel: logarithms (base 2, Q32) of which only differences mean anything.
+    /// A table with the values of the kernel's map: logarithms (base 2, Q32) of which only differences mean anything.
     pub fn from_gains(gains: [u64; MAX_PATHS]) -> Self {
         Shared(raw::Shared { log_gain: gains.map(AtomicU64::new) })
     }
 
-    /// The same, as it is now.
+    /// The table's present values: logarithms (base 2, Q32) of which only differences mean anything.
     pub fn gains(&self) -> [u64; MAX_PATHS] {
         self.0.log_gain.each_ref().map(|gain| gain.load(Ordering::Relaxed))
     }
 
-    /// By what factor each of the first `n` paths' weights is less than that of the best for what was learnt: 1 for the
-    /// best, down to about a thousandth.
+    /// The factor by which learning has lowered the weight of each of the first `n` paths, compared with the best one: 1
+    /// for the best, down to about a thousandth.
     pub fn factors(&self, n: usize) -> Vec<f64> {
         let equal = [raw::Path { weight: 1, ..raw::Path::default() }; MAX_PATHS];
         let n = n.min(MAX_PATHS);
@@ -114,7 +114,7 @@ mod tests {
             let shared = Shared::from_gains([from; MAX_PATHS]);
             at_once(&shared, n, seed, LARGEST, |weights| {
                 hold_together(weights, n, gamma_q16);
-                // Behind by the depth, and by the steps of others that are under way.
+                // A path may be behind by the depth and by the steps of others that are in progress.
                 let least = weights.log_weight[..n as usize].iter().min().copied().unwrap_or(0);
                 assert!(least >= -(DEPTH + 2 * THREADS as i64 * LARGEST), "{least}");
             });

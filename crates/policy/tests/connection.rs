@@ -17,7 +17,7 @@ fn paths(n: u32) -> Vec<Path> {
     (0..n).map(|id| Path { id: 100 + id, weight: 1, bdp: Bytes::new(100_000), rtt: Span::ZERO }).collect()
 }
 
-/// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on silence.
+/// Waits of exactly 100 ms, 200 ms, … 1.6 s on congestion and 10 ms … 80 ms on path failures.
 fn config(policy: PolicyName) -> AgentKnobs {
     AgentKnobs {
         policy,
@@ -32,7 +32,7 @@ fn config(policy: PolicyName) -> AgentKnobs {
 /// A connection whose first, unjudged, round has ended at time zero.
 fn settled(config: &AgentKnobs, n: u32) -> Connection {
     let mut conn = Connection::open(config, &paths(n), Time::ZERO, 0).unwrap();
-    conn.round(round(0, 0, 0), 0);
+    conn.handle_round(round(0, 0, 0), 0);
     conn
 }
 
@@ -80,9 +80,9 @@ fn path_sets_that_do_not_fit_are_refused() {
 #[test]
 fn a_congested_round_moves_after_the_first_back_off() {
     let mut conn = settled(&config(PolicyName::Random), 4);
-    assert_eq!(conn.round(round(99, 10, 5), u32::MAX), ignored(0, Reason::Ecn));
-    assert_eq!(conn.round(round(100, 20, 9), u32::MAX), quiet(0), "4 of 10 marked");
-    assert_eq!(conn.round(round(100, 30, 14), u32::MAX), moved(3, Reason::Ecn));
+    assert_eq!(conn.handle_round(round(99, 10, 5), u32::MAX), ignored(0, Reason::Ecn));
+    assert_eq!(conn.handle_round(round(100, 20, 9), u32::MAX), quiet(0), "4 of 10 marked");
+    assert_eq!(conn.handle_round(round(100, 30, 14), u32::MAX), moved(3, Reason::Ecn));
     assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (1, 1, 1));
 }
 
@@ -90,18 +90,18 @@ fn a_congested_round_moves_after_the_first_back_off() {
 fn congestion_may_draw_the_same_path_again() {
     let mut conn = settled(&config(PolicyName::Random), 4);
     let stay = Decision { path: 0, reason: Some(Reason::Ecn), moved: false, decided: true };
-    assert_eq!(conn.round(round(100, 10, 10), 0), stay);
+    assert_eq!(conn.handle_round(round(100, 10, 10), 0), stay);
     assert_eq!((conn.raw().decisions, conn.raw().moves), (1, 0));
-    assert_eq!(conn.round(round(200, 20, 20), u32::MAX), moved(3, Reason::Ecn), "and the next round is judged");
+    assert_eq!(conn.handle_round(round(200, 20, 20), u32::MAX), moved(3, Reason::Ecn), "and the next round is judged");
 }
 
 #[test]
 fn several_congested_rounds_in_a_row_are_waited_for() {
     let mut conn = settled(&AgentKnobs { ce_rounds: 3, ce_window: 3, ..config(PolicyName::Random) }, 2);
     for (round_no, marked) in [(1, 10), (2, 20), (3, 20), (4, 30), (5, 40)] {
-        assert_eq!(conn.round(round(200, round_no * 10, marked), u32::MAX), quiet(0), "round {round_no}");
+        assert_eq!(conn.handle_round(round(200, round_no * 10, marked), u32::MAX), quiet(0), "round {round_no}");
     }
-    assert_eq!(conn.round(round(200, 60, 50), u32::MAX), moved(1, Reason::Ecn));
+    assert_eq!(conn.handle_round(round(200, 60, 50), u32::MAX), moved(1, Reason::Ecn));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn congested_rounds_are_counted_among_the_last_of_the_window() {
     for round_no in 1..=8 {
         marked += if congested.contains(&round_no) { 10 } else { 0 };
         let expected = if round_no == 8 { moved(1, Reason::Ecn) } else { quiet(0) };
-        assert_eq!(conn.round(round(200, round_no * 10, marked), u32::MAX), expected, "round {round_no}");
+        assert_eq!(conn.handle_round(round(200, round_no * 10, marked), u32::MAX), expected, "round {round_no}");
     }
 }
 
@@ -122,61 +122,61 @@ fn congested_rounds_are_counted_among_the_last_of_the_window() {
 fn a_window_of_64_rounds_is_looked_back_at_whole() {
     for (gap, expected) in [(63, moved(1, Reason::Ecn)), (64, quiet(0))] {
         let mut conn = settled(&AgentKnobs { ce_rounds: 2, ce_window: 64, ..config(PolicyName::Random) }, 2);
-        conn.round(round(200, 10, 10), u32::MAX);
+        conn.handle_round(round(200, 10, 10), u32::MAX);
         for round_no in 2..=gap {
-            conn.round(round(200, round_no * 10, 10), u32::MAX);
+            conn.handle_round(round(200, round_no * 10, 10), u32::MAX);
         }
-        assert_eq!(conn.round(round(200, (gap + 1) * 10, 20), u32::MAX), expected, "{gap} rounds later");
+        assert_eq!(conn.handle_round(round(200, (gap + 1) * 10, 20), u32::MAX), expected, "{gap} rounds later");
     }
 }
 
 #[test]
 fn after_a_decision_congested_rounds_are_counted_anew() {
     let mut conn = settled(&AgentKnobs { ce_rounds: 2, ce_window: 2, ..config(PolicyName::Random) }, 2);
-    conn.round(round(100, 10, 10), 0);
-    assert!(conn.round(round(100, 20, 20), 0).decided);
-    assert_eq!(conn.round(round(300, 30, 30), 0), quiet(0));
-    assert!(conn.round(round(300, 40, 40), 0).decided);
+    conn.handle_round(round(100, 10, 10), 0);
+    assert!(conn.handle_round(round(100, 20, 20), 0).decided);
+    assert_eq!(conn.handle_round(round(300, 30, 30), 0), quiet(0));
+    assert!(conn.handle_round(round(300, 40, 40), 0).decided);
 }
 
 #[test]
 fn the_round_after_opening_is_not_judged() {
     let mut conn = Connection::open(&config(PolicyName::Random), &paths(4), Time::ZERO, 0).unwrap();
-    assert_eq!(conn.round(round(100, 10, 10), u32::MAX), quiet(0));
-    assert_eq!(conn.round(round(100, 20, 20), u32::MAX), moved(3, Reason::Ecn));
+    assert_eq!(conn.handle_round(round(100, 10, 10), u32::MAX), quiet(0));
+    assert_eq!(conn.handle_round(round(100, 20, 20), u32::MAX), moved(3, Reason::Ecn));
 }
 
 #[test]
 fn a_share_of_zero_means_any_mark() {
     let mut conn = settled(&AgentKnobs { ce_share: Ratio::ZERO, ..config(PolicyName::Random) }, 4);
-    assert_eq!(conn.round(round(100, 1_000, 0), u32::MAX), quiet(0));
-    assert_eq!(conn.round(round(100, 2_000, 1), u32::MAX), moved(3, Reason::Ecn));
+    assert_eq!(conn.handle_round(round(100, 1_000, 0), u32::MAX), quiet(0));
+    assert_eq!(conn.handle_round(round(100, 2_000, 1), u32::MAX), moved(3, Reason::Ecn));
 }
 
 #[test]
 fn the_round_after_a_move_is_not_judged() {
     let mut conn = settled(&config(PolicyName::Random), 4);
-    assert_eq!(conn.round(round(100, 10, 10), u32::MAX), moved(3, Reason::Ecn));
-    assert_eq!(conn.retransmit(at(400), 9, 0), quiet(3));
-    assert_eq!(conn.round(round(400, 20, 20), 0), quiet(3));
-    assert_eq!(conn.round(round(400, 30, 30), 0), moved(0, Reason::Ecn));
+    assert_eq!(conn.handle_round(round(100, 10, 10), u32::MAX), moved(3, Reason::Ecn));
+    assert_eq!(conn.handle_retransmit(at(400), 9, 0), quiet(3));
+    assert_eq!(conn.handle_round(round(400, 20, 20), 0), quiet(3));
+    assert_eq!(conn.handle_round(round(400, 30, 30), 0), moved(0, Reason::Ecn));
 }
 
 #[test]
 fn a_burst_of_retransmits_within_one_round_moves() {
     let mut conn = settled(&config(PolicyName::Random), 4);
-    assert_eq!(conn.retransmit(at(500), 2, u32::MAX), quiet(0));
-    conn.round(round(501, 10, 0), 0);
-    assert_eq!(conn.retransmit(at(502), 2, u32::MAX), quiet(0));
-    assert_eq!(conn.retransmit(at(503), 1, u32::MAX), moved(3, Reason::Retransmit));
+    assert_eq!(conn.handle_retransmit(at(500), 2, u32::MAX), quiet(0));
+    conn.handle_round(round(501, 10, 0), 0);
+    assert_eq!(conn.handle_retransmit(at(502), 2, u32::MAX), quiet(0));
+    assert_eq!(conn.handle_retransmit(at(503), 1, u32::MAX), moved(3, Reason::Retransmit));
 }
 
 #[test]
 fn each_burst_is_one_signal() {
     let mut conn = settled(&config(PolicyName::Random), 4);
     for _ in 0..2 {
-        assert_eq!(conn.retransmit(at(50), 2, u32::MAX), quiet(0));
-        assert_eq!(conn.retransmit(at(50), 1, u32::MAX), ignored(0, Reason::Retransmit));
+        assert_eq!(conn.handle_retransmit(at(50), 2, u32::MAX), quiet(0));
+        assert_eq!(conn.handle_retransmit(at(50), 1, u32::MAX), ignored(0, Reason::Retransmit));
     }
     assert_eq!(conn.raw().suppressed, 2);
 }
@@ -187,17 +187,17 @@ fn deaf_knobs_hear_neither_retransmits_nor_some_marks() {
         &AgentKnobs { retransmit_burst: 0, ce_share: Ratio::from_ppb(1_000_000_000), ..config(PolicyName::Random) },
         4,
     );
-    assert_eq!(conn.retransmit(at(500), u32::MAX, u32::MAX), quiet(0));
-    assert_eq!(conn.round(round(500, 10, 9), u32::MAX), quiet(0));
+    assert_eq!(conn.handle_retransmit(at(500), u32::MAX, u32::MAX), quiet(0));
+    assert_eq!(conn.handle_round(round(500, 10, 9), u32::MAX), quiet(0));
 }
 
 #[test]
 fn counters_that_wrap_give_the_same_judgement() {
     let config = config(PolicyName::Random);
     let mut conn = Connection::open(&config, &paths(4), Time::ZERO, 0).unwrap();
-    conn.round(round(0, u32::MAX - 4, u32::MAX - 1), 0);
-    assert_eq!(conn.round(round(100, 5, 2), u32::MAX), quiet(0), "4 of 10 marked");
-    assert_eq!(conn.round(round(100, 15, 7), u32::MAX), moved(3, Reason::Ecn), "5 of 10 marked");
+    conn.handle_round(round(0, u32::MAX - 4, u32::MAX - 1), 0);
+    assert_eq!(conn.handle_round(round(100, 5, 2), u32::MAX), quiet(0), "4 of 10 marked");
+    assert_eq!(conn.handle_round(round(100, 15, 7), u32::MAX), moved(3, Reason::Ecn), "5 of 10 marked");
 }
 
 #[test]
@@ -206,12 +206,12 @@ fn the_first_timeout_moves_at_once_and_always_away() {
         for random in [0, 1 << 30, 1 << 31, 3 << 30, u32::MAX] {
             let mut conn = Connection::open(&config(policy), &paths(3), ms(7), random).unwrap();
             let first = conn.path();
-            let decision = conn.timeout(at(7), true, random);
+            let decision = conn.handle_timeout(at(7), true, random);
             assert_ne!(decision.path, first);
             assert_eq!(decision, moved(conn.path(), Reason::SynTimeout));
-            assert_eq!(conn.timeout(at(16), false, random), ignored(conn.path(), Reason::Rto));
+            assert_eq!(conn.handle_timeout(at(16), false, random), ignored(conn.path(), Reason::Rto));
             let second = conn.path();
-            assert_ne!(conn.timeout(at(17), false, random).path, second);
+            assert_ne!(conn.handle_timeout(at(17), false, random).path, second);
         }
     }
 }
@@ -221,7 +221,7 @@ fn random_leaves_for_each_other_path_equally() {
     let leave = |random| {
         let mut conn = Connection::open(&config(PolicyName::Random), &paths(4), Time::ZERO, 1 << 30).unwrap();
         assert_eq!(conn.path(), 1);
-        conn.timeout(at(0), false, random).path
+        conn.handle_timeout(at(0), false, random).path
     };
     let third = u32::MAX / 3;
     assert_eq!([0, third, third + 1, 2 * third, 2 * third + 1, u32::MAX].map(leave), [0, 0, 2, 2, 3, 3]);
@@ -231,21 +231,22 @@ fn random_leaves_for_each_other_path_equally() {
 fn static_and_single_paths_never_move() {
     for (policy, n) in [(PolicyName::Static, 4), (PolicyName::Random, 1), (PolicyName::Exp3, 1)] {
         let mut conn = settled(&config(policy), n);
-        assert_eq!(conn.round(round(5_000, 10, 10), u32::MAX), ignored(0, Reason::Ecn));
-        assert_eq!(conn.retransmit(at(5_000), 9, u32::MAX), ignored(0, Reason::Retransmit));
-        assert_eq!(conn.timeout(at(5_000), true, u32::MAX), ignored(0, Reason::SynTimeout));
+        assert_eq!(conn.handle_round(round(5_000, 10, 10), u32::MAX), ignored(0, Reason::Ecn));
+        assert_eq!(conn.handle_retransmit(at(5_000), 9, u32::MAX), ignored(0, Reason::Retransmit));
+        assert_eq!(conn.handle_timeout(at(5_000), true, u32::MAX), ignored(0, Reason::SynTimeout));
         assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (0, 0, 0));
     }
 }
 
 #[test]
-fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
-    let weights_after = |cwnd: &[u64], silence: bool| {
+fn exp3_credits_congestion_with_the_mean_window_and_a_path_failure_with_nothing() {
+    let weights_after = |cwnd: &[u64], failure: bool| {
         let mut conn = settled(&config(PolicyName::Exp3), 2);
         for cwnd in cwnd {
-            conn.round(Round { cwnd: Bytes::new(*cwnd), ..round(1, 0, 0) }, 0);
+            conn.handle_round(Round { cwnd: Bytes::new(*cwnd), ..round(1, 0, 0) }, 0);
         }
-        let decision = if silence { conn.timeout(at(200), false, 0) } else { conn.retransmit(at(200), 3, 0) };
+        let decision =
+            if failure { conn.handle_timeout(at(200), false, 0) } else { conn.handle_retransmit(at(200), 3, 0) };
         assert!(decision.decided);
         conn.raw().exp3.log_weight
     };
@@ -262,11 +263,11 @@ fn exp3_credits_congestion_with_the_mean_window_and_silence_with_nothing() {
 #[test]
 fn without_a_round_the_current_window_is_the_reward() {
     let mut conn = settled(&config(PolicyName::Exp3), 2);
-    conn.retransmit(at(200), 3, 0);
+    conn.handle_retransmit(at(200), 3, 0);
     let before = conn.raw().exp3.log_weight[1];
-    conn.retransmit(Round { cwnd: Bytes::new(0), ..at(600) }, 3, 0);
+    conn.handle_retransmit(Round { cwnd: Bytes::new(0), ..at(600) }, 3, 0);
     assert_eq!(conn.raw().exp3.log_weight[1], before, "an empty window earns nothing");
-    conn.retransmit(Round { cwnd: Bytes::new(100_000), ..at(1_200) }, 3, 0);
+    conn.handle_retransmit(Round { cwnd: Bytes::new(100_000), ..at(1_200) }, 3, 0);
     assert!(conn.raw().exp3.log_weight[1] < before);
 }
 
@@ -275,8 +276,8 @@ fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
     let gain = |cwnd| {
         let paths = [Path { id: 0, weight: 1, bdp: Bytes::new(0), rtt: Span::ZERO }; 2];
         let mut conn = Connection::open(&config(PolicyName::Exp3), &paths, Time::ZERO, 0).unwrap();
-        conn.round(Round { cwnd: Bytes::new(cwnd), ..round(0, 0, 0) }, 0);
-        assert!(conn.retransmit(at(100), 3, 0).decided);
+        conn.handle_round(Round { cwnd: Bytes::new(cwnd), ..round(0, 0, 0) }, 0);
+        assert!(conn.handle_retransmit(at(100), 3, 0).decided);
         -conn.raw().exp3.log_weight[1]
     };
     assert_eq!(gain(0), 0);
@@ -287,7 +288,7 @@ fn a_path_without_a_known_capacity_earns_all_unless_the_window_is_empty() {
 fn a_million_rounds_without_a_decision_keep_the_mean_and_do_not_overflow() {
     let mut conn = settled(&config(PolicyName::Exp3), 2);
     for _ in 0..3 << 20 {
-        conn.round(Round { cwnd: Bytes::new(u64::MAX), ..round(1, 0, 0) }, 0);
+        conn.handle_round(Round { cwnd: Bytes::new(u64::MAX), ..round(1, 0, 0) }, 0);
     }
     let mean = conn.raw().cwnd;
     assert!(mean.count <= 1 << 20);
@@ -299,8 +300,8 @@ fn the_wait_doubles_up_to_the_longest() {
     let mut conn = settled(&config(PolicyName::Random), 2);
     let mut now = 0;
     for wait in [10, 20, 40, 80, 80, 80] {
-        assert!(conn.timeout(at(now), false, 0).decided, "at {now}");
-        assert!(!conn.timeout(at(now + wait - 1), false, 0).decided, "at {now} + {wait} - 1");
+        assert!(conn.handle_timeout(at(now), false, 0).decided, "at {now}");
+        assert!(!conn.handle_timeout(at(now + wait - 1), false, 0).decided, "at {now} + {wait} - 1");
         now += wait;
     }
     assert_eq!(conn.raw().suppressed, 6);
@@ -310,29 +311,29 @@ fn the_wait_doubles_up_to_the_longest() {
 fn the_wait_returns_to_the_first_after_four_quiet_intervals() {
     for (pause, interval) in [(160, 80), (161, 20)] {
         let mut conn = settled(&config(PolicyName::Random), 2);
-        conn.timeout(at(0), false, 0);
-        conn.timeout(at(10), false, 0);
+        conn.handle_timeout(at(0), false, 0);
+        conn.handle_timeout(at(10), false, 0);
         // The interval is now 40 ms, and a decision doubles it.
-        assert!(conn.timeout(at(10 + pause), false, 0).decided);
-        assert_eq!(conn.raw().silence.interval_ns, interval * 1_000_000, "after {pause} ms");
+        assert!(conn.handle_timeout(at(10 + pause), false, 0).decided);
+        assert_eq!(conn.raw().failure.interval_ns, interval * 1_000_000, "after {pause} ms");
     }
 }
 
 #[test]
-fn congestion_and_silence_wait_apart() {
+fn congestion_and_path_failures_have_back_offs_of_their_own() {
     let mut conn = settled(&config(PolicyName::Random), 3);
-    assert!(conn.timeout(at(100), false, u32::MAX).moved);
-    conn.round(round(101, 10, 0), 0);
-    assert!(conn.retransmit(at(101), 3, 0).decided);
+    assert!(conn.handle_timeout(at(100), false, u32::MAX).moved);
+    conn.handle_round(round(101, 10, 0), 0);
+    assert!(conn.handle_retransmit(at(101), 3, 0).decided);
 }
 
 #[test]
 fn a_clock_that_goes_back_only_delays() {
     let mut conn = settled(&config(PolicyName::Random), 2);
-    assert!(conn.timeout(at(1_000), false, 0).decided);
-    assert_eq!(conn.timeout(at(0), false, 0), ignored(1, Reason::Rto));
-    assert_eq!(conn.raw().silence.interval_ns, 20_000_000, "which is not taken for a quiet time");
-    assert!(conn.timeout(at(1_010), false, 0).decided);
+    assert!(conn.handle_timeout(at(1_000), false, 0).decided);
+    assert_eq!(conn.handle_timeout(at(0), false, 0), ignored(1, Reason::Rto));
+    assert_eq!(conn.raw().failure.interval_ns, 20_000_000, "which is not taken for a quiet time");
+    assert!(conn.handle_timeout(at(1_010), false, 0).decided);
 }
 
 proptest! {
@@ -345,7 +346,7 @@ proptest! {
         let wait = (conn.raw().congestion.next_ns - 1_000_000) as f64 / 100e6;
         let half = jitter.as_f64() / 2.0 + 1e-4;
         prop_assert!((1.0 - half..=1.0 + half).contains(&wait), "{wait}");
-        prop_assert_eq!(conn.raw().silence.next_ns, 0);
+        prop_assert_eq!(conn.raw().failure.next_ns, 0);
     }
 
     #[test]
@@ -367,10 +368,10 @@ proptest! {
             let srtt = Span::from_nanos(cwnd.get().rotate_left(count));
             let round = Round { now, cwnd, srtt, mss: count, in_flight: count % 2, delivered: count, delivered_ce: random, received: random };
             let decision = match call {
-                0 => conn.retransmit(round, count, random),
-                1 => conn.timeout(round, count % 2 == 0, random),
-                2 => conn.duplicate(round, srtt, random),
-                _ => conn.round(round, random),
+                0 => conn.handle_retransmit(round, count, random),
+                1 => conn.handle_timeout(round, count % 2 == 0, random),
+                2 => conn.handle_duplicate(round, srtt, random),
+                _ => conn.handle_round(round, random),
             };
             prop_assert!(decision.path < n as usize);
             prop_assert_eq!(decision.path, conn.path());

@@ -37,7 +37,7 @@ fn config(policy: PolicyName) -> AgentKnobs {
 /// A connection on the first of these paths, whose first, unjudged, round has ended at time zero.
 fn settled(config: &AgentKnobs, rtts_ms: &[u64]) -> Connection {
     let mut conn = Connection::open(config, &paths(rtts_ms), Time::ZERO, 0).unwrap();
-    conn.round(at(0, 0), 0);
+    conn.handle_round(at(0, 0), 0);
     assert_eq!(conn.path(), 0);
     conn
 }
@@ -78,7 +78,7 @@ fn next_goes_round_after_so_many_timeouts_in_a_row() {
     let mut now = 0;
     let mut timeout = |conn: &mut Connection, delivered| {
         now += 300;
-        conn.timeout(at(now, delivered), false, u32::MAX).path
+        conn.handle_timeout(at(now, delivered), false, u32::MAX).path
     };
     assert_eq!([0; 7].map(|delivered| timeout(&mut conn, delivered)), [0, 1, 1, 2, 2, 0, 0]);
     assert_eq!([5, 6, 6].map(|delivered| timeout(&mut conn, delivered)), [0, 0, 1], "what is delivered ends the row");
@@ -88,24 +88,25 @@ fn next_goes_round_after_so_many_timeouts_in_a_row() {
 fn next_moves_at_the_first_timeout_of_a_syn_and_is_deaf_to_congestion() {
     let mut conn = Connection::open(&config(PolicyName::Next), &paths(&[10; 16]), Time::ZERO, u32::MAX).unwrap();
     assert_eq!(conn.path(), 15, "the first path is drawn");
-    let decision = conn.timeout(at(1_000, 0), true, 7);
+    let decision = conn.handle_timeout(at(1_000, 0), true, 7);
     assert_eq!((decision.path, decision.moved, decision.reason), (0, true, Some(Reason::SynTimeout)));
-    conn.round(at(1_010, 10), 7);
+    conn.handle_round(at(1_010, 10), 7);
     for time in 2..100 {
-        assert!(!conn.round(marked(1_000 * time, 10 * time as u32), 7).decided);
-        assert!(!conn.retransmit(at(1_000 * time, 0), 100, 7).decided);
+        assert!(!conn.handle_round(marked(1_000 * time, 10 * time as u32), 7).decided);
+        assert!(!conn.handle_retransmit(at(1_000 * time, 0), 100, 7).decided);
     }
 }
 
 #[test]
 fn plb_moves_after_twelve_congested_rounds_and_always_away() {
     let mut conn = settled(&config(PolicyName::Plb), &[10; 4]);
-    let moves: Vec<_> = (1..=24).filter(|round| conn.round(marked(10 * round, 10 * *round as u32), 0).moved).collect();
+    let moves: Vec<_> =
+        (1..=24).filter(|round| conn.handle_round(marked(10 * round, 10 * *round as u32), 0).moved).collect();
     assert_eq!(moves, [12, 24]);
     // By marks of half of the packets, when nothing is in flight.
     let mut conn = settled(&config(PolicyName::Plb), &[10; 4]);
     let idle = |round: u32| Round { delivered_ce: 5 * round, in_flight: 0, ..at(10, 10 * round) };
-    let moves: Vec<_> = (1..=7).filter(|round| conn.round(idle(*round), 0).moved).collect();
+    let moves: Vec<_> = (1..=7).filter(|round| conn.handle_round(idle(*round), 0).moved).collect();
     assert_eq!(moves, [3, 6]);
 }
 
@@ -113,11 +114,11 @@ fn plb_moves_after_twelve_congested_rounds_and_always_away() {
 fn plb_pauses_for_one_to_two_minutes_after_a_timeout() {
     for random in [0, 1, 1 << 20, u32::MAX] {
         let mut conn = settled(&config(PolicyName::Plb), &[10; 2]);
-        assert!(conn.timeout(at(1_000, 0), false, random).moved);
+        assert!(conn.handle_timeout(at(1_000, 0), false, random).moved);
         let pause = conn.raw().plb_pause_ns - 1_000_000_000;
         assert!((60_000_000_000..120_000_000_000).contains(&pause), "{pause}");
         let end = 1_000 + pause.div_ceil(1_000_000);
-        let moved = |conn: &mut Connection, now: u64| (1..=12).any(|i| conn.round(marked(now, i), 0).moved);
+        let moved = |conn: &mut Connection, now: u64| (1..=12).any(|i| conn.handle_round(marked(now, i), 0).moved);
         assert!(!moved(&mut conn.clone(), end - 1));
         assert!(moved(&mut conn, end));
     }
@@ -129,9 +130,9 @@ fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
         let mut conn = settled(&config, &[20, 8]);
         // Of 15 and 25 ms the mean is 20; what was read before the rounds that count is not in it.
         for (now, srtt) in [(10, 15), (20, 25)] {
-            conn.round(Round { srtt: Span::from_millis(srtt), ..at(now, now as u32) }, 0);
+            conn.handle_round(Round { srtt: Span::from_millis(srtt), ..at(now, now as u32) }, 0);
         }
-        assert!(conn.retransmit(at(30, 20), 3, 0).decided);
+        assert!(conn.handle_retransmit(at(30, 20), 3, 0).decided);
         assert!((lead(&conn) - gain(8.0 / 20.0)).abs() < 1e-4, "{}", lead(&conn));
     }
 }
@@ -140,9 +141,9 @@ fn lowest_rtt_earns_the_lowest_propagation_as_a_share_of_the_mean_round_trip() {
 fn a_rate_earns_its_share_of_the_paths_rate() {
     let mut conn = settled(&AgentKnobs { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 50 segments of 1000 bytes in 100 ms are 4 Mbit/s, of 10.
-    conn.round(at(40, 30), 0);
-    conn.round(at(100, 50), 0);
-    assert!(conn.retransmit(at(110, 50), 3, 0).decided);
+    conn.handle_round(at(40, 30), 0);
+    conn.handle_round(at(100, 50), 0);
+    assert!(conn.handle_retransmit(at(110, 50), 3, 0).decided);
     assert!((lead(&conn) - gain(0.4)).abs() < 1e-4, "{}", lead(&conn));
 }
 
@@ -150,14 +151,14 @@ fn a_rate_earns_its_share_of_the_paths_rate() {
 fn without_a_round_the_window_tells_the_rate() {
     let mut conn = settled(&AgentKnobs { reward: RewardName::Rate, ..config(PolicyName::Exp3) }, &[20, 20]);
     // 10 kB in 10 ms are 8 Mbit/s.
-    assert!(conn.retransmit(at(1, 0), 3, 0).decided);
+    assert!(conn.handle_retransmit(at(1, 0), 3, 0).decided);
     assert!((lead(&conn) - gain(0.8)).abs() < 1e-4, "{}", lead(&conn));
 }
 
 #[test]
-fn exp3_ix_learns_from_silence() {
+fn exp3_ix_learns_from_path_failures() {
     let mut conn = settled(&config(PolicyName::Exp3Ix), &[10, 10]);
-    assert!(conn.timeout(at(300, 0), false, 0).moved);
+    assert!(conn.handle_timeout(at(300, 0), false, 0).moved);
     let expected = -0.1 / (0.5 + 0.05) / std::f64::consts::LN_2;
     assert!((lead(&conn) - expected).abs() < 1e-4, "{}", lead(&conn));
 }
@@ -167,17 +168,17 @@ fn a_much_longer_path_is_left_alone_until_there_is_no_other() {
     for policy in [PolicyName::Random, PolicyName::Exp3, PolicyName::Exp3Ix, PolicyName::LowestRtt, PolicyName::Next] {
         for random in [0, 1 << 30, 1 << 31, u32::MAX] {
             let mut conn = settled(&config(policy), &[10, 211, 210]);
-            assert_eq!(conn.timeout(at(300, 0), false, random).path, 2, "{policy} {random}");
+            assert_eq!(conn.handle_timeout(at(300, 0), false, random).path, 2, "{policy} {random}");
             let mut conn = settled(&config(policy), &[10, 211, 212]);
-            assert_ne!(conn.timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
+            assert_ne!(conn.handle_timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
             let mut conn = settled(&AgentKnobs { rtt_guard: Span::ZERO, ..config(policy) }, &[10, 999, 999]);
-            assert_ne!(conn.timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
+            assert_ne!(conn.handle_timeout(at(300, 0), false, random).path, 0, "{policy} {random}");
         }
     }
     // Congestion is no reason to take it.
     for policy in [PolicyName::Random, PolicyName::Exp3, PolicyName::Plb] {
         let mut conn = settled(&AgentKnobs { plb_rounds: 1, ..config(policy) }, &[10, 211]);
-        assert_eq!(conn.round(marked(100, 10), u32::MAX).path, 0, "{policy}");
+        assert_eq!(conn.handle_round(marked(100, 10), u32::MAX).path, 0, "{policy}");
     }
 }
 
@@ -185,9 +186,9 @@ fn a_much_longer_path_is_left_alone_until_there_is_no_other() {
 fn a_path_longer_than_the_timeout_is_left_alone() {
     let far = AgentKnobs { rtt_guard: Span::from_secs(9), ..config(PolicyName::Random) };
     // The timeout is 200 ms more than the round trip of 10 ms.
-    assert_eq!(settled(&far, &[10, 211, 210]).timeout(at(300, 0), false, 0).path, 2);
+    assert_eq!(settled(&far, &[10, 211, 210]).handle_timeout(at(300, 0), false, 0).path, 2);
     let unknown = Round { srtt: Span::ZERO, ..at(300, 0) };
-    assert_eq!(settled(&far, &[10, 211, 210]).timeout(unknown, true, 0).path, 1);
+    assert_eq!(settled(&far, &[10, 211, 210]).handle_timeout(unknown, true, 0).path, 1);
 }
 
 #[test]
@@ -196,10 +197,10 @@ fn as_many_rounds_as_wished_are_not_judged_after_a_move() {
         let mut conn =
             settled(&AgentKnobs { settle_rounds, retransmit_burst: 0, ..config(PolicyName::Random) }, &[10, 10]);
         for _ in 1..settle_rounds {
-            conn.round(at(0, 0), 0);
+            conn.handle_round(at(0, 0), 0);
         }
-        assert!(conn.timeout(at(300, 0), false, u32::MAX).moved);
-        let first = (1..10).find(|round| conn.round(marked(300 + 10 * round, 10 * *round as u32), 0).decided);
+        assert!(conn.handle_timeout(at(300, 0), false, u32::MAX).moved);
+        let first = (1..10).find(|round| conn.handle_round(marked(300 + 10 * round, 10 * *round as u32), 0).decided);
         assert_eq!(first, Some(u64::from(settle_rounds) + 1));
     }
 }
@@ -210,11 +211,11 @@ fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
     for (rtts, guard, reward) in [([16, 10], true, 0.5), ([15, 10], true, 1.0), ([16, 10], false, 1.0)] {
         let knobs = AgentKnobs { reorder_guard: guard, settle_rounds: 0, ..config(PolicyName::Exp3) };
         let mut conn = settled(&knobs, &rtts);
-        assert_eq!(conn.timeout(at(300, 0), false, 0).path, 1);
+        assert_eq!(conn.handle_timeout(at(300, 0), false, 0).path, 1);
         let before = lead(&conn);
         let round = Round { cwnd: Bytes::new(1 << 30), ..at(310, 0) };
-        conn.round(round, 0);
-        assert!(conn.retransmit(Round { now: Time::from_nanos(400_000_000), ..round }, 3, 0).decided);
+        conn.handle_round(round, 0);
+        assert!(conn.handle_retransmit(Round { now: Time::from_nanos(400_000_000), ..round }, 3, 0).decided);
         let learnt = before - lead(&conn);
         assert!((learnt - gain(reward)).abs() < 1e-4, "{rtts:?} {guard}: {learnt}");
     }
@@ -228,24 +229,24 @@ fn receiving(at_ms: u64, received: u32) -> Round {
 #[test]
 fn data_that_comes_again_after_half_an_rto_without_new_data_moves_the_acknowledgements() {
     // The RTO is 10 ms + 200 ms.
-    let silence = Backoff { min: Span::from_millis(10), max: Span::from_secs(10) };
-    let mut conn = settled(&AgentKnobs { silence_backoff: silence, ..config(PolicyName::Exp3) }, &[10, 10, 10]);
-    let soon = conn.duplicate(receiving(1_000, 5), Span::from_millis(104), 7);
+    let failure = Backoff { min: Span::from_millis(10), max: Span::from_secs(10) };
+    let mut conn = settled(&AgentKnobs { silence_backoff: failure, ..config(PolicyName::Exp3) }, &[10, 10, 10]);
+    let soon = conn.handle_duplicate(receiving(1_000, 5), Span::from_millis(104), 7);
     assert_eq!((soon.moved, soon.reason), (false, None), "reordering retransmits without need");
-    let late = conn.duplicate(receiving(1_001, 5), Span::from_millis(106), 7);
+    let late = conn.handle_duplicate(receiving(1_001, 5), Span::from_millis(106), 7);
     assert_eq!((late.moved, late.reason), (true, Some(Reason::AckLoss)));
-    let again = conn.duplicate(receiving(1_002, 5), Span::from_millis(107), 7);
+    let again = conn.handle_duplicate(receiving(1_002, 5), Span::from_millis(107), 7);
     assert!(!again.decided, "the back-off takes what comes together for one signal");
 }
 
 #[test]
 fn data_that_comes_again_is_no_signal_where_that_is_not_wanted() {
     let mut conn = settled(&AgentKnobs { ack_quiet: Ratio::ZERO, ..config(PolicyName::Exp3) }, &[10, 10]);
-    assert!(!conn.duplicate(receiving(1_000, 5), Span::from_secs(10), 7).decided);
+    assert!(!conn.handle_duplicate(receiving(1_000, 5), Span::from_secs(10), 7).decided);
 }
 
 #[test]
-fn a_path_that_was_silent_is_not_drawn_again_before_something_arrives() {
+fn a_path_that_failed_is_not_drawn_again_before_something_arrives() {
     for policy in [
         PolicyName::Exp3,
         PolicyName::Exp3Ix,
@@ -257,21 +258,21 @@ fn a_path_that_was_silent_is_not_drawn_again_before_something_arrives() {
         for draw in 0..200_u32 {
             let random = draw.wrapping_mul(0x9e37_79b9);
             let mut conn = settled(&config(policy), &[10; 4]);
-            let first = conn.timeout(at(1_000, 0), false, random).path;
-            let second = conn.timeout(at(2_000, 0), false, random.rotate_left(7)).path;
-            let third = conn.timeout(at(4_000, 0), false, random.rotate_left(14)).path;
+            let first = conn.handle_timeout(at(1_000, 0), false, random).path;
+            let second = conn.handle_timeout(at(2_000, 0), false, random.rotate_left(7)).path;
+            let third = conn.handle_timeout(at(4_000, 0), false, random.rotate_left(14)).path;
             let mut seen = [0, first, second, third];
             seen.sort_unstable();
             assert_eq!(seen, [0, 1, 2, 3], "{policy:?}");
-            // All were silent: it begins anew, and only the last is known to be so.
-            assert_ne!(conn.timeout(at(8_000, 0), false, random).path, third);
+            // All have failed: it begins anew, and only the last is known to have failed.
+            assert_ne!(conn.handle_timeout(at(8_000, 0), false, random).path, third);
         }
     }
     let mut back = 0;
     for draw in 0..200_u32 {
         let mut conn = settled(&config(PolicyName::Random), &[10; 4]);
-        conn.timeout(at(1_000, 0), false, draw.wrapping_mul(0x9e37_79b9));
-        back += u32::from(conn.timeout(at(2_000, 9), false, draw.wrapping_mul(0x85eb_ca6b)).path == 0);
+        conn.handle_timeout(at(1_000, 0), false, draw.wrapping_mul(0x9e37_79b9));
+        back += u32::from(conn.handle_timeout(at(2_000, 9), false, draw.wrapping_mul(0x85eb_ca6b)).path == 0);
     }
     assert!(back > 30, "what was delivered meanwhile proves nothing of the first path: {back}");
 }
@@ -296,7 +297,7 @@ proptest! {
         for (number, draw) in draws.iter().enumerate() {
             let before = conn.path();
             now += 300;
-            let moved = conn.timeout(at(now, 0), syn, *draw).path != before;
+            let moved = conn.handle_timeout(at(now, 0), syn, *draw).path != before;
             prop_assert_eq!(moved, (number as u32 + 1).is_multiple_of(patience));
         }
     }
@@ -307,7 +308,7 @@ proptest! {
         let mut conn = Connection::open(&config(PolicyName::Next), &paths(&vec![10; n]), Time::ZERO, draw)?;
         let first = conn.path();
         for step in 1..=n {
-            prop_assert_eq!(conn.timeout(at(300 * step as u64, 0), false, draw).path, (first + step) % n);
+            prop_assert_eq!(conn.handle_timeout(at(300 * step as u64, 0), false, draw).path, (first + step) % n);
         }
     }
 }

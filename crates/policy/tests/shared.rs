@@ -40,7 +40,7 @@ fn transfer(config: &AgentKnobs, shared: &Arc<Shared>, slow: &[usize], random: &
     let mut conn = Connection::open_among(config, &paths(), Some(shared.clone()), Time::ZERO, draw).unwrap();
     let srtt = if slow.contains(&conn.path()) { 100 } else { 10 };
     for number in 1..=3 {
-        assert!(!conn.round(round(number * srtt, srtt, number as u32 * 10), 0).decided);
+        assert!(!conn.handle_round(round(number * srtt, srtt, number as u32 * 10), 0).decided);
     }
     conn.close(round(4 * srtt, srtt, 31));
     conn.path()
@@ -94,7 +94,7 @@ fn a_connection_that_was_not_judged_tells_nothing() {
         let open = || Connection::open_among(&config, &paths(), Some(shared.clone()), Time::ZERO, 1).unwrap();
         open().close(round(1, 10, 0));
         let mut conn = open();
-        conn.round(round(10, 10, 10), 0);
+        conn.handle_round(round(10, 10, 10), 0);
         conn.close(round(11, 10, 10));
         assert_eq!(shared.gains(), [0; MAX_PATHS], "{policy}");
     }
@@ -117,17 +117,17 @@ fn only_policies_that_learn_and_share_change_the_table() {
 }
 
 #[test]
-fn a_close_is_told_once() {
+fn a_close_is_reported_once() {
     let shared = Arc::new(Shared::default());
     let config = config(PolicyName::Exp3, WeightsName::Prefix);
     let mut conn = Connection::open_among(&config, &paths(), Some(shared.clone()), Time::ZERO, 1).unwrap();
-    conn.round(round(10, 10, 10), 0);
-    conn.round(round(20, 10, 20), 0);
+    conn.handle_round(round(10, 10, 10), 0);
+    conn.handle_round(round(20, 10, 20), 0);
     conn.close(round(21, 10, 20));
-    let told = shared.gains();
-    assert_ne!(told, [0; MAX_PATHS]);
+    let learnt = shared.gains();
+    assert_ne!(learnt, [0; MAX_PATHS]);
     conn.close(round(22, 10, 20));
-    assert_eq!(shared.gains(), told);
+    assert_eq!(shared.gains(), learnt);
 }
 
 #[test]

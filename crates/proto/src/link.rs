@@ -1,8 +1,8 @@
 //! One direction of a link: a drop-tail queue with ECN marking, a transmitter, a delay, losses and outages.
 //!
-//! A queue that is served first in, first out at a known rate lets no packet wait for a later one, so a packet's
-//! whole fate is known when it arrives. [`LinkModel`] therefore decides at once and never sees the packet: the
-//! driver keeps it and delivers it when the [`Verdict`] says so.
+//! In a queue that is served first in, first out at a known rate, no packet waits for a later one. So it is known when a
+//! packet arrives what becomes of it. [`LinkModel`] therefore decides at once and never sees the packet: the driver keeps
+//! it, and delivers it when the [`Verdict`] says so.
 
 mod early;
 
@@ -18,8 +18,8 @@ use self::early::{Burst, RedState};
 /// The state of one direction of a link: what it is, what is in its queue, and what it has done.
 #[derive(Clone, Debug)]
 pub struct LinkModel {
-    /// When the transmitter has sent everything accepted so far, and the part of a nanosecond beyond that, in
-    /// units of 2⁻³² ns: without it a fast link would lose capacity to rounding.
+    /// When the transmitter has sent everything accepted so far, and the fraction of a nanosecond beyond that, in units of
+    /// 2⁻³² ns. Without the fraction a fast link would lose capacity to rounding.
     free_at: Time,
     free_at_rest: u32,
     state: LinkState,
@@ -38,7 +38,7 @@ pub struct LinkModel {
     counters: Counters,
     rng: Pcg32,
     epoch: u32,
-    /// What few links have.
+    /// RED and burst losses, which few links have.
     early: Option<Box<Early>>,
 }
 
@@ -79,7 +79,7 @@ pub enum DropReason {
 /// What a link has done since it was made; every packet offered is in exactly one of `packets` and `drops`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets delivered or on their way.
+    /// Packets delivered or in flight.
     pub packets: u64,
     /// Bytes of these.
     pub bytes: Bytes,
@@ -185,7 +185,7 @@ impl LinkModel {
 
     /// Changes whether packets are carried, from `now` on.
     ///
-    /// After [`LinkState::Down`] the driver must discard every packet that it was told to deliver after `now`, and
+    /// After [`LinkState::Down`] the driver must discard every packet whose delivery is due after `now`, and
     /// report each with [`discarded`](Self::discarded). A driver that cannot reach them keeps the
     /// [`epoch`](Self::epoch) beside each packet and discards those of an earlier one when they come due.
     pub fn set_state(&mut self, now: Time, state: LinkState) {
@@ -247,14 +247,15 @@ impl LinkModel {
         &self.counters
     }
 
-    /// Reads what [`enqueue`](Self::enqueue) will, all but the queue, so that a driver can have it in the processor's cache
-    /// before; what it returns means nothing.
+    /// Reads what [`enqueue`](Self::enqueue) will read, except the queue, so that a driver can bring it into the
+    /// processor's cache before. The result means nothing.
     #[inline(always)]
     pub fn read(&self) -> u64 {
         self.free_at.as_nanos() ^ self.byte_time ^ self.loss_below ^ self.queued.get() ^ self.counters.packets
     }
 
-    /// The same of the queue.
+    /// Reads the queue, so that a driver can bring it into the processor's cache before [`enqueue`](Self::enqueue). The
+    /// result means nothing.
     #[inline(always)]
     pub fn read_queue(&self) -> u64 {
         let len = |waiting: Option<&Waiting>| waiting.map_or(0, |waiting| u64::from(waiting.len));
@@ -333,7 +334,7 @@ impl LinkModel {
 
 /// Nanoseconds that a byte takes at `rate`, in units of 2⁻³² ns; zero where the rate is not limited.
 ///
-/// Rounded up, so that no link is ever faster than it is: at 100 Gbit/s it is slower by 3 parts in 10⁹.
+/// Rounded up, so that no link is faster than its rate. At 100 Gbit/s the error is 3 parts in 10⁹.
 fn byte_time(rate: Rate) -> u64 {
     let rate = u128::from(rate.bits_per_sec());
     if rate == 0 {

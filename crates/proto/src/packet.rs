@@ -21,7 +21,7 @@ pub struct Packet {
     pub data_seq: u32,
     /// ACK: the segments that the receiver has room for, from `seq` (TCP) or `data_seq` (MPTCP) on.
     pub window: u32,
-    /// RCP: the lowest rate that a router on the way offers, or its echo, in kbit/s.
+    /// RCP: the lowest rate that a router on the path offers, or its echo, in kbit/s.
     pub rate: u32,
     /// RCP: the sender's estimate of the round-trip time, in microseconds; zero for none.
     pub rtt: u32,

@@ -1,4 +1,4 @@
-//! TCP without I/O: a [`Sender`] and a [`Receiver`], each half of a connection that carries data one way.
+//! TCP without I/O: a [`Sender`] and a [`Receiver`] are the two halves of a connection that carries data in one direction.
 //!
 //! Segments are counted, not bytes: all carry the same payload but the last. A connection carries at most 2³² − 1.
 //! NewReno (RFC 6582) or SACK (RFC 6675) recovery, RTO (RFC 6298), limited transmit (RFC 3042), ECN (RFC 3168), and the
@@ -26,7 +26,7 @@ pub struct Config {
     pub algorithm: Algorithm,
     /// Initial congestion window in segments (RFC 6928: 10).
     pub initial_window: u32,
-    /// What an RTO is above the smoothed round-trip time, at least: Linux's `tcp_rto_min`.
+    /// The least difference between the RTO and the smoothed round-trip time: Linux's `tcp_rto_min`.
     pub min_rto: Span,
     /// The longest RTO.
     pub max_rto: Span,
@@ -64,7 +64,7 @@ pub enum Algorithm {
     Dctcp,
     /// As Reno, but in congestion avoidance the window is left to the MPTCP connection.
     Coupled,
-    /// Not by a window: packets are paced at the rate that routers offer ([`crate::rcp`]).
+    /// Packets are paced at the rate that routers offer ([`crate::rcp`]); the window does not matter.
     Rcp,
 }
 

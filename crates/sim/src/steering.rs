@@ -183,9 +183,9 @@ impl Steering for Steer {
             By::Policy { data, .. } => {
                 let connection = &mut data.connection;
                 let decision = if signals.timeout() || signals.syn_timeout() {
-                    connection.timeout(round, signals.syn_timeout(), random)
+                    connection.handle_timeout(round, signals.syn_timeout(), random)
                 } else if signals.round_ended() {
-                    connection.round(round, random)
+                    connection.handle_round(round, random)
                 } else {
                     return Move::default();
                 };
@@ -215,7 +215,7 @@ impl Steering for Steer {
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
         let round = read(now, sender, steered.mss);
         let By::Policy { data, .. } = &mut steered.by else { return Move::default() };
-        let decision = data.connection.retransmit(round, segments, random);
+        let decision = data.connection.handle_retransmit(round, segments, random);
         self.decided(now, flow, decision, false)
     }
 
@@ -228,7 +228,7 @@ impl Steering for Steer {
                 // The receiver's own round trip is the sender's; it has sent nothing that could be delivered.
                 let srtt = sender.srtt().unwrap_or_default();
                 let round = Round { now, srtt, received: receiver.received(), ..Round::default() };
-                let decision = acks.connection.duplicate(round, now.since(receiver.progress()), random);
+                let decision = acks.connection.handle_duplicate(round, now.since(receiver.progress()), random);
                 self.decided(now, flow, decision, true)
             }
             By::Label { duplicates, .. } => {

@@ -11,13 +11,13 @@ use sidestep_policy::raw::MAX_PATHS;
 
 use crate::AgentError;
 
-/// How long an agent that was told to stop may take.
+/// How long an agent may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to look whether it has stopped.
 const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// Ends the agent that works with `pins`, and removes what it left if it was killed or told to keep: program, maps, rules
-/// and routes; connections get the marks back that they had. Returns whether there was anything.
+/// Ends the agent that works with `pins`, and removes what a killed or a keeping agent left: program, maps, rules and
+/// routes. Connections get the marks back that they had. Returns whether there was anything.
 ///
 /// An agent at work notices within a second that its pins are gone, and ends.
 pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {

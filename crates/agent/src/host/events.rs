@@ -50,8 +50,9 @@ pub struct PathsRecord {
     pub at_ns: u64,
     /// `paths`.
     pub kind: String,
-    /// When they were heard of.
-    pub heard_ns: u64,
+    /// When they were received: `CLOCK_MONOTONIC`, in nanoseconds.
+    #[serde(rename = "heard_ns")]
+    pub received_ns: u64,
     /// How many destinations have paths.
     pub destinations: usize,
 }
@@ -66,7 +67,7 @@ pub enum EventLine {
     Paths(PathsRecord),
 }
 
-/// The record of events, shared with the callback that hears of them.
+/// The record of events, shared with the callback that receives them.
 #[derive(Clone)]
 pub(super) struct Recorder(Rc<RefCell<Recording>>);
 
@@ -107,9 +108,9 @@ impl From<&Event> for EventRecord {
 }
 
 impl PathsRecord {
-    /// Paths heard of at one instant and in place at another.
-    pub fn new(at: Time, heard: Time, destinations: usize) -> Self {
-        PathsRecord { at_ns: at.as_nanos(), kind: "paths".into(), heard_ns: heard.as_nanos(), destinations }
+    /// Paths that were received at one instant and in place at another.
+    pub fn new(at: Time, received: Time, destinations: usize) -> Self {
+        PathsRecord { at_ns: at.as_nanos(), kind: "paths".into(), received_ns: received.as_nanos(), destinations }
     }
 }
 
@@ -120,7 +121,7 @@ impl Recorder {
         Ok(Recorder(Rc::new(RefCell::new(Recording { log, outcome: Ok(()) }))))
     }
 
-    /// Records an event; what goes wrong is told by [`take`](Self::take).
+    /// Records an event; the next [`take`](Self::take) reports what goes wrong.
     pub(super) fn write(&self, event: &Event) {
         summary::log_event(event);
         let Recording { log, outcome } = &mut *self.0.borrow_mut();
@@ -129,11 +130,11 @@ impl Recorder {
         }
     }
 
-    /// Records that paths are in place which came `heard`.
-    pub(super) fn paths(&self, heard: Time, destinations: usize) -> Result<(), AgentError> {
+    /// Records that paths which came at `received` are in place.
+    pub(super) fn paths(&self, received: Time, destinations: usize) -> Result<(), AgentError> {
         let Recording { log, .. } = &mut *self.0.borrow_mut();
         let Some(log) = log else { return Ok(()) };
-        log.paths(&PathsRecord::new(monotonic_now(), heard, destinations))?;
+        log.paths(&PathsRecord::new(monotonic_now(), received, destinations))?;
         log.flush()
     }
 

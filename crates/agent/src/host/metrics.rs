@@ -43,10 +43,8 @@ const RUNS_COUNTED: Metric =
 const PATHS_AGE: Metric =
     Metric::gauge("sidestep_agent_paths_age_seconds", "Time since the paths came, from the controller or the file");
 const DESTINATIONS: Metric = Metric::gauge("sidestep_agent_destinations", "Destination prefixes that have paths");
-const PATHS_LEFT_OUT: Metric = Metric::gauge(
-    "sidestep_agent_paths_left_out",
-    "Paths that came and cannot be used: no way out, no room, or refused",
-);
+const PATHS_LEFT_OUT: Metric =
+    Metric::gauge("sidestep_agent_paths_left_out", "Paths that came and cannot be used: no route, no room, or refused");
 const CONTROLLER: Metric =
     Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
 const ATTACHED: Metric = Metric::gauge("sidestep_agent_attached", "Whether the program acts on its control group");
@@ -140,7 +138,7 @@ impl Reading<'_> {
         for one in &self.connections {
             let covering = |len: u8| IpNet::new(one.remote.ip(), len).ok().map(|net| net.trunc());
             let destination = (0..=128).rev().filter_map(covering).find(|net| sets.contains_key(net));
-            // A connection whose paths have just gone is on its way out of our hands.
+            // The paths of this connection have just gone: it is about to be released.
             let Some(destination) = destination else { continue };
             counts.entry((destination, one.path)).or_insert(("", 0)).1 += 1;
         }

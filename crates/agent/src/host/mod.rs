@@ -136,7 +136,7 @@ impl MarkBits {
         MarkBits { mask, shift: mask.trailing_zeros() }
     }
 
-    /// How many paths they can tell apart; zero stands for none.
+    /// How many paths the bits can distinguish, besides zero, which is the default route.
     fn slots(self) -> usize {
         (self.mask >> self.shift) as usize
     }
@@ -322,7 +322,7 @@ impl Daemon for Host {
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
         if self.options.pins.as_ref().is_some_and(|pins| !pins.exist()) {
-            tracing::info!("told to stop");
+            tracing::info!("the state is gone: asked to stop");
             return Ok(ControlFlow::Break(()));
         }
         self.stay_attached();

@@ -1,4 +1,4 @@
-//! A host's paths, wherever they come from, and what they become: routes in the kernel, entries in the program's map.
+//! A host's paths, from the controller or the file, and what they become: routes in the kernel, entries of the program's map.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ pub struct HostPath {
     pub route: PathRoute,
     /// Bandwidth of its narrowest link; zero if unknown.
     pub capacity: Rate,
-    /// What of that is in use; zero if unknown.
+    /// How much of the capacity is in use; zero if unknown.
     pub usage: Rate,
     /// Round-trip propagation time.
     pub rtt: Span,
@@ -89,6 +89,7 @@ impl DestinationPaths {
 }
 
 impl HostPath {
+    /// The entry of the program's map.
     fn entry(&self) -> raw::Path {
         raw::Path {
             id: self.id,
@@ -98,12 +99,12 @@ impl HostPath {
         }
     }
 
-    /// Whether there is a way to its first segment.
+    /// Whether there is a route to its first segment.
     pub(super) fn is_reachable(&self, hops: &BTreeMap<Ipv6Addr, NextHop>) -> bool {
         self.first_hop().is_none_or(|first| hops.contains_key(&first))
     }
 
-    /// The SID or neighbour that decides which way packets leave the host.
+    /// The SID whose route decides through which interface packets leave the host; `None` for a path that names it.
     pub(super) fn first_hop(&self) -> Option<Ipv6Addr> {
         match &self.route {
             PathRoute::Segments(segments) => segments.first().copied(),
@@ -113,9 +114,9 @@ impl HostPath {
     }
 }
 
-/// The routes for `sets`, by table and destination; `hops` holds the way to each path's first segment.
+/// The routes for `sets`, by table and destination; `hops` holds the next hop to each path's first segment.
 ///
-/// Paths whose first segment has no way out are left out: a route that leads nowhere helps nobody.
+/// Paths whose first segment has no next hop are left out.
 pub(super) fn routes(
     sets: &[DestinationPaths],
     table_base: u32,

@@ -32,7 +32,7 @@ impl CongestionControl {
         Ok(CongestionControl { object, _link: link })
     }
 
-    /// Connections for which the kernel refused it, and which therefore use the machine's default.
+    /// How many connections use the machine's default because the kernel refused the chosen one.
     pub fn refused(&self) -> Result<u64> {
         per_cpu_sum(&map(&self.object, "sidestep_denied")?, 0)
     }

@@ -34,9 +34,9 @@ pub use self::{
 use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
 use crate::error::{LinuxError, Result};
 
-/// The path changer, loaded; it acts while attached, and detaches when dropped, unless [`Pins`] keep it.
+/// The path changer's program, loaded. It acts while attached, and detaches when dropped, unless [`Pins`] keep it.
 ///
-/// Connections that it moved keep their marks, hence their paths, when it is gone.
+/// When it is gone, connections that it moved keep their marks and therefore their paths.
 #[derive(Debug)]
 pub struct HostProgram {
     object: Object,
@@ -46,19 +46,19 @@ pub struct HostProgram {
     _lock: Option<Flock<File>>,
 }
 
-/// The policy's configuration and the bits of the mark that are ours.
+/// `struct host_config`: the program's settings, and what others need to know of the agent.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct HostConfig {
-    /// When to move, and whereto.
+    /// The policy's settings.
     pub policy: raw::Config,
-    /// Contiguous bits of the mark.
+    /// The bits of the mark that are ours; they are contiguous.
     pub mark_mask: u32,
-    /// Position of the lowest of them.
+    /// Position of the lowest bit of `mark_mask`.
     pub mark_shift: u32,
-    /// The path of slot k is in table `table_base + k`; for whoever has to clear up.
+    /// The path of slot k is in table `table_base + k`. The program ignores it; whoever cleans up needs it.
     pub table_base: u32,
-    /// Priority of the rules; likewise.
+    /// Priority of the rules. The program ignores it; whoever cleans up needs it.
     pub priority: u32,
     /// One: decide, count and report, but leave marks alone; else zero.
     pub dry_run: u32,
@@ -66,30 +66,30 @@ pub struct HostConfig {
     pub events: u32,
     /// Zero.
     pub unused: u32,
-    /// A [`ControllerState`], for whoever looks.
+    /// A [`ControllerState`]. The program ignores it; `sidestep agent status` shows it.
     pub controller: u32,
-    /// When the paths came, by `CLOCK_MONOTONIC` in nanoseconds; likewise.
+    /// When the paths came, by `CLOCK_MONOTONIC` in nanoseconds. The program ignores it; `sidestep agent status` shows it.
     pub paths_ns: u64,
 }
 
-/// How an agent stands with its controller; the order is that of `enum host_controller`.
+/// An agent's connection to its controller, in the order of `enum host_controller`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerState {
-    /// It works without one.
+    /// The agent works without a controller.
     None,
-    /// It hears from it.
+    /// The controller sends updates.
     Connected,
-    /// It cannot reach it, and goes on with the last paths.
+    /// The agent cannot reach the controller, and goes on with the last paths.
     Away,
 }
 
 impl HostConfig {
-    /// What connections, rules and routes are told apart by, and whether there are any.
+    /// The settings that marks, rules and routes depend on: an agent with other values cannot take them over.
     pub fn place(&self) -> [u32; 5] {
         [self.mark_mask, self.mark_shift, self.table_base, self.priority, self.dry_run]
     }
 
-    /// How the agent stands with its controller.
+    /// The agent's connection to its controller.
     pub fn controller(&self) -> ControllerState {
         match self.controller {
             1 => ControllerState::Connected,
@@ -104,7 +104,7 @@ impl HostConfig {
 pub enum EventKind {
     /// It got its first path.
     Opened,
-    /// A path was drawn for it; the same one again if `from` equals `to`.
+    /// A path was drawn for it. If `from` equals `to`, it is the one that it was on.
     Decided(Reason),
 }
 
@@ -184,7 +184,7 @@ const FAMILY_BITS: u32 = 32;
 const MOVED: u32 = 7;
 
 impl HostProgram {
-    /// Has the kernel verify and take in the program; with `pins` it takes over what an earlier one left there.
+    /// Loads the program into the kernel, which verifies it. With `pins` it takes over what an earlier program left there.
     pub fn load(pins: Option<Pins>) -> Result<Self> {
         let Some(pins) = pins else {
             let object = load("host", open("host", bytecode!("host"))?)?;
@@ -205,7 +205,8 @@ impl HostProgram {
         Ok(HostProgram { object, link: None, pins: Some(pins), _lock: Some(lock) })
     }
 
-    /// What an agent keeps in `pins`, to look at while it works, or after it was killed; `None` if there is nothing.
+    /// Opens what an agent keeps in `pins`, to read it while the agent works or after it was killed; `None` if there is
+    /// nothing.
     pub fn look(pins: &Pins) -> Result<Option<Self>> {
         if !pins.exist() {
             return Ok(None);
@@ -246,8 +247,7 @@ impl HostProgram {
         self.link.as_ref().is_some_and(|link| pins::is_attached(link, cgroup))
     }
 
-    /// Removes everything: the program acts no longer, and connections are left alone with the marks that they had
-    /// before.
+    /// Removes everything: the program acts no longer, and connections get the marks back that they had before.
     pub fn remove(mut self) -> Result<()> {
         if let Some(pins) = &self.pins {
             // The link's file is the last that holds it.
@@ -286,7 +286,7 @@ impl HostProgram {
         written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
     }
 
-    /// Forgets `destination`; connections to it stay where they are.
+    /// Removes the paths to `destination`; connections to it stay on their paths.
     pub fn remove_paths(&mut self, destination: IpNet) -> Result<()> {
         let key = HostPrefix::from(destination);
         let removed = map(&self.object, "sidestep_dests")?.delete(key.as_bytes());
@@ -356,7 +356,7 @@ fn open_pinned(pins: &Pins) -> Result<Object> {
 }
 
 impl Events<'_> {
-    /// Waits until events wait.
+    /// Waits until the program wakes us because many events wait. It loses nothing when it is dropped.
     pub async fn ready(&self) -> Result<()> {
         let mut guard = self
             .ready
@@ -367,7 +367,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// Hands over the events that wait; does not wait itself.
+    /// Hands over the events that wait, without waiting for more.
     pub fn consume(&self) -> Result<()> {
         self.ring.consume().map_err(|error| failed("reading the path changer's events", &error))
     }

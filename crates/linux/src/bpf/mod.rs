@@ -31,7 +31,7 @@ use bytecode;
 
 /// Opens bytecode; maps and constants can be changed before [`load`].
 ///
-/// Constants become the map `sidestep.rodata`, by the object's name; whatever `bpftool` shows of us begins with ours.
+/// The constants become the map `sidestep.rodata`, named after the object, so that `bpftool` shows whose it is.
 fn open(name: &str, bytecode: &[u8]) -> Result<OpenObject> {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()))));
     let opened = ObjectBuilder::default().name("sidestep").and_then(|builder| builder.open_memory(bytecode));

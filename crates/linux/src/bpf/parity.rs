@@ -35,7 +35,7 @@ impl PolicyParity {
         Ok(())
     }
 
-    /// Has this processor make steps in the table that all share, and a draw; several may at once.
+    /// Makes steps in the shared table on this processor, and a draw; several processors may do so at once.
     pub fn share(&self, context: &mut Sharing) -> Result<()> {
         let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_sharing")?.test_run(input);

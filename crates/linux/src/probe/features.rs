@@ -72,7 +72,7 @@ pub const FEATURES: &[Feature] = &[
         "sock_ops programs with the helpers we use",
         "5.8",
         [R, N, R],
-        "TCP cannot be heard: no path changer",
+        "TCP cannot be observed: no path changer",
     ),
     feature(
         "sk-storage",
@@ -131,7 +131,7 @@ pub const FEATURES: &[Feature] = &[
         [N, R, U],
         "congestion marks end at decapsulation: start the router with --no-ecn",
     ),
-    feature("ecn", "ECN of TCP", "2.4", [U, N, R], "congestion is heard by losses and timeouts only, which is late"),
+    feature("ecn", "ECN of TCP", "2.4", [U, N, R], "congestion is observed by losses and timeouts only, which is late"),
     feature(
         "congestion-control",
         "TCP congestion control",

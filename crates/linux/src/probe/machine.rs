@@ -32,7 +32,7 @@ impl Privileges {
     /// BPF programs and maps.
     pub const BPF: Capability = Capability(39, "CAP_BPF");
 
-    /// Those of the calling thread; none, if the kernel does not say.
+    /// The capabilities of the calling thread; none if the kernel does not say.
     pub fn read() -> Self {
         Self::parse(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
     }

@@ -1,7 +1,7 @@
 //! What this machine's kernel can do for us, found by trying it.
 //!
-//! Whatever a trial makes lies in a network namespace without a name, or in a control group that is removed at once; of
-//! the machine's own settings it only reads.
+//! A trial works in a network namespace without a name, or in a control group that is removed at once. It reads the
+//! machine's own settings and never changes them.
 
 mod bpf;
 mod features;
@@ -26,7 +26,7 @@ pub enum Part {
 /// What a trial found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// It works; what else is worth knowing, or nothing.
+    /// It works; the text says what else is worth knowing, and may be empty.
     Present(String),
     /// It does not work, because of this.
     Missing(String),

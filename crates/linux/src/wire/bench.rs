@@ -105,7 +105,7 @@ struct Ends {
     ports: Vec<Port>,
 }
 
-/// Ends in the calling thread's namespace, which neither says nor hears anything.
+/// Ends in the calling thread's namespace, which neither sends nor answers anything.
 fn quiet_ends(wires: usize) -> Result<Ends> {
     set_sysctl("ipv6/conf/default/disable_ipv6", "1")?;
     let mut ends = Ends { taps: Vec::new(), ports: Vec::new() };

@@ -17,10 +17,11 @@ use crate::tap::Tap;
 /// Frames read or written at once before the other directions have their turn.
 const BATCH: usize = 64;
 
-/// What a direction may hold beyond its model: frames that are late because the machine is.
+/// The time for which a direction may hold frames beyond its model, because the machine is late.
 const LATE_ROOM: Span = Span::from_millis(20);
-/// The same in frames, and all that a wire without a rate holds.
+/// The least number of frames that a direction may hold beyond its model.
 const LEAST_FRAMES: u64 = 64;
+/// The number of frames that a wire without a rate may hold.
 const UNLIMITED_FRAMES: u64 = 4_096;
 /// Most bytes that one direction holds.
 const MOST_BYTES: u64 = 16 << 20;

@@ -1,9 +1,9 @@
 //! Userspace wires: links between TAP interfaces with rate, delay, queue, marks, losses and outages.
 //!
-//! Linux's own means for this (netem, RED, fq) are modules that a kernel need not have, while TAPs are nearly always
-//! there; and so the lab's links follow the same [`LinkModel`](sidestep_proto::link::LinkModel) as the simulator's.
-//! A frame costs two system calls, of which the second runs the kernel's whole receive path on the wire's thread,
-//! forwarding into the next TAP included. TAPs with NAPI (`IFF_NAPI`) carried 10 to 20 % less.
+//! Linux's own means for this (netem, RED, fq) are modules that a kernel need not have, while nearly every kernel has TAPs.
+//! So the lab's links follow the same [`LinkModel`](sidestep_proto::link::LinkModel) as the simulator's.
+//! A frame costs two system calls. The second one runs the kernel's whole receive path on the wire's thread, and also
+//! forwards into the next TAP. TAPs with NAPI (`IFF_NAPI`) carried 10 to 20 % less.
 
 pub mod bench;
 mod direction;
@@ -33,7 +33,7 @@ use crate::{
     tap::Tap,
 };
 
-/// A wire to be.
+/// What a wire is made of.
 #[derive(Debug)]
 pub struct WireSpec {
     /// One end.

@@ -22,7 +22,7 @@ const CE: u8 = 0b11;
 /// Longer than any frame should take on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Two silent namespaces, with wires from the one to the other.
+/// Two namespaces that send nothing by themselves, with wires from one to the other.
 struct Net {
     near_namespace: NetNs,
     near: Vec<Port>,

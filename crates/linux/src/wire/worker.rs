@@ -25,7 +25,7 @@ const EVENTS: usize = 64;
 /// The event that says that the inbox has something.
 const INBOX: u64 = u64::MAX;
 
-/// What a worker can be told; directions by their place among the worker's own.
+/// Commands to a worker; a direction is named by its index among the worker's own.
 #[derive(Debug)]
 pub(super) enum Command {
     SetState(usize, LinkState),
@@ -82,7 +82,7 @@ impl Worker {
         Ok((Worker { epoll, commands, bell, directions, due, started, lateness: Lateness::default() }, mailbox))
     }
 
-    /// Serves the wires until told to stop; returns what they have done.
+    /// Serves the wires until the command to stop; returns what they have done.
     pub(super) fn run(mut self) -> WireStats {
         hurry();
         let mut events = [NO_EVENT; EVENTS];
@@ -126,7 +126,7 @@ impl Worker {
         let now = self.now();
         let (Some(direction), Some(due)) = (self.directions.get_mut(index), self.due.get_mut(index)) else { return };
         if let Err(errno) = direction.receive(now) {
-            // Its namespace may have gone before the wires; to be told so in every round would help nobody.
+            // Its namespace may have gone before the wires; one warning is enough.
             tracing::warn!("{} has gone: {errno}", direction.source().name());
             let _ = self.epoll.delete(direction.source());
         }
@@ -154,7 +154,7 @@ impl Worker {
                 Command::SetCarrier(index, carrier) => {
                     let source = self.directions.get(index).map(|direction| direction.source());
                     if let Some(Err(error)) = source.map(|tap| tap.set_carrier(carrier)) {
-                        tracing::warn!("the kernel does not hear of a link's state: {error}");
+                        tracing::warn!("the state of a link cannot be set: {error}");
                     }
                 }
                 // Nobody may wait for the answer any more.

@@ -1,4 +1,4 @@
-//! Random early detection, and losses in bursts: what most links have not.
+//! Random early detection, and losses in bursts. Most links have neither.
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
@@ -23,7 +23,7 @@ pub(super) struct Burst {
     bad: bool,
 }
 
-/// A typical packet, of which an idle link could have sent so many.
+/// The size of a typical packet in bytes: RED counts how many an idle link could have sent.
 const TYPICAL: f64 = 1_000.0;
 
 impl RedState {

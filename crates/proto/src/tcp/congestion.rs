@@ -34,7 +34,7 @@ struct Cubic {
     /// HyStart++ (RFC 9406): the least round-trip time in seconds of the last round and of this one.
     last_round_rtt: f32,
     round_rtt: f32,
-    /// The same of the round in which conservative slow start began.
+    /// The least round-trip time, in seconds, of the round in which conservative slow start began.
     css_rtt: f32,
     /// Samples in this round, and rounds left of conservative slow start (zero: not in it).
     samples: u8,
@@ -50,7 +50,7 @@ pub(super) struct Pace {
     rate: u32,
     /// When the next packet may leave.
     next: Time,
-    /// The same if one waits for it; else [`Time::MAX`].
+    /// When the packet that waits may leave; [`Time::MAX`] if none waits.
     pub(super) wakes: Time,
 }
 

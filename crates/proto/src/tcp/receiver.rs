@@ -12,7 +12,7 @@ use crate::packet::{Flags, Kind, Packet};
 pub struct Receiver {
     /// The first segment not received.
     next: u32,
-    /// In-order segments that no ACK has gone for.
+    /// In-order segments that are not acknowledged yet.
     pending: u8,
     /// ACKs that are still sent at once, at the beginning.
     quick: u8,
@@ -21,7 +21,7 @@ pub struct Receiver {
     echo: Time,
     /// When a delayed ACK is due.
     deadline: Time,
-    /// What has arrived beyond `next`, as `[from, to)`, what was added to last first (RFC 2018, section 4).
+    /// The ranges `[from, to)` that have arrived beyond `next`, the latest change first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
     /// When a segment last came in order.
     progress: Time,
@@ -42,7 +42,7 @@ mod flag {
 }
 
 impl Receiver {
-    /// Before the SYN.
+    /// A receiver before the SYN.
     pub fn new(config: &Config) -> Self {
         Receiver {
             next: 0,
@@ -57,7 +57,7 @@ impl Receiver {
         }
     }
 
-    /// A SYN has arrived; returns the SYN-ACK.
+    /// Handles a SYN; returns the SYN-ACK.
     pub fn handle_syn(&mut self, config: &Config, packet: &Packet) -> Packet {
         let ecn = config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR));
         if ecn {
@@ -73,7 +73,7 @@ impl Receiver {
         }
     }
 
-    /// A segment has arrived; `reply` is called with each ACK that must go now.
+    /// Handles a segment; calls `reply` with each ACK that must go now.
     #[inline]
     pub fn handle_data(&mut self, config: &Config, now: Time, packet: &Packet, reply: &mut impl FnMut(Packet)) {
         if self.flags & flag::ECN != 0 {
@@ -108,7 +108,7 @@ impl Receiver {
         reply(self.ack(config));
     }
 
-    /// A delayed ACK is due.
+    /// Returns the delayed ACK if it is due.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Option<Packet> {
         (now >= self.deadline && self.pending > 0).then(|| self.ack(config))
     }
@@ -155,7 +155,7 @@ impl Receiver {
         }
         if config.sack {
             for (block, (from, to)) in packet.sack.iter_mut().zip(&self.ranges) {
-                // Beyond what the field holds a block says less than is known.
+                // The field is too small for a longer block: the block then says less than is known.
                 let far = u32::from(u16::MAX);
                 *block = ((from - self.next).min(far) as u16, (to - self.next).min(far) as u16);
             }

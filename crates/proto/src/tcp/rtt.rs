@@ -18,8 +18,8 @@ impl RoundTrip {
         RoundTrip { srtt: 0, rttvar: 0, rto: config.initial_rto.as_nanos() }
     }
 
-    /// Takes a sample. As in Linux the RTO is the smoothed time plus at least `min_rto`, where RFC 6298 bounds the sum:
-    /// a delayed ACK then never looks like a loss.
+    /// Takes a sample. As in Linux the RTO is the smoothed time plus at least `min_rto`, so that a delayed ACK never looks
+    /// like a loss; RFC 6298 bounds the sum instead.
     #[inline]
     pub(super) fn sample(&mut self, config: &Config, rtt: u64) {
         if self.srtt == 0 {

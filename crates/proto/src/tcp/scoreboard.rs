@@ -109,8 +109,8 @@ impl Scoreboard {
         self.move_edge(edge);
     }
 
-    /// Finds retransmissions that were lost, by what was sent after them: RFC 6675 leaves these to the timer, Linux (first
-    /// by this rule, now by the times of RFC 8985) does not. Call after [`sack`](Self::sack).
+    /// Finds lost retransmissions, by the segments sent after them. RFC 6675 leaves these to the timer. Linux does not: it
+    /// first used this rule, and now the times of RFC 8985. Call after [`sack`](Self::sack).
     pub(super) fn detect_lost_retransmissions(&mut self, una: u32) {
         if self.watched == 0 {
             return;

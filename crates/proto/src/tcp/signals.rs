@@ -1,4 +1,4 @@
-//! What a sender tells of itself.
+//! What a sender reports.
 
 /// What an ACK brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Acked {
     pub signals: Signals,
 }
 
-/// What happened to a connection that somebody may want to react to.
+/// What happened to a connection, for those who react to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
     pub(super) bits: u8,

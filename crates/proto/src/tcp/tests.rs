@@ -21,7 +21,7 @@ fn without_sack() -> Config {
 #[test]
 fn a_connection_opens_sends_and_closes() {
     let run = Script::new(config(), 3).run();
-    // One way takes 10 ms: SYN at 0, data after a round trip.
+    // The one-way delay is 10 ms: SYN at 0, data after a round trip.
     assert_eq!(run.sent, sent(&[(0, "syn"), (20, "0"), (20, "1"), (20, "2")]));
     assert_eq!(run.finished_ms, Some(40));
 }

@@ -162,13 +162,13 @@ mod tests {
                 let before = policy.path();
                 if kind == 0 {
                     plb.handle_timeout(&config, round.now, remix(random));
-                    prop_assert!(policy.timeout(round, false, random).moved);
+                    prop_assert!(policy.handle_timeout(round, false, random).moved);
                 } else {
                     round.delivered += delivered;
                     round.delivered_ce += marked.min(delivered);
                     let (all, ce) = (round.delivered, round.delivered_ce);
                     let rehash = plb.handle_round(&config, round.now, all, ce, in_flight == 0);
-                    prop_assert_eq!(policy.round(round, random).moved, rehash);
+                    prop_assert_eq!(policy.handle_round(round, random).moved, rehash);
                     prop_assert_eq!(policy.path() != before, rehash);
                 }
                 prop_assert_eq!(policy.raw().plb_rounds, plb.congested_rounds);

@@ -16,7 +16,7 @@ use crate::error::{LinuxError, Result};
 pub struct MapUse {
     /// Its name.
     pub name: String,
-    /// Entries that are in use; bytes, of a ring buffer.
+    /// Entries that are in use; of a ring buffer, bytes.
     pub entries: u64,
     /// How many there can be; `None`: as many as memory holds.
     pub capacity: Option<u64>,
@@ -39,7 +39,7 @@ pub struct RunStats {
     _descriptor: OwnedFd,
 }
 
-/// The machine's own switch for the same.
+/// The machine's own switch for counting runs.
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 impl RunStats {
@@ -62,7 +62,7 @@ impl RunStats {
 }
 
 impl HostProgram {
-    /// How full each map is, but for arrays, which always are; `connections` and `waiting` are those of
+    /// How full each map is; arrays are left out, as they are always full. `connections` and `waiting` are the values of
     /// [`HostProgram::connections`] and [`Events::waiting`].
     pub fn maps(&self, connections: u64, waiting: u64) -> Vec<MapUse> {
         let measure = |map: libbpf_rs::Map<'_>| {

@@ -22,19 +22,19 @@ use crate::error::{LinuxError, Result};
 pub struct Pins {
     /// A directory of a BPF file system, made where it is missing.
     pub directory: PathBuf,
-    /// Whether the program goes on without an agent, so that new connections get the last paths; else they take the
-    /// default route until an agent is back.
+    /// Whether the program goes on without an agent. If so, new connections get the last paths; else they take the default
+    /// route until an agent is back.
     pub program: bool,
 }
 
-/// Who locks a directory, which need not be there any more.
+/// The agent that holds the lock of a state directory, which may already be removed.
 #[derive(Debug)]
 pub struct Holder(File);
 
 const LINK: &str = "link";
 
 impl Pins {
-    /// Whether state can be kept there: whether it is, or would be, on a BPF file system.
+    /// Whether state can be kept in the directory: whether it is, or would be, on a BPF file system.
     pub fn is_possible(&self) -> Result<()> {
         let what = || format!("keeping the path changer's state in {}", self.directory.display());
         let there = self.directory.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
@@ -61,7 +61,7 @@ impl Pins {
         directory.map(Holder).map_err(|error| LinuxError::io(format!("opening {}", self.directory.display()), error))
     }
 
-    /// Makes sure that no other agent works with the same state; as long as the lock lives.
+    /// Makes sure that no other agent works with this state as long as the lock lives.
     pub(super) fn lock(&self) -> Result<Flock<File>> {
         let what = || format!("locking {}", self.directory.display());
         let directory = File::open(&self.directory).map_err(|error| LinuxError::io(what(), error))?;
@@ -74,7 +74,7 @@ impl Pins {
         })
     }
 
-    /// Has the maps of an object be those that are kept here, or be kept from now on.
+    /// Makes an object use the maps that are pinned here; maps that are not pinned yet will be.
     pub(super) fn apply(&self, open: &mut OpenObject) -> Result<()> {
         for mut map in open.maps_mut() {
             let path = self.directory.join(map.name());
@@ -83,7 +83,7 @@ impl Pins {
         Ok(())
     }
 
-    /// The link that an agent before this one left, if it is to `cgroup`; one to another is undone.
+    /// The link that an earlier agent left, if it is attached to `cgroup`; a link to another group is removed.
     pub(super) fn link(&self, cgroup: &Path) -> Result<Option<Link>> {
         let path = self.directory.join(LINK);
         if !path.exists() {
@@ -98,7 +98,7 @@ impl Pins {
         Ok(None)
     }
 
-    /// Keeps the link, or does so no longer, as [`program`](Self::program) says.
+    /// Pins or unpins the link, as [`program`](Self::program) says.
     pub(super) fn keep(&self, link: &mut Link) -> Result<()> {
         let path = self.directory.join(LINK);
         let kept = match (self.program, path.exists()) {
@@ -109,12 +109,12 @@ impl Pins {
         kept.map_err(|error| failed(format!("keeping {}", path.display()), &error))
     }
 
-    /// Puts the program in the place of the one before, between two packets.
+    /// Replaces the earlier program by this one, between two packets.
     pub(super) fn replace(link: &mut Link, program: &Program<'_>) -> Result<()> {
         link.update_prog(program).map_err(|error| failed("replacing the path changer's program", &error))
     }
 
-    /// Forgets everything; what is in use goes on until it is closed.
+    /// Removes all pins; maps and programs that are in use live on until they are closed.
     pub fn remove(&self) -> Result<()> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -131,13 +131,13 @@ impl Pins {
 }
 
 impl Holder {
-    /// Whether no agent holds it.
+    /// Whether no agent holds the lock any more.
     pub fn is_gone(&self) -> bool {
         self.0.try_clone().is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok())
     }
 }
 
-/// Whether `link` is to `cgroup`; a control group's id is its directory's inode, and zero where it is gone.
+/// Whether `link` is attached to `cgroup`. A control group's id is its directory's inode, and zero where it is gone.
 pub(super) fn is_attached(link: &Link, cgroup: &Path) -> bool {
     let id = fs::metadata(cgroup).map(|directory| directory.ino());
     let info = link.info().map(|info| info.info);

@@ -1,4 +1,4 @@
-//! The runs of all programs that work with an agent's maps, its own and those of who looks at them.
+//! The runs of all programs that work with an agent's maps: the agent's own, and those of processes that look at them.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::{super::map, HostProgram, ProgramRuns};
 use crate::error::Result;
 
 impl HostProgram {
-    /// The runs of every program of the machine that works with the maps of this one, by name: those of the agent, too,
-    /// whose maps these are when this is a [look](HostProgram::look) at them.
+    /// The runs of every program of the machine that works with this program's maps, by name. After a
+    /// [look](HostProgram::look) at an agent's maps, these include the agent's programs.
     pub fn runs_of_all(&self) -> Result<Vec<ProgramRuns>> {
         let shared = map(&self.object, "sidestep_conns")?;
         let id = shared.info().map_err(|error| super::failed("reading a map's number", &error))?.info.id;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::error::{LinuxError, Result};
 
-/// A connection that the program has in its hands.
+/// A connection that the program manages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostConnection {
     /// This end.
@@ -27,11 +27,11 @@ pub struct HostConnection {
     pub opened: Time,
     /// The last decision, and why; `None`: none since it opened.
     pub decided: Option<(Time, Reason)>,
-    /// Decisions since it opened or the path set changed,
+    /// Decisions since it opened or the path set changed.
     pub decisions: u32,
-    /// those that changed the path,
+    /// Decisions that changed the path.
     pub moves: u32,
-    /// and signals that came within the back-off.
+    /// Signals that came within the back-off, and were ignored.
     pub suppressed: u32,
 }
 
@@ -45,12 +45,12 @@ impl HostProgram {
         Ok(bytes.chunks_exact(STATUS_LEN).filter_map(read_status).collect())
     }
 
-    /// Has all connections take note of paths that changed; those whose destination has none any more leave our hands.
+    /// Makes all connections take note of changed paths; releases those whose destination has no paths any more.
     pub fn adopt_paths(&self) -> Result<()> {
         self.iterate("sidestep_adopt").map(drop)
     }
 
-    /// Lets go of all connections: their marks are what they were before.
+    /// Releases all connections: their marks become what they were before.
     pub fn leave_connections(&self) -> Result<()> {
         self.iterate("sidestep_leave").map(drop)
     }

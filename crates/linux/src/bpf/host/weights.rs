@@ -19,7 +19,7 @@ use crate::error::Result;
 pub struct Learnt {
     /// The destination.
     pub destination: IpNet,
-    /// The paths' IDs, and by what factor each one's weight was lowered against the best one's: 1 for that.
+    /// Each path's ID, and the factor by which learning has lowered its weight compared with the best one's, which has 1.
     pub paths: Vec<(u32, f64)>,
 }
 
@@ -36,7 +36,7 @@ struct HostWeights {
 const _: () = assert!(size_of::<HostWeights>() == 200);
 
 impl HostProgram {
-    /// What was learnt together; nothing where each connection learns for itself.
+    /// What connections to each destination have learnt together; empty where each connection learns for itself.
     pub fn learnt(&self) -> Result<Vec<Learnt>> {
         if self.config()?.is_none_or(|config| config.policy.shared == 0) {
             return Ok(Vec::new());
@@ -52,7 +52,7 @@ impl HostProgram {
         Ok(learnt)
     }
 
-    /// Makes sure that there is a table for these paths; where they change, those that stay keep what was learnt of them.
+    /// Makes sure that there is a table for these paths. Paths that were there before keep what was learnt of them.
     pub(super) fn keep_weights(&self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
         let before = self.weights(destination)?;
         if before.is_some_and(|before| before.generation == generation) {
@@ -83,11 +83,11 @@ impl HostProgram {
 }
 
 impl HostWeights {
-    /// The table for `paths`, with what is in `before` of those that were there; a new path begins as the best of them.
+    /// The table for `paths`. Paths that `before` knows keep its values; a new path begins with the best of these.
     fn following(before: Option<&Self>, generation: u32, paths: &[raw::Path]) -> Self {
         let mut weights = HostWeights { log_gain: [0; MAX_PATHS], generation, pad: 0, path_id: [0; MAX_PATHS] };
-        for (slot, path) in weights.path_id.iter_mut().zip(paths) {
-            *slot = path.id;
+        for (id, path) in weights.path_id.iter_mut().zip(paths) {
+            *id = path.id;
         }
         let Some(before) = before else { return weights };
         let known = before.path_id.into_iter().zip(before.log_gain).take_while(|(id, _)| *id > 0);

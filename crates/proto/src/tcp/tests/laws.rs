@@ -28,7 +28,7 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
     sender.open();
     let end = Time::ZERO + Span::from_secs(seconds);
     let half = Span::from_millis(50);
-    // The way is a pipe: what enters first leaves first.
+    // The path is a pipe: what enters first leaves first.
     let (mut there, mut back) = (std::collections::VecDeque::new(), std::collections::VecDeque::new());
     let mut now = Time::from_nanos(1);
     // The round that is being lost ends before this segment; rounds are counted by what is acknowledged.

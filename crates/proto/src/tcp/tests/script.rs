@@ -1,4 +1,4 @@
-//! A network between one sender and one receiver, 10 ms each way, that loses and marks what a script says.
+//! A network between one sender and one receiver, 10 ms in each direction, that loses and marks what a script says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
