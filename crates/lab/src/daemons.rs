@@ -1,4 +1,7 @@
-//! The controller and the agents of a lab: the very programs that an operator runs, started in the right places.
+//! The daemons of a lab: the very programs that an operator runs, started in the right places.
+//!
+//! A system says which [roles](Role) there are. A role knows on which nodes it runs and by which command; readiness, logs
+//! and death are the same for all.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,7 +9,7 @@ use std::{
 };
 
 use sidestep_linux::cgroup::Cgroup;
-use sidestep_model::{NodeId, scenario::AgentKnobs};
+use sidestep_model::{NodeId, Topology, scenario::AgentKnobs};
 
 use crate::{
     error::LabError,
@@ -17,80 +20,128 @@ use crate::{
     site::Site,
 };
 
+/// The part that a daemon plays.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Role {
+    /// The controller, beside the network.
+    Controller,
+    /// The router daemon, on every router.
+    Router,
+    /// The agent with these settings, on every host.
+    Agent(AgentKnobs),
+}
+
+/// Where daemons run, and what they know of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// What is run.
+    pub options: &'a RunOptions,
+    /// The lab's places.
+    pub site: &'a Site,
+    /// The network.
+    pub network: &'a Network,
+    /// The control group of each node's flows that agents move.
+    pub groups: &'a [Cgroup],
+    /// Directory of logs.
+    pub logs: &'a Path,
+}
+
 /// The daemons of one system.
 #[derive(Debug, Default)]
 pub struct Daemons {
-    /// The controller is the first.
-    processes: Vec<Process>,
+    /// Those of each role, in the order of their start.
+    roles: Vec<Vec<Process>>,
     /// Where the host agents record what the path changer does.
     pub events: Vec<PathBuf>,
 }
 
-/// Starts the controller, then an agent on every router, then one on every host, and waits until all do their work.
-pub fn start(
-    options: &RunOptions,
-    knobs: &AgentKnobs,
-    site: &Site,
-    network: &Network,
-    groups: &[Cgroup],
-    logs: &Path,
-) -> Result<Daemons, LabError> {
-    let topology = &options.scenario.topology;
-    let cgroup = site.cgroup().child("daemons")?;
-    let endpoint = format!("unix:{}", site.directory().join("controller.sock").display());
-    let stop = || options.is_stopped();
-    let mut daemons = Daemons::default();
-
-    let place = Place { node: None, cgroup: &cgroup, logs };
-    let mut controller = Process::start("controller", controller(options, site, &endpoint)?, &place)?;
-    controller.wait_ready(&stop)?;
-    daemons.processes.push(controller);
-
-    let (routers, hosts): (Vec<_>, Vec<_>) = topology.node_ids().partition(|node| topology.is_router(*node));
-    for nodes in [routers, hosts] {
-        let first = daemons.processes.len();
-        for node in nodes {
-            let name = name_of(topology, node);
-            let command = if topology.is_router(node) {
-                router(options, network, node, &endpoint)
-            } else {
-                let events = logs.join(format!("events-{name}.jsonl"));
-                daemons.events.push(events.clone());
-                host(options, knobs, &name, &groups[node.index()], &endpoint, &events, logs)?
-            };
-            let place = Place { node: Some(network.node(node)), cgroup: &cgroup, logs };
-            daemons.processes.push(Process::start(&format!("agent-{name}"), command, &place)?);
-        }
-        for process in &mut daemons.processes[first..] {
-            process.wait_ready(&stop)?;
+impl Role {
+    /// The nodes that a daemon of the role runs on; `None` stands for the lab's own namespace.
+    fn nodes(&self, topology: &Topology) -> Vec<Option<NodeId>> {
+        match self {
+            Role::Controller => vec![None],
+            Role::Router => topology.node_ids().filter(|node| topology.is_router(*node)).map(Some).collect(),
+            Role::Agent(_) => topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect(),
         }
     }
-    Ok(daemons)
+
+    /// What the role is called in the names of processes and logs.
+    fn name(&self) -> &'static str {
+        match self {
+            Role::Controller => "controller",
+            Role::Router => "router",
+            Role::Agent(_) => "agent",
+        }
+    }
+
+    /// Whether two roles are the same part, with whatever settings.
+    pub fn is_like(&self, other: &Role) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
 }
 
 impl Daemons {
+    /// Starts the daemons of one role after the other; those of the next when all do their work.
+    pub fn start(roles: &[Role], around: &Surroundings<'_>) -> Result<Daemons, LabError> {
+        let mut daemons = Daemons::default();
+        if roles.is_empty() {
+            return Ok(daemons);
+        }
+        let topology = &around.options.scenario.topology;
+        let cgroup = around.site.cgroup().child("daemons")?;
+        for role in roles {
+            let mut running = Vec::new();
+            for node in role.nodes(topology) {
+                let command = daemons.command(role, node, around)?;
+                let name = match node {
+                    Some(node) => format!("{}-{}", role.name(), name_of(topology, node)),
+                    None => role.name().to_string(),
+                };
+                let node = node.map(|node| around.network.node(node));
+                running.push(Process::start(&name, command, &Place { node, cgroup: &cgroup, logs: around.logs })?);
+            }
+            running.iter_mut().try_for_each(|process| process.wait_ready(&|| around.options.is_stopped()))?;
+            daemons.roles.push(running);
+        }
+        Ok(daemons)
+    }
+
     /// Fails if one has ended.
     pub fn check(&mut self) -> Result<(), LabError> {
-        match self.processes.iter_mut().find_map(|process| process.has_ended().then_some(process)) {
+        match self.roles.iter_mut().flatten().find_map(|process| process.has_ended().then_some(process)) {
             Some(process) => Err(process.failure("ended during the run")),
             None => Ok(()),
         }
     }
 
-    /// Ends all: the agents first, for which the controller's end would be news.
+    /// Ends all, the last role first: an earlier one's end would be news to the later ones.
     pub fn stop(&mut self) {
-        let first = 1.min(self.processes.len());
-        let (controller, agents) = self.processes.split_at_mut(first);
-        stop_all(agents);
-        stop_all(controller);
+        self.roles.iter_mut().rev().for_each(|role| stop_all(role));
+    }
+
+    fn command(&mut self, role: &Role, node: Option<NodeId>, around: &Surroundings<'_>) -> Result<Command, LabError> {
+        let endpoint = format!("unix:{}", around.site.directory().join("controller.sock").display());
+        match (role, node) {
+            (Role::Agent(knobs), Some(node)) => {
+                let events = around.logs.join(format!("events-{}.jsonl", name_of(topology(around), node)));
+                self.events.push(events.clone());
+                agent(around, knobs, node, &endpoint, &events)
+            }
+            (Role::Router, Some(node)) => Ok(router(around, node, &endpoint)),
+            (Role::Controller | Role::Router | Role::Agent(_), _) => controller(around, &endpoint),
+        }
     }
 }
 
-fn controller(options: &RunOptions, site: &Site, endpoint: &str) -> Result<Command, LabError> {
-    let file = site.directory().join("topology.toml");
-    write_topology(&options.scenario.topology, &file)?;
-    let knobs = options.scenario.paths;
-    let mut command = Command::new(&options.program);
+fn topology<'a>(around: &Surroundings<'a>) -> &'a Topology {
+    &around.options.scenario.topology
+}
+
+fn controller(around: &Surroundings<'_>, endpoint: &str) -> Result<Command, LabError> {
+    let file = around.site.directory().join("topology.toml");
+    write_topology(topology(around), &file)?;
+    let knobs = around.options.scenario.paths;
+    let mut command = Command::new(&around.options.program);
     command.arg("controller").arg("--topology").arg(&file).args(["--listen", endpoint]);
     command.args(["--max-segments", &knobs.max_segments.to_string()]);
     command.args(["--max-paths", &knobs.max_paths.to_string()]);
@@ -100,34 +151,34 @@ fn controller(options: &RunOptions, site: &Site, endpoint: &str) -> Result<Comma
     Ok(command)
 }
 
-fn router(options: &RunOptions, network: &Network, node: NodeId, endpoint: &str) -> Command {
-    let topology = &options.scenario.topology;
-    let mut command = Command::new(&options.program);
+fn router(around: &Surroundings<'_>, node: NodeId, endpoint: &str) -> Command {
+    let topology = topology(around);
+    let mut command = Command::new(&around.options.program);
     command.args(["router", "--controller", endpoint, "--node", &name_of(topology, node)]);
-    for interface in &network.plan(node).interfaces {
+    for interface in &around.network.plan(node).interfaces {
         let link = &topology.link(interface.arc.link()).name;
         command.arg("--link").arg(format!("{link}={}", interface.name));
     }
     command
 }
 
-fn host(
-    options: &RunOptions,
+fn agent(
+    around: &Surroundings<'_>,
     knobs: &AgentKnobs,
-    name: &str,
-    group: &Cgroup,
+    node: NodeId,
     endpoint: &str,
     events: &Path,
-    logs: &Path,
 ) -> Result<Command, LabError> {
-    let config = logs.join(format!("agent-{name}.toml"));
+    let name = name_of(topology(around), node);
+    let config = around.logs.join(format!("agent-{name}.toml"));
     let tables = toml::to_string(&std::collections::BTreeMap::from([("agent", knobs)]));
     let tables = tables.map_err(|error| LabError::file(&config)(std::io::Error::other(error)))?;
     let text = format!("# The path changer on {name}.\n\n{tables}");
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
-    let mut command = Command::new(&options.program);
+    let mut command = Command::new(&around.options.program);
     // Labs leave nothing behind that has a name.
-    command.args(["agent", "--controller", endpoint, "--node", name, "--no-state"]);
-    command.arg("--cgroup").arg(group.path()).arg("--config").arg(&config).arg("--events").arg(events);
+    command.args(["agent", "--controller", endpoint, "--node", &name, "--no-state"]);
+    let group = around.groups.get(node.index()).map(Cgroup::path).unwrap_or(Path::new(""));
+    command.arg("--cgroup").arg(group).arg("--config").arg(&config).arg("--events").arg(events);
     Ok(command)
 }

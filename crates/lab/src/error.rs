@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sidestep_linux::{LinuxError, wire::WireError};
-use sidestep_model::scenario::{SystemError, SystemSpec};
+use sidestep_model::scenario::{Place, SystemError, SystemSpec};
 use sidestep_results::WriteError;
 use thiserror::Error;
 
@@ -46,15 +46,24 @@ pub enum LabError {
         /// What is wrong.
         problem: String,
     },
-    /// Traffic that only the simulator makes.
-    #[error("flow `{0}` is of a kind that only the simulator has; use `sidestep sim run`")]
-    SimulatorOnly(String),
-    /// Links that are bad at random times.
-    #[error("the lab has no `[[impairment]]` yet")]
-    Impairment,
-    /// A flow with a system or settings of TCP of its own.
-    #[error("flow `{0}` has a `system` or `tcp` of its own, which the lab cannot do yet")]
-    Transport(String),
+    /// A flow that the lab cannot have.
+    #[error("flow `{flow}`: {problem}")]
+    Flow {
+        /// Its number in the scenario.
+        number: usize,
+        /// Its name.
+        flow: String,
+        /// Why not.
+        problem: String,
+    },
+    /// A kernel without the congestion control that balances.
+    #[error(
+        "`plb`: of Linux's congestion controls only dctcp calls PLB, and this kernel does not have it; it has: {available}"
+    )]
+    NoPlb {
+        /// Those that it has.
+        available: String,
+    },
     /// A program that a scenario wants is not installed.
     #[error("flow `{flow}` needs the program `{program}`, which is not installed or not in PATH")]
     NoProgram {
@@ -109,7 +118,10 @@ impl LabError {
     pub fn is_environment(&self) -> bool {
         match self {
             LabError::Linux(error) => error.is_environment(),
-            LabError::NoProgram { .. } | LabError::CongestionControl { .. } | LabError::Descriptors { .. } => true,
+            LabError::NoProgram { .. }
+            | LabError::CongestionControl { .. }
+            | LabError::NoPlb { .. }
+            | LabError::Descriptors { .. } => true,
             LabError::Process { environment, .. } => *environment,
             _ => false,
         }
@@ -123,10 +135,13 @@ impl LabError {
                 | LabError::Controller(_)
                 | LabError::UnknownSystem(_)
                 | LabError::Parameter { .. }
-                | LabError::SimulatorOnly(_)
-                | LabError::Transport(_)
-                | LabError::Impairment
+                | LabError::Flow { .. }
         )
+    }
+
+    /// The place in the scenario file that the error is about, if it is about one.
+    pub fn place(&self) -> Option<Place> {
+        if let LabError::Flow { number, .. } = self { Some(Place::Flow(*number)) } else { None }
     }
 
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LabError {

@@ -3,6 +3,9 @@
 pub mod bench;
 mod daemons;
 mod error;
+mod generators;
+mod interfaces;
+mod mix;
 mod moves;
 mod names;
 mod network;
@@ -12,7 +15,7 @@ mod run;
 mod sampler;
 mod session;
 mod site;
-mod system;
+mod systems;
 mod timeline;
 pub mod traffic;
 

@@ -29,11 +29,22 @@ pub struct Network {
 impl Network {
     /// Builds what `plans` say; frames flow at once.
     pub fn build(topology: &Topology, plans: Vec<NodePlan>, tcp: &TcpKnobs, seed: u64) -> Result<Self, LabError> {
+        Self::build_with(topology, plans, tcp, &[], seed)
+    }
+
+    /// As [`build`](Self::build), with settings for every namespace: files below `/proc/sys/net` and what is written.
+    pub fn build_with(
+        topology: &Topology,
+        plans: Vec<NodePlan>,
+        tcp: &TcpKnobs,
+        sysctls: &[(&'static str, String)],
+        seed: u64,
+    ) -> Result<Self, LabError> {
         let mut nodes = Vec::with_capacity(plans.len());
         let mut taps: BTreeMap<ArcId, Tap> = BTreeMap::new();
         for plan in &plans {
             let node = NetNs::create()?;
-            taps.extend(node.run(|| furnish(plan, tcp))?);
+            taps.extend(node.run(|| furnish(plan, tcp, sysctls))?);
             nodes.push(node);
         }
         let mut specs = Vec::with_capacity(topology.links().len());
@@ -73,8 +84,13 @@ fn wire_threads() -> usize {
 }
 
 /// Configures the namespace that the calling thread is in; returns the wire ends.
-fn furnish(plan: &NodePlan, tcp: &TcpKnobs) -> sidestep_linux::Result<Vec<(ArcId, Tap)>> {
+fn furnish(
+    plan: &NodePlan,
+    tcp: &TcpKnobs,
+    sysctls: &[(&'static str, String)],
+) -> sidestep_linux::Result<Vec<(ArcId, Tap)>> {
     apply_sysctls(plan, tcp)?;
+    sysctls.iter().try_for_each(|(name, value)| set_sysctl(name, value))?;
     let mut taps = Vec::with_capacity(plan.interfaces.len());
     for interface in &plan.interfaces {
         taps.push((interface.arc, Tap::create(&interface.name, TAP_QUEUE)?));

@@ -10,17 +10,20 @@ use std::{
 
 use sidestep_linux::bpf::congestion_control::CongestionControl;
 use sidestep_model::{
-    Rate, Scenario, Span, Time,
-    scenario::{Flow, SystemSpec, Transport},
+    NodeId, Rate, Scenario, Span, Time,
+    scenario::{CbrFlow, Flow, SystemSpec},
 };
 use sidestep_results::{Recorder, Records, RunResult, SystemResult, Trace, Window, World, Writer};
 
 use crate::{
     error::LabError,
+    interfaces,
+    mix::Mix,
     names::Names,
     session::Session,
     site::{self, Site},
-    system,
+    systems::congestion_controls,
+    traffic::CBR_HEADERS,
 };
 
 /// What to run, and where to leave the results.
@@ -105,36 +108,42 @@ fn run_system(
 /// Finds what would fail, before anything is built.
 fn check(options: &RunOptions) -> Result<(), LabError> {
     let scenario = &options.scenario;
-    for system in &options.systems {
-        system::setup(scenario, system)?;
-    }
     check_congestion_control(&scenario.tcp.congestion_control)?;
-    if !scenario.impairments.is_empty() {
-        return Err(LabError::Impairment);
+    for system in &options.systems {
+        interfaces::mptcp_hosts(scenario, &Mix::of(scenario, system)?)?;
     }
-    for flow in &scenario.flows {
-        if matches!(flow, Flow::ClosedLoop(_) | Flow::Cbr(_)) {
-            return Err(LabError::SimulatorOnly(flow.name().into()));
-        }
-        if flow.transport().is_some_and(|transport| *transport != Transport::default()) {
-            return Err(LabError::Transport(flow.name().into()));
-        }
-        let Flow::Exec(flow) = flow else { continue };
-        let Some(program) = flow.command.first() else { continue };
-        if !is_program(program) {
-            return Err(LabError::NoProgram { flow: flow.name.clone(), program: program.clone() });
+    for (number, flow) in scenario.flows.iter().enumerate() {
+        match flow {
+            Flow::Cbr(flow) => check_packets(scenario, number, flow)?,
+            Flow::Exec(flow) => {
+                if let Some(program) = flow.command.first().filter(|program| !is_program(program)) {
+                    return Err(LabError::NoProgram { flow: flow.name.clone(), program: program.clone() });
+                }
+            }
+            Flow::Bulk(_) | Flow::Poisson(_) | Flow::ClosedLoop(_) => {}
         }
     }
     Ok(())
 }
 
-fn check_congestion_control(name: &str) -> Result<(), LabError> {
-    let path = Path::new("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    let available = std::fs::read_to_string(path).map_err(LabError::file(path))?;
-    if available.split_whitespace().any(|other| other == name) {
+/// Packets have room for their headers, and fit the link that they leave by.
+fn check_packets(scenario: &Scenario, number: usize, flow: &CbrFlow) -> Result<(), LabError> {
+    let topology = &scenario.topology;
+    let mtu = |(from, _): &(NodeId, NodeId)| topology.outgoing(*from).first().map(|arc| topology.link(arc.link()).mtu);
+    let most = flow.pairs.iter().filter_map(mtu).min().unwrap_or(u32::MAX);
+    if (u32::from(CBR_HEADERS)..=most).contains(&u32::from(flow.packet)) {
         return Ok(());
     }
-    Err(LabError::CongestionControl { name: name.into(), available: available.trim().into() })
+    let problem = format!("a packet of UDP over IPv6 has {CBR_HEADERS} B to the link's {most} B, not {}", flow.packet);
+    Err(LabError::Flow { number, flow: flow.name.clone(), problem })
+}
+
+fn check_congestion_control(name: &str) -> Result<(), LabError> {
+    let available = congestion_controls()?;
+    if available.iter().any(|other| other == name) {
+        return Ok(());
+    }
+    Err(LabError::CongestionControl { name: name.into(), available: available.join(" ") })
 }
 
 fn is_program(program: &str) -> bool {

@@ -2,24 +2,27 @@
 
 use std::{
     fs,
-    net::SocketAddrV6,
+    net::{Ipv6Addr, SocketAddrV6, UdpSocket},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
 
-use sidestep_linux::{cgroup::Cgroup, wire::WireError};
+use sidestep_linux::cgroup::Cgroup;
 use sidestep_model::{
-    NodeId, Rate, Scenario, Span, Time, Topology,
-    scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow, SystemSpec},
+    Node, NodeId, Rate, Scenario, Span, Time, Topology,
+    scenario::{Flow, SystemSpec, conditions::Cause},
     srv6, topology_file,
 };
 use sidestep_paths::Igp;
 use sidestep_results::{Recorder, Records};
 
 use crate::{
-    daemons::{self, Daemons},
+    daemons::{Daemons, Surroundings},
     error::LabError,
+    generators::{Generators, Source},
+    interfaces,
+    mix::Mix,
     moves::{self, Moves},
     names::Names,
     network::Network,
@@ -28,40 +31,49 @@ use crate::{
     run::RunOptions,
     sampler::Sampler,
     site::Site,
-    system::{self, Setup},
     timeline::{Action, Made, Timeline},
     traffic::{FlowOut, Monotonic, OutageOut},
 };
 
 /// Between the start of the generators and of the run.
 const LEAD: Span = Span::from_millis(300);
-/// What endless flows go on beyond the end of the run: the last sample shall find their sockets.
-const LINGER: Span = Span::from_millis(150);
 /// What waited-for processes may take beyond the end of the run.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A system under test, running.
 pub struct Session<'a> {
     options: &'a RunOptions,
-    setup: Setup,
+    mix: Mix,
     logs: PathBuf,
     sampler: Sampler,
-    timeline: Timeline,
+    timeline: Timeline<'a>,
     /// Events of links that have happened.
     made: Vec<Made>,
     epoch: Monotonic,
     daemons: Daemons,
     senders: Vec<Sender>,
     sinks: Vec<Process>,
+    /// Where packets at a constant rate end. Nobody reads them: the kernel drops what has no room.
+    _packet_sinks: Vec<UdpSocket>,
     programs: Vec<Program>,
-    groups: Vec<Cgroup>,
+    groups: Groups,
     // The last, so that processes end before their network does.
     network: Network,
 }
 
+/// The control groups of a lab's flows, by node.
+struct Groups {
+    /// Where agents, if there are any, attach.
+    steered: Vec<Cgroup>,
+    /// Where connections are left alone; empty: in the groups above.
+    plain: Vec<Cgroup>,
+}
+
 /// A generator process: the connections of one pair of hosts.
 struct Sender {
+    /// Name of the flow, and with the number of the pair.
     flow: String,
+    name: String,
     from: NodeId,
     to: NodeId,
     port: u16,
@@ -80,25 +92,23 @@ impl<'a> Session<'a> {
     pub fn start(options: &'a RunOptions, site: &Site, system: &SystemSpec) -> Result<Self, LabError> {
         let scenario = &options.scenario;
         let topology = &scenario.topology;
-        let setup = system::setup(scenario, system)?;
+        let mix = Mix::of(scenario, system)?;
         let logs = options.out.join("logs").join(system.to_string().replace(['/', ':'], "_"));
         fs::create_dir_all(&logs).map_err(LabError::file(&logs))?;
 
-        let plans = plan::plan(topology, &Igp::new(topology), setup.multipath)?;
-        let network = Network::build(topology, plans, &scenario.tcp, scenario.seed)?;
-        let groups = topology
-            .nodes()
-            .iter()
-            .map(|node| Ok(site.cgroup().child(&format!("node-{}", node.name))?))
-            .collect::<Result<Vec<_>, LabError>>()?;
+        let igp = Igp::new(topology);
+        let mut plans = plan::plan(topology, &igp, mix.multipath)?;
+        let mptcp = interfaces::mptcp_hosts(scenario, &mix)?;
+        interfaces::add_routes(topology, &igp, mix.multipath, &mptcp, &mut plans);
+        let network = Network::build_with(topology, plans, &scenario.tcp, &mix.sysctls(), scenario.seed)?;
+        interfaces::set_up(&network, &mptcp)?;
+        let groups = Groups::make(site, topology, mix.leaves_some_alone())?;
         let sampler = Sampler::new(scenario, &network, scenario.knobs.agent.mark_mask)?;
-        let daemons = match &setup.agent {
-            Some(knobs) => daemons::start(options, knobs, site, &network, &groups, &logs)?,
-            None => Daemons::default(),
-        };
+        let around = Surroundings { options, site, network: &network, groups: &groups.steered, logs: &logs };
+        let daemons = Daemons::start(&mix.daemons, &around)?;
         let mut session = Session {
             options,
-            setup,
+            mix,
             logs,
             sampler,
             timeline: Timeline::new(scenario),
@@ -107,6 +117,7 @@ impl<'a> Session<'a> {
             daemons,
             senders: Vec::new(),
             sinks: Vec::new(),
+            _packet_sinks: Vec::new(),
             programs: Vec::new(),
             groups,
             network,
@@ -161,10 +172,8 @@ impl<'a> Session<'a> {
         self.await_all()?;
         stop_all(&mut self.sinks);
         self.daemons.stop();
-        let moves = match &self.setup.agent {
-            Some(_) => moves::read(&self.daemons.events, self.epoch, recorder)?,
-            None => Moves::default(),
-        };
+        let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
+        self.mix.notes.iter().for_each(|note| recorder.note(note.clone()));
         moves.tell_updates(&self.made, recorder);
         let ports: Vec<_> = self.senders.iter().map(|sender| sender.port).collect();
         for sender in &self.senders {
@@ -182,7 +191,7 @@ impl<'a> Session<'a> {
             let percent = share * 100.0;
             recorder.note(format!("the machine did not keep up: {percent:.1} % of frames were more than 1 ms late"));
         }
-        for group in &self.groups {
+        for group in self.groups.steered.iter().chain(&self.groups.plain) {
             group.destroy()?;
         }
         Ok(())
@@ -196,138 +205,46 @@ impl<'a> Session<'a> {
         &self.options.scenario
     }
 
-    fn place(&self, node: NodeId) -> Place<'_> {
-        let cgroup = &self.groups[node.index()];
-        Place { node: Some(self.network.node(node)), cgroup, logs: &self.logs }
+    fn place(&self, node: NodeId, steered: bool) -> Place<'_> {
+        let groups = if steered || self.groups.plain.is_empty() { &self.groups.steered } else { &self.groups.plain };
+        Place { node: Some(self.network.node(node)), cgroup: &groups[node.index()], logs: &self.logs }
     }
 
     /// Sinks first, then senders, which all wait for the same instant.
     fn start_generators(&mut self) -> Result<(), LabError> {
-        let mut generated = Vec::new();
-        for (number, flow) in self.scenario().flows.iter().enumerate() {
-            // As the simulator numbers them.
-            let port = FIRST_SERVER_PORT.wrapping_add(number as u16);
-            match flow {
-                Flow::Bulk(of) => generated.push((of.port.unwrap_or(port), number, &of.pairs, false)),
-                Flow::Poisson(of) => {
-                    generated.push((of.port.unwrap_or(port), number, &of.pairs, of.request.is_some()));
-                }
-                Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => {}
-            }
+        let (options, mix, logs) = (self.options, self.mix.clone(), self.logs.clone());
+        let (program, scenario) = (&options.program, &options.scenario);
+        let generators = Generators { program, scenario, mix: &mix, logs: &logs };
+        for sink in generators.sinks() {
+            let process = Process::start(&sink.name, sink.command, &self.place(sink.node, sink.steered))?;
+            self.sinks.push(process);
         }
-        for (port, _, pairs, answer) in &generated {
-            let mut receivers: Vec<_> = pairs.iter().map(|(_, to)| *to).collect();
-            receivers.sort();
-            receivers.dedup();
-            for to in receivers {
-                self.start_sink(to, *port, *answer)?;
-            }
+        for (node, port) in generators.packet_sinks() {
+            let bound = self.network.node(node).run(|| Ok(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))))?;
+            self._packet_sinks.push(bound.map_err(LabError::file(format!("port {port} of UDP")))?);
         }
         for sink in &mut self.sinks {
-            sink.wait_ready(&|| self.options.is_stopped())?;
+            sink.wait_ready(&|| options.is_stopped())?;
         }
         self.epoch = now()? + LEAD;
-        for (port, number, ..) in generated {
-            match &self.scenario().flows[number] {
-                Flow::Bulk(flow) => {
-                    for (index, (from, to)) in flow.pairs.iter().enumerate() {
-                        let name = format!("{}-{index}", flow.name);
-                        let command = self.bulk_command(flow, *to, port);
-                        self.start_sender(name, command, *from, *to, port)?;
-                    }
-                }
-                Flow::Poisson(flow) => self.start_poisson(flow, number, port)?,
-                Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => {}
-            }
+        for source in generators.sources(self.epoch)? {
+            let Source { flow, name, from, to, port, steered, command } = source;
+            let process = Process::start(&format!("send-{name}"), command, &self.place(from, steered))?;
+            self.senders.push(Sender { flow, name, from, to, port, process });
         }
-        Ok(())
-    }
-
-    /// A sender for each pair, with the transfers that arrive there.
-    fn start_poisson(&mut self, flow: &PoissonFlow, number: usize, port: u16) -> Result<(), LabError> {
-        let scenario = self.scenario();
-        let mut schedules = vec![String::new(); flow.pairs.len()];
-        for arrival in flow.arrivals(number, scenario.seed, scenario.duration) {
-            let line = format!("{} {}\n", arrival.at.as_nanos(), arrival.size.get());
-            schedules[arrival.pair].push_str(&line);
-        }
-        for (index, ((from, to), schedule)) in flow.pairs.iter().zip(schedules).enumerate() {
-            if schedule.is_empty() {
-                continue;
-            }
-            let name = format!("{}-{index}", flow.name);
-            let path = self.logs.join(format!("{name}.schedule"));
-            fs::write(&path, schedule).map_err(LabError::file(&path))?;
-            let mut command = self.send_command(*to, port);
-            command.args(["--connections", "0", "--start-ns", "0"]);
-            command.args(["--stop-ns", &scenario.duration.as_nanos().to_string(), "--schedule"]).arg(path);
-            if let Some(request) = flow.request {
-                command.args(["--request", &request.get().to_string()]);
-            }
-            self.start_sender(name, command, *from, *to, port)?;
-        }
-        Ok(())
-    }
-
-    fn start_sink(&mut self, node: NodeId, port: u16, answer: bool) -> Result<(), LabError> {
-        let mut command = Command::new(&self.options.program);
-        command.args(["traffic", "sink", "--listen"]).arg(format!("[::]:{port}"));
-        if answer {
-            command.arg("--answer");
-        }
-        let name = format!("sink-{}-{port}", name_of(&self.scenario().topology, node));
-        let sink = Process::start(&name, command, &self.place(node))?;
-        self.sinks.push(sink);
-        Ok(())
-    }
-
-    fn bulk_command(&self, flow: &BulkFlow, to: NodeId, port: u16) -> Command {
-        let scenario = self.scenario();
-        let stop = match (flow.stop, flow.size) {
-            (None, None) => scenario.duration + LINGER,
-            (stop, _) => stop.unwrap_or(scenario.duration).min(scenario.duration),
-        };
-        let nanos = |span: Span| span.as_nanos().to_string();
-        let mut command = self.send_command(to, port);
-        command.args(["--connections", &flow.connections.to_string()]);
-        command.args(["--start-ns", &nanos(flow.start), "--stop-ns", &nanos(stop)]);
-        if let Some(size) = flow.size {
-            command.args(["--size", &size.get().to_string()]);
-        }
-        command
-    }
-
-    fn send_command(&self, to: NodeId, port: u16) -> Command {
-        let scenario = self.scenario();
-        let to = SocketAddrV6::new(host_address(&scenario.topology, to), port, 0, 0);
-        let mut command = Command::new(&self.options.program);
-        command.args(["traffic", "send", "--to"]).arg(to.to_string());
-        command.args(["--epoch-ns", &self.epoch.as_nanos().to_string()]);
-        let nanos = |span: Span| span.as_nanos().to_string();
-        command.args(["--window-from-ns", &nanos(scenario.warmup), "--window-to-ns", &nanos(scenario.duration)]);
-        command
-    }
-
-    fn start_sender(
-        &mut self,
-        flow: String,
-        command: Command,
-        from: NodeId,
-        to: NodeId,
-        port: u16,
-    ) -> Result<(), LabError> {
-        let process = Process::start(&format!("send-{flow}"), command, &self.place(from))?;
-        self.senders.push(Sender { flow, from, to, port, process });
         Ok(())
     }
 
     fn act(&mut self, action: Action) -> Result<(), LabError> {
         match action {
-            Action::Link(index) => {
-                let Some(event) = self.scenario().events.get(index) else { return Ok(()) };
-                let at = now()?;
-                self.made.push(Made { at, since_start: at.since(self.epoch), change: event.change });
-                self.timeline.change(event, &self.network.wires()).map_err(|error: WireError| error.into())
+            Action::Links(step) => {
+                if let Cause::Event(number) = step.cause
+                    && let Some(event) = self.scenario().events.get(number)
+                {
+                    let at = now()?;
+                    self.made.push(Made { at, since_start: at.since(self.epoch), change: event.change });
+                }
+                Ok(self.timeline.apply(&step, &self.network.wires())?)
             }
             Action::Start(index) => self.start_program(index),
             Action::Stop(index) => {
@@ -353,7 +270,7 @@ impl<'a> Session<'a> {
         let Some((program, arguments)) = resolved.command.split_first() else { return Ok(()) };
         let mut command = Command::new(program);
         command.args(arguments).envs(&resolved.env).current_dir(&self.logs);
-        let process = Process::start(&flow.name, command, &self.place(flow.node))?;
+        let process = Process::start(&flow.name, command, &self.place(flow.node, true))?;
         self.programs.push(Program { flow: index, waited: flow.wait, process });
         Ok(())
     }
@@ -412,7 +329,7 @@ impl<'a> Session<'a> {
                 .map_err(|error| LabError::file(self.logs.join(sender.process.name()))(error.into()))?;
             let local = SocketAddrV6::new(host_address(topology, sender.from), out.local_port, 0, 0);
             if let Some(error) = &out.error {
-                recorder.note(format!("{} connection {}: {error}", sender.flow, out.connection));
+                recorder.note(format!("{} connection {}: {error}", sender.name, out.connection));
             }
             let since = |nanos| Time::ZERO + Monotonic::from_nanos(nanos).since(self.epoch);
             let outage = |outage: &OutageOut| sidestep_results::Outage {
@@ -422,7 +339,10 @@ impl<'a> Session<'a> {
                 timeouts: outage.timeouts,
             };
             let flow = sidestep_results::FlowRecord {
-                flow: format!("{}-{}", sender.flow, out.connection),
+                flow: match out.user {
+                    Some(user) => format!("{}-{user}-{}", sender.flow, out.connection),
+                    None => format!("{}-{}", sender.name, out.connection),
+                },
                 from: name_of(topology, sender.from),
                 to: name_of(topology, sender.to),
                 connection: names.connection(local, remote),
@@ -439,6 +359,17 @@ impl<'a> Session<'a> {
             writer.flow(recorder, &flow)?;
         }
         Ok(())
+    }
+}
+
+impl Groups {
+    /// Makes the groups; those of connections that agents leave alone where `plain`.
+    fn make(site: &Site, topology: &Topology, plain: bool) -> Result<Self, LabError> {
+        let make = |kind: &str| -> Result<Vec<Cgroup>, LabError> {
+            let group = |node: &Node| Ok(site.cgroup().child(&format!("{kind}-{}", node.name))?);
+            topology.nodes().iter().map(group).collect()
+        };
+        Ok(Groups { steered: make("node")?, plain: if plain { make("plain")? } else { Vec::new() } })
     }
 }
 

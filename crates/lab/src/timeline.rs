@@ -1,19 +1,23 @@
 //! What is to happen at which time of a run: changes of links, starts and ends of programs.
 
+use std::collections::BTreeSet;
+
 use sidestep_linux::wire::{WireError, WireHandle};
 use sidestep_model::{
-    ArcId, Channel, Direction, Scenario, Span,
-    scenario::{Change, Event, EventDirection, Flow},
+    Direction, LinkId, Scenario, Span,
+    scenario::{
+        Change, Flow,
+        conditions::{ArcCondition, Conditions, Step},
+    },
 };
-use sidestep_proto::link::LinkState;
 
 use crate::traffic::Monotonic;
 
-/// Something to do; the numbers are positions in the scenario's lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The event with this number.
-    Link(usize),
+    /// The conditions of links change.
+    Links(Step),
     /// Start the program of the flow with this number.
     Start(usize),
     /// End it.
@@ -25,7 +29,7 @@ pub enum Action {
 pub struct Made {
     /// When.
     pub at: Monotonic,
-    /// The same, since the start of the run.
+    /// When, since the start of the run.
     pub since_start: Span,
     /// What.
     pub change: Change,
@@ -33,72 +37,75 @@ pub struct Made {
 
 /// The actions that are still to come.
 #[derive(Debug)]
-pub struct Timeline {
-    /// By descending time, so that the next is the last.
-    actions: Vec<(Span, Action)>,
-    /// The present properties of each arc.
-    channels: Vec<Channel>,
+pub struct Timeline<'a> {
+    /// Starts and ends of programs by descending time, so that the next is the last.
+    programs: Vec<(Span, Action)>,
+    conditions: Conditions<'a>,
+    /// What the wires were last told of each arc, and the links without a carrier.
+    arcs: Vec<ArcCondition>,
+    cut: BTreeSet<LinkId>,
 }
 
-impl Timeline {
+impl<'a> Timeline<'a> {
     /// The timeline of a scenario.
-    pub fn new(scenario: &Scenario) -> Self {
-        let mut actions: Vec<_> =
-            scenario.events.iter().enumerate().map(|(index, event)| (event.at, Action::Link(index))).collect();
+    pub fn new(scenario: &'a Scenario) -> Self {
+        let mut programs = Vec::new();
         for (index, flow) in scenario.flows.iter().enumerate() {
             if let Flow::Exec(flow) = flow {
-                actions.push((flow.start, Action::Start(index)));
-                actions.extend(flow.stop.map(|stop| (stop, Action::Stop(index))));
+                programs.push((flow.start, Action::Start(index)));
+                programs.extend(flow.stop.map(|stop| (stop, Action::Stop(index))));
             }
         }
         // Stable, so that what happens at the same time keeps the order of the file.
-        actions.sort_by_key(|(at, _)| *at);
-        actions.reverse();
+        programs.sort_by_key(|(at, _)| *at);
+        programs.reverse();
+        let conditions = Conditions::new(scenario, scenario.seed);
         let topology = &scenario.topology;
-        let channels = (0..topology.arc_count() as u32).map(|arc| *topology.channel(ArcId(arc))).collect();
-        Timeline { actions, channels }
+        let arcs = topology.link_ids().flat_map(|link| [link.arc(Direction::AToB), link.arc(Direction::BToA)]);
+        let mut arcs: Vec<_> = arcs.map(|arc| conditions.arc(arc)).collect();
+        arcs.sort_by_key(|condition| condition.arc);
+        Timeline { programs, conditions, arcs, cut: BTreeSet::new() }
     }
 
-    /// Takes the next action if its time has come.
+    /// Takes the next action if its time has come; of actions at the same time, changes of links come first.
     pub fn next_due(&mut self, now: Span) -> Option<Action> {
-        self.actions.pop_if(|(at, _)| *at <= now).map(|(_, action)| action)
+        let program = self.programs.last().map(|(at, _)| *at);
+        let links = self.conditions.next_at();
+        if links.is_some_and(|links| program.is_none_or(|program| links <= program)) {
+            return self.conditions.advance(now).map(Action::Links);
+        }
+        self.programs.pop_if(|(at, _)| *at <= now).map(|(_, action)| action)
     }
 
     /// When the next action is due; far away if there is none.
     pub fn next_at(&self) -> Span {
-        self.actions.last().map_or(Span::from_nanos(u64::MAX), |(at, _)| *at)
+        let program = self.programs.last().map(|(at, _)| *at);
+        program.into_iter().chain(self.conditions.next_at()).min().unwrap_or(Span::from_nanos(u64::MAX))
     }
 
-    /// Makes an event happen.
-    pub fn change(&mut self, event: &Event, wires: &WireHandle) -> Result<(), WireError> {
-        let directions: &[Direction] = match event.direction {
-            EventDirection::Both => &[Direction::AToB, Direction::BToA],
-            EventDirection::Forward => &[Direction::AToB],
-            EventDirection::Reverse => &[Direction::BToA],
-        };
-        for link in &event.links {
-            for direction in directions {
-                self.change_arc(link.arc(*direction), event.change, wires)?;
+    /// Makes the wires what a step says.
+    pub fn apply(&mut self, step: &Step, wires: &WireHandle) -> Result<(), WireError> {
+        for condition in &step.arcs {
+            let Some(known) = self.arcs.get_mut(condition.arc.index()) else { continue };
+            if known.channel != condition.channel {
+                wires.set_channel(condition.arc, condition.channel)?;
             }
-            // A link that is dead one way still has its carrier, and so has one that is silent.
-            match (event.change, event.direction) {
-                (Change::Down, EventDirection::Both) => wires.set_carrier(*link, false)?,
-                (Change::Up, _) => wires.set_carrier(*link, true)?,
-                _ => {}
+            if known.state != condition.state {
+                wires.set_state(condition.arc, condition.state)?;
+            }
+            *known = *condition;
+            // A link that is dead one way still has its carrier, and so has one that swallows what arrives.
+            let link = condition.arc.link();
+            let cut = self.conditions.is_cut(link);
+            if cut != self.cut.contains(&link) {
+                wires.set_carrier(link, !cut)?;
+                if cut {
+                    self.cut.insert(link)
+                } else {
+                    self.cut.remove(&link)
+                };
             }
         }
         Ok(())
-    }
-
-    fn change_arc(&mut self, arc: ArcId, change: Change, wires: &WireHandle) -> Result<(), WireError> {
-        match change {
-            Change::Down => return wires.set_state(arc, LinkState::Down),
-            Change::Up => return wires.set_state(arc, LinkState::Up),
-            Change::Blackhole => return wires.set_state(arc, LinkState::Blackhole),
-            Change::Rate(rate) => self.channels[arc.index()].rate = rate,
-            Change::Delay(delay) => self.channels[arc.index()].delay = delay,
-            Change::Loss(loss) => self.channels[arc.index()].loss = loss,
-        }
-        wires.set_channel(arc, self.channels[arc.index()])
     }
 }

@@ -1,11 +1,12 @@
 //! `sidestep lab`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use sidestep_lab::{RunOptions, clean, run as run_lab};
+use sidestep_lab::{LabError, RunOptions, clean, run as run_lab};
+use sidestep_model::Scenario;
 use sidestep_results::table;
 
-use super::{NEEDS_ROOT, command_line, print_json, read_scenario, until_signalled};
+use super::{NEEDS_ROOT, command_line, print_json, read, read_scenario, until_signalled};
 use crate::{
     failure::{Failure, Outcome},
     planning::{
@@ -37,13 +38,24 @@ fn run_scenario(args: LabRun) -> Outcome {
         command: command_line(),
         stop: until_signalled()?,
     };
-    let result = run_lab(&options, &mut LabProgress::new())?;
+    let result = run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, error))?;
     if args.json {
         return print_json(&result);
     }
     println!("{}", table(&result));
     println!("Results, plot and page: {}", out.join("index.html").display());
     Ok(())
+}
+
+/// An error with the line of the scenario file that it is about.
+fn located(path: &Path, error: LabError) -> Failure {
+    match (error.place(), read(path)) {
+        (Some(place), Ok(text)) => {
+            let error = Scenario::error_at(&text, place, &error.to_string());
+            Failure::usage(error.in_file(path.display().to_string()))
+        }
+        _ => error.into(),
+    }
 }
 
 fn clean_up(json: bool) -> Outcome {

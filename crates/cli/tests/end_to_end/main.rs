@@ -15,5 +15,7 @@ mod programs;
 mod requests;
 mod simulation;
 mod soak;
+mod systems;
 mod topologies;
+mod traffic;
 mod traps;

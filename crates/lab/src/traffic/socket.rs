@@ -21,7 +21,7 @@ pub struct SocketOptions {
     pub congestion_control: Option<String>,
     /// The largest window that they advertise, in bytes; `None`: as large as their buffer. MPTCP's is the buffer's.
     pub window: Option<u32>,
-    /// Whether they take a new flow label after timeouts; `None`: the namespace's default.
+    /// Whether they take a new flow label after timeouts; `None`, and MPTCP's: the namespace's default.
     pub rehash: Option<bool>,
 }
 
@@ -43,7 +43,7 @@ impl SocketOptions {
             setsockopt(&socket, TcpCongestion, &name.into())?;
         }
         if let Some(rehash) = self.rehash {
-            setsockopt(&socket, TxRehash, &u32::from(rehash))?;
+            self.tune(&socket, TxRehash, &u32::from(rehash))?;
         }
         self.clamp(&socket)?;
         Ok(socket.into())
@@ -59,7 +59,7 @@ impl SocketOptions {
         }
     }
 
-    /// Sets an option that only makes things faster; MPTCP does not have all of them.
+    /// Sets an option that MPTCP may not have, and does not need.
     pub fn tune<O: SetSockOpt>(&self, socket: &impl AsFd, option: O, value: &O::Val) -> io::Result<()> {
         match setsockopt(socket, option, value) {
             Err(_) if self.mptcp => Ok(()),

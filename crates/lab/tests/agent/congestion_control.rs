@@ -33,14 +33,35 @@ fn a_congestion_control_that_the_kernel_refuses_is_counted_for_both_ends() {
     assert_eq!(control.refused().unwrap(), 2);
 }
 
+#[test]
+fn a_congestion_control_that_a_program_chose_itself_is_left_alone_at_both_ends() {
+    if !root_or_skip("a congestion control") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let _control = CongestionControl::attach(lab.cgroup.0.path(), "cubic").unwrap();
+    let (client, server) = connection_with(&lab, |socket| {
+        nix::sys::socket::setsockopt(socket, sockopt::TcpCongestion, &"reno".into()).unwrap();
+    });
+    assert_eq!((name_of(&client), name_of(&server)), ("reno".into(), "reno".into()));
+}
+
 /// A connection from `h` to `s`, both ends of which are of the lab's control group.
 fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
+    connection_with(lab, |_| {})
+}
+
+/// As [`connection`], with sockets that `adjust` has seen before they connect or listen.
+fn connection_with(lab: &Lab, adjust: impl Fn(&OwnedFd)) -> (TcpStream, TcpStream) {
     let socket = |host| -> OwnedFd { socket_in(&lab.cgroup.0, lab.network.node(lab.id(host)), libc::AF_INET6) };
     let server = std::net::SocketAddr::from((lab.address("s"), crate::support::PORT));
     let reusable = socket("s");
     nix::sys::socket::setsockopt(&reusable, sockopt::ReuseAddr, &true).unwrap();
+    adjust(&reusable);
     let listener = listen(reusable, server);
-    let client = connect(socket("h"), server).unwrap();
+    let own = socket("h");
+    adjust(&own);
+    let client = connect(own, server).unwrap();
     (client, listener.accept().unwrap().0)
 }
 

@@ -1,0 +1,156 @@
+//! Linux's own ways to use several paths, and several systems in one run, in the lab.
+
+use std::fs;
+
+use crate::common::{Room, number, root_or_skip};
+
+/// Two hosts with two interfaces each, over two routers.
+const TWO_INTERFACES: &str = r#"
+duration = "5 s"
+warmup = "1500 ms"
+[topology]
+node = [{ name = "c", kind = "host" }, { name = "s", kind = "host" }, { name = "A" }, { name = "B" }]
+link = [
+  { ends = ["c", "A"], rate = "10 Mbit/s", delay = "1 ms" },
+  { ends = ["c", "B"], rate = "10 Mbit/s", delay = "1 ms" },
+  { ends = ["A", "s"], rate = "10 Mbit/s", delay = "1 ms" },
+  { ends = ["B", "s"], rate = "10 Mbit/s", delay = "1 ms" },
+  { ends = ["A", "B"], rate = "10 Mbit/s", delay = "1 ms" },
+]
+"#;
+
+/// Six equal paths, on one of which everything vanishes after two seconds.
+const SIX_EQUAL: &str = r#"
+duration = "8 s"
+[topology]
+generator = "parallel-paths"
+paths = 6
+ecmp = true
+rate = "5 Mbit/s"
+queue = "200 packets"
+[[flow]]
+kind = "bulk"
+name = "bulk"
+from = "c1"
+to = "s1"
+connections = 24
+[[event]]
+at = "2 s"
+path = "path-1"
+action = "blackhole"
+"#;
+
+fn bulk(name: &str, hosts: [&str; 2], more: &str) -> String {
+    let [from, to] = hosts;
+    format!("[[flow]]\nkind = \"bulk\"\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{more}\n")
+}
+
+#[test]
+fn mptcp_uses_all_interfaces_of_both_hosts() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let mptcp = "mptcp:path_manager=fullmesh";
+    let flow = bulk("bulk", ["c", "s"], "");
+    room.run_lab("out", &format!("systems = [\"tcp\", \"{mptcp}\"]\n{TWO_INTERFACES}{flow}")).is_fine();
+    let goodput = |system| room.result_of("out", system)["goodput_mbps"].as_f64().unwrap();
+    let (tcp, mesh) = (goodput("tcp"), goodput(mptcp));
+    println!("goodput over two links of 10 Mbit/s: tcp {tcp} Mbit/s, mptcp {mesh} Mbit/s");
+    assert!(tcp < 10.0 && mesh > 13.0, "{tcp} {mesh}");
+    let notes = room.result_of("out", mptcp)["notes"].to_string();
+    assert!(notes.contains("does not couple"), "{notes}");
+}
+
+#[test]
+fn a_transfer_over_mptcp_completes_with_exactly_its_bytes_beside_one_of_tcp() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let many = bulk("many", ["c", "s"], "system = \"mptcp:path_manager=fullmesh\"\nsize = \"3 MB\"");
+    let one = bulk("one", ["c", "s"], "size = \"1 MB\"");
+    room.run_lab("out", &format!("systems = [\"tcp\"]\n{TWO_INTERFACES}{many}{one}")).is_fine();
+    let rows = room.rows("out", "flows.csv");
+    let of = |name: &str| rows.iter().find(|row| row["flow"] == name).unwrap();
+    for (name, bytes) in [("many-0-0", 3e6), ("one-0-0", 1e6)] {
+        let row = of(name);
+        assert!(row["completed"] == "true" && number(row, "bytes") == bytes, "{row:?}");
+    }
+    let notes = room.result_of("out", "tcp")["notes"].to_string();
+    assert!(notes.contains("routers use all equal-cost paths for some flows"), "{notes}");
+}
+
+#[test]
+fn a_new_flow_label_leads_connections_off_a_path_where_everything_vanishes() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    room.run_lab("out", &format!("systems = [\"ecmp\", \"prr\"]\n{SIX_EQUAL}")).is_fine();
+    let of = |system| room.result_of("out", system)["recovery"].clone();
+    let count = |system, key: &str| of(system)[key].as_u64().unwrap_or(0);
+    println!("ecmp {} prr {}", of("ecmp"), of("prr"));
+    assert!(count("ecmp", "stalled") >= 3, "a sixth of 24 connections there, and of those back: {}", of("ecmp"));
+    assert!(count("prr", "stalled") <= 1 && count("prr", "delivered") >= 3, "{}", of("prr"));
+}
+
+#[test]
+fn plb_runs_where_the_kernel_has_dctcp_and_says_so_where_not() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let scenario = format!("systems = [\"plb\"]\n{SIX_EQUAL}[tcp]\ncongestion_control = \"dctcp\"\n");
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    if available.split_whitespace().any(|name| name == "dctcp") {
+        room.run_lab("out", &scenario).is_fine();
+        let ended = room.run_lab("cubic", &scenario.replace("\"dctcp\"", "\"cubic\""));
+        assert!(ended.error(2).contains("set [tcp] congestion_control"), "{ended:#?}");
+    } else {
+        let ended = room.run_lab("out", &scenario.replace("\"dctcp\"", "\"cubic\""));
+        assert!(ended.error(3).contains("only dctcp calls PLB, and this kernel does not have it"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_flow_of_plain_tcp_is_left_alone_beside_flows_that_agents_move() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let moved = bulk("moved", ["c1", "s1"], "connections = 3");
+    let plain = bulk("plain", ["c1", "s1"], "connections = 3\nsystem = \"tcp\"");
+    let head = "duration = \"4 s\"\n[agent]\ncongestion_backoff = { min = \"50 ms\", max = \"500 ms\" }\n[topology]\n\
+                generator = \"parallel-paths\"\nrate = \"10 Mbit/s\"\necn = \"15 packets\"\nqueue = \"1000 packets\"\n";
+    room.run_lab("out", &format!("systems = [\"pathchanger\"]\n{head}{moved}{plain}")).is_fine();
+    let rows = room.rows("out", "flows.csv");
+    let moves = |flow: &str| -> f64 {
+        rows.iter().filter(|row| row["flow"].starts_with(flow)).map(|row| number(row, "moves")).sum()
+    };
+    assert!(moves("moved-") > 0.0 && moves("plain-") == 0.0, "{} {}", moves("moved-"), moves("plain-"));
+
+    let other = bulk("other", ["c1", "s1"], "system = \"pathchanger:gamma=0.5\"");
+    let ended = room.run_lab("two", &format!("systems = [\"pathchanger\"]\n{head}{moved}{other}"));
+    let complaint = ended.complaint(2);
+    assert!(
+        complaint.contains("flow `other`: `pathchanger:gamma=0.5` needs agents with settings of its own"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn the_lab_says_what_linux_does_not_have_of_mptcp() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let scenario = format!("{TWO_INTERFACES}{}", bulk("bulk", ["c", "s"], ""));
+    for (system, problem) in [
+        ("mptcp", "the lab has `fullmesh` alone"),
+        ("mptcp:path_manager=fullmesh,scheduler=redundant", "`min-rtt` alone"),
+    ] {
+        let ended = room.run_lab("out", &format!("systems = [\"{system}\"]\n{scenario}"));
+        assert!(ended.error(2).contains(problem), "{ended:#?}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What a run is made of: its system's parts, and those of the systems that single flows name.
+
+use std::collections::BTreeSet;
+
+use sidestep_model::{
+    NodeId, Scenario,
+    scenario::{Flow, SystemSpec, TcpKnobs},
+};
+
+use crate::{
+    daemons::Role,
+    error::LabError,
+    plan::Multipath,
+    systems::{Hash, System, congestion_controls},
+    traffic::SocketOptions,
+};
+
+/// The parts of a run.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// How routers use equal-cost paths: all of them if any flow's system wants it.
+    pub multipath: Multipath,
+    /// What routers hash: the flow label if any flow's system wants it.
+    pub hash: Hash,
+    /// The daemons of all systems, in the order of their start.
+    pub daemons: Vec<Role>,
+    /// Settings of every namespace that systems ask for.
+    sysctls: Vec<(&'static str, String)>,
+    /// The largest buffer of a socket, in bytes.
+    buffer: u64,
+    /// Doubts, for the results.
+    pub notes: Vec<String>,
+    /// By the flows' numbers.
+    flows: Vec<Carried>,
+}
+
+/// How a flow's connections are carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// What their sockets are.
+    pub socket: SocketOptions,
+    /// Whether agents, where there are any, may move them.
+    pub steered: bool,
+}
+
+/// The largest buffers of Linux's sockets by default.
+const DEFAULT_RECEIVE: u64 = 6 << 20;
+const DEFAULT_SEND: u64 = 4 << 20;
+/// The most that a window can be (RFC 7323, section 2.3).
+const MAX_WINDOW: u64 = 1 << 30;
+
+impl Mix {
+    /// The parts of a run of `spec`.
+    pub fn of(scenario: &Scenario, spec: &SystemSpec) -> Result<Mix, LabError> {
+        let own = System::of(scenario, spec)?;
+        let mut mix = Mix {
+            multipath: own.multipath,
+            hash: own.hash,
+            daemons: own.daemons.clone(),
+            sysctls: own.sysctls.clone(),
+            buffer: 0,
+            notes: own.notes.clone(),
+            flows: Vec::new(),
+        };
+        let mut windows = scenario.tcp.receive_window.get();
+        for (number, flow) in scenario.flows.iter().enumerate() {
+            let transport = flow.transport();
+            let at = |problem: String| LabError::Flow { number, flow: flow.name().into(), problem };
+            let system = match transport.and_then(|transport| transport.system.as_ref()) {
+                None => own.clone(),
+                Some(spec) => {
+                    let system = System::of(scenario, spec)?;
+                    mix.add(&system, spec, &own).map_err(at)?;
+                    system
+                }
+            };
+            let tcp = transport.and_then(|transport| transport.tcp.as_ref()).unwrap_or(&scenario.tcp);
+            check_tcp(tcp, &scenario.tcp).map_err(at)?;
+            let buffer = system.mptcp.map_or(tcp.receive_window, |knobs| knobs.receive_buffer);
+            windows = windows.max(buffer.get());
+            mix.flows.push(Carried { socket: socket(&system, tcp, scenario), steered: system.agent().is_some() });
+        }
+        if own.multipath == Multipath::Single && mix.multipath == Multipath::Ecmp {
+            mix.notes.push(format!("routers use all equal-cost paths for some flows, and so for those of `{spec}`"));
+        }
+        // Half of a buffer is the kernel's own.
+        mix.buffer = 2 * windows.min(MAX_WINDOW / 2);
+        Ok(mix)
+    }
+
+    /// How a flow's connections are carried.
+    pub fn carried(&self, flow: usize) -> Carried {
+        let unknown = || Carried { socket: SocketOptions::default(), steered: true };
+        self.flows.get(flow).cloned().unwrap_or_else(unknown)
+    }
+
+    /// Whether agents run that leave the connections of some flow alone.
+    pub fn leaves_some_alone(&self) -> bool {
+        let agents = self.daemons.iter().any(|role| matches!(role, Role::Agent(_)));
+        agents && self.flows.iter().any(|flow| !flow.steered)
+    }
+
+    /// Settings of every namespace: files below `/proc/sys/net`, and what is written to them.
+    pub fn sysctls(&self) -> Vec<(&'static str, String)> {
+        let hash = match self.hash {
+            Hash::Ports => "1",
+            Hash::FlowLabel => "0",
+        };
+        let mut sysctls = vec![
+            ("ipv6/fib_multipath_hash_policy", hash.into()),
+            ("ipv4/tcp_rmem", format!("4096 131072 {}", self.buffer.max(DEFAULT_RECEIVE))),
+            ("ipv4/tcp_wmem", format!("4096 16384 {}", self.buffer.max(DEFAULT_SEND))),
+        ];
+        sysctls.extend(self.sysctls.iter().cloned());
+        sysctls
+    }
+
+    /// Adds the system of one flow, beside the run's `own`; or says why it cannot be had there.
+    fn add(&mut self, system: &System, spec: &SystemSpec, own: &System) -> Result<(), String> {
+        for role in &system.daemons {
+            match self.daemons.iter().find(|other| other.is_like(role)) {
+                None => self.daemons.push(role.clone()),
+                Some(other) if other == role => {}
+                Some(_) => return Err(format!("`{spec}` needs agents with settings of its own; a host has one agent")),
+            }
+        }
+        // What sockets can choose for themselves is no matter of the whole host.
+        let theirs = |system: &System| -> Vec<(&'static str, String)> {
+            system.sysctls.iter().filter(|(name, _)| !SOCKETS_CHOOSE.contains(name)).cloned().collect()
+        };
+        if theirs(system) != theirs(own) {
+            return Err(format!("`{spec}` is a setting of whole hosts; the lab cannot have it for one flow alone"));
+        }
+        for sysctl in &system.sysctls {
+            if !self.sysctls.contains(sysctl) {
+                self.sysctls.push(sysctl.clone());
+            }
+        }
+        if system.multipath == Multipath::Ecmp {
+            self.multipath = Multipath::Ecmp;
+        }
+        if system.hash == Hash::FlowLabel {
+            self.hash = Hash::FlowLabel;
+        }
+        self.notes.extend(system.notes.iter().filter(|note| !own.notes.contains(note)).cloned());
+        Ok(())
+    }
+}
+
+/// Settings of a namespace that every socket of the generator's chooses for itself.
+const SOCKETS_CHOOSE: [&str; 2] = ["core/txrehash", "ipv6/auto_flowlabels"];
+
+fn socket(system: &System, tcp: &TcpKnobs, scenario: &Scenario) -> SocketOptions {
+    let own = tcp.congestion_control != scenario.tcp.congestion_control;
+    SocketOptions {
+        mptcp: system.mptcp.is_some(),
+        // That of the scenario is set for all connections of the lab.
+        congestion_control: own.then(|| tcp.congestion_control.clone()),
+        window: u32::try_from(tcp.receive_window.get().min(MAX_WINDOW)).ok(),
+        rehash: Some(system.rehash),
+    }
+}
+
+/// Says what the kernel cannot have for one flow alone.
+fn check_tcp(flow: &TcpKnobs, all: &TcpKnobs) -> Result<(), String> {
+    let taken = TcpKnobs {
+        congestion_control: flow.congestion_control.clone(),
+        receive_window: flow.receive_window,
+        ..all.clone()
+    };
+    if taken != *flow {
+        return Err("the lab's kernels take `congestion_control` and `receive_window` for one flow alone".into());
+    }
+    let available = congestion_controls().map_err(|error| error.to_string())?;
+    if !available.contains(&flow.congestion_control) {
+        let (name, available) = (&flow.congestion_control, available.join(" "));
+        return Err(format!("this kernel does not have the congestion control `{name}`; it has: {available}"));
+    }
+    Ok(())
+}
+
+/// The hosts of the flows that speak MPTCP: those that open connections, and those that accept them.
+pub fn mptcp_ends(scenario: &Scenario, mix: &Mix) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+    let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
+    for (number, flow) in scenario.flows.iter().enumerate() {
+        if mix.carried(number).socket.mptcp {
+            from.extend(pairs(flow).iter().map(|(from, _)| *from));
+            to.extend(pairs(flow).iter().map(|(_, to)| *to));
+        }
+    }
+    (from, to)
+}
+
+/// The pairs of hosts that a flow of the generator's is between.
+pub fn pairs(flow: &Flow) -> &[(NodeId, NodeId)] {
+    match flow {
+        Flow::Bulk(flow) => &flow.pairs,
+        Flow::Poisson(flow) => &flow.pairs,
+        Flow::ClosedLoop(flow) => &flow.pairs,
+        Flow::Cbr(flow) => &flow.pairs,
+        Flow::Exec(_) => &[],
+    }
+}

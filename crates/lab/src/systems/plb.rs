@@ -1,0 +1,57 @@
+//! Protective Load Balancing, as Linux has it: a connection takes a new flow label after congested rounds.
+
+use sidestep_model::{Ratio, Span};
+
+use super::{Hash, Run, System, congestion_controls};
+use crate::{error::LabError, plan::Multipath};
+
+/// The congestion control that calls PLB (net/ipv4/tcp_dctcp.c); BBR does only outside of Linus' tree.
+const DCTCP: &str = "dctcp";
+/// The most congested rounds that Linux counts (`plb_max_rounds` in net/ipv4/sysctl_net_ipv4.c).
+const MAX_ROUNDS: u32 = 31;
+
+/// `net.ipv4.tcp_plb_…` of every namespace are the scenario's settings; the congestion control must be DCTCP.
+pub fn build(run: &Run<'_>) -> Result<System, LabError> {
+    let available = congestion_controls()?;
+    if !available.iter().any(|name| name == DCTCP) {
+        return Err(LabError::NoPlb { available: available.join(" ") });
+    }
+    if run.scenario.tcp.congestion_control != DCTCP {
+        return Err(run.refuse("Linux balances connections of DCTCP alone; set [tcp] congestion_control = \"dctcp\""));
+    }
+    let knobs = run.plb();
+    if knobs.idle_rehash_rounds > MAX_ROUNDS || knobs.rehash_rounds > MAX_ROUNDS {
+        return Err(run.refuse(format!("Linux counts at most {MAX_ROUNDS} congested rounds")));
+    }
+    let sysctls = vec![
+        ("ipv4/tcp_plb_enabled", "1".into()),
+        ("ipv4/tcp_plb_cong_thresh", threshold(knobs.cong_thresh).to_string()),
+        ("ipv4/tcp_plb_idle_rehash_rounds", knobs.idle_rehash_rounds.to_string()),
+        ("ipv4/tcp_plb_rehash_rounds", knobs.rehash_rounds.to_string()),
+        ("ipv4/tcp_plb_suspend_rto_sec", pause(knobs.suspend_rto).to_string()),
+        ("core/txrehash", "1".into()),
+        ("ipv6/auto_flowlabels", "1".into()),
+    ];
+    Ok(System { hash: Hash::FlowLabel, rehash: true, sysctls, ..System::new(Multipath::Ecmp) })
+}
+
+/// A share as Linux has it, in 256ths (`TCP_PLB_SCALE`).
+fn threshold(share: Ratio) -> u32 {
+    (share.as_f64() * 256.0).round() as u32
+}
+
+/// A pause as Linux has it, in whole seconds up to 255.
+fn pause(span: Span) -> u64 {
+    (span.as_nanos().div_ceil(1_000_000_000)).min(255)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_in_the_units_of_the_kernel() {
+        assert_eq!([50, 100].map(|percent| threshold(Ratio::from_ppb(percent * 10_000_000))), [128, 256]);
+        assert_eq!([0, 1_500, 60_000, 900_000].map(|millis| pause(Span::from_millis(millis))), [0, 2, 60, 255]);
+    }
+}
