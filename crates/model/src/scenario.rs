@@ -69,6 +69,7 @@
 //!
 //! Of a pair of the same host twice, which patterns can give, nothing is made.
 
+pub mod builder;
 pub mod conditions;
 pub mod document;
 mod impairment;

@@ -299,10 +299,10 @@ pairing = "incast"
 "#;
     let scenario = inline(text).unwrap();
     assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
-    let queues = inline("")
-        .unwrap()
-        .to_toml()
-        .replacen("loss = \"0.1 %\"", "loss = \"0 %\", red = { min = \"5 kB\", max = \"15 kB\" }, burst_loss = { to_bad = \"1 %\", to_good = \"20 %\" }", 1);
+    let queues = inline("").unwrap().to_toml();
+    let red = "loss = \"0 %\", red = { min = \"5 kB\", max = \"15 kB\" }, burst_loss = { to_bad = \"1 %\", to_good = \"20 %\" }";
+    let (before, after) = queues.split_once("loss = \"0.1 %\"").expect("the third link loses packets");
+    let queues = format!("{before}{red}{after}");
     let queues = Scenario::parse(&queues, "inline").unwrap();
     let channel = queues.topology.link(crate::LinkId(2)).ab;
     assert!(channel.queue.red.is_some_and(|red| red.gentle) && channel.burst_loss.is_some());
@@ -318,9 +318,14 @@ pairing = "incast"
 
 #[test]
 fn requests_and_sizes_in_a_file_are_read_and_resolved() {
-    let text = "[[flow]]\nkind = \"poisson\"\nfrom = \"c1\"\nto = \"s1\"\nrate = 10.0\nrequest = \"300 B\"\n\
-                size = { distribution = \"empirical\", cdf = \"web.csv\" }\n";
-    let text = format!("{INLINE}{text}");
+    let asking = |request: &str, size: &str| {
+        format!(
+            "{INLINE}[[flow]]\nkind = \"poisson\"\nfrom = \"c1\"\nto = \"s1\"\nrate = 10.0\nrequest = \"{request}\"\n\
+             size = {size}\n"
+        )
+    };
+    let file = "{ distribution = \"empirical\", cdf = \"web.csv\" }";
+    let text = asking("300 B", file);
     let read = |csv: Result<&str, &str>| {
         let files = |name: &str| {
             assert_eq!(name, "web.csv");
@@ -339,11 +344,7 @@ fn requests_and_sizes_in_a_file_are_read_and_resolved() {
     assert_eq!(refused(Err("web.csv: No such file")), "web.csv: No such file");
     let unread = Scenario::parse(&text, "inline").unwrap_err().message;
     assert_eq!(unread, "`web.csv`: files that a scenario names cannot be read here");
-    let short = text.replace("300 B", "15 B");
-    assert_eq!(
-        Scenario::parse(&short, "inline").unwrap_err().message,
-        "`web.csv`: files that a scenario names cannot be read here"
-    );
-    let short = short.replace("{ distribution = \"empirical\", cdf = \"web.csv\" }", "\"1 kB\"");
-    assert_eq!(Scenario::parse(&short, "inline").unwrap_err().message, "must be at least 16 B");
+    let short = |size| Scenario::parse(&asking("15 B", size), "inline").unwrap_err().message;
+    assert_eq!(short(file), "`web.csv`: files that a scenario names cannot be read here");
+    assert_eq!(short("\"1 kB\""), "must be at least 16 B");
 }

@@ -3,7 +3,11 @@
 use insta::assert_snapshot;
 
 use super::{INLINE, inline};
-use crate::{Scenario, scenario::MAX_TEXT, topology_file};
+use crate::{
+    Scenario,
+    scenario::{MAX_TEXT, builder::replace_once},
+    topology_file,
+};
 
 /// What is said of a parallel-paths scenario of ten seconds, with more keys in the topology and `rest` after it.
 fn complaint(topology: &str, rest: &str) -> String {
@@ -239,8 +243,7 @@ fn bad_times_and_systems_are_refused() {
 #[test]
 fn bad_networks_are_refused_where_they_stand() {
     let swap = |from: &str, to: &str| {
-        assert!(INLINE.contains(from), "`{from}` is not there to be replaced");
-        let error = Scenario::parse(&INLINE.replace(from, to), "bad").expect_err("it is refused");
+        let error = Scenario::parse(&replace_once(INLINE, from, to), "bad").expect_err("it is refused");
         format!("{}:{}: {}", error.line, error.column, error.message)
     };
     let all = [
