@@ -4,7 +4,10 @@ use std::{fs, path::Path, sync::Arc};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
-use sidestep_model::Scenario;
+use sidestep_model::{
+    Scenario, SystemName,
+    scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
+};
 use sidestep_results::{RunResult, World};
 use sidestep_sim::{RunOptions, SimError, run};
 
@@ -12,15 +15,10 @@ fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)).unwrap()
 }
 
-fn options(text: &str, systems: &[&str]) -> RunOptions {
-    let scenario = Scenario::parse(text, "test").unwrap_or_else(|error| panic!("{error}"));
-    let systems = match systems {
-        [] => scenario.systems.clone(),
-        some => some.iter().map(|system| system.parse().unwrap()).collect(),
-    };
+fn options(scenario: &Scenario, systems: &[&str]) -> RunOptions {
     RunOptions {
-        scenario,
-        systems,
+        scenario: scenario.clone(),
+        systems: systems.iter().map(|system| system.parse().unwrap()).collect(),
         seeds: 1,
         out: None,
         trace: Vec::new(),
@@ -29,29 +27,25 @@ fn options(text: &str, systems: &[&str]) -> RunOptions {
     }
 }
 
-fn results(text: &str, systems: &[&str]) -> Result<RunResult, SimError> {
-    run(&options(text, systems), &()).map(|(result, _)| result)
+fn results(scenario: &Scenario, systems: &[&str]) -> Result<RunResult, SimError> {
+    run(&options(scenario, systems), &()).map(|(result, _)| result)
 }
 
-/// Two hosts, two routers, two paths of 10 Mbit/s of which one is shorter.
-const SMALL: &str = r#"
-duration = "5 s"
-warmup = "1 s"
-[topology]
-generator = "parallel-paths"
-hops = 2
-rate = "10 Mbit/s"
-ecn = "20 packets"
-[[flow]]
-kind = "bulk"
-from = "c1"
-to = "s1"
-connections = 4
-"#;
+/// Two hosts, two routers, two paths of 10 Mbit/s of which one is shorter; no traffic.
+fn idle(duration: &str, warmup: &str) -> ScenarioBuilder {
+    let paths = ScenarioBuilder::new(duration).set("warmup", warmup).parallel_paths(2).network("hops", 2);
+    paths.network("rate", "10 Mbit/s").network("ecn", "20 packets")
+}
+
+/// Four connections over two paths of 10 Mbit/s of which one is shorter.
+fn small() -> ScenarioBuilder {
+    idle("5 s", "1 s").flow(bulk("c1", "s1").with("connections", 4))
+}
 
 #[test]
 fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
-    let result = results(&file("six-paths.toml"), &["tcp", "pathchanger"]).unwrap();
+    let scenario = Scenario::parse(&file("six-paths.toml"), "six-paths").unwrap();
+    let result = results(&scenario, &["tcp", "pathchanger"]).unwrap();
     assert_eq!(result.world, World::Sim);
     let tcp = &result.systems.get("tcp").unwrap();
     let moved = &result.systems.get("pathchanger").unwrap();
@@ -65,7 +59,7 @@ fn the_path_changer_fills_six_paths_where_plain_tcp_fills_one() {
 fn the_same_scenario_and_seed_give_the_same_files() {
     let dir = tempfile::tempdir().unwrap();
     let read = |name: &str| {
-        let mut options = options(SMALL, &["pathchanger", "plb", "mptcp:subflows=3"]);
+        let mut options = options(&small().build(), &["pathchanger", "plb", "mptcp:subflows=3"]);
         options.out = Some(dir.path().join(name));
         run(&options, &()).unwrap();
         let out = dir.path().join(name);
@@ -78,7 +72,7 @@ fn the_same_scenario_and_seed_give_the_same_files() {
 #[test]
 fn seeds_change_the_outcome_and_are_summed_up_in_any_order() {
     let repeated = |seeds| {
-        let options = RunOptions { seeds, ..options(SMALL, &["random"]) };
+        let options = RunOptions { seeds, ..options(&small().build(), &["random"]) };
         run(&options, &()).unwrap().0.systems.get("random").unwrap().clone()
     };
     let (five, again) = (repeated(5), repeated(5));
@@ -90,11 +84,8 @@ fn seeds_change_the_outcome_and_are_summed_up_in_any_order() {
 
 #[test]
 fn a_sized_flow_completes_and_one_that_is_stopped_does_not() {
-    let text = SMALL.replace(
-        "connections = 4",
-        "size = \"1 MB\"\n[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\nstop = \"2 s\"",
-    );
-    let result = results(&text, &["tcp"]).unwrap();
+    let (sized, stopped) = (bulk("c1", "s1").with("size", "1 MB"), bulk("c1", "s1").with("stop", "2 s"));
+    let result = results(&idle("5 s", "1 s").flow(sized).flow(stopped).build(), &["tcp"]).unwrap();
     let tcp = result.systems.get("tcp").unwrap();
     assert!(tcp.afct_s.is_some_and(|seconds| (0.8..4.0).contains(&seconds)), "{:?}", tcp.afct_s);
     assert_eq!(tcp.connections, 2);
@@ -102,18 +93,16 @@ fn a_sized_flow_completes_and_one_that_is_stopped_does_not() {
 
 #[test]
 fn tcp_survives_a_link_that_goes_down_because_the_igp_goes_around_it() {
-    let text = format!("{SMALL}[[event]]\nat = \"2 s\"\nlink = \"A-m1\"\naction = \"down\"\n");
-    let result = results(&text, &["tcp"]).unwrap();
+    let result = results(&small().event(down("2 s").link("A-m1")).build(), &["tcp"]).unwrap();
     let second = result.systems.get("tcp").unwrap().paths.get("path-2").unwrap();
     assert!(second.utilisation_second_half.unwrap() > 0.8, "{second:?}");
 }
 
 #[test]
 fn a_silent_path_is_left_by_the_path_changer_and_by_prr_and_not_by_tcp() {
-    let text = SMALL.replace("hops = 2", "hops = 2\necmp = true");
-    let text = format!("{text}[[event]]\nat = \"2 s\"\npath = \"path-1\"\naction = \"blackhole\"\n");
+    let scenario = small().network("ecmp", true).event(blackhole("2 s").path("path-1")).build();
     let goodput = |system| {
-        let result = results(&text, &[system]).unwrap();
+        let result = results(&scenario, &[system]).unwrap();
         let second = *result.systems.get(system).unwrap().paths.get("path-2").unwrap();
         (result.systems.get(system).unwrap().goodput_mbps, second.utilisation_second_half.unwrap())
     };
@@ -124,8 +113,8 @@ fn a_silent_path_is_left_by_the_path_changer_and_by_prr_and_not_by_tcp() {
 
 #[test]
 fn mptcp_over_equal_paths_uses_them_together() {
-    let text = SMALL.replace("hops = 2", "hops = 2\necmp = true").replace("connections = 4", "connections = 1");
-    let result = results(&text, &["tcp", "mptcp:subflows=8"]).unwrap();
+    let scenario = idle("5 s", "1 s").network("ecmp", true).flow(bulk("c1", "s1")).build();
+    let result = results(&scenario, &["tcp", "mptcp:subflows=8"]).unwrap();
     let goodput = |system| result.systems.get(system).unwrap().goodput_mbps;
     assert!(goodput("mptcp:subflows=8") > 1.6 * goodput("tcp"));
 }
@@ -134,7 +123,7 @@ fn mptcp_over_equal_paths_uses_them_together() {
 fn the_packets_of_a_link_are_written_as_they_would_be() {
     let dir = tempfile::tempdir().unwrap();
     for system in ["tcp", "mptcp:subflows=2", "pathchanger"] {
-        let mut options = options(SMALL, &[system]);
+        let mut options = options(&small().build(), &[system]);
         options.out = Some(dir.path().to_owned());
         let topology = &options.scenario.topology;
         options.trace = topology.link_ids().filter(|id| topology.link(*id).name.starts_with("A-")).collect();
@@ -186,11 +175,10 @@ fn trace(path: &Path) -> [Direction; 2] {
 
 #[test]
 fn connections_that_begin_while_there_is_no_way_wait_for_one() {
-    let text = SMALL.replace("connections = 4", "start = \"2 s\"").replace("[[flow]]", "paths = 1\n[[flow]]");
-    let text = text.replace("warmup = \"1 s\"", "[routing]\nconvergence = \"100 ms\"");
-    let outage =
-        |at: &str, action: &str| format!("[[event]]\nat = \"{at}\"\npath = \"path-1\"\naction = \"{action}\"\n");
-    let result = results(&format!("{text}{}{}", outage("1 s", "down"), outage("2500 ms", "up")), &["tcp"]).unwrap();
+    let scenario = idle("5 s", "0 s").network("paths", 1).set("routing.convergence", "100 ms");
+    let scenario = scenario.flow(bulk("c1", "s1").with("start", "2 s"));
+    let scenario = scenario.event(down("1 s").path("path-1")).event(up("2500 ms").path("path-1"));
+    let result = results(&scenario.build(), &["tcp"]).unwrap();
     // The SYN of 2 s is lost, that of 3 s is not.
     let goodput = result.systems.get("tcp").unwrap().goodput_mbps;
     assert!(goodput > 3.0 && goodput < 4.0, "{goodput}");
@@ -198,25 +186,22 @@ fn connections_that_begin_while_there_is_no_way_wait_for_one() {
 
 #[test]
 fn fullmesh_has_a_subflow_through_each_pair_of_interfaces() {
-    // Two hosts with two interfaces each; the first of each leads to A, which is the shorter way for all.
-    let text = r#"
-duration = "5 s"
-warmup = "2 s"
-[topology]
-node = [{ name = "c", kind = "host" }, { name = "s", kind = "host" }, { name = "A" }, { name = "B" }]
-link = [
-  { ends = ["c", "A"], rate = "10 Mbit/s", delay = "1 ms" },
-  { ends = ["c", "B"], rate = "10 Mbit/s", delay = "1 ms", weight = 5 },
-  { ends = ["A", "s"], rate = "10 Mbit/s", delay = "1 ms" },
-  { ends = ["B", "s"], rate = "10 Mbit/s", delay = "1 ms", weight = 5 },
-  { ends = ["A", "B"], rate = "10 Mbit/s", delay = "1 ms" },
-]
-[[flow]]
-kind = "bulk"
-from = "c"
-to = "s"
-"#;
-    let result = results(text, &["mptcp:path_manager=fullmesh", "mptcp:subflows=4"]).unwrap();
+    // Two hosts with two interfaces each; the links to B weigh less, so that all shortest routes lead through B.
+    let link = || part([("rate", "10 Mbit/s"), ("delay", "1 ms")]);
+    let scenario = ScenarioBuilder::new("5 s")
+        .set("warmup", "2 s")
+        .host("c")
+        .host("s")
+        .router("A")
+        .router("B")
+        .link_with("c", "A", link())
+        .link_with("c", "B", link().with("weight", 5))
+        .link_with("A", "s", link())
+        .link_with("B", "s", link().with("weight", 5))
+        .link_with("A", "B", link())
+        .flow(bulk("c", "s"))
+        .build();
+    let result = results(&scenario, &["mptcp:path_manager=fullmesh", "mptcp:subflows=4"]).unwrap();
     let goodput = |system| result.systems.get(system).unwrap().goodput_mbps;
     let (mesh, ports) = (goodput("mptcp:path_manager=fullmesh"), goodput("mptcp:subflows=4"));
     assert!(mesh > 16.0 && ports < 10.0, "{mesh} {ports}");
@@ -224,8 +209,8 @@ to = "s"
 
 #[test]
 fn rcp_gives_all_the_same_rate_and_loses_nothing() {
-    let text = SMALL.replace("duration = \"5 s\"\nwarmup = \"1 s\"", "duration = \"10 s\"\nwarmup = \"5 s\"");
-    let result = results(&text, &["rcp", "rcp:gamma=0.5"]).unwrap();
+    let scenario = idle("10 s", "5 s").flow(bulk("c1", "s1").with("connections", 4)).build();
+    let result = results(&scenario, &["rcp", "rcp:gamma=0.5"]).unwrap();
     let [rcp, half] = ["rcp", "rcp:gamma=0.5"].map(|system| result.systems.get(system).unwrap());
     // 1416 of 1500 bytes are payload.
     let share = |gamma: f64| gamma * 10.0 * 1416.0 / 1500.0;
@@ -234,59 +219,45 @@ fn rcp_gives_all_the_same_rate_and_loses_nothing() {
     assert!(rcp.fairness.unwrap() > 0.999);
     assert_eq!((rcp.retransmits, rcp.links.values().map(|link| link.drops).sum::<u64>()), (0, 0));
     assert_eq!(
-        results(SMALL, &["rcp:gamma=2"]).unwrap_err().to_string(),
+        results(&scenario, &["rcp:gamma=2"]).unwrap_err().to_string(),
         "system `rcp:gamma=2`: gamma must be above 0 and at most 1"
     );
 }
 
 #[test]
 fn what_cannot_run_is_refused_before_the_run() {
-    let refusal = |text: &str, system: &str| results(text, &[system]).unwrap_err().to_string();
-    let other = |from: &str, to: &str| SMALL.replace(from, to);
+    let refusal =
+        |scenario: &ScenarioBuilder, system: &str| results(&scenario.build(), &[system]).unwrap_err().to_string();
     assert_eq!(
-        refusal(SMALL, "inrpp"),
+        refusal(&small(), "inrpp"),
         "the simulator cannot run the system `inrpp` yet; it has tcp, ecmp, random, prr, plb, pathchanger, mptcp and rcp"
     );
     assert_eq!(
-        refusal(&other("[topology]", "[tcp]\ncongestion_control = \"bbr\"\n[topology]"), "tcp"),
+        refusal(&small().set("tcp.congestion_control", "bbr"), "tcp"),
         "the simulator has no congestion control `bbr`; it has reno, cubic and dctcp"
     );
     assert_eq!(
-        refusal(&other("[topology]", "[tcp]\nmss = 1460\n[topology]"), "tcp"),
+        refusal(&small().set("tcp.mss", 1460), "tcp"),
         "flow `bulk-1`: segments of 1460 bytes and their headers do not fit the 1500 bytes that its route carries"
     );
-    let exec = other(
-        "kind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\nconnections = 4",
-        "kind = \"exec\"\nnode = \"c1\"\ncommand = [\"true\"]",
-    );
+    let exec = idle("5 s", "1 s").flow(exec("c1", ["true"]));
     assert_eq!(refusal(&exec, "tcp"), "flow `exec-1` runs a program, which only the lab can; use `sidestep lab run`");
-    let apart = r#"
-duration = "1 s"
-[topology]
-node = [{ name = "a", kind = "host" }, { name = "b", kind = "host" }, { name = "A" }, { name = "B" }]
-link = [{ ends = ["a", "A"], rate = "1 Mbit/s", delay = "1 ms" }, { ends = ["b", "B"], rate = "1 Mbit/s", delay = "1 ms" }]
-[[flow]]
-kind = "bulk"
-from = "a"
-to = "b"
-"#;
-    assert_eq!(refusal(apart, "tcp"), "flow `bulk-1`: there is no route from `a` to `b`");
-}
-
-/// The small network with these flows instead of the bulk one.
-fn with_flows(flows: &str) -> String {
-    let (network, _) = SMALL.split_once("[[flow]]").unwrap();
-    format!("{network}{flows}")
+    let apart = ScenarioBuilder::new("1 s")
+        .host("a")
+        .host("b")
+        .router("A")
+        .router("B")
+        .link("a", "A", "1 Mbit/s", "1 ms")
+        .link("b", "B", "1 Mbit/s", "1 ms")
+        .flow(bulk("a", "b"));
+    assert_eq!(refusal(&apart, "tcp"), "flow `bulk-1`: there is no route from `a` to `b`");
 }
 
 #[test]
 fn short_flows_arrive_and_complete() {
-    let text = with_flows(
-        "[[flow]]\nkind = \"poisson\"\nfrom = \"c1\"\nto = \"s1\"\nload = \"50 %\"\nload_of = \"10 Mbit/s\"\n\
-         size = { distribution = \"exponential\", mean = \"20 kB\" }\n",
-    )
-    .replace("duration = \"5 s\"", "duration = \"60 s\"");
-    let result = results(&text, &["tcp"]).unwrap();
+    let sizes = part([("distribution", "exponential"), ("mean", "20 kB")]);
+    let short = load("c1", "s1", "50 %", "10 Mbit/s").with_table("size", sizes);
+    let result = results(&idle("60 s", "1 s").flow(short).build(), &["tcp"]).unwrap();
     let tcp = result.systems.get("tcp").unwrap();
     // 31.25 a second.
     assert!((1_700..2_050).contains(&tcp.connections), "{}", tcp.connections);
@@ -297,11 +268,8 @@ fn short_flows_arrive_and_complete() {
 
 #[test]
 fn users_think_between_transfers() {
-    let text = with_flows(
-        "[[flow]]\nkind = \"closed-loop\"\nfrom = \"c1\"\nto = \"s1\"\nusers = 20\nthink = \"1 s\"\nsize = \"1 kB\"\n",
-    )
-    .replace("duration = \"5 s\"", "duration = \"50 s\"");
-    let result = results(&text, &["tcp"]).unwrap();
+    let users = closed_loop("c1", "s1", 20, "1 s", "1 kB");
+    let result = results(&idle("50 s", "1 s").flow(users).build(), &["tcp"]).unwrap();
     // Twenty users, each a transfer of 17 ms and a second of thought: about 980 in 50 s.
     let transfers = result.systems.get("tcp").unwrap().connections;
     assert!((880..1_080).contains(&transfers), "{transfers}");
@@ -309,32 +277,27 @@ fn users_think_between_transfers() {
 
 #[test]
 fn cross_traffic_takes_its_rate_and_pauses() {
-    let cbr = |more: &str| {
-        let text = format!(
-            "[[flow]]\nkind = \"cbr\"\nfrom = \"c1\"\nto = \"s1\"\nrate = \"4 Mbit/s\"\n{more}[[flow]]\nkind = \"bulk\"\nfrom = \"c1\"\nto = \"s1\"\n"
-        );
-        let result = results(&with_flows(&text).replace("\"5 s\"", "\"41 s\""), &["tcp"]).unwrap();
-        result.systems.get("tcp").unwrap().goodput_mbps
+    let stream = || cbr("c1", "s1", "4 Mbit/s");
+    let beside = |stream: Part| {
+        let scenario = idle("41 s", "1 s").flow(stream).flow(bulk("c1", "s1")).build();
+        results(&scenario, &["tcp"]).unwrap().systems.get("tcp").unwrap().goodput_mbps
     };
+    let in_bursts = || stream().with("on", "100 ms").with("off", "100 ms");
     // Of 10 Mbit/s the cross-traffic leaves 6, of which 95 % are the application's.
-    let (always, half) = (cbr(""), cbr("on = \"100 ms\"\noff = \"100 ms\"\n"));
+    let (always, half) = (beside(stream()), beside(in_bursts()));
     assert!((5.0..5.75).contains(&always), "{always}");
     assert!((6.7..7.7).contains(&half), "{half}");
-    let random = cbr("on = \"100 ms\"\noff = \"100 ms\"\nrandom = true\n");
+    let random = beside(in_bursts().with("random", true));
     assert!((6.3..8.0).contains(&random) && random != half, "{random}");
 }
 
 #[test]
 fn the_estimate_grows_with_flows_and_with_what_queues_hold() {
-    let estimate = |text: &str| sidestep_sim::estimate(&Scenario::parse(text, "test").unwrap());
-    let small = estimate(SMALL);
-    let many = estimate(&SMALL.replace("connections = 4", "connections = 90000"));
-    let deep = estimate(
-        &SMALL
-            .replace("ecn =", "queue = \"100 GB\"\necn =")
-            .replace("[topology]", "[tcp]\nreceive_window = \"100 GB\"\n[topology]"),
-    );
-    assert!(small < 10_000_000, "{small}");
+    let estimate = |scenario: ScenarioBuilder| sidestep_sim::estimate(&scenario.build());
+    let few = estimate(small());
+    let many = estimate(idle("5 s", "1 s").flow(bulk("c1", "s1").with("connections", 90_000)));
+    let deep = estimate(small().network("queue", "100 GB").set("tcp.receive_window", "100 GB"));
+    assert!(few < 10_000_000, "{few}");
     assert!(many > 90_000 * 1_000 && deep > 10_000_000_000, "{many} {deep}");
 }
 
@@ -381,19 +344,15 @@ fn any_scenario() -> impl Strategy<Value = (String, String)> {
         Just("kind = \"cbr\"\nrate = \"2 Mbit/s\"\npacket = 60000\n".to_owned()),
     ];
     let event = prop::sample::select(vec!["down", "up", "blackhole"]);
-    let system = prop::sample::select(vec![
-        "tcp",
-        "ecmp",
-        "random",
-        "prr",
-        "plb",
-        "pathchanger",
+    let mut systems: Vec<&str> = World::Sim.systems().map(SystemName::as_str).collect();
+    systems.extend([
         "mptcp:subflows=3",
         "mptcp:scheduler=redundant",
         "mptcp:congestion_control=balia",
         "mptcp:congestion_control=olia,scheduler=round-robin",
         "mptcp:path_manager=fullmesh",
     ]);
+    let system = prop::sample::select(systems);
     (topology, link, tcp, prop::collection::vec(flow, 1..3), prop::collection::vec((event, 0u32..200), 0..3), system)
         .prop_map(|(topology, link, tcp, flows, events, system)| {
             let mut text = format!("duration = \"200 ms\"\nsample = \"50 ms\"\n{tcp}[topology]\n{topology}{link}");
