@@ -1,35 +1,29 @@
 //! Paths and links that fail under running transfers, in the lab.
 
 use serde_json::Value;
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, down, up};
 
 use crate::common::{Room, root_or_skip};
 
 /// Three paths with so much room that nothing is lost but by failure.
-const THREE_PATHS: &str = r#"
-warmup = "1 s"
+fn three_paths(duration: &str) -> ScenarioBuilder {
+    ScenarioBuilder::new(duration)
+        .set("warmup", "1 s")
+        .set("agent.congestion_backoff.min", "100 ms")
+        .set("agent.congestion_backoff.max", "1 s")
+        .parallel_paths(3)
+        .network("clients", 2)
+        .network("servers", 2)
+        .network("rate", "10 Mbit/s")
+        .network("delay", "1 ms")
+        .network("queue", "2000 packets")
+        .network("ecn", "30 packets")
+}
 
-[agent]
-congestion_backoff = { min = "100 ms", max = "1 s" }
-
-[topology]
-generator = "parallel-paths"
-paths = 3
-clients = 2
-servers = 2
-rate = "10 Mbit/s"
-delay = "1 ms"
-queue = "2000 packets"
-ecn = "30 packets"
-"#;
-
-const FLOWS: &str = r#"
-[[flow]]
-kind = "bulk"
-name = "bulk"
-from = "c*"
-to = "s*"
-connections = 24
-"#;
+/// So many connections of each client.
+fn connections(count: u32) -> Part {
+    bulk("c*", "s*").with("name", "bulk").with("connections", count)
+}
 
 #[test]
 fn connections_deliver_before_their_third_timeout_after_a_path_went_silent_both_ways() {
@@ -37,14 +31,13 @@ fn connections_deliver_before_their_third_timeout_after_a_path_went_silent_both_
         return;
     }
     let (room, plain) = (Room::new(), Room::new());
-    let silence = "[[event]]\nat = \"4 s\"\npath = \"path-1\"\naction = \"blackhole\"\n";
-    let tcp = format!("duration = \"9 s\"\nsystems = [\"tcp\"]\n{THREE_PATHS}{FLOWS}{silence}");
+    let failing = three_paths("9 s").event(blackhole("4 s").path("path-1"));
     // So few that their queue, which adds to the timeouts, is short.
-    plain.run_lab("out", &tcp.replace("connections = 24", "connections = 4")).is_fine();
+    plain.run_lab("out", &failing.clone().systems(["tcp"]).flow(connections(4)).text()).is_fine();
     let stalled = plain.result_of("out", "tcp")["recovery"]["stalled"].clone();
     assert_eq!(stalled.as_u64(), Some(8), "plain TCP knows path-1 only");
 
-    room.run_lab("out", &tcp.replace("\"tcp\"", "\"pathchanger\"")).is_fine();
+    room.run_lab("out", &failing.systems(["pathchanger"]).flow(connections(24)).text()).is_fine();
     let recovery = room.result_of("out", "pathchanger")["recovery"].clone();
     let count = |key: &str| recovery[key].as_u64().unwrap();
     println!("after the failure: {recovery}");
@@ -62,24 +55,12 @@ fn connections_that_begin_while_a_path_is_silent_are_established() {
         return;
     }
     let room = Room::new();
-    let late = r#"
-[[flow]]
-kind = "bulk"
-name = "late"
-from = "c*"
-to = "s*"
-connections = 20
-size = "20 kB"
-start = "2 s"
-
-[[event]]
-at = "1 s"
-path = "path-1"
-direction = "forward"
-action = "blackhole"
-"#;
-    let head = "duration = \"8 s\"\nsystems = [\"tcp\", \"pathchanger\"]\n";
-    room.run_lab("out", &format!("{head}{THREE_PATHS}{late}")).is_fine();
+    let late = bulk("c*", "s*").with("name", "late").with("connections", 20).with("size", "20 kB").with("start", "2 s");
+    let scenario = three_paths("8 s")
+        .systems(["tcp", "pathchanger"])
+        .flow(late)
+        .event(blackhole("1 s").path("path-1").with("direction", "forward"));
+    room.run_lab("out", &scenario.text()).is_fine();
     let completed = |system: &str| {
         let rows = room.rows("out", "flows.csv");
         rows.iter().filter(|row| row["system"] == system && row["completed"] == "true").count()
@@ -95,19 +76,12 @@ fn agents_hear_of_a_link_that_goes_down_and_of_one_that_comes_back() {
         return;
     }
     let room = Room::new();
-    let events = r#"
-[[event]]
-at = "3 s"
-link = "A-m2"
-action = "down"
-
-[[event]]
-at = "6 s"
-link = "A-m2"
-action = "up"
-"#;
-    let head = "duration = \"9 s\"\nsystems = [\"pathchanger\"]\n";
-    room.run_lab("out", &format!("{head}{THREE_PATHS}{FLOWS}{events}")).is_fine();
+    let scenario = three_paths("9 s")
+        .systems(["pathchanger"])
+        .flow(connections(24))
+        .event(down("3 s").link("A-m2"))
+        .event(up("6 s").link("A-m2"));
+    room.run_lab("out", &scenario.text()).is_fine();
     let system = room.result_of("out", "pathchanger");
     let updates = system["path_updates"].as_array().unwrap();
     let told = |update: &Value| (update["change"].as_str().unwrap().to_owned(), update["agents"].as_u64().unwrap());

@@ -7,13 +7,18 @@ use std::{
 
 use crate::common::{PROGRAM, Room};
 
-const TOPOLOGY: &str = r#"
+/// Two hosts, and a link of this MTU between their routers.
+fn topology(mtu: u32) -> String {
+    format!(
+        r#"
 [topology]
-node = [{ name = "c", kind = "host", prefix = "2001:db8:1::/64" }, { name = "s", kind = "host", prefix = "2001:db8:2::/64" },
-        { name = "A" }, { name = "B" }]
-link = [{ ends = ["c", "A"], rate = "1 Gbit/s", delay = "0 ms" }, { ends = ["B", "s"], rate = "1 Gbit/s", delay = "0 ms" },
-        { ends = ["A", "B"], rate = "1 Gbit/s", delay = "0 ms", mtu = MTU }]
-"#;
+node = [{{ name = "c", kind = "host", prefix = "2001:db8:1::/64" }}, {{ name = "s", kind = "host", prefix = "2001:db8:2::/64" }},
+        {{ name = "A" }}, {{ name = "B" }}]
+link = [{{ ends = ["c", "A"], rate = "1 Gbit/s", delay = "0 ms" }}, {{ ends = ["B", "s"], rate = "1 Gbit/s", delay = "0 ms" }},
+        {{ ends = ["A", "B"], rate = "1 Gbit/s", delay = "0 ms", mtu = {mtu} }}]
+"#
+    )
+}
 
 /// The writing end of a pipe that nobody will ever read.
 fn unread() -> Stdio {
@@ -30,7 +35,7 @@ fn run(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Output {
 
 /// Commands that print something and need no privilege.
 fn commands(room: &Room) -> Vec<Vec<String>> {
-    let topology = room.write("net.toml", &TOPOLOGY.replace("MTU", "1700"));
+    let topology = room.write("net.toml", &topology(1700));
     let config = room.write("agent.toml", include_str!("../../../../packaging/agent.toml"));
     let commands = [
         format!("controller --topology {topology} --show"),
@@ -88,7 +93,7 @@ fn top_draws_on_terminals_only_and_says_what_to_do_elsewhere() {
 #[test]
 fn logs_are_lines_for_people_or_json() {
     let room = Room::new();
-    let narrow = room.write("narrow.toml", &TOPOLOGY.replace("MTU", "1280"));
+    let narrow = room.write("narrow.toml", &topology(1280));
     let arguments = ["controller", "--topology", &narrow, "--show"];
     let text = room.run(&arguments);
     assert!(text.stderr.contains(" WARN "), "{text:?}");

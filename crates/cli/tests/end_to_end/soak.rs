@@ -18,8 +18,9 @@ use nix::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_linux::cgroup;
+use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, exec};
 
-use crate::common::{BULK, PROGRAM, RUN, Room, TWO_PATHS, lab_of, processes_in, root_or_skip};
+use crate::common::{PROGRAM, RUN, Room, lab_of, processes_in, root_or_skip};
 
 /// Kills with the other tests.
 const FEW: u32 = 10;
@@ -27,12 +28,7 @@ const FEW: u32 = 10;
 const DURATION: Duration = Duration::from_millis(600);
 
 /// What a daemon of a program that runs in the lab leaves, were nobody to look for it.
-const DAEMON: &str = r#"
-[[flow]]
-kind = "exec"
-node = "s1"
-command = ["sh", "-c", "(setsid sleep 1000 &)"]
-"#;
+const DAEMON: &str = "(setsid sleep 1000 &)";
 
 /// When a lab was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +51,18 @@ fn a_lab_killed_at_any_instant_is_cleaned_up_by_the_next_which_touches_nothing_e
     let millis = DURATION.as_millis();
     let scenario = room.write(
         "soak.toml",
-        &format!(
-            "duration = \"{millis} ms\"\nsample = \"50 ms\"\n{}{BULK}{DAEMON}",
-            TWO_PATHS.replace("500 ms", "100 ms")
-        ),
+        &ScenarioBuilder::new(&format!("{millis} ms"))
+            .set("warmup", "100 ms")
+            .set("sample", "50 ms")
+            .systems(["pathchanger"])
+            .parallel_paths(2)
+            .network("rate", "10 Mbit/s")
+            .network("delay", "1 ms")
+            .network("queue", "1000 packets")
+            .network("ecn", "15 packets")
+            .flow(bulk("c1", "s1").with("connections", 4))
+            .flow(exec("s1", ["sh", "-c", DAEMON]))
+            .text(),
     );
     seclude();
     let decoys = Decoys::plant(&room);

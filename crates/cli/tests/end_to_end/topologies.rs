@@ -1,6 +1,9 @@
 //! What a topology offers, asked as its operator would.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
+use sidestep_model::{scenario::builder::replace_once, topology_file};
 
 use crate::common::{Ended, Room};
 
@@ -77,7 +80,7 @@ fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
 #[test]
 fn advice_is_given_in_a_sentence_as_json_and_on_a_page_that_needs_nothing_beside_it() {
     let room = Room::new();
-    let file = room.write("Ring.graphml", &RING.replace("Perth", "&lt;script&gt;"));
+    let file = room.write("Ring.graphml", &replace_once(RING, "Perth", "&lt;script&gt;"));
     let text = room.run(&["advise", &file, "--draws", "3"]);
     text.is_fine();
     assert!(
@@ -135,7 +138,11 @@ fn a_topology_is_converted_and_its_shared_risks_count() {
     let info = json(&room.run(&["topo", "info", "ring.graph", "--json"]));
     assert_eq!((&info["nodes"], &info["links"], &info["symmetric"]), (&6.into(), &6.into(), &true.into()));
     // All links in one duct: no pair has two paths that share no risk.
-    let ducts = room.write("ducts.toml", &text.replace(", mtu = 1500", ", srlg = [1], mtu = 1500"));
+    let mut one_duct = topology_file::parse(&text).unwrap();
+    for link in one_duct.link_ids() {
+        one_duct.set_risk_groups(link, BTreeSet::from([1]));
+    }
+    let ducts = room.write("ducts.toml", &topology_file::print(&one_duct));
     let disjoint = json(&room.run(&["paths", "disjoint", &ducts, "--svg", "paths.svg", "--json"]));
     assert_eq!(
         (&disjoint["curves"][0]["mean"], &disjoint["curves"][3]["name"]),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 
-use sidestep_model::{GraphLink, Missing, Rate, Span};
+use sidestep_model::{GraphLink, Missing, Rate, Span, scenario::builder::replace_once};
 
 use super::{super::*, REPETITA};
 
@@ -127,7 +127,7 @@ link = [
     let printed = topology_file::print(&graph.to_topology().unwrap());
     assert!(printed.contains("position = [-74.0, 40.5]") && printed.contains("srlg = [3, 7]"), "{printed}");
     assert_eq!(read(&printed, "a.toml").unwrap(), graph);
-    let far = text.replace("-74, 40.5", "-74, 91");
+    let far = replace_once(text, "-74, 40.5", "-74, 91");
     let error = read(&far, "far.toml").unwrap_err();
     assert_eq!((error.line, error.column), (2, 34), "{error}");
 }
@@ -135,7 +135,7 @@ link = [
 #[test]
 fn positions_off_the_earth_are_not_taken_along() {
     // As synthetic networks may have them, or a misprint.
-    let text = REPETITA.replace("-74.00597", "-74005.97");
+    let text = replace_once(REPETITA, "-74.00597", "-74005.97");
     let graph = read(&text, "a.graph").unwrap();
     assert_eq!(graph.nodes[0].position, Some((-74005.97, 40.71427)));
     let topology = graph.to_topology().unwrap();
