@@ -44,7 +44,7 @@ POLICY_FN void pc_mean_add(struct pc_mean *mean, __u64 sample)
 	mean->count++;
 }
 
-/* Adds `bytes` delivered in `ns`; old ones are halved in weight as above. */
+/* Adds `bytes` delivered in `ns`. When a sum would grow too large, both sums are halved. */
 POLICY_FN void pc_rate_add(struct pc_mean *rate, __u64 bytes, __u64 ns)
 {
 	if (rate->count >= PC_MAX_SAMPLE || rate->sum >= PC_MAX_SAMPLE) {
@@ -91,7 +91,7 @@ POLICY_FN __u64 pc_bytes_per_rtt(const struct pc_mean *rate, const struct pc_rou
 	return pc_least((bytes << 16) / rounds_q16, PC_MAX_SAMPLE);
 }
 
-/* The lowest propagation round trip known of the first `n` paths, to the next even one; 0: of none. */
+/* The lowest propagation round trip known of the first `n` paths, rounded up to an even number; 0: none is known. */
 POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
 {
 	__u64 lowest = ~0ULL >> 1;

@@ -30,7 +30,7 @@ pub enum Shutdown {
 pub(crate) enum End {
     /// An operator ended it.
     Shutdown(Shutdown),
-    /// It found that its work is over.
+    /// The daemon found that its work is over.
     Finished,
     /// A handler returned an error.
     Failed,
@@ -171,6 +171,8 @@ async fn next_update<T>(watcher: &mut Option<Watcher<T>>) -> Option<Latest<T>> {
 /// Completes at `instant`; never without one.
 async fn reached(instant: Option<Instant>) {
     match instant {
+        // Tokio's timers round up to a millisecond: one that is due needs none.
+        Some(instant) if instant <= Instant::now() => {}
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,
     }

@@ -44,7 +44,7 @@ pub enum EndpointError {
         /// What is wrong, and what to write.
         problem: &'static str,
     },
-    /// Nobody answers there.
+    /// No controller answers at the endpoint.
     #[error("cannot connect to `{endpoint}`: {reason}")]
     Connect {
         /// The endpoint.

@@ -31,7 +31,7 @@ pub struct Path {
     /// Capacity less the bandwidth that is still available on every link of the path.
     #[serde(rename = "usage_bps", serialize_with = "bits_per_sec")]
     pub usage: Rate,
-    /// Propagation delay, one way.
+    /// One-way propagation delay.
     #[serde(rename = "delay_ns", serialize_with = "nanos")]
     pub delay: Span,
     /// Propagation delay along the path, and back along the shortest path.

@@ -68,7 +68,7 @@ impl Cgroup {
     pub fn destroy(&self) -> Result<()> {
         match fs::write(self.path.join("cgroup.kill"), "1") {
             Ok(()) => {}
-            // Who removes it at the same time, as another lab's clean-up may, gets one or the other.
+            // If another process removes the group at the same time, the kernel returns one of these.
             Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV) => {
                 return Ok(());
             }

@@ -1,9 +1,9 @@
-//! For tests that need the machine: skipped, and said so, where it does not allow them.
+//! For tests that need root: they are skipped without it, and say so.
 
 /// Whether the test may run as root; otherwise prints that `what` is skipped.
 ///
 /// # Panics
-/// Without root when the environment says `SIDESTEP_REQUIRE_ROOT=1`, as CI does, so that no skip goes unnoticed.
+/// Panics without root if the environment says `SIDESTEP_REQUIRE_ROOT=1`, as CI does, so that no skip goes unnoticed.
 pub fn root_or_skip(what: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;

@@ -133,7 +133,7 @@ pub struct Conn {
     pub current: u32,
     /// Packets delivered by the end of the last round.
     pub delivered: u32,
-    /// Those of them that were CE-marked.
+    /// CE-marked packets among `delivered`.
     pub delivered_ce: u32,
     /// Segments retransmitted in this round.
     pub retransmitted: u32,
@@ -183,7 +183,7 @@ pub struct Round {
     pub rto_ns: u64,
     /// Packets delivered so far; wraps.
     pub delivered: u32,
-    /// Those of them that were CE-marked; wraps.
+    /// CE-marked packets among `delivered`; wraps.
     pub delivered_ce: u32,
     /// Payload of a segment.
     pub mss: u32,
@@ -255,7 +255,7 @@ pub struct Sharing {
     pub exp3: Exp3,
     /// The path drawn.
     pub drawn: u32,
-    /// Its probability.
+    /// The probability of `drawn`, Q32.
     pub chance_q32: u32,
     /// How often the step is made, at most 1000.
     pub times: u32,

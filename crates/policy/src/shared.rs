@@ -73,8 +73,8 @@ mod tests {
         assert!(probabilities.iter().all(|p| *p > 0), "{probabilities:?} of {weights:?}");
     }
 
-    /// Many at once make steps of up to `largest`, and hold what they read meanwhile against `see`; returns what each path
-    /// was given.
+    /// Several threads make steps of up to `largest` at once, and check what they read by `see`; returns the sum of the
+    /// steps of each path.
     fn at_once(shared: &Shared, n: u32, seed: u64, largest: i64, see: impl Fn(&raw::Exp3) + Sync) -> [u64; MAX_PATHS] {
         let walk = |number: u64| {
             let mut random = Pcg32::new(seed, number);
@@ -118,7 +118,7 @@ mod tests {
                 let least = weights.log_weight[..n as usize].iter().min().copied().unwrap_or(0);
                 assert!(least >= -(DEPTH + 2 * THREADS as i64 * LARGEST), "{least}");
             });
-            // Whoever comes last lifts those that were left behind.
+            // The last step lifts those that were left behind.
             raw::shared_add(shared.raw(), n, 0, 0);
             prop_assert!(spread(&shared, n) <= DEPTH);
         }

@@ -39,7 +39,7 @@ enum Picks {
     Drawn,
     /// Chance, so that the least probable paths are rewarded too.
     Uniform,
-    /// The same one a thousand times, then the next.
+    /// Each path a thousand times in a row, then the next.
     Blocks,
     /// Always the least probable.
     Worst,

@@ -56,7 +56,7 @@ fn at(at_ms: u64, delivered: u32) -> Round {
     }
 }
 
-/// The same with everything marked.
+/// A round at this time in which every delivered packet was marked.
 fn marked(at_ms: u64, delivered: u32) -> Round {
     Round { delivered_ce: delivered, ..at(at_ms, delivered) }
 }
@@ -207,7 +207,8 @@ fn as_many_rounds_as_wished_are_not_judged_after_a_move() {
 
 #[test]
 fn reordering_by_a_move_to_a_shorter_path_halves_what_that_path_earns() {
-    // At 10 segments in 10 ms a packet arrives every millisecond; 6 ms less of round trip are 3 ms less one way.
+    // At 10 segments in 10 ms a packet arrives every millisecond. A round trip that is 6 ms shorter means a one-way delay that
+    // is 3 ms shorter.
     for (rtts, guard, reward) in [([16, 10], true, 0.5), ([15, 10], true, 1.0), ([16, 10], false, 1.0)] {
         let knobs = AgentKnobs { reorder_guard: guard, settle_rounds: 0, ..config(PolicyName::Exp3) };
         let mut conn = settled(&knobs, &rtts);
@@ -274,7 +275,7 @@ fn a_path_that_failed_is_not_drawn_again_before_something_arrives() {
         conn.handle_timeout(at(1_000, 0), false, draw.wrapping_mul(0x9e37_79b9));
         back += u32::from(conn.handle_timeout(at(2_000, 9), false, draw.wrapping_mul(0x85eb_ca6b)).path == 0);
     }
-    assert!(back > 30, "what was delivered meanwhile proves nothing of the first path: {back}");
+    assert!(back > 30, "a delivery by another path proves nothing of the first: {back}");
 }
 
 proptest! {

@@ -86,7 +86,7 @@ pub enum ConfigError {
     /// An interface that does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
-    /// A path that says in none of the three ways how packets are put on it; [`HostConfig::parse`] refuses such a file.
+    /// A path without `segments`, `path_id` and `via`; [`HostConfig::parse`] refuses such a file.
     #[error("a path needs `segments`, `path_id`, or `via` with `dev`")]
     NoRoute,
 }

@@ -61,9 +61,9 @@ pub struct PathsRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EventLine {
-    /// Of a connection.
+    /// What happened to a connection.
     Connection(EventRecord),
-    /// Of paths.
+    /// Paths that came from the controller.
     Paths(PathsRecord),
 }
 

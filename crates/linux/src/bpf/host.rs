@@ -42,7 +42,7 @@ pub struct HostProgram {
     object: Object,
     link: Option<Link>,
     pins: Option<Pins>,
-    /// No other agent works with the pins meanwhile.
+    /// As long as this lock lives, no other agent works with the pins.
     _lock: Option<Flock<File>>,
 }
 
@@ -60,9 +60,9 @@ pub struct HostConfig {
     pub table_base: u32,
     /// Priority of the rules. The program ignores it; whoever cleans up needs it.
     pub priority: u32,
-    /// One: decide, count and report, but leave marks alone; else zero.
+    /// 1 if the program only decides, counts and reports, and leaves marks alone; else 0.
     pub dry_run: u32,
-    /// One: write events, as somebody records them; else zero.
+    /// 1 if the program writes events because somebody records them; else 0.
     pub events: u32,
     /// Zero.
     pub unused: u32,
@@ -102,16 +102,16 @@ impl HostConfig {
 /// What happened to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It got its first path.
+    /// The connection got its first path.
     Opened,
-    /// A path was drawn for it. If `from` equals `to`, it is the one that it was on.
+    /// The policy drew a path for this reason. If `from` equals `to`, the connection stayed on its path.
     Decided(Reason),
 }
 
 /// A record of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// `CLOCK_MONOTONIC`.
+    /// When it happened, by `CLOCK_MONOTONIC`.
     pub at: Time,
     /// This end.
     pub local: SocketAddr,
@@ -143,7 +143,7 @@ pub struct HostCounters {
     pub passive: u64,
     /// Connections to destinations without paths, left alone.
     pub untouched: u64,
-    /// Connections left alone for want of memory.
+    /// Connections left alone because memory was short.
     pub no_storage: u64,
     /// Events for which the ring had no room.
     pub events_lost: u64,
@@ -242,7 +242,7 @@ impl HostProgram {
         Ok(())
     }
 
-    /// Whether the program acts on `cgroup`: a control group that is removed and made anew is another.
+    /// Whether the program acts on `cgroup`. A control group that was removed and made anew is a different one.
     pub fn is_attached(&self, cgroup: &Path) -> bool {
         self.link.as_ref().is_some_and(|link| pins::is_attached(link, cgroup))
     }
@@ -250,7 +250,7 @@ impl HostProgram {
     /// Removes everything: the program acts no longer, and connections get the marks back that they had before.
     pub fn remove(mut self) -> Result<()> {
         if let Some(pins) = &self.pins {
-            // The link's file is the last that holds it.
+            // The link's file is the last holder of the link.
             pins.remove()?;
         }
         self.link = None;
@@ -272,7 +272,7 @@ impl HostProgram {
 
     /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
     ///
-    /// At most [`MAX_PATHS`] are taken. What connections to it have learnt together of paths that stay is kept.
+    /// At most [`MAX_PATHS`] are taken. Paths that were there before keep what connections have learnt of them.
     pub fn set_paths(&mut self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
         let n = paths.len().min(MAX_PATHS);
         // Before the paths: until these follow, and without a table, connections learn for themselves.

@@ -7,7 +7,7 @@ use libbpf_rs::{Link, Object};
 use super::{bytecode, failed, load, open, program};
 use crate::error::{LinuxError, Result};
 
-/// Has the kernel call a program wherever it calls the path changer, while it lives.
+/// A program that does nothing; while this lives, the kernel calls it wherever it would call the path changer.
 #[derive(Debug)]
 pub struct IdleProgram {
     _object: Object,
@@ -15,7 +15,7 @@ pub struct IdleProgram {
 }
 
 impl IdleProgram {
-    /// It is called for the connections of the processes in `cgroup` and below.
+    /// Attaches the program to `cgroup`: the kernel calls it for the connections of the processes there and below.
     pub fn attach(cgroup: &Path) -> Result<Self> {
         const WHAT: &str = "attaching a program that does nothing";
         let object = load("idle", open("idle", bytecode!("idle"))?)?;

@@ -65,7 +65,7 @@ fn path_changer() -> Finding {
     };
     match EmptyGroup::make() {
         Ok(group) => Finding::of(program.attach(group.0.path())),
-        // The control group is the machine's matter, not the program's: some are mounted for reading only.
+        // A control group that cannot be made says nothing about the program: some machines mount them read-only.
         Err(error) => Finding::Present(format!("loads; not attached, {error}")),
     }
 }
@@ -76,7 +76,7 @@ struct EmptyGroup(Cgroup);
 impl EmptyGroup {
     fn make() -> Result<Self> {
         for left in left_behind()? {
-            // Nobody can be in it; should it be gone already, all the better.
+            // The group has no processes. It is no error if it is gone already.
             let _ = fs::remove_dir(left);
         }
         Ok(EmptyGroup(Cgroup::create(&format!("{GROUP}.{}", std::process::id()))?))

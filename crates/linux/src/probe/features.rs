@@ -5,20 +5,20 @@ use super::Part;
 /// How much a part needs a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It does not start without.
+    /// The part does not start without the feature.
     Required,
-    /// It does less without.
+    /// The part does less without the feature.
     Useful,
-    /// It makes no difference.
+    /// The part does not use the feature.
     Unused,
 }
 
-/// Something of the kernel that we use.
+/// A feature of the kernel that we use.
 #[derive(Debug)]
 pub struct Feature {
-    /// Its name for scripts.
+    /// The feature's name for scripts.
     pub id: &'static str,
-    /// Its name for people.
+    /// The feature's name for people.
     pub name: &'static str,
     /// The first kernel that has it.
     pub since: &'static str,
@@ -36,7 +36,8 @@ impl Feature {
 
 use Need::{Required as R, Unused as N, Useful as U};
 
-/// All of them: what the process may do, then BPF, then networks. Needs are those of agent, router and lab.
+/// All features: first what the process may do, then BPF, then networks. The needs are those of agent, router and lab, in
+/// this order.
 pub const FEATURES: &[Feature] = &[
     feature(
         "capabilities",

@@ -1,4 +1,4 @@
-//! What the process may do, and what of the machine can be seen without making anything.
+//! What the process may do, and what can be read of the machine without a trial.
 
 use std::{fs, io, path::Path};
 
@@ -27,7 +27,7 @@ impl Privileges {
     pub const NET_ADMIN: Capability = Capability(12, "CAP_NET_ADMIN");
     /// Namespaces, among much else.
     pub const SYS_ADMIN: Capability = Capability(21, "CAP_SYS_ADMIN");
-    /// Programs that the verifier need not harden against speculation, which it cannot with the path changer.
+    /// Programs that the verifier does not harden against speculation. It cannot harden the path changer.
     pub const PERFMON: Capability = Capability(38, "CAP_PERFMON");
     /// BPF programs and maps.
     pub const BPF: Capability = Capability(39, "CAP_BPF");
@@ -37,7 +37,7 @@ impl Privileges {
         Self::parse(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
     }
 
-    /// Whether `capability` is there; CAP_SYS_ADMIN includes what has been split from it.
+    /// Whether the process has `capability`; CAP_SYS_ADMIN includes those that were split from it.
     pub fn has(self, capability: Capability) -> bool {
         let bit = |capability: Capability| self.effective >> capability.0 & 1 == 1;
         bit(capability) || [Self::BPF, Self::PERFMON].contains(&capability) && bit(Self::SYS_ADMIN)
@@ -113,7 +113,7 @@ fn bpf_file_system() -> Finding {
     }
 }
 
-/// What the kernel has ready: to ask for others would have it load their modules.
+/// What the kernel has loaded: asking for others would make it load their modules.
 fn congestion_controls() -> Finding {
     match fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control") {
         Ok(names) if !names.trim().is_empty() => Finding::Present(names.trim().replace(' ', ", ")),
@@ -140,7 +140,7 @@ fn user_namespaces() -> Finding {
 
 /// Runs `work` in a child process and returns its number, 0 to 255.
 ///
-/// Between fork and exit only what is safe after a fork of many threads may be called, so `work` allocates nothing.
+/// After a fork of a process with many threads, few functions are safe to call; so `work` must not allocate.
 fn in_child(work: impl FnOnce() -> i32) -> Result<i32> {
     let what = "making a process";
     // SAFETY: the child calls `work`, which makes system calls only, and ends.

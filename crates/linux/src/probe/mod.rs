@@ -26,11 +26,11 @@ pub enum Part {
 /// What a trial found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// It works; the text says what else is worth knowing, and may be empty.
+    /// The feature works; the text says what else is worth knowing, and may be empty.
     Present(String),
-    /// It does not work, because of this.
+    /// The feature does not work, for this reason.
     Missing(String),
-    /// It could not be tried, because of this.
+    /// The feature could not be tried, for this reason.
     Untried(String),
 }
 
@@ -67,17 +67,17 @@ impl Part {
 }
 
 impl Finding {
-    /// It works, and there is no more to say.
+    /// The feature works, and there is no more to say.
     fn present() -> Self {
         Finding::Present(String::new())
     }
 
-    /// What a trial that did something says: what is not permitted has not been tried.
+    /// The finding of a trial that changed something. A trial that was not permitted counts as not tried.
     fn of<T>(tried: crate::Result<T>) -> Self {
         tried.map_or_else(|error| Finding::failed(&error), |_| Finding::present())
     }
 
-    /// What a trial that failed says.
+    /// The finding of a trial that failed.
     fn failed(error: &LinuxError) -> Self {
         match error {
             LinuxError::Privilege { .. } => Finding::Untried(error.to_string()),
@@ -85,7 +85,7 @@ impl Finding {
         }
     }
 
-    /// Whether it works.
+    /// Whether the feature works.
     pub fn is_present(&self) -> bool {
         matches!(self, Finding::Present(_))
     }
@@ -107,8 +107,8 @@ impl Report {
 
 /// Tries every feature.
 ///
-/// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which networks can be tried; the kernel allows
-/// that only while it has a single thread. What a trial has the kernel load as a module stays loaded.
+/// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which it can try networks. The kernel allows that
+/// only while the process has a single thread. Modules that the kernel loads for a trial stay loaded.
 pub fn probe() -> Report {
     let privileges = machine::Privileges::read();
     let mut findings = machine::probe(&privileges);

@@ -38,16 +38,16 @@ const IDS: [&str; 13] = [
     "sock-diag",
 ];
 
-/// A table, a rule and addresses that nobody sees.
+/// A table, a rule and addresses for trials; they exist only in the trial's namespace.
 const TABLE: u32 = 8301;
 const SEGMENT: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 1, 0xe, 0, 0, 0, 0);
 const NEIGHBOUR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
-/// An Ethernet address that is local and nobody's.
+/// A locally administered Ethernet address for trials.
 const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Tries what this module can.
 pub fn probe(privileges: &Privileges) -> Findings {
-    // As they are where the user is, not in the namespace to come.
+    // Read these in the user's namespace, before the trials enter one of their own.
     let settings = Settings::read();
     // In a user namespace no program can be loaded.
     let ecn = match privileges.without_bpf() {
@@ -89,7 +89,7 @@ async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding
     ];
     let tap = Tap::create("tap", 10);
     findings.push(("tap", tap.as_ref().map_or_else(Finding::failed, |_| Finding::present())));
-    // Routes with SIDs need an interface that is no loopback; to write TAP devices may be root's right alone.
+    // Routes with SIDs need an interface other than the loopback. Only root may be allowed to open TAP devices.
     let made = match &tap {
         Ok(_) => Ok("tap"),
         Err(_) => netlink.add_veth("veth0", "veth1").await.map(|()| "veth0"),
@@ -179,7 +179,7 @@ impl Settings {
     }
 }
 
-/// Tries to set `name` to 1; `now` is what it is on the machine.
+/// Tries to set `name` to 1 in the namespace; `now` is the machine's own value.
 fn setting(name: &str, now: Option<&str>) -> Finding {
     let tried = set_sysctl(name, "1");
     match (tried, sysctl(name).as_deref(), now) {
@@ -192,7 +192,7 @@ fn setting(name: &str, now: Option<&str>) -> Finding {
     }
 }
 
-/// It works, and the machine's own setting `name` is `now`.
+/// A finding: the setting works, and the machine's own value of `name` is `now`.
 fn present_with(name: &str, now: Option<&str>) -> Finding {
     Finding::Present(now.map_or_else(String::new, |now| format!("net.{} is {now} here", name.replace('/', "."))))
 }

@@ -27,7 +27,7 @@ use crate::{
 pub enum Load {
     /// The kernel drops them: the cost of the wires alone.
     Discard,
-    /// The kernel routes those of every second wire into the next: what a router in the lab costs, too.
+    /// The kernel routes frames of every second wire into the next one, so a router's cost is included.
     Forward,
 }
 
@@ -64,8 +64,8 @@ impl BenchReport {
     }
 }
 
-/// Lets a thread send packets of 1500 bytes through `wires` wires of 1 Gbit/s and 1 ms between two namespaces, as fast
-/// as they take them, and measures for `seconds` what `threads` threads of wires carry.
+/// Sends packets of 1500 bytes through `wires` wires of 1 Gbit/s and 1 ms between two namespaces, as fast as the wires take
+/// them, and measures for `seconds` how many frames `threads` threads of wires carry.
 ///
 /// # Errors
 /// Without root, TAPs, or Linux 5.11.
@@ -149,7 +149,7 @@ fn end(wire: usize) -> Result<(Tap, u32)> {
 
 /// Sends through the ports, numbered as their wires, until `done`.
 fn feed(ports: &[(usize, Port)], done: &AtomicBool) {
-    // As hasty as the wires: where others are busy, too, these must not be left waiting for frames.
+    // The sender gets the wires' priority, so that they need not wait for frames on a busy machine.
     worker::hurry();
     let frames: Vec<_> = ports.iter().map(|(wire, _)| ipv6_frame(mac(*wire), destination(*wire), PACKET, 0)).collect();
     while !done.load(Ordering::Relaxed) {

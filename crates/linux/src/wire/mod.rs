@@ -66,7 +66,7 @@ pub struct WireHandle {
 /// What all wires have done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WireStats {
-    /// When this was so, since the start.
+    /// When this was measured, since the start.
     pub at: Time,
     /// Each direction; an [`ArcId`] indexes this.
     pub arcs: Vec<ArcStats>,
@@ -91,11 +91,11 @@ pub struct ArcStats {
     pub oversized: u64,
     /// Frames dropped because the wire's memory was full: with a rate, a sign that the machine does not keep up.
     pub overruns: u64,
-    /// Frames that the far interface refused, for it was down or gone.
+    /// Frames that the far interface refused because it was down or gone.
     pub write_errors: u64,
     /// Frames delivered more than 1 ms after they were due.
     pub late: u64,
-    /// The latest that a frame was.
+    /// How late the latest frame was.
     pub max_late: Span,
 }
 
@@ -127,7 +127,7 @@ impl Wires {
         }
         let (workers, mailboxes): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
         let handle = WireHandle { workers: mailboxes.into(), wires, wires_per_worker };
-        // Made before the threads, so that those that run are stopped if one cannot be started.
+        // Made before the threads: if one cannot be started, dropping this stops those that run.
         let mut running = Wires { handle, threads: Vec::new() };
         for worker in workers {
             let thread = thread::Builder::new().name("wires".into()).spawn(|| worker.run());
@@ -169,7 +169,7 @@ impl WireHandle {
         self.send(arc, |index| Command::SetState(index, state))
     }
 
-    /// Has both ends of a wire see a cable, or none.
+    /// Sets whether both ends of a wire have a carrier.
     pub fn set_carrier(&self, link: LinkId, carrier: bool) -> std::result::Result<(), WireError> {
         for direction in [Direction::AToB, Direction::BToA] {
             self.send(link.arc(direction), |index| Command::SetCarrier(index, carrier))?;
@@ -184,7 +184,7 @@ impl WireHandle {
 
     /// What the wires have done, and hold, at this moment.
     ///
-    /// Each thread answers between two rounds, so that looking costs the wires nothing while nobody looks.
+    /// Each thread answers between two rounds. The wires pay for statistics only when asked.
     pub fn stats(&self) -> std::result::Result<WireStats, WireError> {
         let mut answers = Vec::with_capacity(self.workers.len());
         for worker in self.workers.iter() {

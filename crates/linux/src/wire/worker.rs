@@ -157,7 +157,7 @@ impl Worker {
                         tracing::warn!("the state of a link cannot be set: {error}");
                     }
                 }
-                // Nobody may wait for the answer any more.
+                // The one who asked may have gone.
                 Command::Stats(reply) => drop(reply.send(self.stats())),
                 Command::Stop => return After::Stop,
             }
