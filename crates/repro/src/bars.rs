@@ -14,11 +14,11 @@ use crate::ReproError;
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it is of.
+    /// The text in the picture.
     pub label: String,
-    /// Its length, and how sure that is.
+    /// The bar's length, and the confidence interval that is drawn on it.
     pub estimate: Estimate,
-    /// Bars of a group have a colour in common.
+    /// Bars of one group have the same colour.
     pub group: usize,
 }
 
@@ -78,4 +78,25 @@ fn draw(
         root.present()?;
     }
     Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_values_and_texts_are_escaped() {
+        let bar = |label: &str, mean: f64, half: f64| {
+            let estimate = Estimate { mean, ci95: [mean - half, mean + half] };
+            Bar { label: label.into(), estimate, group: 0 }
+        };
+        let svg = bars("t<", "Mbit/s", &[bar("<a>", 100.0, 5.0), bar("b", 50.0, 0.0)], &[(200.0, "m&")]).unwrap();
+        let filled = svg.split("<rect").filter(|rect| rect.contains("#0072B2"));
+        let width = |rect: &str| rect.split("width=\"").nth(1)?.split('"').next()?.parse::<i32>().ok();
+        // 500 pixels are 204 Mbit/s: the highest mark and 2 %.
+        assert_eq!(filled.map(width).collect::<Vec<_>>(), [Some(245), Some(122)]);
+        for text in ["100.0 ± 5.0", "\n50.0\n", "&lt;a&gt;", "t&lt;", "m&amp;"] {
+            assert!(svg.contains(text), "{text} is not in {svg}");
+        }
+    }
 }

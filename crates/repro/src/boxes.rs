@@ -14,11 +14,11 @@ use crate::ReproError;
 /// A box: the quartiles, and as whiskers the 5th and 95th percentile.
 #[derive(Clone, Debug)]
 pub struct Spread {
-    /// What it is of.
+    /// The text in the picture.
     pub label: String,
     /// In ascending order; not empty.
     pub values: Vec<f64>,
-    /// What the paper has as the median.
+    /// The paper's median, if it gives one.
     pub paper: Option<f64>,
 }
 
@@ -84,4 +84,19 @@ fn draw(
         root.present()?;
     }
     Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_reaches_from_one_quartile_to_the_other() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        let svg = boxes("t", "%", "<below>", &[Spread { label: "l&".into(), values, paper: Some(60.0) }]).unwrap();
+        let white = svg.split("<rect").find(|rect| rect.contains("fill=\"#FFFFFF\"") && rect.contains("y=\"150\""));
+        // 316 pixels are 98.8: the 95th percentile and 4 %. The quartiles are 25 and 75.
+        assert!(white.is_some_and(|rect| rect.contains("height=\"160\"")), "{svg}");
+        assert!(svg.contains("\n50\n") && svg.contains("l&amp;") && svg.contains("&lt;below&gt;"), "{svg}");
+    }
 }

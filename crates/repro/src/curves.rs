@@ -11,7 +11,7 @@ use crate::ReproError;
 /// A sample whose distribution is drawn.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What it is of.
+    /// The text in the picture.
     pub label: String,
     /// The values, in any order; one that is not finite is left out.
     pub values: Vec<f64>,

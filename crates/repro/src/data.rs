@@ -25,7 +25,7 @@ pub enum Set {
 /// Why there are no topologies.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// The set is not there.
+    /// The set is missing.
     #[error(
         "there are no *{} in {}; get {}, and name the directory that has them as `{}/` by --data or SIDESTEP_DATA",
         set.suffix(),
@@ -34,7 +34,7 @@ pub enum DataError {
         set.folder()
     )]
     NoSet {
-        /// Which set.
+        /// The set.
         set: Set,
         /// Where it was looked for.
         folder: PathBuf,
@@ -50,7 +50,7 @@ pub enum DataError {
         /// The data directory.
         folder: PathBuf,
     },
-    /// A file does not read as what its name says.
+    /// A file does not have the format that its name says.
     #[error("{0}")]
     Parse(ParseError),
     /// A file cannot be read.
@@ -67,7 +67,7 @@ impl Set {
     /// All sets, in the order in which a topology's name is looked for.
     pub const ALL: [Set; 3] = [Set::Repetita, Set::Zoo, Set::Rocketfuel];
 
-    /// Its folder in the data directory.
+    /// The set's folder in the data directory.
     pub fn folder(self) -> &'static str {
         match self {
             Set::Repetita => "repetita",
@@ -95,7 +95,7 @@ impl Set {
 
 /// The topologies of a set, by name.
 ///
-/// They are looked for in `given`, or else in `../shared/data` of the working directory or of one above it.
+/// The function looks in `given`, or else in `../shared/data` of the working directory or of one above it.
 pub fn topologies(given: Option<&Path>, set: Set) -> Result<Vec<Graph>, DataError> {
     let folder = data_directory(given).join(set.folder());
     let mut files = Vec::new();
@@ -117,7 +117,7 @@ pub fn topologies(given: Option<&Path>, set: Set) -> Result<Vec<Graph>, DataErro
 
 /// The topology in the file of this path, or the published one of this name, such as `Cogentco`, `zoo/Cogentco` or `1221`.
 ///
-/// What the data directory has goes before what is shipped.
+/// A file in the data directory takes precedence over the topology that is shipped.
 pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
     if Path::new(name).is_file() {
         return read_topology(Path::new(name));

@@ -53,17 +53,17 @@ pub use write::{Outcome, SCHEMA};
 /// A table or figure of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// What it is called on the command line, such as `tpc-fig5`.
+    /// The experiment's name on the command line, such as `tpc-fig5`.
     pub id: &'static str,
     /// The paper.
     pub paper: &'static str,
     /// The table or figure in it.
     pub figure: &'static str,
-    /// What it shows, in a sentence.
+    /// One sentence that says what the figure shows.
     pub title: &'static str,
     /// The worlds in which it can be run, the default first; empty if it is computed from topologies alone.
     pub worlds: &'static [World],
-    /// What it does.
+    /// The function that runs the experiment.
     pub run: fn(&mut Context<'_>) -> Result<Findings, ReproError>,
 }
 
@@ -71,10 +71,10 @@ pub struct Experiment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Enough to see whether it holds.
+    /// Few repetitions, enough to see whether a claim holds.
     #[default]
     Quick,
-    /// With the repetitions that a paper would want.
+    /// As many repetitions as a paper would want.
     Full,
 }
 
@@ -88,36 +88,36 @@ impl Mode {
     }
 }
 
-/// What came of an experiment.
+/// The outcome of an experiment, before it is written.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// The quantities, ours beside the paper's.
     pub rows: Vec<Row>,
-    /// Pictures, as SVG text by the names of their files.
+    /// Pictures: the file's name and its SVG text.
     pub pictures: Vec<(String, String)>,
-    /// What the pictures are drawn from, as CSV text by the names of its files.
+    /// The data of the pictures: the file's name and its CSV text.
     pub tables: Vec<(String, String)>,
 }
 
-/// What an experiment runs in.
+/// The settings and helpers that an experiment runs with.
 pub struct Context<'a> {
-    /// How thorough it is to be.
+    /// How thorough the run is.
     pub mode: Mode,
-    /// Where it is to run.
+    /// The world to run scenarios in.
     pub world: World,
     /// Directory of the published topologies, if the user named one.
     pub data: Option<PathBuf>,
-    /// Directory for what its runs leave.
+    /// Directory for the files of its runs.
     pub out: PathBuf,
-    /// Who runs scenarios.
+    /// Runs the scenarios.
     pub worlds: &'a mut dyn Worlds,
-    /// Who looks on while it computes.
+    /// Observes the progress of long computations, and may end them.
     pub watch: &'a dyn Watch,
 }
 
-/// Who runs scenarios: the simulator and the lab, which this crate does not know.
+/// Runs scenarios in the simulator and in the lab, neither of which this crate knows.
 pub trait Worlds {
-    /// Runs a scenario under each system and so many seeds, and leaves the files of the run in `out`.
+    /// Runs a scenario under each system with `seeds` seeds each, and writes the run's files to `out`.
     fn run(
         &mut self,
         world: World,
@@ -137,7 +137,7 @@ pub enum ReproError {
         /// The name.
         id: String,
     },
-    /// It cannot be run there.
+    /// The experiment cannot be run in that world.
     #[error("{id} cannot be run in the {}", world.as_str())]
     World {
         /// The experiment.
@@ -145,16 +145,16 @@ pub enum ReproError {
         /// Where not.
         world: World,
     },
-    /// A scenario of the experiment does not read, which is our mistake.
+    /// A scenario of the experiment cannot be parsed, which is a bug in the experiment.
     #[error("{0}")]
     Scenario(String),
     /// A run failed.
     #[error("{0}")]
     Run(String),
-    /// The user wanted an end.
+    /// The user interrupted the experiment.
     #[error("interrupted; nothing of it is written")]
     Interrupted,
-    /// Topologies are not there, or do not read.
+    /// Topologies are missing, or cannot be parsed.
     #[error(transparent)]
     Data(#[from] DataError),
     /// A topology cannot be analysed.
@@ -196,7 +196,7 @@ pub fn find(id: &str) -> Result<&'static Experiment, ReproError> {
 
 /// Runs an experiment and writes `OUT/ID/result.json`, `rows.csv`, its pictures and tables. Returns what was written.
 ///
-/// `data` is the directory of the published topologies, if the user named one; `watch` looks on, and may end it.
+/// `data` is the directory of the published topologies, if the user named one; `watch` observes the progress and may end the run.
 pub fn run(
     experiment: &Experiment,
     mode: Mode,
@@ -218,7 +218,7 @@ pub fn run(
 }
 
 impl Context<'_> {
-    /// Runs a scenario under these systems; its files are left in a directory of this name.
+    /// Runs a scenario under these systems, and writes its files to the directory `name` below [`out`](Self::out).
     pub fn simulate(
         &mut self,
         name: &str,
@@ -357,6 +357,8 @@ mod tests {
             (2.0, Verdict::NoPaperValue)
         );
         assert_eq!(ours("inrpp-table1", "Telstra: links with 1-hop detours"), (75.0, Verdict::Differs));
+        let work = FlowWork::measure(Some(dir.path()), 1, || 0.0).unwrap();
+        assert!(work.networks == 1 && work.programs > 0 && work.programs % 4 == 0 && work.gap <= 1e-6, "{work:?}");
     }
 
     #[test]

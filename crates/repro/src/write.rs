@@ -15,18 +15,18 @@ pub const SCHEMA: u32 = 1;
 pub struct Outcome {
     /// Version of the format, [`SCHEMA`].
     pub schema: u32,
-    /// Which experiment.
+    /// The experiment's name.
     pub id: String,
-    /// Of which paper.
+    /// The paper.
     pub paper: String,
-    /// Which figure or table.
+    /// The figure or table.
     pub figure: String,
-    /// What it shows.
+    /// What the figure shows.
     #[serde(default)]
     pub title: String,
-    /// How thorough it was.
+    /// How thorough the run was.
     pub mode: Mode,
-    /// Where it was run; `None` of what is computed from topologies alone.
+    /// The world of its runs; `None` if it is computed from topologies alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world: Option<World>,
     /// The quantities.
@@ -36,7 +36,7 @@ pub struct Outcome {
     pub pictures: Vec<String>,
 }
 
-/// Writes everything, `result.json` last, so that it is there only if all else is.
+/// Writes all files, `result.json` last: where it exists, the run is complete.
 pub(crate) fn write(
     experiment: &Experiment,
     mode: Mode,

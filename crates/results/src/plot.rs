@@ -372,11 +372,15 @@ mod tests {
             let number = |node: roxmltree::Node, name| node.attribute(name).and_then(|text| text.parse::<f64>().ok());
             let size =
                 (number(document.root_element(), "width").unwrap(), number(document.root_element(), "height").unwrap());
+            let mut placed = 0;
             for node in document.descendants() {
                 let (Some(x), Some(y)) = (number(node, "x"), number(node, "y")) else { continue };
+                placed += 1;
                 assert!((0.0..=size.0).contains(&x) && (0.0..=size.1).contains(&y), "{node:?}");
                 assert!(number(node, "width").is_none_or(|width| width >= 0.0 && x + width <= size.0), "{node:?}");
             }
+            // A strip and a name for each path of each system, at least.
+            assert!(placed > 2 * systems * paths, "{placed}");
         }
     }
 
@@ -392,10 +396,12 @@ mod tests {
     #[test]
     fn an_empty_run_and_a_run_without_time_can_be_drawn() {
         let run = RunResult::new("empty", World::Sim, 1);
-        texts(&plot(&run, &[]).unwrap());
+        let svg = plot(&run, &[]).unwrap();
+        assert!(texts(&svg).iter().any(|text| text == "empty"), "{svg}");
         let window = Window { warmup: Default::default(), duration: Default::default() };
         let (_, trace) = Recorder::new("tcp", window, []).finish();
-        texts(&plot(&run, &[trace]).unwrap());
+        let svg = plot(&run, &[trace]).unwrap();
+        assert!(texts(&svg).iter().any(|text| text == "tcp") && !svg.contains("NaN"), "{svg}");
     }
 
     #[test]

@@ -25,17 +25,17 @@ pub struct FlowRecord {
     pub from: String,
     /// Host that receives.
     pub to: String,
-    /// Name of the connection that carried it, unique within its system.
+    /// Name of the connection that carried the flow, unique within its system.
     pub connection: String,
-    /// When it was started.
+    /// When the flow was started.
     pub start: Time,
     /// When its last byte was acknowledged, or when observation ended.
     pub end: Time,
-    /// Whether it had a size and all of it was acknowledged.
+    /// Whether the flow had a size and all of it was acknowledged.
     pub completed: bool,
     /// Application bytes acknowledged in the whole run.
     pub bytes: Bytes,
-    /// Those acknowledged after the warm-up.
+    /// Application bytes acknowledged after the warm-up.
     pub bytes_in_window: Bytes,
     /// Segments retransmitted.
     pub retransmits: u64,
@@ -134,7 +134,7 @@ impl FlowRecord {
     }
 }
 
-/// Megabits per second of `bytes` in `span`; zero if there was no time.
+/// Megabits per second of `bytes` in `span`; zero if the span is empty.
 pub(crate) fn mbps(bytes: Bytes, span: Span) -> f64 {
     if span == Span::ZERO { 0.0 } else { bytes.get() as f64 * 8.0 / 1e6 / span.as_secs_f64() }
 }

@@ -86,13 +86,13 @@ pub struct SystemResult {
 pub struct SizeBucket {
     /// Largest size in bytes; `None`: all that are larger than the bucket before.
     pub up_to_bytes: Option<u64>,
-    /// How many completed.
+    /// Number of flows that completed.
     pub flows: u64,
     /// Their mean completion time in seconds.
     pub afct_s: f64,
-    /// Median, nearest rank.
+    /// Median completion time in seconds, nearest rank.
     pub p50_s: f64,
-    /// 99th percentile, nearest rank.
+    /// 99th percentile of the completion times in seconds, nearest rank.
     pub p99_s: f64,
 }
 

@@ -12,7 +12,7 @@ use crate::{Paper, ReproError, Row, Rule, Set, topologies};
 pub(super) struct Pruned {
     pub(super) name: String,
     pub(super) net: Net,
-    /// What it was made of.
+    /// The topology before it was pruned.
     pub(super) graph: Graph,
 }
 
@@ -28,22 +28,22 @@ pub(super) fn pruned(data: Option<&Path>) -> Result<Vec<Pruned>, ReproError> {
     Ok(all)
 }
 
-/// The row that says that these are as many topologies as the paper has.
+/// The row that compares the number of topologies with the paper's.
 pub(super) fn survivors(all: &[Pruned]) -> Row {
     row("topologies after pruning", "", Paper::Number(233.0), all.len() as f64, Rule::Within(0.0))
 }
 
-/// A row of a quantity that is computed once.
+/// The row of a quantity that needs no seeds.
 pub(super) fn row(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule) -> Row {
     Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
 }
 
-/// A row of a quantity that the paper shows but does not say.
+/// The row of a quantity that the paper shows without its number.
 pub(super) fn unsaid(quantity: impl Into<String>, unit: &str, ours: f64) -> Row {
     row(quantity, unit, Paper::None, ours, Rule::NoPaperValue)
 }
 
-/// The value below or at which this share of the values are.
+/// The nearest-rank quantile: the smallest value that this share of the values do not exceed.
 pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -18,7 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const GAMMAS: [&str; 5] = ["0.05", "0.1", "0.2", "0.5", "0.9"];
 /// How far apart the goodputs of two γ may be to count as the same, in Mbit/s: 5 % of what the paper reports.
 const ALIKE: f64 = 25.0;
-/// What else could be done, where routers spread flows over equal paths.
+/// Other systems, for routers that spread flows over equal paths.
 const WITH_ECMP: [&str; 7] =
     ["ecmp", "prr", "plb", "random", "mptcp:subflows=2", "mptcp:subflows=4", "mptcp:subflows=8"];
 
@@ -111,7 +111,7 @@ fn goodput(world: World, run: &RunResult, system: &str) -> Result<Estimate, Repr
     Ok(Estimate { mean: found.mean * factor, ci95: found.ci95.map(|bound| bound * factor) })
 }
 
-/// The files that users are given; with ECMP all paths weigh the same.
+/// The scenario files that sidestep comes with; with ECMP all paths have one weight.
 fn scenario(world: World, ecmp: bool) -> Result<Scenario, ReproError> {
     let text = match world {
         World::Lab => include_str!("../../../../scenarios/six-paths.toml"),

@@ -41,18 +41,18 @@ pub(crate) const B: Experiment = Experiment {
     ..A
 };
 
-/// What the figure is drawn by: a reading near the paper's numbers. Rows name that which comes nearest.
+/// The reading that the figure shows, which is near the paper's numbers. Rows name the reading that comes nearest.
 const DRAWN: Reading =
     Reading { sampling: Sampling { pairs: Pairs::OneWay, rounding: Rounding::Ceil }, of: Of::Networks };
 
-/// How the paper can be read.
+/// An interpretation of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reading {
     sampling: Sampling,
     of: Of,
 }
 
-/// What a box is of.
+/// What the values of a box are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     /// The mean gain of each network over its draws.
@@ -73,7 +73,7 @@ impl Reading {
         Sampling::all().flat_map(|sampling| [Of::Networks, Of::Draws].map(|of| Reading { sampling, of }))
     }
 
-    /// Gains of segment routing over a model, in percent and ascending order; `None` of nothing.
+    /// Gains of segment routing over a model, in percent and ascending order; `None` if there are none.
     fn gains(&self, study: &Study, share: usize, over: usize) -> Option<Vec<f64>> {
         let draws: &Draws = study.flows.get(&(self.sampling, share))?;
         let mut gains = Vec::new();
@@ -127,13 +127,13 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
     Ok(findings)
 }
 
-/// What both figures are drawn from.
+/// The data of both figures.
 struct Studies {
     /// How many networks have at least two access routers.
     networks: usize,
-    /// The reading that is drawn, with many draws.
+    /// The flows of the reading that is drawn, with many draws.
     figure: Study,
-    /// All rules, with few.
+    /// The flows of all readings, with few draws.
     band: Study,
 }
 
