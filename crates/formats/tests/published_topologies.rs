@@ -1,13 +1,16 @@
-//! Every file of the published topologies is read, where they are at hand.
+//! Published topologies are read: those of the Topology Zoo that are part of sidestep in every format, always, and every
+//! published file where they are at hand.
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
+    fmt::Write as _,
+    fs,
     path::{Path, PathBuf},
 };
 
 use sidestep_formats as formats;
-use sidestep_model::Graph;
+use sidestep_model::{Graph, Missing, Rate, Span};
 
 /// The files of one set that end in `suffix`, by name; `None`, and says so, where the data are not at hand.
 fn graphs(set: &str, suffix: &str) -> Option<BTreeMap<String, Graph>> {
@@ -36,6 +39,52 @@ fn totals(graphs: &BTreeMap<String, Graph>) -> (usize, usize, usize, usize) {
     let edges = graphs.values().map(|graph| graph.edges.len()).sum();
     let loops = graphs.values().flat_map(|graph| &graph.edges).filter(|edge| edge.from == edge.to).count();
     (graphs.len(), nodes, edges, loops)
+}
+
+/// The networks of the Topology Zoo that sidestep carries.
+fn carried() -> Vec<Graph> {
+    let read = |(name, text): &(&str, &str)| formats::read(text, &format!("{name}.graphml"));
+    let graphs: Result<_, _> = sidestep_zoo::TOPOLOGIES.iter().map(read).collect();
+    graphs.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A Rocketfuel map of the graph, in which each router's line has all its neighbours.
+fn rocketfuel(graph: &Graph) -> String {
+    let mut text = String::new();
+    for node in 0..graph.nodes.len() {
+        let _ = write!(text, "{node} @place ({}) ->", graph.edges.len());
+        for edge in graph.edges.iter().filter(|edge| [edge.from, edge.to].contains(&node)) {
+            let _ = write!(text, " <{}>", edge.from + edge.to - node);
+        }
+        let _ = writeln!(text, " =router r0");
+    }
+    text
+}
+
+#[test]
+fn the_networks_that_sidestep_carries_are_the_same_in_every_format() {
+    let graphs = carried();
+    assert!(graphs.len() >= 250, "{}", graphs.len());
+    for mut graph in graphs {
+        let name = graph.name.clone();
+        let graphml = formats::read(&formats::print_graphml(&graph), &format!("{name}.graphml")).unwrap();
+        assert_eq!(graphml.edges, graph.edges, "{name}");
+
+        let map = formats::read(&rocketfuel(&graph), &format!("{name}.cch")).unwrap();
+        let ends = |graph: &Graph| {
+            let mut ends: Vec<_> =
+                graph.edges.iter().map(|edge| (edge.from.min(edge.to), edge.from.max(edge.to))).collect();
+            ends.sort_unstable();
+            ends
+        };
+        assert_eq!((map.nodes.len(), ends(&map)), (graph.nodes.len(), ends(&graph)), "{name}");
+
+        graph.complete(&Missing { rate: Rate::from_mbits(10), delay: Span::from_millis(1) });
+        let repetita = formats::read(&formats::print_repetita(&graph), &format!("{name}.graph")).unwrap();
+        let links = |graph: &Graph| graph.links().iter().map(|link| link.ends).collect::<Vec<_>>();
+        assert_eq!((repetita.nodes.len(), links(&repetita)), (graph.nodes.len(), links(&graph)), "{name}");
+        assert!(repetita.edges.iter().all(|edge| edge.rate.is_some() && edge.delay.is_some()), "{name}");
+    }
 }
 
 #[test]

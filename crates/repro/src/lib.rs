@@ -292,25 +292,32 @@ mod tests {
         assert!(report(dir.path()).unwrap().contains("data:image/svg+xml"));
     }
 
+    /// Without the published topologies it runs on small ones, for which the paper's values do not hold.
     #[test]
-    fn every_experiment_on_published_topologies_holds_where_these_are_at_hand() {
+    fn every_experiment_on_topologies_leaves_results_and_holds_on_the_published_ones() {
+        let dir = tempfile::tempdir().unwrap();
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
         let named = std::env::var_os("SIDESTEP_DATA").map(PathBuf::from);
-        let data = named.clone().unwrap_or(beside);
-        if !data.is_dir() {
-            // The next test does without them.
+        let published = named.clone().unwrap_or(beside);
+        let at_hand = published.is_dir();
+        if !at_hand {
             assert_eq!(named, None, "SIDESTEP_DATA names a directory that is not there");
-            println!("skipped: {} is not there; set SIDESTEP_DATA to the published topologies", data.display());
-            return;
+            println!(
+                "skipped: the published topologies in {}; set SIDESTEP_DATA to where they are",
+                published.display()
+            );
+            small_data(dir.path());
         }
-        let dir = tempfile::tempdir().unwrap();
+        let data = if at_hand { published } else { dir.path().to_path_buf() };
         let mut worlds = Pretended { runs: Vec::new() };
         // Figure 7 takes minutes, and has a value that differs.
         for experiment in ALL.iter().filter(|one| one.worlds.is_empty() && !one.id.starts_with("tpc-fig7")) {
             let outcome = run(experiment, Mode::Quick, None, dir.path(), Some(&data), &mut worlds, &Unwatched).unwrap();
-            assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
-            assert!(outcome.rows.iter().any(|row| row.verdict == Verdict::Holds));
-            assert!(!outcome.pictures.is_empty() && outcome.world.is_none());
+            assert!(!outcome.rows.is_empty() && !outcome.pictures.is_empty() && outcome.world.is_none());
+            if at_hand {
+                assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
+                assert!(outcome.rows.iter().any(|row| row.verdict == Verdict::Holds));
+            }
         }
         assert!(report(dir.path()).unwrap().contains("Computed, quick mode"));
     }
