@@ -1,5 +1,6 @@
 //! Errors of what only these commands use.
 
+use sidestep_advise::AdviseError;
 use sidestep_lab::LabError;
 use sidestep_paths::analysis::NetError;
 use sidestep_repro::{DataError, ReproError};
@@ -47,5 +48,11 @@ impl From<DataError> for Failure {
 impl From<NetError> for Failure {
     fn from(error: NetError) -> Self {
         Failure::usage(error)
+    }
+}
+
+impl From<AdviseError> for Failure {
+    fn from(error: AdviseError) -> Self {
+        if error.is_usage() { Failure::usage(error) } else { Failure::run(error) }
     }
 }

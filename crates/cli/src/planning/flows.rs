@@ -1,157 +1,26 @@
-//! Maximum flows of drawn pairs under several models, as `maxflow` and `advise` need them.
+//! What `maxflow`, `advise` and `topo` take for maximum flows, and how they say what was assumed.
 
-use sidestep_maxflow::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, Watch, in_parallel};
-use sidestep_model::{Graph, NodeId, Rate, Ratio};
-use sidestep_paths::analysis::Net;
+use sidestep_advise::{Assumption, Capacities};
+use sidestep_maxflow::Sampling;
 
-use crate::{
-    failure::Failure,
-    planning::args::{RateArgs, SamplingArgs},
-};
-
-/// What flows are asked for.
-#[derive(Debug)]
-pub struct Question<'a> {
-    /// Capacities in bit/s.
-    pub network: &'a FlowNetwork,
-    /// The routers between which pairs are drawn.
-    pub nodes: &'a [NodeId],
-    /// How pairs are drawn.
-    pub sampling: Sampling,
-    /// Of how many pairs.
-    pub shares: &'a [Ratio],
-    /// How often.
-    pub draws: u32,
-    /// From which the draws follow.
-    pub seed: u32,
-    /// What is compared.
-    pub models: &'a [FlowModel],
-}
-
-/// The flows that were computed.
-#[derive(Debug)]
-pub struct Answer {
-    /// By share, by draw and by model: flows in bit/s. Draws without pairs are left out.
-    flows: Vec<Vec<Vec<f64>>>,
-    /// How many programs were solved.
-    pub programs: usize,
-    /// The largest gap between a flow and its dual bound, as a share of the flow.
-    pub gap: f64,
-    /// Whether the user wanted an end before all was done.
-    pub interrupted: bool,
-}
-
-impl Question<'_> {
-    /// Solves all programs, on all processors; what is missing after an interruption is missing from the last draws.
-    pub fn answer(&self, watch: &dyn Watch) -> Result<Answer, FlowError> {
-        let steps = self.shares.len() * self.draws as usize;
-        watch.begins("maximum flows", steps);
-        let prepare = || self.models.iter().map(|model| FlowProgram::new(self.network, *model)).collect::<Vec<_>>();
-        let place = |step: usize| (step / self.shares.len(), step % self.shares.len());
-        let solved = in_parallel(steps, watch, prepare, |programs, step| {
-            let (draw, share) = place(step);
-            self.solve(programs, self.shares[share], draw)
-        });
-        let mut answer =
-            Answer { flows: vec![Vec::new(); self.shares.len()], programs: 0, gap: 0.0, interrupted: watch.stopped() };
-        for (step, solved) in solved.into_iter().enumerate() {
-            let Some(solved) = solved else {
-                answer.interrupted = true;
-                continue;
-            };
-            let solved = solved?;
-            answer.programs += solved.len();
-            answer.gap = solved.iter().map(|(_, gap)| *gap).fold(answer.gap, f64::max);
-            if !solved.is_empty() {
-                answer.flows[place(step).1].push(solved.into_iter().map(|(flow, _)| flow).collect());
-            }
-        }
-        Ok(answer)
-    }
-
-    /// How many pairs a share is.
-    pub fn pairs(&self, share: Ratio) -> usize {
-        self.sampling.count(self.nodes.len(), share)
-    }
-
-    /// By model the flow of a draw, and its gap; empty without pairs.
-    fn solve(&self, programs: &mut [FlowProgram<'_>], share: Ratio, draw: usize) -> Result<Vec<(f64, f64)>, FlowError> {
-        let seed = u64::from(self.seed) << 32 | draw as u64;
-        let pairs = self.sampling.pairs.draw(self.nodes, self.pairs(share), seed);
-        if pairs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let solved = FlowProgram::solve_each(programs, &pairs)?;
-        Ok(solved.iter().map(|solved| (solved.flow, solved.gap())).collect())
-    }
-}
-
-impl Answer {
-    /// By draw, the flow of a model in bit/s.
-    pub fn flows(&self, share: usize, model: usize) -> Vec<f64> {
-        self.flows[share].iter().map(|flows| flows[model]).collect()
-    }
-
-    /// By draw, what a model gains over another in percent; without draws in which the other has no flow at all.
-    pub fn gains(&self, share: usize, model: usize, over: usize) -> Vec<f64> {
-        let some = self.flows[share].iter().filter(|flows| flows[over] > 0.0);
-        some.map(|flows| 100.0 * (flows[model] / flows[over] - 1.0)).collect()
-    }
-}
+use crate::planning::args::SamplingArgs;
 
 /// How the user wants pairs to be drawn.
 pub fn sampling(args: &SamplingArgs) -> Sampling {
     Sampling { pairs: args.sampling, rounding: args.rounding }
 }
 
-/// What links carry, and a sentence on how much of that is assumed.
-#[derive(Debug)]
-pub struct Capacities {
-    /// In bit/s.
-    pub network: FlowNetwork,
-    /// Where the rates are from.
-    pub source: String,
-}
-
-impl Capacities {
-    /// The net with the graph's rates; where there are none, with what the user says, or with the median of the others.
-    pub fn new(graph: &Graph, net: &Net, args: &RateArgs) -> Result<Self, Failure> {
-        let rate = |link: usize| graph.edges.get(net.edge(2 * link as u32)).and_then(|edge| edge.rate);
-        let known: Vec<Rate> = (0..net.link_count()).filter_map(rate).collect();
-        let (links, unknown) = (net.link_count(), net.link_count() - known.len());
-        let rule = match (args.default_rate, known.is_empty()) {
-            (Some(_), _) => "as --default-rate says",
-            (None, false) => "the median of the others; --default-rate RATE sets another",
-            (None, true) => "which --default-rate RATE changes",
-        };
-        let assumed = assumed_rate(known, args);
-        let source = match unknown {
-            0 => "as the file says".to_owned(),
-            all if all == links => format!("the file has none; all links are taken for {assumed}, {rule}"),
-            some => format!("{some} of {links} links have none in the file; these are taken for {assumed}, {rule}"),
-        };
-        let network = FlowNetwork::of_net(graph, net, assumed).map_err(|error| refused(&graph.name, &error))?;
-        Ok(Capacities { network, source })
-    }
-}
-
-/// The rate of links without one: what the user says, or the median of the known ones, or 1 Gbit/s.
-pub fn assumed_rate(mut known: Vec<Rate>, args: &RateArgs) -> Rate {
-    known.sort_unstable();
-    let median = known.get(known.len() / 2).copied();
-    args.default_rate.or(median).unwrap_or(Rate::from_mbits(1000))
-}
-
-/// A network of which no flow can be computed.
-pub fn refused(name: &str, error: &FlowError) -> Failure {
-    match error {
-        FlowError::Weight { .. } => {
-            Failure::usage(format!("{name}: a link has weight 0, and IGP weights are at least 1; try --hops"))
-        }
-        FlowError::Capacity { .. } => Failure::usage(format!(
-            "{name}: the slowest link has less than a billionth of the fastest one's rate; are all in the same unit?"
-        )),
-        FlowError::Solver(_) | FlowError::Unproved { .. } => Failure::run(format!("{name}: {error}")),
-        _ => Failure::usage(format!("{name}: {error}")),
+/// Where the rates are from, in a sentence.
+pub fn source(capacities: &Capacities) -> String {
+    let Capacities { links, unknown, assumed, assumption, .. } = capacities;
+    let rule = match assumption {
+        Assumption::Given => "as --default-rate says",
+        Assumption::Median => "the median of the others; --default-rate RATE sets another",
+        Assumption::Default => "which --default-rate RATE changes",
+    };
+    match unknown {
+        0 => "as the file says".to_owned(),
+        all if all == links => format!("the file has none; all links are taken for {assumed}, {rule}"),
+        some => format!("{some} of {links} links have none in the file; these are taken for {assumed}, {rule}"),
     }
 }

@@ -1,13 +1,13 @@
 //! `sidestep maxflow`.
 
 use serde::Serialize;
+use sidestep_advise::{AdviseError, Answer, BASES, Capacities, Question, Share, models, shares};
 use sidestep_maxflow::FlowModel;
 use sidestep_model::{NodeId, Ratio};
 use sidestep_repro::{Curve, curves};
-use sidestep_results::{Estimate, measures::percentile};
 
 use super::{
-    flows::{Answer, Capacities, Question, refused, sampling},
+    flows::{sampling, source},
     paths::routers,
     print_json, save,
     topo::load,
@@ -40,47 +40,6 @@ struct Report {
     shares: Vec<Share>,
 }
 
-/// What is found for one share of the pairs.
-#[derive(Debug, Serialize)]
-struct Share {
-    share: f64,
-    /// How many pairs that is.
-    pairs: usize,
-    /// How many draws were computed.
-    draws: usize,
-    models: Vec<Model>,
-}
-
-/// What one model carries.
-#[derive(Debug, Serialize)]
-struct Model {
-    name: String,
-    /// Sum of the flows of all pairs; null without draws.
-    flow_mbps: Option<Estimate>,
-    /// In percent.
-    gain_over: Gains,
-    /// By draw, in bit/s.
-    flows: Vec<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct Gains {
-    single_path: Option<Gain>,
-    ecmp: Option<Gain>,
-    multipath: Option<Gain>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Gain {
-    #[serde(flatten)]
-    mean: Estimate,
-    median: f64,
-}
-
-/// The models without segment routing, by which gains are measured; they come first.
-const BASES: [(&str, FlowModel); 3] =
-    [("single-path", FlowModel::SinglePath), ("ecmp", FlowModel::Ecmp), ("multipath", FlowModel::Multipath)];
-
 /// Runs `sidestep maxflow`.
 pub fn run(args: MaxFlowArgs) -> Outcome {
     let options = &args.topology;
@@ -90,12 +49,12 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
     let (graph, net) = load(options)?;
     let net = if args.pairs.no_prune { net } else { net.pruned() };
     let nodes: Vec<NodeId> = routers(&graph, &net, &args.pairs)?.into_iter().map(NodeId).collect();
-    let Capacities { network, source } = Capacities::new(&graph, &net, &args.rates)?;
+    let capacities = Capacities::new(&graph, &net, args.rates.default_rate)?;
     let models = models(&args.max_segments, args.adjacency);
     let kinds: Vec<FlowModel> = models.iter().map(|(_, model)| *model).collect();
     let rule = sampling(&args.sampling);
     let question = Question {
-        network: &network,
+        network: &capacities.network,
         nodes: &nodes,
         sampling: rule,
         shares: &args.shares,
@@ -104,21 +63,21 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
         models: &kinds,
     };
     let watch = StepProgress::new(until_signalled()?);
-    let answer = question.answer(&watch).map_err(|error| refused(&graph.name, &error))?;
+    let answer = question.answer(&watch).map_err(|error| AdviseError::flow(&graph, error))?;
     let report = Report {
         schema: 1,
         topology: graph.name.clone(),
         routers: net.node_count(),
         links: net.link_count(),
         between: nodes.len(),
-        capacities: source,
+        capacities: source(&capacities),
         sampling: rule.to_string(),
         seed: args.sampling.seed,
         adjacency: args.adjacency,
         interrupted: answer.interrupted,
         programs: answer.programs,
         largest_gap: answer.gap,
-        shares: (0..args.shares.len()).map(|share| share_of(&question, &models, &answer, share)).collect(),
+        shares: shares(&question, &models, &answer),
     };
     let over = BASES.iter().position(|(name, _)| *name == args.over).unwrap_or(1);
     if let Some(path) = &args.svg {
@@ -134,45 +93,6 @@ pub fn run(args: MaxFlowArgs) -> Outcome {
         return Err(Failure::run("interrupted; what was computed until then is printed"));
     }
     Ok(())
-}
-
-/// What is compared, by name: bases, segment routing, and the bound.
-fn models(limits: &[u8], adjacency: bool) -> Vec<(String, FlowModel)> {
-    let mut models: Vec<_> = BASES.iter().map(|(name, model)| ((*name).to_owned(), *model)).collect();
-    for limit in limits {
-        let limit = Some(usize::from(*limit));
-        let name = limit.map_or(String::new(), |limit| format!("sr-{limit}"));
-        models.push((name.clone(), FlowModel::Segments { limit, adjacency }));
-        models.push((format!("{name}-multipath"), FlowModel::SegmentPaths { limit, adjacency }));
-    }
-    models.push(("sr".into(), FlowModel::Segments { limit: None, adjacency }));
-    models.push(("sr-multipath".into(), FlowModel::SegmentPaths { limit: None, adjacency }));
-    models.push(("bound".into(), FlowModel::AnyPath));
-    models
-}
-
-fn share_of(question: &Question<'_>, models: &[(String, FlowModel)], answer: &Answer, share: usize) -> Share {
-    let gain = |model: usize, over: usize| {
-        let mut gains = answer.gains(share, model, over);
-        gains.sort_by(f64::total_cmp);
-        Estimate::of(&gains).zip(percentile(&gains, 50)).map(|(mean, median)| Gain { mean, median })
-    };
-    let model = |(index, (name, _)): (usize, &(String, FlowModel))| {
-        let flows = answer.flows(share, index);
-        Model {
-            name: name.clone(),
-            flow_mbps: Estimate::of(&flows.iter().map(|flow| flow / 1e6).collect::<Vec<_>>()),
-            gain_over: Gains { single_path: gain(index, 0), ecmp: gain(index, 1), multipath: gain(index, 2) },
-            flows,
-        }
-    };
-    let ratio = question.shares[share];
-    Share {
-        share: ratio.as_f64(),
-        pairs: question.pairs(ratio),
-        draws: answer.flows(share, 0).len(),
-        models: models.iter().enumerate().map(model).collect(),
-    }
 }
 
 /// How gains are spread over the draws.

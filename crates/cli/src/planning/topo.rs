@@ -6,13 +6,14 @@ use std::{
 };
 
 use serde::Serialize;
+use sidestep_advise::assumed_rate;
 use sidestep_formats::{print_graphml, print_repetita};
 use sidestep_model::{Graph, Missing, Span, topology_file};
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_repro::{DataError, Set, topologies, topology};
 use sidestep_results::{Look, draw};
 
-use super::{flows::assumed_rate, print_json, save};
+use super::{print_json, save};
 use crate::{
     failure::{Failure, Outcome},
     planning::args::{RateArgs, Topo, TopologyArgs},
@@ -185,7 +186,7 @@ fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -
     let format = extension.unwrap_or_default();
     // GraphML says nothing of what it does not know; the others must.
     let (mut no_rate, mut no_delay) = (0, 0);
-    let rate = assumed_rate(graph.edges.iter().filter_map(|edge| edge.rate).collect(), rates);
+    let rate = assumed_rate(graph.edges.iter().filter_map(|edge| edge.rate).collect(), rates.default_rate);
     if format != "graphml" {
         (no_rate, no_delay) = graph.complete(&Missing { rate, delay });
     }

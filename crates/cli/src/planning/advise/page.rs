@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, PreEscaped, html};
+use sidestep_advise::{Advice, Between, Paths, Relied, Subject};
 use sidestep_results::{Look, Stack, document, draw, stacks};
 
-use super::{Advice, LISTED, Paths, Relied, Subject, shown};
+use super::{LISTED, shown};
 
 /// The page: headline, map, distributions, and what links carry. It has no scripts and loads nothing.
 pub fn page(advice: &Advice, subject: &Subject, command: &str) -> String {
@@ -65,7 +66,7 @@ fn map(advice: &Advice, subject: &Subject) -> String {
         None => String::new(),
     };
     let access: Vec<usize> = nodes.iter().map(|node| net.origin(*node)).collect();
-    let is_access = |node: usize| advice.between == super::Between::Access && access.binary_search(&node).is_ok();
+    let is_access = |node: usize| advice.between == Between::Access && access.binary_search(&node).is_ok();
     let links: Vec<[usize; 2]> = whole.links().iter().map(|ends| ends.map(|end| whole.origin(end))).collect();
     let all: Vec<usize> = (0..whole.node_count() as u32).map(|node| whole.origin(node)).collect();
     let key = (most > 0.0).then_some("pairs elsewhere lose their second, or last, path");

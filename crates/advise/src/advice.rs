@@ -1,0 +1,367 @@
+//! Is there anything to gain in this network, and what does it take?
+
+use serde::Serialize;
+use sidestep_maxflow::{FlowModel, Sampling, Watch};
+use sidestep_model::{Graph, NodeId, Rate, Ratio};
+use sidestep_paths::analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Survey, parts, reliance};
+use sidestep_results::Estimate;
+
+use crate::{AdviseError, Capacities, Question};
+
+/// Limits of segments from 1 to this are looked at; it stands for any number.
+const MOST_SEGMENTS: usize = 10;
+/// A limit is enough if it gives this share of what [`MOST_SEGMENTS`] give beyond one segment.
+const ENOUGH: f64 = 0.95;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Advise a limit for node segments alone.
+    pub no_adjacency: bool,
+    /// Share of the pairs that are heavy.
+    pub share: Ratio,
+    /// How these are drawn,
+    pub sampling: Sampling,
+    /// how often,
+    pub draws: u32,
+    /// and from which seed.
+    pub seed: u32,
+    /// Rate of links without one; by default the median of the others.
+    pub default_rate: Option<Rate>,
+    /// How it is said where the rates are from.
+    pub say_capacities: fn(&Capacities) -> String,
+}
+
+/// What an operator is told.
+#[derive(Debug, Serialize)]
+pub struct Advice {
+    /// Version of the JSON.
+    pub schema: u32,
+    /// Name of the network.
+    pub topology: String,
+    /// How many nodes it has.
+    pub nodes: usize,
+    /// How many links it has.
+    pub links: usize,
+    /// How many routers are left without tails, of which the advice is.
+    pub routers: usize,
+    /// How many links are left without tails.
+    pub router_links: usize,
+    /// How many parts there are that no link joins.
+    pub parts: usize,
+    /// Of which routers the pairs are.
+    pub between: Between,
+    /// How many routers these are.
+    pub asked: usize,
+    /// How many pairs there are.
+    pub pairs: u64,
+    /// Pairs by how many link-disjoint paths there are at all.
+    pub most: Paths,
+    /// By limit from 1 segment on, the paths that lists of node segments force.
+    pub node_segments: Vec<Paths>,
+    /// By limit from 1 segment on, the paths that lists with adjacency segments force.
+    pub with_adjacency: Vec<Paths>,
+    /// The smallest limits that are enough.
+    pub limit: Limits,
+    /// When a limit is enough.
+    pub rule: String,
+    /// Whether the limit advised is that of node segments alone.
+    pub no_adjacency: bool,
+    /// What segment routing adds to the maximum flow.
+    pub flow: Option<Flow>,
+    /// Why there is none.
+    pub no_flow: Option<String>,
+    /// How many links take all diversity from a pair, or its last path.
+    pub links_relied_on: usize,
+    /// All links, those first on which most pairs rely.
+    pub reliance: Vec<Relied>,
+    /// Whether it ended early.
+    pub interrupted: bool,
+}
+
+/// Which routers were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Between {
+    /// Those of degree 2 after pruning.
+    Access,
+    /// All that pruning leaves, as there are no two access routers.
+    Pruned,
+    /// All, as pruning leaves none.
+    All,
+}
+
+/// Pairs by number of paths.
+#[derive(Clone, Debug, Serialize)]
+pub struct Paths {
+    /// Mean over the pairs.
+    pub mean: f64,
+    /// From none on.
+    pub pairs: Vec<u64>,
+}
+
+/// The smallest limits that are enough.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Limits {
+    /// With node segments alone.
+    pub node_segments: usize,
+    /// With adjacency segments too.
+    pub with_adjacency: usize,
+    /// What to buy hardware for.
+    pub advised: usize,
+}
+
+/// What segment routing adds to the maximum flow.
+#[derive(Clone, Debug, Serialize)]
+pub struct Flow {
+    /// Share of the pairs that are heavy.
+    pub share: f64,
+    /// How many pairs that is.
+    pub heavy_pairs: usize,
+    /// How often they were drawn.
+    pub draws: usize,
+    /// Where the rates are from.
+    pub capacities: String,
+    /// Over ECMP in percent, with as many segments as advised.
+    pub gain_at_limit: Option<Estimate>,
+    /// Over ECMP in percent, with any number of segments.
+    pub gain: Option<Estimate>,
+    /// The largest gap between a flow and its bound, as a share of the flow.
+    pub largest_gap: f64,
+}
+
+/// A link, and who relies on it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Relied {
+    /// Names of its ends.
+    pub ends: [String; 2],
+    /// Pairs that have one path left when it fails, and had more.
+    pub exposed: u64,
+    /// Those of which neither router is an end of the link.
+    pub in_transit: u64,
+    /// Pairs that have none left.
+    pub cut: u64,
+    /// Its place among the net's links.
+    #[serde(skip)]
+    pub link: usize,
+}
+
+/// What is advised about.
+#[derive(Debug)]
+pub struct Subject {
+    /// The network as its file has it.
+    pub graph: Graph,
+    /// All of it.
+    pub whole: Net,
+    /// What the advice is of.
+    pub net: Net,
+    /// Which routers its pairs are of.
+    pub between: Between,
+    /// These routers.
+    pub nodes: Vec<u32>,
+}
+
+impl Subject {
+    /// The topology without its tails, and its access routers; or else what comes next to them.
+    pub fn new(graph: Graph, whole: Net) -> Result<Self, AdviseError> {
+        let pruned = whole.pruned();
+        let access = pruned.access();
+        let all = |net: &Net| (0..net.node_count() as u32).collect::<Vec<u32>>();
+        let (net, between, nodes) = if access.len() >= 2 {
+            (pruned, Between::Access, access)
+        } else if pruned.node_count() >= 2 {
+            let nodes = all(&pruned);
+            (pruned, Between::Pruned, nodes)
+        } else {
+            (whole.clone(), Between::All, all(&whole))
+        };
+        if nodes.len() < 2 {
+            return Err(AdviseError::TooSmall(graph.name));
+        }
+        Ok(Subject { graph, whole, net, between, nodes })
+    }
+
+    /// Name of a node of the net.
+    pub fn name(&self, node: u32) -> &str {
+        self.graph.nodes.get(self.net.origin(node)).map_or("", |node| node.name.as_str())
+    }
+}
+
+/// What is to be said of a network.
+pub fn advise(subject: &Subject, options: &Options, watch: &dyn Watch) -> Result<Advice, AdviseError> {
+    let Subject { graph, whole, net, nodes, .. } = subject;
+    watch.begins("disjoint paths", 3 * nodes.len());
+    let go_on = || {
+        watch.step();
+        !watch.stopped()
+    };
+    let survey = Survey::new(net)?.watched(&go_on);
+    let most = Paths::of(&survey.most(nodes));
+    // As routers forward: with ECMP, a segment forces a path only where no other is as short.
+    let by_limit = |adjacency| {
+        let options = SegmentOptions { remove: Remove::Forward, unique: true, adjacency };
+        survey.segmented(nodes, MOST_SEGMENTS, options).iter().map(Paths::of).collect::<Vec<_>>()
+    };
+    let (node_segments, with_adjacency) = (by_limit(false), by_limit(true));
+    watch.ends();
+    let (with_nodes, with_both) = (enough(&node_segments), enough(&with_adjacency));
+    let advised = if options.no_adjacency { with_nodes } else { with_both };
+    let limit = Limits { node_segments: with_nodes, with_adjacency: with_both, advised };
+    watch.begins("links", net.link_count());
+    let reliance = relied(subject, reliance(net, nodes, go_on));
+    watch.ends();
+    let flow = flow(subject, options, advised, watch);
+    let (flow, no_flow) = match flow {
+        Ok(flow) => (Some(flow), None),
+        Err(failure) => (None, Some(failure.to_string())),
+    };
+    Ok(Advice {
+        schema: 1,
+        topology: graph.name.clone(),
+        nodes: whole.node_count(),
+        links: whole.link_count(),
+        routers: net.node_count(),
+        router_links: net.link_count(),
+        parts: parts(net),
+        between: subject.between,
+        asked: nodes.len(),
+        pairs: most.pairs.iter().sum(),
+        most,
+        node_segments,
+        with_adjacency,
+        limit,
+        rule: format!(
+            "the fewest segments that give {:.0} % of the disjoint paths that {MOST_SEGMENTS} segments add to those of one",
+            ENOUGH * 100.0
+        ),
+        no_adjacency: options.no_adjacency,
+        flow,
+        no_flow,
+        links_relied_on: reliance.iter().filter(|link| link.exposed + link.cut > 0).count(),
+        reliance,
+        interrupted: watch.stopped(),
+    })
+}
+
+impl Paths {
+    fn of(counts: &Counts) -> Paths {
+        Paths { mean: counts.mean().unwrap_or(0.0), pairs: counts.pairs.clone() }
+    }
+}
+
+/// The smallest limit that is enough.
+fn enough(by_limit: &[Paths]) -> usize {
+    let (Some(first), Some(last)) = (by_limit.first(), by_limit.last()) else { return 1 };
+    let wanted = first.mean + ENOUGH * (last.mean - first.mean);
+    by_limit.iter().position(|paths| paths.mean >= wanted).unwrap_or_default() + 1
+}
+
+/// The links by how many pairs rely on them.
+fn relied(subject: &Subject, found: Vec<Reliance>) -> Vec<Relied> {
+    let relied = |(link, found): (usize, Reliance)| {
+        let ends = subject.net.links()[link].map(|end| subject.name(end).to_owned());
+        Relied { ends, exposed: found.exposed, in_transit: found.in_transit, cut: found.cut, link }
+    };
+    let mut all: Vec<Relied> = found.into_iter().enumerate().map(relied).collect();
+    all.sort_by_key(|one| std::cmp::Reverse((one.cut, one.exposed, one.in_transit)));
+    all
+}
+
+fn flow(subject: &Subject, options: &Options, limit: usize, watch: &dyn Watch) -> Result<Flow, AdviseError> {
+    let Subject { graph, net, nodes, .. } = subject;
+    let capacities = Capacities::new(graph, net, options.default_rate)?;
+    let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
+    let adjacency = !options.no_adjacency;
+    let segments = [Some(limit), None].map(|limit| FlowModel::Segments { limit, adjacency });
+    let question = Question {
+        network: &capacities.network,
+        nodes: &nodes,
+        sampling: options.sampling,
+        shares: &[options.share],
+        draws: options.draws,
+        seed: options.seed,
+        models: &[FlowModel::Ecmp, segments[0], segments[1]],
+    };
+    let answer = question.answer(watch).map_err(|error| AdviseError::flow(graph, error))?;
+    Ok(Flow {
+        share: options.share.as_f64(),
+        heavy_pairs: question.pairs(options.share),
+        draws: answer.gains(0, 2, 0).len(),
+        capacities: (options.say_capacities)(&capacities),
+        gain_at_limit: Estimate::of(&answer.gains(0, 1, 0)),
+        gain: Estimate::of(&answer.gains(0, 2, 0)),
+        largest_gap: answer.gap,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_maxflow::{Pairs, Rounding, Unwatched};
+    use sidestep_model::{GraphEdge, GraphNode};
+    use sidestep_paths::analysis::NetOptions;
+
+    use super::*;
+
+    #[test]
+    fn the_limit_advised_is_the_smallest_that_gives_nearly_all_there_is_to_give() {
+        let limits =
+            |means: &[f64]| means.iter().map(|mean| Paths { mean: *mean, pairs: Vec::new() }).collect::<Vec<_>>();
+        assert_eq!(enough(&limits(&[1.0, 1.5, 1.94, 1.96, 2.0])), 4);
+        assert_eq!(enough(&limits(&[1.0, 1.0, 1.0])), 1);
+        assert_eq!(enough(&limits(&[])), 1);
+    }
+
+    fn network(nodes: usize, ends: &[(usize, usize)]) -> Result<Subject, AdviseError> {
+        let node = |index| GraphNode { name: format!("n{index}"), position: None };
+        let edge = |(from, to): &(usize, usize)| GraphEdge {
+            from: *from,
+            to: *to,
+            directed: false,
+            weight: Some(1.0),
+            rate: Some(Rate::from_mbits(10)),
+            delay: None,
+        };
+        let graph = Graph {
+            name: "a".into(),
+            nodes: (0..nodes).map(node).collect(),
+            edges: ends.iter().map(edge).collect(),
+            ..Graph::default()
+        };
+        let net = Net::new(&graph, NetOptions::default())?;
+        Subject::new(graph, net)
+    }
+
+    fn options() -> Options {
+        Options {
+            no_adjacency: false,
+            share: Ratio::from_ppb(100_000_000),
+            sampling: Sampling { pairs: Pairs::Ordered, rounding: Rounding::Ceil },
+            draws: 3,
+            seed: 1,
+            default_rate: None,
+            say_capacities: |capacities| format!("{} unknown", capacities.unknown),
+        }
+    }
+
+    #[test]
+    fn a_ring_doubles_what_a_pair_carries_and_all_of_its_links_are_relied_on() {
+        let ring = network(5, &[(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]).unwrap();
+        let advice = advise(&ring, &options(), &Unwatched).unwrap();
+        assert_eq!((advice.nodes, advice.routers, advice.pairs, advice.between), (5, 5, 10, Between::Access));
+        assert_eq!(advice.most.pairs, [0, 0, 10]);
+        assert_eq!(advice.links_relied_on, 5);
+        let flow = advice.flow.as_ref().unwrap();
+        assert_eq!((flow.heavy_pairs, flow.capacities.as_str()), (2, "0 unknown"));
+        assert!(flow.gain.unwrap().mean > 0.0, "{flow:?}");
+        assert!(advice.headline().contains("100 % of the pairs have a second path"), "{}", advice.headline());
+    }
+
+    #[test]
+    fn a_tree_has_nowhere_to_move_traffic_to_and_a_single_router_no_pairs() {
+        let tree = network(4, &[(0, 1), (0, 2), (0, 3)]).unwrap();
+        let advice = advise(&tree, &options(), &Unwatched).unwrap();
+        assert_eq!(advice.between, Between::All);
+        assert!(advice.headline().contains("nowhere to move traffic to"));
+        assert_eq!(network(1, &[]).unwrap_err(), AdviseError::TooSmall("a".into()));
+    }
+}

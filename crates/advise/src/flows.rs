@@ -1,0 +1,147 @@
+//! Maximum flows of drawn pairs under several models, as `maxflow` and `advise` need them.
+
+use sidestep_maxflow::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, Watch, in_parallel};
+use sidestep_model::{Graph, NodeId, Rate, Ratio};
+use sidestep_paths::analysis::Net;
+
+use crate::AdviseError;
+
+/// What flows are asked for.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// Capacities in bit/s.
+    pub network: &'a FlowNetwork,
+    /// The routers between which pairs are drawn.
+    pub nodes: &'a [NodeId],
+    /// How pairs are drawn.
+    pub sampling: Sampling,
+    /// Of how many pairs.
+    pub shares: &'a [Ratio],
+    /// How often.
+    pub draws: u32,
+    /// From which the draws follow.
+    pub seed: u32,
+    /// What is compared.
+    pub models: &'a [FlowModel],
+}
+
+/// The flows that were computed.
+#[derive(Debug)]
+pub struct Answer {
+    /// By share, by draw and by model: flows in bit/s. Draws without pairs are left out.
+    flows: Vec<Vec<Vec<f64>>>,
+    /// How many programs were solved.
+    pub programs: usize,
+    /// The largest gap between a flow and its dual bound, as a share of the flow.
+    pub gap: f64,
+    /// Whether the user wanted an end before all was done.
+    pub interrupted: bool,
+}
+
+impl Question<'_> {
+    /// Solves all programs, on all processors; what is missing after an interruption is missing from the last draws.
+    pub fn answer(&self, watch: &dyn Watch) -> Result<Answer, FlowError> {
+        let steps = self.shares.len() * self.draws as usize;
+        watch.begins("maximum flows", steps);
+        let prepare = || self.models.iter().map(|model| FlowProgram::new(self.network, *model)).collect::<Vec<_>>();
+        let place = |step: usize| (step / self.shares.len(), step % self.shares.len());
+        let solved = in_parallel(steps, watch, prepare, |programs, step| {
+            let (draw, share) = place(step);
+            self.solve(programs, self.shares[share], draw)
+        });
+        let mut answer =
+            Answer { flows: vec![Vec::new(); self.shares.len()], programs: 0, gap: 0.0, interrupted: watch.stopped() };
+        for (step, solved) in solved.into_iter().enumerate() {
+            let Some(solved) = solved else {
+                answer.interrupted = true;
+                continue;
+            };
+            let solved = solved?;
+            answer.programs += solved.len();
+            answer.gap = solved.iter().map(|(_, gap)| *gap).fold(answer.gap, f64::max);
+            if !solved.is_empty() {
+                answer.flows[place(step).1].push(solved.into_iter().map(|(flow, _)| flow).collect());
+            }
+        }
+        Ok(answer)
+    }
+
+    /// How many pairs a share is.
+    pub fn pairs(&self, share: Ratio) -> usize {
+        self.sampling.count(self.nodes.len(), share)
+    }
+
+    /// By model the flow of a draw, and its gap; empty without pairs.
+    fn solve(&self, programs: &mut [FlowProgram<'_>], share: Ratio, draw: usize) -> Result<Vec<(f64, f64)>, FlowError> {
+        let seed = u64::from(self.seed) << 32 | draw as u64;
+        let pairs = self.sampling.pairs.draw(self.nodes, self.pairs(share), seed);
+        if pairs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let solved = FlowProgram::solve_each(programs, &pairs)?;
+        Ok(solved.iter().map(|solved| (solved.flow, solved.gap())).collect())
+    }
+}
+
+impl Answer {
+    /// By draw, the flow of a model in bit/s.
+    pub fn flows(&self, share: usize, model: usize) -> Vec<f64> {
+        self.flows[share].iter().map(|flows| flows[model]).collect()
+    }
+
+    /// By draw, what a model gains over another in percent; without draws in which the other has no flow at all.
+    pub fn gains(&self, share: usize, model: usize, over: usize) -> Vec<f64> {
+        let some = self.flows[share].iter().filter(|flows| flows[over] > 0.0);
+        some.map(|flows| 100.0 * (flows[model] / flows[over] - 1.0)).collect()
+    }
+}
+
+/// What links carry, and how much of that is assumed.
+#[derive(Debug)]
+pub struct Capacities {
+    /// In bit/s.
+    pub network: FlowNetwork,
+    /// How many links there are.
+    pub links: usize,
+    /// How many of them have no rate in the file.
+    pub unknown: usize,
+    /// The rate that these are taken to have.
+    pub assumed: Rate,
+    /// Where that rate is from.
+    pub assumption: Assumption,
+}
+
+/// Where the rate of links without one is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assumption {
+    /// The caller gave it.
+    Given,
+    /// It is the median of the links that have one.
+    Median,
+    /// No link has one: it is 1 Gbit/s.
+    Default,
+}
+
+impl Capacities {
+    /// The net with the graph's rates; links without one have `default_rate`, or the median of the others.
+    pub fn new(graph: &Graph, net: &Net, default_rate: Option<Rate>) -> Result<Self, AdviseError> {
+        let rate = |link: usize| graph.edges.get(net.edge(2 * link as u32)).and_then(|edge| edge.rate);
+        let known: Vec<Rate> = (0..net.link_count()).filter_map(rate).collect();
+        let (links, unknown) = (net.link_count(), net.link_count() - known.len());
+        let assumption = match (default_rate, known.is_empty()) {
+            (Some(_), _) => Assumption::Given,
+            (None, false) => Assumption::Median,
+            (None, true) => Assumption::Default,
+        };
+        let assumed = assumed_rate(known, default_rate);
+        let network = FlowNetwork::of_net(graph, net, assumed).map_err(|error| AdviseError::flow(graph, error))?;
+        Ok(Capacities { network, links, unknown, assumed, assumption })
+    }
+}
+
+/// The rate of links without one: the one given, or the median of the known ones, or 1 Gbit/s.
+pub fn assumed_rate(mut known: Vec<Rate>, given: Option<Rate>) -> Rate {
+    known.sort_unstable();
+    let median = known.get(known.len() / 2).copied();
+    given.or(median).unwrap_or(Rate::from_mbits(1000))
+}
