@@ -242,6 +242,11 @@ impl LinkModel {
         (self.queue.len() as u32, self.queued)
     }
 
+    /// When everything that was handed over will have been sent.
+    pub fn free_at(&self) -> Time {
+        self.free_at
+    }
+
     /// What the link has done so far.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -11,8 +11,9 @@ mod coupled;
 mod reassembly;
 
 pub use connection::{Assigned, Connection};
-pub use coupled::{Coupling, Path, increase, shrink};
+pub use coupled::{Path, increase, shrink};
 pub use reassembly::Reassembly;
+pub use sidestep_model::scenario::{Coupling, Scheduler};
 
 /// The settings of a connection, shared by many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,37 +24,6 @@ pub struct Config {
     pub scheduler: Scheduler,
     /// Segments that the receiver has room for, on the connection's level.
     pub receive_buffer: u32,
-}
-
-/// Which subflow gets the next data segment, of those whose window has room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheduler {
-    /// The one with the shortest round-trip time: Linux's default.
-    #[default]
-    MinRtt,
-    /// One after the other.
-    RoundRobin,
-    /// All of them: each segment goes over every subflow.
-    Redundant,
-}
-
-/// Which subflows a connection has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathManager {
-    /// One between each pair of interfaces.
-    Fullmesh,
-    /// So many between one pair of addresses, on different ports.
-    Ndiffports(u32),
-}
-
-impl PathManager {
-    /// The subflows of a connection between hosts with so many interfaces, as pairs of their indices.
-    pub fn subflows(self, local: usize, remote: usize) -> Vec<(usize, usize)> {
-        match self {
-            PathManager::Fullmesh => (0..local).flat_map(|l| (0..remote).map(move |r| (l, r))).collect(),
-            PathManager::Ndiffports(count) => vec![(0, 0); count as usize],
-        }
-    }
 }
 
 #[cfg(test)]

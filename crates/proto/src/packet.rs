@@ -13,7 +13,7 @@ pub struct Packet {
     pub sent: Time,
     /// Which flow it belongs to: a TCP connection, a subflow of MPTCP, an RCP or a CBR flow.
     pub flow: u32,
-    /// Where it is on its route; the engine's.
+    /// The engine's: where its route goes on after a detour; 0: it is on its route.
     pub cursor: u32,
     /// Data: its segment's number. ACK: the number of the first segment not received yet.
     pub seq: u32,
@@ -52,6 +52,8 @@ pub enum Kind {
     SynAck,
     /// Of a constant-rate flow, which nobody acknowledges.
     Cbr,
+    /// From one router's protocol to another's: a probe or a notification.
+    Control,
 }
 
 /// A packet's marks, as a set of bits.

@@ -64,8 +64,9 @@ pub enum Algorithm {
     Dctcp,
     /// As Reno, but in congestion avoidance the window is left to the MPTCP connection.
     Coupled,
-    /// Packets are paced at the rate that routers offer ([`crate::rcp`]); the window does not matter.
-    Rcp,
+    /// It begins at the receiver's window and loss does not reduce it: something else limits the rate ([`crate::rcp`]).
+    /// After a lost SYN it begins at one segment, and grows from there.
+    Unreduced,
 }
 
 impl Default for Config {

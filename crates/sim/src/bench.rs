@@ -7,7 +7,7 @@ use sidestep_proto::{
     tcp::{Algorithm, Config},
 };
 
-use crate::engine::{FlowId, FlowSpec, Network, RouteId, Sizes, World};
+use crate::engine::{FlowId, FlowSpec, Network, RouteId, Sizes, TcpId, World};
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,13 +168,14 @@ impl Bench {
         }
         let bytes = self.flows.iter().zip(before).map(|((_, flow), before)| self.world.acked_bytes(*flow) - before);
         let bytes: Vec<f64> = bytes.map(|bytes| bytes as f64).collect();
-        let [injected, delivered, lost, _] = self.world.network.balance();
-        let parts = bytes.iter().map(|bytes| *bytes as u64).chain([injected, delivered, lost]);
+        let balance = self.world.network.balance();
+        let packets = [balance.injected, balance.delivered, balance.lost];
+        let parts = bytes.iter().map(|bytes| *bytes as u64).chain(packets);
         Outcome {
             traversals: self.world.network.traversals(),
             goodput_mbps: bytes.iter().sum::<f64>() * 8e-6 / (end.since(warmup)).as_secs_f64(),
             mean_queue_bytes: queue.mean(),
-            drops: lost,
+            drops: balance.lost,
             fairness: sidestep_results::measures::jain(&bytes).unwrap_or(0.0),
             fingerprint: parts.fold(0, |hash, part| mix(hash ^ part)),
         }
@@ -201,18 +202,18 @@ impl Mean {
 fn world(topology: &Topology, subflows: usize, seed: u64, jitter: Span, tcp: Config) -> World<()> {
     let algorithm = if subflows > 1 { Algorithm::Coupled } else { Algorithm::Reno };
     let tcp = Config { algorithm, receive_window: 60_000, ..tcp };
-    let mptcp = mptcp::Config { coupling: Coupling::Lia, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
     let network = Network::new(topology, seed, jitter);
-    World::new(network, tcp, mptcp, Sizes::default(), ())
+    World::new(network, tcp, Sizes::default(), ())
 }
 
 fn add(world: &mut World<()>, routes: &[(RouteId, RouteId)]) -> FlowId {
     let (forward, reverse) = routes[0];
-    let spec = FlowSpec { forward, reverse, bytes: None, mss: MSS };
+    let spec = FlowSpec { forward, reverse, bytes: None, mss: MSS, tcp: TcpId::default() };
     if routes.len() == 1 {
         return world.add_flow(spec);
     }
-    world.add_connection(FlowSpec { mss: MSS - Sizes::default().mptcp_data, ..spec }, routes)
+    let mptcp = mptcp::Config { coupling: Coupling::Lia, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
+    world.add_connection(FlowSpec { mss: MSS - Sizes::default().mptcp_data, ..spec }, mptcp, routes)
 }
 
 fn add_route(world: &mut World<()>, way: &[ArcId]) -> RouteId {

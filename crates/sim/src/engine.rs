@@ -1,11 +1,20 @@
 //! The packet-level engine: hosts with flows, on a [`Network`].
 
 mod ahead;
+mod behaviour;
+mod endpoint;
+mod flows;
 mod heap;
+mod mptcp;
 mod network;
+mod nodes;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod world;
 
-pub use network::{Copied, MAX_ARCS, MAX_NANOS, Network, RouteId};
-pub use world::{FlowId, FlowSpec, Move, Sizes, Steering, Stopped, World};
+pub use behaviour::{Behaviour, Fate, Forwarding, Leaving, Node, PacketId};
+pub use endpoint::{Endpoint, Half, Outbox, Progress};
+pub use flows::{FlowId, FlowSpec, Report, Sizes, TcpId, acked_bytes, segments};
+pub use network::{Balance, Copied, MAX_ARCS, MAX_NANOS, NO_FLOW, Network, RouteId};
+pub use world::{Move, Steering, Stopped, World};

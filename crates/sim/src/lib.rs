@@ -5,5 +5,7 @@ pub mod engine;
 pub mod routing;
 mod run;
 pub mod steering;
+mod system;
+mod systems;
 
 pub use run::{Observer, RunOptions, SimError, estimate, run};

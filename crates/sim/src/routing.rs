@@ -1,30 +1,38 @@
-//! Which ways there are for a flow: by the IGP, spread over equal ones or not, and by SRv6.
+//! Which routes there are for a flow: by the IGP, spread over equal-cost ones or not, and by SRv6.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sidestep_model::{ArcId, LinkId, NodeId, Rate, Span, Topology, scenario::PathKnobs, srv6};
 use sidestep_paths::{Igp, SegmentRules, disjoint_paths};
 use thiserror::Error;
 
-use crate::engine::{Network, RouteId};
+use crate::engine::{Forwarding, Network, RouteId};
 
 /// The routes of a network, made when first asked for and kept.
 #[derive(Debug)]
 pub struct Routing {
-    igp: Igp,
+    igp: Arc<Igp>,
+    /// Links that the IGP knows to be down.
+    failed: BTreeSet<LinkId>,
     knobs: PathKnobs,
-    plain: BTreeMap<(NodeId, NodeId), Equal>,
-    /// Those of before the last re-convergence: where there is no way any more, packets still leave, and are lost.
-    stale: BTreeMap<(NodeId, NodeId), Equal>,
+    /// By the two hosts, and whether routers use all equal-cost paths.
+    plain: BTreeMap<(NodeId, NodeId, bool), Arc<EcmpPaths>>,
+    /// Those of before the last convergence: where there is no route any more, packets still leave, and are lost.
+    stale: BTreeMap<(NodeId, NodeId, bool), Arc<EcmpPaths>>,
     /// Between interfaces, by the arcs there.
-    meshes: BTreeMap<(ArcId, ArcId), Option<Equal>>,
+    meshes: BTreeMap<(ArcId, ArcId), Option<Arc<EcmpPaths>>>,
+    /// The routes that were made so far: a route that comes back after a failure is the one that it was.
+    known: BTreeMap<Vec<ArcId>, RouteId>,
     sets: BTreeMap<(NodeId, NodeId), Vec<SrPath>>,
 }
 
-/// The equally short ways between two hosts.
+/// The equal-cost paths between two hosts.
 #[derive(Clone, Debug, Default)]
-pub struct Equal {
-    /// Each way, and the share of flow labels that routers hash onto it.
+pub struct EcmpPaths {
+    /// The route of each, and the share of flows that routers hash onto it.
     pub routes: Vec<(RouteId, f64)>,
     /// The largest packet that all of them carry, in bytes.
     pub mtu: u32,
@@ -35,7 +43,7 @@ pub struct Equal {
 pub struct SrPath {
     /// Its name in results.
     pub name: String,
-    /// The way.
+    /// The route.
     pub route: RouteId,
     /// Its arcs between the access routers.
     pub arcs: Vec<ArcId>,
@@ -47,7 +55,7 @@ pub struct SrPath {
     pub mtu: u32,
 }
 
-/// Why there is no way.
+/// Two hosts between which there is no route.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("there is no route from `{from}` to `{to}`")]
 pub struct NoRoute {
@@ -57,32 +65,40 @@ pub struct NoRoute {
     pub to: String,
 }
 
-/// Most equally short ways of a pair that flows are spread over.
+/// Most equal-cost paths of a pair that flows are spread over.
 const MAX_EQUAL: usize = 256;
 /// What a host's own segment list, of a Path ID and the destination, adds to its packets (RFC 8754, section 2).
 pub const HOST_SRH: u16 = 8 + 2 * 16;
 
 impl Routing {
-    /// The routes of `topology`; SRv6 paths are computed under `knobs`.
-    pub fn new(topology: &Topology, knobs: PathKnobs) -> Self {
+    /// The routes of `topology`, whose IGP is `igp`; SRv6 paths are computed under `knobs`.
+    pub fn new(igp: Arc<Igp>, knobs: PathKnobs) -> Self {
         Routing {
-            igp: Igp::new(topology),
+            igp,
+            failed: BTreeSet::new(),
             knobs,
             plain: BTreeMap::new(),
             stale: BTreeMap::new(),
             meshes: BTreeMap::new(),
+            known: BTreeMap::new(),
             sets: BTreeMap::new(),
         }
     }
 
     /// The links in `failed` carry nothing any more, for routes asked for from now on.
-    pub fn reconverge(&mut self, topology: &Topology, failed: &std::collections::BTreeSet<LinkId>) {
-        self.igp = Igp::without(topology, failed);
+    pub fn reconverge(&mut self, topology: &Topology, failed: &BTreeSet<LinkId>) {
+        self.igp = Arc::new(Igp::without(topology, failed));
+        self.failed = failed.clone();
         self.stale.append(&mut self.plain);
         self.meshes.clear();
     }
 
-    /// The equally short ways from one host to another; one of them unless `ecmp`.
+    /// The routers' forwarding tables as they are now, for packets that routers hold.
+    pub fn forwarding(&self, topology: &Topology) -> Box<dyn Forwarding> {
+        Fib::new(topology, self.igp.clone(), &self.failed)
+    }
+
+    /// The equal-cost paths from one host to another; one of them unless `ecmp`.
     pub fn equal(
         &mut self,
         topology: &Topology,
@@ -90,54 +106,50 @@ impl Routing {
         from: NodeId,
         to: NodeId,
         ecmp: bool,
-    ) -> Result<&Equal, NoRoute> {
-        if !self.plain.contains_key(&(from, to)) {
-            let ways = if ecmp {
-                self.all_ways(topology, from, to)
-            } else {
-                self.igp.first_path(from, to).map(|way| (way, 1.0)).into_iter().collect()
-            };
-            if ways.is_empty() {
-                if let Some(stale) = self.stale.get(&(from, to)) {
-                    return Ok(stale);
-                }
-                let name = |node| topology.node(node).name.clone();
-                return Err(NoRoute { from: name(from), to: name(to) });
-            }
-            let equal = Equal::of(topology, network, ways);
-            self.plain.insert((from, to), equal);
+    ) -> Result<Arc<EcmpPaths>, NoRoute> {
+        let key = (from, to, ecmp);
+        if let Some(known) = self.plain.get(&key) {
+            return Ok(known.clone());
         }
-        Ok(&self.plain[&(from, to)])
+        let paths = self.shortest_paths(topology, from, to, ecmp);
+        if paths.is_empty() {
+            if let Some(stale) = self.stale.get(&key) {
+                return Ok(stale.clone());
+            }
+            let name = |node| topology.node(node).name.clone();
+            return Err(NoRoute { from: name(from), to: name(to) });
+        }
+        let equal = Arc::new(self.ecmp_paths(topology, network, paths));
+        self.plain.insert(key, equal.clone());
+        Ok(equal)
     }
 
-    /// The equally short ways from the interface that `up` leaves to the one that `down` reaches; `None` if there is none.
+    /// The equal-cost paths from the interface that `up` leaves to the one that `down` reaches; `None` if there is none.
     pub fn between(
         &mut self,
         topology: &Topology,
         network: &mut Network,
         (up, down): (ArcId, ArcId),
         ecmp: bool,
-    ) -> Option<Equal> {
+    ) -> Option<Arc<EcmpPaths>> {
         if let Some(known) = self.meshes.get(&(up, down)) {
             return known.clone();
         }
-        let (entry, exit) = (topology.head(up), topology.tail(down));
+        let (entry, egress) = (topology.head(up), topology.tail(down));
         let inner = if up == down {
             Vec::new()
-        } else if entry == exit {
+        } else if entry == egress {
             vec![(Vec::new(), 1.0)]
-        } else if ecmp {
-            self.all_ways(topology, entry, exit)
         } else {
-            self.igp.first_path(entry, exit).map(|way| (way, 1.0)).into_iter().collect()
+            self.shortest_paths(topology, entry, egress, ecmp)
         };
-        // Of two hosts on one link that link is the only way.
-        let whole = |(way, share): (Vec<ArcId>, f64)| ([vec![up], way, vec![down]].concat(), share);
-        let ways: Vec<_> = match up == down {
+        // Of two hosts on one link that link is the only path.
+        let whole = |(path, share): (Vec<ArcId>, f64)| ([vec![up], path, vec![down]].concat(), share);
+        let paths: Vec<_> = match up == down {
             true => vec![(vec![up], 1.0)],
             false => inner.into_iter().map(whole).collect(),
         };
-        let found = (!ways.is_empty()).then(|| Equal::of(topology, network, ways));
+        let found = (!paths.is_empty()).then(|| Arc::new(self.ecmp_paths(topology, network, paths)));
         self.meshes.insert((up, down), found.clone());
         found
     }
@@ -180,12 +192,15 @@ impl Routing {
         })
     }
 
-    /// All equally short ways, with the share of labels on each, as routers split them evenly.
-    fn all_ways(&self, topology: &Topology, from: NodeId, to: NodeId) -> Vec<(Vec<ArcId>, f64)> {
+    /// The shortest paths, with the share of flows on each, as routers split them evenly; the first one unless `ecmp`.
+    fn shortest_paths(&self, topology: &Topology, from: NodeId, to: NodeId, ecmp: bool) -> Vec<(Vec<ArcId>, f64)> {
+        if !ecmp {
+            return self.igp.first_path(from, to).map(|path| (path, 1.0)).into_iter().collect();
+        }
         let (mut found, mut open) = (Vec::new(), vec![(from, Vec::new(), 1.0)]);
-        while let Some((here, way, share)) = open.pop() {
+        while let Some((here, path, share)) = open.pop() {
             if here == to {
-                found.push((way, share));
+                found.push((path, share));
                 if found.len() == MAX_EQUAL {
                     break;
                 }
@@ -194,28 +209,34 @@ impl Routing {
             let arcs: Vec<ArcId> = self.igp.next_arcs(here, to).collect();
             // In reverse, as the last is taken first.
             for arc in arcs.iter().rev() {
-                let mut longer = way.clone();
+                let mut longer: Vec<ArcId> = path.clone();
                 longer.push(*arc);
                 open.push((topology.head(*arc), longer, share / arcs.len() as f64));
             }
         }
         found
     }
+
+    fn ecmp_paths(&mut self, topology: &Topology, network: &mut Network, paths: Vec<(Vec<ArcId>, f64)>) -> EcmpPaths {
+        let mtu = |path: &[ArcId]| path.iter().map(|arc| topology.link(arc.link()).mtu).min().unwrap_or(0);
+        let mtu = paths.iter().map(|(path, _)| mtu(path)).min().unwrap_or(0);
+        let route = |(path, share): (Vec<ArcId>, f64)| {
+            let route = match self.known.get(&path) {
+                Some(known) => *known,
+                None => {
+                    let route = network.add_route(path.iter().map(|arc| (*arc, 0)));
+                    self.known.insert(path, route);
+                    route
+                }
+            };
+            (route, share)
+        };
+        EcmpPaths { routes: paths.into_iter().map(route).collect(), mtu }
+    }
 }
 
-impl Equal {
-    fn of(topology: &Topology, network: &mut Network, ways: Vec<(Vec<ArcId>, f64)>) -> Self {
-        let mtu = |way: &[ArcId]| way.iter().map(|arc| topology.link(arc.link()).mtu).min().unwrap_or(0);
-        Equal {
-            mtu: ways.iter().map(|(way, _)| mtu(way)).min().unwrap_or(0),
-            routes: ways
-                .into_iter()
-                .map(|(way, share)| (network.add_route(way.into_iter().map(|arc| (arc, 0))), share))
-                .collect(),
-        }
-    }
-
-    /// The way of a flow whose label hashes to `hash`.
+impl EcmpPaths {
+    /// The route of a flow whose key hashes to `hash`.
     pub fn pick(&self, hash: u32) -> RouteId {
         let total: f64 = self.routes.iter().map(|(_, share)| share).sum();
         let mut point = f64::from(hash) / 4_294_967_296.0 * total;
@@ -227,6 +248,52 @@ impl Equal {
         }
         self.routes[self.routes.len() - 1].0
     }
+
+    /// The route of a flow that takes `present`: that one while it is among these, else the one that `hash` picks.
+    pub fn keep_or_pick(&self, present: RouteId, hash: u32) -> RouteId {
+        if self.routes.iter().any(|(route, _)| *route == present) { present } else { self.pick(hash) }
+    }
+}
+
+/// Routers' forwarding tables, as the IGP fills them.
+#[derive(Debug)]
+struct Fib {
+    igp: Arc<Igp>,
+    /// By arc: where it leads.
+    heads: Vec<NodeId>,
+    failed: BTreeSet<LinkId>,
+}
+
+impl Fib {
+    fn new(topology: &Topology, igp: Arc<Igp>, failed: &BTreeSet<LinkId>) -> Box<dyn Forwarding> {
+        let heads = (0..topology.arc_count() as u32).map(|arc| topology.head(ArcId(arc))).collect();
+        Box::new(Fib { igp, heads, failed: failed.clone() })
+    }
+}
+
+impl Forwarding for Fib {
+    fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Option<Vec<ArcId>> {
+        self.igp.distance(from, to)?;
+        let (mut here, mut path) = (from, Vec::new());
+        while here != to {
+            let arcs: Vec<ArcId> = self.igp.next_arcs(here, to).collect();
+            // Fibonacci hashing spreads the flows of a node over its equal-cost arcs.
+            let hash = (flow ^ here.0.rotate_left(16)).wrapping_mul(0x9e37_79b9) >> 16;
+            let arc = *arcs.get(hash as usize % arcs.len().max(1))?;
+            path.push(arc);
+            here = *self.heads.get(arc.index())?;
+        }
+        Some(path)
+    }
+
+    fn is_up(&self, arc: ArcId) -> bool {
+        !self.failed.contains(&arc.link())
+    }
+}
+
+/// The forwarding tables of routers once the IGP has converged on the failure of these links.
+pub fn forwarding(topology: &Topology, failed: &BTreeSet<LinkId>) -> Box<dyn Forwarding> {
+    Fib::new(topology, Arc::new(Igp::without(topology, failed)), failed)
 }
 
 /// The name that the topology has for the path with all of a named path's links on it.
@@ -249,22 +316,22 @@ mod tests {
 
     fn routing(topology: &Topology) -> (Routing, Network) {
         let knobs = PathKnobs::default();
-        (Routing::new(topology, knobs), Network::new(topology, 1, Span::ZERO))
+        (Routing::new(Arc::new(Igp::new(topology)), knobs), Network::new(topology, 1, Span::ZERO))
     }
 
     #[test]
-    fn hashes_spread_over_equal_ways_as_routers_would() {
+    fn hashes_spread_over_equal_cost_paths_as_routers_would() {
         let topology = FatTree { k: 4, ..FatTree::default() }.build().unwrap();
         let (mut routing, mut network) = routing(&topology);
         let (from, to) = ends(&topology, "h0-0-0", "h3-1-1");
-        let equal = routing.equal(&topology, &mut network, from, to, true).unwrap().clone();
+        let equal = routing.equal(&topology, &mut network, from, to, true).unwrap();
         // Two aggregation switches, two core switches behind each.
         assert_eq!(equal.routes.iter().map(|(_, share)| *share).collect::<Vec<_>>(), [0.25; 4]);
         let picked: Vec<RouteId> = (0..4u32).map(|quarter| equal.pick(quarter << 30)).collect();
         assert_eq!(picked, equal.routes.iter().map(|(route, _)| *route).collect::<Vec<_>>());
         assert_eq!(equal.mtu, 1500);
         let (_, mut network) = self::routing(&topology);
-        let one = Routing::new(&topology, PathKnobs::default())
+        let one = Routing::new(Arc::new(Igp::new(&topology)), PathKnobs::default())
             .equal(&topology, &mut network, from, to, false)
             .unwrap()
             .routes

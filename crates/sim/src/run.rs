@@ -5,7 +5,6 @@ mod estimate;
 mod flows;
 mod loops;
 mod opening;
-mod setup;
 mod simulation;
 
 use std::{
@@ -21,6 +20,7 @@ use sidestep_model::{
     LinkId, Scenario, Span,
     scenario::{Flow, Place, SystemError, SystemSpec, Transport},
 };
+use sidestep_paths::Igp;
 use sidestep_results::{
     Recorder, Records, Repeated, RunResult, SystemResult, Trace, Window, World, WriteError, Writer,
 };
@@ -84,6 +84,21 @@ pub enum SimError {
         /// What is wrong.
         problem: SystemError,
     },
+    /// A flow's own system or settings do not fit.
+    #[error("flow `{flow}`: {problem}")]
+    Flow {
+        /// Its number in the scenario.
+        number: usize,
+        /// Its name.
+        flow: String,
+        /// What is wrong.
+        problem: Box<SimError>,
+    },
+    /// Two systems that both want to decide at routers.
+    #[error(
+        "in the run of `{0}` two systems both want to decide at routers; give the flows of one of them a run of their own"
+    )]
+    TwoBehaviours(SystemSpec),
     /// The path changer's settings do not fit.
     #[error("system `{system}`: {problem}")]
     Policy {
@@ -168,6 +183,7 @@ impl SimError {
             SimError::CongestionControl(_) => Some(Place::Key("tcp", "congestion_control")),
             SimError::Mss { wished: true, .. } => Some(Place::Key("tcp", "mss")),
             SimError::Exec { number, .. }
+            | SimError::Flow { number, .. }
             | SimError::Request { number, .. }
             | SimError::NoRoute { number, .. }
             | SimError::Mss { number, .. } => Some(Place::Flow(*number)),
@@ -181,10 +197,12 @@ impl SimError {
 ///
 /// The first seed of a system leaves all its records; of the others there are only means.
 pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
-    check(options)?;
     let scenario = &options.scenario;
+    // Computed once for all systems and seeds, as far as they ask for it.
+    let igp = Arc::new(Igp::new(&scenario.topology));
+    check(options, &igp)?;
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
-    let grid = Grid::run(options, writer.as_ref(), observer)?;
+    let grid = Grid::run(options, &igp, writer.as_ref(), observer)?;
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     let mut traces = Vec::new();
     let mut interrupted = options.stop.load(Ordering::Relaxed);
@@ -221,6 +239,7 @@ struct Done {
 /// The simulations of a run: a row for each system, a column for each seed.
 struct Grid<'a> {
     options: &'a RunOptions,
+    igp: &'a Arc<Igp>,
     seeds: usize,
     next: AtomicUsize,
     done: Mutex<Vec<Vec<Option<Done>>>>,
@@ -231,6 +250,7 @@ impl Grid<'_> {
     /// Runs them all, as many at once as there are processors; those not begun when the run is ended are `None`.
     fn run(
         options: &RunOptions,
+        igp: &Arc<Igp>,
         writer: Option<&Writer>,
         observer: &dyn Observer,
     ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
@@ -238,6 +258,7 @@ impl Grid<'_> {
         let row = || (0..seeds).map(|_| None).collect();
         let grid = Grid {
             options,
+            igp,
             seeds,
             next: AtomicUsize::new(0),
             done: Mutex::new(options.systems.iter().map(|_| row()).collect()),
@@ -266,7 +287,7 @@ impl Grid<'_> {
             }
             let (system, seed) = (job / self.seeds, job % self.seeds);
             let writer = writer.filter(|_| seed == 0);
-            match simulate(self.options, &self.options.systems[system], seed as u64, writer, observer) {
+            match simulate(self.options, self.igp, &self.options.systems[system], seed as u64, writer, observer) {
                 Ok(done) => self.done.lock().unwrap_or_else(PoisonError::into_inner)[system][seed] = Some(done),
                 Err(error) => {
                     self.next.store(count, Ordering::Relaxed);
@@ -279,6 +300,7 @@ impl Grid<'_> {
 
 fn simulate(
     options: &RunOptions,
+    igp: &Arc<Igp>,
     system: &SystemSpec,
     seed: u64,
     writer: Option<&Writer>,
@@ -292,14 +314,14 @@ fn simulate(
     let traced = options.out.as_ref().filter(|_| seed == 0 && !options.trace.is_empty());
     let directory = traced.map(|out| out.join("trace").join(system.to_string()));
     let watch = directory.as_deref().map(|directory| (directory, &options.trace[..]));
-    let mut simulation = Simulation::watched(scenario, system, scenario.seed.wrapping_add(seed), watch)?;
+    let mut simulation = Simulation::watched(scenario, igp, system, scenario.seed.wrapping_add(seed), watch)?;
     let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
     let (result, trace) = recorder.finish();
     Ok(Done { result, trace, records, ended })
 }
 
 /// Finds what would fail, before anything is run.
-fn check(options: &RunOptions) -> Result<(), SimError> {
+fn check(options: &RunOptions, igp: &Arc<Igp>) -> Result<(), SimError> {
     let scenario = &options.scenario;
     let arcs = scenario.topology.arc_count();
     if arcs > MAX_ARCS {
@@ -325,7 +347,7 @@ fn check(options: &RunOptions) -> Result<(), SimError> {
         }
     }
     for system in &options.systems {
-        Simulation::new(scenario, system, scenario.seed)?;
+        Simulation::new(scenario, igp, system, scenario.seed)?;
     }
     Ok(())
 }

@@ -6,14 +6,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, NodeId, Time};
-use sidestep_policy::{Connection, Decision, Round, Shared};
+use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
+use sidestep_policy::{
+    Connection, Decision, Round, Shared,
+    flow_hash::{FlowKey, Symmetry, hash},
+};
 use sidestep_proto::tcp::{Receiver, Sender, Signals};
 
-pub use self::plb::{Plb, PlbConfig};
+pub use self::plb::Plb;
 use crate::{
     engine::{FlowId, Move, RouteId, Steering},
-    routing::Equal,
+    routing::EcmpPaths,
 };
 
 /// What moves the flows of one run.
@@ -21,7 +24,6 @@ use crate::{
 pub struct Steer {
     flows: Vec<Option<Box<Steered>>>,
     moves: Vec<Moved>,
-    plb: Option<PlbConfig>,
     /// A stream of random numbers for each node.
     random: Vec<Pcg32>,
     /// What the connections of a host to the hosts of one access router learn together.
@@ -54,22 +56,56 @@ enum By {
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
     Policy { data: Chosen, acks: Option<Chosen> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
-    Label { forward: Equal, reverse: Equal, plb: Option<Plb>, duplicates: u32 },
+    Label { data: Labelled, acks: Labelled, plb: Option<(PlbKnobs, Plb)>, duplicates: u32 },
 }
 
-/// What chooses one direction's way.
+/// One direction of a flow whose route follows from its flow label.
+#[derive(Clone, Debug)]
+pub struct Labelled {
+    /// What routers hash: the label is the one that the flow has now.
+    pub key: FlowKey,
+    /// From which the routers' hash begins.
+    pub seed: u32,
+    /// What they choose from.
+    pub paths: Arc<EcmpPaths>,
+}
+
+/// What chooses one direction's route.
 #[derive(Debug)]
 pub struct Chosen {
     /// The host that does.
     pub node: NodeId,
     /// Its program's state.
     pub connection: Box<Connection>,
-    /// The ways of the paths that `connection` was opened with.
+    /// The routes of the paths that `connection` was opened with.
     pub routes: Vec<RouteId>,
 }
 
+impl Labelled {
+    /// The route that routers choose for the present label.
+    pub fn route(&self) -> RouteId {
+        self.paths.pick(self.hash())
+    }
+
+    fn hash(&self) -> u32 {
+        hash(&self.key, self.seed, Symmetry::Directed)
+    }
+
+    /// Gives the flow a new label of 20 bits; returns where it leads.
+    fn relabel(&mut self, random: u32) -> RouteId {
+        self.key.flow_label = random >> 12;
+        self.route()
+    }
+
+    /// Routers choose from other paths now; returns the route of the flow, which stays while it is among them.
+    fn repath(&mut self, present: RouteId, paths: Arc<EcmpPaths>) -> RouteId {
+        self.paths = paths;
+        self.paths.keep_or_pick(present, self.hash())
+    }
+}
+
 impl Chosen {
-    /// The way in use.
+    /// The route in use.
     pub fn route(&self) -> Option<RouteId> {
         self.routes.get(self.connection.path()).copied()
     }
@@ -77,9 +113,9 @@ impl Chosen {
 
 impl Steer {
     /// Nothing is steered yet; each of so many nodes has random numbers of its own, which follow from `seed`.
-    pub fn new(seed: u64, nodes: usize, plb: Option<PlbConfig>) -> Self {
+    pub fn new(seed: u64, nodes: usize) -> Self {
         let random = (0..nodes as u64).map(|node| Pcg32::new(seed, node)).collect();
-        Steer { flows: Vec::new(), moves: Vec::new(), plb, random, shared: BTreeMap::new() }
+        Steer { flows: Vec::new(), moves: Vec::new(), random, shared: BTreeMap::new() }
     }
 
     /// 32 random bits of a node's.
@@ -97,11 +133,27 @@ impl Steer {
         self.insert(flow, Steered { node: data.node, mss, moves: 0, by: By::Policy { data, acks } });
     }
 
-    /// Has Linux move a flow of `node` by its flow label.
-    pub fn by_label(&mut self, flow: FlowId, node: NodeId, forward: Equal, reverse: Equal) {
-        let plb = self.plb.map(|_| Plb::default());
-        let by = By::Label { forward, reverse, plb, duplicates: 0 };
+    /// Has Linux move a flow of `node` by its flow label, and by PLB where `plb` has its settings.
+    pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbKnobs>) {
+        let plb = plb.map(|knobs| (knobs, Plb::default()));
+        let by = By::Label { data, acks, plb, duplicates: 0 };
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
+    }
+
+    /// Routers choose from other paths for a flow that has a label; returns its routes, if it is steered by one.
+    ///
+    /// `present` are its routes now: each stays while it is among the paths. What the flow has been through stays as well.
+    pub fn repath(
+        &mut self,
+        flow: FlowId,
+        present: (RouteId, RouteId),
+        (forward, reverse): (Arc<EcmpPaths>, Arc<EcmpPaths>),
+    ) -> Option<Move> {
+        let steered = self.flows.get_mut(flow.0 as usize)?.as_mut()?;
+        let By::Label { data, acks, .. } = &mut steered.by else { return None };
+        let forward = data.repath(present.0, forward);
+        let reverse = acks.repath(present.1, reverse);
+        Some(Move { forward: Some(forward), reverse: Some(reverse) })
     }
 
     /// A flow has ended; returns how often it moved.
@@ -157,10 +209,10 @@ impl Steer {
     }
 
     /// Moves the flow to where a new label leads.
-    fn relabel(&mut self, now: Time, flow: FlowId, hash: u32, reason: &'static str, of_acks: bool) -> Move {
+    fn relabel(&mut self, now: Time, flow: FlowId, random: u32, reason: &'static str, of_acks: bool) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
-        let By::Label { forward, reverse, .. } = &steered.by else { return Move::default() };
-        let to = if of_acks { reverse } else { forward }.pick(hash);
+        let By::Label { data, acks, .. } = &mut steered.by else { return Move::default() };
+        let to = if of_acks { acks } else { data }.relabel(random);
         steered.moves += 1;
         self.moves.push(Moved { time: now, flow, reason });
         if of_acks { Move { reverse: Some(to), forward: None } } else { Move { forward: Some(to), reverse: None } }
@@ -176,7 +228,6 @@ impl Steer {
 
 impl Steering for Steer {
     fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move {
-        let config = self.plb;
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
         let round = read(now, sender, steered.mss);
         match &mut steered.by {
@@ -193,17 +244,15 @@ impl Steering for Steer {
             }
             By::Label { plb, .. } => {
                 if signals.timeout() || signals.syn_timeout() {
-                    if let (Some(plb), Some(config)) = (plb, config) {
-                        plb.handle_timeout(&config, now, random.rotate_left(16));
+                    if let Some((knobs, plb)) = plb {
+                        plb.handle_timeout(knobs, now, random.rotate_left(16));
                     }
                     let reason = if signals.syn_timeout() { "syn_timeout" } else { "rto" };
                     return self.relabel(now, flow, random, reason, false);
                 }
-                let (Some(plb), Some(config), true) = (plb, config, signals.round_ended()) else {
-                    return Move::default();
-                };
+                let (Some((knobs, plb)), true) = (plb, signals.round_ended()) else { return Move::default() };
                 let idle = sender.in_flight() == 0;
-                if plb.handle_round(&config, now, sender.delivered(), sender.delivered_ce(), idle) {
+                if plb.handle_round(knobs, now, sender.delivered(), sender.delivered_ce(), idle) {
                     return self.relabel(now, flow, random, "plb", false);
                 }
                 Move::default()

@@ -1,18 +1,6 @@
 //! Coupled congestion control: how the windows of a connection's subflows grow together. Windows are in segments.
 
-/// How subflows' windows are coupled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Coupling {
-    /// Not at all: each subflow is NewReno by itself.
-    Uncoupled,
-    /// The Linked Increases Algorithm (RFC 6356).
-    #[default]
-    Lia,
-    /// The Opportunistic Linked Increases Algorithm (Khalili et al. 2013; draft-khalili-mptcp-congestion-control).
-    Olia,
-    /// The Balanced Linked Adaptation (draft-walid-mptcp-congestion-control).
-    Balia,
-}
+use super::Coupling;
 
 /// What coupling knows of a subflow.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +20,7 @@ const MIN_WINDOW: f64 = 2.0;
 pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) -> f64 {
     let Some(own) = paths.get(subflow) else { return 0.0 };
     match coupling {
-        Coupling::Uncoupled => acked / own.cwnd,
+        Coupling::Reno => acked / own.cwnd,
         Coupling::Lia => {
             let (alpha, total) = lia(paths);
             (alpha * acked / total).min(acked / own.cwnd)

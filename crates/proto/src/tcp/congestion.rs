@@ -1,6 +1,6 @@
 //! How the congestion window grows and shrinks; windows are in segments.
 
-use sidestep_model::{Span, Time};
+use sidestep_model::Time;
 
 use super::{Algorithm, Config};
 
@@ -20,7 +20,7 @@ enum Memory {
     None,
     Cubic(Cubic),
     Dctcp(Dctcp),
-    Rcp(Pace),
+    Unreduced,
 }
 
 /// RFC 9438, with the names of its section 4.
@@ -39,19 +39,6 @@ struct Cubic {
     /// Samples in this round, and rounds left of conservative slow start (zero: not in it).
     samples: u8,
     css_rounds: u8,
-}
-
-/// Packets at the rate that routers offer; the window does not matter.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Bits of a packet.
-    bits: u32,
-    /// In kbit/s; zero before routers have said any.
-    rate: u32,
-    /// When the next packet may leave.
-    next: Time,
-    /// When the packet that waits may leave; [`Time::MAX`] if none waits.
-    pub(super) wakes: Time,
 }
 
 /// RFC 8257, section 3.3.
@@ -82,9 +69,10 @@ impl Window {
             Algorithm::Reno | Algorithm::Coupled => Memory::None,
             Algorithm::Cubic => Memory::Cubic(Cubic { round_rtt: f32::INFINITY, ..Cubic::default() }),
             Algorithm::Dctcp => Memory::Dctcp(Dctcp { alpha: 1.0, acked: 0, marked: 0 }),
-            Algorithm::Rcp => Memory::Rcp(Pace { bits: 12_000, rate: 0, next: Time::ZERO, wakes: Time::MAX }),
+            Algorithm::Unreduced => Memory::Unreduced,
         };
-        let first = if config.algorithm == Algorithm::Rcp { config.receive_window } else { config.initial_window };
+        let first =
+            if config.algorithm == Algorithm::Unreduced { config.receive_window } else { config.initial_window };
         Window { cwnd: f64::from(first), ssthresh: f64::INFINITY, memory }
     }
 
@@ -102,7 +90,7 @@ impl Window {
         }
         match &mut self.memory {
             Memory::Cubic(cubic) => cubic.grow(&mut self.cwnd, now, f64::from(acked), srtt as f64 * 1e-9),
-            Memory::Rcp(_) => {}
+            Memory::Unreduced => {}
             _ if config.algorithm == Algorithm::Coupled => {}
             _ => self.cwnd += f64::from(acked) / self.cwnd,
         }
@@ -119,7 +107,7 @@ impl Window {
             }
             Memory::Dctcp(dctcp) if marked => self.cwnd * (1.0 - dctcp.alpha / 2.0),
             Memory::Dctcp(_) => base * 0.5,
-            Memory::Rcp(_) => return,
+            Memory::Unreduced => return,
         };
         self.ssthresh = window.max(MIN_WINDOW);
         self.cwnd = self.ssthresh;
@@ -132,7 +120,7 @@ impl Window {
         }
         match &mut self.memory {
             Memory::Cubic(cubic) => cubic.epoch = 0.0,
-            Memory::Rcp(_) => return,
+            Memory::Unreduced => return,
             _ => {}
         }
         self.cwnd = 1.0;
@@ -140,7 +128,7 @@ impl Window {
 
     /// The window was unused for a timeout.
     pub(super) fn restart(&mut self, config: &Config) {
-        if matches!(self.memory, Memory::Rcp(_)) {
+        if matches!(self.memory, Memory::Unreduced) {
             return;
         }
         self.cwnd = self.cwnd.min(f64::from(config.initial_window));
@@ -155,24 +143,6 @@ impl Window {
         if let Memory::Dctcp(dctcp) = &mut self.memory {
             dctcp.acked += delivered;
             dctcp.marked += if marked { delivered } else { 0 };
-        }
-    }
-
-    /// How packets are paced, if they are.
-    #[inline]
-    pub(super) fn pace(&mut self) -> Option<&mut Pace> {
-        match &mut self.memory {
-            Memory::Rcp(pace) => Some(pace),
-            _ => None,
-        }
-    }
-
-    /// When the packet that waits for its time may leave; [`Time::MAX`]: none waits.
-    #[inline]
-    pub(super) fn wakes(&self) -> Time {
-        match &self.memory {
-            Memory::Rcp(pace) => pace.wakes,
-            _ => Time::MAX,
         }
     }
 
@@ -220,37 +190,6 @@ impl Window {
             }
             _ => {}
         }
-    }
-}
-
-impl Pace {
-    /// Packets are of `len` bytes.
-    pub(super) fn set_len(&mut self, len: u16) {
-        self.bits = u32::from(len) * 8;
-    }
-
-    /// Routers offer so many kbit/s.
-    pub(super) fn set_rate(&mut self, rate: u32) {
-        self.rate = rate;
-    }
-
-    /// Whether a packet may leave now; if not, it waits.
-    pub(super) fn may_send(&mut self, now: Time) -> bool {
-        let may = now >= self.next;
-        self.wakes = if may { Time::MAX } else { self.next };
-        may
-    }
-
-    /// Nothing waits to be sent.
-    pub(super) fn rest(&mut self) {
-        self.wakes = Time::MAX;
-    }
-
-    /// A packet leaves.
-    pub(super) fn sent(&mut self, now: Time) {
-        // Bits by kbit/s are milliseconds.
-        let gap = u64::from(self.bits) * 1_000_000 / u64::from(self.rate.max(1));
-        self.next = now + Span::from_nanos(gap);
     }
 }
 

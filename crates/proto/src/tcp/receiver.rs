@@ -25,8 +25,6 @@ pub struct Receiver {
     ranges: Vec<(u32, u32)>,
     /// When a segment last came in order.
     progress: Time,
-    /// RCP: the rate that the last segment brought.
-    rate: u32,
 }
 
 /// What the bits of [`Receiver::flags`] say.
@@ -53,7 +51,6 @@ impl Receiver {
             deadline: Time::MAX,
             ranges: Vec::new(),
             progress: Time::ZERO,
-            rate: 0,
         }
     }
 
@@ -67,7 +64,6 @@ impl Receiver {
             kind: Kind::SynAck,
             sent: packet.sent,
             window: config.receive_window,
-            rate: packet.rate,
             flags: Flags::when(ecn, Flags::ECE),
             ..Packet::default()
         }
@@ -79,7 +75,6 @@ impl Receiver {
         if self.flags & flag::ECN != 0 {
             self.handle_marks(config, packet, reply);
         }
-        self.rate = packet.rate;
         let in_order = packet.seq == self.next;
         if in_order {
             if self.pending == 0 {
@@ -146,7 +141,6 @@ impl Receiver {
             sent: self.echo,
             seq: self.next,
             window: config.receive_window,
-            rate: self.rate,
             flags: Flags::when(self.flags & flag::ECHO != 0, Flags::ECE),
             ..Packet::default()
         };

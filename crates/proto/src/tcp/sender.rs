@@ -5,7 +5,7 @@ mod recovery;
 use sidestep_model::{Span, Time};
 
 use super::{
-    Algorithm, Config,
+    Config,
     congestion::Window,
     rtt::RoundTrip,
     scoreboard::Scoreboard,
@@ -118,13 +118,6 @@ impl Sender {
         }
     }
 
-    /// RCP's packets are of `len` bytes.
-    pub fn pace(&mut self, len: u16) {
-        if let Some(pace) = self.window.pace() {
-            pace.set_len(len);
-        }
-    }
-
     /// Begins to connect.
     pub fn open(&mut self) {
         self.state = State::SynSent;
@@ -152,9 +145,6 @@ impl Sender {
             return Acked::default();
         }
         self.window_end = ack.saturating_add(packet.window);
-        if let Some(pace) = self.window.pace() {
-            pace.set_rate(packet.rate);
-        }
         let segments = ack - self.una;
         let marked = packet.flags.has(Flags::ECE) && self.flags & flag::ECN != 0;
         let calm = self.state == State::Open && segments > 0 && packet.sack[0] == (0, 0) && !marked;
@@ -241,44 +231,19 @@ impl Sender {
     /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
     #[inline]
     pub fn poll_timeout(&self) -> Time {
-        self.deadline.min(self.window.wakes())
+        self.deadline
     }
 
     /// The next segment to send.
     #[inline]
     pub fn poll_transmit(&mut self, config: &Config, now: Time) -> Option<Transmit> {
-        let outstanding = self.next - self.una;
-        let pipe = match &self.board {
-            Some(board) if config.limited_transmit || board.lost > 0 => board.pipe(outstanding),
-            _ => outstanding,
-        };
-        let forced = self.flags & flag::FORCED != 0;
-        if f64::from(pipe) + 1.0 > self.window.cwnd && !forced {
+        if !self.window_has_room(config) {
             self.flags |= flag::LIMITED;
             return None;
         }
         if self.state == State::SynSent {
             return self.transmit_syn(config, now);
         }
-        if config.algorithm == Algorithm::Rcp {
-            return self.transmit_paced(config, now);
-        }
-        self.transmit_next(config, now)
-    }
-
-    /// The next segment if it is time for it.
-    fn transmit_paced(&mut self, config: &Config, now: Time) -> Option<Transmit> {
-        let again = self.board.as_ref().is_some_and(|board| board.lost > board.retransmitted);
-        let new = self.next < self.supplied && self.next < self.window_end && !self.is_over();
-        let pace = self.window.pace()?;
-        if !(again || new) {
-            pace.rest();
-            return None;
-        }
-        if !pace.may_send(now) {
-            return None;
-        }
-        pace.sent(now);
         self.transmit_next(config, now)
     }
 
@@ -311,6 +276,23 @@ impl Sender {
             self.flags &= !flag::CWR;
         }
         Some(Transmit { seq, kind: Kind::Data, flags })
+    }
+
+    /// Whether the congestion window lets a segment out now, or one goes whatever the window.
+    #[inline]
+    pub fn window_has_room(&self, config: &Config) -> bool {
+        let outstanding = self.next - self.una;
+        let pipe = match &self.board {
+            Some(board) if config.limited_transmit || board.lost > 0 => board.pipe(outstanding),
+            _ => outstanding,
+        };
+        f64::from(pipe) + 1.0 <= self.window.cwnd || self.flags & flag::FORCED != 0
+    }
+
+    /// Whether there is a segment that the receiver's window lets out: a new one, or one to send again.
+    pub fn has_segment(&self) -> bool {
+        let again = self.board.as_ref().is_some_and(|board| board.lost > board.retransmitted);
+        again || self.next < self.supplied && self.next < self.window_end && !self.is_over()
     }
 
     /// The congestion window, in segments.
@@ -434,9 +416,6 @@ impl Sender {
         }
         self.state = State::Open;
         self.window_end = packet.window;
-        if let Some(pace) = self.window.pace() {
-            pace.set_rate(packet.rate);
-        }
         self.deadline = Time::MAX;
         if self.backoff > 0 {
             // RFC 5681, section 3.1: after a lost SYN the window begins at one segment.

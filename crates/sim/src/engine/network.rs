@@ -4,18 +4,19 @@
 //! lies in a ring in the order of arrival; only the first of each ring is in the queue of events. Events are ordered
 //! by time and then by link, whatever the order in which they were made.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use sidestep_model::{ArcId, Bytes, Channel, Time, Topology};
 use sidestep_proto::{
     link::{Counters, LinkModel, LinkState, Verdict},
     packet::{Flags, Kind, Packet},
-    rcp,
 };
 
 use super::{
     ahead::{Ahead, Due},
+    behaviour::Forwarding,
     heap::MinHeap,
+    nodes::Nodes,
 };
 
 /// Bits of an event's key that name the arc; the rest is the time.
@@ -31,6 +32,9 @@ pub const MAX_NANOS: u64 = u64::MAX >> ARC_BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteId(pub(super) u32);
 
+/// The flow of packets that belong to none.
+pub const NO_FLOW: u32 = u32::MAX;
+
 /// The arcs of a network, the packets on them, and the routes that packets take.
 #[derive(Debug)]
 pub struct Network {
@@ -38,7 +42,7 @@ pub struct Network {
     pub(super) events: MinHeap,
     pub(super) ahead: Option<Box<Ahead>>,
     pub(super) packets: Vec<Packet>,
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
     pub(super) hops: Vec<Hop>,
     /// Packets of each flow that are on the way.
     flows: Vec<u32>,
@@ -48,7 +52,10 @@ pub struct Network {
     injected: u64,
     delivered: u64,
     lost: u64,
-    rcp: Option<Box<Rcp>>,
+    /// When a node wants to be woken next, in nanoseconds.
+    pub(super) next_wake: u64,
+    /// What the nodes do that have a behaviour.
+    pub(super) nodes: Option<Box<Nodes>>,
     tap: Option<Box<Tap>>,
 }
 
@@ -71,14 +78,6 @@ pub struct Copied {
     pub extra: u16,
     /// It, with the marks that it has so far.
     pub packet: Packet,
-}
-
-/// What routers need to tell senders their rates.
-#[derive(Debug)]
-struct Rcp {
-    config: rcp::Config,
-    /// Of each arc.
-    routers: Vec<rcp::Router>,
 }
 
 #[derive(Debug)]
@@ -118,13 +117,14 @@ impl Carried {
     }
 }
 
-/// A step of a route: the arc in its lowest [`ARC_BITS`] bits, above it whether it is the last ([`LAST`]), and above
-/// that the bytes of encapsulation there.
+/// A step of a route: the arc in its lowest [`ARC_BITS`] bits, above it whether it is the last ([`LAST`]) and whether the
+/// node that it leaves has a behaviour ([`BEHAVES`]), and above that the bytes of encapsulation there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop(u32);
 
 const LAST: u32 = 1 << ARC_BITS;
-const EXTRA_SHIFT: u32 = ARC_BITS + 1;
+const BEHAVES: u32 = 1 << (ARC_BITS + 1);
+const EXTRA_SHIFT: u32 = ARC_BITS + 2;
 /// Most bytes of encapsulation.
 const MAX_EXTRA: u16 = u16::MAX >> (EXTRA_SHIFT - 16);
 
@@ -135,7 +135,12 @@ impl Hop {
     }
 
     #[inline(always)]
-    fn extra(self) -> u32 {
+    fn behaves(self) -> bool {
+        self.0 & BEHAVES != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn extra(self) -> u32 {
         self.0 >> EXTRA_SHIFT
     }
 
@@ -181,18 +186,12 @@ impl Network {
             injected: 0,
             delivered: 0,
             lost: 0,
-            rcp: None,
+            next_wake: u64::MAX,
+            nodes: None,
             tap: None,
         };
         network.look_ahead();
         network
-    }
-
-    /// Has every link tell senders the rate that flows may have.
-    pub fn control_rates(&mut self, topology: &Topology, config: rcp::Config) {
-        let router = |arc| rcp::Router::new(&config, topology.channel(ArcId(arc)).rate);
-        let routers = (0..topology.arc_count() as u32).map(router).collect();
-        self.rcp = Some(Box::new(Rcp { config, routers }));
     }
 
     /// Copies every packet that crosses one of `arcs`, for [`take_copies`](Self::take_copies).
@@ -214,7 +213,8 @@ impl Network {
         let first = self.hops.len();
         self.hops.extend(hops.into_iter().map(|(arc, extra)| {
             assert!(arc.index() < MAX_ARCS && extra <= MAX_EXTRA, "an arc of the network, and a packet's headers");
-            Hop(arc.0 | u32::from(extra) << EXTRA_SHIFT)
+            let behaves = if self.nodes.as_ref().is_some_and(|nodes| nodes.behaves(arc)) { BEHAVES } else { 0 };
+            Hop(arc.0 | behaves | u32::from(extra) << EXTRA_SHIFT)
         }));
         assert!(self.hops.len() > first, "a route has at least one arc");
         if let Some(last) = self.hops.last_mut() {
@@ -225,15 +225,29 @@ impl Network {
 
     /// Sends a packet from the host where `route` begins. Returns whether it was dropped at once.
     #[inline]
-    pub(super) fn inject(&mut self, now: u64, route: RouteId, packet: Packet) -> bool {
+    pub(super) fn inject(&mut self, now: u64, route: RouteId, packet: Packet) {
         let hop = self.hops[route.0 as usize];
         let arc = &mut self.arcs[hop.arc()];
         arc.sent = arc.sent.wrapping_add(1);
         let sent = (now + jitter(self.jitter, hop.arc() as u32, arc.sent)).max(arc.last_sent);
         arc.last_sent = sent;
+        let index = self.place(packet);
+        let word = word_of(&packet);
+        if hop.behaves() {
+            self.consult(sent, None, route.0, index, word);
+        } else {
+            self.hand_over(sent, route.0, hop, index, word);
+        }
+    }
+
+    /// Gives a packet that enters the network its place.
+    #[inline(always)]
+    pub(super) fn place(&mut self, packet: Packet) -> u32 {
         self.injected += 1;
-        self.flows[packet.flow as usize] += 1;
-        let index = match self.free.pop() {
+        if let Some(count) = self.flows.get_mut(packet.flow as usize) {
+            *count += 1;
+        }
+        match self.free.pop() {
             Some(index) => {
                 self.packets[index as usize] = packet;
                 index
@@ -242,14 +256,29 @@ impl Network {
                 self.packets.push(packet);
                 self.packets.len() as u32 - 1
             }
-        };
-        let capable = if packet.flags.has(Flags::ECT) { CAPABLE } else { 0 };
-        self.enqueue(sent, route.0, index, u32::from(packet.len) | capable)
+        }
     }
 
     /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet.
     #[inline]
     pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Packet)> {
+        loop {
+            if let Some((now, index, word)) = self.carry(limit.min(self.next_wake)) {
+                let mut packet = self.packets[index as usize];
+                packet.flags = packet.flags.with(Flags::when(word & MARKED != 0, Flags::CE));
+                return Some((now, packet));
+            }
+            if self.next_wake > limit {
+                return None;
+            }
+            self.wake();
+        }
+    }
+
+    /// As [`next`](Self::next), where no node is to be woken until `limit`; the packet lies in its place still, and its
+    /// mark in its word.
+    #[inline(always)]
+    fn carry(&mut self, limit: u64) -> Option<(u64, u32, u32)> {
         loop {
             let Due { key, carried } =
                 if self.ahead.is_some() { self.next_ahead(limit)? } else { self.next_due(limit)? };
@@ -258,16 +287,30 @@ impl Network {
             if self.tap.is_some() {
                 self.copy(now, arc, carried);
             }
-            let hop = self.hops[carried.hop as usize];
-            if hop.is_last() {
+            let word = carried.word();
+            if self.hops[carried.hop as usize].is_last() {
+                let packet = &self.packets[carried.packet as usize];
+                let (flow, kind) = (packet.flow, packet.kind);
+                if packet.cursor != 0 {
+                    self.resume(now, arc, carried.packet, word);
+                    continue;
+                }
                 self.delivered += 1;
                 self.free.push(carried.packet);
-                let mut packet = self.packets[carried.packet as usize];
-                packet.flags = packet.flags.with(Flags::when(carried.word() & MARKED != 0, Flags::CE));
-                self.flows[packet.flow as usize] -= 1;
-                return Some((now, packet));
+                self.left(flow);
+                if kind == Kind::Control {
+                    self.deliver_control(now, arc, carried.packet);
+                    continue;
+                }
+                return Some((now, carried.packet, word));
             }
-            self.enqueue(now, carried.hop + 1, carried.packet, carried.word());
+            let at = carried.hop + 1;
+            let hop = self.hops[at as usize];
+            if hop.behaves() {
+                self.consult(now, Some(arc), at, carried.packet, word);
+            } else {
+                self.hand_over(now, at, hop, carried.packet, word);
+            }
         }
     }
 
@@ -316,13 +359,15 @@ impl Network {
         self.flows[flow as usize]
     }
 
+    /// Hands a packet to the link of the hop with this index.
+    pub(super) fn enqueue(&mut self, now: u64, at: u32, packet: u32, word: u32) {
+        self.hand_over(now, at, self.hops[at as usize], packet, word);
+    }
+
+    /// As [`enqueue`](Self::enqueue), where the hop is known.
     #[inline(always)]
-    fn enqueue(&mut self, now: u64, at: u32, packet: u32, word: u32) -> bool {
-        let hop = self.hops[at as usize];
+    fn hand_over(&mut self, now: u64, at: u32, hop: Hop, packet: u32, word: u32) {
         let len = (word & LENGTH) + hop.extra();
-        if self.rcp.is_some() {
-            self.tell_rate(now, hop.arc(), len, packet);
-        }
         let arc = &mut self.arcs[hop.arc()];
         match arc.link.enqueue(Time::from_nanos(now), len, word & CAPABLE != 0) {
             Verdict::Deliver { at: arrives, mark_ce } => {
@@ -333,35 +378,23 @@ impl Network {
                 let word = word | if mark_ce { MARKED } else { 0 };
                 let arrives_and_word = arrives << WORD_BITS | u64::from(word);
                 arc.carried.push_back(Carried { arrives_and_word, packet, hop: at });
-                false
             }
-            Verdict::Drop(_) => {
-                self.lose(packet);
-                true
-            }
+            Verdict::Drop(_) => self.lose(packet),
         }
     }
 
-    /// A router puts the rate of a link into a packet that is to cross it, unless another's is lower.
-    #[inline(never)]
-    fn tell_rate(&mut self, now: u64, arc: usize, len: u32, packet: u32) {
-        let Some(rcp) = &mut self.rcp else { return };
-        let now = Time::from_nanos(now);
-        let (_, queued) = self.arcs[arc].link.occupancy(now);
-        let packet = &mut self.packets[packet as usize];
-        let asks = matches!(packet.kind, Kind::Data | Kind::Syn);
-        let rtt = if asks { packet.rtt } else { 0 };
-        let rate = rcp.routers[arc].handle_packet(&rcp.config, now, len, rtt, queued);
-        if asks {
-            packet.rate = packet.rate.min(rate);
-        }
-    }
-
-    fn lose(&mut self, packet: u32) {
-        let flow = self.packets[packet as usize].flow;
-        self.flows[flow as usize] -= 1;
+    pub(super) fn lose(&mut self, packet: u32) {
+        self.left(self.packets[packet as usize].flow);
         self.free.push(packet);
         self.lost += 1;
+    }
+
+    /// A packet of a flow has left the network.
+    #[inline(always)]
+    fn left(&mut self, flow: u32) {
+        if let Some(count) = self.flows.get_mut(flow as usize) {
+            *count -= 1;
+        }
     }
 
     /// Changes whether an arc carries packets; what is on it when it goes down is lost.
@@ -370,27 +403,29 @@ impl Network {
         let Some(of) = self.arcs.get_mut(arc.index()) else { return };
         of.link.set_state(now, state);
         if state != LinkState::Down {
+            self.link_changed(now, arc);
             return;
         }
-        for carried in of.carried.drain(..) {
-            of.link.discarded((carried.word() & LENGTH) + self.hops[carried.hop as usize].extra());
-            let flow = self.packets[carried.packet as usize].flow;
-            self.flows[flow as usize] -= 1;
-            self.free.push(carried.packet);
-            self.lost += 1;
+        let gone = std::mem::take(&mut of.carried);
+        for carried in &gone {
+            let len = (carried.word() & LENGTH) + self.hops[carried.hop as usize].extra();
+            self.arcs[arc.index()].link.discarded(len);
+            self.lose(carried.packet);
         }
         self.events.retain(|key| key & ARC_MASK != u64::from(arc.0));
+        self.link_changed(now, arc);
     }
 
-    /// Changes rate, delay, queue and loss of an arc, for packets that come from now on.
-    pub fn set_channel(&mut self, arc: ArcId, channel: &Channel) {
+    /// Changes rate, delay, queue and loss of an arc, for packets that come from `now` on.
+    pub fn set_channel(&mut self, now: Time, arc: ArcId, channel: &Channel) {
         if let Some(of) = self.arcs.get_mut(arc.index()) {
             of.link.set_channel(channel);
         }
-        if let Some(router) = self.rcp.as_mut().and_then(|rcp| rcp.routers.get_mut(arc.index())) {
-            router.set_capacity(channel.rate);
+        if let Some(nodes) = &mut self.nodes {
+            nodes.set_channel(arc, channel);
         }
         self.look_ahead();
+        self.link_changed(now, arc);
     }
 
     /// What an arc has done, and the bytes in its queue at `now`.
@@ -410,11 +445,96 @@ impl Network {
         self.traversals
     }
 
-    /// Packets sent by hosts, arrived at hosts, lost on the way, and on the way now.
-    pub fn balance(&self) -> [u64; 4] {
+    /// How many packets there have been, and what became of them.
+    pub fn balance(&self) -> Balance {
         let on_links: usize = self.arcs.iter().map(|arc| arc.carried.len()).sum();
-        [self.injected, self.delivered, self.lost, (on_links + self.ahead_count()) as u64]
+        Balance {
+            injected: self.injected,
+            delivered: self.delivered,
+            lost: self.lost,
+            on_links: (on_links + self.ahead_count()) as u64,
+            held: self.nodes.as_ref().map_or(0, |nodes| nodes.held()),
+        }
     }
+
+    /// Packets that behaviours have dropped so far, by their reasons.
+    pub fn discarded(&self) -> BTreeMap<&'static str, u64> {
+        self.nodes.as_ref().map(|nodes| nodes.discarded()).unwrap_or_default()
+    }
+
+    /// Gives nodes their routes for held packets whose own route is gone.
+    pub fn set_forwarding(&mut self, forwarding: Box<dyn Forwarding>) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.set_forwarding(forwarding);
+        }
+    }
+
+    /// Marks the hops that leave a node which has a behaviour now.
+    pub(super) fn mark_hops(&mut self) {
+        let Some(nodes) = &self.nodes else { return };
+        for hop in &mut self.hops {
+            hop.0 = hop.0 & !BEHAVES | if nodes.behaves(ArcId(hop.arc() as u32)) { BEHAVES } else { 0 };
+        }
+    }
+
+    /// The length, and the bytes on the link of this hop, of a packet.
+    #[inline]
+    pub(super) fn len_at(&self, at: u32, word: u32) -> u32 {
+        (word & LENGTH) + self.hops[at as usize].extra()
+    }
+
+    /// The arc of a hop.
+    pub(super) fn arc_of(&self, at: u32) -> ArcId {
+        ArcId(self.hops[at as usize].arc() as u32)
+    }
+
+    /// The arc with which the route ends that this hop is on.
+    pub(super) fn last_arc(&self, at: u32) -> ArcId {
+        let mut at = at as usize;
+        while !self.hops[at].is_last() {
+            at += 1;
+        }
+        ArcId(self.hops[at].arc() as u32)
+    }
+}
+
+/// How many packets there have been, and what became of them: `injected` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Sent by hosts, and by nodes of their own accord.
+    pub injected: u64,
+    /// Arrived where they were sent.
+    pub delivered: u64,
+    /// Dropped by links and by nodes.
+    pub lost: u64,
+    /// On links now.
+    pub on_links: u64,
+    /// Held by nodes now.
+    pub held: u64,
+}
+
+impl Balance {
+    /// Whether no packet is missing, and none is counted twice.
+    pub fn is_even(&self) -> bool {
+        self.injected == self.delivered + self.lost + self.on_links + self.held
+    }
+}
+
+/// What a hop needs to know of a packet; see [`Carried`].
+#[inline(always)]
+pub(super) fn word_of(packet: &Packet) -> u32 {
+    let capable = if packet.flags.has(Flags::ECT) { CAPABLE } else { 0 };
+    u32::from(packet.len) | capable
+}
+
+/// The word of a packet that a node held, whose mark lies in the packet meanwhile.
+pub(super) fn word_of_held(packet: &Packet) -> u32 {
+    word_of(packet) | if packet.flags.has(Flags::CE) { MARKED } else { 0 }
+}
+
+/// Whether the word of a packet says that it was marked.
+pub(super) fn is_marked(word: u32) -> bool {
+    word & MARKED != 0
 }
 
 /// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in

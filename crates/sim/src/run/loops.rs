@@ -1,20 +1,24 @@
 //! Traffic that goes on by itself: users who think between transfers, and streams of packets.
 
-use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{
     Bytes, NodeId, Span, Time,
-    scenario::{FLOW_STREAMS, Flow},
+    scenario::{FIRST_SERVER_PORT, FLOW_STREAMS, Flow},
     workload,
 };
+use sidestep_policy::flow_hash::FlowKey;
 
 use super::{
     SimError,
     capture::Endpoints,
     flows::{Planned, at},
-    simulation::{Action, Simulation},
+    simulation::{Simulation, Task},
 };
-use crate::engine::{FlowId, FlowSpec};
+use crate::engine::{FlowId, Move};
+
+/// UDP's number among IP's protocols, and where the senders' ports of streams begin.
+const UDP: u8 = 17;
+const CBR_PORT: u16 = 20_000;
 
 /// A user in a closed loop.
 #[derive(Debug)]
@@ -28,10 +32,12 @@ pub(super) struct User {
 }
 
 /// A stream of packets at a constant rate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Stream {
     flow: usize,
     id: FlowId,
+    ends: (NodeId, NodeId),
+    key: FlowKey,
     /// When the burst ends that it is in.
     until: Time,
     sent: u64,
@@ -56,13 +62,15 @@ impl Simulation<'_> {
                 Flow::Cbr(flow) => {
                     for (index, (from, to)) in flow.pairs.iter().enumerate() {
                         let network = &mut self.world.network;
-                        let equal = self.routing.equal(&scenario.topology, network, *from, *to, self.setup.ecmp);
+                        let ecmp = self.systems[number].ecmp;
+                        let equal = self.routing.equal(&scenario.topology, network, *from, *to, ecmp);
                         let problem = |problem| SimError::NoRoute { number, flow: flow.name.clone(), problem };
-                        let forward = equal.map_err(problem)?.pick(self.random.next_u32());
-                        let spec = FlowSpec { forward, reverse: forward, bytes: None, mss: 1 };
-                        let id = self.world.add_flow(spec);
+                        let equal = equal.map_err(problem)?;
+                        let ports =
+                            (CBR_PORT.wrapping_add(index as u16), FIRST_SERVER_PORT.wrapping_add(number as u16));
+                        let key = self.key((*from, *to), ports, UDP);
+                        let id = self.world.add_datagrams(equal.pick(self.hashes(&key).0));
                         if let Some(capture) = &mut self.capture {
-                            let (_, ports) = self.namer.connection(number, None, *from, *to);
                             capture.opened(
                                 id,
                                 Endpoints {
@@ -77,8 +85,9 @@ impl Simulation<'_> {
                             );
                         }
                         let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
-                        self.streams.push(Stream { flow: number, id, until: Time::ZERO, sent: 0, random });
-                        self.at(at(flow.start), Action::Send(self.streams.len() - 1));
+                        let ends = (*from, *to);
+                        self.streams.push(Stream { flow: number, id, ends, key, until: Time::ZERO, sent: 0, random });
+                        self.at(at(flow.start), Task::Send(self.streams.len() - 1));
                     }
                 }
                 _ => {}
@@ -87,13 +96,25 @@ impl Simulation<'_> {
         Ok(())
     }
 
+    /// Routes the streams whose route is gone as routers have it now.
+    pub(super) fn route_streams_again(&mut self) {
+        for index in 0..self.streams.len() {
+            let Stream { flow, id, ends: (from, to), key, .. } = self.streams[index].clone();
+            let ecmp = self.systems[flow].ecmp;
+            let equal = self.routing.equal(&self.scenario.topology, &mut self.world.network, from, to, ecmp);
+            let Ok(equal) = equal else { continue };
+            let forward = equal.keep_or_pick(self.world.routes(id).0, self.hashes(&key).0);
+            self.world.reroute(id, Move { forward: Some(forward), reverse: None });
+        }
+    }
+
     /// A user thinks from `since` on.
     pub(super) fn think(&mut self, user: usize, since: Time) {
         let Some(of) = self.users.get_mut(user) else { return };
         let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return };
         let done = since + workload::exponential(flow.think, &mut of.random);
         if done < at(flow.stop.unwrap_or(self.scenario.duration)) {
-            self.at(done, Action::Think(user));
+            self.at(done, Task::Think(user));
         }
     }
 
@@ -140,11 +161,11 @@ impl Simulation<'_> {
         }
         stream.sent += 1;
         let id = stream.id;
-        self.world.send_cbr(id, flow.packet);
+        self.world.send_datagram(id, flow.packet);
         // A rate that leaves no time between packets still lets time pass.
         let next = next.max(now + Span::from_nanos(1));
         if next < at(flow.stop.unwrap_or(self.scenario.duration)) {
-            self.at(next, Action::Send(index));
+            self.at(next, Task::Send(index));
         }
     }
 }

@@ -1,31 +1,34 @@
-//! How a connection begins: on which ways, in segments of what length, and steered by whom.
+//! How a connection begins: on which routes, in segments of what length, and steered by whom.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use rand_core::Rng;
 use sidestep_model::{
-    Bytes, NodeId, Time,
+    ArcId, Bytes, NodeId, Time,
     scenario::{AgentKnobs, Flow, PathManager},
 };
-use sidestep_policy as policy;
-use sidestep_proto::mptcp;
+use sidestep_policy::{
+    self as policy,
+    flow_hash::{FlowKey, Symmetry, hash},
+};
 
 use super::{
     SimError,
     capture::Endpoints,
     flows::Planned,
-    setup::Moves,
-    simulation::{Action, Open, Simulation},
+    simulation::{Open, Simulation, Task},
 };
 use crate::{
-    engine::{FlowId, FlowSpec, Move},
-    routing::{Equal, HOST_SRH, SrPath},
-    steering::Chosen,
+    engine::{FlowId, FlowSpec, Move, Sizes, segments},
+    routing::{EcmpPaths, HOST_SRH, SrPath},
+    steering::{Chosen, Labelled},
+    system::{Mover, System, Transport},
 };
 
-/// Where the ports of MPTCP's further subflows begin, and how many there are.
-const SUBFLOW_PORT: u16 = 8_000;
-const SUBFLOW_PORTS: u32 = 24_000;
+/// The ports that Linux gives to connections by itself, of which MPTCP's further subflows have some.
+const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+/// TCP's number among IP's protocols, and UDP's.
+const TCP: u8 = 6;
 
 /// The smallest segments, in bytes.
 const MIN_MSS: u16 = 64;
@@ -33,7 +36,8 @@ const MIN_MSS: u16 = 64;
 impl Simulation<'_> {
     /// Finds pairs without a route, and segments that do not fit, before anything runs.
     pub(super) fn check_routes(&mut self) -> Result<(), SimError> {
-        let mut pairs: BTreeMap<(NodeId, NodeId), (usize, String)> = BTreeMap::new();
+        // By whether the flow uses equal-cost paths, and by its headers: one of each kind is enough.
+        let mut pairs: BTreeMap<(NodeId, NodeId, bool, u16, Option<u16>), (usize, String)> = BTreeMap::new();
         for (number, flow) in self.scenario.flows.iter().enumerate() {
             let of: &[(NodeId, NodeId)] = match flow {
                 Flow::Bulk(flow) => &flow.pairs,
@@ -42,16 +46,18 @@ impl Simulation<'_> {
                 Flow::Cbr(flow) => &flow.pairs,
                 Flow::Exec(_) => &[],
             };
-            for pair in of {
-                pairs.entry(*pair).or_insert_with(|| (number, flow.name().to_owned()));
+            let (system, wished) = (self.systems[number].clone(), self.wished_mss(number));
+            for (from, to) in of {
+                let kind = (*from, *to, system.ecmp, system.headers, wished);
+                pairs.entry(kind).or_insert_with(|| (number, flow.name().to_owned()));
             }
         }
-        for ((from, to), (number, flow)) in pairs {
+        for ((from, to, ecmp, ..), (number, flow)) in pairs {
             for (from, to) in [(from, to), (to, from)] {
                 let topology = &self.scenario.topology;
-                let equal = self.routing.equal(topology, &mut self.world.network, from, to, self.setup.ecmp);
+                let equal = self.routing.equal(topology, &mut self.world.network, from, to, ecmp);
                 let mtu = equal.map_err(|problem| SimError::NoRoute { number, flow: flow.clone(), problem })?.mtu;
-                if self.mss(mtu, &[]).is_none() {
+                if self.mss(number, mtu, &[]).is_none() {
                     return Err(self.does_not_fit(number, flow, mtu));
                 }
             }
@@ -59,123 +65,162 @@ impl Simulation<'_> {
         Ok(())
     }
 
+    /// The payload of a segment that the scenario wishes for the connections of a flow.
+    fn wished_mss(&self, number: usize) -> Option<u16> {
+        let own =
+            self.scenario.flows.get(number).and_then(Flow::transport).and_then(|transport| transport.tcp.as_ref());
+        own.unwrap_or(&self.scenario.tcp).mss
+    }
+
     fn does_not_fit(&self, number: usize, flow: String, mtu: u32) -> SimError {
-        let wished = self.scenario.tcp.mss;
+        let wished = self.wished_mss(number);
         SimError::Mss { number, flow, mss: wished.unwrap_or(MIN_MSS).into(), mtu, wished: wished.is_some() }
     }
 
     /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
-    fn mss(&self, mtu: u32, paths: &[SrPath]) -> Option<u16> {
-        let sizes = self.setup.sizes;
-        let mptcp = if self.setup.subflows.is_some() { sizes.mptcp_data } else { 0 };
-        let headers = u32::from(sizes.header + mptcp);
+    fn mss(&self, number: usize, mtu: u32, paths: &[SrPath]) -> Option<u16> {
+        let headers = u32::from(self.systems[number].headers);
         let room = paths.iter().map(|path| path.mtu.saturating_sub(u32::from(HOST_SRH))).chain([mtu]).min()?;
         let most = room.saturating_sub(headers).min(60_000);
-        let wished = self.scenario.tcp.mss.map_or(most, u32::from);
+        let wished = self.wished_mss(number).map_or(most, u32::from);
         // A segment list takes what it takes from the segments; only a route that is too narrow by itself is refused.
         let fits = wished <= mtu.saturating_sub(headers);
         let mss = wished.min(most);
         (fits && mss >= u32::from(MIN_MSS)).then_some(mss as u16)
     }
 
+    /// What routers hash of a connection between two hosts.
+    pub(super) fn key(&self, (from, to): (NodeId, NodeId), ports: (u16, u16), protocol: u8) -> FlowKey {
+        let address = |node: NodeId| self.addresses.get(node.index()).copied().unwrap_or(Ipv6Addr::UNSPECIFIED);
+        FlowKey {
+            source: address(from),
+            destination: address(to),
+            source_port: ports.0,
+            destination_port: ports.1,
+            protocol,
+            flow_label: 0,
+        }
+    }
+
+    /// The hash by which routers choose for a flow, and for what comes back.
+    pub(super) fn hashes(&self, key: &FlowKey) -> (u32, u32) {
+        let directed = |key: &FlowKey| hash(key, self.hash_seed, Symmetry::Directed);
+        (directed(key), directed(&key.reversed()))
+    }
+
     pub(super) fn open(&mut self, index: usize) -> Result<(), SimError> {
-        let Planned { from, to, size, stop, number, flow: name, .. } = self.planned[index].clone();
+        let Planned { from, to, ports, size, stop, number, flow: name, .. } = self.planned[index].clone();
+        let system = self.systems[number].clone();
         let no_route = |problem| SimError::NoRoute { number, flow: name.clone(), problem };
         let topology = &self.scenario.topology;
-        let ecmp = self.setup.ecmp;
         let network = &mut self.world.network;
-        let forward = self.routing.equal(topology, network, from, to, ecmp).map_err(no_route)?.clone();
-        let reverse = self.routing.equal(topology, network, to, from, ecmp).map_err(no_route)?.clone();
+        let forward = self.routing.equal(topology, network, from, to, system.ecmp).map_err(no_route)?;
+        let reverse = self.routing.equal(topology, network, to, from, system.ecmp).map_err(no_route)?;
         let mut paths = Vec::new();
         let mut back = Vec::new();
-        if matches!(self.setup.moves, Moves::Policy(_)) {
+        if matches!(system.mover, Mover::Policy(_)) {
             paths = self.routing.paths(topology, network, from, to).to_vec();
             back = self.routing.paths(topology, network, to, from).to_vec();
         }
-        let subflows = self.subflow_ways((from, to), &forward, &reverse);
-        let ways = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
-        let mtu = ways.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
+        let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
+        let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
+        let mtu = mtus.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
         let both: Vec<SrPath> = paths.iter().chain(&back).cloned().collect();
-        let mss = self.mss(mtu, &both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
-        let bytes = size.map(Bytes::get);
-        let (one, other) = (self.random.next_u32(), self.random.next_u32());
-        let spec = FlowSpec { forward: forward.pick(one), reverse: reverse.pick(other), bytes, mss };
-        let (flow, count) = match subflows {
-            None => (self.world.add_flow(spec), 1),
-            Some(subflows) => {
-                let mut pick = |(forward, reverse): &(Equal, Equal)| {
-                    (forward.pick(self.random.next_u32()), reverse.pick(self.random.next_u32()))
-                };
-                let routes: Vec<_> = subflows.iter().map(&mut pick).collect();
-                (self.world.add_connection(spec, &routes), routes.len() as u32)
-            }
-        };
-        match self.setup.moves.clone() {
-            Moves::Nothing => {}
-            Moves::Policy(knobs) => self.steer_by_policy(&knobs, flow, (from, to), mss, (&paths, &back)),
-            Moves::Label(_) => self.world.steering.by_label(flow, from, forward, reverse),
+        let mss = self.mss(number, mtu, &both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
+        let mut keys = vec![self.key((from, to), ports, TCP)];
+        for _ in 1..subflows.as_ref().map_or(1, Vec::len) {
+            let port = self.ephemeral_port();
+            keys.push(FlowKey { source_port: port, ..keys[0] });
         }
-        self.note_ends(index, flow, count, mss)?;
+        let choice = |(key, (forward, reverse)): (&FlowKey, &(Arc<EcmpPaths>, Arc<EcmpPaths>))| {
+            let (there, back) = self.hashes(key);
+            (forward.pick(there), reverse.pick(back))
+        };
+        let routes: Vec<_> = match &subflows {
+            Some(subflows) => keys.iter().zip(subflows).map(choice).collect(),
+            None => vec![choice((&keys[0], &(forward.clone(), reverse.clone())))],
+        };
+        let spec = FlowSpec {
+            forward: routes[0].0,
+            reverse: routes[0].1,
+            bytes: size.map(Bytes::get),
+            mss,
+            tcp: self.world.tcp(system.tcp),
+        };
+        let flow = match &system.transport {
+            Transport::Tcp => self.world.add_flow(spec),
+            Transport::Mptcp(_, config) => self.world.add_connection(spec, *config, &routes),
+            Transport::Own(make) => self.world.add_endpoint(spec, (make.0)(&spec)),
+        };
+        match &system.mover {
+            Mover::None => {}
+            Mover::Policy(knobs) => self.steer_by_policy(knobs, flow, (from, to), mss, (&paths, &back)),
+            Mover::Label(plb) => {
+                let seed = self.hash_seed;
+                let data = Labelled { key: keys[0], seed, paths: forward };
+                let acks = Labelled { key: keys[0].reversed(), seed, paths: reverse };
+                self.world.steering.by_label(flow, from, data, acks, *plb);
+            }
+        }
+        self.note_ends(index, flow, &keys, mss)?;
         let paths = paths.into_iter().map(|path| path.name).collect();
-        let open = Open { planned: index, count, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
+        let open = Open { planned: index, system, keys, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
         self.open.insert(flow, open);
         self.world.open(flow);
         if stop < Time::ZERO + self.scenario.duration {
-            self.at(stop, Action::Close(flow));
+            self.at(stop, Task::Close(flow));
         }
         Ok(())
     }
 
-    /// The ways of each subflow, and back; `None` for plain TCP.
+    fn ephemeral_port(&mut self) -> u16 {
+        let (first, last) = (*EPHEMERAL_PORTS.start(), *EPHEMERAL_PORTS.end());
+        first + (self.random.next_u32() % u32::from(last - first + 1)) as u16
+    }
+
+    /// The equal-cost paths of each subflow, and back; `None` for what is not MPTCP.
     ///
-    /// Those of `ndiffports` share the ways between the hosts; of `fullmesh` each has those between a pair of interfaces.
-    pub(super) fn subflow_ways(
+    /// Subflows of `ndiffports` share the paths between the hosts; of `fullmesh` each has those between a pair of interfaces.
+    pub(super) fn subflow_paths(
         &mut self,
+        system: &System,
         (from, to): (NodeId, NodeId),
-        forward: &Equal,
-        reverse: &Equal,
-    ) -> Option<Vec<(Equal, Equal)>> {
-        let knobs = self.setup.subflows?;
-        let (topology, ecmp) = (&self.scenario.topology, self.setup.ecmp);
-        let manager = match knobs.path_manager {
-            PathManager::Ndiffports => mptcp::PathManager::Ndiffports(knobs.subflows),
-            PathManager::Fullmesh => mptcp::PathManager::Fullmesh,
-        };
-        let (local, remote) = (topology.outgoing(from), topology.outgoing(to));
-        let pairs = manager.subflows(local.len(), remote.len());
+        forward: &Arc<EcmpPaths>,
+        reverse: &Arc<EcmpPaths>,
+    ) -> Option<Vec<(Arc<EcmpPaths>, Arc<EcmpPaths>)>> {
+        let knobs = system.subflows()?;
+        let (topology, ecmp) = (&self.scenario.topology, system.ecmp);
         if knobs.path_manager == PathManager::Ndiffports {
-            return Some(vec![(forward.clone(), reverse.clone()); pairs.len()]);
+            return Some(vec![(forward.clone(), reverse.clone()); knobs.subflows as usize]);
         }
+        let (local, remote) = (topology.outgoing(from), topology.outgoing(to));
         let network = &mut self.world.network;
-        let mut ways = |(near, far): (usize, usize)| {
-            let (up, down) = (local[near], remote[far].reversed());
+        let mut between = |(up, down): (ArcId, ArcId)| {
             let there = self.routing.between(topology, network, (up, down), ecmp)?;
             let back = self.routing.between(topology, network, (down.reversed(), up.reversed()), ecmp)?;
             Some((there, back))
         };
-        let ways: Vec<_> = pairs.into_iter().filter_map(&mut ways).collect();
+        let pairs = local.iter().flat_map(|up| remote.iter().map(|down| (*up, down.reversed())));
+        let paths: Vec<_> = pairs.filter_map(&mut between).collect();
         // An outage may leave no pair: packets then leave as they did before, and are lost.
-        Some(if ways.is_empty() { vec![(forward.clone(), reverse.clone())] } else { ways })
+        Some(if paths.is_empty() { vec![(forward.clone(), reverse.clone())] } else { paths })
     }
 
     /// Tells the capture whose packets those of a connection's flows are.
-    fn note_ends(&mut self, index: usize, first: FlowId, count: u32, mss: u16) -> Result<(), SimError> {
+    fn note_ends(&mut self, index: usize, first: FlowId, keys: &[FlowKey], mss: u16) -> Result<(), SimError> {
         // What is copied of flows that had these numbers before is theirs.
         self.write_copies()?;
+        let Planned { from, to, size, number, .. } = self.planned[index];
+        let system = &self.systems[number];
+        let multipath = matches!(system.transport, Transport::Mptcp(..));
         let Some(capture) = &mut self.capture else { return Ok(()) };
-        let Planned { from, to, ports, size, .. } = self.planned[index];
-        let single = self.setup.subflows.is_none();
-        let options = if single { 0 } else { self.setup.sizes.mptcp_data };
-        let last = size.map(Bytes::get).filter(|bytes| single && *bytes > 0).map(|bytes| {
-            let before = (bytes - 1) / u64::from(mss);
-            (before as u32, (bytes - before * u64::from(mss)) as u16)
-        });
-        for number in 0..count {
-            let flow = first.0 + number;
-            // Subflows after the first have ports below those of connections.
-            let client = if number == 0 { ports.0 } else { SUBFLOW_PORT + (flow % SUBFLOW_PORTS) as u16 };
-            let ports = (client, ports.1);
-            capture.opened(FlowId(flow), Endpoints { from, to, ports, mss, options, multipath: !single, last });
+        let options = if multipath { Sizes::default().mptcp_data } else { 0 };
+        let sized = size.map(Bytes::get).filter(|bytes| !multipath && *bytes > 0);
+        let last = sized.map(|bytes| segments(Some(bytes), mss)).map(|(count, payload)| (count - 1, payload));
+        for (number, key) in keys.iter().enumerate() {
+            let ports = (key.source_port, key.destination_port);
+            let flow = FlowId(first.0 + number as u32);
+            capture.opened(flow, Endpoints { from, to, ports, mss, options, multipath, last });
         }
         Ok(())
     }
@@ -210,8 +255,8 @@ impl Simulation<'_> {
     fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
         let topology = &self.scenario.topology;
         let mut routers = topology.outgoing(peer).iter().map(|arc| topology.head(*arc));
-        let exit = routers.find(|node| topology.is_router(*node))?;
-        Some(self.world.steering.shared(host, exit))
+        let egress = routers.find(|node| topology.is_router(*node))?;
+        Some(self.world.steering.shared(host, egress))
     }
 
     /// The paths as the agent gives them to the program: weighed by the bandwidth left, at least a twentieth of it.

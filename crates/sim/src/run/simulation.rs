@@ -3,16 +3,22 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
+    net::Ipv6Addr,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{
-    ArcId, Bytes, Channel, Direction, LinkId, NodeId, Rate, Scenario, Span, Time,
-    scenario::{Change, Event, EventDirection, SystemSpec},
+    ArcId, Bytes, Channel, Direction, LinkId, Node, NodeId, Rate, Scenario, Span, Time, Topology,
+    scenario::{Change, Event, EventDirection, Flow, SystemSpec},
+    srv6,
 };
+use sidestep_paths::Igp;
+use sidestep_policy::flow_hash::FlowKey;
 use sidestep_proto::link::LinkState;
 use sidestep_results::{
     ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
@@ -23,21 +29,26 @@ use super::{
     capture::Capture,
     flows::{Namer, Planned, plan},
     loops::{Stream, User},
-    setup::{Moves, Setup, setup},
 };
 use crate::{
-    engine::{FlowId, Move, Network, Stopped, World},
-    routing::Routing,
+    engine::{FlowId, Move, Network, Sizes, Stopped, World},
+    routing::{EcmpPaths, Routing},
     steering::{Steer, read},
+    system::{MakeBehaviour, System},
 };
 
 /// A run in virtual time.
 pub(super) struct Simulation<'a> {
     pub(super) scenario: &'a Scenario,
-    pub(super) setup: Setup,
+    /// By flow of the scenario: the system that it has.
+    pub(super) systems: Vec<Arc<System>>,
+    /// By node: the address that flows from there have.
+    pub(super) addresses: Vec<Ipv6Addr>,
+    /// From which routers' hashes begin.
+    pub(super) hash_seed: u32,
     pub(super) world: World<Steer>,
     pub(super) routing: Routing,
-    agenda: BinaryHeap<Reverse<(Time, u32, Action)>>,
+    agenda: BinaryHeap<Reverse<(Time, u32, Task)>>,
     entries: u32,
     pub(super) planned: Vec<Planned>,
     pub(super) namer: Namer<'a>,
@@ -61,7 +72,7 @@ pub(super) struct Simulation<'a> {
 
 /// What is to be done at a certain time, in this order where times are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Action {
+pub(super) enum Task {
     /// The event of this index happens.
     Event(usize),
     /// Routers have heard of what happened to links.
@@ -84,8 +95,9 @@ pub(super) enum Action {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) planned: usize,
-    /// Its flows: several of MPTCP.
-    pub(super) count: u32,
+    pub(super) system: Arc<System>,
+    /// What routers hash of each of its flows: several of MPTCP.
+    pub(super) keys: Vec<FlowKey>,
     pub(super) mss: u16,
     /// Names of the paths that it is moved among.
     pub(super) paths: Vec<String>,
@@ -97,37 +109,43 @@ pub(super) struct Open {
 const USAGE_INTERVAL: Span = Span::from_secs(1);
 
 impl<'a> Simulation<'a> {
-    pub(super) fn new(scenario: &'a Scenario, system: &SystemSpec, seed: u64) -> Result<Self, SimError> {
-        Self::watched(scenario, system, seed, None)
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        igp: &Arc<Igp>,
+        system: &SystemSpec,
+        seed: u64,
+    ) -> Result<Self, SimError> {
+        Self::watched(scenario, igp, system, seed, None)
     }
 
-    /// The same, with the packets of some links written down: `directory` gets a file for each.
+    /// As [`new`](Self::new), with the packets of some links written down: `directory` gets a file for each.
     pub(super) fn watched(
         scenario: &'a Scenario,
+        igp: &Arc<Igp>,
         system: &SystemSpec,
         seed: u64,
         watch: Option<(&Path, &[LinkId])>,
     ) -> Result<Self, SimError> {
-        let setup = setup(scenario, system)?;
         let topology = &scenario.topology;
         let mut network = Network::new(topology, seed, scenario.tcp.send_jitter);
-        if let Some(rcp) = setup.rcp {
-            network.control_rates(topology, rcp);
-        }
+        let (whole_run, systems) = systems(scenario, system)?;
+        install(topology, &mut network, system, &whole_run, &systems)?;
+        let routing = Routing::new(igp.clone(), scenario.paths);
+        network.set_forwarding(routing.forwarding(topology));
         let capture = watch.map(|(directory, links)| Capture::new(directory, topology, links)).transpose()?;
         if let Some(capture) = &capture {
             network.watch(&capture.arcs());
         }
-        let plb = match &setup.moves {
-            Moves::Label(plb) => *plb,
-            _ => None,
-        };
-        let steer = Steer::new(seed, topology.nodes().len(), plb);
-        let world = World::new(network, setup.tcp, setup.mptcp, setup.sizes, steer);
+        let steer = Steer::new(seed, topology.nodes().len());
+        let world = World::new(network, whole_run.tcp, Sizes::default(), steer);
+        let address = |node: &Node| node.prefix.map_or(Ipv6Addr::UNSPECIFIED, srv6::host_address);
         let mut simulation = Simulation {
             scenario,
+            systems,
+            addresses: topology.nodes().iter().map(address).collect(),
+            hash_seed: (seed ^ (seed >> 32)) as u32,
             world,
-            routing: Routing::new(topology, scenario.paths),
+            routing,
             agenda: BinaryHeap::new(),
             entries: 0,
             planned: plan(scenario, seed),
@@ -144,20 +162,19 @@ impl<'a> Simulation<'a> {
             capture,
             last_sample: Time::ZERO,
             reported: 0,
-            setup,
         };
         simulation.check_routes()?;
         for (index, event) in scenario.events.iter().enumerate() {
-            simulation.at(Time::ZERO + event.at, Action::Event(index));
+            simulation.at(Time::ZERO + event.at, Task::Event(index));
         }
         for index in 0..simulation.planned.len() {
             let start = simulation.planned[index].start;
-            simulation.at(start, Action::Open(index));
+            simulation.at(start, Task::Open(index));
         }
         simulation.begin_loops(seed)?;
-        simulation.at(Time::ZERO + scenario.warmup, Action::Warmup);
-        simulation.at(Time::ZERO + scenario.sample, Action::Sample);
-        simulation.at(Time::ZERO + USAGE_INTERVAL, Action::Usage);
+        simulation.at(Time::ZERO + scenario.warmup, Task::Warmup);
+        simulation.at(Time::ZERO + scenario.sample, Task::Sample);
+        simulation.at(Time::ZERO + USAGE_INTERVAL, Task::Usage);
         Ok(simulation)
     }
 
@@ -176,13 +193,13 @@ impl<'a> Simulation<'a> {
             match self.world.run_until(next) {
                 Stopped::Finished(flow) => self.finished(flow, true, &mut writer, recorder)?,
                 Stopped::Reached => {
-                    let due = |agenda: &BinaryHeap<Reverse<(Time, u32, Action)>>| {
+                    let due = |agenda: &BinaryHeap<Reverse<(Time, u32, Task)>>| {
                         agenda.peek().is_some_and(|Reverse((at, ..))| *at <= next)
                     };
                     while due(&self.agenda) {
                         let Some(Reverse((_, _, action))) = self.agenda.pop() else { break };
                         self.act(action, &mut writer, recorder, observer)?;
-                        if action == Action::Sample && stop.load(Ordering::Relaxed) {
+                        if action == Task::Sample && stop.load(Ordering::Relaxed) {
                             ended = true;
                         }
                     }
@@ -219,43 +236,43 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    pub(super) fn at(&mut self, time: Time, action: Action) {
+    pub(super) fn at(&mut self, time: Time, action: Task) {
         self.entries += 1;
         self.agenda.push(Reverse((time, self.entries, action)));
     }
 
     fn act(
         &mut self,
-        action: Action,
+        action: Task,
         writer: &mut Option<&mut Records>,
         recorder: &mut Recorder,
         observer: &dyn Observer,
     ) -> Result<(), SimError> {
         let now = self.world.now();
         match action {
-            Action::Event(index) => self.change(index),
-            Action::Converge => self.converge(),
-            Action::Open(index) => self.open(index)?,
-            Action::Think(user) => self.transfer(user)?,
-            Action::Send(stream) => self.send(stream),
-            Action::Close(flow) => {
+            Task::Event(index) => self.change(index),
+            Task::Converge => self.converge(),
+            Task::Open(index) => self.open(index)?,
+            Task::Think(user) => self.transfer(user)?,
+            Task::Send(stream) => self.send(stream),
+            Task::Close(flow) => {
                 if self.open.contains_key(&flow) {
                     self.finished(flow, false, writer, recorder)?;
                 }
             }
-            Action::Warmup => {
+            Task::Warmup => {
                 for (flow, open) in &mut self.open {
                     open.acked_at_warmup = self.world.acked_bytes(*flow);
                 }
             }
-            Action::Usage => {
+            Task::Usage => {
                 self.report_usage();
-                self.at(now + USAGE_INTERVAL, Action::Usage);
+                self.at(now + USAGE_INTERVAL, Task::Usage);
             }
-            Action::Sample => {
+            Task::Sample => {
                 self.sample(writer, recorder)?;
                 self.write_copies()?;
-                self.at(now + self.scenario.sample, Action::Sample);
+                self.at(now + self.scenario.sample, Task::Sample);
                 let traversals = self.world.network.traversals();
                 observer.runs(self.scenario.sample, traversals - self.reported);
                 self.reported = traversals;
@@ -294,7 +311,7 @@ impl<'a> Simulation<'a> {
                     Change::Delay(delay) => channel.delay = delay,
                     Change::Loss(loss) => channel.loss = loss,
                 }
-                self.world.network.set_channel(arc, &self.channels[arc.index()]);
+                self.world.network.set_channel(now, arc, &self.channels[arc.index()]);
             }
             match change {
                 Change::Down => self.failed.insert(*link),
@@ -303,41 +320,54 @@ impl<'a> Simulation<'a> {
             };
         }
         if matches!(change, Change::Down | Change::Up) {
-            self.at(now + self.scenario.routing.convergence, Action::Converge);
+            self.at(now + self.scenario.routing.convergence, Task::Converge);
         }
     }
 
-    /// The IGP has found its ways around links that are down. Connections on SRv6 paths stay where they are: a path
-    /// that is forced is forced; the path changer has to leave it.
+    /// The IGP has found its routes around links that are down. Only flows whose route is gone move. Connections on SRv6
+    /// paths stay where they are: a path that is forced is forced; the path changer has to leave it.
     fn converge(&mut self) {
         let topology = &self.scenario.topology;
         self.routing.reconverge(topology, &self.failed);
-        let flows: Vec<(FlowId, u32, usize)> =
-            self.open.iter().map(|(flow, open)| (*flow, open.count, open.planned)).collect();
-        for (first, count, planned) in flows {
-            if self.world.steering.path_of(first).is_some() {
-                continue;
-            }
-            let Planned { from, to, .. } = self.planned[planned];
-            let (network, ecmp) = (&mut self.world.network, self.setup.ecmp);
-            let Ok(forward) = self.routing.equal(topology, network, from, to, ecmp).cloned() else { continue };
-            let Ok(reverse) = self.routing.equal(topology, network, to, from, ecmp).cloned() else { continue };
-            let subflows = self.subflow_ways((from, to), &forward, &reverse).unwrap_or_default();
-            for (index, flow) in (first.0..first.0 + count).enumerate() {
-                let (forward, reverse) = match subflows.get(index) {
-                    Some((forward, reverse)) => (forward, reverse),
-                    None => (&forward, &reverse),
-                };
-                let to = Move {
-                    forward: Some(forward.pick(self.random.next_u32())),
-                    reverse: Some(reverse.pick(self.random.next_u32())),
-                };
-                self.world.reroute(FlowId(flow), to);
-            }
-            if matches!(self.setup.moves, Moves::Label(_)) {
-                self.world.steering.by_label(first, from, forward, reverse);
+        self.world.network.set_forwarding(self.routing.forwarding(topology));
+        let flows: Vec<FlowId> = self.open.keys().copied().collect();
+        for flow in flows {
+            if self.world.steering.path_of(flow).is_none() {
+                self.route_again(flow);
             }
         }
+        self.route_streams_again();
+    }
+
+    /// Routes a connection's flows as routers have it now.
+    fn route_again(&mut self, first: FlowId) -> Option<()> {
+        let open = self.open.get(&first)?;
+        let (system, keys) = (open.system.clone(), open.keys.clone());
+        let Planned { from, to, .. } = *self.planned.get(open.planned)?;
+        let (topology, network) = (&self.scenario.topology, &mut self.world.network);
+        let forward = self.routing.equal(topology, network, from, to, system.ecmp).ok()?;
+        let reverse = self.routing.equal(topology, network, to, from, system.ecmp).ok()?;
+        let present = self.world.routes(first);
+        let labelled = self.world.steering.repath(first, present, (forward.clone(), reverse.clone()));
+        if let Some(to) = labelled {
+            self.world.reroute(first, to);
+            return Some(());
+        }
+        let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse).unwrap_or_default();
+        let both = (forward, reverse);
+        for (index, key) in keys.iter().enumerate() {
+            // Where interfaces are gone there are fewer pairs of them than subflows.
+            let (forward, reverse): &(Arc<EcmpPaths>, Arc<EcmpPaths>) = subflows.get(index).unwrap_or(&both);
+            let flow = FlowId(first.0 + index as u32);
+            let present = self.world.routes(flow);
+            let (there, back) = self.hashes(key);
+            let to = Move {
+                forward: Some(forward.keep_or_pick(present.0, there)),
+                reverse: Some(reverse.keep_or_pick(present.1, back)),
+            };
+            self.world.reroute(flow, to);
+        }
+        Some(())
     }
 
     /// A connection is over: records it.
@@ -353,9 +383,10 @@ impl<'a> Simulation<'a> {
         let bytes = self.world.acked_bytes(flow);
         let planned = &self.planned[open.planned];
         let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
-        let flows = flow.0..flow.0 + open.count;
+        let flows = flow.0..flow.0 + open.keys.len() as u32;
         let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
-        let moves = self.world.steering.end(flow, read(now, self.world.sender(flow), open.mss));
+        let round = self.world.sender(flow).map(|sender| read(now, sender, open.mss)).unwrap_or_default();
+        let moves = self.world.steering.end(flow, round);
         let record = FlowRecord {
             flow: planned.flow.clone(),
             from: name(planned.from),
@@ -366,16 +397,12 @@ impl<'a> Simulation<'a> {
             completed: completed && planned.size.is_some_and(|size| bytes >= size.get()),
             bytes: Bytes::new(bytes),
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
-            retransmits: flows.map(|flow| u64::from(self.world.sender(FlowId(flow)).retransmits())).sum(),
+            retransmits: flows.clone().map(|flow| self.world.report(FlowId(flow)).retransmits).sum(),
             moves,
-            outages: (flow.0..flow.0 + open.count).flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
+            outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
         };
         record_flow(writer, recorder, &record)?;
-        if open.count == 1 && self.setup.subflows.is_none() {
-            self.world.release(flow);
-        } else {
-            self.world.close(flow);
-        }
+        self.world.release(flow);
         if let Some(user) = self.planned[open.planned].user {
             self.think(user, now);
         }
@@ -393,12 +420,11 @@ impl<'a> Simulation<'a> {
             self.arcs.push(ArcState { sent: counters.bytes - queue, queue, drops, marks: counters.ce_marked });
         }
         self.links.sample(now, &self.arcs, |point| record_sample(writer, recorder, point))?;
-        let windowed = self.setup.rcp.is_none();
         for (flow, open) in &mut self.open {
             let acked = self.world.acked_bytes(*flow);
             let progress = acked.saturating_sub(open.acked_at_sample);
             open.acked_at_sample = acked;
-            let sender = self.world.sender(*flow);
+            let report = self.world.report(*flow);
             let path = self.world.steering.path_of(*flow).and_then(|path| open.paths.get(path));
             let point = SamplePoint {
                 time: now,
@@ -406,8 +432,8 @@ impl<'a> Simulation<'a> {
                 kind: SampleKind::Connection,
                 name: self.planned[open.planned].connection.clone(),
                 rate: Some(rate_of(Bytes::new(progress), interval)),
-                cwnd: windowed.then(|| Bytes::new((sender.cwnd() * f64::from(open.mss)) as u64)),
-                srtt: sender.srtt(),
+                cwnd: report.cwnd,
+                srtt: report.srtt,
                 path: path.cloned(),
                 ..SamplePoint::default()
             };
@@ -422,6 +448,52 @@ impl<'a> Simulation<'a> {
             recorder.moved(moved.time, moved.reason);
         }
     }
+}
+
+/// The system of the whole run, and that of each flow of the scenario.
+fn systems(scenario: &Scenario, spec: &SystemSpec) -> Result<(Arc<System>, Vec<Arc<System>>), SimError> {
+    let whole_run = Arc::new(System::new(scenario, spec, &scenario.tcp)?);
+    let of = |(number, flow): (usize, &Flow)| -> Result<Arc<System>, SimError> {
+        let Some(transport) = flow.transport() else { return Ok(whole_run.clone()) };
+        if transport.system.is_none() && transport.tcp.is_none() {
+            return Ok(whole_run.clone());
+        }
+        let (own, tcp) = (transport.system.as_ref().unwrap_or(spec), transport.tcp.as_ref().unwrap_or(&scenario.tcp));
+        let wrong = |problem| SimError::Flow { number, flow: flow.name().to_owned(), problem: Box::new(problem) };
+        Ok(Arc::new(System::new(scenario, own, tcp).map_err(wrong)?))
+    };
+    let each = scenario.flows.iter().enumerate().map(of).collect::<Result<_, _>>()?;
+    Ok((whole_run, each))
+}
+
+/// Gives nodes the behaviour that a system of the run has for them.
+fn install(
+    topology: &Topology,
+    network: &mut Network,
+    spec: &SystemSpec,
+    whole_run: &Arc<System>,
+    each: &[Arc<System>],
+) -> Result<(), SimError> {
+    let mut behaviours: Vec<&MakeBehaviour> = Vec::new();
+    for system in std::iter::once(whole_run).chain(each) {
+        if let Some(behaviour) = &system.behaviour
+            && !behaviours.iter().any(|other| Arc::ptr_eq(&other.0, &behaviour.0))
+        {
+            behaviours.push(behaviour);
+        }
+    }
+    match behaviours[..] {
+        [] => {}
+        [behaviour] => {
+            for node in topology.node_ids() {
+                if let Some(behaviour) = (behaviour.0)(topology, node) {
+                    network.set_behaviour(topology, node, behaviour);
+                }
+            }
+        }
+        _ => return Err(SimError::TwoBehaviours(spec.clone())),
+    }
+    Ok(())
 }
 
 fn record_sample(

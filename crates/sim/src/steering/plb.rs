@@ -1,19 +1,6 @@
 //! Protective Load Balancing, as Linux has it (`net/ipv4/tcp_plb.c`).
 
-use sidestep_model::{Span, Time};
-
-/// The settings, by the names of Linux's `net.ipv4.tcp_plb_…`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PlbConfig {
-    /// Share of CE marks from which a round counts as congested.
-    pub cong_thresh: f64,
-    /// Congested rounds in a row after which an idle connection gets a new label; 0: never.
-    pub idle_rehash_rounds: u32,
-    /// The same of a connection with packets in flight.
-    pub rehash_rounds: u32,
-    /// After a timeout there is no new label for so long, and a random time of at most as long.
-    pub suspend_rto: Span,
-}
+use sidestep_model::{Span, Time, scenario::PlbKnobs};
 
 /// The state of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,17 +11,11 @@ pub struct Plb {
     delivered_ce: u32,
 }
 
-impl Default for PlbConfig {
-    fn default() -> Self {
-        PlbConfig { cong_thresh: 0.5, idle_rehash_rounds: 3, rehash_rounds: 12, suspend_rto: Span::from_secs(60) }
-    }
-}
-
 impl Plb {
     /// A round trip has ended; the counters are cumulative. Returns whether the connection gets a new label.
     pub fn handle_round(
         &mut self,
-        config: &PlbConfig,
+        config: &PlbKnobs,
         now: Time,
         delivered: u32,
         delivered_ce: u32,
@@ -46,7 +27,7 @@ impl Plb {
         if acked == 0 {
             return false;
         }
-        if f64::from(marked) < config.cong_thresh * f64::from(acked) {
+        if f64::from(marked) < config.cong_thresh.as_f64() * f64::from(acked) {
             self.congested_rounds = 0;
         } else if self.congested_rounds < config.rehash_rounds {
             self.congested_rounds += 1;
@@ -61,7 +42,7 @@ impl Plb {
     }
 
     /// The retransmission timer fired; `random` is 32 uniform bits.
-    pub fn handle_timeout(&mut self, config: &PlbConfig, now: Time, random: u32) {
+    pub fn handle_timeout(&mut self, config: &PlbKnobs, now: Time, random: u32) {
         let pause = config.suspend_rto.as_nanos();
         let more = ((u128::from(pause) * u128::from(random)) >> 32) as u64;
         self.pause_until = now + Span::from_nanos(pause + more);
@@ -86,7 +67,7 @@ mod tests {
         let mut found = Vec::new();
         for (round, marks) in marks.iter().enumerate() {
             (delivered, delivered_ce) = (delivered + 10, delivered_ce + marks);
-            if plb.handle_round(&PlbConfig::default(), Time::ZERO, delivered, delivered_ce, idle) {
+            if plb.handle_round(&PlbKnobs::default(), Time::ZERO, delivered, delivered_ce, idle) {
                 found.push(round);
             }
         }
@@ -111,7 +92,7 @@ mod tests {
     fn after_a_timeout_it_stays_for_one_to_two_minutes() {
         for (random, seconds) in [(0, 60), (u32::MAX / 2, 89), (u32::MAX, 119)] {
             let mut plb = Plb::default();
-            plb.handle_timeout(&PlbConfig::default(), Time::ZERO, random);
+            plb.handle_timeout(&PlbKnobs::default(), Time::ZERO, random);
             assert_eq!(plb.pause_until.as_nanos() / 1_000_000_000, seconds);
             assert_eq!(labels(&mut plb, &[10; 40], false), [0; 0]);
         }
@@ -136,8 +117,8 @@ mod tests {
             pause in 0..1_u64 << 40,
             events in prop::collection::vec((0..40_u8, 0..1_u64 << 36, 0..20_u32, 0..20_u32, 0..2_u32, any::<u32>()), 400),
         ) {
-            let config = PlbConfig {
-                cong_thresh: f64::from(thresh) / 16.0,
+            let config = PlbKnobs {
+                cong_thresh: Ratio::from_ppb(thresh * 62_500_000),
                 idle_rehash_rounds: rounds.0,
                 rehash_rounds: rounds.1,
                 suspend_rto: Span::from_nanos(pause),

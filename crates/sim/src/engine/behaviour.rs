@@ -1,0 +1,158 @@
+//! What a node does with packets beyond carrying them on.
+//!
+//! A node with a [`Behaviour`] is handed every packet that is about to leave it, whether the packet has arrived there or
+//! is the node's own host's. It decides the packet's [`Fate`], and may hold packets and release them later, change what they
+//! say, and send packets of its own. Nodes without a behaviour cost nothing: whether a node has one is a bit of the hop.
+
+use std::fmt::Debug;
+
+use sidestep_model::{ArcId, Bytes, Channel, NodeId, Time};
+use sidestep_proto::{
+    link::LinkState,
+    packet::{Kind, Packet},
+};
+
+use super::network::{Network, RouteId};
+
+/// What a node does with packets.
+pub trait Behaviour: Debug + Send {
+    /// A packet is about to leave the node over `leaving.to`.
+    fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate;
+
+    /// A packet of another node's behaviour has arrived, for this one; see [`Node::send`].
+    fn handle_control(&mut self, _now: Time, _from: ArcId, _packet: &Packet, _node: &mut Node<'_>) {}
+
+    /// An arc out of the node has another rate or delay, or carries packets no more, or again.
+    fn handle_link(&mut self, _now: Time, _arc: ArcId, _channel: &Channel, _state: LinkState, _node: &mut Node<'_>) {}
+
+    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    fn handle_timeout(&mut self, _now: Time, _node: &mut Node<'_>) {}
+
+    /// When the node wants to be woken, and what for; `None`: never.
+    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        None
+    }
+}
+
+/// A packet that is about to leave a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving {
+    /// The packet.
+    pub packet: PacketId,
+    /// The arc by which it came; `None`: the node's own host sends it.
+    pub from: Option<ArcId>,
+    /// The arc by which its route leaves the node.
+    pub to: ArcId,
+    /// Its length on that arc in bytes, encapsulation included.
+    pub len: u32,
+}
+
+/// A packet in the network; valid from when a behaviour is handed it until it leaves the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PacketId(pub(super) u32);
+
+/// What becomes of a packet that a behaviour was handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on along its route.
+    Forward,
+    /// It takes this route, which ends at the node that its own route would have reached next, and goes on from there.
+    Detour(RouteId),
+    /// It takes this route, which ends where its own ends, instead of its own.
+    Reroute(RouteId),
+    /// The node keeps it, until it [releases](Node::release) or [discards](Node::discard) it.
+    Hold,
+    /// It is dropped, and counted under this reason.
+    Drop(&'static str),
+}
+
+/// Where held packets go when the route that they came on is gone: the routes of each node, as its forwarding table has
+/// them.
+pub trait Forwarding: Debug + Send {
+    /// The arcs from a node to another for a flow; `None` where there is no route.
+    fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Option<Vec<ArcId>>;
+
+    /// Whether the IGP believes that this arc carries packets.
+    fn is_up(&self, arc: ArcId) -> bool;
+}
+
+/// The network as the behaviour of one of its nodes may see and change it.
+#[derive(Debug)]
+pub struct Node<'a> {
+    pub(super) network: &'a mut Network,
+    pub(super) id: NodeId,
+    pub(super) now: u64,
+}
+
+impl Node<'_> {
+    /// Which node it is.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// A packet that the node was handed, or holds.
+    pub fn packet(&self, packet: PacketId) -> Packet {
+        self.network.packets.get(packet.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// Changes what a packet says. Its length and its flow stay what they are.
+    pub fn edit(&mut self, packet: PacketId, change: impl FnOnce(&mut Packet)) {
+        let Some(packet) = self.network.packets.get_mut(packet.0 as usize) else { return };
+        let before = *packet;
+        change(packet);
+        (packet.len, packet.flow, packet.cursor) = (before.len, before.flow, before.cursor);
+    }
+
+    /// Bytes that wait in the queue of an arc now.
+    pub fn queue(&mut self, arc: ArcId) -> Bytes {
+        let Some(of) = self.network.arcs.get_mut(arc.index()) else { return Bytes::default() };
+        of.link.occupancy(Time::from_nanos(self.now)).1
+    }
+
+    /// When an arc will have sent all that was handed to it.
+    pub fn free_at(&self, arc: ArcId) -> Time {
+        self.network.arcs.get(arc.index()).map_or(Time::ZERO, |of| of.link.free_at())
+    }
+
+    /// Sends a held packet on; returns the arc by which it left. `None`: no route leads on now, and it stays held.
+    ///
+    /// It keeps its own route while the next link of it is up, and takes that of the node's forwarding table otherwise.
+    pub fn release(&mut self, packet: PacketId) -> Option<ArcId> {
+        self.network.release(self.now, self.id, packet.0)
+    }
+
+    /// The arc by which [`release`](Self::release) would send a held packet on.
+    pub fn next_hop(&mut self, packet: PacketId) -> Option<ArcId> {
+        let at = self.network.next_hop(self.id, packet.0)?;
+        Some(self.network.arc_of(at))
+    }
+
+    /// Sends a held packet over this route, which ends at the node that its own route would have reached next. Returns
+    /// whether the node held it.
+    pub fn release_over(&mut self, packet: PacketId, detour: RouteId) -> bool {
+        self.network.release_over(self.now, self.id, packet.0, detour)
+    }
+
+    /// Drops a held packet, counted under this reason. Returns whether the node held it.
+    pub fn discard(&mut self, packet: PacketId, reason: &'static str) -> bool {
+        self.network.discard_held(self.id, packet.0, reason)
+    }
+
+    /// Sends a packet of the node's own over a route that begins here, past the behaviour of this node.
+    ///
+    /// Of kind [`Kind::Control`] it is handed to the behaviour of the node where the route ends. Other kinds go to the host
+    /// of the packet's flow.
+    pub fn send(&mut self, packet: Packet, route: RouteId) {
+        self.network.send_from_node(self.now, packet, route);
+    }
+
+    /// A probe or notification for [`send`](Self::send), of so many bytes: about this flow, or about none ([`NO_FLOW`](super::NO_FLOW)).
+    pub fn control(flow: u32, len: u16) -> Packet {
+        Packet { flow, len, kind: Kind::Control, ..Packet::default() }
+    }
+
+    /// Adds a route for detours and for packets of the node's own.
+    pub fn add_route(&mut self, arcs: &[ArcId]) -> RouteId {
+        self.network.add_route(arcs.iter().map(|arc| (*arc, 0)))
+    }
+}

@@ -1,0 +1,185 @@
+//! Flows of TCP, and the TCP side of MPTCP's subflows.
+
+use sidestep_model::Time;
+use sidestep_proto::{
+    packet::{Flags, Kind, Packet},
+    tcp::State,
+};
+
+use super::{
+    flows::{FlowId, FlowKind},
+    world::{Steering, World},
+};
+
+impl<S: Steering> World<S> {
+    #[inline]
+    pub(super) fn deliver_data(&mut self, packet: &Packet) {
+        let mut flow = &mut self.flows[packet.flow as usize];
+        let slot = flow.slot as usize;
+        if flow.kind.is_other() {
+            return self.deliver_to_endpoint(packet);
+        }
+        if packet.seq < self.receivers[slot].received() {
+            // Its answer takes the new route.
+            let (sender, receiver) = (&self.senders[slot], &self.receivers[slot]);
+            let to = self.steering.duplicate(self.now, FlowId(packet.flow), sender, receiver);
+            self.reroute(FlowId(packet.flow), to);
+            flow = &mut self.flows[packet.flow as usize];
+        }
+        let tcp = &self.configs[usize::from(flow.tcp.0)];
+        let receiver = &mut self.receivers[slot];
+        let reverse = flow.reverse;
+        let (network, sizes, now) = (&mut self.network, self.sizes, self.now.as_nanos());
+        if flow.kind == FlowKind::Tcp {
+            receiver.handle_data(tcp, self.now, packet, &mut |ack: Packet| {
+                let ack = Packet { flow: packet.flow, len: sizes.ack(&ack), ..ack };
+                network.inject(now, reverse, ack);
+            });
+        } else {
+            let multipath = &mut self.connections[flow.connection as usize];
+            multipath.reassembly.handle_data(packet.data_seq);
+            let (data_seq, window) = (multipath.reassembly.data_ack(), multipath.config.receive_buffer);
+            receiver.handle_data(tcp, self.now, packet, &mut |ack: Packet| {
+                // Beside MPTCP's option and the timestamps a TCP header has room for one block.
+                let ack = Packet { sack: [ack.sack[0], (0, 0), (0, 0)], ..ack };
+                let len = sizes.ack(&ack) + sizes.mptcp_ack;
+                network.inject(now, reverse, Packet { flow: packet.flow, data_seq, window, len, ..ack });
+            });
+        }
+        let deadline = receiver.poll_timeout();
+        if deadline < flow.receiver_timer {
+            flow.receiver_timer = deadline;
+            self.arm(deadline, packet.flow * 2 + 1);
+        }
+    }
+
+    #[inline]
+    pub(super) fn deliver_ack(&mut self, packet: &Packet) {
+        let flow = &self.flows[packet.flow as usize];
+        if flow.kind.is_other() {
+            return self.deliver_to_endpoint(packet);
+        }
+        let connection = flow.connection;
+        let sender = &mut self.senders[flow.slot as usize];
+        let acked = sender.handle_ack(&self.configs[usize::from(flow.tcp.0)], self.now, packet);
+        if flow.kind == FlowKind::Subflow {
+            self.handle_multipath_ack(packet, &acked, connection as usize);
+        }
+        if acked.segments > 0 {
+            self.end_outage(packet.flow);
+        }
+        if acked.signals.any() {
+            self.signal(packet.flow, acked.signals);
+        }
+        self.pump(packet.flow);
+    }
+
+    pub(super) fn deliver_syn(&mut self, packet: &Packet) {
+        let flow = &self.flows[packet.flow as usize];
+        if flow.kind.is_other() {
+            return self.deliver_to_endpoint(packet);
+        }
+        let tcp = &self.configs[usize::from(flow.tcp.0)];
+        let reply = self.receivers[flow.slot as usize].handle_syn(tcp, packet);
+        self.reply(packet.flow, reply);
+    }
+
+    /// Sends what a flow may send.
+    #[inline]
+    pub(super) fn pump(&mut self, flow: u32) {
+        let resent = self.transmit(flow);
+        let of = &self.flows[flow as usize];
+        let (slot, connection) = (of.slot as usize, of.connection);
+        if of.kind == FlowKind::Subflow {
+            self.schedule(connection as usize, flow);
+        }
+        if resent > 0 && self.senders[slot].state() == State::Recovery {
+            let to = self.steering.retransmitted(self.now, FlowId(flow), &self.senders[slot], resent);
+            self.reroute(FlowId(flow), to);
+        }
+    }
+
+    /// Sends what a flow's sender has; returns how many segments were sent again.
+    #[inline]
+    pub(super) fn transmit(&mut self, index: u32) -> u32 {
+        let flow = &mut self.flows[index as usize];
+        let sender = &mut self.senders[flow.slot as usize];
+        let tcp = &self.configs[usize::from(flow.tcp.0)];
+        let mut resent = 0;
+        while let Some(transmit) = sender.poll_transmit(tcp, self.now) {
+            let mut packet = Packet {
+                sent: self.now,
+                flow: index,
+                seq: transmit.seq,
+                kind: transmit.kind,
+                flags: transmit.flags,
+                len: self.sizes.header,
+                ..Packet::default()
+            };
+            if transmit.kind == Kind::Syn {
+                packet.len += self.sizes.syn;
+            } else {
+                let mut data_seq = transmit.seq;
+                if flow.kind == FlowKind::Subflow {
+                    let multipath = &self.connections[flow.connection as usize];
+                    data_seq = multipath.connection.data_seq((index - multipath.first) as usize, transmit.seq);
+                    packet.data_seq = data_seq;
+                    packet.len += self.sizes.mptcp_data;
+                }
+                packet.payload = if data_seq == flow.last { flow.last_payload } else { flow.mss };
+                packet.len += packet.payload;
+                resent += u32::from(transmit.flags.has(Flags::RETRANSMIT));
+            }
+            self.network.inject(self.now.as_nanos(), flow.forward, packet);
+        }
+        let deadline = sender.poll_timeout();
+        if deadline < flow.sender_timer {
+            flow.sender_timer = deadline;
+            self.arm(deadline, index * 2);
+        }
+        resent
+    }
+
+    fn reply(&mut self, flow: u32, packet: Packet) {
+        let of = &self.flows[flow as usize];
+        let multipath = self.connections.get(of.connection as usize);
+        let window = multipath.map_or(packet.window, |multipath| multipath.config.receive_buffer);
+        let len = self.sizes.ack(&packet) + if multipath.is_some() { self.sizes.mptcp_ack } else { 0 };
+        self.network.inject(self.now.as_nanos(), of.reverse, Packet { flow, len, window, ..packet });
+    }
+
+    pub(super) fn fire_receiver(&mut self, index: u32) {
+        let of = &self.flows[index as usize];
+        let (slot, connection) = (of.slot as usize, of.connection as usize);
+        let tcp = &self.configs[usize::from(of.tcp.0)];
+        if let Some(mut ack) = self.receivers[slot].handle_timeout(tcp, self.now) {
+            if let Some(multipath) = self.connections.get(connection) {
+                ack.data_seq = multipath.reassembly.data_ack();
+            }
+            self.reply(index, ack);
+        }
+        let deadline = self.receivers[slot].poll_timeout();
+        self.flows[index as usize].receiver_timer = deadline;
+        if deadline != Time::MAX {
+            self.arm(deadline, index * 2 + 1);
+        }
+    }
+
+    pub(super) fn fire_sender(&mut self, index: u32) {
+        let of = &mut self.flows[index as usize];
+        of.sender_timer = Time::MAX;
+        let slot = of.slot as usize;
+        let signals = self.senders[slot].handle_timeout(&self.configs[usize::from(of.tcp.0)], self.now);
+        if signals.any() {
+            self.signal(index, signals);
+            self.handle_multipath_signals(index, signals);
+            self.pump(index);
+        }
+        let deadline = self.senders[slot].poll_timeout();
+        let flow = &mut self.flows[index as usize];
+        if deadline < flow.sender_timer {
+            flow.sender_timer = deadline;
+            self.arm(deadline, index * 2);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! MPTCP, each subflow hashed onto an equal-cost path.
+
+use sidestep_model::{Bytes, scenario::Settings};
+use sidestep_proto::{mptcp, tcp::Algorithm};
+
+use crate::{
+    SimError,
+    engine::Sizes,
+    system::{Context, System, Transport},
+};
+
+pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
+    let Settings::Mptcp(knobs) = &context.settings else { return Err(context.not_here()) };
+    let segments = |bytes: Bytes| u32::try_from(bytes.get() / 1400).unwrap_or(u32::MAX).max(2);
+    let config = mptcp::Config {
+        coupling: knobs.congestion_control,
+        scheduler: knobs.scheduler,
+        receive_buffer: segments(knobs.receive_buffer),
+    };
+    let base = System::with_algorithm(context, Algorithm::Coupled);
+    let headers = base.headers + Sizes::default().mptcp_data;
+    Ok(System { ecmp: true, transport: Transport::Mptcp(*knobs, config), headers, ..base })
+}
