@@ -25,6 +25,8 @@
 //! # }
 //! ```
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 mod client;
 mod convert;
 mod endpoint;

@@ -23,6 +23,8 @@
 //! Loops, parallel edges and nodes without edges stay: what they mean is for the analysis to decide. The text is not
 //! trusted. Memory is bounded by its length and the limits here, never by the numbers that it claims.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 mod graphml;
 mod ids;
 mod print;

@@ -25,6 +25,8 @@
 //! numbers of its shared-risk groups: `[7, 12]`),
 //! and `reverse`, a table with those of them but `name`, `mtu` and `srlg` that differ from its second end to its first. In a file of its own nothing stands beside `[topology]`.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 mod read;
 
 use std::fmt::Write as _;

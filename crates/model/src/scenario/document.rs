@@ -15,6 +15,8 @@
 //! # Ok::<(), sidestep_model::scenario::ParseError>(())
 //! ```
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use std::{fmt, ops::Range};
 
 use serde::{

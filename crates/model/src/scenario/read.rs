@@ -1,5 +1,7 @@
 //! Reading a scenario file.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 mod event;
 mod flow;
 mod impairment;

@@ -1,5 +1,7 @@
 //! A distribution of sizes as a table of comma-separated values.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use thiserror::Error;
 
 use super::SizeDistribution;

@@ -495,9 +495,10 @@ fn permutation(from: &[NodeId], to: &[NodeId], seed: u64) -> Vec<(NodeId, NodeId
         if left.iter().all(|receiver| receiver == sender) {
             left = to.to_vec();
         }
-        let others: Vec<usize> = (0..left.len()).filter(|index| left[*index] != *sender).collect();
+        let other = |(index, receiver): (usize, &NodeId)| (receiver != sender).then_some(index);
+        let others: Vec<usize> = left.iter().enumerate().filter_map(other).collect();
         let Some(count) = u32::try_from(others.len()).ok().filter(|count| *count > 0) else { continue };
-        let chosen = others[(random.next_u32() % count) as usize];
+        let Some(&chosen) = others.get((random.next_u32() % count) as usize) else { continue };
         pairs.push((*sender, left.swap_remove(chosen)));
     }
     pairs
