@@ -198,7 +198,7 @@ pub enum Bench {
     },
     /// CPU time of path computations: large networks, all of REPETITA's topologies, failures
     Paths {
-        /// Only this: large, curves, incremental or lp
+        /// Only this: hosts, large, curves, incremental or lp
         #[arg(long, value_name = "NAME")]
         case: Option<String>,
         /// Where the published topologies are

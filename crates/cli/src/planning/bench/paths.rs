@@ -17,7 +17,8 @@ use crate::failure::Failure;
 /// A case's name, and what measures it.
 type Measure = (&'static str, fn(Option<&Path>) -> Result<Vec<Case>, Failure>);
 
-const CASES: [Measure; 4] = [("large", large), ("curves", curves), ("incremental", incremental), ("lp", lp)];
+const CASES: [Measure; 5] =
+    [("hosts", hosts), ("large", large), ("curves", curves), ("incremental", incremental), ("lp", lp)];
 
 /// The controller's defaults.
 const RULES: SegmentRules = SegmentRules { max_segments: 4, adjacency: true };
@@ -38,6 +39,47 @@ pub(super) fn run(name: Option<&str>, data: Option<&Path>) -> Result<Report, Fai
         report.cases.extend(measure(data)?);
     }
     Ok(report)
+}
+
+/// Routes in a network of many hosts, where each sends to one other: all equal-cost next hops on the way there and back.
+fn hosts(_: Option<&Path>) -> Result<Vec<Case>, Failure> {
+    const ROUTERS: u32 = 440;
+    const HOSTS: u32 = 13_350;
+    let mut cases = Vec::new();
+    // Every so many-th host has a second access link.
+    for (what, second) in [("", None), (", every third host with two links", Some(3))] {
+        let backbone = Backbone { core: 300, access: ROUTERS - 300, links: 1_200, near: true, hops: true, seed: 1 };
+        let mut topology = backbone.build().map_err(Failure::run)?;
+        for host in 0..HOSTS {
+            let node = Node { name: format!("h{host}"), kind: NodeKind::Host, prefix: None, locator: None };
+            let node = topology.add_node(node).map_err(Failure::run)?;
+            let routers = [host % ROUTERS, (host + 1 + host / ROUTERS) % ROUTERS];
+            let count = if second.is_some_and(|second| host % second == 0) { 2 } else { 1 };
+            for router in &routers[..count] {
+                let name = format!("h{host}-r{router}");
+                topology.add_link(link(name, node, NodeId(*router), [1, 1])).map_err(Failure::run)?;
+            }
+        }
+        let end = |host: u32| NodeId(ROUTERS + host % HOSTS);
+        let (mut hops, mut choices, mut cpu_s) = (0, 0, 0.0);
+        measure(&mut cpu_s, || {
+            let igp = Igp::new(&topology);
+            for host in 0..HOSTS {
+                for [from, to] in [[end(host), end(host + HOSTS / 2)], [end(host + HOSTS / 2), end(host)]] {
+                    let path = igp.first_path(from, to).unwrap_or_default();
+                    hops += path.len();
+                    choices += path.iter().map(|arc| igp.next_arcs(topology.tail(*arc), to).count()).sum::<usize>();
+                }
+            }
+        });
+        let name = format!(
+            "routes of {HOSTS} flows, {:.1} hops, {:.2} next hops, {HOSTS} hosts, {ROUTERS} routers{what}",
+            hops as f64 / f64::from(2 * HOSTS),
+            choices as f64 / hops as f64
+        );
+        cases.push(case(&name, f64::from(HOSTS) / cpu_s, "flows/CPU-s", cpu_s));
+    }
+    Ok(cases)
 }
 
 /// Path sets in a network of 10 000 routers.
@@ -188,17 +230,22 @@ fn topology(net: &Net) -> Result<Topology, sidestep_model::TopologyError> {
         topology.add_node(Node { name: format!("r{index}"), kind: NodeKind::Router, prefix: None, locator: None })?;
     }
     for (index, ([a, b], weights)) in net.links().iter().zip(net.link_weights()).enumerate() {
-        let [ab, ba] = weights.map(|weight| Channel {
-            rate: Rate::default(),
-            delay: Span::from_millis(1),
-            queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
-            loss: Ratio::ZERO,
-            burst_loss: None,
-            weight,
-        });
-        topology.add_link(Link { name: format!("l{index}"), a: NodeId(*a), b: NodeId(*b), ab, ba, mtu: 1700 })?;
+        topology.add_link(link(format!("l{index}"), NodeId(*a), NodeId(*b), weights))?;
     }
     Ok(topology)
+}
+
+/// A link that nothing limits, with its weight there and back.
+fn link(name: String, a: NodeId, b: NodeId, weights: [u32; 2]) -> Link {
+    let [ab, ba] = weights.map(|weight| Channel {
+        rate: Rate::default(),
+        delay: Span::from_millis(1),
+        queue: Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None },
+        loss: Ratio::ZERO,
+        burst_loss: None,
+        weight,
+    });
+    Link { name, a, b, ab, ba, mtu: 1700 }
 }
 
 /// Does the work, and adds its CPU seconds.
