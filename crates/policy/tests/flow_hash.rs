@@ -14,10 +14,13 @@ const FLOWS: u32 = 32_000;
 /// Standard deviations from what is expected of even choices; one in 150,000 is as far off by chance.
 const FAR: f64 = 4.5;
 
+/// Addresses, ports, protocol and label of a flow, the seed, and the hashes of both symmetries.
+type Vector = (&'static str, &'static str, u16, u16, u8, u32, u32, [u32; 2]);
+
 #[test]
 fn the_values_are_those_that_were_frozen() {
     // Computed by a MurmurHash3_x86_32 of its own that yields the published test vectors.
-    let vectors: [(&str, &str, u16, u16, u8, u32, u32, [u32; 2]); 6] = [
+    let vectors: [Vector; 6] = [
         ("::", "::", 0, 0, 0, 0, 0, [0x4ba8_d3db, 0x4ba8_d3db]),
         ("2001:db8::1", "2001:db8::2", 40_000, 443, 6, 0, 0, [0xc2fc_421b, 0xc2fc_421b]),
         ("2001:db8::2", "2001:db8::1", 443, 40_000, 6, 0, 0, [0x64a8_0886, 0xc2fc_421b]),

@@ -95,7 +95,7 @@ fn a_configuration_is_checked_without_privilege_and_without_effect() {
 
     let wrong = room.write("wrong.toml", "[agent]\ngama = 1\n");
     let ended = room.run(&["agent", "--check", "--config", &wrong]);
-    assert!(ended.error(2).starts_with(&format!("{wrong}:2:1: ")), "{ended:?}");
+    assert!(ended.complaint(2).starts_with(&format!("{wrong}:2:1: ")), "{ended:?}");
     let nothing = room.run(&["agent", "--check"]);
     nothing.complaint(2);
     assert!(nothing.stderr.contains("--config <FILE>"), "{nothing:?}");

@@ -115,5 +115,5 @@ fn an_address_for_metrics_has_a_port() {
     assert!(ended.stderr.contains("127.0.0.1:9435"), "{ended:?}");
     let wrong = room.write("wrong.toml", "[metrics]\nlisten = \"localhost\"\n");
     let ended = room.run(&["agent", "--check", "--config", &wrong]);
-    assert!(ended.error(2).contains(":2:10: `localhost` is not an address"), "{ended:?}");
+    assert!(ended.complaint(2).contains(":2:10: `localhost` is not an address"), "{ended:?}");
 }
