@@ -1,13 +1,13 @@
 //! Messages as a user sees them.
 
 use insta::assert_snapshot;
-use sidestep_model::scenario::builder::replace_once;
 
 use super::{super::*, GRAPHML, REPETITA, ROCKETFUEL};
 
-/// What is said of `text` with `old` replaced by `new`, once.
+/// What is said of `text` with the first `old` replaced by `new`.
 fn changed(text: &str, file_name: &str, old: &str, new: &str) -> String {
-    complaint(&replace_once(text, old, new), file_name)
+    assert!(text.contains(old), "{old} is not in the text");
+    complaint(&text.replacen(old, new, 1), file_name)
 }
 
 fn complaint(text: &str, file_name: &str) -> String {
