@@ -142,3 +142,21 @@ macro_rules! modules {
 }
 
 sidestep_model::systems!(modules);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_system_that_the_table_gives_the_lab_builds_or_says_what_is_missing() {
+        let text = "duration = \"1 s\"\n[topology]\ngenerator = \"dumbbell\"\n[mptcp]\npath_manager = \"fullmesh\"\n";
+        let scenario = Scenario::parse(text, "test").unwrap();
+        for name in SystemName::ALL {
+            match System::of(&scenario, &SystemSpec::plain(name)) {
+                Ok(system) => assert!(name.runs_in(World::Lab), "{name}: {system:?}"),
+                Err(LabError::UnknownSystem(_)) => assert!(!name.runs_in(World::Lab), "{name}"),
+                Err(error) => assert!(name == SystemName::Plb, "{error}"),
+            }
+        }
+    }
+}

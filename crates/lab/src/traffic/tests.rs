@@ -10,7 +10,7 @@ use std::{
 
 use nix::sys::{
     signal::{Signal, raise},
-    socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, listen, socket},
+    socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, getsockopt, listen, socket, sockopt},
 };
 use sidestep_linux::{netlink, netns::NetNs, sock_diag::SockDiag, testing::root_or_skip};
 use sidestep_model::{Bytes, Span};
@@ -202,6 +202,15 @@ fn the_sink_ends_on_sigterm() {
         return;
     };
     assert_eq!((seen, out.0.as_slice()), (SinkOut::default(), b"ready\n".as_slice()));
+}
+
+#[test]
+fn a_socket_has_the_congestion_control_that_it_was_given() {
+    let options = SocketOptions { congestion_control: Some("reno".into()), ..SocketOptions::default() };
+    let socket = options.open().unwrap();
+    let name = getsockopt(&socket, sockopt::TcpCongestion).unwrap();
+    assert_eq!(name.to_string_lossy().trim_end_matches('\0'), "reno");
+    assert!(SocketOptions { congestion_control: Some("nosuch".into()), ..options }.open().is_err());
 }
 
 #[test]
