@@ -19,7 +19,8 @@ link = [
 ]
 "#;
 
-/// Six equal paths, on one of which everything vanishes after a second; short queues make short timeouts.
+/// Six equal paths, on one of which everything vanishes after a second, but for what comes back; short queues make short
+/// timeouts.
 const SIX_EQUAL: &str = r#"
 [topology]
 generator = "parallel-paths"
@@ -36,6 +37,7 @@ connections = 60
 [[event]]
 at = "1 s"
 path = "path-1"
+direction = "forward"
 action = "blackhole"
 "#;
 
@@ -94,7 +96,7 @@ fn a_new_flow_label_leads_connections_off_a_path_where_everything_vanishes() {
     let count = |system, key: &str| of(system)[key].as_u64().unwrap_or(0);
     println!("ecmp {} prr {}", of("ecmp"), of("prr"));
     assert!(count("ecmp", "stalled") >= 3, "a sixth of 60 connections: {}", of("ecmp"));
-    assert!(count("prr", "stalled") <= 2 && count("prr", "delivered") >= 3, "{}", of("prr"));
+    assert!(count("prr", "stalled") <= 1 && count("prr", "delivered") >= 3, "{}", of("prr"));
 }
 
 #[test]
