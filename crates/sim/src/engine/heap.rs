@@ -13,6 +13,12 @@ impl MinHeap {
         self.keys.first().copied().unwrap_or(u64::MAX)
     }
 
+    /// How many there are.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     #[inline]
     pub(super) fn push(&mut self, key: u64) {
         let mut at = self.keys.len();

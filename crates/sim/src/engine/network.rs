@@ -41,6 +41,8 @@ pub struct Network {
     pub(super) arcs: Vec<Arc>,
     pub(super) events: MinHeap,
     pub(super) ahead: Option<Box<Ahead>>,
+    /// On how many arcs packets are when looking ahead begins.
+    pub(super) ahead_from: usize,
     pub(super) packets: Vec<Packet>,
     pub(super) free: Vec<u32>,
     pub(super) hops: Vec<Hop>,
@@ -177,6 +179,7 @@ impl Network {
             arcs: arcs.collect(),
             events: MinHeap::default(),
             ahead: None,
+            ahead_from: usize::MAX,
             packets: Vec::new(),
             free: Vec::new(),
             hops: Vec::new(),
@@ -262,6 +265,9 @@ impl Network {
     /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet.
     #[inline]
     pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Packet)> {
+        if self.events.len() >= self.ahead_from && self.ahead.is_none() {
+            self.begin_ahead();
+        }
         loop {
             if let Some((now, index, word)) = self.carry(limit.min(self.next_wake)) {
                 let mut packet = self.packets[index as usize];
@@ -316,7 +322,7 @@ impl Network {
 
     /// The next arrival, not after `limit`.
     #[inline(always)]
-    fn next_due(&mut self, limit: u64) -> Option<Due> {
+    pub(super) fn next_due(&mut self, limit: u64) -> Option<Due> {
         loop {
             let key = self.events.top();
             if key >> ARC_BITS > limit || key == u64::MAX {

@@ -1,5 +1,7 @@
 //! The engine and what runs on it, on small networks.
 
+use std::collections::BTreeSet;
+
 use sidestep_model::{
     Bytes, Dumbbell, Link, LinkId, NodeKind, ParallelPaths, QueueLimit, Rate, Span, Time, Topology, srv6,
 };
@@ -155,6 +157,30 @@ fn the_same_run_twice_is_the_same() {
         (lab.goodput(&flows, 1, 20), lab.world.network.balance(), lab.world.network.traversals())
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn looking_ahead_begins_and_ends_with_the_arcs_that_carry_packets_and_changes_nothing() {
+    let run = |arcs: usize| {
+        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::default() });
+        let flows: Vec<FlowId> = (1..=5).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
+        lab.world.network.look_ahead_from(arcs);
+        let (mut seen, mut looked) = (Vec::new(), BTreeSet::new());
+        for step in 1..400 {
+            lab.world.run_until(Time::ZERO + Span::from_micros(step * 9_999));
+            looked.insert(lab.world.network.ahead.is_some());
+            let acked: Vec<u64> = flows.iter().map(|flow| lab.world.acked_bytes(*flow)).collect();
+            seen.push((acked, lab.world.network.balance(), lab.world.network.traversals()));
+        }
+        (seen, looked)
+    };
+    let (always, never) = (run(0), run(usize::MAX));
+    assert_eq!(always.1, [true].into());
+    assert_eq!(never.1, [false].into());
+    assert_eq!(always.0, never.0);
+    let sometimes = [4, 6, 8, 10].map(run);
+    assert!(sometimes.iter().all(|(seen, _)| *seen == never.0));
+    assert!(sometimes.iter().any(|(_, looked)| looked.len() == 2));
 }
 
 #[test]
