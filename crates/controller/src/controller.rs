@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
-    plan::{Host, Plan, PlanError, Planner},
+    plan::{self, Host, Plan, PlanError, Planner},
     usage::Meter,
 };
 
@@ -105,6 +105,11 @@ impl Controller {
         let published = watch::Sender::new(Arc::new(snapshot));
         let (meter, planner) = (Mutex::new(meter), Mutex::new(planner));
         Ok(Controller { published, meter, planner, down: Mutex::default() })
+    }
+
+    /// Refuses what [`new`](Self::new) would, without computing any path.
+    pub fn check(topology: &Topology, knobs: PathKnobs) -> Result<(), PlanError> {
+        plan::check(topology, knobs)
     }
 
     /// Takes a changed network; paths that stay keep their ids, rates are measured anew.

@@ -133,6 +133,13 @@ impl Planner {
     }
 }
 
+/// Refuses a network that no plan can be made for.
+pub(crate) fn check(topology: &Topology, knobs: PathKnobs) -> Result<(), PlanError> {
+    knobs.check()?;
+    Locators::new(topology)?;
+    hosts(topology).map(drop)
+}
+
 fn hosts(topology: &Topology) -> Result<Vec<Host>, PlanError> {
     let mut hosts: BTreeMap<Ipv6Net, Host> = BTreeMap::new();
     for node in topology.node_ids().filter(|node| !topology.is_router(*node)) {

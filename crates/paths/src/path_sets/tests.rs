@@ -2,8 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    brute_force::{arb_network, network},
-    disjoint_paths,
+    Access,
+    brute_force::{arb_network, expressible, network},
+    cost::{Cost, own},
+    disjoint_paths, reroute,
 };
 
 fn path_sets(topo: &Topology, rules: SegmentRules, max_paths: usize) -> PathSets {
@@ -99,6 +101,128 @@ proptest! {
             let changed: Vec<usize> = (0..now.len()).filter(|index| now[*index] != before[*index]).collect();
             prop_assert_eq!(recomputed.changed, changed);
             before = now;
+        }
+    }
+}
+
+/// Networks with pairs of several routers at either end, of any weights beyond.
+fn arb_ends() -> impl Strategy<Value = (Topology, Vec<Ends>)> {
+    prop_oneof![arb_network(), arb_ties()].prop_flat_map(|topo| {
+        let routers: Vec<NodeId> = topo.node_ids().filter(|node| topo.is_router(*node)).collect();
+        let most = routers.len().min(3);
+        let access = prop::sample::subsequence(routers, most.min(1)..=most).prop_flat_map(|routers| {
+            let weights = prop::collection::vec((0..3u32, 0..3u32), routers.len());
+            weights.prop_map(move |weights| {
+                let access = |(router, (up, down)): (&NodeId, (u32, u32))| Access { router: *router, up, down };
+                routers.iter().zip(weights).map(access).collect::<Vec<_>>()
+            })
+        });
+        let ends = (access.clone(), access).prop_map(|(entries, exits)| Ends { entries, exits });
+        (Just(topo), prop::collection::vec(ends, 1..4))
+    })
+}
+
+/// The set between some ends, computed slowly: each path is the best of all paths of all pairs of an entry and an exit,
+/// those over links used before left out.
+fn slow_routes(topo: &Topology, ends: &Ends, rules: &SegmentRules, max_paths: usize) -> Vec<Vec<ArcId>> {
+    let mut used: BTreeSet<LinkId> = BTreeSet::new();
+    let mut routes = Vec::new();
+    while routes.len() < max_paths {
+        let mut best: Option<(Cost, usize, usize, Vec<ArcId>)> = None;
+        for (first, entry) in ends.entries.iter().enumerate() {
+            let lists = expressible(topo, entry.router, rules);
+            for (last, exit) in ends.exits.iter().enumerate() {
+                let is_free = |path: &Vec<ArcId>| {
+                    path.last().is_some_and(|arc| topo.head(*arc) == exit.router)
+                        && exit.router != entry.router
+                        && path.iter().all(|arc| !used.contains(&arc.link()))
+                };
+                for path in lists.keys().filter(|path| is_free(path)) {
+                    let beyond = Cost::at_least(u64::from(entry.up + exit.down));
+                    let costs = path.iter().map(|arc| Cost::of(topo.channel(*arc).weight, own(arc.link().0)));
+                    let found = (costs.fold(beyond, |sum, cost| sum + cost), first, last, path.clone());
+                    if best.as_ref().is_none_or(|best| found < *best) {
+                        best = Some(found);
+                    }
+                }
+            }
+        }
+        let Some((.., path)) = best else { break };
+        used.extend(path.iter().map(|arc| arc.link()));
+        routes.push(path);
+    }
+    routes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn each_path_of_a_set_is_the_cheapest_of_all_entries_and_exits_over_links_that_are_left(
+        topo in arb_network(),
+        seed in any::<[prop::sample::Index; 4]>(),
+        weights in any::<[bool; 4]>(),
+        max_segments in 1..4usize,
+        adjacency: bool,
+        max_paths in 1..5usize,
+    ) {
+        let routers: Vec<NodeId> = topo.node_ids().filter(|node| topo.is_router(*node)).collect();
+        prop_assume!(!routers.is_empty());
+        let access = |places: &[prop::sample::Index], weights: &[bool]| {
+            let mut access: Vec<Access> = Vec::new();
+            for (place, weight) in places.iter().zip(weights) {
+                let router = routers[place.index(routers.len())];
+                if access.iter().all(|known| known.router != router) {
+                    access.push(Access { router, up: u32::from(*weight), down: u32::from(*weight) });
+                }
+            }
+            access
+        };
+        let ends = Ends { entries: access(&seed[..2], &weights[..2]), exits: access(&seed[2..], &weights[2..]) };
+        let rules = SegmentRules { max_segments, adjacency };
+        let igp = Igp::new(&topo);
+        let routes = PathFinder::new(&igp, rules).disjoint_paths_between(&ends, max_paths);
+        let arcs: Vec<Vec<ArcId>> = routes.iter().map(|route| route.arcs.clone()).collect();
+        prop_assert_eq!(arcs, slow_routes(&topo, &ends, &rules, max_paths));
+        for route in &routes {
+            prop_assert!(route.segments.len() <= max_segments);
+            let first = topo.tail(route.arcs[0]);
+            prop_assert_eq!(reroute(&topo, &igp, first, &route.segments), Ok(route.arcs.clone()));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn sets_of_several_exits_follow_failures_as_if_from_scratch(
+        (topo, ends) in arb_ends(),
+        steps in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..4), 1..4),
+        max_segments in 1..5usize,
+        adjacency: bool,
+        max_paths in 1..5usize,
+    ) {
+        let rules = SegmentRules { max_segments, adjacency };
+        let all = |down: &BTreeSet<LinkId>| {
+            let mut finder = PathFinder::new(Arc::new(Igp::without(&topo, down)), rules);
+            let set = |ends: &Ends| PathSet {
+                routes: finder.disjoint_paths_between(ends, max_paths),
+                back: back(&mut finder, ends),
+            };
+            ends.iter().map(set).collect::<Vec<_>>()
+        };
+        let mut kept = PathSets::new(&topo, rules, max_paths);
+        kept.add(&topo, ends[0].clone());
+        for (number, step) in steps.iter().enumerate() {
+            let down: BTreeSet<LinkId> =
+                step.iter().map(|index| LinkId(index.index(topo.links().len()) as u32)).collect();
+            kept.set_down(&topo, &down);
+            if number == 0 {
+                // Some sets are asked for only while links are down.
+                for ends in &ends[1..] {
+                    kept.add(&topo, ends.clone());
+                }
+            }
+            prop_assert_eq!(sets(&kept), all(&down));
         }
     }
 }

@@ -1,0 +1,192 @@
+//! The planner, asked little by little and at once, over failures and several exits.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use proptest::prelude::*;
+use sidestep_control::{HOST_SRH, HostPath, Locators, Planner};
+use sidestep_model::{
+    Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
+    scenario::PathKnobs, srv6,
+};
+
+const KNOBS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
+
+/// A network of these links, with their weight and their delay in ms; nodes in lower case are hosts.
+fn network(links: &[(&str, &str, u32, u64)]) -> Topology {
+    let mut topology = Topology::new();
+    for (a, b, weight, delay) in links {
+        let queue = Queue { limit: QueueLimit::Packets(100), ecn_threshold: None, red: None };
+        let (rate, delay) = (Rate::from_mbits(100), Span::from_millis(*delay));
+        let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: *weight };
+        let [a, b] = [a, b].map(|name| node(&mut topology, name));
+        let name = format!("l{}", topology.links().len());
+        topology.add_link(Link { name, a, b, ab: channel, ba: channel, mtu: 1700 }).unwrap();
+    }
+    srv6::assign_addresses(&mut topology);
+    topology
+}
+
+fn node(topology: &mut Topology, name: &str) -> NodeId {
+    let is_host = name.starts_with(|c: char| c.is_ascii_lowercase());
+    let kind = if is_host { NodeKind::Host } else { NodeKind::Router };
+    let known = topology.find(name);
+    known.unwrap_or_else(|_| topology.add_node(Node { name: name.into(), kind, prefix: None, locator: None }).unwrap())
+}
+
+/// A provider's server behind P, and a user whom two transits reach; the second is the dearer one.
+fn two_exits() -> Topology {
+    network(&[
+        ("s", "P", 1, 1),
+        ("P", "T1", 10, 4),
+        ("P", "T2", 11, 5),
+        ("u", "T1", 10, 6),
+        ("u", "T2", 11, 7),
+        ("t", "T2", 1, 1),
+    ])
+}
+
+fn planner(topology: &Topology) -> Planner {
+    Planner::new(Arc::new(topology.clone()), KNOBS).unwrap()
+}
+
+fn between(planner: &mut Planner, from: &str, to: &str) -> Vec<HostPath> {
+    let topology = planner.topology().clone();
+    planner.paths(topology.find(from).unwrap(), topology.find(to).unwrap())
+}
+
+#[test]
+fn paths_to_all_exits_are_one_set() {
+    let topology = two_exits();
+    let mut planner = planner(&topology);
+    let there = between(&mut planner, "s", "u");
+    let shown = |path: &HostPath| {
+        let arcs: Vec<_> = path.arcs().map(|(arc, bytes)| (topology.link(arc.link()).name.clone(), bytes)).collect();
+        let names = [path.path.entry, path.path.exit].map(|node| topology.node(node).name.clone());
+        (names.join(">"), arcs)
+    };
+    let core = HOST_SRH + 40 + 8 + 16;
+    let arcs =
+        |up: &str, mid: &str, down: &str| vec![(up.to_owned(), 40), (mid.to_owned(), core), (down.to_owned(), 40)];
+    assert_eq!(
+        there.iter().map(shown).collect::<Vec<_>>(),
+        [("P>T1".into(), arcs("l0", "l1", "l3")), ("P>T2".into(), arcs("l0", "l2", "l4"))]
+    );
+    // The way back is the IGP's, over T1, whatever the way there.
+    assert_eq!(there.iter().map(|path| path.delay).collect::<Vec<_>>(), [11, 13].map(Span::from_millis));
+    assert_eq!(there.iter().map(|path| path.rtt).collect::<Vec<_>>(), [22, 24].map(Span::from_millis));
+    assert_eq!(there.iter().map(|path| path.mtu).collect::<Vec<_>>(), [1700 - 64; 2]);
+
+    // The user has two access routers: each has the binding SID of the path that begins there.
+    let locators = Locators::new(&topology).unwrap();
+    let back = between(&mut planner, "u", "s");
+    let binding = |path: &HostPath| {
+        let locator = topology.node(path.path.entry).locator.unwrap();
+        locators.binding_sid(&path.path) == Some(srv6::binding_sid(locator, path.path.id.get()))
+    };
+    assert!(back.iter().all(binding));
+    assert_eq!(back.iter().map(|path| &*shown(path).0 == "T1>P").collect::<Vec<_>>(), [true, false]);
+
+    // What a host with one of the exits has is the same path, by the same id.
+    let only = between(&mut planner, "s", "t");
+    assert_eq!(only.iter().map(|path| path.path.id).collect::<Vec<_>>(), [there[1].path.id]);
+}
+
+#[test]
+fn an_exit_is_cheaper_by_the_whole_way_to_the_host() {
+    let topology = network(&[("s", "P", 1, 1), ("P", "A", 1, 1), ("P", "B", 2, 1), ("u", "A", 5, 1), ("u", "B", 1, 1)]);
+    let exits = |path: &HostPath| topology.node(path.path.exit).name.clone();
+    let paths = between(&mut planner(&topology), "s", "u");
+    assert_eq!(paths.iter().map(exits).collect::<Vec<_>>(), ["B", "A"]);
+}
+
+#[test]
+fn a_path_keeps_its_id_name_and_number_while_others_fail() {
+    let mut topology = network(&[
+        ("c", "A", 1, 1),
+        ("A", "M", 1, 1),
+        ("M", "B", 1, 1),
+        ("A", "N", 2, 1),
+        ("N", "B", 2, 1),
+        ("B", "s", 1, 1),
+    ]);
+    topology.add_path(NamedPath { name: "upper".into(), links: vec![LinkId(2)] }).unwrap();
+    let mut planner = planner(&topology);
+    let before = between(&mut planner, "c", "s");
+    let names: Vec<_> = before.iter().map(|path| path.path.name(&topology)).collect();
+    assert_eq!(names, ["upper".to_owned(), format!("A>B#{}", before[1].path.id)]);
+    assert_eq!(before.iter().map(|path| path.path.number).collect::<Vec<_>>(), [1, 2]);
+
+    let recomputed = planner.set_down(&BTreeSet::from([LinkId(1)]));
+    let set = planner.set_of(topology.find("c").unwrap(), topology.find("s").unwrap()).unwrap();
+    assert_eq!(recomputed.changed, [set]);
+    let left = between(&mut planner, "c", "s");
+    assert_eq!(left.len(), 1);
+    let known = |path: &HostPath| (path.path.id, path.path.name(&topology), path.path.number);
+    assert_eq!(known(&left[0]), known(&before[1]));
+    planner.set_down(&BTreeSet::new());
+    assert_eq!(between(&mut planner, "c", "s"), before);
+}
+
+#[test]
+fn hosts_behind_one_router_have_no_paths_between_them() {
+    let topology = network(&[("c", "A", 1, 1), ("s", "A", 1, 1), ("A", "B", 1, 1), ("x", "y", 1, 1)]);
+    let mut planner = planner(&topology);
+    assert_eq!(between(&mut planner, "c", "s"), []);
+    assert_eq!(between(&mut planner, "c", "c"), []);
+    assert_eq!(between(&mut planner, "c", "x"), [], "x has no access router");
+}
+
+/// Up to five routers and four hosts, each with one or more links to routers.
+fn arb_network() -> impl Strategy<Value = Topology> {
+    let core = prop::collection::vec((0..5usize, 1..5usize, 1..4u32), 4..12);
+    let access = prop::collection::vec((0..4usize, 0..5usize, 1..3u32), 4..9);
+    (core, access).prop_map(|(core, access)| {
+        let (routers, hosts) = (["A", "B", "C", "D", "E"], ["h", "i", "j", "k"]);
+        let core = core.iter().map(|(from, step, weight)| (routers[*from], routers[(from + step) % 5], *weight, 1));
+        let access = access.iter().map(|(host, router, weight)| (hosts[*host], routers[*router], *weight, 2));
+        network(&core.chain(access).collect::<Vec<_>>())
+    })
+}
+
+/// All paths between all hosts, without their numbers, which depend on what was before.
+fn all(planner: &mut Planner) -> Vec<HostPath> {
+    let topology = planner.topology().clone();
+    let hosts: Vec<_> = topology.node_ids().filter(|node| !topology.is_router(*node)).collect();
+    let mut all = Vec::new();
+    for from in &hosts {
+        for to in &hosts {
+            let paths = planner.paths(*from, *to);
+            all.extend(paths.into_iter().map(|path| HostPath {
+                path: Arc::new(sidestep_control::RouterPath { number: 0, ..(*path.path).clone() }),
+                ..path
+            }));
+        }
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn sets_asked_for_little_by_little_are_those_computed_at_once_and_those_computed_anew(
+        topology in arb_network(),
+        steps in prop::collection::vec(prop::collection::btree_set(0..12u32, 0..4), 1..4),
+    ) {
+        let (mut at_once, mut lazy) = (planner(&topology), planner(&topology));
+        at_once.compute_all();
+        for step in steps {
+            let down: BTreeSet<LinkId> = step.into_iter().map(LinkId).collect();
+            at_once.set_down(&down);
+            lazy.set_down(&down);
+            let paths = all(&mut at_once);
+            prop_assert_eq!(&paths, &all(&mut lazy));
+            let mut anew = planner(&topology);
+            anew.set_down(&down);
+            prop_assert_eq!(&paths, &all(&mut anew));
+            for path in &paths {
+                let arcs: Vec<_> = path.arcs().map(|(arc, _)| arc).collect();
+                prop_assert!(arcs.windows(2).all(|pair| topology.head(pair[0]) == topology.tail(pair[1])));
+                prop_assert!(path.path.segments.len() <= KNOBS.max_segments);
+            }
+        }
+    }
+}
