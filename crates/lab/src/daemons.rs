@@ -18,6 +18,7 @@ use crate::{
     run::RunOptions,
     session::{name_of, write_topology},
     site::Site,
+    slots::events_file,
 };
 
 /// The part that a daemon plays.
@@ -123,7 +124,7 @@ impl Daemons {
         let endpoint = format!("unix:{}", around.site.directory().join("controller.sock").display());
         match (role, node) {
             (Role::Agent(knobs), Some(node)) => {
-                let events = around.logs.join(format!("events-{}.jsonl", name_of(topology(around), node)));
+                let events = events_file(around.logs, &name_of(topology(around), node));
                 self.events.push(events.clone());
                 agent(around, knobs, node, &endpoint, &events)
             }

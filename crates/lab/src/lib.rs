@@ -15,6 +15,7 @@ mod run;
 mod sampler;
 mod session;
 mod site;
+mod slots;
 mod systems;
 mod timeline;
 pub mod traffic;

@@ -8,7 +8,7 @@ use std::net::Ipv6Addr;
 use ipnet::Ipv6Net;
 use sidestep_linux::netlink::SidAction;
 use sidestep_model::{ArcId, LinkId, NodeId, Topology, srv6};
-use sidestep_paths::Igp;
+use sidestep_paths::{Igp, access_arcs};
 use thiserror::Error;
 
 /// Everything that one namespace needs.
@@ -116,7 +116,7 @@ impl Planner<'_> {
         let (address, routes) = if router {
             (srv6::router_address(self.locator(node)?), self.router_routes(node)?)
         } else {
-            (srv6::host_address(self.prefix(node)?), vec![self.host_route(node)?])
+            (srv6::host_address(self.prefix(node)?), self.host_routes(node)?)
         };
         Ok(NodePlan { node, router, interfaces, address, routes })
     }
@@ -157,23 +157,26 @@ impl Planner<'_> {
     fn router_routes(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
         let mut routes = self.sids(node)?;
         for other in self.topology.node_ids().filter(|other| *other != node) {
-            let (destination, router) = if self.topology.is_router(other) {
-                (self.locator(other)?, other)
-            } else {
-                (self.prefix(other)?, self.access_router(other)?)
-            };
-            let target = if router == node {
-                // A host of our own: through its link.
-                let arc = self.topology.outgoing(node).iter().find(|arc| self.topology.head(**arc) == other);
-                arc.map(|arc| vec![*arc]).unwrap_or_default()
-            } else {
-                self.igp.next_arcs(node, router).collect()
-            };
-            if !target.is_empty() {
-                routes.push(RoutePlan { destination, target: self.towards(node, &target) });
-            }
+            routes.extend(self.route(node, other)?);
         }
         Ok(routes)
+    }
+
+    /// The route to another node: through the link between a host and its access router, else as the IGP says. `None`
+    /// where there is none.
+    fn route(&self, node: NodeId, other: NodeId) -> Result<Option<RoutePlan>, PlanError> {
+        let is_host = |node| !self.topology.is_router(node);
+        let destination = if is_host(other) { self.prefix(other)? } else { self.locator(other)? };
+        if is_host(other) && self.access(other).is_empty() {
+            return Err(PlanError::NoAccessRouter(self.name(other)));
+        }
+        let own = self.access(other).into_iter().map(ArcId::reversed).chain(self.access(node));
+        let own = own.filter(|arc| self.topology.tail(*arc) == node && self.topology.head(*arc) == other);
+        let mut target: Vec<ArcId> = own.collect();
+        if target.is_empty() {
+            target = self.igp.next_arcs(node, other).collect();
+        }
+        Ok((!target.is_empty()).then(|| RoutePlan { destination, target: self.towards(node, &target) }))
     }
 
     fn sids(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
@@ -192,11 +195,17 @@ impl Planner<'_> {
         Ok(routes)
     }
 
-    fn host_route(&self, node: NodeId) -> Result<RoutePlan, PlanError> {
-        let router = self.access_router(node)?;
-        let arc = self.topology.outgoing(node).iter().find(|arc| self.topology.head(**arc) == router);
-        let arc = arc.ok_or_else(|| PlanError::NoAccessRouter(self.name(node)))?;
-        Ok(RoutePlan { destination: Ipv6Net::default(), target: self.towards(node, &[*arc]) })
+    /// A default route to the first access router; with several access routers also what the IGP says of each node.
+    fn host_routes(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
+        let access = self.access(node);
+        let first = access.first().ok_or_else(|| PlanError::NoAccessRouter(self.name(node)))?;
+        let mut routes = vec![RoutePlan { destination: Ipv6Net::default(), target: self.towards(node, &[*first]) }];
+        if access.len() > 1 {
+            for other in self.topology.node_ids().filter(|other| *other != node) {
+                routes.extend(self.route(node, other)?);
+            }
+        }
+        Ok(routes)
     }
 
     fn towards(&self, node: NodeId, arcs: &[ArcId]) -> RouteTarget {
@@ -220,8 +229,9 @@ impl Planner<'_> {
         self.topology.node(host).prefix.ok_or_else(|| PlanError::NoAddress(self.name(host)))
     }
 
-    fn access_router(&self, host: NodeId) -> Result<NodeId, PlanError> {
-        self.topology.access_router(host).ok_or_else(|| PlanError::NoAccessRouter(self.name(host)))
+    /// The arcs from a host to its access routers.
+    fn access(&self, node: NodeId) -> Vec<ArcId> {
+        access_arcs(self.topology, node)
     }
 }
 
@@ -350,14 +360,23 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_two_providers_uses_and_is_reached_by_the_first() {
-        let topology = network(&[("h", "A", 1), ("h", "B", 1), ("A", "Z", 1), ("B", "Z", 1)]);
-        let plans = planned(&topology, Multipath::Ecmp);
-        assert_eq!(names(&plans[0]), ["A", "B"]);
-        assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
+    fn a_host_with_two_access_routers_uses_and_is_reached_by_both() {
+        let topology = network(&[("h", "A", 1), ("h", "B", 2), ("A", "Z", 2), ("B", "Z", 1), ("Z", "s", 1)]);
+        let plan_of = |plans: &[NodePlan], name| plans[topology.find(name).unwrap().index()].clone();
         let host = topology.node(NodeId(0)).prefix.unwrap();
-        assert_eq!(ways(&plans[topology.find("Z").unwrap().index()], host), ["A"]);
-        assert_eq!(ways(&plans[topology.find("B").unwrap().index()], host), ["Z"]);
+        let server = topology.node(topology.find("s").unwrap()).prefix.unwrap();
+        for (multipath, both) in [(Multipath::Ecmp, &["A", "B"][..]), (Multipath::Single, &["A"])] {
+            let plans = planned(&topology, multipath);
+            assert_eq!(names(&plans[0]), ["A", "B"]);
+            assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
+            assert_eq!(ways(&plans[0], server), both);
+            assert_eq!(ways(&plan_of(&plans, "Z"), host), both);
+            // The binding SIDs of an access router are reached, and the host is from there, by the link between the two.
+            let locator = |name| topology.node(topology.find(name).unwrap()).locator.unwrap();
+            assert_eq!(["A", "B"].map(|name| ways(&plans[0], locator(name)) == [name]), [true; 2]);
+            assert_eq!(["A", "B"].map(|name| ways(&plan_of(&plans, name), host) == ["h"]), [true; 2]);
+            assert_eq!(plan_of(&plans, "s").routes.len(), 1);
+        }
     }
 
     #[test]

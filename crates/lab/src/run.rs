@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use sidestep_controller::Controller;
 use sidestep_linux::bpf::congestion_control::CongestionControl;
 use sidestep_model::{
     NodeId, Rate, Scenario, Span, Time,
@@ -61,7 +62,8 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     let site = Site::create()?;
     // Before any connection; a namespace could only choose what the machine lists as allowed.
     let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
-    let names = Names::new(&scenario.topology, scenario.paths)?;
+    Controller::check(&scenario.topology, scenario.paths)?;
+    let names = Names::new(&scenario.topology);
     let mut writer = Writer::new(&options.out)?;
     let mut result = RunResult::new(&scenario.name, World::Lab, scenario.seed);
     let mut traces = Vec::new();

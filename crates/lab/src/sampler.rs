@@ -1,6 +1,6 @@
 //! Looks at the links and sockets of a running lab, every so often.
 
-use std::{collections::BTreeMap, net::SocketAddrV6};
+use std::{collections::BTreeMap, net::SocketAddrV6, path::Path};
 
 use sidestep_linux::{
     sock_diag::{SockDiag, TcpSocket},
@@ -9,7 +9,12 @@ use sidestep_linux::{
 use sidestep_model::{Bytes, NodeKind, Rate, Scenario, Span, Time};
 use sidestep_results::{ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, rate_of};
 
-use crate::{error::LabError, names::Names, network::Network};
+use crate::{
+    error::LabError,
+    names::Names,
+    network::Network,
+    slots::{Slots, events_file},
+};
 
 /// Connections with less than this are not worth a record: requests, control channels.
 const LEAST_BYTES: u64 = 10_000;
@@ -18,7 +23,7 @@ const LEAST_BYTES: u64 = 10_000;
 #[derive(Debug)]
 pub struct Sampler {
     wires: WireHandle,
-    hosts: Vec<SockDiag>,
+    hosts: Vec<Host>,
     links: LinkSampler,
     arcs: Vec<ArcState>,
     mark_mask: u32,
@@ -26,6 +31,13 @@ pub struct Sampler {
     last: Time,
     sockets: Vec<TcpSocket>,
     connections: BTreeMap<(usize, u64), Seen>,
+}
+
+/// A host's sockets, and what their marks mean.
+#[derive(Debug)]
+struct Host {
+    diag: SockDiag,
+    slots: Slots,
 }
 
 /// What was seen of one end of a connection.
@@ -41,13 +53,15 @@ struct Seen {
 }
 
 impl Sampler {
-    /// A sampler of `network`; sockets' paths are read from the bits `mark_mask` of their marks.
-    pub fn new(scenario: &Scenario, network: &Network, mark_mask: u32) -> Result<Self, LabError> {
+    /// A sampler of `network`; sockets' paths are read from the bits `mark_mask` of their marks and from what agents
+    /// record in `logs`.
+    pub fn new(scenario: &Scenario, network: &Network, mark_mask: u32, logs: &Path) -> Result<Self, LabError> {
         let topology = &scenario.topology;
         let mut hosts = Vec::new();
         for node in topology.node_ids().filter(|node| topology.node(*node).kind == NodeKind::Host) {
             let opened = network.node(node).run(|| Ok(SockDiag::open()))?;
-            hosts.push(opened?);
+            let slots = Slots::new(events_file(logs, &topology.node(node).name));
+            hosts.push(Host { diag: opened?, slots });
         }
         Ok(Sampler {
             wires: network.wires(),
@@ -123,7 +137,8 @@ impl Sampler {
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
         let mut total = 0;
-        for (host, diag) in self.hosts.iter_mut().enumerate() {
+        for (host, Host { diag, slots }) in self.hosts.iter_mut().enumerate() {
+            slots.catch_up()?;
             for socket in diag.tcp_sockets(&mut self.sockets)? {
                 let seen = self.connections.entry((host, socket.cookie)).or_insert(Seen {
                     local: socket.local,
@@ -147,7 +162,7 @@ impl Sampler {
                 }
                 total += progress;
                 let slot = slot(socket.mark, self.mark_mask);
-                let path = names.path(*socket.local.ip(), *socket.remote.ip(), slot);
+                let path = slots.path(*socket.remote.ip(), slot);
                 let point = SamplePoint {
                     time: now,
                     interval,

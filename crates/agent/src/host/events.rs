@@ -9,6 +9,7 @@ use std::{
     rc::Rc,
 };
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sidestep_linux::{
     bpf::host::{Event, EventKind, Events},
@@ -16,7 +17,10 @@ use sidestep_linux::{
 };
 use sidestep_model::Time;
 
-use super::summary;
+use super::{
+    paths::{DestinationPaths, HostPath},
+    summary,
+};
 use crate::AgentError;
 
 /// One line of the record.
@@ -55,6 +59,27 @@ pub struct PathsRecord {
     pub received_ns: u64,
     /// How many destinations have paths.
     pub destinations: usize,
+    /// The paths to each destination; the position is the slot less one.
+    #[serde(default)]
+    pub sets: Vec<SetRecord>,
+}
+
+/// The paths to one destination, as a record has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRecord {
+    /// The destination prefix.
+    pub destination: IpNet,
+    /// The paths, by slot.
+    pub paths: Vec<PathRecord>,
+}
+
+/// A path, as a record has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathRecord {
+    /// Its Path ID.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
 }
 
 /// Any line of a record.
@@ -109,8 +134,16 @@ impl From<&Event> for EventRecord {
 
 impl PathsRecord {
     /// Paths that were received at one instant and in place at another.
-    pub fn new(at: Time, received: Time, destinations: usize) -> Self {
-        PathsRecord { at_ns: at.as_nanos(), kind: "paths".into(), received_ns: received.as_nanos(), destinations }
+    pub fn new(at: Time, received: Time, sets: Vec<SetRecord>) -> Self {
+        let (at_ns, received_ns, destinations) = (at.as_nanos(), received.as_nanos(), sets.len());
+        PathsRecord { at_ns, kind: "paths".into(), received_ns, destinations, sets }
+    }
+}
+
+impl From<&DestinationPaths> for SetRecord {
+    fn from(set: &DestinationPaths) -> Self {
+        let path = |path: &HostPath| PathRecord { id: path.id, name: path.name.clone() };
+        SetRecord { destination: set.destination, paths: set.paths.iter().map(path).collect() }
     }
 }
 
@@ -131,10 +164,11 @@ impl Recorder {
     }
 
     /// Records that paths which came at `received` are in place.
-    pub(super) fn paths(&self, received: Time, destinations: usize) -> Result<(), AgentError> {
+    pub(super) fn paths(&self, received: Time, sets: &[DestinationPaths]) -> Result<(), AgentError> {
         let Recording { log, .. } = &mut *self.0.borrow_mut();
         let Some(log) = log else { return Ok(()) };
-        log.paths(&PathsRecord::new(monotonic_now(), received, destinations))?;
+        let sets = sets.iter().map(SetRecord::from).collect();
+        log.paths(&PathsRecord::new(monotonic_now(), received, sets))?;
         log.flush()
     }
 

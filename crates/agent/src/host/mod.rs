@@ -31,7 +31,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub use self::{
     cleanup::stop_host,
     config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath},
-    events::{EventLine, EventRecord, PathsRecord},
+    events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
     metrics::HOST_METRICS,
     paths::{DestinationPaths, HostPath, PathRoute},
 };
@@ -289,7 +289,7 @@ impl Daemon for Host {
                 let before = self.destinations.clone();
                 self.reconcile().await?;
                 if self.destinations != before {
-                    self.recorder.paths(self.paths_at, self.destinations.len())?;
+                    self.recorder.paths(self.paths_at, &self.sets)?;
                 }
                 Ok(())
             }
