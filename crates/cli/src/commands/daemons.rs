@@ -12,8 +12,12 @@ use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
 use sidestep_metrics::Scrapes;
-use sidestep_model::{scenario::PathKnobs, topology_file};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use sidestep_model::{Topology, scenario::PathKnobs, topology_file};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    task::spawn_blocking,
+};
 
 use super::{print_json, read, runtime};
 use crate::{
@@ -26,8 +30,7 @@ const OWN_SOCKETS: &str = "unix:/run/sidestep/";
 
 /// Runs `sidestep controller`.
 pub fn controller(args: ControllerArgs) -> Outcome {
-    let topology = topology_file::parse(&read(&args.topology)?)
-        .map_err(|error| Failure::usage(error.in_file(args.topology.display().to_string())))?;
+    let topology = read_topology(&args.topology)?;
     let knobs = PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
     knobs.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
     let controller = Arc::new(Controller::new(topology, knobs).map_err(|error| Failure::usage(chain(&error)))?);
@@ -40,6 +43,7 @@ pub fn controller(args: ControllerArgs) -> Outcome {
         }
         let listener = sidestep_api::listen(&args.listen).await.map_err(|error| Failure::usage(chain(&error)))?;
         let mut scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
+        follow(args.topology, controller.clone(), knobs)?;
         announce();
         let measured = controller.clone();
         tokio::select! {
@@ -51,6 +55,39 @@ pub fn controller(args: ControllerArgs) -> Outcome {
             } => never,
         }
     })
+}
+
+fn read_topology(path: &Path) -> Result<Topology, Failure> {
+    let parsed = topology_file::parse(&read(path)?);
+    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+}
+
+/// Reads the topology file again at each SIGHUP; with one that is unreadable or has a mistake the network stays.
+fn follow(path: PathBuf, controller: Arc<Controller>, knobs: PathKnobs) -> Result<(), Failure> {
+    let mut hangups = signal(SignalKind::hangup()).map_err(|error| Failure::environment(chain(&error)))?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let (path, controller) = (path.clone(), controller.clone());
+            // It may compute for long, and agents must not wait.
+            let replaced = spawn_blocking(move || replace(&path, &controller, knobs)).await;
+            let problem = match replaced {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            tracing::error!("the topology stays what it was: {problem}");
+        }
+    });
+    Ok(())
+}
+
+fn replace(path: &Path, controller: &Controller, knobs: PathKnobs) -> Result<(), Failure> {
+    let topology = read_topology(path)?;
+    let (nodes, links) = (topology.nodes().len(), topology.links().len());
+    let failed = |error| Failure::usage(format!("{}: {}", path.display(), chain(&error)));
+    controller.replace(topology, knobs).map_err(failed)?;
+    tracing::info!(nodes, links, "read the topology again");
+    Ok(())
 }
 
 /// Runs `sidestep agent`.
@@ -110,7 +147,6 @@ fn read_config(path: &Path, given: &MetricsConfig) -> Result<HostConfig, Failure
 
 /// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
 fn reread(path: Option<PathBuf>, given: MetricsConfig) -> UnboundedReceiver<HostConfig> {
-    use tokio::signal::unix::{SignalKind, signal};
     let (send, configs) = unbounded_channel();
     let (Some(path), Ok(mut hangups)) = (path, signal(SignalKind::hangup())) else { return configs };
     tokio::spawn(async move {
@@ -206,7 +242,6 @@ fn show(controller: &Controller, json: bool) -> Outcome {
 
 /// Completes when the agent is told to end; SIGUSR2 has it leave everything to the next one.
 async fn stopped_or_relieved() -> Shutdown {
-    use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut relieved) = signal(SignalKind::user_defined2()) else {
         stopped().await;
         return Shutdown::CleanUp;
@@ -218,7 +253,6 @@ async fn stopped_or_relieved() -> Shutdown {
 }
 
 async fn stopped() {
-    use tokio::signal::unix::{SignalKind, signal};
     // Without handlers the default action ends the process, which is what is wanted.
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

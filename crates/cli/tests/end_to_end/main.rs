@@ -12,6 +12,7 @@ mod failures;
 mod packaged;
 mod pipes;
 mod programs;
+mod reload;
 mod requests;
 mod simulation;
 mod soak;
