@@ -47,7 +47,7 @@ pub struct EventRecord {
     pub dry_run: bool,
 }
 
-/// The line of a record that says that other paths came from the controller.
+/// The line of a record that says that other paths are in place than before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathsRecord {
     /// When they were in place: `CLOCK_MONOTONIC`, in nanoseconds.

@@ -286,12 +286,7 @@ impl Daemon for Host {
             Connection::Connected => {
                 self.update = latest.update;
                 self.note_controller(ControllerState::Connected)?;
-                let before = self.destinations.clone();
-                self.reconcile().await?;
-                if self.destinations != before {
-                    self.recorder.paths(self.paths_at, &self.sets)?;
-                }
-                Ok(())
+                self.reconcile().await
             }
         }
     }

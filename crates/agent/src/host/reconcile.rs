@@ -38,8 +38,11 @@ impl Host {
         self.leftover_routes.clear();
         self.left_out = received - sets.iter().map(|set| set.paths.len()).sum::<usize>();
         self.sets = sets;
-        self.destinations = destinations;
         self.routes = wanted;
+        if self.destinations != destinations {
+            self.destinations = destinations;
+            self.recorder.paths(self.paths_at, &self.sets)?;
+        }
         Ok(())
     }
 
