@@ -1,7 +1,8 @@
 //! Hosts that use all of their interfaces: an address for each, routes to it and from it, and MPTCP's endpoints.
 //!
-//! A host of the plan has one address, which is reached over its first interface. MPTCP's path manager opens subflows
-//! between addresses, so a host that speaks MPTCP gets one more for each further interface: the next of its prefix.
+//! A host of the plan has one address, which is reached over any of its access routers. MPTCP's path manager opens subflows
+//! between addresses, so a host that speaks MPTCP gets one more for each further interface: the next of its prefix. Each
+//! address, the first included, is then reached over its own interface only.
 
 use std::net::Ipv6Addr;
 
@@ -32,6 +33,13 @@ pub struct MptcpHost {
     addresses: Vec<(usize, Ipv6Addr)>,
 }
 
+impl MptcpHost {
+    /// The addresses that have an interface of their own; none where there is one interface for all.
+    fn pinned(&self) -> &[(usize, Ipv6Addr)] {
+        if self.addresses.len() > 1 { &self.addresses } else { &[] }
+    }
+}
+
 /// The hosts that speak MPTCP in a run.
 pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, LabError> {
     let topology = &scenario.topology;
@@ -59,10 +67,10 @@ pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, Lab
     Ok(hosts)
 }
 
-/// Adds what routers need to reach the further addresses of `hosts`.
+/// Adds what routers need to reach each address of `hosts` over its interface.
 pub fn add_routes(topology: &Topology, igp: &Igp, multipath: Multipath, hosts: &[MptcpHost], plans: &mut [NodePlan]) {
     for host in hosts {
-        for (interface, address) in host.addresses.iter().skip(1) {
+        for (interface, address) in host.pinned() {
             let Some(up) = topology.outgoing(host.node).get(*interface) else { continue };
             let access = topology.head(*up);
             for plan in plans.iter_mut().filter(|plan| plan.router) {
@@ -91,10 +99,12 @@ pub fn set_up(network: &Network, hosts: &[MptcpHost]) -> Result<(), LabError> {
         let plan = network.plan(host.node);
         network.node(host.node).run(|| {
             netlink::block_on(async |netlink| {
-                for (number, (interface, address)) in host.addresses.iter().enumerate().skip(1) {
+                for (number, (interface, address)) in host.pinned().iter().enumerate() {
                     let Some(interface) = plan.interfaces.get(*interface) else { continue };
                     let index = netlink.index_of(&interface.name).await?;
-                    netlink.add_address(index, *address, 128).await?;
+                    if number > 0 {
+                        netlink.add_address(index, *address, 128).await?;
+                    }
                     let table = TABLE + number as u32;
                     let via = interface.addresses.first().map(|(_, peer)| (*peer).into());
                     let target = Target::Via(vec![NextHop { via, interface: index }]);
