@@ -1,5 +1,7 @@
 //! Paths and links that fail under running transfers, in the lab.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, down, up};
 
@@ -92,5 +94,30 @@ fn agents_hear_of_a_link_that_goes_down_and_of_one_that_comes_back() {
     assert!(system["moves"]["paths_changed"].as_u64().is_some_and(|moves| moves > 0), "{}", system["moves"]);
     for flow in room.rows("out", "flows.csv") {
         assert!(flow["bytes"].parse::<u64>().unwrap() > 100_000, "{flow:#?}");
+    }
+    columns_are_of_their_paths(&room);
+}
+
+/// While a path is gone the others have other slots: what connections carry under a path's name is still no more than
+/// what the path carries.
+fn columns_are_of_their_paths(room: &Room) {
+    let mut carried: BTreeMap<(String, String), f64> = BTreeMap::new();
+    for row in room.rows("out", "series.csv") {
+        let time: f64 = row["time_s"].parse().unwrap();
+        let column = match row["kind"].as_str() {
+            "path" => "name",
+            "connection" => "path",
+            _ => continue,
+        };
+        if (3.5..5.9).contains(&time) {
+            let mbps: f64 = row["mbps"].parse().unwrap_or(0.0);
+            *carried.entry((row["kind"].clone(), row[column].clone())).or_default() += mbps;
+        }
+    }
+    let named: Vec<_> = carried.iter().filter(|((kind, path), _)| kind == "connection" && !path.is_empty()).collect();
+    assert!(named.len() >= 2, "connections are on both paths that are left: {carried:?}");
+    for ((_, path), mbps) in named {
+        let by_links = carried.get(&("path".into(), path.clone())).copied();
+        assert!(by_links.is_some_and(|by_links| *mbps <= 1.1 * by_links + 0.5), "{path}: {carried:?}");
     }
 }
