@@ -97,6 +97,37 @@ impl Connection {
         Ok(Connection { config, paths, shared, conn })
     }
 
+    /// The path set has changed: the connection learns anew, and stays on its path if `paths` still has it, by its id. Else
+    /// it takes one drawn, as a new connection does.
+    ///
+    /// Returns whether its path is another one. Without any path in `paths` it fails, and nothing changes.
+    pub fn handle_paths(
+        &mut self,
+        paths: &[Path],
+        shared: Option<Arc<Shared>>,
+        now: Time,
+        random: u32,
+    ) -> Result<bool, PolicyError> {
+        let before = self.path_id();
+        let (raw, n) = raw_paths(paths)?;
+        let conn = raw::open(&self.config, &raw, n, table(&shared), now.as_nanos(), random);
+        (self.paths, self.shared, self.conn) = (raw, shared, conn);
+        if let Some(index) = paths.iter().position(|path| path.id == before) {
+            raw::take(&mut self.conn, &self.config, index as u32);
+        }
+        Ok(self.path_id() != before)
+    }
+
+    /// The id of the path in use.
+    pub fn path_id(&self) -> u32 {
+        self.paths.get(self.path()).map_or(0, |path| path.id)
+    }
+
+    /// The ids of the paths that the connection chooses from, in their order.
+    pub fn path_ids(&self) -> impl Iterator<Item = u32> {
+        self.paths.iter().take(self.conn.n_paths as usize).map(|path| path.id)
+    }
+
     /// Handles the end of a round trip.
     pub fn handle_round(&mut self, round: Round, random: u32) -> Decision {
         raw::round(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), random).into()

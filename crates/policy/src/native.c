@@ -9,6 +9,11 @@ void native_pc_open(struct pc_conn *conn, const struct pc_config *cfg, const str
 	pc_open(conn, cfg, paths, n, shared, now_ns, random);
 }
 
+void native_pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
+{
+	pc_take(conn, cfg, path);
+}
+
 void native_pc_round(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
 		     struct pc_shared *shared, const struct pc_round *round, __u32 random,
 		     struct pc_decision *decision)

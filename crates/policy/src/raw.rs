@@ -328,6 +328,7 @@ unsafe extern "C" {
         shared: *const Shared,
         round: *const Round,
     );
+    fn native_pc_take(conn: *mut Conn, config: *const Config, path: u32);
     fn native_pc_weigh(exp3: *mut Exp3, paths: *const Path, n: u32, shared: *const Shared);
     #[cfg(test)]
     fn native_pc_shared_add(shared: *const Shared, n: u32, path: u32, step: i64);
@@ -363,6 +364,13 @@ pub(crate) fn open(
     // of atomics, which C reads and changes as such; it may be null.
     unsafe { native_pc_open(&mut conn, config, paths.as_ptr(), n, table(shared), now_ns, random) };
     conn
+}
+
+/// Puts the connection on a path of its own, below `conn.n_paths`.
+pub(crate) fn take(conn: &mut Conn, config: &Config, path: u32) {
+    debug_assert!(path < conn.n_paths);
+    // SAFETY: both pointers come from references.
+    unsafe { native_pc_take(conn, config, path) };
 }
 
 pub(crate) fn round(

@@ -70,6 +70,21 @@ fn the_first_path_is_drawn_by_the_policy() {
 }
 
 #[test]
+fn a_path_that_is_left_is_kept_and_one_that_is_gone_is_replaced() {
+    let mut conn = Connection::open(&config(PolicyName::Random), &paths(4), Time::ZERO, 3 << 30).unwrap();
+    assert_eq!((conn.path(), conn.path_id()), (3, 103));
+    // The first is gone, so the last has another index.
+    let left: Vec<Path> = paths(4).into_iter().skip(1).collect();
+    assert_eq!(conn.handle_paths(&left, None, ms(1), 0), Ok(false));
+    assert_eq!((conn.path(), conn.path_id()), (2, 103));
+    assert_eq!(conn.path_ids().collect::<Vec<_>>(), [101, 102, 103]);
+    assert_eq!(conn.handle_paths(&left[..2], None, ms(2), u32::MAX), Ok(true));
+    assert_eq!(conn.path_id(), 102);
+    assert!(conn.handle_paths(&[], None, ms(3), 0).is_err());
+    assert_eq!(conn.path_ids().count(), 2, "it chooses from those that it had");
+}
+
+#[test]
 fn path_sets_that_do_not_fit_are_refused() {
     let open = |n| Connection::open(&AgentKnobs::default(), &paths(n), Time::ZERO, 0).map(|conn| conn.path());
     assert_eq!(open(0), Err(PolicyError::PathCount(0)));

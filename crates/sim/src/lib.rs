@@ -4,6 +4,7 @@ pub mod bench;
 pub mod engine;
 pub mod routing;
 mod run;
+pub mod sr_paths;
 pub mod steering;
 mod system;
 mod systems;

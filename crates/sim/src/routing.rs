@@ -1,12 +1,12 @@
-//! Which routes there are for a flow: by the IGP, spread over equal-cost ones or not, and by SRv6.
+//! Which routes there are for a flow by the IGP, spread over equal-cost ones or not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use sidestep_model::{ArcId, LinkId, NodeId, Rate, Span, Topology, scenario::PathKnobs, srv6};
-use sidestep_paths::{Igp, SegmentRules, disjoint_paths};
+use sidestep_model::{ArcId, LinkId, NodeId, Topology};
+use sidestep_paths::Igp;
 use thiserror::Error;
 
 use crate::engine::{Forwarding, Network, RouteId};
@@ -17,7 +17,6 @@ pub struct Routing {
     igp: Arc<Igp>,
     /// Links that the IGP knows to be down.
     failed: BTreeSet<LinkId>,
-    knobs: PathKnobs,
     /// By the two hosts, and whether routers use all equal-cost paths.
     plain: BTreeMap<(NodeId, NodeId, bool), Arc<EcmpPaths>>,
     /// Those of before the last convergence: where there is no route any more, packets still leave, and are lost.
@@ -26,7 +25,6 @@ pub struct Routing {
     meshes: BTreeMap<(ArcId, ArcId), Option<Arc<EcmpPaths>>>,
     /// The routes that were made so far: a route that comes back after a failure is the one that it was.
     known: BTreeMap<Vec<ArcId>, RouteId>,
-    sets: BTreeMap<(NodeId, NodeId), Vec<SrPath>>,
 }
 
 /// The equal-cost paths between two hosts.
@@ -35,23 +33,6 @@ pub struct EcmpPaths {
     /// The route of each, and the share of flows that routers hash onto it.
     pub routes: Vec<(RouteId, f64)>,
     /// The largest packet that all of them carry, in bytes.
-    pub mtu: u32,
-}
-
-/// An SRv6 path between two hosts, as the controller gives it to them.
-#[derive(Clone, Debug)]
-pub struct SrPath {
-    /// Its name in results.
-    pub name: String,
-    /// The route.
-    pub route: RouteId,
-    /// Its arcs between the access routers.
-    pub arcs: Vec<ArcId>,
-    /// The lowest rate of these; zero if none is limited.
-    pub capacity: Rate,
-    /// Propagation delay there and, by the IGP, back.
-    pub rtt: Span,
-    /// The largest packet that a host may send on it, the host's own segment list included.
     pub mtu: u32,
 }
 
@@ -67,21 +48,17 @@ pub struct NoRoute {
 
 /// Most equal-cost paths of a pair that flows are spread over.
 const MAX_EQUAL: usize = 256;
-/// What a host's own segment list, of a Path ID and the destination, adds to its packets (RFC 8754, section 2).
-pub const HOST_SRH: u16 = 8 + 2 * 16;
 
 impl Routing {
-    /// The routes of `topology`, whose IGP is `igp`; SRv6 paths are computed under `knobs`.
-    pub fn new(igp: Arc<Igp>, knobs: PathKnobs) -> Self {
+    /// The routes of `topology`, whose IGP is `igp`.
+    pub fn new(igp: Arc<Igp>) -> Self {
         Routing {
             igp,
             failed: BTreeSet::new(),
-            knobs,
             plain: BTreeMap::new(),
             stale: BTreeMap::new(),
             meshes: BTreeMap::new(),
             known: BTreeMap::new(),
-            sets: BTreeMap::new(),
         }
     }
 
@@ -152,44 +129,6 @@ impl Routing {
         let found = (!paths.is_empty()).then(|| Arc::new(self.ecmp_paths(topology, network, paths)));
         self.meshes.insert((up, down), found.clone());
         found
-    }
-
-    /// The SRv6 paths from one host to another; none where they share an access router.
-    ///
-    /// They are the controller's: disjoint between the access routers, under the segment limit, the exit's decapsulating
-    /// SID counted. On the wire a packet grows by the host's segment list everywhere, and between the access routers by
-    /// the outer header and the list that the Path ID stands for.
-    pub fn paths(&mut self, topology: &Topology, network: &mut Network, from: NodeId, to: NodeId) -> &[SrPath] {
-        self.sets.entry((from, to)).or_insert_with(|| {
-            let access = |host: NodeId| {
-                let mut arcs = topology.outgoing(host).iter().copied();
-                arcs.find(|arc| topology.is_router(topology.head(*arc)))
-            };
-            let (Some(up), Some(down)) = (access(from), access(to)) else { return Vec::new() };
-            let (entry, exit) = (topology.head(up), topology.head(down));
-            let rules = SegmentRules { max_segments: self.knobs.max_segments, adjacency: self.knobs.adjacency };
-            let routes = disjoint_paths(topology, &self.igp, entry, exit, &rules, self.knobs.max_paths);
-            let delay = |arcs: &[ArcId]| arcs.iter().fold(Span::ZERO, |sum, arc| sum + topology.channel(*arc).delay);
-            let back = self.igp.first_path(exit, entry).unwrap_or_default();
-            let edges = delay(&[up, down.reversed(), down, up.reversed()]);
-            let edge_mtu = [up, down].map(|arc| topology.link(arc.link()).mtu);
-            let path = |(index, route): (usize, sidestep_paths::Route)| {
-                let core = srv6::encap_len(route.segments.len());
-                let extra = HOST_SRH + core as u16;
-                let hops = [(up, HOST_SRH)].into_iter();
-                let hops = hops.chain(route.arcs.iter().map(|arc| (*arc, extra)));
-                let mtu = route.mtu(topology).saturating_sub(core);
-                SrPath {
-                    name: name(topology, &route.arcs).unwrap_or_else(|| format!("path {}", index + 1)),
-                    route: network.add_route(hops.chain([(down.reversed(), HOST_SRH)])),
-                    capacity: route.bottleneck(topology),
-                    rtt: route.delay(topology) + delay(&back) + edges,
-                    mtu: mtu.min(edge_mtu[0]).min(edge_mtu[1]),
-                    arcs: route.arcs,
-                }
-            };
-            routes.into_iter().enumerate().map(path).collect()
-        })
     }
 
     /// The shortest paths, with the share of flows on each, as routers split them evenly; the first one unless `ecmp`.
@@ -296,17 +235,9 @@ pub fn forwarding(topology: &Topology, failed: &BTreeSet<LinkId>) -> Box<dyn For
     Fib::new(topology, Arc::new(Igp::without(topology, failed)), failed)
 }
 
-/// The name that the topology has for the path with all of a named path's links on it.
-fn name(topology: &Topology, arcs: &[ArcId]) -> Option<String> {
-    let on_path = |link: &LinkId| arcs.iter().any(|arc| arc.link() == *link);
-    let mut named = topology.paths().iter();
-    let named = named.find(|path| !path.links.is_empty() && path.links.iter().all(on_path))?;
-    Some(named.name.clone())
-}
-
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{FatTree, ParallelPaths};
+    use sidestep_model::{FatTree, Span};
 
     use super::*;
 
@@ -315,8 +246,7 @@ mod tests {
     }
 
     fn routing(topology: &Topology) -> (Routing, Network) {
-        let knobs = PathKnobs::default();
-        (Routing::new(Arc::new(Igp::new(topology)), knobs), Network::new(topology, 1, Span::ZERO))
+        (Routing::new(Arc::new(Igp::new(topology))), Network::new(topology, 1, Span::ZERO))
     }
 
     #[test]
@@ -331,30 +261,11 @@ mod tests {
         assert_eq!(picked, equal.routes.iter().map(|(route, _)| *route).collect::<Vec<_>>());
         assert_eq!(equal.mtu, 1500);
         let (_, mut network) = self::routing(&topology);
-        let one = Routing::new(Arc::new(Igp::new(&topology)), PathKnobs::default())
+        let one = Routing::new(Arc::new(Igp::new(&topology)))
             .equal(&topology, &mut network, from, to, false)
             .unwrap()
             .routes
             .len();
         assert_eq!(one, 1);
-    }
-
-    #[test]
-    fn srv6_paths_are_the_controllers() {
-        let topology =
-            ParallelPaths { paths: 6, delay: Span::from_millis(1), ..ParallelPaths::default() }.build().unwrap();
-        let (mut routing, mut network) = routing(&topology);
-        let (from, to) = ends(&topology, "c1", "s1");
-        let paths = routing.paths(&topology, &mut network, from, to);
-        assert_eq!(paths.len(), 6);
-        assert_eq!(paths[0].name, "path-1");
-        for path in paths {
-            assert_eq!(path.capacity, Rate::from_mbits(100));
-            assert_eq!(path.rtt, Span::from_millis(8));
-            // 1700 less the outer header and a list of one or two segments, but the hosts' own links carry 1500.
-            assert_eq!(path.mtu, 1500);
-        }
-        let (from, to) = ends(&topology, "c1", "c1");
-        assert!(routing.paths(&topology, &mut network, from, to).is_empty());
     }
 }

@@ -5,6 +5,7 @@ mod estimate;
 mod flows;
 mod loops;
 mod opening;
+mod paths;
 mod simulation;
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 
 use sidestep_model::{
     LinkId, Scenario, Span,
-    scenario::{Flow, Place, SystemError, SystemSpec, Transport},
+    scenario::{Flow, Place, SystemError, SystemSpec},
 };
 use sidestep_paths::Igp;
 use sidestep_results::{
@@ -27,7 +28,7 @@ use sidestep_results::{
 use thiserror::Error;
 
 use crate::{
-    engine::{MAX_ARCS, MAX_NANOS},
+    engine::{Balance, MAX_ARCS, MAX_NANOS},
     routing::NoRoute,
 };
 
@@ -107,23 +108,15 @@ pub enum SimError {
         /// What is wrong.
         problem: sidestep_policy::PolicyError,
     },
+    /// Settings of paths that do not fit.
+    #[error(transparent)]
+    Paths(#[from] sidestep_model::scenario::KnobError),
     /// A congestion control that the simulator does not have.
     #[error("the simulator has no congestion control `{0}`; it has reno, cubic and dctcp")]
     CongestionControl(String),
     /// A program cannot be run in virtual time.
     #[error("flow `{flow}` runs a program, which only the lab can; use `sidestep lab run`")]
     Exec {
-        /// Its number in the scenario.
-        number: usize,
-        /// Its name.
-        flow: String,
-    },
-    /// Links that are bad at random times.
-    #[error("the simulator has no `[[impairment]]` yet")]
-    Impairment,
-    /// A flow with a system or settings of TCP of its own.
-    #[error("flow `{flow}` has a `system` or `tcp` of its own, which the simulator cannot do yet")]
-    Transport {
         /// Its number in the scenario.
         number: usize,
         /// Its name.
@@ -166,6 +159,16 @@ pub enum SimError {
     /// A run that the simulator has no room for.
     #[error("{0}")]
     TooLarge(String),
+    /// Packets that the simulator has lost count of: a defect of it.
+    #[error(
+        "a defect of the simulator: the packets of `{system}` do not add up ({balance:?}); please report the scenario"
+    )]
+    Unbalanced {
+        /// The system.
+        system: SystemSpec,
+        /// The counts.
+        balance: Balance,
+    },
     /// Results cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -174,7 +177,7 @@ pub enum SimError {
 impl SimError {
     /// Whether the scenario or the command line is wrong.
     pub fn is_usage(&self) -> bool {
-        !matches!(self, SimError::Write(_))
+        !matches!(self, SimError::Write(_) | SimError::Unbalanced { .. })
     }
 
     /// Where in the scenario file the mistake is, if it is one of the file's.
@@ -316,6 +319,10 @@ fn simulate(
     let watch = directory.as_deref().map(|directory| (directory, &options.trace[..]));
     let mut simulation = Simulation::watched(scenario, igp, system, scenario.seed.wrapping_add(seed), watch)?;
     let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
+    let balance = simulation.world.network.balance();
+    if !balance.is_even() {
+        return Err(SimError::Unbalanced { system: system.clone(), balance });
+    }
     let (result, trace) = recorder.finish();
     Ok(Done { result, trace, records, ended })
 }
@@ -331,14 +338,8 @@ fn check(options: &RunOptions, igp: &Arc<Igp>) -> Result<(), SimError> {
         let most = Span::from_nanos(MAX_NANOS);
         return Err(SimError::TooLarge(format!("a run of {} is longer than the {most} possible", scenario.duration)));
     }
-    if !scenario.impairments.is_empty() {
-        return Err(SimError::Impairment);
-    }
     for (number, flow) in scenario.flows.iter().enumerate() {
         match flow {
-            _ if flow.transport().is_some_and(|transport| *transport != Transport::default()) => {
-                return Err(SimError::Transport { number, flow: flow.name().into() });
-            }
             Flow::Exec(flow) => return Err(SimError::Exec { number, flow: flow.name.clone() }),
             Flow::Poisson(flow) if flow.request.is_some() => {
                 return Err(SimError::Request { number, flow: flow.name.clone() });

@@ -8,7 +8,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
 use sidestep_policy::{
-    Connection, Decision, Round, Shared,
+    Connection, Decision, Path, Reason, Round, Shared,
     flow_hash::{FlowKey, Symmetry, hash},
 };
 use sidestep_proto::tcp::{Receiver, Sender, Signals};
@@ -26,8 +26,8 @@ pub struct Steer {
     moves: Vec<Moved>,
     /// A stream of random numbers for each node.
     random: Vec<Pcg32>,
-    /// What the connections of a host to the hosts of one access router learn together.
-    shared: BTreeMap<(NodeId, NodeId), Arc<Shared>>,
+    /// What the connections of a host over one path set learn together.
+    shared: BTreeMap<(NodeId, usize), Arc<Shared>>,
 }
 
 /// A move that was made.
@@ -53,6 +53,8 @@ pub struct Steered {
 
 #[derive(Debug)]
 enum By {
+    /// Nothing, any more.
+    Nothing,
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
     Policy { data: Chosen, acks: Option<Chosen> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
@@ -123,9 +125,49 @@ impl Steer {
         self.random.get_mut(node.index()).map_or(0, Rng::next_u32)
     }
 
-    /// What the connections of `host` to the hosts of `exit` learn together.
-    pub fn shared(&mut self, host: NodeId, exit: NodeId) -> Arc<Shared> {
-        self.shared.entry((host, exit)).or_default().clone()
+    /// What the connections of `host` over a path set learn together.
+    pub fn shared(&mut self, host: NodeId, set: usize) -> Arc<Shared> {
+        self.shared.entry((host, set)).or_default().clone()
+    }
+
+    /// These path sets have changed: what was learnt of their paths means nothing any more.
+    pub fn forget_shared(&mut self, sets: &[usize]) {
+        self.shared.retain(|(_, set), _| !sets.contains(set));
+    }
+
+    /// The path changer of one end has other paths to choose from, with these routes; returns the flow's new route, if any.
+    ///
+    /// A set with the same ids in the same order changes nothing.
+    pub fn handle_paths(
+        &mut self,
+        now: Time,
+        flow: FlowId,
+        of_acks: bool,
+        (paths, routes): (&[Path], Vec<RouteId>),
+        shared: Option<Arc<Shared>>,
+    ) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
+        let Some(chosen) = (if of_acks { acks.as_mut() } else { Some(data) }) else { return Move::default() };
+        if chosen.connection.path_ids().eq(paths.iter().map(|path| path.id)) {
+            return Move::default();
+        }
+        let random = self.random.get_mut(chosen.node.index()).map_or(0, Rng::next_u32);
+        let Ok(moved) = chosen.connection.handle_paths(paths, shared, now, random) else { return Move::default() };
+        chosen.routes = routes;
+        let route = chosen.route();
+        if moved {
+            steered.moves += u32::from(!of_acks);
+            self.moves.push(Moved { time: now, flow, reason: Reason::PathsChanged.as_str() });
+        }
+        if of_acks { Move { forward: None, reverse: route } } else { Move { forward: route, reverse: None } }
+    }
+
+    /// Nothing moves a flow any more; how often it moved stays known.
+    pub fn let_go(&mut self, flow: FlowId) {
+        if let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) {
+            steered.by = By::Nothing;
+        }
     }
 
     /// Has the path changers of both ends move a flow: its data, and its ACKs where that end has paths.
@@ -175,7 +217,7 @@ impl Steer {
     pub fn path_of(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
             By::Policy { data, .. } => Some(data.connection.path()),
-            By::Label { .. } => None,
+            By::Label { .. } | By::Nothing => None,
         }
     }
 
@@ -257,6 +299,7 @@ impl Steering for Steer {
                 }
                 Move::default()
             }
+            By::Nothing => Move::default(),
         }
     }
 
@@ -291,6 +334,7 @@ impl Steering for Steer {
                 *duplicates = 0;
                 self.relabel(now, flow, random, "duplicates", true)
             }
+            By::Nothing => Move::default(),
         }
     }
 }

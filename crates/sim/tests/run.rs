@@ -375,7 +375,17 @@ proptest! {
         if let Ok(scenario) = Scenario::parse(&text, "any") {
             let systems = vec![system.parse().unwrap()];
             let options = RunOptions { scenario, systems, seeds: 1, out: None, trace: Vec::new(), command: String::new(), stop: Arc::default() };
-            let _ = run(&options, &());
+            // A run that begins ends, and its packets add up: an error of any other kind would be a defect.
+            match run(&options, &()) {
+                Ok((result, interrupted)) => {
+                    prop_assert!(!interrupted);
+                    let (name, measured) = result.systems.iter().next().ok_or("no result").map_err(TestCaseError::fail)?;
+                    prop_assert_eq!(name, &system);
+                    prop_assert!(measured.goodput_mbps.is_finite() && measured.goodput_mbps >= 0.0);
+                    prop_assert!(measured.fairness.is_none_or(|fairness| (0.0..=1.000_001).contains(&fairness)));
+                }
+                Err(error) => prop_assert!(error.is_usage(), "{}", error),
+            }
         }
     }
 }

@@ -422,6 +422,11 @@ impl Network {
         self.link_changed(now, arc);
     }
 
+    /// Whether an arc carries packets; `None`: there is no such arc.
+    pub fn state(&self, arc: ArcId) -> Option<LinkState> {
+        self.arcs.get(arc.index()).map(|of| of.link.state())
+    }
+
     /// Changes rate, delay, queue and loss of an arc, for packets that come from `now` on.
     pub fn set_channel(&mut self, now: Time, arc: ArcId, channel: &Channel) {
         if let Some(of) = self.arcs.get_mut(arc.index()) {

@@ -2,7 +2,7 @@
 
 use rand_pcg::Pcg32;
 use sidestep_model::{
-    Bytes, NodeId, Span, Time,
+    NodeId, Time,
     scenario::{FIRST_SERVER_PORT, FLOW_STREAMS, Flow},
     workload,
 };
@@ -32,16 +32,13 @@ pub(super) struct User {
 }
 
 /// A stream of packets at a constant rate.
-#[derive(Clone, Debug)]
 pub(super) struct Stream {
     flow: usize,
     id: FlowId,
     ends: (NodeId, NodeId),
     key: FlowKey,
-    /// When the burst ends that it is in.
-    until: Time,
-    sent: u64,
-    random: Pcg32,
+    /// When it sends its next packets.
+    instants: Box<dyn Iterator<Item = Time> + Send>,
 }
 
 impl Simulation<'_> {
@@ -84,10 +81,16 @@ impl Simulation<'_> {
                                 },
                             );
                         }
-                        let random = Pcg32::new(seed.wrapping_add(index as u64), stream);
-                        let ends = (*from, *to);
-                        self.streams.push(Stream { flow: number, id, ends, key, until: Time::ZERO, sent: 0, random });
-                        self.at(at(flow.start), Task::Send(self.streams.len() - 1));
+                        let random = flow.random.then(|| Pcg32::new(seed.wrapping_add(index as u64), stream));
+                        let between = (at(flow.start), at(flow.stop.unwrap_or(scenario.duration)));
+                        let mut instants =
+                            workload::constant_rate(flow.rate, flow.packet, flow.bursts, between, random);
+                        let first = instants.next();
+                        let (ends, instants) = ((*from, *to), Box::new(instants));
+                        self.streams.push(Stream { flow: number, id, ends, key, instants });
+                        if let Some(first) = first {
+                            self.at(first, Task::Send(self.streams.len() - 1));
+                        }
                     }
                 }
                 _ => {}
@@ -99,7 +102,7 @@ impl Simulation<'_> {
     /// Routes the streams whose route is gone as routers have it now.
     pub(super) fn route_streams_again(&mut self) {
         for index in 0..self.streams.len() {
-            let Stream { flow, id, ends: (from, to), key, .. } = self.streams[index].clone();
+            let Stream { flow, id, ends: (from, to), key, .. } = self.streams[index];
             let ecmp = self.systems[flow].ecmp;
             let equal = self.routing.equal(&self.scenario.topology, &mut self.world.network, from, to, ecmp);
             let Ok(equal) = equal else { continue };
@@ -145,26 +148,11 @@ impl Simulation<'_> {
 
     /// A stream sends a packet, and sees when the next is due.
     pub(super) fn send(&mut self, index: usize) {
-        let now = self.world.now();
         let Some(stream) = self.streams.get_mut(index) else { return };
         let Some(Flow::Cbr(flow)) = self.scenario.flows.get(stream.flow) else { return };
-        let mut next = now + flow.rate.time_for(Bytes::new(u64::from(flow.packet)));
-        let mut lasts = |mean: Span| if flow.random { workload::exponential(mean, &mut stream.random) } else { mean };
-        if let Some((on, off)) = flow.bursts {
-            if stream.until == Time::ZERO {
-                stream.until = now + lasts(on);
-            }
-            if next >= stream.until {
-                next = stream.until + lasts(off);
-                stream.until = next + lasts(on);
-            }
-        }
-        stream.sent += 1;
-        let id = stream.id;
+        let (id, next) = (stream.id, stream.instants.next());
         self.world.send_datagram(id, flow.packet);
-        // A rate that leaves no time between packets still lets time pass.
-        let next = next.max(now + Span::from_nanos(1));
-        if next < at(flow.stop.unwrap_or(self.scenario.duration)) {
+        if let Some(next) = next {
             self.at(next, Task::Send(index));
         }
     }

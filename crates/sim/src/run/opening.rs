@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     engine::{FlowId, FlowSpec, Move, Sizes, segments},
-    routing::{EcmpPaths, HOST_SRH, SrPath},
+    routing::EcmpPaths,
+    sr_paths::{HOST_SRH, SrPath},
     steering::{Chosen, Labelled},
     system::{Mover, System, Transport},
 };
@@ -116,16 +117,15 @@ impl Simulation<'_> {
         let network = &mut self.world.network;
         let forward = self.routing.equal(topology, network, from, to, system.ecmp).map_err(no_route)?;
         let reverse = self.routing.equal(topology, network, to, from, system.ecmp).map_err(no_route)?;
-        let mut paths = Vec::new();
-        let mut back = Vec::new();
+        let (mut paths, mut back): (Arc<[SrPath]>, Arc<[SrPath]>) = Default::default();
         if matches!(system.mover, Mover::Policy(_)) {
-            paths = self.routing.paths(topology, network, from, to).to_vec();
-            back = self.routing.paths(topology, network, to, from).to_vec();
+            paths = self.sr_paths.between(network, from, to);
+            back = self.sr_paths.between(network, to, from);
         }
         let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
         let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
         let mtu = mtus.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
-        let both: Vec<SrPath> = paths.iter().chain(&back).cloned().collect();
+        let both: Vec<SrPath> = paths.iter().chain(back.iter()).cloned().collect();
         let mss = self.mss(number, mtu, &both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
         let mut keys = vec![self.key((from, to), ports, TCP)];
         for _ in 1..subflows.as_ref().map_or(1, Vec::len) {
@@ -163,7 +163,6 @@ impl Simulation<'_> {
             }
         }
         self.note_ends(index, flow, &keys, mss)?;
-        let paths = paths.into_iter().map(|path| path.name).collect();
         let open = Open { planned: index, system, keys, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
         self.open.insert(flow, open);
         self.world.open(flow);
@@ -249,29 +248,5 @@ impl Simulation<'_> {
         let connection = policy::Connection::open_among(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
         Some(Chosen { node, connection: Box::new(connection), routes })
-    }
-
-    /// What connections of `host` learn together with this one: those to the prefix of the peer's access router.
-    fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
-        let topology = &self.scenario.topology;
-        let mut routers = topology.outgoing(peer).iter().map(|arc| topology.head(*arc));
-        let egress = routers.find(|node| topology.is_router(*node))?;
-        Some(self.world.steering.shared(host, egress))
-    }
-
-    /// The paths as the agent gives them to the program: weighed by the bandwidth left, at least a twentieth of it.
-    fn policy_paths(&self, paths: &[SrPath]) -> Vec<policy::Path> {
-        let path = |(index, path): (usize, &SrPath)| {
-            let capacity = path.capacity.bits_per_sec();
-            let used = path.arcs.iter().map(|arc| self.usage[arc.index()].1.bits_per_sec()).max().unwrap_or(0);
-            let left = capacity.saturating_sub(used).max(capacity / 20);
-            policy::Path {
-                id: index as u32 + 1,
-                weight: u32::try_from(left / 1_000).unwrap_or(u32::MAX),
-                bdp: path.capacity.bytes_in(path.rtt),
-                rtt: path.rtt,
-            }
-        };
-        paths.iter().enumerate().map(path).collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
-    net::Ipv6Addr,
+    collections::{BTreeMap, BinaryHeap},
+    net::{Ipv6Addr, SocketAddrV6},
     path::Path,
     sync::{
         Arc,
@@ -13,15 +13,17 @@ use std::{
 
 use rand_pcg::Pcg32;
 use sidestep_model::{
-    ArcId, Bytes, Channel, Direction, LinkId, Node, NodeId, Rate, Scenario, Span, Time, Topology,
-    scenario::{Change, Event, EventDirection, Flow, SystemSpec},
+    ArcId, Bytes, Channel, LinkId, Node, NodeId, Rate, Scenario, Span, Time, Topology,
+    scenario::{
+        Flow, SystemSpec,
+        conditions::{ArcCondition, Cause, Conditions},
+    },
     srv6,
 };
 use sidestep_paths::Igp;
 use sidestep_policy::flow_hash::FlowKey;
-use sidestep_proto::link::LinkState;
 use sidestep_results::{
-    ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
+    ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord, WriteError, rate_of,
 };
 
 use super::{
@@ -33,6 +35,7 @@ use super::{
 use crate::{
     engine::{FlowId, Move, Network, Sizes, Stopped, World},
     routing::{EcmpPaths, Routing},
+    sr_paths::{SrPath, SrPaths},
     steering::{Steer, read},
     system::{MakeBehaviour, System},
 };
@@ -48,6 +51,8 @@ pub(super) struct Simulation<'a> {
     pub(super) hash_seed: u32,
     pub(super) world: World<Steer>,
     pub(super) routing: Routing,
+    pub(super) sr_paths: SrPaths,
+    pub(super) conditions: Conditions<'a>,
     agenda: BinaryHeap<Reverse<(Time, u32, Task)>>,
     entries: u32,
     pub(super) planned: Vec<Planned>,
@@ -57,7 +62,6 @@ pub(super) struct Simulation<'a> {
     /// The connections that are open, by their first flow.
     pub(super) open: BTreeMap<FlowId, Open>,
     channels: Vec<Channel>,
-    failed: BTreeSet<LinkId>,
     links: LinkSampler,
     arcs: Vec<ArcState>,
     /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
@@ -73,8 +77,6 @@ pub(super) struct Simulation<'a> {
 /// What is to be done at a certain time, in this order where times are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// The event of this index happens.
-    Event(usize),
     /// Routers have heard of what happened to links.
     Converge,
     /// The planned connection of this index opens.
@@ -99,8 +101,8 @@ pub(super) struct Open {
     /// What routers hash of each of its flows: several of MPTCP.
     pub(super) keys: Vec<FlowKey>,
     pub(super) mss: u16,
-    /// Names of the paths that it is moved among.
-    pub(super) paths: Vec<String>,
+    /// The paths that it is moved among.
+    pub(super) paths: Arc<[SrPath]>,
     pub(super) acked_at_warmup: u64,
     pub(super) acked_at_sample: u64,
 }
@@ -130,7 +132,7 @@ impl<'a> Simulation<'a> {
         let mut network = Network::new(topology, seed, scenario.tcp.send_jitter);
         let (whole_run, systems) = systems(scenario, system)?;
         install(topology, &mut network, system, &whole_run, &systems)?;
-        let routing = Routing::new(igp.clone(), scenario.paths);
+        let routing = Routing::new(igp.clone());
         network.set_forwarding(routing.forwarding(topology));
         let capture = watch.map(|(directory, links)| Capture::new(directory, topology, links)).transpose()?;
         if let Some(capture) = &capture {
@@ -146,6 +148,8 @@ impl<'a> Simulation<'a> {
             hash_seed: (seed ^ (seed >> 32)) as u32,
             world,
             routing,
+            sr_paths: SrPaths::new(topology, scenario.paths)?,
+            conditions: Conditions::new(scenario, seed),
             agenda: BinaryHeap::new(),
             entries: 0,
             planned: plan(scenario, seed),
@@ -154,7 +158,6 @@ impl<'a> Simulation<'a> {
             streams: Vec::new(),
             open: BTreeMap::new(),
             channels: (0..topology.arc_count() as u32).map(|arc| *topology.channel(ArcId(arc))).collect(),
-            failed: BTreeSet::new(),
             links: LinkSampler::new(topology),
             arcs: Vec::new(),
             usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()],
@@ -164,9 +167,6 @@ impl<'a> Simulation<'a> {
             reported: 0,
         };
         simulation.check_routes()?;
-        for (index, event) in scenario.events.iter().enumerate() {
-            simulation.at(Time::ZERO + event.at, Task::Event(index));
-        }
         for index in 0..simulation.planned.len() {
             let start = simulation.planned[index].start;
             simulation.at(start, Task::Open(index));
@@ -189,17 +189,20 @@ impl<'a> Simulation<'a> {
         let end = Time::ZERO + self.scenario.duration;
         let mut ended = false;
         loop {
-            let next = self.agenda.peek().map_or(end, |Reverse((at, ..))| *at).min(end);
+            let due = self.agenda.peek().map_or(end, |Reverse((at, ..))| *at);
+            let changes = self.conditions.next_at().map_or(end, |at| Time::ZERO + at);
+            let next = due.min(changes).min(end);
             match self.world.run_until(next) {
                 Stopped::Finished(flow) => self.finished(flow, true, &mut writer, recorder)?,
                 Stopped::Reached => {
+                    self.change(next);
                     let due = |agenda: &BinaryHeap<Reverse<(Time, u32, Task)>>| {
                         agenda.peek().is_some_and(|Reverse((at, ..))| *at <= next)
                     };
                     while due(&self.agenda) {
-                        let Some(Reverse((_, _, action))) = self.agenda.pop() else { break };
-                        self.act(action, &mut writer, recorder, observer)?;
-                        if action == Task::Sample && stop.load(Ordering::Relaxed) {
+                        let Some(Reverse((_, _, task))) = self.agenda.pop() else { break };
+                        self.act(task, &mut writer, recorder, observer)?;
+                        if task == Task::Sample && stop.load(Ordering::Relaxed) {
                             ended = true;
                         }
                     }
@@ -250,7 +253,6 @@ impl<'a> Simulation<'a> {
     ) -> Result<(), SimError> {
         let now = self.world.now();
         match action {
-            Task::Event(index) => self.change(index),
             Task::Converge => self.converge(),
             Task::Open(index) => self.open(index)?,
             Task::Think(user) => self.transfer(user)?,
@@ -291,44 +293,31 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Something happens to links.
-    fn change(&mut self, index: usize) {
-        let now = self.world.now();
-        let Event { links, direction, change, .. } = self.scenario.events[index].clone();
-        for link in &links {
-            let directions: &[Direction] = match direction {
-                EventDirection::Both => &[Direction::AToB, Direction::BToA],
-                EventDirection::Forward => &[Direction::AToB],
-                EventDirection::Reverse => &[Direction::BToA],
-            };
-            for arc in directions.iter().map(|direction| link.arc(*direction)) {
-                let channel = &mut self.channels[arc.index()];
-                match change {
-                    Change::Down => self.world.network.set_state(now, arc, LinkState::Down),
-                    Change::Up => self.world.network.set_state(now, arc, LinkState::Up),
-                    Change::Blackhole => self.world.network.set_state(now, arc, LinkState::Blackhole),
-                    Change::Rate(rate) => channel.rate = rate,
-                    Change::Delay(delay) => channel.delay = delay,
-                    Change::Loss(loss) => channel.loss = loss,
+    /// What events and impairments do to links until now.
+    fn change(&mut self, now: Time) {
+        while let Some(step) = self.conditions.advance(now.since(Time::ZERO)) {
+            for ArcCondition { arc, channel, state } in step.arcs {
+                if self.world.network.state(arc) != Some(state) {
+                    self.world.network.set_state(now, arc, state);
                 }
-                self.world.network.set_channel(now, arc, &self.channels[arc.index()]);
+                // An event begins RED's average anew, even where it changes nothing else.
+                let event = matches!(step.cause, Cause::Event(_));
+                if event || self.channels[arc.index()] != channel {
+                    self.channels[arc.index()] = channel;
+                    self.world.network.set_channel(now, arc, &channel);
+                }
             }
-            match change {
-                Change::Down => self.failed.insert(*link),
-                Change::Up => self.failed.remove(link),
-                _ => continue,
-            };
-        }
-        if matches!(change, Change::Down | Change::Up) {
-            self.at(now + self.scenario.routing.convergence, Task::Converge);
+            if step.routing {
+                self.at(now + self.scenario.routing.convergence, Task::Converge);
+            }
         }
     }
 
-    /// The IGP has found its routes around links that are down. Only flows whose route is gone move. Connections on SRv6
-    /// paths stay where they are: a path that is forced is forced; the path changer has to leave it.
+    /// The IGP has found its routes around links that are down. Only flows whose route is gone move. The controller has
+    /// computed the path sets anew: connections on SRv6 paths that are left stay where they are.
     fn converge(&mut self) {
         let topology = &self.scenario.topology;
-        self.routing.reconverge(topology, &self.failed);
+        self.routing.reconverge(topology, self.conditions.failed());
         self.world.network.set_forwarding(self.routing.forwarding(topology));
         let flows: Vec<FlowId> = self.open.keys().copied().collect();
         for flow in flows {
@@ -337,10 +326,11 @@ impl<'a> Simulation<'a> {
             }
         }
         self.route_streams_again();
+        self.adopt_paths();
     }
 
     /// Routes a connection's flows as routers have it now.
-    fn route_again(&mut self, first: FlowId) -> Option<()> {
+    pub(super) fn route_again(&mut self, first: FlowId) -> Option<()> {
         let open = self.open.get(&first)?;
         let (system, keys) = (open.system.clone(), open.keys.clone());
         let Planned { from, to, .. } = *self.planned.get(open.planned)?;
@@ -384,6 +374,7 @@ impl<'a> Simulation<'a> {
         let planned = &self.planned[open.planned];
         let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
         let flows = flow.0..flow.0 + open.keys.len() as u32;
+        let subflows = self.subflow_records(flow, &open);
         let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
         let round = self.world.sender(flow).map(|sender| read(now, sender, open.mss)).unwrap_or_default();
         let moves = self.world.steering.end(flow, round);
@@ -402,11 +393,40 @@ impl<'a> Simulation<'a> {
             outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
         };
         record_flow(writer, recorder, &record)?;
+        if let Some(writer) = writer {
+            for subflow in &subflows {
+                writer.subflow(recorder, subflow)?;
+            }
+        }
         self.world.release(flow);
         if let Some(user) = self.planned[open.planned].user {
             self.think(user, now);
         }
         Ok(())
+    }
+
+    /// The subflows of an MPTCP connection; none of others.
+    fn subflow_records(&self, first: FlowId, open: &Open) -> Vec<SubflowRecord> {
+        if open.system.subflows().is_none() {
+            return Vec::new();
+        }
+        let connection = &self.planned[open.planned].connection;
+        let record = |(number, key): (u32, &FlowKey)| {
+            let flow = FlowId(first.0 + number);
+            let report = self.world.report(flow);
+            let segments = self.world.sender(flow).map_or(0, |sender| sender.una());
+            SubflowRecord {
+                connection: connection.clone(),
+                subflow: number,
+                local: SocketAddrV6::new(key.source, key.source_port, 0, 0),
+                remote: SocketAddrV6::new(key.destination, key.destination_port, 0, 0),
+                path: None,
+                bytes: Bytes::new(u64::from(segments) * u64::from(open.mss)),
+                retransmits: report.retransmits,
+                srtt: report.srtt,
+            }
+        };
+        (0..).zip(&open.keys).map(record).collect()
     }
 
     fn sample(&mut self, writer: &mut Option<&mut Records>, recorder: &mut Recorder) -> Result<(), SimError> {
@@ -425,7 +445,7 @@ impl<'a> Simulation<'a> {
             let progress = acked.saturating_sub(open.acked_at_sample);
             open.acked_at_sample = acked;
             let report = self.world.report(*flow);
-            let path = self.world.steering.path_of(*flow).and_then(|path| open.paths.get(path));
+            let path = self.world.steering.path_of(*flow).and_then(|path| open.paths.get(path)).map(|path| &path.name);
             let point = SamplePoint {
                 time: now,
                 interval,

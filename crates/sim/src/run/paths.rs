@@ -1,0 +1,71 @@
+//! What hosts know of their SRv6 paths, and what they do when these change.
+
+use std::sync::Arc;
+
+use sidestep_control::{initial_weight, path_usage};
+use sidestep_model::NodeId;
+use sidestep_policy as policy;
+
+use super::{flows::Planned, simulation::Simulation};
+use crate::{engine::FlowId, sr_paths::SrPath, system::Mover};
+
+impl Simulation<'_> {
+    /// What connections of `host` to `peer` learn together: those over the same path set.
+    pub(super) fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
+        let set = self.sr_paths.set_of(host, peer)?;
+        Some(self.world.steering.shared(host, set))
+    }
+
+    /// The paths as the agent gives them to the program.
+    pub(super) fn policy_paths(&self, paths: &[SrPath]) -> Vec<policy::Path> {
+        let usage = |path: &SrPath| {
+            let used = |arc: sidestep_model::ArcId| self.usage[arc.index()].1;
+            path_usage(&self.scenario.topology, &path.arcs, used)
+        };
+        let path = |path: &SrPath| policy::Path {
+            id: path.id,
+            weight: initial_weight(path.capacity, usage(path)),
+            bdp: path.capacity.bytes_in(path.rtt),
+            rtt: path.rtt,
+        };
+        paths.iter().map(path).collect()
+    }
+
+    /// The controller has computed the path sets anew, and agents have them: connections whose set changed choose from the
+    /// new one.
+    pub(super) fn adopt_paths(&mut self) {
+        let changed = self.sr_paths.set_down(self.conditions.failed());
+        if changed.is_empty() {
+            return;
+        }
+        self.world.steering.forget_shared(&changed);
+        let flows: Vec<FlowId> = self.open.keys().copied().collect();
+        for flow in flows {
+            self.adopt_paths_of(flow);
+        }
+    }
+
+    fn adopt_paths_of(&mut self, flow: FlowId) -> Option<()> {
+        let open = self.open.get(&flow)?;
+        let Mover::Policy(_) = open.system.mover else { return None };
+        self.world.steering.path_of(flow)?;
+        let Planned { from, to, .. } = *self.planned.get(open.planned)?;
+        let now = self.world.now();
+        let paths = self.sr_paths.between(&mut self.world.network, from, to);
+        let back = self.sr_paths.between(&mut self.world.network, to, from);
+        for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back, true)] {
+            let candidates = self.policy_paths(&paths);
+            let routes = paths.iter().map(|path| path.route).collect();
+            let shared = self.shared(ends.0, ends.1);
+            let to = self.world.steering.handle_paths(now, flow, of_acks, (&candidates, routes), shared);
+            self.world.reroute(flow, to);
+        }
+        if paths.is_empty() {
+            // Without any path the agent lets go of the connection, which takes the default route.
+            self.world.steering.let_go(flow);
+            self.route_again(flow);
+        }
+        self.open.get_mut(&flow)?.paths = paths;
+        Some(())
+    }
+}
