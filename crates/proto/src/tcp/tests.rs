@@ -1,4 +1,4 @@
-//! What a connection sends when what is lost: a script of losses, and the segments that follow from it.
+//! What a connection sends after losses: each test has a script of losses, and checks the segments sent.
 
 mod laws;
 mod script;
@@ -201,7 +201,7 @@ fn cubic_is_concave_up_to_where_it_lost_and_convex_beyond() {
     window.cwnd = 1_000.0;
     window.shrink(1_000.0, false);
     assert_eq!(window.cwnd, 700.0);
-    // A round trip of 100 ms; what the window is in each from then on.
+    // The window in each round trip of 100 ms from the loss on.
     let mut windows = Vec::new();
     for round in 1..200u64 {
         for _ in 0..window.cwnd as u32 {
@@ -248,7 +248,17 @@ proptest! {
         let run = script.lose_acks(lost_acks).audited().run();
         prop_assert!(run.finished_ms.is_some());
         prop_assert_eq!(run.received, segments);
-        // Without loss nothing is sent again.
-        prop_assert!(run.again().is_empty() || !lost.is_empty() || !sack || run.lost_acks > 0);
+        let lost = |seq| run.losses.get(&seq).copied().unwrap_or(0);
+        for seq in 0..segments {
+            let sent = run.transmissions.get(&seq).copied().unwrap_or(0);
+            prop_assert!(sent > lost(seq), "{seq}: sent {sent} times, lost {}", lost(seq));
+            // With SACK and all ACKs the sender knows what is lost: it sends nothing else again.
+            if sack && run.lost_acks == 0 {
+                prop_assert_eq!(sent, 1 + lost(seq), "segment {}", seq);
+            }
+        }
+        if run.losses.is_empty() && run.lost_acks == 0 {
+            prop_assert_eq!((run.again(), run.timeouts, run.recoveries), (Vec::new(), 0, 0));
+        }
     }
 }

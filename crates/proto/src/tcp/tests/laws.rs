@@ -1,4 +1,4 @@
-//! Long-run throughput under random loss, against the laws that are known for it.
+//! Long-run throughput under random loss, compared with the published laws.
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
@@ -14,13 +14,13 @@ const RTT: f64 = 0.1;
 /// How segments are lost.
 #[derive(Clone, Copy)]
 enum Losses {
-    /// Each by itself.
+    /// Independently of each other.
     Single,
-    /// With all that follow it in its round: what Padhye et al. assume.
+    /// Together with all later segments of the round, as Padhye et al. assume.
     RestOfRound,
 }
 
-/// Segments per second of a lone flow over a delay of 100 ms there and back that loses data at random.
+/// Segments per second of a single flow over a path of 100 ms round-trip time that loses data at random.
 fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64) -> f64 {
     let mut random = Pcg32::seed_from_u64(seed);
     let (mut sender, mut receiver) = (Sender::new(&config), Receiver::new(&config));
@@ -28,10 +28,10 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
     sender.open();
     let end = Time::ZERO + Span::from_secs(seconds);
     let half = Span::from_millis(50);
-    // The path is a pipe: what enters first leaves first.
+    // The path is first in, first out.
     let (mut there, mut back) = (std::collections::VecDeque::new(), std::collections::VecDeque::new());
     let mut now = Time::from_nanos(1);
-    // The round that is being lost ends before this segment; rounds are counted by what is acknowledged.
+    // The round that is being lost ends before this segment; acknowledged segments count the rounds.
     let (mut lost_to, mut round_start, mut round_end) = (0, 0, 0);
     while now < end {
         while let Some(transmit) = sender.poll_transmit(&config, now) {
@@ -102,8 +102,8 @@ fn at_one_loss_in_a_thousand_reno_follows_the_square_root_law() {
 
 #[test]
 fn at_one_loss_in_a_hundred_reno_follows_padhye() {
-    // Padhye et al. 2000, the full model, with b = 1 and the timeout of this sender (a round trip and 200 ms): not the rate
-    // of what is sent (equation 29) but of what arrives (section IV), which is what is measured here.
+    // Padhye et al. 2000, the full model, with b = 1 and the timeout of this sender (a round trip and 200 ms): not the
+    // rate of what is sent (equation 29) but of what arrives (section IV), which is what is measured here.
     let (p, b, timeout) = (1e-2f64, 1.0, RTT + 0.2);
     let ahead = (2.0 + b) / (3.0 * b);
     let window = ahead + (8.0 * (1.0 - p) / (3.0 * b * p) + ahead * ahead).sqrt();
@@ -113,7 +113,8 @@ fn at_one_loss_in_a_hundred_reno_follows_padhye() {
     let law = ((1.0 - p) / p + window / 2.0 + often)
         / (RTT * (b * window / 2.0 + 1.0) + often * doubled * timeout / (1.0 - p));
     let measured = mean(every_segment(), Losses::RestOfRound, p, 2_000);
-    // 3 % below. Losses by themselves, which are repaired without the timeouts that the law expects, leave 33 % more than
-    // the law; NewReno without SACK, which repairs one segment a round trip, takes 25 % less of the law's own losses.
+    // 3 % below. Losses by themselves, which are repaired without the timeouts that the law expects, leave 33 % more
+    // than the law; NewReno without SACK, which repairs one segment a round trip, takes 25 % less of the law's own
+    // losses.
     assert!((measured / law - 1.0).abs() < 0.10, "{measured:.1} segments/s where the law says {law:.1}");
 }

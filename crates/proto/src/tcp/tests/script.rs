@@ -23,7 +23,10 @@ pub(super) struct Script {
     lost_acks: BTreeSet<u32>,
     marked: BTreeSet<u32>,
     mark_every: Option<u32>,
+    /// By segment, how often it was sent.
     transmissions: BTreeMap<u32, u32>,
+    /// By segment, how often it was lost.
+    losses: BTreeMap<u32, u32>,
     syns_to_lose: u32,
     audited: bool,
     opened: bool,
@@ -55,6 +58,9 @@ pub(super) struct Run {
     pub(super) timeouts: u32,
     pub(super) recoveries: u32,
     pub(super) lost_acks: u32,
+    /// By segment, how often it was sent, and how often it was lost.
+    pub(super) transmissions: BTreeMap<u32, u32>,
+    pub(super) losses: BTreeMap<u32, u32>,
 }
 
 pub(super) fn sent(list: &[(u64, &str)]) -> Vec<Sent> {
@@ -70,7 +76,7 @@ impl Run {
 }
 
 impl Script {
-    /// A connection that sends so many segments.
+    /// A connection that sends `segments` segments.
     pub(super) fn new(config: Config, segments: u32) -> Self {
         let mut sender = Sender::new(&config);
         sender.supply(segments);
@@ -87,6 +93,7 @@ impl Script {
             marked: BTreeSet::new(),
             mark_every: None,
             transmissions: BTreeMap::new(),
+            losses: BTreeMap::new(),
             syns_to_lose: 0,
             audited: false,
             opened: false,
@@ -131,7 +138,7 @@ impl Script {
         self
     }
 
-    /// Marks each so-manyeth segment.
+    /// Marks one segment of every `every`.
     pub(super) fn mark_share(mut self, every: u32) -> Self {
         self.mark_every = Some(every);
         self
@@ -198,6 +205,8 @@ impl Script {
             timeouts: self.timeouts,
             recoveries: self.recoveries,
             lost_acks: self.acks_lost,
+            transmissions: self.transmissions.clone(),
+            losses: self.losses.clone(),
         }
     }
 
@@ -277,6 +286,7 @@ impl Script {
             let nth = self.transmissions.entry(transmit.seq).or_default();
             *nth += 1;
             if self.lost.contains(&(transmit.seq, *nth)) {
+                *self.losses.entry(transmit.seq).or_default() += 1;
                 continue;
             }
             let mark = self.marked.contains(&transmit.seq) && *nth == 1
