@@ -1,4 +1,4 @@
-//! Is there anything to gain in this network, and what does it take?
+//! The advice on a network: what could be gained in it, and what that takes.
 
 use serde::Serialize;
 use sidestep_maxflow::{FlowModel, Sampling, Watch};
@@ -8,31 +8,31 @@ use sidestep_results::Estimate;
 
 use crate::{AdviseError, Capacities, Question};
 
-/// Limits of segments from 1 to this are looked at; it stands for any number.
+/// Segment limits from 1 to this are examined; the largest stands for any number.
 const MOST_SEGMENTS: usize = 10;
 /// A limit is enough if it gives this share of what [`MOST_SEGMENTS`] give beyond one segment.
 const ENOUGH: f64 = 0.95;
 
-/// What is asked.
+/// The options of an advice.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Advise a limit for node segments alone.
+    /// Whether to advise a limit for node segments alone.
     pub no_adjacency: bool,
     /// Share of the pairs that are heavy.
     pub share: Ratio,
-    /// How these are drawn,
+    /// How heavy pairs are drawn.
     pub sampling: Sampling,
-    /// how often,
+    /// How often they are drawn.
     pub draws: u32,
-    /// and from which seed.
+    /// The seed of the draws.
     pub seed: u32,
     /// Rate of links without one; by default the median of the others.
     pub default_rate: Option<Rate>,
-    /// How it is said where the rates are from.
+    /// Puts the source of the rates into words.
     pub say_capacities: fn(&Capacities) -> String,
 }
 
-/// What an operator is told.
+/// The advice to an operator.
 #[derive(Debug, Serialize)]
 pub struct Advice {
     /// Version of the JSON.
@@ -43,19 +43,19 @@ pub struct Advice {
     pub nodes: usize,
     /// How many links it has.
     pub links: usize,
-    /// How many routers are left without tails, of which the advice is.
+    /// How many routers are left without tails. The advice covers these.
     pub routers: usize,
     /// How many links are left without tails.
     pub router_links: usize,
-    /// How many parts there are that no link joins.
+    /// How many connected components there are.
     pub parts: usize,
-    /// Of which routers the pairs are.
+    /// Which routers the pairs connect.
     pub between: Between,
     /// How many routers these are.
     pub asked: usize,
     /// How many pairs there are.
     pub pairs: u64,
-    /// Pairs by how many link-disjoint paths there are at all.
+    /// Pairs by the number of link-disjoint paths that exist.
     pub most: Paths,
     /// By limit from 1 segment on, the paths that lists of node segments force.
     pub node_segments: Vec<Paths>,
@@ -69,25 +69,25 @@ pub struct Advice {
     pub no_adjacency: bool,
     /// What segment routing adds to the maximum flow.
     pub flow: Option<Flow>,
-    /// Why there is none.
+    /// Why there is no flow.
     pub no_flow: Option<String>,
     /// How many links take all diversity from a pair, or its last path.
     pub links_relied_on: usize,
-    /// All links, those first on which most pairs rely.
+    /// All links, ordered by how many pairs rely on them, most first.
     pub reliance: Vec<Relied>,
-    /// Whether it ended early.
+    /// Whether the computation was stopped early.
     pub interrupted: bool,
 }
 
-/// Which routers were asked for.
+/// The routers between which pairs are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Between {
-    /// Those of degree 2 after pruning.
+    /// The access routers: those of degree 2 after pruning.
     Access,
-    /// All that pruning leaves, as there are no two access routers.
+    /// All routers that pruning leaves, because there are no two access routers.
     Pruned,
-    /// All, as pruning leaves none.
+    /// All routers, because pruning leaves fewer than two.
     All,
 }
 
@@ -96,18 +96,18 @@ pub enum Between {
 pub struct Paths {
     /// Mean over the pairs.
     pub mean: f64,
-    /// From none on.
+    /// How many pairs have 0, 1, 2, … paths.
     pub pairs: Vec<u64>,
 }
 
 /// The smallest limits that are enough.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Limits {
-    /// With node segments alone.
+    /// The limit that is enough with node segments alone.
     pub node_segments: usize,
-    /// With adjacency segments too.
+    /// The limit that is enough with adjacency segments too.
     pub with_adjacency: usize,
-    /// What to buy hardware for.
+    /// The limit that the hardware should support.
     pub advised: usize,
 }
 
@@ -116,53 +116,54 @@ pub struct Limits {
 pub struct Flow {
     /// Share of the pairs that are heavy.
     pub share: f64,
-    /// How many pairs that is.
+    /// The number of heavy pairs.
     pub heavy_pairs: usize,
     /// How often they were drawn.
     pub draws: usize,
-    /// Where the rates are from.
+    /// The source of the rates, in words.
     pub capacities: String,
-    /// Over ECMP in percent, with as many segments as advised.
+    /// Gain over ECMP in percent, with the advised number of segments.
     pub gain_at_limit: Option<Estimate>,
-    /// Over ECMP in percent, with any number of segments.
+    /// Gain over ECMP in percent, with any number of segments.
     pub gain: Option<Estimate>,
     /// The largest gap between a flow and its bound, as a share of the flow.
     pub largest_gap: f64,
 }
 
-/// A link, and who relies on it.
+/// A link, and the pairs that rely on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Relied {
     /// Names of its ends.
     pub ends: [String; 2],
     /// Pairs that have one path left when it fails, and had more.
     pub exposed: u64,
-    /// Those of which neither router is an end of the link.
+    /// The exposed pairs of which neither router is an end of the link.
     pub in_transit: u64,
-    /// Pairs that have none left.
+    /// Pairs that have no path left when it fails.
     pub cut: u64,
-    /// Its place among the net's links.
+    /// Its index among the net's links.
     #[serde(skip)]
     pub link: usize,
 }
 
-/// What is advised about.
+/// The network on which to advise.
 #[derive(Debug)]
 pub struct Subject {
     /// The network as its file has it.
     pub graph: Graph,
-    /// All of it.
+    /// The whole network as a net.
     pub whole: Net,
-    /// What the advice is of.
+    /// The part of the network that the advice covers.
     pub net: Net,
-    /// Which routers its pairs are of.
+    /// Which routers its pairs connect.
     pub between: Between,
-    /// These routers.
+    /// These routers, as nodes of `net`.
     pub nodes: Vec<u32>,
 }
 
 impl Subject {
-    /// The topology without its tails, and its access routers; or else what comes next to them.
+    /// Selects the access routers of the network without its tails. If there are not two, selects all routers that are
+    /// left, or else all routers of the whole network.
     pub fn new(graph: Graph, whole: Net) -> Result<Self, AdviseError> {
         let pruned = whole.pruned();
         let access = pruned.access();
@@ -187,7 +188,7 @@ impl Subject {
     }
 }
 
-/// What is to be said of a network.
+/// Computes the advice on a network.
 pub fn advise(subject: &Subject, options: &Options, watch: &dyn Watch) -> Result<Advice, AdviseError> {
     let Subject { graph, whole, net, nodes, .. } = subject;
     watch.begins("disjoint paths", 3 * nodes.len());
@@ -197,7 +198,7 @@ pub fn advise(subject: &Subject, options: &Options, watch: &dyn Watch) -> Result
     };
     let survey = Survey::new(net)?.watched(&go_on);
     let most = Paths::of(&survey.most(nodes));
-    // As routers forward: with ECMP, a segment forces a path only where no other is as short.
+    // Routers forward with ECMP, so a segment forces a path only where no other path is as short.
     let by_limit = |adjacency| {
         let options = SegmentOptions { remove: Remove::Forward, unique: true, adjacency };
         survey.segmented(nodes, MOST_SEGMENTS, options).iter().map(Paths::of).collect::<Vec<_>>()
@@ -249,7 +250,7 @@ impl Paths {
     }
 }
 
-/// The smallest limit that is enough.
+/// The smallest segment limit that is enough.
 fn enough(by_limit: &[Paths]) -> usize {
     let (Some(first), Some(last)) = (by_limit.first(), by_limit.last()) else { return 1 };
     let wanted = first.mean + ENOUGH * (last.mean - first.mean);

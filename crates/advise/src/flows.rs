@@ -1,4 +1,4 @@
-//! Maximum flows of drawn pairs under several models, as `maxflow` and `advise` need them.
+//! Maximum flows of randomly drawn pairs under several models, for `maxflow` and `advise`.
 
 use sidestep_maxflow::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, Watch, in_parallel};
 use sidestep_model::{Graph, NodeId, Rate, Ratio};
@@ -6,22 +6,22 @@ use sidestep_paths::analysis::Net;
 
 use crate::AdviseError;
 
-/// What flows are asked for.
+/// The maximum flows to compute.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// Capacities in bit/s.
+    /// The network, with capacities in bit/s.
     pub network: &'a FlowNetwork,
     /// The routers between which pairs are drawn.
     pub nodes: &'a [NodeId],
     /// How pairs are drawn.
     pub sampling: Sampling,
-    /// Of how many pairs.
+    /// The shares of the pairs that send, each a separate experiment.
     pub shares: &'a [Ratio],
-    /// How often.
+    /// How often pairs are drawn for each share.
     pub draws: u32,
-    /// From which the draws follow.
+    /// The seed of the draws.
     pub seed: u32,
-    /// What is compared.
+    /// The models to compare.
     pub models: &'a [FlowModel],
 }
 
@@ -34,12 +34,12 @@ pub struct Answer {
     pub programs: usize,
     /// The largest gap between a flow and its dual bound, as a share of the flow.
     pub gap: f64,
-    /// Whether the user wanted an end before all was done.
+    /// Whether the watch stopped the computation before all was done.
     pub interrupted: bool,
 }
 
 impl Question<'_> {
-    /// Solves all programs, on all processors; what is missing after an interruption is missing from the last draws.
+    /// Solves all programs, on all processors. After an interruption, only the last draws are incomplete.
     pub fn answer(&self, watch: &dyn Watch) -> Result<Answer, FlowError> {
         let steps = self.shares.len() * self.draws as usize;
         watch.begins("maximum flows", steps);
@@ -66,12 +66,12 @@ impl Question<'_> {
         Ok(answer)
     }
 
-    /// How many pairs a share is.
+    /// The number of pairs that a share is.
     pub fn pairs(&self, share: Ratio) -> usize {
         self.sampling.count(self.nodes.len(), share)
     }
 
-    /// By model the flow of a draw, and its gap; empty without pairs.
+    /// The flow of a draw and its gap, by model; empty without pairs.
     fn solve(&self, programs: &mut [FlowProgram<'_>], share: Ratio, draw: usize) -> Result<Vec<(f64, f64)>, FlowError> {
         let seed = u64::from(self.seed) << 32 | draw as u64;
         let pairs = self.sampling.pairs.draw(self.nodes, self.pairs(share), seed);
@@ -89,29 +89,29 @@ impl Answer {
         self.flows[share].iter().map(|flows| flows[model]).collect()
     }
 
-    /// By draw, what a model gains over another in percent; without draws in which the other has no flow at all.
+    /// By draw, the gain of a model over another in percent. Draws in which the other has no flow are left out.
     pub fn gains(&self, share: usize, model: usize, over: usize) -> Vec<f64> {
         let some = self.flows[share].iter().filter(|flows| flows[over] > 0.0);
         some.map(|flows| 100.0 * (flows[model] / flows[over] - 1.0)).collect()
     }
 }
 
-/// What links carry, and how much of that is assumed.
+/// The capacities of links, and how many of them are assumed.
 #[derive(Debug)]
 pub struct Capacities {
-    /// In bit/s.
+    /// The network, with capacities in bit/s.
     pub network: FlowNetwork,
     /// How many links there are.
     pub links: usize,
     /// How many of them have no rate in the file.
     pub unknown: usize,
-    /// The rate that these are taken to have.
+    /// The rate that is assumed for these.
     pub assumed: Rate,
-    /// Where that rate is from.
+    /// The source of the assumed rate.
     pub assumption: Assumption,
 }
 
-/// Where the rate of links without one is from.
+/// The source of the rate that is assumed for links without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assumption {
     /// The caller gave it.

@@ -1,4 +1,4 @@
-//! What each model of routing carries, and gains over another.
+//! The flow of each routing model, and its gains over other models.
 
 use serde::Serialize;
 use sidestep_maxflow::FlowModel;
@@ -6,40 +6,40 @@ use sidestep_results::{Estimate, measures::percentile};
 
 use crate::{Answer, Question};
 
-/// What is found for one share of the pairs.
+/// The results for one share of the pairs.
 #[derive(Debug, Serialize)]
 pub struct Share {
-    /// As a fraction.
+    /// The share, as a fraction.
     pub share: f64,
-    /// How many pairs that is.
+    /// The number of pairs in this share.
     pub pairs: usize,
-    /// How many draws were computed.
+    /// The number of draws that were computed.
     pub draws: usize,
-    /// What each model carries, in the order asked.
+    /// The results of each model, in the order of the question.
     pub models: Vec<Model>,
 }
 
-/// What one model carries.
+/// The flows of one model, and its gains.
 #[derive(Debug, Serialize)]
 pub struct Model {
-    /// What the model is called.
+    /// Name of the model.
     pub name: String,
     /// Sum of the flows of all pairs; null without draws.
     pub flow_mbps: Option<Estimate>,
-    /// In percent.
+    /// The gains over the models without segment routing, in percent.
     pub gain_over: Gains,
-    /// By draw, in bit/s.
+    /// The flow of each draw, in bit/s.
     pub flows: Vec<f64>,
 }
 
-/// What a model gains over those without segment routing.
+/// The gains of a model over those without segment routing.
 #[derive(Debug, Serialize)]
 pub struct Gains {
-    /// Over a single shortest path.
+    /// Gain over a single shortest path.
     pub single_path: Option<Gain>,
-    /// Over ECMP.
+    /// Gain over ECMP.
     pub ecmp: Option<Gain>,
-    /// Over all shortest paths in any proportion.
+    /// Gain over all shortest paths in any proportion.
     pub multipath: Option<Gain>,
 }
 
@@ -53,11 +53,11 @@ pub struct Gain {
     pub median: f64,
 }
 
-/// The models without segment routing, by which gains are measured; they come first.
+/// The models without segment routing, over which gains are measured; they come first.
 pub const BASES: [(&str, FlowModel); 3] =
     [("single-path", FlowModel::SinglePath), ("ecmp", FlowModel::Ecmp), ("multipath", FlowModel::Multipath)];
 
-/// What is compared, by name: bases, segment routing, and the bound.
+/// The models to compare, by name: the bases, segment routing with each limit and without one, and the upper bound.
 pub fn models(limits: &[u8], adjacency: bool) -> Vec<(String, FlowModel)> {
     let mut models: Vec<_> = BASES.iter().map(|(name, model)| ((*name).to_owned(), *model)).collect();
     for limit in limits {
@@ -72,7 +72,7 @@ pub fn models(limits: &[u8], adjacency: bool) -> Vec<(String, FlowModel)> {
     models
 }
 
-/// What is found for each share that was asked for; `models` are those of the question, by name.
+/// The results for each share of the question; `models` are those of the question, by name.
 pub fn shares(question: &Question<'_>, models: &[(String, FlowModel)], answer: &Answer) -> Vec<Share> {
     (0..question.shares.len()).map(|share| share_of(question, models, answer, share)).collect()
 }

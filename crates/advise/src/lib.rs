@@ -1,12 +1,46 @@
 //! What a topology could gain from moving traffic to other paths, and what that takes.
 //!
-//! - [`Subject`] and [`advise`]: path diversity, the segments that are enough, the gain in throughput, and the links that
-//!   pairs rely on, as an [`Advice`];
-//! - [`Question`] and [`Answer`]: maximum flows of drawn pairs under several models, and [`Share`]: their gains;
-//! - [`Capacities`]: what links carry where their file says nothing.
+//! Every result is a function of its arguments. The long computations use all processors, and a
+//! [`Watch`](sidestep_maxflow::Watch) follows them and may stop them. There are three kinds of items:
 //!
-//! All of it is a function of its arguments. It runs on all processors, and a [`Watch`](sidestep_maxflow::Watch) follows
-//! it and may end it.
+//! - **Advice.** [`Subject::new`] selects the routers of a published graph, and [`advise`] computes their [`Advice`]:
+//!   path diversity, the number of segments that is enough, the gain in throughput, and the links that pairs rely on.
+//!   Methods such as [`Advice::headline`] put it into words.
+//! - **Maximum flows.** [`Question::answer`] solves the programs of randomly drawn pairs under several models;
+//!   [`shares`] turns the [`Answer`] into the gains of each [`Share`] of pairs.
+//! - **Capacities.** [`Capacities::new`] takes the rates of links from the file, and assumes one where the file has
+//!   none.
+//!
+//! ```
+//! use sidestep_advise::{Options, Subject, advise};
+//! use sidestep_maxflow::{Pairs, Rounding, Sampling, Unwatched};
+//! use sidestep_model::{Graph, GraphEdge, GraphNode, Ratio};
+//! use sidestep_paths::analysis::{Net, NetOptions};
+//!
+//! // A ring of four routers.
+//! let node = |name: &str| GraphNode { name: name.into(), position: None };
+//! let edge = |from| GraphEdge { from, to: (from + 1) % 4, directed: false, weight: None, rate: None, delay: None };
+//! let graph = Graph {
+//!     name: "ring".into(),
+//!     nodes: ["a", "b", "c", "d"].map(node).into(),
+//!     edges: (0..4).map(edge).collect(),
+//!     ..Graph::default()
+//! };
+//! let net = Net::new(&graph, NetOptions::default())?;
+//! let options = Options {
+//!     no_adjacency: false,
+//!     share: Ratio::from_ppb(1_000_000_000),
+//!     sampling: Sampling { pairs: Pairs::Ordered, rounding: Rounding::Ceil },
+//!     draws: 1,
+//!     seed: 1,
+//!     default_rate: None,
+//!     say_capacities: |_| String::new(),
+//! };
+//! let advice = advise(&Subject::new(graph, net)?, &options, &Unwatched)?;
+//! // Every pair has two link-disjoint paths.
+//! assert_eq!((advice.pairs, advice.most.mean), (6, 2.0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod advice;
 mod flows;
@@ -47,7 +81,7 @@ impl AdviseError {
         AdviseError::Flow { name: graph.name.clone(), error }
     }
 
-    /// Whether the topology or the options are the reason, rather than the solver.
+    /// Whether the topology or the options are the cause, not the solver.
     pub fn is_usage(&self) -> bool {
         !matches!(self, AdviseError::Flow { error: FlowError::Solver(_) | FlowError::Unproved { .. }, .. })
     }

@@ -1,17 +1,17 @@
-//! An advice in sentences.
+//! Advice in sentences.
 
 use sidestep_results::Estimate;
 
 use crate::{Advice, Between, Limits, Paths};
 
 impl Advice {
-    /// Which routers the pairs are of, in words.
+    /// The routers between which the pairs are, in words.
     pub fn between(&self) -> String {
         let routers = self.asked;
         match self.between {
             Between::Access => format!("{routers} access routers (those with two links)"),
             Between::Pruned => format!("all {routers} routers, as no two of them are access routers with two links"),
-            Between::All => format!("all {routers} routers, as no part of this network has a second way"),
+            Between::All => format!("all {routers} routers, as no part of this network has a second path"),
         }
     }
 
@@ -42,7 +42,7 @@ impl Advice {
         format!("{limit} {segments} enough: {second:.0} % of the pairs have a second path{gain}.")
     }
 
-    /// How the segment limit is to be read.
+    /// The segment limits and the rule by which they were chosen, in words.
     pub fn limit_notes(&self) -> String {
         if self.diverse(&self.most) == 0.0 {
             return "none, as no pair has a second path.".into();
@@ -51,7 +51,7 @@ impl Advice {
         format!("{with_adjacency} with adjacency segments, {node_segments} with node segments alone: {}.", self.rule)
     }
 
-    /// What the network is made of.
+    /// The size of the network and of its tails, in words.
     pub fn size(&self) -> String {
         let left = match (self.nodes - self.routers, self.links - self.router_links) {
             (0, 0) => String::new(),

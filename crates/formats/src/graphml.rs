@@ -1,8 +1,8 @@
 //! GraphML, with the keys of the Internet Topology Zoo.
 //!
-//! Read are `label`, `Longitude` and `Latitude` of nodes, and `LinkSpeedRaw` (bit/s) and `weight` of edges; every other
-//! key is skipped. Nested graphs and hyperedges, which a [`Graph`] cannot have, are errors. So is a document type
-//! declaration: nothing in a topology needs entities of its own.
+//! The reader takes `label`, `Longitude` and `Latitude` of nodes, and `LinkSpeedRaw` (bit/s) and `weight` of edges; it
+//! skips every other key. Nested graphs and hyperedges are errors, because a [`Graph`] cannot have them. A document
+//! type declaration is an error too: no topology needs entities of its own.
 
 mod xml;
 
@@ -69,12 +69,12 @@ struct Values {
 
 struct Loader<'t> {
     xml: Xml<'t>,
-    /// All keys by their ids; `None` is one that is skipped.
+    /// All keys by their ids; `None` for a key that is skipped.
     keys: BTreeMap<String, Option<Field>>,
-    /// Without a label: copies of a long one would need much more memory than the file.
+    /// The default values of keys, without labels: copies of a long label would need much more memory than the file.
     defaults: Values,
     ids: Ids<String>,
-    /// Until the end its edges have numbers of ids for ends.
+    /// The graph so far. Until the end of the file, the ends of its edges are numbers of ids.
     graph: Graph,
 }
 
@@ -145,7 +145,7 @@ impl Loader<'_> {
         add_edge(&mut self.graph, tag.at, GraphEdge { from, to, directed, weight, rate, delay: None })
     }
 
-    /// What the `data` in the open element say, up to its end.
+    /// The values in the `data` of the open element, up to its end.
     fn values(&mut self) -> Result<Values, Fault> {
         let mut values = self.defaults.clone();
         while let Some(tag) = self.xml.child()? {
@@ -182,7 +182,7 @@ impl Loader<'_> {
 }
 
 impl Values {
-    /// Sets the value of a key; a blank one is as if it were absent.
+    /// Sets the value of a key; a blank value counts as absent.
     fn set(&mut self, field: Field, text: &str) -> Result<(), String> {
         let text = text.trim();
         if text.is_empty() {

@@ -1,7 +1,10 @@
-//! Topologies as others publish them, read into a [`Graph`] and printed from one.
+//! Published topologies, read into a [`Graph`] and printed from one.
 //!
-//! [`read`] takes a file's text and its name, [`print_graphml`] and [`print_repetita`] give a text; our own files are
-//! printed by [`topology_file::print`].
+//! There are two kinds of functions, and neither opens a file:
+//!
+//! - [`read`] parses a file's text; the extension of the file's name selects the format.
+//! - `print_…` returns a graph as text: [`print_graphml`], [`print_repetita`]. [`topology_file::print`] prints our own
+//!   format.
 //!
 //! ```
 //! use sidestep_formats::{print_graphml, read};
@@ -20,8 +23,8 @@
 //! | `.toml` | our own topology files | `topo convert`, or their users |
 //! | `.cch` | Rocketfuel | University of Washington, router-level maps of ISPs |
 //!
-//! Loops, parallel edges and nodes without edges stay: what they mean is for the analysis to decide. The text is not
-//! trusted. Memory is bounded by its length and the limits here, never by the numbers that it claims.
+//! Loops, parallel edges and nodes without edges are kept; the analysis decides what they mean. The text is not
+//! trusted: its length and the limits here bound the memory, never the numbers that it claims.
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -54,7 +57,7 @@ pub const MAX_NODES: usize = 1_000_000;
 /// More edges than this are refused.
 pub const MAX_EDGES: usize = 4_000_000;
 
-/// What is wrong, and the offset in the text where it shows.
+/// An error, and the offset in the text where it shows.
 #[derive(Debug)]
 struct Fault {
     at: usize,
@@ -63,8 +66,8 @@ struct Fault {
 
 /// Reads a topology file in the format that the extension of `file_name` says.
 ///
-/// Fails, with the line and the column, on what the format does not allow, on ids that no node has, on weights, rates or
-/// delays that are negative or no finite number, and beyond [`MAX_TEXT`], [`MAX_NODES`] or [`MAX_EDGES`].
+/// An error names the line and the column. It fails on text that the format does not allow, on ids that no node has, on
+/// weights, rates or delays that are negative or not finite, and beyond [`MAX_TEXT`], [`MAX_NODES`] or [`MAX_EDGES`].
 pub fn read(text: &str, file_name: &str) -> Result<Graph, ParseError> {
     let path = Path::new(file_name);
     let lossy = |part: Option<&OsStr>| part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default();
@@ -93,7 +96,7 @@ pub fn read(text: &str, file_name: &str) -> Result<Graph, ParseError> {
 fn unsupported(extension: &str) -> ParseError {
     let known = "GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)";
     let message = match extension {
-        "" => format!("the file's extension must tell its format; read are {known}"),
+        "" => format!("the file's extension must name its format; known are {known}"),
         "gml" => format!("GML is not read; the Topology Zoo has its networks as .graphml too. Read are {known}"),
         _ => format!("`.{}` is not a topology format; read are {known}", shown(extension)),
     };
@@ -115,7 +118,7 @@ fn add_edge(graph: &mut Graph, at: usize, edge: GraphEdge) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Refuses one more than `count` where that is too many.
+/// Refuses one more item than `count` if that exceeds the limit.
 fn check_count(at: usize, what: &str, count: usize, limit: usize) -> Result<(), Fault> {
     if count < limit { Ok(()) } else { Err(Fault::new(at, format!("there are more than {limit} {what}"))) }
 }

@@ -6,8 +6,8 @@ use sidestep_model::{Graph, GraphEdge};
 
 /// The graph as GraphML with the Topology Zoo's keys, and `weight`.
 ///
-/// Delays have no key there and are left out, as are risk groups; of a name what XML cannot hold, and white space around
-/// it. Nodes without a name are named by their ids, `n0` and so on.
+/// Delays and risk groups have no key in it and are left out. Names lose the characters that XML cannot hold and the
+/// white space around them. Nodes without a name are named by their ids, `n0` and so on.
 pub fn print_graphml(graph: &Graph) -> String {
     let mut out = String::from(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<graphml xmlns=\"http://graphml.graphdrawing.org/xmlns\">\n",
@@ -45,11 +45,11 @@ pub fn print_graphml(graph: &Graph) -> String {
     out
 }
 
-/// The graph as REPETITA's `.graph`; an undirected edge becomes two, one each way.
+/// The graph as REPETITA's `.graph`; an undirected edge becomes two, one in each direction.
 ///
-/// Weight is 1, bandwidth 1 Gbit/s and delay zero where an edge has none: [`Graph::complete`] fills in better ones. Names
-/// have their white space and control characters replaced, and nodes without a position are at 0, 0, as in REPETITA's own
-/// files.
+/// An edge without a weight gets 1, without a rate 1 Gbit/s, and without a delay zero; [`Graph::complete`] fills in
+/// better values. White space and control characters in names are replaced. Nodes without a position are at 0, 0, as in
+/// REPETITA's own files.
 pub fn print_repetita(graph: &Graph) -> String {
     let mut out = format!("NODES {}\nlabel x y\n", graph.nodes.len());
     for (index, node) in graph.nodes.iter().enumerate() {

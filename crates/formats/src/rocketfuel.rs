@@ -4,9 +4,9 @@
 //! uid @loc [+] [bb] (num_neigh) [&ext] -> <nuid-1> <nuid-2> ... {-euid} ... =name[!] rn
 //! ```
 //!
-//! Links to addresses outside of the ISP (`{-euid}`), the lines about these (`-euid =address rn`) and comments (`#`) are
-//! left out. The map is symmetric: a link stands in the lines of both its routers and becomes one edge. `num_neigh` is
-//! not compared, for the published `r0` maps keep it from before they were trimmed.
+//! Links to addresses outside of the ISP (`{-euid}`), the lines about these (`-euid =address rn`) and comments (`#`)
+//! are left out. The map is symmetric: a link stands in the lines of both its routers and becomes one edge. `num_neigh`
+//! is ignored, because the published `r0` maps keep its value from before they were trimmed.
 
 use super::{
     Fault, Graph, GraphEdge, GraphNode, MAX_EDGES, add_edge, add_node, check_count,
@@ -76,7 +76,7 @@ impl Map {
         ends.sort_unstable();
         for link in ends.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
             let &[(from, to, _), ..] = link else { continue };
-            // Both lines should have it as often. Where they differ, nothing that one of them has is lost.
+            // Both lines should list the link equally often. If they differ, the larger number counts.
             let backward = link.iter().filter(|(_, _, backward)| *backward).count();
             for _ in 0..backward.max(link.len() - backward) {
                 let (from, to) = (from as usize, to as usize);

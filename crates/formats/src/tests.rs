@@ -97,6 +97,6 @@ fn rocketfuel_is_read_with_one_edge_for_each_link() {
     let graph = read(ROCKETFUEL, "1.r0.cch").unwrap();
     assert_eq!(graph.name, "1.r0");
     assert_eq!(graph.nodes, ["10", "20", "30", "40", "50"].map(|uid| node(uid, None)));
-    // 10 says that it is twice with 30, which says it once; 40 does not say that it is with 30.
+    // Line 10 lists neighbour 30 twice, line 30 lists 10 once; line 40 does not list its neighbour 30.
     assert_eq!(graph.edges, [(0, 0), (0, 1), (0, 2), (0, 2), (2, 3)].map(|(from, to)| undirected(from, to)));
 }

@@ -1,5 +1,5 @@
-//! Published topologies are read: those of the Topology Zoo that are part of sidestep in every format, always, and every
-//! published file where they are at hand.
+//! Published topologies are read: those of the Topology Zoo that are part of sidestep in every format, always, and
+//! every published file where they are at hand.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ fn graphs(set: &str, suffix: &str) -> Option<BTreeMap<String, Graph>> {
     Some(graphs)
 }
 
-/// Files, nodes, edges and loops of all together.
+/// The total numbers of files, nodes, edges and loops.
 fn totals(graphs: &BTreeMap<String, Graph>) -> (usize, usize, usize, usize) {
     let nodes = graphs.values().map(|graph| graph.nodes.len()).sum();
     let edges = graphs.values().map(|graph| graph.edges.len()).sum();

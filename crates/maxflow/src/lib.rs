@@ -1,18 +1,23 @@
 //! How much traffic a network carries between many pairs at once.
 //!
-//! - [`FlowNetwork`]: arcs with capacities and weights, of a topology or of a published graph;
-//! - [`FlowProgram`]: the maximum flow under a [`FlowModel`] (single path, ECMP, segment routing, any path), as a linear
-//!   program that HiGHS solves, with a proof of the gap ([`MaxFlow::gap`]);
-//! - [`Sampling`]: which pairs of routers have heavy hitters;
-//! - [`in_parallel`]: work on all processors that a [`Watch`] follows and may end.
+//! The maximum flow is a linear program, which HiGHS solves. This is the only crate that needs a solver; the maximum
+//! flow of a single pair is in `sidestep-paths`. There are four kinds of items:
 //!
-//! This is the only crate that needs a solver; the maximum flow of a single pair is in `sidestep-paths`.
+//! - **The input.** [`FlowNetwork`] has the arcs with capacities and weights; it is made from arcs (`new`), a topology
+//!   (`of`) or a published graph (`of_net`). [`FlowModel`] says which paths the flow may take: a single path,
+//!   ECMP, segment routing, or any path.
+//! - **The program.** [`FlowProgram::new`] prepares a network and a model. [`FlowProgram::solve`] computes the flow of
+//!   a set of pairs; [`FlowProgram::solve_each`] solves several models, each from the solution of one before.
+//! - **The result.** [`MaxFlow`] has the flow, the paths in use and the dual bound; [`MaxFlow::gap`] compares flow and
+//!   bound.
+//! - **Experiments.** [`Sampling`] draws pairs of routers with heavy hitters. [`in_parallel`] spreads steps over all
+//!   processors; a [`Watch`] follows them and may stop them.
 //!
 //! ```
 //! use sidestep_maxflow::{FlowArc, FlowModel, FlowNetwork, FlowProgram};
 //! use sidestep_model::NodeId;
 //!
-//! // Two links from 0 to 1, the second of which is no shortest path.
+//! // Two links from 0 to 1; only the first is a shortest path.
 //! let arc = |capacity, weight| FlowArc { from: NodeId(0), to: NodeId(1), capacity, weight };
 //! let network = FlowNetwork::new(2, vec![arc(3.0, 1), arc(4.0, 2)])?;
 //! let flow = |model| FlowProgram::new(&network, model).solve(&[(NodeId(0), NodeId(1))]).map(|solved| solved.flow);

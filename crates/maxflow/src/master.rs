@@ -1,4 +1,4 @@
-//! The linear program over the paths found so far: first a guess, then HiGHS.
+//! The linear program over the paths found so far. It is solved first by a guess, then by HiGHS.
 
 use highs::{ColProblem, HighsModelStatus, Model, Row, Sense};
 
@@ -13,9 +13,9 @@ pub(super) struct Master<'a> {
     columns: Vec<Column>,
     /// By column, the index of its pair.
     owners: Vec<usize>,
-    /// As it was last solved.
+    /// The last solution.
     solved: Solved,
-    /// What HiGHS has, once a guess was not enough: to set it up costs as much as to solve a small program.
+    /// The model in HiGHS, made when a guess first fails: to set it up costs as much as to solve a small program.
     live: Option<Live>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Solved {
     pub(super) rates: Vec<f64>,
     /// By arc: how much the flow would grow with its capacity; not negative.
     pub(super) prices: Vec<f64>,
-    /// Whether these are the best rates over the columns; else they may be, if the prices prove it.
+    /// Whether the rates are known to be optimal over the columns; else the prices may still prove it.
     pub(super) best: bool,
 }
 
@@ -39,14 +39,14 @@ struct Live {
 }
 
 impl<'a> Master<'a> {
-    /// The program without paths. What an arc has little of is dear.
+    /// The program without paths. Arcs of little capacity are dear.
     pub(super) fn new(network: &'a FlowNetwork) -> Self {
         let prices = network.arcs().iter().map(|arc| 1.0 / arc.capacity).collect();
         let solved = Solved { rates: Vec::new(), prices, best: false };
         Master { network, columns: Vec::new(), owners: Vec::new(), solved, live: None }
     }
 
-    /// Whether it is about this network.
+    /// Whether the program is of this network.
     pub(super) fn is_on(&self, network: &FlowNetwork) -> bool {
         std::ptr::eq(self.network, network)
     }
@@ -74,7 +74,7 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
-    /// As it was last solved; columns may have come since.
+    /// The last solution; columns may have been added since.
     pub(super) fn solved(&self) -> &Solved {
         &self.solved
     }
@@ -89,8 +89,8 @@ impl<'a> Master<'a> {
         &self.owners
     }
 
-    /// Fills one path after the other, and then, from the last to the first, prices the arc that ended it so that it
-    /// costs 1. Where few paths meet this often is the optimum.
+    /// A guess: fills one path after the other. Then, from the last path to the first, it prices the arc that limits
+    /// the path so that the path costs 1. Where few paths share arcs, this often is the optimum.
     fn guess(&mut self) {
         let mut room: Vec<f64> = self.network.arcs().iter().map(|arc| arc.capacity).collect();
         let mut prices = vec![0.0; room.len()];
@@ -118,7 +118,7 @@ impl<'a> Master<'a> {
         self.solved = Solved { rates, prices, best: false };
     }
 
-    /// Takes away what is beyond a capacity within the solver's tolerance.
+    /// Reduces rates that exceed a capacity within the solver's tolerance.
     fn fit(&self, rates: &mut [f64]) {
         let mut loads = vec![0.0; self.network.arcs().len()];
         for (column, rate) in self.columns.iter().zip(rates.iter()).filter(|(_, rate)| **rate > 0.0) {
@@ -141,7 +141,7 @@ impl Live {
         }
         let mut model = problem.try_optimise(Sense::Maximise).map_err(failed)?;
         model.make_quiet();
-        // More columns leave the last solution feasible, so that the primal simplex goes on from there.
+        // Additional columns leave the last solution feasible, so the primal simplex starts from it.
         let options: [(&str, i32); 2] = [("simplex_strategy", 4), ("threads", 1)];
         options.into_iter().try_for_each(|(name, value)| model.try_set_option(name, value)).map_err(failed)?;
         for name in ["primal_feasibility_tolerance", "dual_feasibility_tolerance"] {

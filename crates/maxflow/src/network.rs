@@ -1,4 +1,4 @@
-//! The network that a maximum-flow program is about.
+//! The network on which a maximum flow is computed.
 
 use sidestep_model::{Graph, NodeId, Rate, Topology};
 use sidestep_paths::analysis::Net;
@@ -80,12 +80,12 @@ pub enum FlowError {
     /// The solver failed.
     #[error("the linear program was not solved: HiGHS says {0}")]
     Solver(String),
-    /// No path improves the flow any more, but it is not proved to be the largest.
+    /// No path improves the flow any more, but duality does not prove that it is the largest.
     #[error("flow {flow} and bound {bound} are further apart than a share of {MAX_GAP:e}")]
     Unproved {
         /// The flow found.
         flow: f64,
-        /// What duality proves that it is at most.
+        /// The upper bound that duality proves.
         bound: f64,
     },
 }
@@ -95,7 +95,7 @@ pub const MAX_GAP: f64 = 1e-6;
 
 /// A capacity below this share of the largest is lost in the solver's tolerance.
 const MIN_SHARE: f64 = 1e-9;
-/// Under segment routing the cost of a segment between each two nodes is kept: 128 MiB.
+/// The most nodes under segment routing, which keeps the cost of a segment between each pair of nodes: 128 MiB.
 const MAX_NODES: usize = 4096;
 const MAX_ARCS: usize = 1 << 20;
 
@@ -185,7 +185,7 @@ impl FlowNetwork {
         &self.incoming[node]
     }
 
-    /// Fails unless it is a node of this network.
+    /// Checks that a node is one of this network.
     pub(super) fn check(&self, node: NodeId) -> Result<(), FlowError> {
         if node.index() < self.nodes { Ok(()) } else { Err(FlowError::UnknownNode { node, nodes: self.nodes }) }
     }

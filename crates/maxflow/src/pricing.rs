@@ -1,4 +1,4 @@
-//! Which path is the cheapest at given prices of arcs, exactly, under each [`FlowModel`].
+//! The exact cheapest path at given prices of arcs, under each [`FlowModel`].
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -18,12 +18,12 @@ pub(super) struct Pricing<'a> {
     model: FlowModel,
     /// By destination.
     trees: Vec<Option<Tree>>,
-    /// What a path is put together from, where it may be longer than a tree has it.
+    /// The steps that a path consists of, if it may be longer than a shortest path.
     steps: Steps,
     prices: Vec<f64>,
     /// By destination: the price of a node segment from each node.
     costs: Vec<Vec<f64>>,
-    /// The same where segments may end with an adjacency.
+    /// By destination: the price of a segment from each node, if segments may end with an adjacency.
     forced: Vec<Vec<f64>>,
     /// By destination and node: the adjacency that the cheapest segment ends with.
     adjacencies: Vec<Vec<Option<u32>>>,
@@ -57,7 +57,7 @@ impl<'a> Pricing<'a> {
         // No cheapest path visits a node twice at the end of a segment.
         let unlimited = |limit: Option<usize>| limit.filter(|limit| *limit < nodes);
         let model = match model {
-            // Adjacencies alone make all paths, and no split is cheaper than the cheapest of its paths.
+            // Adjacency segments alone can force every path, and no split is cheaper than the cheapest of its paths.
             FlowModel::Segments { limit, adjacency: true } | FlowModel::SegmentPaths { limit, adjacency: true }
                 if unlimited(limit).is_none() =>
             {
@@ -108,8 +108,8 @@ impl<'a> Pricing<'a> {
         self.found = (0..self.network.node_count()).map(|_| Found::Nothing).collect();
     }
 
-    /// The price of the cheapest path of each pair; infinite where there is none, and may be where it is not below
-    /// `ceiling`. `pairs` are those of [`begin`](Pricing::begin), by their sources.
+    /// The price of the cheapest path of each pair. It is infinite if there is no path, and may be infinite if the
+    /// price is not below `ceiling`. `pairs` are those given to [`begin`](Pricing::begin), by their sources.
     pub(super) fn price(&mut self, prices: &[f64], pairs: &[Ends], ceiling: f64) -> Vec<f64> {
         self.prices = prices.to_vec();
         match self.model {
@@ -139,7 +139,7 @@ impl<'a> Pricing<'a> {
         }
     }
 
-    /// The cheapest path of a pair, by its index and its ends, at the prices last given.
+    /// The cheapest path of a pair, given by its index and its ends, at the prices last given.
     pub(super) fn column(&self, index: usize, (from, to): Ends) -> Column {
         let mut column = Column::new();
         match (self.model, &self.found[from]) {
@@ -173,8 +173,8 @@ impl<'a> Pricing<'a> {
 
     /// The steps that suffice where their number is not limited.
     ///
-    /// A segment whose paths all pass one node is no better than two segments that meet there, and a cheapest path is
-    /// one of single hops; what is left is far less than a segment between each two nodes.
+    /// A segment whose paths all pass one node is no better than two segments that meet there, so it is left out. The
+    /// steps that remain are far fewer than one segment for each pair of nodes.
     fn steps(&self) -> Steps {
         let mut steps = Steps { ends: Vec::new(), outgoing: vec![Vec::new(); self.network.node_count()] };
         match self.model {
@@ -252,7 +252,7 @@ impl<'a> Pricing<'a> {
         let mut best = vec![(f64::INFINITY, u32::MAX); nodes];
         let mut last = vec![None; nodes];
         best[from] = (0.0, 0);
-        // The bits of numbers that are not negative are in the order of the numbers.
+        // Non-negative floats are in the same order as their bits.
         let mut queue = BinaryHeap::from([Reverse((0, 0, from as u32))]);
         while let Some(Reverse((cost, count, node))) = queue.pop() {
             let node = node as usize;

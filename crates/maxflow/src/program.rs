@@ -14,7 +14,7 @@ use super::{
 /// On which paths flow may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlowModel {
-    /// One shortest path for each pair: of equal ones, that whose arcs come first.
+    /// One shortest path for each pair; of equal ones, the one with the lowest arcs.
     SinglePath,
     /// All shortest paths, split evenly by every router that has several next hops (ECMP).
     Ecmp,
@@ -27,7 +27,7 @@ pub enum FlowModel {
         /// Whether a segment may end with an adjacency: the link that its router then sends over (RFC 8986, End.X).
         adjacency: bool,
     },
-    /// The same with any one of the shortest paths on each segment.
+    /// Lists of segments, where the flow takes any of the shortest paths on each segment, in any proportion.
     SegmentPaths {
         /// How many segments there may be; `None`: any number.
         limit: Option<usize>,
@@ -43,7 +43,7 @@ pub enum FlowModel {
 pub struct MaxFlow {
     /// The sum over all pairs, in the unit of the capacities.
     pub flow: f64,
-    /// What the prices prove that it is at most, by weak duality.
+    /// The upper bound that the prices prove, by weak duality.
     pub bound: f64,
     /// The paths in use.
     pub paths: Vec<PathFlow>,
@@ -62,7 +62,7 @@ pub struct PathFlow {
     pub pair: (NodeId, NodeId),
     /// How much flows, in the unit of the capacities.
     pub rate: f64,
-    /// By ascending index of an arc, which share of it goes there; above 1 where segments pass it more than once.
+    /// The share of the flow on each arc, by ascending index of the arc; above 1 where segments pass it more than once.
     pub shares: Vec<(usize, f64)>,
 }
 
@@ -75,19 +75,19 @@ pub struct FlowProgram<'a> {
 
 /// A path is worth adding if it costs less than 1 by this.
 const TOLERANCE: f64 = 1e-9;
-/// More rounds than this are not needed by any network that is known.
+/// The most rounds; no known network needs more.
 const MAX_ROUNDS: usize = 10_000;
 
 impl<'a> FlowProgram<'a> {
-    /// Prepares what does not depend on the pairs: under segment routing all shortest paths.
+    /// Prepares a program: under segment routing, it computes all shortest paths.
     pub fn new(network: &'a FlowNetwork, model: FlowModel) -> Self {
         FlowProgram { network, model, pricing: Pricing::new(network, model) }
     }
 
     /// The largest sum of flows between these ordered pairs, each with as much to send as there is room.
     ///
-    /// Pairs without a path have no flow, and a pair that is there twice counts once. Fails on pairs that are none, and if
-    /// the bound is not within [`MAX_GAP`] of the flow.
+    /// Pairs without a path have no flow, and a pair that is given twice counts once. Fails on a pair of equal or
+    /// unknown nodes, and if the bound is not within [`MAX_GAP`] of the flow.
     pub fn solve(&mut self, pairs: &[(NodeId, NodeId)]) -> Result<MaxFlow, FlowError> {
         let pairs = self.ends(pairs)?;
         self.solve_on(&pairs, &mut Master::new(self.network))
@@ -95,8 +95,8 @@ impl<'a> FlowProgram<'a> {
 
     /// The flows of several programs for the same pairs, by program.
     ///
-    /// One whose model has all paths of the model of one before goes on from its solution, which saves most of the work;
-    /// so give those with fewer paths first.
+    /// A program whose model allows all paths of an earlier program's model starts from the earlier solution, which
+    /// saves most of the work. So give the programs with fewer paths first.
     pub fn solve_each(programs: &mut [Self], pairs: &[(NodeId, NodeId)]) -> Result<Vec<MaxFlow>, FlowError> {
         let mut solved: Vec<(FlowModel, Master<'_>)> = Vec::new();
         let mut flows = Vec::with_capacity(programs.len());
@@ -167,7 +167,7 @@ impl FlowModel {
     /// Whether each path of this model is one of the other's too.
     fn within(self, other: FlowModel) -> bool {
         use FlowModel::{AnyPath, Ecmp, Multipath, SegmentPaths, Segments, SinglePath};
-        // No limit is the largest.
+        // `None`, no limit, counts as the largest limit.
         let shorter =
             |one: Option<usize>, other: Option<usize>| other.is_none_or(|other| one.is_some_and(|one| one <= other));
         match (self, other) {
@@ -183,22 +183,22 @@ impl FlowModel {
 }
 
 impl MaxFlow {
-    /// How far the bound is above the flow, as a share of the flow; 0 where there is none.
+    /// How far the bound is above the flow, as a share of the flow; 0 without flow.
     pub fn gap(&self) -> f64 {
         if self.bound > 0.0 { (self.bound - self.flow).max(0.0) / self.flow } else { 0.0 }
     }
 
-    /// Takes what a round proved: a flow, and a bound. Prices at which no path costs less than 1 are a solution of the
-    /// dual program; where the cheapest costs less, dividing by its price makes them one.
+    /// Records what a round proved: a flow, and a bound. Prices at which no path costs less than 1 solve the dual
+    /// program. If the cheapest path costs less, dividing the prices by its price makes them a solution.
     fn improve(&mut self, network: &FlowNetwork, solved: &Solved, costs: &[f64], ceiling: f64, round: usize) {
         let worth: f64 = network.arcs().iter().zip(&solved.prices).map(|(arc, price)| arc.capacity * price).sum();
         let cheapest = costs.iter().copied().fold(f64::INFINITY, f64::min);
-        // Beyond the ceiling nothing is known, but at first, when there is none: no price then means no path at all.
+        // Prices beyond the ceiling are unknown. The first round has no ceiling: there, no price means no path at all.
         self.bound = self.bound.min(worth / cheapest.min(ceiling).min(1.0));
         if cheapest.min(ceiling) == f64::INFINITY {
             self.bound = 0.0;
         }
-        // Not `sum`, which makes -0.0 of nothing.
+        // Not `sum`, which returns -0.0 for no terms.
         self.flow = solved.rates.iter().fold(0.0, |sum, rate| sum + rate);
         self.prices.clone_from(&solved.prices);
         self.rounds = round;

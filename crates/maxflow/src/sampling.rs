@@ -1,4 +1,4 @@
-//! Which pairs of routers have heavy hitters: TCPPathChanger gives a share of them, and no more.
+//! Sampling of the pairs of routers that have heavy hitters: TCPPathChanger gives only their share.
 
 use std::fmt;
 
@@ -9,45 +9,45 @@ use sidestep_model::{NodeId, Ratio};
 /// How pairs are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sampling {
-    /// What the share is of.
+    /// The pairs of which the share is taken.
     pub pairs: Pairs,
     /// How it becomes a whole number.
     pub rounding: Rounding,
 }
 
-/// What the share is of, and in which direction a pair then sends.
+/// The pairs of which the share is taken, and the direction in which a pair sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pairs {
     /// Of ordered pairs.
     Ordered,
-    /// Of unordered pairs, each of which sends one way.
+    /// Of unordered pairs, each of which sends in one direction.
     OneWay,
-    /// Of unordered pairs, each of which sends both ways.
+    /// Of unordered pairs, each of which sends in both directions.
     BothWays,
 }
 
 /// How the share becomes a whole number of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rounding {
-    /// Down, but at least one.
+    /// Rounds down, but to at least one pair.
     Floor,
-    /// To the nearest, but at least one.
+    /// Rounds to the nearest number, but to at least one pair.
     Nearest,
-    /// Up.
+    /// Rounds up.
     Ceil,
-    /// Down; a network with none is left out.
+    /// Rounds down; a network without pairs is left out.
     FloorOrNone,
 }
 
 impl Sampling {
-    /// All that are sensible.
+    /// All sensible combinations.
     pub fn all() -> impl Iterator<Item = Sampling> {
         const ROUNDINGS: [Rounding; 4] = [Rounding::Floor, Rounding::Nearest, Rounding::Ceil, Rounding::FloorOrNone];
         let pairs = [Pairs::Ordered, Pairs::OneWay, Pairs::BothWays];
         pairs.into_iter().flat_map(|pairs| ROUNDINGS.map(|rounding| Sampling { pairs, rounding }))
     }
 
-    /// How many pairs this share is of all those between so many routers.
+    /// The number of pairs that is this share of all pairs between `routers` routers.
     pub fn count(&self, routers: usize, share: Ratio) -> usize {
         const ALL: u128 = 1_000_000_000;
         let billionths = self.pairs.candidates(routers) as u128 * u128::from(share.ppb());
@@ -68,7 +68,7 @@ impl Pairs {
         if self == Pairs::Ordered { ordered } else { ordered / 2 }
     }
 
-    /// The first `count` pairs of a random order that the seed decides, as those who send.
+    /// Draws `count` ordered pairs, source and destination: the first ones of a random order that the seed decides.
     pub fn draw(self, access: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
         let mut all = Vec::with_capacity(self.candidates(access.len()));
         for (index, one) in access.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Pairs {
         let mut random = Pcg32::seed_from_u64(seed);
         let count = count.min(all.len());
         for at in 0..count {
-            // Of 2^64 numbers, so that the bias is nothing.
+            // A draw from 2^64 numbers, so the bias is negligible.
             let step = (u128::from(random.next_u64()) * (all.len() - at) as u128) >> 64;
             all.swap(at, at + step as usize);
         }

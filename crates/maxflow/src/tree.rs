@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::network::FlowNetwork;
 
-/// What a unit of flow puts on arcs: the arc and the share, as r(l, p) of a path p on a link l.
+/// The share of a unit of flow on each arc: r(l, p) of a path p on a link l.
 pub(super) type Column = Vec<(u32, f64)>;
 
 /// The shortest-path DAG to a destination.
@@ -49,7 +49,8 @@ impl Tree {
         tree
     }
 
-    /// The arcs on which a router forwards, each with the same share; none at the destination and where there is no way.
+    /// The arcs on which a router forwards, each with the same share; none at the destination and where there is no
+    /// path.
     pub(super) fn next(&self, node: usize) -> &[u32] {
         let (begin, end) = self.first[node];
         &self.next[begin as usize..end as usize]
@@ -115,8 +116,8 @@ impl Tree {
         column
     }
 
-    /// By node, the first other node that all shortest paths from it pass; that is the destination where they have none
-    /// else in common. Itself at the destination and where there is no way.
+    /// By node, the first other node that all its shortest paths pass; the destination if they have no other in common.
+    /// The node itself at the destination and where there is no path.
     pub(super) fn gates(&self, network: &FlowNetwork) -> Vec<u32> {
         let mut gates: Vec<u32> = (0..network.node_count() as u32).collect();
         let mut depth = vec![0u32; network.node_count()];

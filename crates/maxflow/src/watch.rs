@@ -1,4 +1,4 @@
-//! Long work: who watches it, and how it is spread over processors.
+//! Long computations: how to follow and stop them, and how to spread them over processors.
 
 use std::{
     num::NonZero,
@@ -6,19 +6,19 @@ use std::{
     thread,
 };
 
-/// Looks on while something long is computed, and may want it to end.
+/// Follows a long computation, and may stop it.
 pub trait Watch: Sync {
-    /// So many steps of this begin.
+    /// A computation of `steps` steps begins; `what` names it.
     fn begins(&self, what: &str, steps: usize);
     /// A step is done.
     fn step(&self);
-    /// All that will be done is done.
+    /// The computation has ended, complete or stopped.
     fn ends(&self);
     /// Whether no further step should begin.
     fn stopped(&self) -> bool;
 }
 
-/// Nobody looks on.
+/// A [`Watch`] that ignores all reports and never stops the computation.
 #[derive(Clone, Copy, Debug)]
 pub struct Unwatched;
 
@@ -31,9 +31,9 @@ impl Watch for Unwatched {
     }
 }
 
-/// Does steps `0..count` on all processors, each with a state of its own; the results by step.
+/// Runs steps `0..count` on all processors, each processor with its own state; returns the results by step.
 ///
-/// A step is `None` if it was not begun, as the watcher wanted an end, or if its thread has panicked.
+/// A result is `None` if the watch stopped the computation before the step, or if its thread has panicked.
 pub fn in_parallel<S, T: Send>(
     count: usize,
     watch: &dyn Watch,
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Wants an end after so many steps.
+    /// Stops after a number of steps.
     struct Impatient {
         left: AtomicUsize,
         ended: AtomicBool,
@@ -102,7 +102,7 @@ mod tests {
     fn when_the_watcher_wants_an_end_no_further_step_begins() {
         let watch = Impatient { left: AtomicUsize::new(5), ended: AtomicBool::new(false) };
         let done = in_parallel(1000, &watch, || (), |(), step| step).iter().flatten().count();
-        // What other threads had begun is finished.
+        // Steps that other threads had begun are finished.
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         assert!((5..5 + threads).contains(&done), "{done}");
         assert!(watch.ended.load(Ordering::SeqCst));

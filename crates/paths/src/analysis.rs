@@ -1,11 +1,11 @@
-//! What a topology offers before anything is deployed in it: path diversity, segments it takes, detours.
+//! Analysis of a topology before anything is deployed in it: path diversity, segments needed, detours.
 //!
 //! - [`Net`]: a published [`Graph`](sidestep_model::Graph) in compact form, [`Net::pruned`], [`Net::access`];
 //! - [`Survey`]: how many disjoint paths pairs of routers have, by maximum flow, by iterated Dijkstra, or by limit of
 //!   segments;
-//! - [`detours`]: which links have a way around them; [`reliance`]: what pairs lose with each link.
+//! - [`detours`]: which links have a detour; [`reliance`]: what pairs lose with each link.
 //!
-//! Every choice that the papers leave open and that moves numbers is an option; the defaults are those that match them.
+//! The papers leave some choices open. Each one that changes the numbers is an option; the defaults match the papers.
 
 mod detours;
 mod disjoint;

@@ -1,4 +1,4 @@
-//! Paths that have more in common than links to avoid: routers, or shared risks.
+//! Paths that have no router, or no shared risk, in common.
 
 use std::{
     cmp::Reverse,
@@ -9,7 +9,7 @@ use sidestep_model::{ArcId, NodeId, Topology};
 
 use crate::{Igp, Route, SegmentRules, disjoint_paths, reroute, segment_list};
 
-/// What no two paths may have in common.
+/// The kind of thing that no two paths may have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
     /// A link, in whichever direction.
@@ -22,8 +22,9 @@ pub enum Apart {
 
 /// Up to `max_paths` paths that have nothing of this kind in common, cheapest first, each with the list that forces it.
 ///
-/// Of [`Apart::Links`] they are the [`disjoint_paths`]. Of the others each is the cheapest that avoids what those before it
-/// have; it ends where that one needs more segments than the rules allow. Every list is proved by [`reroute`].
+/// For [`Apart::Links`] these are the [`disjoint_paths`]. For the other kinds, each path is the cheapest one that
+/// avoids what the earlier ones use; the search ends at the first path that needs more segments than the rules allow.
+/// Every list is checked with [`reroute`].
 pub fn paths_apart(
     topo: &Topology,
     igp: &Igp,
@@ -52,7 +53,7 @@ pub fn paths_apart(
     routes
 }
 
-/// What the paths found so far have.
+/// What the paths found so far use.
 struct Taken {
     links: Vec<bool>,
     nodes: Vec<bool>,
@@ -73,7 +74,8 @@ impl Taken {
     }
 }
 
-/// Dijkstra's algorithm over what is free; hosts are ends only. Of equally cheap paths it takes one whose arcs come first.
+/// Dijkstra's algorithm over what is free; hosts are ends only. Of equally cheap paths it takes the one with the lowest
+/// arcs.
 fn cheapest(topo: &Topology, taken: &Taken, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
     let mut came: Vec<Option<(u64, Option<ArcId>)>> = vec![None; topo.nodes().len()];
     let mut queue = BinaryHeap::from([Reverse((0u64, None::<ArcId>, from))]);

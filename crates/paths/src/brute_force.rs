@@ -12,7 +12,7 @@ use crate::{Segment, SegmentRules};
 /// A link: its ends, and its weight there and back.
 pub(crate) type LinkSpec = (u32, u32, u32, u32);
 
-/// A network of so many routers, with links that nothing limits.
+/// A network of this many routers, whose links have no rate limit.
 pub(crate) fn network(routers: u32, links: &[LinkSpec]) -> Topology {
     let links: Vec<_> = links.iter().map(|link| (*link, [0, 0])).collect();
     build(&vec![NodeKind::Router; routers as usize], &links)
@@ -23,8 +23,8 @@ pub(crate) fn arb_network() -> impl Strategy<Value = Topology> {
     arb_network_with(1)
 }
 
-/// Networks like those of [`arb_network`] in which so many of ten nodes are hosts: with several links, with links to
-/// other hosts, or with none.
+/// Networks like those of [`arb_network`], in which the given number of ten nodes are hosts. Hosts may have several
+/// links, links to other hosts, or no link.
 pub(crate) fn arb_network_with(hosts: u32) -> impl Strategy<Value = Topology> {
     let kind = prop_oneof![10 - hosts => Just(NodeKind::Router), hosts => Just(NodeKind::Host)];
     prop::collection::vec(kind, 2..=6).prop_flat_map(|kinds| {
@@ -38,7 +38,7 @@ pub(crate) fn arb_network_with(hosts: u32) -> impl Strategy<Value = Topology> {
     })
 }
 
-/// A network with a segment list of any sense.
+/// A network with an arbitrary segment list, valid or not.
 pub(crate) fn arb_segments(topo: Topology) -> impl Strategy<Value = (Topology, Vec<Segment>)> {
     let nodes = (0..topo.nodes().len() as u32).prop_map(|node| Segment::Node(NodeId(node)));
     let arcs = (0..topo.arc_count() as u32).prop_map(|arc| Segment::Adjacency(ArcId(arc)));
@@ -87,20 +87,21 @@ pub(crate) fn shortest_paths(topo: &Topology, failed: &BTreeSet<LinkId>, from: N
     paths
 }
 
-/// All walks that a packet with this segment list may take; none if some segment cannot be followed.
+/// All walks that a packet with this segment list may take; empty if some segment cannot be followed.
 pub(crate) fn walks(topo: &Topology, from: NodeId, segments: &[Segment]) -> Vec<Vec<ArcId>> {
     let shortest = |from, to| shortest_paths(topo, &BTreeSet::new(), from, to);
     let mut walks = vec![Vec::new()];
     let mut at = from;
     for segment in segments {
-        let (ways, end) = one_segment(topo, &shortest, at, *segment);
-        walks = walks.iter().flat_map(|walk| ways.iter().map(move |way| [walk.as_slice(), way].concat())).collect();
+        let (paths, end) = one_segment(topo, &shortest, at, *segment);
+        walks = walks.iter().flat_map(|walk| paths.iter().map(move |path| [walk.as_slice(), path].concat())).collect();
         at = end;
     }
     walks
 }
 
-/// Every walk that some list within the rules forces, ending with the exit router, and the length of the shortest such.
+/// Every walk that some list within the rules forces, ending with the egress router, and the length of the shortest
+/// such list.
 pub(crate) fn expressible(topo: &Topology, from: NodeId, rules: &SegmentRules) -> BTreeMap<Vec<ArcId>, usize> {
     let mut shortest = BTreeMap::new();
     for a in topo.node_ids() {
@@ -117,9 +118,9 @@ pub(crate) fn expressible(topo: &Topology, from: NodeId, rules: &SegmentRules) -
         let mut longer = BTreeSet::new();
         for (walk, at) in &forced {
             for segment in &alphabet {
-                let (ways, end) = one_segment(topo, &shortest, *at, *segment);
-                if let [way] = ways.as_slice() {
-                    let walk = [walk.as_slice(), way].concat();
+                let (paths, end) = one_segment(topo, &shortest, *at, *segment);
+                if let [path] = paths.as_slice() {
+                    let walk = [walk.as_slice(), path].concat();
                     if matches!(segment, Segment::Node(_)) {
                         found.entry(walk.clone()).or_insert(length);
                     }
@@ -143,10 +144,10 @@ fn one_segment(
         Segment::Node(node) if topo.is_router(node) => (shortest(at, node), node),
         Segment::Node(node) => (Vec::new(), node),
         Segment::Adjacency(arc) => {
-            let mut ways = shortest(at, topo.tail(arc));
-            ways.iter_mut().for_each(|way| way.push(arc));
-            ways.retain(|_| topo.is_router(topo.tail(arc)) && topo.is_router(topo.head(arc)));
-            (ways, topo.head(arc))
+            let mut paths = shortest(at, topo.tail(arc));
+            paths.iter_mut().for_each(|path| path.push(arc));
+            paths.retain(|_| topo.is_router(topo.tail(arc)) && topo.is_router(topo.head(arc)));
+            (paths, topo.head(arc))
         }
     }
 }

@@ -1,12 +1,11 @@
-//! What a path costs, such that of two paths one is always the better.
+//! Costs of paths, chosen so that two paths (almost) never cost the same.
 
 use std::ops::Add;
 
-/// The sum of a path's IGP weights; of equally heavy paths, one is told from the other by the sum of what is each link's
-/// own.
+/// The cost of a path: the sum of its IGP weights, and a tie-breaker, the sum of its links' own numbers.
 ///
-/// So which of two paths is cheaper depends on nothing but the two. (Sums of different links' numbers of 44 bits can be
-/// equal, but hardly ever are.)
+/// So which of two paths is cheaper depends on these two paths alone. (The numbers have 44 bits. Two sums of different
+/// links' numbers can be equal, but hardly ever are.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     weight: u64,
@@ -16,12 +15,12 @@ pub(crate) struct Cost {
 
 impl Cost {
     pub(crate) const ZERO: Cost = Cost { weight: 0, own: 0 };
-    /// That of no path.
+    /// The cost where there is no path.
     pub(crate) const MAX: Cost = Cost { weight: u64::MAX, own: u64::MAX };
 
-    /// Of a link with this weight and this number of its [`own`].
+    /// The cost of a link with this weight and this [`own`] number.
     pub(crate) fn of(weight: u32, own: u64) -> Cost {
-        // A path has less than 2²⁰ links, so that these numbers can be added up.
+        // A path has fewer than 2²⁰ links, so sums of these numbers do not overflow.
         Cost { weight: weight.into(), own: own >> 20 }
     }
 
@@ -30,7 +29,7 @@ impl Cost {
         Cost { weight, own: 0 }
     }
 
-    /// Somewhat more.
+    /// A cost somewhat above this one.
     pub(crate) fn further(self) -> Cost {
         Cost { weight: self.weight.saturating_add(self.weight / 8 + 1), own: 0 }
     }
@@ -44,7 +43,7 @@ impl Add for Cost {
     }
 }
 
-/// A link's own number; those of neighbouring links are unlike. (SplitMix64's output function, Steele and others 2014.)
+/// A link's own number. Numbers of neighbouring ids are unlike (SplitMix64's output function, Steele and others 2014).
 pub(crate) fn own(link: u32) -> u64 {
     let mut z = u64::from(link).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -13,10 +13,10 @@ use crate::{
 
 /// Up to `max_paths` paths without a common link, cheapest first, each with the list that forces it.
 ///
-/// Each is the cheapest by IGP weights of all that a list within the rules forces and that avoid the links (in either
-/// direction) of those before it. Of equally cheap ones it is that whose links' own numbers, which depend on nothing but
-/// their ids, add up to less: so a failure elsewhere changes nothing. `to` must be a router, `from` may be a host; a node
-/// has no path to itself. No path visits a node twice. For many pairs use a [`PathFinder`].
+/// Each path is the cheapest by IGP weights among those that a list within the rules forces and that avoid the links
+/// (in either direction) of the earlier paths. A tie is broken by a number that each link derives from its id: the path
+/// with the smaller sum wins, so a failure elsewhere changes nothing. `to` must be a router, `from` may be a host; a
+/// node has no path to itself. No path visits a node twice. For many pairs use a [`PathFinder`].
 pub fn disjoint_paths(
     topo: &Topology,
     igp: &Igp,
@@ -31,8 +31,8 @@ pub fn disjoint_paths(
 
 /// Finds the [`disjoint_paths`] of many pairs of one network; `I` is a reference of some kind to its IGP.
 ///
-/// Of the shortest paths to and from a node only those are computed that a search comes to, and they are kept for the
-/// searches after it, in up to half a GiB.
+/// It computes the shortest paths to and from a node only as far as searches need them, and keeps them for later
+/// searches, in up to half a GiB.
 #[derive(Clone, Debug)]
 pub struct PathFinder<I> {
     igp: I,
@@ -42,45 +42,45 @@ pub struct PathFinder<I> {
     taken: Taken,
 }
 
-/// A path, or that there is no further one, and what this depends on.
+/// One round of a search: a path, or none if there is no further one, and what this result depends on.
 pub(crate) struct Round {
     pub(crate) route: Option<Route>,
     pub(crate) depends_on: Vec<Dependencies>,
 }
 
-/// The cheapest path that is left from one entry to one exit.
+/// The cheapest path that is left from one ingress router to one egress router.
 struct Candidate {
     from: NodeId,
     to: NodeId,
-    /// What the access links at both ends add.
+    /// The cost that the access links at both ends add.
     beyond: Cost,
     /// `None` while it is not known.
     found: Option<Option<(Cost, Route)>>,
 }
 
 impl<I: Deref<Target = Igp>> PathFinder<I> {
-    /// For paths within these rules.
+    /// A finder of paths within these rules.
     pub fn new(igp: I, rules: SegmentRules) -> Self {
         let (spfs, search, taken) = (Spfs::new(&igp), Search::new(&igp), Taken::new(&igp));
         PathFinder { igp, rules, spfs, search, taken }
     }
 
-    /// What the function [`disjoint_paths`] gives.
+    /// Up to `max_paths` paths from one node to another, as the function [`disjoint_paths`] finds them.
     pub fn disjoint_paths(&mut self, from: NodeId, to: NodeId, max_paths: usize) -> Vec<Route> {
         self.disjoint_paths_between(&Ends::pair(from, to), max_paths)
     }
 
-    /// Up to `max_paths` paths without a common link, from any entry to any exit, cheapest first.
+    /// Up to `max_paths` paths without a common link, from any ingress router to any egress router, cheapest first.
     ///
-    /// Each is the cheapest of all pairs of an entry and an exit, the links to the hosts included in the cost; of equally
-    /// cheap ones that of the first entry and there of the first exit.
+    /// Each is the cheapest over all pairs of an ingress and an egress router; the cost includes the links to the
+    /// hosts. Of equally cheap ones, it is that of the first ingress router, then that of the first egress router.
     pub fn disjoint_paths_between(&mut self, ends: &Ends, max_paths: usize) -> Vec<Route> {
         let mut routes = Vec::new();
         self.extend(&mut routes, ends, max_paths, false);
         routes
     }
 
-    /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no way.
+    /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no path.
     pub fn first_path(&mut self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
         self.distance(from, to)?;
         let spf = self.spfs.of(&self.igp, to, Direction::Toward);
@@ -103,7 +103,7 @@ impl<I: Deref<Target = Igp>> PathFinder<I> {
         Some(self.spfs.of(&self.igp, to, Direction::Toward).hop(&self.igp, from)?.distance)
     }
 
-    /// The rounds from the first one on; the last finds nothing, unless there are `max_paths`.
+    /// All rounds of a search; the last one finds nothing, unless `max_paths` are found.
     pub(crate) fn rounds(&mut self, ends: &Ends, max_paths: usize) -> Vec<Round> {
         let mut rounds: Vec<Round> = Vec::new();
         let mut candidates = candidates(ends);
@@ -116,8 +116,8 @@ impl<I: Deref<Target = Igp>> PathFinder<I> {
         rounds
     }
 
-    /// Adds the routes that follow these; if there is `hardly` one, it asks for that first, which takes less than to look
-    /// for the cheapest.
+    /// Adds the routes that follow these. `hardly` says that there probably is none: it then first asks whether there
+    /// is one, which costs less than to look for the cheapest.
     pub(crate) fn extend(&mut self, routes: &mut Vec<Route>, ends: &Ends, max_paths: usize, hardly: bool) {
         self.taken.clear();
         routes.iter().flat_map(|route| &route.arcs).for_each(|arc| self.taken.take(*arc));
@@ -134,14 +134,15 @@ impl<I: Deref<Target = Igp>> PathFinder<I> {
         }
     }
 
-    /// Whether what was refused on the network with some more links is refused on this one, too.
+    /// Whether the refusals of a search on a network with more links hold on this network, too.
     pub(crate) fn refuses(&mut self, refusal: &Refusal) -> bool {
         !self.spfs.of(&self.igp, refusal.root, refusal.direction).forces(&self.igp, refusal.arc)
     }
 
-    /// The next path over links that are not taken, and takes these.
+    /// Finds the next path over links that are not taken, and takes its links.
     ///
-    /// A candidate stays the cheapest of its pair while all of its links are free, so only the others are looked for.
+    /// A candidate stays the cheapest of its pair while all of its links are free, so it is searched again only after
+    /// that.
     fn next(&mut self, candidates: &mut [Candidate], mut depends_on: Option<&mut Vec<Dependencies>>) -> Option<Route> {
         for candidate in candidates.iter_mut().filter(|candidate| candidate.found.is_none()) {
             let route = self.cheapest(candidate.from, candidate.to, depends_on.is_some());
@@ -176,7 +177,7 @@ impl<I: Deref<Target = Igp>> PathFinder<I> {
     }
 }
 
-/// What there is to look for between these ends, those of the first entry first.
+/// The candidates between these ends, ordered by ingress router, then by egress router.
 fn candidates(ends: &Ends) -> Vec<Candidate> {
     let exits = |entry: &Access| {
         let entry = *entry;
@@ -225,13 +226,13 @@ mod tests {
         assert_eq!(paths(&topo, 0, 1, 3, false), []);
         let lists: Vec<_> = paths(&topo, 0, 1, 2, true).into_iter().map(|route| route.segments).collect();
         let over = |arc| vec![Segment::Adjacency(ArcId(arc)), Segment::Node(NodeId(1))];
-        // Which of the equal ones comes first, their own numbers say.
+        // The links' own numbers decide which of the equal ones comes first.
         assert_eq!(lists, [over(2), over(0), over(4)]);
     }
 
     #[test]
     fn links_taken_are_avoided_though_the_igp_still_uses_them() {
-        // The IGP goes 0-1-2; the way round, 0-3-4-5-2, needs a segment to get past the middle.
+        // The IGP goes 0-1-2; the detour, 0-3-4-5-2, needs a segment to get past the middle.
         let topo = network(6, &[(0, 1, 1, 1), (1, 2, 1, 1), (0, 3, 1, 1), (3, 4, 1, 1), (4, 5, 1, 1), (5, 2, 1, 1)]);
         let routes = paths(&topo, 0, 2, 2, false);
         let list: Vec<_> = routes.iter().map(|route| route.segments.clone()).collect();
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dearer_way_wins_where_the_cheaper_needs_too_many_segments() {
+    fn a_dearer_path_wins_where_the_cheaper_needs_too_many_segments() {
         // 0 = 1 (parallel links), then to 6 over two diamonds, 1-{2,3}-4-{5,7}-6 at cost 4, or over 8 at cost 6.
         let diamonds = [(1, 2), (2, 4), (1, 3), (3, 4), (4, 5), (5, 6), (4, 7), (7, 6)];
         let mut links = vec![(0, 1, 1, 1), (0, 1, 1, 1), (1, 8, 3, 3), (8, 6, 3, 3)];

@@ -2,10 +2,10 @@
 
 use sidestep_model::{ArcId, NodeId, Topology};
 
-/// A router that a host is linked to, and what the IGP weighs the link between the two.
+/// An access router of a host, and the IGP weights of the link between the two.
 ///
-/// Weights matter only where a host has several access routers: they then count less the least of them, so that hosts
-/// that differ in no choice are equal.
+/// Weights matter only where a host has several access routers, so the least of them is subtracted from all. Hosts that
+/// offer the same choice then are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Access {
     /// The router.

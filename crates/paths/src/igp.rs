@@ -15,14 +15,14 @@ use crate::{
 
 /// Shortest paths between all nodes of a topology, as its routers see them.
 ///
-/// Hosts are ends only: no path leads through one. So a DAG has routers only, hosts are its leaves, and what leads to or
-/// from a host is put together from its links when it is asked for. The DAG to a router is computed when it is first
-/// needed and then kept: a large network costs what is used of it, and threads may share it. Ids that the topology does
-/// not have are unreachable.
+/// Hosts are ends only: no path leads through one. So a DAG holds routers only, and paths to or from a host are put
+/// together from the host's links on request. The DAG to a router is computed when it is first needed and then kept, so
+/// a large network costs only the part that is used. Threads may share an `Igp`. Ids that the topology does not have
+/// are unreachable.
 #[derive(Clone, Debug)]
 pub struct Igp {
     arcs: Vec<Arc>,
-    /// By node: where it stands among the routers; [`HOST`] if it does not forward.
+    /// By node: its index among the routers; [`HOST`] if it does not forward.
     routers: Vec<u32>,
     /// By node: where its neighbours begin; one more than there are nodes.
     start: Vec<u32>,
@@ -31,7 +31,7 @@ pub struct Igp {
     dags: Vec<OnceLock<Dag>>,
 }
 
-/// The place of a host among the routers.
+/// The index that stands for a host, which is not among the routers.
 const HOST: u32 = u32::MAX;
 
 /// Every router's hop towards one router.
@@ -50,7 +50,7 @@ pub(crate) struct Arc {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neighbour {
     pub(crate) node: NodeId,
-    /// The arc to the neighbour; that from it is its reverse.
+    /// The arc to the neighbour; the arc from the neighbour is its reverse.
     pub(crate) arc: ArcId,
     /// Weight of the arc to the neighbour.
     pub(crate) there: u32,
@@ -100,7 +100,8 @@ impl Igp {
         self.hop(from, to).map(|hop| hop.distance)
     }
 
-    /// The arcs by which shortest paths to `to` leave `from`, ascending; none at the destination or without a way.
+    /// The arcs by which shortest paths to `to` leave `from`, ascending; none at the destination and where there is no
+    /// path.
     pub fn next_arcs(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = ArcId> {
         let left = self.distance(from, to);
         let on_path = move |near: &&Neighbour| {
@@ -109,12 +110,12 @@ impl Igp {
         self.neighbours(from).iter().filter(on_path).map(|near| near.arc)
     }
 
-    /// The only shortest path; `None` where there is no way, or more than one.
+    /// The only shortest path; `None` where there is no path, or more than one.
     pub fn unique_path(&self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
         self.first_path(from, to).filter(|_| self.hop(from, to).is_some_and(|hop| hop.unique))
     }
 
-    /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no way.
+    /// The shortest path that takes the lowest arc wherever there is a choice; `None` where there is no path.
     pub fn first_path(&self, from: NodeId, to: NodeId) -> Option<Vec<ArcId>> {
         let mut path = Vec::new();
         let mut at = from;
@@ -126,7 +127,7 @@ impl Igp {
         self.hop(from, to).map(|_| path)
     }
 
-    /// Where `from` stands towards `to`; `None` where there is no way.
+    /// Where `from` stands towards `to`; `None` where there is no path.
     fn hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
         if from == to || self.is_router(from) {
             return self.router_hop(from, to);
@@ -146,8 +147,8 @@ impl Igp {
         leads.then(|| self.router_hop(near.node, to)).flatten()
     }
 
-    /// [`hop`](Self::hop) for a router, or for `to` itself. Each shortest path to a host ends with one of its links, so
-    /// the router's paths to the other ends of these are all that must be known.
+    /// Where `from`, a router or `to` itself, stands towards `to`. Each shortest path to a host ends with one of the
+    /// host's links, so the router's paths to the other ends of these links suffice.
     fn router_hop(&self, from: NodeId, to: NodeId) -> Option<Hop> {
         let place = *self.routers.get(from.index())?;
         if from == to {
@@ -206,7 +207,7 @@ impl Igp {
         Cost::of(self.arc(id).weight, own(id.link().0))
     }
 
-    /// What a node is linked to by links that are up, by ascending id of these.
+    /// The neighbours of a node over links that are up, by ascending id of the link.
     pub(crate) fn neighbours(&self, node: NodeId) -> &[Neighbour] {
         let ends = self.start.get(node.index()).zip(self.start.get(node.index() + 1));
         ends.map_or(&[], |(begin, end)| &self.neighbours[*begin as usize..*end as usize])
@@ -254,7 +255,7 @@ mod tests {
     use crate::brute_force::{arb_network, arb_network_with, build, network, shortest_paths};
 
     #[test]
-    fn equal_cost_ways_are_all_next_arcs_and_no_unique_path() {
+    fn equal_cost_paths_are_all_next_arcs_and_no_unique_path() {
         // A diamond 0-{1,2}-3, and 4 behind 3.
         let topo = network(5, &[(0, 1, 1, 1), (1, 3, 1, 1), (0, 2, 1, 1), (2, 3, 1, 1), (3, 4, 1, 1)]);
         let igp = Igp::new(&topo);
@@ -315,7 +316,8 @@ mod tests {
         assert_eq!(igp.unique_path(n1, n4), Some(vec![ArcId(8)]));
         assert_eq!(igp.first_path(n5, n4), Some(vec![ArcId(15), ArcId(0), ArcId(8)]));
         assert_eq!(igp.distance(n2, n5), Some(3));
-        // Host 4 is on no path between routers 1 and 3, though that would be the shortest way from 1 to 3 but for 0 and 2.
+        // Host 4 is on no path between routers 1 and 3, though a path through it would be the shortest if 0 and 2 were
+        // away.
         let igp = Igp::without(&topo, &[0, 1, 7].map(LinkId).into());
         assert_eq!(igp.distance(n1, n3), None);
         assert_eq!(igp.unique_path(n5, n4), Some(vec![ArcId(13)]));
@@ -337,7 +339,7 @@ mod tests {
         assert!(sums.into_iter().all(|sum| sum.join().ok() == Some(40 * 400)));
     }
 
-    /// Holds everything that the IGP says against all paths there are.
+    /// Compares everything that the IGP reports with an enumeration of all paths.
     fn compare(topo: &Topology, failed: u16) -> Result<(), TestCaseError> {
         let failed = topo.link_ids().filter(|link| failed >> link.0 & 5 == 5).collect();
         let igp = Igp::without(topo, &failed);

@@ -1,4 +1,4 @@
-//! The optimum that the paths of one pair can be measured against: maximum flow.
+//! Maximum flow of one pair: the optimum that its paths are compared with.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ pub fn max_flow_links(topo: &Topology, from: NodeId, to: NodeId) -> usize {
 
 /// The highest rate from one node to another over all paths together; zero from a node to itself.
 ///
-/// Each direction of a link has its own rate. Where nothing limits it, the flow is `u64::MAX` bit/s, as zero already
-/// says that there is no way.
+/// Each direction of a link has its own rate. A flow that nothing limits is `u64::MAX` bit/s; zero means that there is
+/// no path.
 pub fn max_flow_rate(topo: &Topology, from: NodeId, to: NodeId) -> Rate {
     let rates = (0..topo.arc_count() as u32).map(|arc| topo.channel(ArcId(arc)).rate.bits_per_sec());
     let capacities = rates.map(|rate| if rate == 0 { u64::MAX.into() } else { rate.into() }).collect();
@@ -34,7 +34,7 @@ fn edmonds_karp(topo: &Topology, from: NodeId, to: NodeId, mut room: Vec<u128>) 
         let more = path.iter().map(|arc| room[arc.index()]).min().unwrap_or(0);
         for arc in path {
             room[arc.index()] -= more;
-            // What flows back the other way would cancel.
+            // Flow in the reverse direction would cancel.
             room[arc.reversed().index()] += more;
         }
         flow += more;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unlimited_way_has_an_unlimited_flow_and_no_way_has_none() {
+    fn an_unlimited_path_has_an_unlimited_flow_and_no_path_has_none() {
         let topo = network(3, &[(0, 1, 1, 1), (0, 1, 1, 1)]);
         assert_eq!(max_flow_rate(&topo, NodeId(0), NodeId(1)).bits_per_sec(), u64::MAX);
         assert_eq!(max_flow_rate(&topo, NodeId(0), NodeId(2)), Rate::default());

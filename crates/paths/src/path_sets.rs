@@ -14,9 +14,9 @@ use crate::{Ends, Igp, PathFinder, Route, SegmentRules, disjoint::Round, search:
 
 /// The disjoint paths between pairs of ends, on an IGP that has converged on the failures present.
 ///
-/// Each path is kept with what its search depended on while everything was up. Where links are down, only pairs whose
-/// searches would go another way are computed anew, and of these only the paths from the first one on that does. So a
-/// recovery costs nothing, or what the links that are still down cost. The result is the same as from scratch.
+/// Each path is kept with the links on which its search depended while everything was up. When links fail, only the
+/// pairs whose searches depended on them are computed anew, and only from the first affected path on. A recovery costs
+/// nothing beyond what the links that are still down cost. The result is the same as from scratch.
 #[derive(Clone, Debug)]
 pub struct PathSets {
     ends: Vec<Ends>,
@@ -24,10 +24,10 @@ pub struct PathSets {
     max_paths: usize,
     /// By pair, while everything is up.
     whole: Vec<Found>,
-    /// By link: the pairs that then depend on it.
+    /// By link: the pairs that depend on it while everything is up.
     dependents: Vec<Vec<u32>>,
     down: BTreeSet<LinkId>,
-    /// The pairs whose paths now may be others.
+    /// By pair: the paths of the pairs that the links now down affect.
     detoured: BTreeMap<u32, PathSet>,
     finders: Finders,
 }
@@ -37,29 +37,29 @@ pub struct PathSets {
 pub struct PathSet {
     /// Disjoint paths, best first.
     pub routes: Vec<Route>,
-    /// The IGP's way back; `None` where there is none.
+    /// The IGP's return path; `None` where there is none.
     pub back: Option<Back>,
 }
 
-/// The IGP's way back from the destination of a pair to its source.
+/// The IGP's return path from the destination of a pair to its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Back {
     /// The access router of the destination where it begins.
     pub from: NodeId,
     /// The access router of the source where it ends.
     pub to: NodeId,
-    /// Its arcs between the two, of equally short ways those of the lowest arcs.
+    /// Its arcs between the two routers; of equally short paths, the one with the lowest arcs.
     pub arcs: Vec<ArcId>,
 }
 
-/// What computes paths: with everything up, and without the links that are down. Made when needed.
+/// The path finders: one for the whole network, one without the links that are down. Each is made when first needed.
 #[derive(Clone, Debug, Default)]
 struct Finders {
     whole: Option<PathFinder<Arc<Igp>>>,
     without: Option<PathFinder<Arc<Igp>>>,
 }
 
-/// What a change of the links that are down came to.
+/// The effect of a change of the links that are down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recomputed {
     /// How many pairs were computed anew, partly or as a whole.
@@ -72,7 +72,7 @@ pub struct Recomputed {
 #[derive(Clone, Debug)]
 struct Found {
     set: PathSet,
-    /// Of each path, and of the round that found no further one: the searches that were new in that round.
+    /// By path, and for the final round that found none: the dependencies of the searches that this round added.
     depends_on: Vec<Vec<Dependencies>>,
 }
 
@@ -130,12 +130,12 @@ impl PathSets {
         detoured.or(self.whole.get(index).map(|found| &found.set))
     }
 
-    /// Gives back the memory that only further computing needs.
+    /// Frees the memory that is needed only to compute paths.
     pub fn release(&mut self) {
         self.finders = Finders::default();
     }
 
-    /// Exactly these links of the network are down from now on; ids that it does not have are no matter.
+    /// Takes exactly these links as down from now on; ids that the network does not have are ignored.
     pub fn set_down(&mut self, topo: &Topology, down: &BTreeSet<LinkId>) -> Recomputed {
         if self.down == *down {
             return Recomputed::default();
@@ -159,7 +159,7 @@ impl PathSets {
             }
             self.detoured.insert(pair, set);
         }
-        // The others are what they are while everything is up.
+        // Other pairs have the same paths as while everything is up.
         let restored = before.iter().filter(|(pair, old)| **old != self.whole[**pair as usize].set);
         recomputed.changed.extend(restored.map(|(pair, _)| *pair as usize));
         recomputed.changed.sort_unstable();
@@ -178,8 +178,8 @@ impl Finders {
     }
 }
 
-/// The shortest way back of all pairs of an exit and an entry, the links to the hosts included; of equally short ones
-/// that of the first exit and there of the first entry.
+/// The shortest return path over all pairs of an egress router and an ingress router, the links to the hosts included.
+/// Of equally short ones, it takes that of the first egress router, then that of the first ingress router.
 fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
     let mut best: Option<(u64, NodeId, NodeId)> = None;
     for exit in &ends.exits {
@@ -196,14 +196,14 @@ fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
 }
 
 impl Found {
-    /// All links that it may depend on, some of them more than once.
+    /// All links that the paths depend on, some of them more than once.
     fn links(&self) -> impl Iterator<Item = LinkId> {
         let back = self.set.back.iter().flat_map(|back| &back.arcs).map(|arc| arc.link());
         let searches = self.depends_on.iter().flatten().flat_map(|search| search.links.iter().chain(&search.shown));
         searches.copied().chain(back)
     }
 
-    /// The paths without these links, which the finder's network lacks; `None` if they are the same for sure.
+    /// The paths without these links, which the finder's network lacks; `None` if no path depends on them.
     fn detour(
         &self,
         finder: &mut PathFinder<Arc<Igp>>,

@@ -14,7 +14,7 @@ pub enum Segment {
 /// What a segment list may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRules {
-    /// Most segments in a list, the closing `Node(exit router)` included; 1 leaves only unique shortest paths.
+    /// Most segments in a list, the closing `Node(egress router)` included; 1 leaves only unique shortest paths.
     pub max_segments: usize,
     /// Whether adjacency segments may be used.
     pub adjacency: bool,
@@ -35,13 +35,13 @@ impl Route {
         self.arcs.iter().map(|arc| u64::from(topo.channel(*arc).weight)).sum()
     }
 
-    /// The lowest rate on the way; zero, as everywhere, where no arc limits it.
+    /// The lowest rate on the path; zero means that no arc limits it.
     pub fn bottleneck(&self, topo: &Topology) -> Rate {
         let rates = self.arcs.iter().map(|arc| topo.channel(*arc).rate);
         rates.filter(|rate| *rate != Rate::default()).min().unwrap_or_default()
     }
 
-    /// The propagation delay from end to end, one way.
+    /// The one-way propagation delay from end to end.
     pub fn delay(&self, topo: &Topology) -> Span {
         self.arcs.iter().fold(Span::ZERO, |sum, arc| sum + topo.channel(*arc).delay)
     }

@@ -25,25 +25,27 @@ pub(crate) struct Taken {
 
 /// Finds the cheapest path within the rules; its memory is reused.
 ///
-/// Most often that is the cheapest path over free links, which A* from the source finds. Where that takes too many segments,
-/// [`Within`] tells whether any path does not; only then an A* from the destination, arc by arc, looks for the cheapest.
+/// It takes three steps. An A* from the source finds the cheapest path over free links, which most often is the answer.
+/// If that path needs too many segments, [`Within`] decides whether any path needs few enough. Only if one does, a
+/// second A*, from the destination and arc by arc, looks for the cheapest of these.
 ///
-/// A state of the latter is a node, the router that owns the SID in force there, and how many segments are used from there
-/// on. Two facts keep it small and its result simple; both follow from any part of a unique shortest path being one itself:
+/// A state of the second A* is a node, the router that owns the SID in force there, and the number of segments used
+/// from there on. Any part of a unique shortest path is itself a unique shortest path. Two facts follow from that:
 ///
-/// - At one node, a state that is no cheaper and uses more segments than another is never better: whatever its SID can
-///   still do, the other can do with one segment more.
-/// - A loop never pays. Cut out of a walk, it leaves the rest of one segment, as a node segment, and the rest of a later
-///   one: no more segments than before, and a lower cost, since weights are at least 1. (A loop within one adjacency
-///   segment, to the tail and back over the arc, leaves one node segment.) So the cheapest walk is a simple path.
+/// - At one node, a state that is no cheaper and uses more segments than another is never better: the other state can
+///   do whatever its SID can still do, with one more segment.
+/// - A loop never pays. Cut a loop out of a walk. What is left is the rest of one segment, as a node segment, and the
+///   rest of a later one: no more segments than before, at a lower cost, because weights are at least 1. (A loop within
+///   one adjacency segment, to the tail and back over the arc, leaves one node segment.) So the cheapest walk is a
+///   simple path.
 ///
-/// The bound is exact: the cost from the source over links that are free, which [`Ahead`] computes as far as a horizon.
-/// What lies beyond it waits, and is looked at only if all that is nearer leads nowhere.
+/// The bound of the second A* is exact: it is the cost from the source over free links, which [`Ahead`] computes up to
+/// a horizon. States beyond the horizon wait until no nearer state is left.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     ahead: Ahead,
     within: Within,
-    /// Up to this total cost all is known; [`Cost::MAX`]: all there is.
+    /// The horizon: all costs up to this total are known; [`Cost::MAX`] if all costs are.
     horizon: Cost,
     /// By node: the states expanded there.
     expanded: Vec<Expanded>,
@@ -56,7 +58,7 @@ pub(crate) struct Search {
     goal: Option<usize>,
     /// The states because of which others were not expanded.
     decisive: Vec<usize>,
-    /// What was refused, with the total cost from which on that matters.
+    /// The refusals, each with the total cost from which on it matters.
     refused: Vec<(Cost, Refusal)>,
     /// By link, while dependencies are collected.
     marked: Vec<bool>,
@@ -71,11 +73,12 @@ struct State {
     segments: usize,
     /// Cost from here to the destination.
     cost: Cost,
-    /// Cost from the source to the destination this way; [`Cost::MAX`] while that is not known, and of what nothing forces.
+    /// Total cost from the source to the destination through this state; [`Cost::MAX`] while it is unknown or if no
+    /// segment list forces the path.
     total: Cost,
     /// The arc from here and the state that it leads to; `None` at the destination.
     next: Option<(ArcId, usize)>,
-    /// Whether dependencies have it.
+    /// Whether it is already among the dependencies.
     counted: bool,
 }
 
@@ -86,8 +89,8 @@ struct Expanded {
     owners: Vec<(NodeId, usize)>,
 }
 
-/// A path that is not the only shortest one between two nodes: that towards (or from) `root` beginning (ending) with an
-/// arc.
+/// A path that was refused because it is not the only shortest one between two nodes. It leads towards `root` and
+/// begins with an arc, or it leads from `root` and ends with an arc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Refusal {
     pub(crate) root: NodeId,
@@ -97,20 +100,20 @@ pub(crate) struct Refusal {
 
 /// What the result of a search depends on.
 ///
-/// A failure takes paths away, and adds none but where a refusal falls. So the result stays, being the cheapest path of
-/// all within the rules, as long as no link in `links` fails and all that was refused still is; that holds as long as no
-/// link in `shown` fails either.
+/// A failure removes paths. It adds a path only where it makes a refusal untrue. So the result stays the cheapest path
+/// within the rules as long as no link in `links` fails and every refusal still holds; a refusal holds as long as no
+/// link in `shown` fails.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dependencies {
     /// Ascending: the arcs of the result, and those of states because of which others were not expanded.
     pub(crate) links: Vec<LinkId>,
-    /// What was refused, each once.
+    /// The refusals, each once.
     pub(crate) refused: Vec<Refusal>,
-    /// Ascending: links of paths that show why.
+    /// Ascending: the links of the paths that prove the refusals.
     pub(crate) shown: Vec<LinkId>,
 }
 
-/// What a search is about.
+/// The question that a search answers.
 struct Task<'t> {
     igp: &'t Igp,
     spfs: &'t mut Spfs,
@@ -181,9 +184,9 @@ impl Search {
         }
     }
 
-    /// The cheapest path of all that avoid what is taken and that a list within the rules forces.
+    /// The cheapest path over links that are not taken, among those that a list within the rules forces.
     ///
-    /// Its dependencies are known only if `watched`.
+    /// Its dependencies are recorded only if `watched`.
     pub(crate) fn run(
         &mut self,
         igp: &Igp,
@@ -195,7 +198,7 @@ impl Search {
     ) -> Option<Route> {
         self.begin();
         let mut task = Task { igp, spfs, rules, taken, from, to };
-        // Without a free way at either end there is no need to look further.
+        // Without a free link at either end there is no need to search.
         taken.free(igp, from).next().and(taken.free(igp, to).next())?;
         if taken.links.is_empty()
             && let Some(arcs) = only_path(&mut task)
@@ -227,7 +230,7 @@ impl Search {
         self.within.any(&mut Task { igp, spfs, rules, taken, from, to }, false)
     }
 
-    /// What the last result, which was this, depends on.
+    /// The dependencies of the last result, which must be this one.
     pub(crate) fn dependencies(&mut self, igp: &Igp, spfs: &mut Spfs, route: Option<&Route>) -> Dependencies {
         let mut found = Dependencies::default();
         self.links(route, &mut found.links);
@@ -268,7 +271,7 @@ impl Search {
         Some(Route { arcs, segments })
     }
 
-    /// The arcs of the cheapest walk that is forced, where the cheapest of all is not.
+    /// The arcs of the cheapest walk that a list forces; called where no list forces the cheapest of all.
     fn cheapest(&mut self, task: &mut Task<'_>) -> Option<Vec<ArcId>> {
         let (node, total) = (task.to, self.horizon);
         let end = State { node, owner: node, segments: 1, cost: Cost::ZERO, total, next: None, counted: false };
@@ -312,7 +315,7 @@ impl Search {
         marks.finish();
     }
 
-    /// Whether no state expanded before at the same node is as good; remembers this one if so.
+    /// Remembers a state and returns true, unless a state expanded before at the same node is as good.
     fn is_new(&mut self, state: &State, index: usize) -> bool {
         let seen = &mut self.expanded[state.node.index()];
         if seen.owners.is_empty() || state.segments < seen.segments {
@@ -321,7 +324,7 @@ impl Search {
             seen.owners.push((state.owner, index));
             return true;
         }
-        // A SID of the node itself can do all that another can.
+        // The node's own SID can do all that another SID can.
         let as_good = |(owner, _): &&(NodeId, usize)| {
             state.segments > seen.segments || *owner == state.node || *owner == state.owner
         };
@@ -361,8 +364,8 @@ impl Search {
         }
     }
 
-    /// The SID that takes a packet over the first arc of a state, and how many there then are: the one in force behind it
-    /// where that does, else one more.
+    /// The owner of the SID that takes a packet over the first arc of a state, and the number of segments from there
+    /// on. The SID in force behind the arc is used if it suffices; else there is one segment more.
     fn force(&mut self, task: &mut Task<'_>, total: Cost, state: &State) -> Option<(NodeId, usize)> {
         let (arc, behind) = state.next?;
         let State { node: head, owner, segments, .. } = self.states[behind];

@@ -20,7 +20,7 @@ pub enum SegmentError {
     /// The path leads to or through a host, which has no SID.
     #[error("node {0:?} is a host, which has no SID and forwards nothing")]
     Host(NodeId),
-    /// Without an adjacency segment nothing forces this arc: it is not the only shortest way between its ends.
+    /// Without an adjacency segment nothing forces this arc: it is not the only shortest path between its ends.
     #[error("no node segment forces arc {0:?}, and the rules allow no adjacency segment there")]
     NeedsAdjacency(ArcId),
     /// Even the shortest list is longer than the rules allow.
@@ -33,19 +33,19 @@ pub enum SegmentError {
     },
 }
 
-/// Why a segment list does not say one path.
+/// Why a segment list does not force exactly one path.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RerouteError {
-    /// The IGP has no way there.
-    #[error("there is no way from node {from:?} to node {to:?}")]
+    /// The IGP has no path there.
+    #[error("there is no path from node {from:?} to node {to:?}")]
     Unreachable {
         /// Where the packet is.
         from: NodeId,
         /// The router that owns the next SID.
         to: NodeId,
     },
-    /// The IGP has several ways there.
-    #[error("node {at:?} has several equal ways to node {to:?}")]
+    /// The IGP has several shortest paths there.
+    #[error("node {at:?} has several equal-cost paths to node {to:?}")]
     Ambiguous {
         /// The first node with a choice.
         at: NodeId,
@@ -73,10 +73,10 @@ pub fn segment_list(
     list(igp, &mut Spfs::new(igp), &stops, arcs, rules, &mut Vec::new())
 }
 
-/// The same for a path of which it is known that it is one.
+/// The shortest segment list that forces the path along these stops, which [`stops`] has checked.
 ///
-/// To `refused` are added the facts on which the result depends besides the path itself: from this node, the shortest
-/// path that ends with this arc is not the only one.
+/// The result depends on further facts, which are added to `refused`: from this node, the shortest path that ends with
+/// this arc is not the only one.
 pub(crate) fn list(
     igp: &Igp,
     spfs: &mut Spfs,
@@ -109,11 +109,11 @@ pub fn reroute(topo: &Topology, igp: &Igp, from: NodeId, segments: &[Segment]) -
             Segment::Adjacency(arc) if !has_adjacency_sid(igp, arc) => return Err(RerouteError::NoAdjacencySid(arc)),
             Segment::Adjacency(arc) => (topo.tail(arc), Some(arc)),
         };
-        let ways = igp.first_path(at, to).ok_or(RerouteError::Unreachable { from: at, to })?;
-        if let Some(arc) = ways.iter().find(|arc| igp.next_arcs(topo.tail(**arc), to).count() > 1) {
+        let shortest = igp.first_path(at, to).ok_or(RerouteError::Unreachable { from: at, to })?;
+        if let Some(arc) = shortest.iter().find(|arc| igp.next_arcs(topo.tail(**arc), to).count() > 1) {
             return Err(RerouteError::Ambiguous { at: topo.tail(*arc), to });
         }
-        path.extend(ways);
+        path.extend(shortest);
         path.extend(over);
         at = over.map_or(to, |arc| topo.head(arc));
     }
@@ -158,8 +158,8 @@ fn stops(topo: &Topology, igp: &Igp, arcs: &[ArcId]) -> Result<Vec<NodeId>, Segm
 
 /// The best step from the first stop, and from all that its list may lead to.
 ///
-/// Any part of a unique shortest path is one itself. So a later stop never needs more segments than an earlier one, and
-/// the furthest stop that one segment reaches is the best.
+/// Any part of a unique shortest path is itself a unique shortest path. So a later stop never needs more segments than
+/// an earlier one, and the furthest stop that one segment reaches is the best.
 fn steps(
     igp: &Igp,
     spfs: &mut Spfs,
@@ -211,7 +211,7 @@ mod tests {
     const NODES: SegmentRules = SegmentRules { max_segments: 9, adjacency: false };
 
     #[test]
-    fn the_unique_shortest_path_needs_only_its_exit() {
+    fn the_unique_shortest_path_needs_only_its_last_router() {
         let topo = network(3, &[(0, 1, 1, 1), (1, 2, 1, 1)]);
         let igp = Igp::new(&topo);
         let one = SegmentRules { max_segments: 1, adjacency: false };

@@ -6,7 +6,7 @@ use sidestep_model::{ArcId, NodeId};
 
 use crate::{Igp, igp::Neighbour};
 
-/// Which way the paths lead.
+/// The direction in which the paths lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
     /// To the root, as routers forward.
@@ -18,10 +18,10 @@ pub(crate) enum Direction {
 /// Where a node stands on the paths to or from a root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
-    /// Sum of the weights between the two; `u64::MAX` where there is no way.
+    /// Sum of the weights between the two; `u64::MAX` where there is no path.
     pub(crate) distance: u64,
-    /// The lowest of the equal-cost arcs that are next on the way to the root, or last on that from it; meaningless at
-    /// the root.
+    /// Toward the root: the lowest of the equal-cost next arcs. From the root: the lowest of the equal-cost last arcs.
+    /// Meaningless at the root.
     pub(crate) next: ArcId,
     /// Whether there is exactly one shortest path.
     pub(crate) unique: bool,
@@ -36,11 +36,11 @@ pub(crate) struct Spf {
     /// The nodes in `hops` that are not unreached.
     touched: Vec<NodeId>,
     queue: BinaryHeap<Reverse<(u64, NodeId)>>,
-    /// What is known of nodes up to this distance is final: as weights are at least 1, all that leads there is nearer.
+    /// The hops of nodes up to this distance are final, because weights are at least 1: every predecessor is nearer.
     radius: u64,
 }
 
-/// The [`Spf`]s of a network that were needed so far, as many as fit the memory that they may take.
+/// A cache of the [`Spf`]s of a network, bounded by the memory that they may take.
 #[derive(Clone, Debug)]
 pub(crate) struct Spfs {
     /// By root and direction: the index in `made`.
@@ -51,7 +51,7 @@ pub(crate) struct Spfs {
     limit: usize,
 }
 
-/// How many hops all [`Spf`]s together may hold: 256 MiB. In tests next to none, so that they see what begins again.
+/// How many hops all [`Spf`]s together may hold: 256 MiB. Tests set it so low that searches restart.
 const MAX_HOPS: usize = if cfg!(test) { 1 } else { 1 << 24 };
 
 impl Hop {
@@ -63,13 +63,13 @@ impl Hop {
         self.distance != u64::MAX
     }
 
-    /// The hop; `None` where there is no way.
+    /// The hop; `None` where there is no path.
     pub(crate) fn reached(self) -> Option<Hop> {
         Some(self).filter(Hop::is_reached)
     }
 
-    /// Takes paths over `next` into account, which are this long and one only if `unique`; returns whether they are
-    /// shorter than all before.
+    /// Adds the paths over `next`, which have this length; `unique` says that there is only one. Returns whether they
+    /// are shorter than all before.
     pub(crate) fn offer(&mut self, distance: u64, next: ArcId, unique: bool) -> bool {
         let shorter = distance < self.distance;
         if shorter {
@@ -106,7 +106,7 @@ impl Spf {
         self.queue.push(Reverse((0, root)));
     }
 
-    /// Where a node of the network stands; `None` where there is no way.
+    /// Where a node of the network stands; `None` where there is no path.
     pub(crate) fn hop(&mut self, igp: &Igp, node: NodeId) -> Option<Hop> {
         while self.hops[node.index()].distance > self.radius && self.step(igp) {}
         self.hops[node.index()].reached()
@@ -118,13 +118,13 @@ impl Spf {
         self.forces_at(igp, end, arc)
     }
 
-    /// The same where that end is known.
+    /// Whether `arc` begins (or, from the root, ends) the only shortest path of `end`, its end away from the root.
     pub(crate) fn forces_at(&mut self, igp: &Igp, end: NodeId, arc: ArcId) -> bool {
         self.hop(igp, end).is_some_and(|hop| hop.unique && hop.next == arc)
     }
 
-    /// The arcs of one shortest path that shows why `arc`, beyond which the rest is unique, does not force its path: it
-    /// is shorter, or as short and without the arc.
+    /// The arcs of one path that proves that `arc` does not force its own path: it is shorter, or it is as short and
+    /// avoids the arc. Beyond the arc the rest must be unique.
     pub(crate) fn witness(&mut self, igp: &Igp, arc: ArcId, mut visit: impl FnMut(ArcId)) {
         let end = self.far_end(igp, arc);
         let Some(hop) = self.hop(igp, end) else { return };
@@ -147,7 +147,7 @@ impl Spf {
         }
     }
 
-    /// The next node settles; false where there is none left.
+    /// Settles the next node; returns false where there is none left.
     fn step(&mut self, igp: &Igp) -> bool {
         let Some(Reverse((distance, node))) = self.queue.pop() else {
             self.radius = u64::MAX;
@@ -202,8 +202,8 @@ impl Spfs {
 
     /// The paths to or from a node of the network.
     pub(crate) fn of(&mut self, igp: &Igp, root: NodeId, direction: Direction) -> &mut Spf {
-        let way = usize::from(direction == Direction::From);
-        let known = self.index[root.index()][way];
+        let column = usize::from(direction == Direction::From);
+        let known = self.index[root.index()][column];
         let index = known.map_or_else(|| self.begin(igp, root, direction), |index| index as usize);
         &mut self.made[index]
     }

@@ -1,14 +1,15 @@
-//! The two implementations of disjoint paths, held against each other: [`PathFinder`], which serves the controller, and
-//! [`Survey`], which counts for the figures.
+//! The two implementations of disjoint paths, compared with each other: [`PathFinder`], which serves the controller,
+//! and [`Survey`], which counts for the figures.
 //!
-//! They mean the same where the analysis takes only shortest paths without an equal for segments (`unique`) and removes
-//! links in both directions, both networks have the same links of weights from 1 on, and there are only routers. Equally
-//! heavy paths are told apart by the same numbers of the links. Then
+//! They mean the same if the analysis uses only unique shortest paths as segments (`unique`) and removes links in both
+//! directions, if both networks have the same links with weights of at least 1, and if all nodes are routers. Both
+//! break ties between equally heavy paths by the same numbers of the links. Then
 //!
 //! - with node segments only, the numbers of paths are the same for every pair and limit;
-//! - with adjacency segments, `PathFinder` counts the exit's SID after an adjacency, which the analysis lets decapsulate. So
-//!   it may need one segment more: what it has a path for within k, the analysis has within k, and what that has within k,
-//!   `PathFinder` has within k + 1. (How many there are can differ either way, as another first path takes other links.)
+//! - with adjacency segments, `PathFinder` counts the egress router's SID after an adjacency, while the analysis lets
+//!   the adjacency decapsulate. So `PathFinder` may need one segment more: a pair for which it has a path within k has
+//!   one in the analysis within k, and a pair for which the analysis has one within k has one in `PathFinder` within k
+//!   + 1. (The numbers of paths can differ in either direction, because another first path takes other links.)
 //! - with adjacency segments and no limit, both are iterated Dijkstra.
 
 use std::collections::BTreeMap;
@@ -76,8 +77,8 @@ fn compare(net: &Net, nodes: &[u32], most: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// By number of paths, how many of the pair's directions have so many; as [`Survey`] has it, only one is looked at where
-/// weights are symmetric.
+/// By number of paths, how many of the pair's directions have so many; as [`Survey`] has it, only one is looked at
+/// where weights are symmetric.
 fn found(finder: &mut PathFinder<&Igp>, net: &Net, [from, to]: [u32; 2]) -> Vec<u64> {
     let mut counts = Vec::new();
     for (from, to) in [(from, to), (to, from)].into_iter().take(if net.is_symmetric() { 1 } else { 2 }) {
@@ -88,7 +89,8 @@ fn found(finder: &mut PathFinder<&Igp>, net: &Net, [from, to]: [u32; 2]) -> Vec<
     counts
 }
 
-/// Networks of up to 9 routers and 16 links, many of equal weight, some parallel, some that weigh more one way.
+/// Networks of up to 9 routers and 16 links, many of equal weight, some parallel, some that weigh more in one
+/// direction.
 fn arb_net() -> impl Strategy<Value = Net> {
     (2..=9usize, any::<bool>()).prop_flat_map(|(nodes, symmetric)| {
         let weight = || prop_oneof![4 => Just(1u32), 2 => Just(2), 1 => 3..6u32];
@@ -112,7 +114,8 @@ fn arb_net() -> impl Strategy<Value = Net> {
 }
 
 proptest! {
-    // Always the same cases: sums of the links' numbers, which the analysis cuts to some 28 bits, may now and then be equal.
+    // Always the same cases: sums of the links' numbers, which the analysis cuts to some 28 bits, may now and then be
+    // equal.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(5), ..ProptestConfig::default() })]
 
     #[test]

@@ -1,14 +1,35 @@
-//! Protocol cores without I/O: the caller passes the time and what happened, and the core answers what to do.
+//! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], and the [`link`] that carries their packets.
 //!
-//! The simulator drives them with virtual time; the lab drives [`link`] with the machine's clock. The methods are of four
-//! kinds:
+//! The caller passes the time and the event, and the core answers what to do. The simulator drives the cores with
+//! virtual time; the lab drives [`link`] with the machine's clock. The methods of a connection are of four kinds:
 //!
 //! - `handle_…` takes an input: a packet that has arrived, or a timeout that is due.
 //! - `poll_transmit` returns the next packet that may leave now.
 //! - `poll_timeout` returns when `handle_timeout` is due next.
-//! - The others read the state, or change the settings.
+//! - The others read the state, give the connection data to send, or change the settings.
 //!
-//! [`link::LinkModel`] needs no timeouts: it decides about a packet when it arrives.
+//! ```
+//! use sidestep_model::{Span, Time};
+//! use sidestep_proto::{
+//!     packet::{Kind, Packet},
+//!     tcp::{Config, Receiver, Sender},
+//! };
+//!
+//! let config = Config::default();
+//! let (mut sender, mut receiver) = (Sender::new(&config), Receiver::new(&config));
+//! sender.supply(3);
+//! sender.open();
+//! let syn = sender.poll_transmit(&config, Time::ZERO).expect("an open connection sends a SYN");
+//! assert_eq!(syn.kind, Kind::Syn);
+//! let syn = Packet { kind: syn.kind, flags: syn.flags, ..Packet::default() };
+//! let syn_ack = receiver.handle_syn(&config, &syn);
+//! sender.handle_ack(&config, Time::ZERO + Span::from_millis(20), &syn_ack);
+//! // The handshake has taken 20 ms, and the initial window has room for all three segments.
+//! let data = std::iter::from_fn(|| sender.poll_transmit(&config, Time::ZERO + Span::from_millis(20)));
+//! assert_eq!(data.map(|segment| segment.seq).collect::<Vec<_>>(), [0, 1, 2]);
+//! ```
+//!
+//! [`link::LinkModel`] needs no timeouts: it decides about a packet when the packet arrives.
 //!
 //! ```
 //! use sidestep_model::{Channel, Queue, QueueLimit, Rate, Ratio, Span, Time};

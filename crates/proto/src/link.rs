@@ -1,8 +1,8 @@
 //! One direction of a link: a drop-tail queue with ECN marking, a transmitter, a delay, losses and outages.
 //!
-//! In a queue that is served first in, first out at a known rate, no packet waits for a later one. So it is known when a
-//! packet arrives what becomes of it. [`LinkModel`] therefore decides at once and never sees the packet: the driver keeps
-//! it, and delivers it when the [`Verdict`] says so.
+//! In a queue that is served first in, first out at a known rate, no packet waits for a later one. So the fate of a
+//! packet is known when it arrives. [`LinkModel`] therefore decides at once and never stores the packet: the driver
+//! keeps it, and delivers it when the [`Verdict`] says so.
 
 mod early;
 
@@ -15,11 +15,11 @@ use sidestep_model::{Bytes, Channel, QueueLimit, Rate, Span, Time};
 
 use self::early::{Burst, RedState};
 
-/// The state of one direction of a link: what it is, what is in its queue, and what it has done.
+/// The state of one direction of a link: its settings, its queue and its counters.
 #[derive(Clone, Debug)]
 pub struct LinkModel {
-    /// When the transmitter has sent everything accepted so far, and the fraction of a nanosecond beyond that, in units of
-    /// 2⁻³² ns. Without the fraction a fast link would lose capacity to rounding.
+    /// When the transmitter has sent everything accepted so far, and the fraction of a nanosecond beyond that, in units
+    /// of 2⁻³² ns. Without the fraction a fast link would lose capacity to rounding.
     free_at: Time,
     free_at_rest: u32,
     state: LinkState,
@@ -48,7 +48,7 @@ struct Early {
     burst: Option<Burst>,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -76,7 +76,7 @@ pub enum DropReason {
     Blackhole,
 }
 
-/// What a link has done since it was made; every packet offered is in exactly one of `packets` and `drops`.
+/// The counters of a link since it was made; every packet offered is in exactly one of `packets` and `drops`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets delivered or in flight.
@@ -142,7 +142,7 @@ impl LinkModel {
 
     /// Decides on an IP packet of `len` bytes that arrives at `now`; times never decrease from call to call.
     ///
-    /// The queue's occupancy that is compared with the ECN threshold is the one that the packet finds.
+    /// The ECN threshold is compared with the queue that the packet finds on arrival.
     #[inline]
     pub fn enqueue(&mut self, now: Time, len: u32, ecn_capable: bool) -> Verdict {
         match self.state {
@@ -252,15 +252,15 @@ impl LinkModel {
         &self.counters
     }
 
-    /// Reads what [`enqueue`](Self::enqueue) will read, except the queue, so that a driver can bring it into the
-    /// processor's cache before. The result means nothing.
+    /// Reads the state that [`enqueue`](Self::enqueue) will read, except the queue, so that a driver can prefetch it
+    /// into the processor's cache. The result means nothing.
     #[inline(always)]
     pub fn read(&self) -> u64 {
         self.free_at.as_nanos() ^ self.byte_time ^ self.loss_below ^ self.queued.get() ^ self.counters.packets
     }
 
-    /// Reads the queue, so that a driver can bring it into the processor's cache before [`enqueue`](Self::enqueue). The
-    /// result means nothing.
+    /// Reads the queue, so that a driver can prefetch it into the processor's cache before [`enqueue`](Self::enqueue).
+    /// The result means nothing.
     #[inline(always)]
     pub fn read_queue(&self) -> u64 {
         let len = |waiting: Option<&Waiting>| waiting.map_or(0, |waiting| u64::from(waiting.len));
@@ -290,7 +290,7 @@ impl LinkModel {
             self.queue.pop_front();
         }
         if self.queue.is_empty() {
-            // Begins again at the front of its memory, which is in the processor's cache.
+            // Restarts at the front of the memory, which is in the processor's cache.
             self.queue.clear();
         }
     }
@@ -316,7 +316,7 @@ impl LinkModel {
     #[inline]
     fn transmit(&mut self, now: Time, len: u32) {
         if self.free_at <= now {
-            // The rest is below a nanosecond: a link that is free within this one counts as idle.
+            // The fraction is below a nanosecond: a link that becomes free within this nanosecond counts as idle.
             self.free_at = now;
             self.free_at_rest = 0;
         }
@@ -350,7 +350,7 @@ fn byte_time(rate: Rate) -> u64 {
 }
 
 impl Drops {
-    /// All of them.
+    /// The drops of all reasons together.
     pub fn total(&self) -> u64 {
         self.queue_full + self.random_loss + self.down + self.blackhole
     }

@@ -3,8 +3,8 @@
 //! A [`Connection`] gives data segments to subflows, couples their congestion windows and moves what a dead subflow
 //! holds to others; a [`Reassembly`] puts the data in order again. As in `proto::tcp`, segments are counted, not bytes.
 //!
-//! Data counts as received when its segment arrives, also where the subflow still misses an earlier one: Linux waits
-//! for that.
+//! Data counts as received when its segment arrives, even if the subflow still misses an earlier segment. Linux waits
+//! for the earlier segment.
 
 mod connection;
 mod coupled;

@@ -2,10 +2,10 @@
 
 use sidestep_model::Time;
 
-/// A simulated packet; what of it means something depends on its [`Kind`].
+/// A simulated packet; its [`Kind`] decides which fields mean something.
 ///
-/// Sequence numbers count segments from 0, not bytes: a connection's segments are all of the same payload but for
-/// those that end a message.
+/// Sequence numbers count segments from 0, not bytes: all segments of a connection carry the same payload, except those
+/// that end a message.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
@@ -13,7 +13,7 @@ pub struct Packet {
     pub sent: Time,
     /// Which flow it belongs to: a TCP connection, a subflow of MPTCP, an RCP or a CBR flow.
     pub flow: u32,
-    /// The engine's: where its route goes on after a detour; 0: it is on its route.
+    /// For the engine: where its route continues after a detour; 0: it is on its route.
     pub cursor: u32,
     /// Data: its segment's number. ACK: the number of the first segment not received yet.
     pub seq: u32,
@@ -31,13 +31,13 @@ pub struct Packet {
     pub len: u16,
     /// Application bytes that it carries.
     pub payload: u16,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its marks.
     pub flags: Flags,
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -50,9 +50,9 @@ pub enum Kind {
     Syn,
     /// The answer to [`Kind::Syn`].
     SynAck,
-    /// Of a constant-rate flow, which nobody acknowledges.
+    /// Carries data of a constant-rate flow, which nobody acknowledges.
     Cbr,
-    /// From one router's protocol to another's: a probe or a notification.
+    /// A message between the protocols of two routers: a probe or a notification.
     Control,
 }
 
@@ -82,7 +82,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// These and `other`.
+    /// These marks and those of `other`.
     #[inline(always)]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)

@@ -1,6 +1,7 @@
-//! TCP without I/O: a [`Sender`] and a [`Receiver`] are the two halves of a connection that carries data in one direction.
+//! TCP without I/O: a [`Sender`] and a [`Receiver`] are the two halves of a connection that carries data in one
+//! direction.
 //!
-//! Segments are counted, not bytes: all carry the same payload but the last. A connection carries at most 2³² − 1.
+//! Segments are counted, not bytes: all but the last carry the same payload. A connection carries at most 2³² − 1.
 //! NewReno (RFC 6582) or SACK (RFC 6675) recovery, RTO (RFC 6298), limited transmit (RFC 3042), ECN (RFC 3168), and the
 //! congestion controls of [`Algorithm`]. Nagle's algorithm is off.
 
@@ -55,17 +56,17 @@ pub struct Config {
 /// How the congestion window grows and shrinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// One segment a round trip, half on loss (RFC 5681).
+    /// Reno (RFC 5681): grows by one segment a round trip, and halves on loss.
     #[default]
     Reno,
-    /// A cubic function of the time since the last loss (RFC 9438), with HyStart++ (RFC 9406).
+    /// CUBIC (RFC 9438), with HyStart++ (RFC 9406): the window is a cubic function of the time since the last loss.
     Cubic,
-    /// By the share of marked segments (RFC 8257).
+    /// DCTCP (RFC 8257): shrinks by the share of marked segments.
     Dctcp,
-    /// As Reno, but in congestion avoidance the window is left to the MPTCP connection.
+    /// Reno whose growth in congestion avoidance is left to the MPTCP connection.
     Coupled,
-    /// It begins at the receiver's window and loss does not reduce it: something else limits the rate ([`crate::rcp`]).
-    /// After a lost SYN it begins at one segment, and grows from there.
+    /// The window begins at the receiver's window, and loss does not reduce it, because something else limits the rate
+    /// ([`crate::rcp`]). After a lost SYN it begins at one segment, and grows from there.
     Unreduced,
 }
 

@@ -13,7 +13,7 @@ use crate::{Fault, shown};
 /// Elements nested deeper than this are refused; GraphML needs four levels.
 const MAX_DEPTH: usize = 64;
 
-/// Attributes of one element beyond this are refused, for each is compared with each.
+/// More attributes in one element are refused, because each is compared with every other.
 const MAX_ATTRIBUTES: usize = 64;
 
 /// The start of an element.
@@ -50,7 +50,7 @@ impl<'t> Xml<'t> {
         Xml { reader, open: Vec::new() }
     }
 
-    /// Opens the next element within the open one; closes that and gives `None` where there is none.
+    /// Opens the next element within the open one. If there is none, closes the open one and returns `None`.
     ///
     /// Outside of all elements `None` is the end of the text.
     pub(super) fn child(&mut self) -> Result<Option<Tag>, Fault> {
@@ -82,7 +82,7 @@ impl<'t> Xml<'t> {
         Ok(())
     }
 
-    /// Closes the open element and gives its text, and where that begins. Elements in it are skipped.
+    /// Closes the open element and returns its text and the offset where that begins. Elements in it are skipped.
     pub(super) fn text(&mut self) -> Result<(usize, String), Fault> {
         let begin = self.position();
         let mut all = String::new();
@@ -181,7 +181,7 @@ fn bad_attribute(at: usize, error: &AttrError) -> Fault {
 }
 
 fn complaint(error: &Error) -> String {
-    // Without the kind of error, which the crate would put in front.
+    // Leaves out the kind of error, which the crate puts in front.
     let error: &dyn fmt::Display = match error {
         Error::Syntax(error) => error,
         Error::IllFormed(error) => error,

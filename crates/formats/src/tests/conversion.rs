@@ -1,4 +1,4 @@
-//! What is converted is read back, as far as the other format can say it.
+//! A converted graph is read back, as far as the other format can express it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +134,7 @@ link = [
 
 #[test]
 fn positions_off_the_earth_are_not_taken_along() {
-    // As synthetic networks may have them, or a misprint.
+    // Extreme values, which a synthetic network or a misprint may have.
     let text = replace_once(REPETITA, "-74.00597", "-74005.97");
     let graph = read(&text, "a.graph").unwrap();
     assert_eq!(graph.nodes[0].position, Some((-74005.97, 40.71427)));

@@ -1,10 +1,10 @@
-//! Messages as a user sees them.
+//! The error messages that a user sees.
 
 use insta::assert_snapshot;
 
 use super::{super::*, GRAPHML, REPETITA, ROCKETFUEL};
 
-/// What is said of `text` with the first `old` replaced by `new`.
+/// The error of `text` with the first `old` replaced by `new`.
 fn changed(text: &str, file_name: &str, old: &str, new: &str) -> String {
     assert!(text.contains(old), "{old} is not in the text");
     complaint(&text.replacen(old, new, 1), file_name)
@@ -14,7 +14,7 @@ fn complaint(text: &str, file_name: &str) -> String {
     read(text, file_name).expect_err("it is refused").to_string()
 }
 
-/// The first line of what is said.
+/// The first line of the error.
 fn brief(text: &str, file_name: &str) -> String {
     complaint(text, file_name).lines().next().unwrap_or_default().into()
 }
@@ -57,7 +57,7 @@ fn an_error_shows_the_line_and_the_place_in_it() {
 fn other_formats_are_refused_with_those_that_are_read() {
     assert_snapshot!(complaint("", "a.gml"), @"a.gml:1:1: GML is not read; the Topology Zoo has its networks as .graphml too. Read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
     assert_snapshot!(complaint("", "a.json"), @"a.json:1:1: `.json` is not a topology format; read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
-    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must tell its format; read are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
+    assert_snapshot!(complaint("", "cch"), @"cch:1:1: the file's extension must name its format; known are GraphML (.graphml, .xml), REPETITA (.graph), Rocketfuel (.cch) and our own (.toml)");
 }
 
 #[test]

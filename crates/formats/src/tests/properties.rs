@@ -1,4 +1,4 @@
-//! No text makes the loaders panic, and what is printed in a format is read back.
+//! No text makes the loaders panic, and every printed graph is read back.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{super::*, GRAPHML, REPETITA, ROCKETFUEL, undirected};
 /// A good file of each format.
 const GOOD: [(&str, &str); 3] = [(GRAPHML, "good.graphml"), (REPETITA, "good.graph"), (ROCKETFUEL, "good.cch")];
 
-/// Nodes of any number above zero, and pairs of them, in any of which a pair may be anew or be a loop.
+/// One or more nodes, and pairs of them; pairs may repeat, and a pair may be a loop.
 fn graphs() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
     (1usize..9, vec((any::<Index>(), any::<Index>()), 0..20))
         .prop_map(|(nodes, pairs)| (nodes, pairs.iter().map(|(a, b)| (a.index(nodes), b.index(nodes))).collect()))

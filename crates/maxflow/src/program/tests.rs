@@ -1,4 +1,4 @@
-//! The program against another solver that is given every path, on networks small enough for that.
+//! The program compared with another solver that is given every path, on networks small enough for that.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ const fn segment_paths(limit: Option<usize>) -> FlowModel {
     FlowModel::SegmentPaths { limit, adjacency: false }
 }
 
-/// The same model with adjacency segments.
+/// The segment-routing model with adjacency segments.
 fn forced(model: FlowModel) -> FlowModel {
     match model {
         FlowModel::Segments { limit, .. } => FlowModel::Segments { limit, adjacency: true },
@@ -68,17 +68,17 @@ fn assert_flow(network: &FlowNetwork, model: FlowModel, pairs: &[(u32, u32)], ex
 }
 
 /// From 0 to 3: over 1 with 10 and over 2 with 4, equally long; over 4 with 5, longer.
-fn three_ways() -> FlowNetwork {
+fn three_paths() -> FlowNetwork {
     let arcs = [(0, 1, 10.0, 1), (1, 3, 10.0, 1), (0, 2, 4.0, 1), (2, 3, 4.0, 1), (0, 4, 5.0, 2), (4, 3, 5.0, 2)];
     network(5, &arcs)
 }
 
 #[test]
 fn each_model_reaches_what_its_paths_can_carry() {
-    let network = three_ways();
+    let network = three_paths();
     let pairs = [(0, 3)];
     assert_flow(&network, FlowModel::SinglePath, &pairs, 10.0);
-    // Each way gets half, and the narrow one has room for 4.
+    // Each path gets half, and the narrow one has room for 4.
     assert_flow(&network, FlowModel::Ecmp, &pairs, 8.0);
     assert_flow(&network, FlowModel::Multipath, &pairs, 14.0);
     assert_flow(&network, segments(Some(0)), &pairs, 0.0);
@@ -98,8 +98,8 @@ fn node_segments_cannot_fill_parallel_links_of_different_capacity_but_multipath_
 
 #[test]
 fn an_adjacency_forces_a_link_that_no_shortest_path_takes() {
-    // The link from 0 to 1 is longer than the way over 2, and the narrow one of two parallel links counts as much as the
-    // wide one.
+    // The link from 0 to 1 is longer than the path over 2, and the narrow one of two parallel links counts as much as
+    // the wide one.
     let triangle = network(3, &[(0, 2, 2.0, 1), (2, 1, 2.0, 1), (0, 1, 5.0, 9)]);
     let parallel = network(3, &[(0, 1, 1.0, 1), (0, 1, 3.0, 1), (1, 2, 9.0, 1)]);
     for model in [segments(Some(1)), segments(Some(2)), segments(None)] {
@@ -107,7 +107,7 @@ fn an_adjacency_forces_a_link_that_no_shortest_path_takes() {
         assert_flow(&triangle, forced(model), &[(0, 1)], 7.0);
         assert_flow(&parallel, model, &[(0, 2)], 2.0);
     }
-    // An adjacency, and then the exit.
+    // An adjacency segment, and then the egress router.
     assert_flow(&parallel, forced(segments(Some(1))), &[(0, 2)], 2.0);
     assert_flow(&parallel, forced(segments(Some(2))), &[(0, 2)], 4.0);
     assert_flow(&parallel, forced(segment_paths(Some(1))), &[(0, 2)], 4.0);
@@ -116,14 +116,14 @@ fn an_adjacency_forces_a_link_that_no_shortest_path_takes() {
 
 #[test]
 fn a_segment_may_lead_to_the_router_of_an_adjacency() {
-    // From 0 to 1 to 2, where a longer link goes to 3 beside the way over 4.
+    // From 0 to 1 to 2, where a longer link goes to 3 beside the path over 4.
     let network = network(5, &[(0, 1, 9.0, 1), (1, 2, 9.0, 1), (2, 3, 3.0, 5), (2, 4, 1.0, 1), (4, 3, 1.0, 1)]);
     assert_flow(&network, segments(None), &[(0, 3)], 1.0);
     assert_flow(&network, forced(segments(Some(1))), &[(0, 3)], 4.0);
 }
 
 #[test]
-fn pairs_share_what_they_have_in_common_and_one_without_a_way_has_none() {
+fn pairs_share_what_they_have_in_common_and_one_without_a_path_has_none() {
     let network = network(5, &[(0, 2, 9.0, 1), (1, 2, 9.0, 1), (2, 3, 6.0, 1)]);
     let pairs = [(0, 3), (1, 3), (0, 3), (3, 0), (0, 4)];
     for model in NO_LIMIT {
@@ -361,7 +361,7 @@ impl<'a> Obvious<'a> {
     }
 }
 
-/// Networks of up to 5 nodes and 9 arcs, with pairs of which some may have no way.
+/// Networks of up to 5 nodes and 9 arcs, with pairs of which some may have no path.
 fn arb_case() -> impl Strategy<Value = (FlowNetwork, Vec<(u32, u32)>)> {
     (2u32..=5).prop_flat_map(|nodes| {
         let ends = || (0..nodes, 1..nodes).prop_map(move |(a, step)| (a, (a + step) % nodes));

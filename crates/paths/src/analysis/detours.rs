@@ -1,8 +1,8 @@
-//! Ways around single links.
+//! Detours around single links.
 
 use super::{Net, disjoint::Marks};
 
-/// How many links of a net have a way around them.
+/// How many links of a net have a detour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detours {
     /// All links.

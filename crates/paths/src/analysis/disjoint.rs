@@ -1,10 +1,10 @@
-//! Disjoint paths, counted: as many as there can be, and as many as iterated Dijkstra finds.
+//! Counts of disjoint paths: the most that exist, and those that iterated Dijkstra finds.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Net, Remove, RiskGroups, trees::Trees};
 
-/// Marks that are all taken away at once.
+/// A set of marks that is cleared in constant time.
 #[derive(Clone, Debug)]
 pub(super) struct Marks {
     stamps: Vec<u32>,
@@ -28,7 +28,7 @@ impl Marks {
         self.stamps[index as usize] == self.now
     }
 
-    /// Marks it; whether it was not marked before.
+    /// Marks an index; returns whether it was not marked before.
     pub(super) fn add(&mut self, index: u32) -> bool {
         std::mem::replace(&mut self.stamps[index as usize], self.now) != self.now
     }
@@ -86,7 +86,7 @@ impl<'n> Finder<'n> {
         }
     }
 
-    /// The most link-disjoint paths, by Edmonds and Karp's algorithm: a link carries one path, either way.
+    /// The most link-disjoint paths, by Edmonds and Karp's algorithm: a link carries one path, in either direction.
     pub(super) fn most(&mut self, from: u32, to: u32) -> usize {
         self.taken.clear();
         let most = bound(self.net, &self.taken, from, to);
@@ -109,13 +109,13 @@ impl<'n> Finder<'n> {
         most
     }
 
-    /// How many link-disjoint paths are found by taking the shortest and removing it, again and again.
+    /// How many link-disjoint paths are found by repeatedly taking the shortest and removing it.
     pub(super) fn greedy(&mut self, trees: &Trees, from: u32, to: u32, directions: Remove) -> usize {
         self.taken.clear();
         for found in 0.. {
             match bound(self.net, &self.taken, from, to) {
                 0 => return found,
-                // Of the last path it only matters whether it exists.
+                // For the last path only its existence matters.
                 1 => return found + usize::from(self.reach(from, to)),
                 _ if !self.shortest(trees, from, to) => return found,
                 _ => remove(&mut self.taken, &self.path, directions),
@@ -124,7 +124,8 @@ impl<'n> Finder<'n> {
         0
     }
 
-    /// The same with paths that share no risk: with a path go all links of its groups.
+    /// How many risk-disjoint paths are found by repeatedly taking the shortest and removing all links of its risk
+    /// groups.
     pub(super) fn greedy_risks(&mut self, trees: &Trees, from: u32, to: u32, risks: &RiskGroups) -> usize {
         self.taken.clear();
         for found in 0.. {

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// Undirected links between nodes, in arrays with indices of 32 bits.
 ///
-/// Link `l` is the arcs `2 l` and `2 l + 1`, one each way. Links are sorted by their ends.
+/// Link `l` is the arcs `2 l` and `2 l + 1`, one in each direction. Links are sorted by their ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Net {
     /// By node: its index in the graph that was read.
@@ -31,7 +31,7 @@ pub(super) struct Hop {
 /// How a graph becomes a [`Net`]. The defaults are those of the path-diversity figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetOptions {
-    /// Parallel links become one, of the least weight each way, instead of counting each.
+    /// Parallel links become one, of the least weight in each direction, instead of counting each.
     pub merge_parallel: bool,
     /// Links from a node to itself stay, each counting twice towards the degree, instead of being dropped.
     pub keep_loops: bool,
@@ -178,7 +178,7 @@ impl Net {
         self.ends.len()
     }
 
-    /// The two ends of each link, by link; the same twice of a loop.
+    /// The two ends of each link, by link; a loop has the same end twice.
     pub fn links(&self) -> &[[u32; 2]] {
         &self.ends
     }
@@ -200,12 +200,12 @@ impl Net {
 
     /// The index that an arc's edge has in the graph that was read: of merged links the first one's.
     ///
-    /// Both arcs of a link have the same edge if it is undirected, or if nothing goes the other way.
+    /// Both arcs of a link have the same edge if it is undirected, or if no edge goes in the other direction.
     pub fn edge(&self, arc: u32) -> usize {
         self.edges[arc as usize] as usize
     }
 
-    /// Whether every link weighs the same both ways.
+    /// Whether every link weighs the same in both directions.
     pub fn is_symmetric(&self) -> bool {
         self.weights.chunks_exact(2).all(|weights| weights[0] == weights[1])
     }

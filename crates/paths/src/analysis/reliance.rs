@@ -7,16 +7,17 @@ use super::Net;
 pub struct Reliance {
     /// Pairs that had two link-disjoint paths or more, and have one left: all their diversity is gone.
     pub exposed: u64,
-    /// Those of them of which neither router is an end of the link.
+    /// The pairs counted in `exposed` of which neither router is an end of the link.
     pub in_transit: u64,
     /// Pairs that had a path, and have none left.
     pub cut: u64,
 }
 
-/// By link, what the unordered pairs of `nodes` lose when it fails; shorter if `go_on`, asked before each, says no.
+/// By link, what the unordered pairs of `nodes` lose when it fails. `go_on` is called before each link; the result ends
+/// where it returns false.
 ///
-/// A pair has two link-disjoint paths where no single link separates it (Menger 1927), which is where both routers are in
-/// one component without bridges; so each link takes one search of what is left without it (Tarjan 1974).
+/// A pair has two link-disjoint paths if no single link separates it (Menger 1927), that is, if both routers are in one
+/// component without bridges. So each link takes one search of the net without it (Tarjan 1974).
 pub fn reliance(net: &Net, nodes: &[u32], mut go_on: impl FnMut() -> bool) -> Vec<Reliance> {
     let mut search = Search::new(net);
     search.run(None);
@@ -37,7 +38,7 @@ pub fn reliance(net: &Net, nodes: &[u32], mut go_on: impl FnMut() -> bool) -> Ve
     found
 }
 
-/// How many parts a net has that no link joins.
+/// How many connected components a net has.
 pub fn parts(net: &Net) -> usize {
     let mut search = Search::new(net);
     search.run(None);
@@ -57,10 +58,10 @@ struct Search<'n> {
     net: &'n Net,
     /// By node: when it was first seen, from 1 on.
     seen: Vec<u32>,
-    /// By node: the earliest that is reached from behind it without the arc that leads to it.
+    /// By node: the earliest node reached from its subtree without the arc that leads to it.
     low: Vec<u32>,
-    /// Nodes on the way, with the arc that leads there and how many of their hops have been looked at.
-    way: Vec<(u32, u32, usize)>,
+    /// The search's stack: nodes, each with the arc that leads there and the number of its hops already visited.
+    stack: Vec<(u32, u32, usize)>,
     /// Nodes whose block is not known yet.
     open: Vec<u32>,
     /// By node: the number of its component.
@@ -78,14 +79,14 @@ impl<'n> Search<'n> {
             net,
             seen: vec![0; nodes],
             low: vec![0; nodes],
-            way: Vec::new(),
+            stack: Vec::new(),
             open: Vec::new(),
             part: vec![0; nodes],
             block: vec![0; nodes],
         }
     }
 
-    /// Labels the nodes of the net without a link.
+    /// Labels the nodes of the net with one link left out, or with all links.
     fn run(&mut self, without: Option<u32>) {
         self.seen.fill(0);
         let (mut time, mut parts, mut blocks) = (0, 0, 0);
@@ -94,15 +95,15 @@ impl<'n> Search<'n> {
                 continue;
             }
             self.enter(root, NO_ARC, parts, &mut time);
-            while let Some((node, came, looked)) = self.way.last_mut() {
+            while let Some((node, came, looked)) = self.stack.last_mut() {
                 let (node, came) = (*node, *came);
                 let Some(hop) = self.net.hops(node).get(*looked).copied() else {
-                    self.way.pop();
+                    self.stack.pop();
                     self.leave(node, &mut blocks);
                     continue;
                 };
                 *looked += 1;
-                // Back over the same link is no other way; back over a parallel one is.
+                // The same link backwards is no other path; a parallel link backwards is.
                 if Some(hop.arc / 2) == without || (came != NO_ARC && hop.arc == came ^ 1) {
                     continue;
                 }
@@ -121,13 +122,13 @@ impl<'n> Search<'n> {
         self.low[node as usize] = *time;
         self.part[node as usize] = part;
         self.open.push(node);
-        self.way.push((node, arc, 0));
+        self.stack.push((node, arc, 0));
     }
 
-    /// All behind a node is seen: where nothing leads back beyond it, a block ends.
+    /// Leaves a node whose subtree is all seen: if nothing in it leads back beyond the node, a block ends here.
     fn leave(&mut self, node: u32, blocks: &mut u32) {
         let low = self.low[node as usize];
-        if let Some((before, ..)) = self.way.last() {
+        if let Some((before, ..)) = self.stack.last() {
             self.low[*before as usize] = self.low[*before as usize].min(low);
         }
         if low == self.seen[node as usize] {

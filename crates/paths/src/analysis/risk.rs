@@ -6,7 +6,7 @@ use sidestep_model::Graph;
 
 use super::{Net, disjoint::Marks};
 
-/// The shared-risk groups of a net's links (SRLG, RFC 4202): what takes one link of a group takes all.
+/// The shared-risk groups of a net's links (SRLG, RFC 4202): whatever fails one link of a group fails all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RiskGroups {
     /// By link, its groups, by their places in `links`.

@@ -1,4 +1,4 @@
-//! Disjoint paths that so many segments can force, counted for all limits at once.
+//! Disjoint paths that a limited number of segments can force, counted for all limits at once.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use super::{
 
 /// Searches in one net, whose memory is reused.
 ///
-/// A segment is the one shortest path between two nodes. A search goes segment by segment: from every node that was
-/// reached, its tree is walked as far as no arc of it is removed. As every part of a shortest path is one, what lies
-/// behind a node that was reached before, with fewer segments and no more cost, need not be walked.
+/// A segment is the one shortest path between two nodes. A search goes segment by segment: from every node reached, it
+/// walks the node's tree up to the arcs that are removed. It skips what lies behind a node that was reached before with
+/// fewer segments at no more cost, because every part of a shortest path is a shortest path.
 #[derive(Clone, Debug)]
 pub(super) struct Segmented<'n> {
     net: &'n Net,
@@ -25,7 +25,7 @@ pub(super) struct Segmented<'n> {
     labels: Vec<Label>,
 }
 
-/// The best way to a node so far.
+/// The best path to a node so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reached {
     cost: u64,
@@ -40,14 +40,14 @@ struct Label {
     cost: u64,
     /// The label at which the segment begins.
     before: u32,
-    /// The arc that the segment ends with; `None` of a node segment.
+    /// The arc that the segment ends with; `None` for a node segment.
     adjacency: Option<u32>,
 }
 
 /// What a search looks for.
 struct Goal<'t> {
     to: u32,
-    /// Whether any way will do, of whatever cost.
+    /// Whether any path will do, at whatever cost.
     any: bool,
     /// How many segments lead to what is reached now.
     segments: u32,
@@ -67,11 +67,11 @@ impl<'n> Segmented<'n> {
         }
     }
 
-    /// How many paths are found by taking the shortest within the limit and removing it, again and again; by limit, from
-    /// one segment on.
+    /// How many paths are found by repeatedly taking the shortest within the limit and removing it; by limit, from one
+    /// segment on.
     pub(super) fn counts(&mut self, trees: &Trees, from: u32, to: u32, counts: &mut [usize]) {
         counts.fill(0);
-        // Limits that have the paths before in common, with the arcs of these; to be looked at from the last on.
+        // Groups of limits with the same paths so far, and the arcs of these paths; a stack.
         let mut open = vec![(0..counts.len(), Vec::new())];
         while let Some((limits, before)) = open.pop() {
             self.removed.clear();
@@ -80,7 +80,7 @@ impl<'n> Segmented<'n> {
         }
     }
 
-    /// Adds the paths that follow those removed, and leaves for later the limits for which other paths follow.
+    /// Adds the paths that follow the removed ones, and postpones the limits for which other paths follow.
     fn extend(
         &mut self,
         trees: &Trees,
@@ -95,7 +95,7 @@ impl<'n> Segmented<'n> {
             if bound == 0 || limits.is_empty() {
                 return;
             }
-            // Of the last path it only matters whether it exists.
+            // For the last path only its existence matters.
             let found = self.search(trees, from, to, limits.end, bound == 1);
             if bound == 1 {
                 let least = found.first().map_or(limits.end, |(segments, _)| *segments - 1);
@@ -119,9 +119,9 @@ impl<'n> Segmented<'n> {
         }
     }
 
-    /// The cheapest ways for limits up to `most`: each with the segments from which on it is the cheapest, and its label.
+    /// The cheapest paths for limits up to `most`: each with the limit from which on it is the cheapest, and its label.
     ///
-    /// If `any` will do, only one with the fewest segments.
+    /// If `any` path will do, only one with the fewest segments.
     fn search(&mut self, trees: &Trees, from: u32, to: u32, most: usize, any: bool) -> Vec<(usize, u32)> {
         let mut goal = Goal { to, any, segments: 0, toward: trees.toward(to) };
         self.seen.clear();
@@ -133,7 +133,7 @@ impl<'n> Segmented<'n> {
             goal.segments = segments;
             for index in frontier.clone() {
                 let best = self.reached[self.labels[index].node as usize];
-                // Not if a better way here was found with as many segments.
+                // Not if a better path here was found with as many segments.
                 if best.label == index as u32 || best.segments == segments {
                     self.walk(trees, index as u32, &goal);
                 }
@@ -172,7 +172,7 @@ impl<'n> Segmented<'n> {
         }
     }
 
-    /// Ends the segment at a node if that is new or better; whether to look at what lies behind.
+    /// Ends the segment at a node if that is new or better; returns whether to walk on behind it.
     fn reach(&mut self, label: Label, goal: &Goal<'_>) -> bool {
         let left = goal.toward[label.node as usize];
         if left == u64::MAX {
@@ -183,7 +183,7 @@ impl<'n> Segmented<'n> {
         }
         let best = self.reached[label.node as usize];
         if self.seen.has(label.node) && (goal.any || best.cost <= label.cost) {
-            // What was reached within this very segment is only walked from in the next one.
+            // A node reached within this very segment is walked from only in the next one.
             return best.segments == goal.segments;
         }
         self.label(label, goal.segments);

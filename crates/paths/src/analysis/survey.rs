@@ -6,7 +6,7 @@ use super::{
     Net, NetError, RiskGroups, disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees,
 };
 
-/// Which arcs a path takes from those after it.
+/// Which arcs a path makes unavailable to later paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remove {
     /// Its links in the direction that it uses.
@@ -21,7 +21,7 @@ pub enum Remove {
 pub struct SegmentOptions {
     /// Which arcs a path takes from those after it.
     pub remove: Remove,
-    /// Only shortest paths without an equal can be forced, as under ECMP, instead of one of the equals.
+    /// Only unique shortest paths can be forced, as under ECMP; else one of the equal-cost paths can be.
     pub unique: bool,
     /// A segment can end with an adjacency: any arc, after the shortest path to its tail.
     pub adjacency: bool,
@@ -30,14 +30,14 @@ pub struct SegmentOptions {
 /// Pairs by how many disjoint paths they have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By number of paths, from none on: how many pairs have so many.
+    /// The number of pairs, by their number of paths, from 0 paths on.
     pub pairs: Vec<u64>,
 }
 
-/// A net with all its shortest paths, to be asked for the path diversity of pairs.
+/// A net with all its shortest paths, which counts the paths of pairs of nodes.
 ///
-/// A pair counts once where the net's weights are symmetric, as both directions then have equally many paths; else each
-/// direction counts.
+/// Where the net's weights are symmetric, both directions of a pair have equally many paths, so the pair counts once.
+/// Else each direction counts.
 #[derive(Clone, Debug)]
 pub struct Survey<'n> {
     net: &'n Net,
@@ -46,7 +46,7 @@ pub struct Survey<'n> {
     watch: Option<Watch<'n>>,
 }
 
-/// Is asked before the pairs of each node whether to go on.
+/// A callback that decides, before the pairs of each node, whether to go on.
 #[derive(Clone, Copy)]
 struct Watch<'n>(&'n dyn Fn() -> bool);
 
@@ -62,8 +62,8 @@ impl<'n> Survey<'n> {
         Ok(Survey { net, trees: Trees::new(net)?, symmetric: net.is_symmetric(), watch: None })
     }
 
-    /// The same, which asks before it looks at the pairs of each node whether to go on; what it counts then is counted of
-    /// the pairs before.
+    /// Makes the survey call `go_on` before the pairs of each node. Once that returns false, counts cover only the
+    /// pairs before.
     pub fn watched(self, go_on: &'n dyn Fn() -> bool) -> Self {
         Survey { watch: Some(Watch(go_on)), ..self }
     }
@@ -76,7 +76,7 @@ impl<'n> Survey<'n> {
         counts
     }
 
-    /// The most paths without a common node between their ends, by the same algorithm.
+    /// The most node-disjoint paths (no common node between their ends), by Edmonds and Karp's algorithm.
     pub fn most_node_disjoint(&self, nodes: &[u32]) -> Counts {
         let mut finder = NodeFinder::new(self.net);
         let mut counts = Counts::default();
@@ -84,7 +84,8 @@ impl<'n> Survey<'n> {
         counts
     }
 
-    /// What iterated Dijkstra finds: the shortest path, again and again, without the links of those before.
+    /// The link-disjoint paths that iterated Dijkstra finds: repeatedly the shortest path without the links of those
+    /// before.
     pub fn greedy(&self, nodes: &[u32], remove: Remove) -> Counts {
         let mut finder = Finder::new(self.net);
         let mut counts = Counts::default();
@@ -92,8 +93,8 @@ impl<'n> Survey<'n> {
         counts
     }
 
-    /// The same with paths that have neither a link nor a shared-risk group in common. No algorithm that finds the most of
-    /// these is known to be fast (Hu 2003).
+    /// The risk-disjoint paths that iterated Dijkstra finds: no two have a link or a shared-risk group in common. No
+    /// fast algorithm is known that finds the most of these (Hu 2003).
     pub fn greedy_risk_disjoint(&self, nodes: &[u32], risks: &RiskGroups) -> Counts {
         let mut finder = Finder::new(self.net);
         let mut counts = Counts::default();
@@ -101,7 +102,8 @@ impl<'n> Survey<'n> {
         counts
     }
 
-    /// What is found by the shortest path of at most so many segments, again and again; by limit, from one segment on.
+    /// The paths found by repeatedly taking the shortest one that a limited number of segments forces; by limit, from
+    /// one segment on.
     pub fn segmented(&self, nodes: &[u32], most: usize, options: SegmentOptions) -> Vec<Counts> {
         let mut finder = Segmented::new(self.net, options);
         let mut counts = vec![Counts::default(); most];
@@ -133,7 +135,7 @@ impl Counts {
         self.pairs.iter().sum()
     }
 
-    /// Mean number of paths of a pair; `None` of no pairs.
+    /// Mean number of paths of a pair; `None` without pairs.
     pub fn mean(&self) -> Option<f64> {
         let paths: u64 = self.pairs.iter().zip(0..).map(|(pairs, paths)| pairs * paths).sum();
         (self.total() > 0).then(|| paths as f64 / self.total() as f64)

@@ -23,7 +23,8 @@ fn net(graph: &Graph) -> Net {
     Net::new(graph, NetOptions::default()).unwrap()
 }
 
-/// Graphs of up to 6 nodes and 9 links, many parallel or of equal weight, some loops, some that weigh more one way.
+/// Graphs of up to 6 nodes and 9 links, many parallel or of equal weight, some loops, some that weigh more in one
+/// direction.
 fn arb_graph() -> impl Strategy<Value = Graph> {
     (2..=6usize).prop_flat_map(|nodes| {
         let weight = || prop_oneof![3 => Just(1.0), 1 => Just(2.0), 1 => Just(3.0)];
@@ -62,7 +63,7 @@ fn cost(trees: &Trees, path: &[u32]) -> u64 {
     path.iter().map(|arc| trees.cost(*arc)).sum()
 }
 
-/// The path of each node segment; none where it is not unique but is to be.
+/// The path of each node segment; absent where it must be unique and is not.
 fn segments(net: &Net, trees: &Trees, unique: bool) -> BTreeMap<(u32, u32), Vec<u32>> {
     let mut segments = BTreeMap::new();
     for from in 0..net.node_count() as u32 {
@@ -93,7 +94,7 @@ fn needed(net: &Net, segments: &BTreeMap<(u32, u32), Vec<u32>>, adjacency: bool,
     (1..=path.len()).filter(forced).filter_map(|length| Some(1 + rest(length)?)).min()
 }
 
-/// How many paths are found by taking the cheapest allowed one and removing it, again and again.
+/// How many paths are found by repeatedly taking the cheapest allowed one and removing it.
 fn iterated(net: &Net, trees: &Trees, ends: (u32, u32), remove: Remove, allowed: impl Fn(&[u32]) -> bool) -> usize {
     let mut removed = BTreeSet::new();
     for found in 0.. {
@@ -110,7 +111,7 @@ fn iterated(net: &Net, trees: &Trees, ends: (u32, u32), remove: Remove, allowed:
     0
 }
 
-/// The most paths without a common link of these.
+/// The size of the largest subset of these paths without a common link.
 fn packed(paths: &[Vec<u32>]) -> usize {
     let Some((first, rest)) = paths.split_first() else { return 0 };
     let apart = |path: &&Vec<u32>| path.iter().all(|arc| first.iter().all(|other| arc / 2 != other / 2));
@@ -138,9 +139,9 @@ fn parallel_links_and_loops_count_as_the_options_say() {
 
 #[test]
 fn the_two_directions_of_a_link_are_one_link() {
-    let way = |from, to, weight| GraphEdge { directed: true, ..edge(from, to, Some(weight)) };
-    let loops = [way(2, 2, 5.0), way(2, 2, 6.0)];
-    let edges = [way(0, 1, 1.0), way(1, 0, 2.0), way(1, 0, 4.0), loops[0].clone(), loops[1].clone()];
+    let arc = |from, to, weight| GraphEdge { directed: true, ..edge(from, to, Some(weight)) };
+    let loops = [arc(2, 2, 5.0), arc(2, 2, 6.0)];
+    let edges = [arc(0, 1, 1.0), arc(1, 0, 2.0), arc(1, 0, 4.0), loops[0].clone(), loops[1].clone()];
     let options = NetOptions { keep_loops: true, ..NetOptions::default() };
     let net = Net::new(&graph(3, edges.to_vec()), options).unwrap();
     assert_eq!(net.links(), [[0, 1], [0, 1], [2, 2]]);
@@ -170,13 +171,13 @@ fn pruning_leaves_rings_and_what_joins_them() {
 }
 
 #[test]
-fn on_a_ring_the_way_round_takes_two_segments() {
+fn on_a_ring_the_detour_takes_two_segments() {
     let ring: Vec<_> = (0..7).map(|node| (node, (node + 1) % 7)).collect();
     let ring = net(&plain(7, &ring));
     let survey = Survey::new(&ring).unwrap();
     let all: Vec<u32> = (0..7).collect();
     let means: Vec<_> = survey.segmented(&all, 4, SegmentOptions::default()).iter().map(Counts::mean).collect();
-    // A segment goes three hops at most, and the way round is up to six.
+    // A segment goes three hops at most, and the detour is up to six.
     assert_eq!(means, [Some(1.0), Some(2.0), Some(2.0), Some(2.0)]);
     assert_eq!(survey.most(&all).pairs, [0, 0, 21]);
     assert_eq!(survey.greedy(&all, Remove::Both).pairs, [0, 0, 21]);
@@ -354,7 +355,7 @@ proptest! {
     }
 }
 
-/// The most of these paths of which no two have a link or a group in common.
+/// The size of the largest subset of these paths of which no two have a link or a group in common.
 fn most_apart(paths: &[BTreeSet<u32>]) -> usize {
     let Some((first, rest)) = paths.split_first() else { return 0 };
     let apart: Vec<BTreeSet<u32>> = rest.iter().filter(|other| first.is_disjoint(other)).cloned().collect();
@@ -363,7 +364,7 @@ fn most_apart(paths: &[BTreeSet<u32>]) -> usize {
 
 #[test]
 fn paths_that_share_a_duct_are_no_two_paths() {
-    // Three ways from 0 to 4; the first links of two of them lie in one duct, as do the last links of another two.
+    // Three paths from 0 to 4; the first links of two of them lie in one duct, as do the last links of another two.
     let mut graph = plain(5, &[(0, 1), (1, 4), (0, 2), (2, 4), (0, 3), (3, 4)]);
     let survey_of = |graph: &Graph| {
         let net = net(graph);

@@ -1,17 +1,17 @@
-//! All shortest paths of a net, one for each two nodes.
+//! All shortest paths of a net, one for each pair of nodes.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Net, NetError};
 use crate::cost::own;
 
-/// More nodes than this are refused: the paths take 32 bytes for each two nodes.
+/// More nodes than this are refused: the paths take 32 bytes for each pair of nodes.
 pub(super) const MAX_NODES: usize = 4096;
 
 /// Shortest-path trees from every node, each in depth-first order.
 ///
-/// Ties are broken the same way everywhere: a cost is the weight with a little added that is the link's own. So between
-/// two nodes there is one shortest path, and every part of one is one.
+/// A link's cost is its weight plus a small amount of its own, which breaks ties consistently. So there is exactly one
+/// shortest path between two nodes, and every part of a shortest path is a shortest path.
 #[derive(Clone, Debug)]
 pub(super) struct Trees {
     nodes: usize,
@@ -33,9 +33,9 @@ pub(super) struct Tree {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) node: u32,
-    /// The arc by which it is reached; meaningless of the first.
+    /// The arc by which it is reached; meaningless for the first entry.
     pub(super) arc: u32,
-    /// Index of the first entry that is not behind this one.
+    /// Index of the first later entry that is not below this one in the tree.
     pub(super) skip: u32,
     /// Whether no other path there has the same weight.
     pub(super) unique: bool,
@@ -57,7 +57,7 @@ impl Trees {
         if nodes > MAX_NODES {
             return Err(NetError::TooLarge { nodes, limit: MAX_NODES });
         }
-        // So many bits that what is added to the weights of a path stays below their unit.
+        // The amounts added along a path must sum to less than one unit of weight.
         let bits = 32 + nodes.leading_zeros() - usize::BITS;
         let cost = |arc| (u64::from(net.weight(arc)) << 32) + (own(arc / 2) >> (64 - bits)).max(1);
         let costs: Vec<u64> = (0..net.arc_count() as u32).map(cost).collect();
@@ -128,7 +128,7 @@ impl Search {
         self.children.extend(parents);
         self.children.sort_unstable();
         let mut tree = Tree { entries: Vec::with_capacity(self.children.len() + 1) };
-        // What is still to be written, and what is still to be closed.
+        // The nodes still to be written, and the entries still to be closed.
         let mut stack = vec![(root, true)];
         let mut open: Vec<u32> = Vec::new();
         while let Some((node, opens)) = stack.pop() {
@@ -139,7 +139,7 @@ impl Search {
             }
             let parent = open.last().map(|index| tree.entries[*index as usize]);
             let known = self.known[node as usize];
-            let unique = parent.is_none_or(|parent| parent.unique && self.is_only_way(net, node));
+            let unique = parent.is_none_or(|parent| parent.unique && self.has_one_parent(net, node));
             open.push(tree.entries.len() as u32);
             tree.entries.push(Entry { node, arc: known.arc, skip: 0, unique, cost: known.cost });
             stack.push((node, false));
@@ -151,7 +151,7 @@ impl Search {
     }
 
     /// Whether only one arc that enters the node is on a shortest path, by weight alone.
-    fn is_only_way(&self, net: &Net, node: u32) -> bool {
+    fn has_one_parent(&self, net: &Net, node: u32) -> bool {
         let weight = self.known[node as usize].cost >> 32;
         let on_path = |arc: u32| {
             let before = self.known[net.tail(arc) as usize].cost;

@@ -22,7 +22,7 @@ fn all_pairs(topo: &Topology) -> Vec<(NodeId, NodeId)> {
     topo.node_ids().flat_map(|from| topo.node_ids().map(move |to| (from, to))).filter(|(from, to)| from != to).collect()
 }
 
-/// What [`PathSets`] must give, from scratch.
+/// What [`PathSets`] must give, computed from scratch.
 fn from_scratch(topo: &Topology, down: &BTreeSet<LinkId>, rules: &SegmentRules, max_paths: usize) -> Vec<PathSet> {
     let igp = Igp::without(topo, down);
     let set = |(from, to)| PathSet {
@@ -70,7 +70,7 @@ fn a_recovery_needs_no_computation_and_names_what_changed() {
     assert_eq!(kept.set_down(&topo, &BTreeSet::from([LinkId(99)])), Recomputed::default(), "there is no such link");
 }
 
-/// Networks with so many equal ways that ties decide much: up to 12 routers, links of weight 1 or 2.
+/// Networks with many equal-cost paths, so that ties decide much: up to 12 routers, links of weight 1 or 2.
 fn arb_ties() -> impl Strategy<Value = Topology> {
     (4..=12u32).prop_flat_map(|count| {
         let link = (0..count, 1..count, 1..3u32, 1..3u32);

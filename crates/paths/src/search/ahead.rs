@@ -1,4 +1,4 @@
-//! What it costs from the source to where a search from the destination may come.
+//! Costs from the source to the nodes that a search from the destination may visit.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -37,7 +37,8 @@ impl Ahead {
         self.queue.clear();
     }
 
-    /// The cost to the destination, up to which all is then known; `None` where no free links lead there.
+    /// Settles the destination and returns its cost, up to which all costs are then known; `None` where no free links
+    /// lead there.
     pub(super) fn begin(&mut self, task: &mut Task<'_>) -> Option<Cost> {
         self.reach(task, task.from, Cost::ZERO, None);
         while !self.known[task.to.index()].settled {
@@ -91,7 +92,7 @@ impl Ahead {
         if cost >= self.known[node.index()].cost {
             return;
         }
-        // What cannot reach the destination at all is no matter.
+        // A node that cannot reach the destination does not matter.
         let Some(left) = task.spfs.of(task.igp, task.to, Direction::Toward).hop(task.igp, node) else { return };
         if self.known[node.index()].cost == Cost::MAX {
             self.touched.push(node);

@@ -1,4 +1,4 @@
-//! Whether so few segments force any path at all.
+//! Whether a limited number of segments forces any path at all.
 
 use std::ops::Range;
 
@@ -9,31 +9,31 @@ use crate::{Igp, spf::Direction};
 
 /// Breadth-first search by segments from both ends, whose memory is reused.
 ///
-/// A list is some segments that end with a router, then at least the node segment of the exit. So there is one of at most
-/// k segments if and only if some node is reached by i from the source and reaches the destination by k - i, for any one i
-/// below k.
+/// A list ends with the node segment of the egress router, and every segment before it ends with a router too. So a
+/// list of at most k segments exists if and only if, for one choice of i below k, some node is reached by i segments
+/// from the source and reaches the destination by k - i segments.
 #[derive(Clone, Debug)]
 pub(super) struct Within {
     ahead: Side,
     behind: Side,
     /// The nodes of a walk whose neighbours are still to be looked at.
     open: Vec<NodeId>,
-    /// What was refused, if that is asked for.
+    /// The refusals, if they are wanted.
     pub(super) refused: Vec<Refusal>,
 }
 
-/// What is reached from one end.
+/// The nodes reached from one end.
 #[derive(Clone, Debug)]
 struct Side {
     /// By node: the fewest segments between the end and here; `u32::MAX` where that is not known.
     segments: Vec<u32>,
-    /// By node: with how many segments it was walked from last.
+    /// By node: the number of segments with which it was last walked from.
     walked: Vec<u32>,
     /// The nodes reached, those of fewest segments first.
     reached: Vec<NodeId>,
-    /// Where in `reached` those of most segments begin.
+    /// Index in `reached` of the first node of the current level, which has the most segments.
     last: usize,
-    /// How many segments these have.
+    /// The number of segments of the current level.
     level: u32,
 }
 
@@ -44,14 +44,14 @@ impl Within {
         Within { ahead: side.clone(), behind: side, open: Vec::new(), refused: Vec::new() }
     }
 
-    /// Whether a list within the rules forces a path over free links. If none does, and `refusals` are wanted, they are
-    /// what has to fall for one to.
+    /// Whether a list within the rules forces a path over free links. If none does and `refusals` is given, it gets the
+    /// refusals of which at least one must become untrue before a list does.
     pub(super) fn any(&mut self, task: &mut Task<'_>, refusals: bool) -> bool {
         self.refused.clear();
         self.ahead.clear();
         self.behind.clear();
         self.ahead.reach(task.from);
-        // The last segment is the exit's; after an adjacency it may lead nowhere.
+        // The last segment is the egress router's; after an adjacency it may lead nowhere.
         self.behind.level = 1;
         if self.walk(task, task.to, Direction::Toward, refusals) {
             return true;
@@ -69,7 +69,7 @@ impl Within {
         false
     }
 
-    /// One segment more from the source; whether that meets what leads to the destination.
+    /// Goes one segment further from the source; returns whether that meets a node that leads to the destination.
     fn further_ahead(&mut self, task: &mut Task<'_>, refusals: bool) -> bool {
         let roots = self.ahead.advance();
         for index in roots {
@@ -82,7 +82,7 @@ impl Within {
         false
     }
 
-    /// One segment more to the destination.
+    /// Goes one segment further back from the destination.
     fn further_behind(&mut self, task: &mut Task<'_>, refusals: bool) -> bool {
         let roots = self.behind.advance();
         for index in roots {
@@ -107,9 +107,10 @@ impl Within {
         false
     }
 
-    /// Follows the only shortest paths to or from a root as far as they are free; whether that meets the other side.
+    /// Follows the unique shortest paths to or from a root as far as they are free; returns whether that meets the
+    /// other side.
     ///
-    /// What lies behind a node that fewer segments reach was found from there.
+    /// It stops at a node that fewer segments reach: what lies behind was found from there.
     fn walk(&mut self, task: &mut Task<'_>, root: NodeId, direction: Direction, refusals: bool) -> bool {
         let Task { igp, taken, .. } = *task;
         let (here, there) = match direction {
@@ -161,7 +162,7 @@ impl Side {
         (self.last, self.level) = (0, 0);
     }
 
-    /// Reaches a node with the segments of this level; whether it was not reached before.
+    /// Marks a node as reached with the segments of this level; returns whether it was not reached before.
     fn reach(&mut self, node: NodeId) -> bool {
         let is_new = !self.has(node);
         if is_new {
@@ -175,12 +176,12 @@ impl Side {
         self.segments[node.index()] != u32::MAX
     }
 
-    /// How many nodes were reached last.
+    /// How many nodes were reached on the current level.
     fn width(&self) -> usize {
         self.reached.len() - self.last
     }
 
-    /// Goes to the next level; the places in `reached` of the nodes that the segments of it begin or end at.
+    /// Goes to the next level; returns the range in `reached` of the nodes where its segments begin or end.
     fn advance(&mut self) -> Range<usize> {
         let roots = self.last..self.reached.len();
         self.last = roots.end;

@@ -1,4 +1,4 @@
-//! Random early detection, and losses in bursts. Most links have neither.
+//! Random early detection, and burst losses. Most links have neither.
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
@@ -12,11 +12,11 @@ pub(super) struct RedState {
     avg: f64,
     /// Packets since the last one hit; below zero: the average is below `min`.
     count: i64,
-    /// When the queue was found empty, and packets of a typical size could have left since.
+    /// When the queue was last found empty.
     idle_since: Option<Time>,
 }
 
-/// Gilbert and Elliott's state.
+/// The state of Gilbert and Elliott's model of burst losses.
 #[derive(Clone, Debug)]
 pub(super) struct Burst {
     loss: BurstLoss,
@@ -49,7 +49,7 @@ impl RedState {
             return false;
         }
         self.count += 1;
-        // Spread evenly: after each packet spared the next is hit more likely (section 4).
+        // Spreads hits evenly: each spared packet makes the next hit more likely (section 4).
         let spread = probability / (1.0 - self.count as f64 * probability).max(probability);
         if f64::from(random.next_u32()) < spread * 4_294_967_296.0 {
             self.count = 0;
@@ -122,7 +122,7 @@ mod tests {
         let share = |queued: u64| {
             let (mut state, mut random) = (RedState::new(red), Pcg32::seed_from_u64(2));
             let mut hits = (0..210_000).map(|_| state.hits(Time::ZERO, Bytes::new(queued), 80.0, &mut random));
-            // The average has come to the queue by then.
+            // The average has reached the queue by then.
             hits.by_ref().take(10_000).for_each(drop);
             hits.filter(|hit| *hit).count() as f64 / 200_000.0
         };

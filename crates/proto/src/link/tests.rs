@@ -147,7 +147,7 @@ fn a_certain_loss_loses_everything_and_still_takes_the_transmitters_time() {
     assert_eq!(link.enqueue(at(0), 1_500, false), Verdict::Drop(DropReason::QueueFull));
 }
 
-/// A link that is walked through event by event: what the model must agree with.
+/// A link simulated event by event, the reference for the model.
 struct Reference {
     channel: Channel,
     /// Waiting packets: number and length.
@@ -268,7 +268,7 @@ proptest! {
             if let Verdict::Deliver { at, .. } = link.enqueue(now, len, false) {
                 prop_assert!(at >= now && at >= last);
                 last = at;
-                // From the last bit of the first packet on, which is the "one packet" more.
+                // The time from the last bit of the first packet on, which is the "one packet" more.
                 match first {
                     None => first = Some(at),
                     Some(first) => {

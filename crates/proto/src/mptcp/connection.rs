@@ -8,10 +8,10 @@ use crate::{
     tcp::{Acked, Sender, Signals, State},
 };
 
-/// The sending side of a connection; its subflows' [`Sender`]s lie with the driver, and are passed in.
+/// The sending side of a connection. The driver owns the subflows' [`Sender`]s and passes them in.
 ///
-/// After each event the driver calls [`poll_transmit`](Self::poll_transmit) until there is nothing left, and has the
-/// subflow named send what it was supplied.
+/// After each event the driver calls [`poll_transmit`](Self::poll_transmit) until that returns `None`, and lets the
+/// subflow named in each answer send the segment that it was supplied.
 #[derive(Clone, Debug)]
 pub struct Connection {
     subflows: Vec<Subflow>,
@@ -22,14 +22,14 @@ pub struct Connection {
     finishing: bool,
     /// Segments below it fit the receiver's buffer.
     window_end: u32,
-    /// Where round robin goes on.
+    /// The subflow with which round robin continues.
     turn: usize,
-    /// What a failed subflow held and others shall carry; ascending.
+    /// Data segments that a failed subflow held and others shall carry; ascending.
     reinject: VecDeque<u32>,
     /// LIA: α over the sum of windows, and for how many more segments it holds.
     lia: f64,
     lia_holds: u32,
-    /// No subflow had room when last looked at: only one whose window opens since then has.
+    /// No subflow had room at the last check, so only a subflow whose window has opened since then has room.
     saturated: bool,
 }
 
@@ -38,12 +38,12 @@ struct Subflow {
     /// The data segment of each subflow segment from `base` on.
     mapping: VecDeque<u32>,
     base: u32,
-    /// Redundant: the next data segment that it has not sent.
+    /// The next data segment that it has not sent, for the redundant scheduler.
     redundant_next: u32,
-    /// Since the last loss, and between the two before (OLIA).
+    /// Segments acknowledged since the last loss, and between the two losses before (OLIA).
     since_loss: f64,
     between_losses: f64,
-    /// It timed out and has not been heard of since.
+    /// It timed out, and no ACK has arrived since.
     failed: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Assigned {
 }
 
 impl Connection {
-    /// A connection of so many subflows.
+    /// A connection of `subflows` subflows.
     pub fn new(config: &Config, subflows: usize) -> Self {
         Connection {
             subflows: vec![Subflow::default(); subflows],
@@ -74,12 +74,12 @@ impl Connection {
         }
     }
 
-    /// Lets so many more data segments be sent.
+    /// Supplies more data segments to send.
     pub fn supply(&mut self, segments: u32) {
         self.data_end = self.data_end.saturating_add(segments);
     }
 
-    /// The segments supplied so far are all.
+    /// Declares that no data segments follow those supplied so far.
     pub fn finish(&mut self) {
         self.finishing = true;
     }
@@ -126,7 +126,7 @@ impl Connection {
         of.mapping.get(seq.wrapping_sub(of.base) as usize).copied().unwrap_or(0)
     }
 
-    /// A subflow was acknowledged; call after [`Sender::handle_ack`].
+    /// Handles the ACK of a subflow; call after [`Sender::handle_ack`].
     #[inline]
     pub fn handle_ack(
         &mut self,
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// Something happened to a subflow: couples its loss, and after a timeout gives what it holds to others.
+    /// Handles the events of a subflow: couples its loss, and after a timeout gives its segments to other subflows.
     pub fn handle_signals(&mut self, config: &Config, subflows: &mut [Sender], subflow: usize, signals: Signals) {
         if signals.entered_recovery() || signals.timeout() {
             let own = &mut self.subflows[subflow];
@@ -168,7 +168,7 @@ impl Connection {
             self.lia_holds = 0;
         }
         if signals.entered_recovery() && config.coupling == Coupling::Balia {
-            // The subflow has halved its window already: its half of what it was is half of that.
+            // The subflow has halved its window already, so the coupled decrease starts from twice the window.
             let mut paths = [EMPTY; MAX_PATHS];
             let count = self.paths(subflows, &mut paths);
             if let Some(own) = paths[..count].get_mut(subflow) {
@@ -207,7 +207,7 @@ impl Connection {
         Assigned { subflow, data_seq }
     }
 
-    /// The first segment to send once more, of those not acknowledged meanwhile.
+    /// The first segment to send again that has not been acknowledged meanwhile.
     fn pending_reinjection(&mut self) -> Option<u32> {
         while let Some(first) = self.reinject.front() {
             if *first >= self.data_una {
@@ -282,7 +282,7 @@ impl Connection {
         subflows[subflow].set_cwnd(window.max(1.0));
     }
 
-    /// What coupling looks at: the subflows that have been measured; the others count as nothing.
+    /// The paths for coupling: the subflows with a measured round-trip time; the others count as nothing.
     fn paths(&self, subflows: &[Sender], paths: &mut [Path; MAX_PATHS]) -> usize {
         let count = subflows.len().min(MAX_PATHS);
         for ((path, sender), own) in paths.iter_mut().zip(subflows).zip(&self.subflows) {

@@ -2,7 +2,7 @@
 
 use super::Coupling;
 
-/// What coupling knows of a subflow.
+/// The state of a subflow that coupling needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
     /// Congestion window in segments.
@@ -16,7 +16,7 @@ pub struct Path {
 /// Smallest window after a loss.
 const MIN_WINDOW: f64 = 2.0;
 
-/// By how much the window of `paths[subflow]` grows for `acked` segments in congestion avoidance.
+/// The growth of the window of `paths[subflow]` for `acked` segments in congestion avoidance.
 pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) -> f64 {
     let Some(own) = paths.get(subflow) else { return 0.0 };
     match coupling {

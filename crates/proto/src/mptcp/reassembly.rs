@@ -1,4 +1,4 @@
-//! The receiver's side: data segments back in order.
+//! The receiver's side, which puts data segments back in order.
 
 /// Which data segments have arrived beyond the first one missing, as bits in a ring.
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// A data segment has arrived; returns how many are newly in order.
+    /// Handles a data segment; returns how many segments are newly in order.
     #[inline]
     pub fn handle_data(&mut self, data_seq: u32) -> u32 {
         if data_seq < self.next {

@@ -8,29 +8,29 @@ use crate::{packet::Packet, tcp};
 #[derive(Clone, Debug)]
 pub struct Receiver {
     tcp: tcp::Receiver,
-    /// The rate that the last segment brought, in kbit/s.
+    /// The rate that the last segment carried, in kbit/s.
     rate: u32,
 }
 
 impl Receiver {
-    /// A receiver before the SYN.
+    /// A receiver that waits for the SYN.
     pub fn new(config: &tcp::Config) -> Self {
         Receiver { tcp: tcp::Receiver::new(config), rate: 0 }
     }
 
-    /// A SYN has arrived; returns the SYN-ACK.
+    /// Handles a SYN; returns the SYN-ACK.
     pub fn handle_syn(&mut self, config: &tcp::Config, packet: &Packet) -> Packet {
         Packet { rate: packet.rate, ..self.tcp.handle_syn(config, packet) }
     }
 
-    /// A segment has arrived; `reply` is called with each ACK that must go now.
+    /// Handles a segment; calls `reply` with each ACK that must go now.
     pub fn handle_data(&mut self, config: &tcp::Config, now: Time, packet: &Packet, reply: &mut impl FnMut(Packet)) {
         self.rate = packet.rate;
         let rate = self.rate;
         self.tcp.handle_data(config, now, packet, &mut |ack: Packet| reply(Packet { rate, ..ack }));
     }
 
-    /// The timer fired: returns a delayed ACK that is due.
+    /// Returns the delayed ACK if it is due.
     pub fn handle_timeout(&mut self, config: &tcp::Config, now: Time) -> Option<Packet> {
         let ack = self.tcp.handle_timeout(config, now)?;
         Some(Packet { rate: self.rate, ..ack })

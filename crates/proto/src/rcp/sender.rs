@@ -13,13 +13,13 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Sender {
     tcp: tcp::Sender,
-    /// Bits of a packet.
+    /// The length of a packet in bits.
     bits: u32,
-    /// What routers offer, in kbit/s; zero before they have offered any.
+    /// The rate that routers offer, in kbit/s; zero before the first offer.
     rate: u32,
     /// When the next packet may leave.
     next: Time,
-    /// When the packet that waits may leave; [`Time::MAX`]: none waits.
+    /// When the waiting packet may leave; [`Time::MAX`]: none waits.
     wakes: Time,
 }
 
@@ -30,7 +30,7 @@ impl Sender {
         Sender { tcp, bits: u32::from(len) * 8, rate: 0, next: Time::ZERO, wakes: Time::MAX }
     }
 
-    /// The connection below, for what RCP leaves to TCP.
+    /// The TCP sender below, which does all but the pacing.
     pub fn tcp(&self) -> &tcp::Sender {
         &self.tcp
     }
@@ -40,17 +40,17 @@ impl Sender {
         self.tcp.open();
     }
 
-    /// Lets so many more segments be sent.
+    /// Supplies more segments to send.
     pub fn supply(&mut self, segments: u32) {
         self.tcp.supply(segments);
     }
 
-    /// The segments supplied so far are all.
+    /// Declares that no segments follow those supplied so far.
     pub fn finish(&mut self) {
         self.tcp.finish();
     }
 
-    /// An ACK or SYN-ACK has arrived.
+    /// Handles an ACK or a SYN-ACK.
     pub fn handle_ack(&mut self, config: &tcp::Config, now: Time, packet: &Packet) -> Acked {
         let connecting = matches!(self.tcp.state(), State::Closed | State::SynSent);
         let valid = match packet.kind {
@@ -63,7 +63,7 @@ impl Sender {
         self.tcp.handle_ack(config, now, packet)
     }
 
-    /// The timer fired: the retransmission timer's, or that of the packet that waits for its time.
+    /// Handles a timeout: of the retransmission timer, or of the pacing of the next packet.
     pub fn handle_timeout(&mut self, config: &tcp::Config, now: Time) -> Signals {
         self.tcp.handle_timeout(config, now)
     }
@@ -73,7 +73,7 @@ impl Sender {
         self.tcp.poll_timeout().min(self.wakes)
     }
 
-    /// The next segment to send, if it is time for it.
+    /// The next segment to send, if its pacing time has come.
     pub fn poll_transmit(&mut self, config: &tcp::Config, now: Time) -> Option<Transmit> {
         if self.tcp.state() == State::SynSent || !self.tcp.window_has_room(config) {
             return self.tcp.poll_transmit(config, now);

@@ -23,7 +23,7 @@ enum Memory {
     Unreduced,
 }
 
-/// RFC 9438, with the names of its section 4.
+/// The state of CUBIC (RFC 9438), with the names of its section 4.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cubic {
     /// Start of this congestion avoidance in seconds; zero before it has begun.
@@ -41,7 +41,7 @@ struct Cubic {
     css_rounds: u8,
 }
 
-/// RFC 8257, section 3.3.
+/// The state of DCTCP (RFC 8257, section 3.3).
 #[derive(Clone, Copy, Debug)]
 struct Dctcp {
     alpha: f64,
@@ -49,14 +49,14 @@ struct Dctcp {
     marked: u32,
 }
 
-/// RFC 9438, section 4.1: C in segments per second cubed, β.
+/// CUBIC's C, in segments per second cubed, and β (RFC 9438, section 4.1).
 const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
-/// RFC 9438, section 4.3: growth that makes the mean window Reno's.
+/// CUBIC's growth in its Reno-friendly region (RFC 9438, section 4.3), with which the mean window is Reno's.
 const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
-/// RFC 8257, section 4.2: 1/16.
+/// DCTCP's gain g of the estimate α: 1/16 (RFC 8257, section 4.2).
 const DCTCP_GAIN: f64 = 1.0 / 16.0;
-/// RFC 9406, section 4.3.
+/// The constants of HyStart++ (RFC 9406, section 4.3).
 const HYSTART_SAMPLES: u8 = 8;
 const HYSTART_MIN_RISE: f32 = 0.004;
 const HYSTART_MAX_RISE: f32 = 0.016;
@@ -76,7 +76,7 @@ impl Window {
         Window { cwnd: f64::from(first), ssthresh: f64::INFINITY, memory }
     }
 
-    /// `acked` segments were acknowledged while the window was the limit; `srtt` is in nanoseconds.
+    /// Grows the window after `acked` segments were acknowledged while it was the limit; `srtt` is in nanoseconds.
     #[inline]
     pub(super) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
         if self.cwnd < self.ssthresh {
@@ -96,7 +96,7 @@ impl Window {
         }
     }
 
-    /// A segment was lost, or (`marked`) a mark echoed; `flight` segments are in the network.
+    /// Shrinks the window after a loss or, if `marked`, an echoed mark; `flight` segments are in the network.
     pub(super) fn shrink(&mut self, flight: f64, marked: bool) {
         let base = flight.min(self.cwnd);
         let window = match &mut self.memory {
@@ -113,7 +113,7 @@ impl Window {
         self.cwnd = self.ssthresh;
     }
 
-    /// The retransmission timer fired.
+    /// Shrinks the window after a retransmission timeout.
     pub(super) fn collapse(&mut self, flight: f64, first: bool) {
         if first {
             self.shrink(flight, false);
@@ -126,7 +126,7 @@ impl Window {
         self.cwnd = 1.0;
     }
 
-    /// The window was unused for a timeout.
+    /// Resets the window after an idle time of a timeout.
     pub(super) fn restart(&mut self, config: &Config) {
         if matches!(self.memory, Memory::Unreduced) {
             return;
@@ -137,7 +137,7 @@ impl Window {
         }
     }
 
-    /// DCTCP counts what was delivered, and how much of it marked.
+    /// Counts delivered and marked segments, for DCTCP.
     #[inline]
     pub(super) fn count(&mut self, delivered: u32, marked: bool) {
         if let Memory::Dctcp(dctcp) = &mut self.memory {
@@ -146,7 +146,7 @@ impl Window {
         }
     }
 
-    /// HyStart++ looks at each round-trip time, in nanoseconds.
+    /// Takes a round-trip time in nanoseconds, for HyStart++.
     #[inline]
     pub(super) fn sample(&mut self, rtt: u64) {
         if self.cwnd >= self.ssthresh {
@@ -168,7 +168,7 @@ impl Window {
         }
     }
 
-    /// A round trip has ended.
+    /// Ends a round trip.
     pub(super) fn round(&mut self) {
         match &mut self.memory {
             Memory::Dctcp(dctcp) if dctcp.acked > 0 => {
@@ -194,7 +194,7 @@ impl Window {
 }
 
 impl Cubic {
-    /// RFC 9438, sections 4.2 to 4.5.
+    /// CUBIC's growth (RFC 9438, sections 4.2 to 4.5).
     #[inline]
     fn grow(&mut self, cwnd: &mut f64, now: Time, acked: f64, srtt: f64) {
         let now = now.as_secs_f64();
@@ -216,7 +216,7 @@ impl Cubic {
         *cwnd += (target - *cwnd) * acked / *cwnd;
     }
 
-    /// RFC 9438, sections 4.6 and 4.7 (fast convergence).
+    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7).
     fn shrink(&mut self, window: f64) {
         self.w_max = if window < self.w_max { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
         self.epoch = 0.0;

@@ -27,7 +27,7 @@ pub struct Receiver {
     progress: Time,
 }
 
-/// What the bits of [`Receiver::flags`] say.
+/// The meaning of the bits of [`Receiver::flags`].
 mod flag {
     /// ECN was negotiated.
     pub(super) const ECN: u8 = 1;
@@ -40,7 +40,7 @@ mod flag {
 }
 
 impl Receiver {
-    /// A receiver before the SYN.
+    /// A receiver that waits for the SYN.
     pub fn new(config: &Config) -> Self {
         Receiver {
             next: 0,
@@ -149,7 +149,7 @@ impl Receiver {
         }
         if config.sack {
             for (block, (from, to)) in packet.sack.iter_mut().zip(&self.ranges) {
-                // The field is too small for a longer block: the block then says less than is known.
+                // The field is too small for a longer block, so the block then reports less than has arrived.
                 let far = u32::from(u16::MAX);
                 *block = ((from - self.next).min(far) as u16, (to - self.next).min(far) as u16);
             }
@@ -157,7 +157,8 @@ impl Receiver {
         packet
     }
 
-    /// RFC 3168, section 6.1.3; for DCTCP RFC 8257, section 3.2: each ACK says exactly what it is for.
+    /// Decides whether ACKs echo a mark (RFC 3168, section 6.1.3). For DCTCP, each ACK reports exactly the marks of its
+    /// segments (RFC 8257, section 3.2).
     fn handle_marks(&mut self, config: &Config, packet: &Packet, reply: &mut impl FnMut(Packet)) {
         let marked = packet.flags.has(Flags::CE);
         if config.algorithm == Algorithm::Dctcp {
@@ -178,7 +179,7 @@ impl Receiver {
         }
     }
 
-    /// A segment beyond a gap, one that fills a gap, or one seen before.
+    /// Handles a segment that is beyond a gap, fills a gap, or was received before.
     fn handle_disorder(&mut self, packet: &Packet, in_order: bool) {
         if packet.flags.has(Flags::FIN) {
             self.flags |= flag::FIN_WAITS;
@@ -196,7 +197,7 @@ impl Receiver {
         if seq < self.next {
             return;
         }
-        // Mostly the segment after the last one.
+        // Most often it is the segment after the last one.
         if let Some(first) = self.ranges.first_mut()
             && first.1 == seq
             && self.ranges.iter().skip(1).all(|(from, _)| *from != seq + 1)

@@ -13,13 +13,13 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Before the first sample.
+    /// An estimate without samples.
     pub(super) fn new(config: &Config) -> Self {
         RoundTrip { srtt: 0, rttvar: 0, rto: config.initial_rto.as_nanos() }
     }
 
-    /// Takes a sample. As in Linux the RTO is the smoothed time plus at least `min_rto`, so that a delayed ACK never looks
-    /// like a loss; RFC 6298 bounds the sum instead.
+    /// Takes a sample. The RTO is the smoothed time plus at least `min_rto`, as in Linux, so a delayed ACK never looks
+    /// like a loss. RFC 6298 bounds the sum instead.
     #[inline]
     pub(super) fn sample(&mut self, config: &Config, rtt: u64) {
         if self.srtt == 0 {
@@ -48,7 +48,7 @@ impl RoundTrip {
         Span::from_nanos(self.rto)
     }
 
-    /// The smoothed time; `None` before the first sample.
+    /// The smoothed round-trip time; `None` before the first sample.
     #[inline]
     pub(super) fn smoothed(&self) -> Option<Span> {
         (self.srtt > 0).then(|| Span::from_nanos(self.srtt))

@@ -10,9 +10,9 @@ pub(super) struct Scoreboard {
     words: Vec<[u64; 2]>,
     /// How many are sacked.
     pub(super) sacked: u32,
-    /// How many below `edge` are not.
+    /// How many segments below `edge` are not sacked.
     pub(super) lost: u32,
-    /// How many of these are retransmitted, and not known to be lost again.
+    /// How many of the lost ones are retransmitted, and not known to be lost again.
     pub(super) retransmitted: u32,
     /// Every segment below it that is not sacked counts as lost.
     pub(super) edge: u32,
@@ -20,8 +20,8 @@ pub(super) struct Scoreboard {
     highest: u32,
     /// No lost segment below it waits for its retransmission.
     resend_from: u32,
-    /// Retransmissions of segments below `watched` were sent before any segment from `watch_end` on: once three of
-    /// those have arrived, what of the former has not is lost again. Zero: none is watched.
+    /// Retransmissions of segments below `watched` were sent before any segment from `watch_end` on. Once three of the
+    /// latter have arrived, every retransmission that has not arrived is lost again. Zero: none is watched.
     watched: u32,
     watch_end: u32,
 }
@@ -32,7 +32,7 @@ const RETRANSMITTED: usize = 1;
 impl Scoreboard {
     /// Makes room for the segments from `una` to `next`.
     pub(super) fn reserve(&mut self, una: u32, next: u32) {
-        // One word more, as neither end need lie on a word's border.
+        // One extra word, because neither end need lie on a word's border.
         let needed = (((next - una) >> 6) as usize + 2).next_power_of_two();
         if needed <= self.words.len() {
             return;
@@ -40,7 +40,7 @@ impl Scoreboard {
         let mut words = vec![[0; 2]; needed.max(4)];
         if !self.words.is_empty() {
             let (old, new) = (self.words.len() - 1, words.len() - 1);
-            // Not once around the old ring and on: what is beyond it has not been marked.
+            // At most once around the old ring: segments beyond it have no marks.
             for word in (una >> 6..=next >> 6).take(self.words.len()) {
                 words[word as usize & new] = self.words[word as usize & old];
             }
@@ -103,14 +103,14 @@ impl Scoreboard {
         sacked
     }
 
-    /// Counts as lost what has [`DUP_THRESH`] sacked segments above it; `una` is acknowledged.
+    /// Counts every segment as lost that has [`DUP_THRESH`] sacked segments above it; `una` is acknowledged.
     pub(super) fn detect_losses(&mut self, una: u32) {
         let Some(edge) = self.nth_highest(una) else { return };
         self.move_edge(edge);
     }
 
-    /// Finds lost retransmissions, by the segments sent after them. RFC 6675 leaves these to the timer. Linux does not: it
-    /// first used this rule, and now the times of RFC 8985. Call after [`sack`](Self::sack).
+    /// Finds lost retransmissions by the segments sent after them. RFC 6675 leaves these to the timer. Linux first used
+    /// this rule; it now uses the times of RFC 8985. Call after [`sack`](Self::sack).
     pub(super) fn detect_lost_retransmissions(&mut self, una: u32) {
         if self.watched == 0 {
             return;
@@ -132,7 +132,7 @@ impl Scoreboard {
         }
     }
 
-    /// Counts every segment below `next` as lost that is not sacked, retransmitted or not: after a timeout.
+    /// After a timeout: counts every segment below `next` as lost that is not sacked, retransmitted or not.
     pub(super) fn lose_all(&mut self, una: u32, next: u32) {
         self.each_word(una, next, |_, mask, word| word[RETRANSMITTED] &= !mask);
         self.retransmitted = 0;
@@ -143,7 +143,7 @@ impl Scoreboard {
         self.move_edge(next);
     }
 
-    /// Counts the first segment as lost (again): what a partial ACK says without SACK (RFC 6582).
+    /// Without SACK: counts the first segment as lost (again), after a partial ACK (RFC 6582).
     pub(super) fn lose_first(&mut self, una: u32) {
         let mut again = 0;
         self.each_word(una, una + 1, |_, mask, word| {
@@ -155,24 +155,24 @@ impl Scoreboard {
         self.move_edge(una + 1);
     }
 
-    /// Without SACK: a duplicate ACK says that one more segment, of `outstanding`, has arrived.
+    /// Without SACK: counts a duplicate ACK, which says that one more of the `outstanding` segments has arrived.
     pub(super) fn count_duplicate(&mut self, outstanding: u32) {
         if self.sacked + self.lost < outstanding {
             self.sacked += 1;
         }
     }
 
-    /// Without SACK: `acked` segments were acknowledged, of which all but the lost one had been counted.
+    /// Without SACK: `acked` segments were acknowledged. All but the lost one had been counted as arrived.
     pub(super) fn uncount_duplicates(&mut self, acked: u32) {
         self.sacked = self.sacked.saturating_sub(acked.saturating_sub(1));
     }
 
-    /// Without SACK: no more have arrived than are `outstanding` and not lost.
+    /// Without SACK: bounds the arrived segments by those that are `outstanding` and not lost.
     pub(super) fn bound_duplicates(&mut self, outstanding: u32) {
         self.sacked = self.sacked.min(outstanding - self.lost);
     }
 
-    /// Without SACK: forgets duplicates counted.
+    /// Without SACK: resets the count of duplicate ACKs.
     pub(super) fn forget_duplicates(&mut self) {
         self.sacked = 0;
     }
@@ -211,7 +211,7 @@ impl Scoreboard {
         None
     }
 
-    /// Counts as lost what is not sacked up to `edge`.
+    /// Counts every segment below `edge` as lost that is not sacked.
     fn move_edge(&mut self, edge: u32) {
         if edge <= self.edge {
             return;

@@ -15,15 +15,15 @@ use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that sends data.
 ///
-/// The driver calls [`handle_ack`](Self::handle_ack) and [`handle_timeout`](Self::handle_timeout), and after each, and
-/// after [`open`](Self::open) and [`supply`](Self::supply), [`poll_transmit`](Self::poll_transmit) until there is
-/// nothing left to send.
+/// The driver calls [`handle_ack`](Self::handle_ack) and [`handle_timeout`](Self::handle_timeout). After each of them,
+/// and after [`open`](Self::open) and [`supply`](Self::supply), it calls [`poll_transmit`](Self::poll_transmit) until
+/// that returns `None`.
 #[derive(Clone, Debug)]
 pub struct Sender {
     /// The first segment not acknowledged, and the first not sent.
     una: u32,
     next: u32,
-    /// Segments below it are there to be sent.
+    /// Segments below it have been supplied.
     supplied: u32,
     /// Segments below it fit the receiver's window.
     window_end: u32,
@@ -43,11 +43,11 @@ pub struct Sender {
     state: State,
     backoff: u8,
     flags: u8,
-    /// Made when the first loss or reordering shows.
+    /// The scoreboard, made at the first loss or reordering.
     board: Option<Box<Scoreboard>>,
 }
 
-/// Where a connection is in its life.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not opened.
@@ -73,13 +73,13 @@ pub enum State {
 pub struct Transmit {
     /// Its number.
     pub seq: u32,
-    /// A SYN or data.
+    /// The kind of packet: a SYN or data.
     pub kind: Kind,
     /// Its marks.
     pub flags: Flags,
 }
 
-/// What the bits of [`Sender::flags`] say.
+/// The meaning of the bits of [`Sender::flags`].
 mod flag {
     /// ECN was negotiated.
     pub(super) const ECN: u8 = 1;
@@ -124,17 +124,17 @@ impl Sender {
         self.flags |= flag::FORCED;
     }
 
-    /// Lets so many more segments be sent.
+    /// Supplies more segments to send.
     pub fn supply(&mut self, segments: u32) {
         self.supplied = self.supplied.saturating_add(segments);
     }
 
-    /// The segments supplied so far are all.
+    /// Declares that no segments follow those supplied so far.
     pub fn finish(&mut self) {
         self.flags |= flag::FIN;
     }
 
-    /// An ACK or SYN-ACK has arrived.
+    /// Handles an ACK or a SYN-ACK.
     #[inline]
     pub fn handle_ack(&mut self, config: &Config, now: Time, packet: &Packet) -> Acked {
         if packet.kind == Kind::SynAck {
@@ -189,7 +189,7 @@ impl Sender {
         acked
     }
 
-    /// The retransmission timer fired.
+    /// Handles the retransmission timeout.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Signals {
         let mut signals = Signals::default();
         if now < self.deadline {
@@ -278,7 +278,7 @@ impl Sender {
         Some(Transmit { seq, kind: Kind::Data, flags })
     }
 
-    /// Whether the congestion window lets a segment out now, or one goes whatever the window.
+    /// Whether the congestion window allows a segment now, or a segment goes regardless of the window.
     #[inline]
     pub fn window_has_room(&self, config: &Config) -> bool {
         let outstanding = self.next - self.una;
@@ -289,7 +289,7 @@ impl Sender {
         f64::from(pipe) + 1.0 <= self.window.cwnd || self.flags & flag::FORCED != 0
     }
 
-    /// Whether there is a segment that the receiver's window lets out: a new one, or one to send again.
+    /// Whether there is a segment that the receiver's window allows: a new one, or one to send again.
     pub fn has_segment(&self) -> bool {
         let again = self.board.as_ref().is_some_and(|board| board.lost > board.retransmitted);
         again || self.next < self.supplied && self.next < self.window_end && !self.is_over()
@@ -301,7 +301,7 @@ impl Sender {
         self.window.cwnd
     }
 
-    /// Sets the congestion window: an MPTCP connection's business.
+    /// Sets the congestion window, in segments; for the MPTCP connection that couples it.
     #[inline]
     pub fn set_cwnd(&mut self, segments: f64) {
         self.window.cwnd = segments;
@@ -329,7 +329,7 @@ impl Sender {
         self.next - self.una
     }
 
-    /// How many new segments the windows would let it send now, were they supplied.
+    /// How many new segments the windows allow now, if they were supplied.
     #[inline]
     pub fn room(&self) -> u32 {
         if matches!(self.state, State::Closed | State::SynSent) || self.is_over() {
@@ -363,7 +363,7 @@ impl Sender {
         self.supplied
     }
 
-    /// Where the connection is in its life.
+    /// The state of the connection.
     #[inline]
     pub fn state(&self) -> State {
         self.state
@@ -379,7 +379,7 @@ impl Sender {
         self.delivered
     }
 
-    /// Those of them whose ACK echoed a mark, as Linux counts; wraps.
+    /// Segments known to have arrived whose ACK echoed a mark, counted as Linux does; wraps.
     pub fn delivered_ce(&self) -> u32 {
         self.delivered_ce
     }
@@ -399,7 +399,8 @@ impl Sender {
         matches!(self.state, State::Finished | State::Failed)
     }
 
-    /// Whether the window held segments back, so that it may grow (RFC 7661, as Linux: in slow start until half is used).
+    /// Whether the window held segments back, so that it may grow (RFC 7661, as Linux: in slow start until half is
+    /// used).
     #[inline]
     fn is_window_limited(&self) -> bool {
         self.flags & flag::LIMITED != 0
@@ -455,7 +456,7 @@ impl Sender {
         Transmit { seq, kind: Kind::Data, flags: Flags::RETRANSMIT.with(Flags::when(last, Flags::FIN)) }
     }
 
-    /// Before the first segment after a silence.
+    /// Resets the window before the first segment after an idle time.
     #[inline]
     fn wake(&mut self, config: &Config, now: Time) {
         let timeout = Span::from_nanos(self.round_trip.timeout(config, 0));
@@ -471,7 +472,7 @@ impl Sender {
         self.board = None;
     }
 
-    /// The scoreboard's counts, and the same counted anew.
+    /// The counts that the scoreboard keeps, and the same counts computed from its bits.
     #[cfg(test)]
     pub(super) fn audit(&self) -> Option<([u32; 3], [u32; 3])> {
         let board = self.board.as_ref()?;

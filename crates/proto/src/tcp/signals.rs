@@ -1,6 +1,6 @@
-//! What a sender reports.
+//! The signals that a sender reports to its driver.
 
-/// What an ACK brought.
+/// The result of an ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
     /// Segments newly acknowledged in order.
@@ -9,11 +9,11 @@ pub struct Acked {
     pub delivered: u32,
     /// Whether [`Algorithm::Coupled`](super::Algorithm::Coupled) may grow the window for them.
     pub in_avoidance: bool,
-    /// What happened besides.
+    /// The other events of this ACK.
     pub signals: Signals,
 }
 
-/// What happened to a connection, for those who react to it.
+/// The events of a connection, for drivers and path controls that react to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
     pub(super) bits: u8,
@@ -27,7 +27,7 @@ impl Signals {
     pub(super) const FINISHED: u8 = 16;
     pub(super) const REDUCED: u8 = 32;
 
-    /// Whether anything happened.
+    /// Whether there is any event.
     #[inline]
     pub fn any(self) -> bool {
         self.bits != 0

@@ -1,4 +1,4 @@
-//! What ACKs say of losses and marks, and what follows from it for the window.
+//! How ACKs that report losses and marks change the window.
 
 use super::{
     super::{
@@ -10,8 +10,8 @@ use super::{
 use crate::packet::Packet;
 
 impl Sender {
-    /// The path of an ACK that is a duplicate, carries SACK blocks or a mark, or comes in a recovery. Returns for how many
-    /// segments the window may grow.
+    /// Handles an ACK that is a duplicate, carries SACK blocks or a mark, or arrives in a recovery. Returns for how
+    /// many segments the window may grow.
     #[inline(never)]
     pub(super) fn handle_trouble(&mut self, config: &Config, packet: &Packet, marked: bool, acked: &mut Acked) -> u32 {
         let (una, next, ack) = (self.una, self.next, packet.seq);
@@ -31,7 +31,7 @@ impl Sender {
             }
             State::Recovery | State::Loss if ack >= self.recover => self.leave_recovery(),
             State::Recovery => grows = 0,
-            // Not before the first segment sent since is acknowledged, which told the receiver of the reduction.
+            // Only once a segment sent since is acknowledged: that segment announced the reduction.
             State::Reduced if ack > self.recover => self.state = State::Open,
             State::Reduced => grows = 0,
             _ => {}
@@ -70,7 +70,7 @@ impl Sender {
         }
     }
 
-    /// NewReno without SACK (RFC 6582): duplicates stand for segments that arrived.
+    /// Handles an ACK in NewReno without SACK (RFC 6582): duplicates stand for segments that arrived.
     fn count_duplicates(&mut self, acked: &mut Acked, duplicate: bool) {
         let (una, next) = (self.una, self.next);
         let ack = una + acked.segments;
