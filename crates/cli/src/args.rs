@@ -87,7 +87,7 @@ pub struct ControllerArgs {
     /// Where to listen: `unix:/PATH` or `tcp:[ADDRESS]:PORT`
     #[arg(long, value_name = "ENDPOINT", default_value = "unix:/run/sidestep/controller.sock")]
     pub listen: String,
-    /// Most SIDs in a segment list, the exit router's included
+    /// Most SIDs in a segment list, the egress router's included
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub max_segments: usize,
     /// Most paths between two access routers

@@ -1,4 +1,4 @@
-//! What is known of a path between two hosts.
+//! The properties of a path between two hosts.
 
 use std::{iter, sync::Arc};
 
@@ -6,10 +6,10 @@ use sidestep_model::{ArcId, NodeId, Span, Topology, srv6};
 
 use crate::RouterPath;
 
-/// What a host's own segment list, of a Path ID and the destination, adds to its packets, in bytes.
+/// The bytes that a host's own segment list, of a Path ID and the destination, adds to its packets.
 pub const HOST_SRH: u16 = srv6::srh_len(2) as u16;
 
-/// A path between two hosts: one between access routers of theirs, and the links to these.
+/// A path between two hosts: a path between their access routers, and the links to these routers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPath {
     /// The path between access routers.
@@ -18,9 +18,9 @@ pub struct HostPath {
     pub up: ArcId,
     /// The arc from the path's egress router to the destination.
     pub down: ArcId,
-    /// Propagation delay there.
+    /// Propagation delay from the source to the destination.
     pub delay: Span,
-    /// Propagation delay there and, by the IGP, back.
+    /// Propagation delay to the destination by this path, and back by the IGP.
     pub rtt: Span,
     /// The largest packet that the source may send on it, its own segment list included.
     pub mtu: u32,
@@ -31,19 +31,19 @@ impl HostPath {
     /// routers. `None` where the path does not lead from one to the other.
     pub fn new(topology: &Topology, sources: &[ArcId], destinations: &[ArcId], path: &Arc<RouterPath>) -> Option<Self> {
         let arc = |arcs: &[ArcId], router: NodeId| arcs.iter().copied().find(|arc| topology.head(*arc) == router);
-        let (up, exit) = (arc(sources, path.entry)?, arc(destinations, path.exit)?);
+        let (up, egress) = (arc(sources, path.ingress)?, arc(destinations, path.egress)?);
         let (first, last) = (arc(destinations, path.back.0)?, arc(sources, path.back.1)?);
         let delay_of = |arc: ArcId| topology.channel(arc).delay;
-        let delay = delay_of(up) + path.delay + delay_of(exit.reversed());
+        let delay = delay_of(up) + path.delay + delay_of(egress.reversed());
         let back = delay_of(first) + path.delay_back + delay_of(last.reversed());
         let mtu = |arc: ArcId| topology.link(arc.link()).mtu;
-        let mtu = path.mtu.min(mtu(up)).min(mtu(exit));
-        Some(HostPath { path: path.clone(), up, down: exit.reversed(), delay, rtt: delay + back, mtu })
+        let mtu = path.mtu.min(mtu(up)).min(mtu(egress));
+        Some(HostPath { path: path.clone(), up, down: egress.reversed(), delay, rtt: delay + back, mtu })
     }
 
     /// Its arcs from host to host, each with the bytes that segment lists and outer headers add to packets there.
     pub fn arcs(&self) -> impl Iterator<Item = (ArcId, u16)> {
-        // A list has at most 32 segments, so that this fits.
+        // A list has at most 32 segments, so this fits.
         let outer = srv6::encap_len(self.path.segments.len()) as u16;
         let core = self.path.arcs.iter().map(move |arc| (*arc, HOST_SRH + outer));
         iter::once((self.up, HOST_SRH)).chain(core).chain(iter::once((self.down, HOST_SRH)))

@@ -1,12 +1,13 @@
 //! The rules of the control plane, for the controller, the lab and the simulator alike.
 //!
-//! - [`Planner`]: the path sets between hosts, for the links that are down;
-//! - [`RouterPath`] and [`HostPath`]: what is known of a path, between access routers and between hosts;
-//! - [`Locators`]: the SIDs of a path;
-//! - [`path_usage`] and [`initial_weight`]: how full a path is, and the weight that a host gives it at first.
+//! - [`Planner`] computes the path sets between hosts. `paths` and `set_of` ask for a set, `compute_all` computes all
+//!   of them, and `set_down` says which links are down and returns the sets that changed.
+//! - [`RouterPath`] and [`HostPath`] are the computed properties of a path, between access routers and between hosts.
+//! - [`Locators`] makes the SIDs of a path.
+//! - [`path_usage`] and [`initial_weight`] compute how full a path is, and the weight that a host gives it at first.
 //!
-//! A Path ID follows from what the path is: its access routers and its links, by name. So a restarted controller finds
-//! the same ids.
+//! A Path ID is a hash of the names of the path's access routers and links. So a restarted controller finds the same
+//! ids.
 //!
 //! This crate has no socket, no clock and no thread.
 //!

@@ -1,4 +1,4 @@
-//! Path IDs that follow from what the path is.
+//! Path IDs, which are hashes of the paths themselves.
 //!
 //! The id of a path is the 32-bit FNV-1a hash (draft-eastlake-fnv) of its [`key`]. A restarted controller finds the
 //! same ids, and a change elsewhere in the network leaves them alone. Zero and ids already taken are avoided by hashing
@@ -13,9 +13,9 @@ use sidestep_model::PathId;
 const FNV_OFFSET: u32 = 0x811c_9dc5;
 const FNV_PRIME: u32 = 0x0100_0193;
 
-/// The content of a path: source router, exit router and the links between, separated by NUL, which no name has.
-pub(crate) fn key<'a>(source: &'a str, exit: &'a str, links: impl IntoIterator<Item = &'a str>) -> String {
-    [source, exit].into_iter().chain(links).collect::<Vec<_>>().join("\0")
+/// The key of a path: the names of its source router, its egress router and the links between, separated by NUL.
+pub(crate) fn key<'a>(source: &'a str, egress: &'a str, links: impl IntoIterator<Item = &'a str>) -> String {
+    [source, egress].into_iter().chain(links).collect::<Vec<_>>().join("\0")
 }
 
 /// Gives each key its id.

@@ -24,13 +24,13 @@ pub struct Planner {
     sets: PathSets,
     /// The index of each set.
     indices: BTreeMap<Ends, usize>,
-    /// By the set's index.
+    /// The sets, by index.
     planned: Vec<Planned>,
     complete: bool,
     left_out: Vec<LeftOut>,
 }
 
-/// A set's paths.
+/// A path set.
 #[derive(Clone, Debug, Default)]
 struct Planned {
     paths: Arc<[Arc<RouterPath>]>,
@@ -39,7 +39,7 @@ struct Planned {
 }
 
 impl Planner {
-    /// For a network in which everything is up.
+    /// A planner for a network in which everything is up.
     pub fn new(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, KnobError> {
         knobs.check()?;
         let rules = SegmentRules { max_segments: knobs.max_segments, adjacency: knobs.adjacency };
@@ -58,9 +58,9 @@ impl Planner {
         let topology = self.topology.clone();
         let hosts = topology.node_ids().filter(|node| !topology.is_router(*node));
         let sites: BTreeSet<Vec<Access>> = hosts.map(|host| Access::of_host(&topology, host)).collect();
-        for entries in &sites {
-            for exits in &sites {
-                self.index_of(Ends { entries: entries.clone(), exits: exits.clone() });
+        for ingresses in &sites {
+            for egresses in &sites {
+                self.index_of(Ends { ingresses: ingresses.clone(), egresses: egresses.clone() });
             }
         }
         self.sets.release();
@@ -79,17 +79,17 @@ impl Planner {
     /// The index of the set of these two hosts, as [`set_down`](Self::set_down) names it; `None` where there cannot be
     /// paths.
     pub fn set_of(&mut self, from: NodeId, to: NodeId) -> Option<usize> {
-        let [entries, exits] = [from, to].map(|host| Access::of_host(&self.topology, host));
+        let [ingresses, egresses] = [from, to].map(|host| Access::of_host(&self.topology, host));
         let known = self.planned.len();
-        let index = self.index_of(Ends { entries, exits })?;
+        let index = self.index_of(Ends { ingresses, egresses })?;
         if index >= known {
             self.plan(&[index]);
         }
         Some(index)
     }
 
-    /// Exactly these links are down from now on, and the IGP has converged on it. Links that the network does not have are
-    /// no matter.
+    /// Takes exactly these links as down from now on, after the IGP has converged. Links that the network does not have
+    /// are ignored.
     pub fn set_down(&mut self, down: &BTreeSet<LinkId>) -> Recomputed {
         let recomputed = self.sets.set_down(&self.topology, down);
         if self.complete {
@@ -106,7 +106,7 @@ impl Planner {
         self.sets.ends().iter().zip(self.planned.iter().map(|set| &set.paths))
     }
 
-    /// The paths left out since this was last asked, as they are too narrow.
+    /// Takes the paths that were left out since the last call because packets do not fit them.
     pub fn take_left_out(&mut self) -> Vec<LeftOut> {
         std::mem::take(&mut self.left_out)
     }
@@ -116,8 +116,8 @@ impl Planner {
         if let Some(index) = self.indices.get(&ends) {
             return Some(*index);
         }
-        let leads_on = |entry: &Access| ends.exits.iter().any(|exit| exit.router != entry.router);
-        if !ends.entries.iter().any(leads_on) {
+        let leads_on = |ingress: &Access| ends.egresses.iter().any(|egress| egress.router != ingress.router);
+        if !ends.ingresses.iter().any(leads_on) {
             return None;
         }
         let index = self.sets.add(&self.topology, ends.clone());
@@ -126,7 +126,7 @@ impl Planner {
         Some(index)
     }
 
-    /// Plans the sets that changed, ascending; if all are known also those of which an id did.
+    /// Plans the sets that changed, in ascending order; if all sets are known, also those of which only an id changed.
     fn plan(&mut self, changed: &[usize]) {
         if !self.complete {
             for index in changed {
@@ -146,7 +146,7 @@ impl Planner {
         }
     }
 
-    /// What the ids of a set's routes follow from.
+    /// The keys from which the ids of a set's routes are made.
     fn keys(&self, index: usize) -> Vec<String> {
         let routes = self.sets.get(index).into_iter().flat_map(|set| &set.routes);
         routes.map(|route| router_path::key(&self.topology, route)).collect()

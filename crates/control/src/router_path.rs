@@ -1,4 +1,4 @@
-//! What is known of a path between two access routers.
+//! The properties of a path between two access routers.
 
 use sidestep_model::{ArcId, LinkId, NodeId, PathId, Rate, Span, Topology, srv6};
 use sidestep_paths::{PathSet, Route, Segment};
@@ -13,33 +13,33 @@ pub const MIN_MTU: u32 = 1280;
 pub struct RouterPath {
     /// Its id.
     pub id: PathId,
-    /// Its place, from one on, among the paths that its pair had so far, in the order in which they were first computed.
+    /// Its number, from one on, in the order in which the paths of its pair were first computed.
     ///
-    /// It stays the path's own when a failure takes other paths away.
+    /// A path keeps its number when a failure takes other paths away.
     pub number: usize,
-    /// The name that the topology has for it.
+    /// Its name in the topology.
     pub given_name: Option<String>,
     /// The access router where it begins.
-    pub entry: NodeId,
+    pub ingress: NodeId,
     /// The egress router, where it ends.
-    pub exit: NodeId,
+    pub egress: NodeId,
     /// Its arcs.
     pub arcs: Vec<ArcId>,
-    /// What forces it.
+    /// The segment list that forces it.
     pub segments: Vec<Segment>,
     /// The lowest rate of its arcs, zero if none is limited.
     pub capacity: Rate,
     /// Its propagation delay.
     pub delay: Span,
-    /// Where the IGP's way back begins and ends.
+    /// The routers where the IGP's return path begins and ends.
     pub back: (NodeId, NodeId),
-    /// The propagation delay of that way back.
+    /// The propagation delay of that return path.
     pub delay_back: Span,
     /// The largest packet that still fits after encapsulation by the access router.
     pub mtu: u32,
 }
 
-/// A path that is not used, as IPv6's smallest mtu does not fit it.
+/// A path that is not used because packets of IPv6's smallest mtu do not fit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The name of the router where it begins.
@@ -54,48 +54,48 @@ pub struct LeftOut {
 
 impl RouterPath {
     pub(crate) fn new(topology: &Topology, set: &PathSet, route: &Route, id: PathId) -> Self {
-        let (entry, exit) = ends(topology, route);
+        let (ingress, egress) = ends(topology, route);
         let back = set.back.as_ref();
         let arcs_back = back.into_iter().flat_map(|back| &back.arcs);
         RouterPath {
             id,
             number: 0,
             given_name: given_name(topology, &route.arcs).map(str::to_owned),
-            entry,
-            exit,
+            ingress,
+            egress,
             arcs: route.arcs.clone(),
             segments: route.segments.clone(),
             capacity: route.bottleneck(topology),
             delay: route.delay(topology),
-            back: back.map_or((exit, entry), |back| (back.from, back.to)),
+            back: back.map_or((egress, ingress), |back| (back.from, back.to)),
             delay_back: arcs_back.fold(Span::ZERO, |sum, arc| sum + topology.channel(*arc).delay),
             mtu: route.mtu(topology).saturating_sub(srv6::encap_len(route.segments.len())),
         }
     }
 
-    /// What people call it: what the topology does, or its access routers and its id.
+    /// A name for people: its name in the topology, or its access routers and its id.
     pub fn name(&self, topology: &Topology) -> String {
         let of = |node| &topology.node(node).name;
-        let own = || format!("{}>{}#{}", of(self.entry), of(self.exit), self.id);
+        let own = || format!("{}>{}#{}", of(self.ingress), of(self.egress), self.id);
         self.given_name.clone().unwrap_or_else(own)
     }
 
-    /// That it cannot be used, if so.
+    /// The reason why it cannot be used, if it cannot.
     pub(crate) fn left_out(&self, topology: &Topology) -> Option<LeftOut> {
         let of = |node| topology.node(node).name.clone();
-        let (from, to, name) = (of(self.entry), of(self.exit), self.name(topology));
+        let (from, to, name) = (of(self.ingress), of(self.egress), self.name(topology));
         (self.mtu < MIN_MTU).then_some(LeftOut { from, to, name, mtu: self.mtu })
     }
 }
 
-/// What the id of a route follows from.
+/// The key from which the id of a route is made.
 pub(crate) fn key(topology: &Topology, route: &Route) -> String {
-    let (entry, exit) = ends(topology, route);
+    let (ingress, egress) = ends(topology, route);
     let links = route.arcs.iter().map(|arc| topology.link(arc.link()).name.as_str());
-    path_id::key(&topology.node(entry).name, &topology.node(exit).name, links)
+    path_id::key(&topology.node(ingress).name, &topology.node(egress).name, links)
 }
 
-/// Routes have at least one arc, as no router has a path to itself.
+/// The routers where a route begins and ends. It has at least one arc, because no router has a path to itself.
 fn ends(topology: &Topology, route: &Route) -> (NodeId, NodeId) {
     let first = route.arcs.first().map(|arc| topology.tail(*arc));
     let last = route.arcs.last().map(|arc| topology.head(*arc));

@@ -13,13 +13,13 @@ use crate::RouterPath;
 #[derive(Clone, Debug)]
 pub struct Locators(BTreeMap<NodeId, Ipv6Net>);
 
-/// A router whose SIDs cannot be told.
+/// A router whose SIDs cannot be made.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LocatorError {
     /// A router without a locator.
     #[error("router `{0}` has no SRv6 locator")]
     Missing(String),
-    /// A locator that the address plan has no room in.
+    /// A locator that is too long for the address plan.
     #[error("the locator {locator} of router `{router}` is not a /{}", srv6::LOCATOR_BITS)]
     BadLength {
         /// The router.
@@ -30,7 +30,7 @@ pub enum LocatorError {
 }
 
 impl Locators {
-    /// Those of this network.
+    /// The locators of this network.
     pub fn new(topology: &Topology) -> Result<Self, LocatorError> {
         let routers = topology.node_ids().filter(|node| topology.is_router(*node));
         let locator = |id| {
@@ -46,7 +46,7 @@ impl Locators {
 
     /// The SID at the path's first router that stands for the path; `None` for a path of another network.
     pub fn binding_sid(&self, path: &RouterPath) -> Option<Ipv6Addr> {
-        Some(srv6::binding_sid(*self.0.get(&path.entry)?, path.id.get()))
+        Some(srv6::binding_sid(*self.0.get(&path.ingress)?, path.id.get()))
     }
 
     /// The SIDs that force the path, in the order of travel; the last decapsulates (`End.DT6`). `None` for a path of

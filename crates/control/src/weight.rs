@@ -1,12 +1,12 @@
-//! How full a path is, and what it weighs at first.
+//! The usage of a path, and its initial weight.
 
 use sidestep_model::{ArcId, Rate, Topology};
 
 /// The usage of a path: its capacity less the bandwidth that is available on it.
 ///
-/// Available is, over the arcs, the least of rate less usage. So a fat arc that is nearly full counts, even where a
-/// thinner arc sets the capacity: what the path can still take is what matters. Where no arc is limited there is no
-/// capacity either, and the usage is that of the busiest arc.
+/// The available bandwidth is the least, over the arcs, of an arc's rate less its usage. So a fast arc that is nearly
+/// full counts, even if a slower arc sets the capacity. If no arc is limited, there is no capacity, and the usage is
+/// that of the busiest arc.
 pub fn path_usage(topology: &Topology, arcs: &[ArcId], usage: impl Fn(ArcId) -> Rate) -> Rate {
     let usage = |arc: &ArcId| usage(*arc).bits_per_sec();
     let limit = |arc: &ArcId| Some(topology.channel(*arc).rate.bits_per_sec()).filter(|limit| *limit != 0);
@@ -19,10 +19,11 @@ pub fn path_usage(topology: &Topology, arcs: &[ArcId], usage: impl Fn(ArcId) -> 
     Rate::from_bits_per_sec(used)
 }
 
-/// The weight that a host gives a path at first, in kbit/s: the bandwidth that is left on it, at least a twentieth of its
-/// capacity.
+/// The weight that a host gives a path at first, in kbit/s: the bandwidth that is left on it, at least a twentieth of
+/// its capacity.
 ///
-/// Measurements are old by up to a second, and a path that nobody may try can never be seen to have recovered.
+/// The minimum is there because measurements are up to a second old, and because a path that no connection tries could
+/// never be observed to have recovered.
 pub fn initial_weight(capacity: Rate, usage: Rate) -> u32 {
     let capacity = capacity.bits_per_sec();
     let left = capacity.saturating_sub(usage.bits_per_sec()).max(capacity / 20);

@@ -1,4 +1,4 @@
-//! The planner, asked little by little and at once, over failures and several exits.
+//! The planner: sets computed one by one and all at once, failures, and several egress routers.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -61,7 +61,7 @@ fn paths_to_all_exits_are_one_set() {
     let there = between(&mut planner, "s", "u");
     let shown = |path: &HostPath| {
         let arcs: Vec<_> = path.arcs().map(|(arc, bytes)| (topology.link(arc.link()).name.clone(), bytes)).collect();
-        let names = [path.path.entry, path.path.exit].map(|node| topology.node(node).name.clone());
+        let names = [path.path.ingress, path.path.egress].map(|node| topology.node(node).name.clone());
         (names.join(">"), arcs)
     };
     let core = HOST_SRH + 40 + 8 + 16;
@@ -71,7 +71,7 @@ fn paths_to_all_exits_are_one_set() {
         there.iter().map(shown).collect::<Vec<_>>(),
         [("P>T1".into(), arcs("l0", "l1", "l3")), ("P>T2".into(), arcs("l0", "l2", "l4"))]
     );
-    // The way back is the IGP's, over T1, whatever the way there.
+    // The return path is the IGP's, over T1, whatever the forward path.
     assert_eq!(there.iter().map(|path| path.delay).collect::<Vec<_>>(), [11, 13].map(Span::from_millis));
     assert_eq!(there.iter().map(|path| path.rtt).collect::<Vec<_>>(), [22, 24].map(Span::from_millis));
     assert_eq!(there.iter().map(|path| path.mtu).collect::<Vec<_>>(), [1700 - 64; 2]);
@@ -80,13 +80,13 @@ fn paths_to_all_exits_are_one_set() {
     let locators = Locators::new(&topology).unwrap();
     let back = between(&mut planner, "u", "s");
     let binding = |path: &HostPath| {
-        let locator = topology.node(path.path.entry).locator.unwrap();
+        let locator = topology.node(path.path.ingress).locator.unwrap();
         locators.binding_sid(&path.path) == Some(srv6::binding_sid(locator, path.path.id.get()))
     };
     assert!(back.iter().all(binding));
     assert_eq!(back.iter().map(|path| &*shown(path).0 == "T1>P").collect::<Vec<_>>(), [true, false]);
 
-    // What a host with one of the exits has is the same path, by the same id.
+    // A host with one of the egress routers has the same path, with the same id.
     let only = between(&mut planner, "s", "t");
     assert_eq!(only.iter().map(|path| path.path.id).collect::<Vec<_>>(), [there[1].path.id]);
 }
@@ -94,9 +94,9 @@ fn paths_to_all_exits_are_one_set() {
 #[test]
 fn an_exit_is_cheaper_by_the_whole_way_to_the_host() {
     let topology = network(&[("s", "P", 1, 1), ("P", "A", 1, 1), ("P", "B", 2, 1), ("u", "A", 5, 1), ("u", "B", 1, 1)]);
-    let exits = |path: &HostPath| topology.node(path.path.exit).name.clone();
+    let egresses = |path: &HostPath| topology.node(path.path.egress).name.clone();
     let paths = between(&mut planner(&topology), "s", "u");
-    assert_eq!(paths.iter().map(exits).collect::<Vec<_>>(), ["B", "A"]);
+    assert_eq!(paths.iter().map(egresses).collect::<Vec<_>>(), ["B", "A"]);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn arb_network() -> impl Strategy<Value = Topology> {
     })
 }
 
-/// All paths between all hosts, without their numbers, which depend on what was before.
+/// All paths between all hosts, without their numbers, which depend on earlier failures.
 fn all(planner: &mut Planner) -> Vec<HostPath> {
     let topology = planner.topology().clone();
     let hosts: Vec<_> = topology.node_ids().filter(|node| !topology.is_router(*node)).collect();

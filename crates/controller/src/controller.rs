@@ -1,4 +1,4 @@
-//! The controller's state, and what each agent gets to see of it.
+//! The controller's state, and the view of it that each agent gets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,14 +20,14 @@ use crate::{
     usage::Meter,
 };
 
-/// Knows the paths of a network and how full they are.
+/// The paths of a network and how full they are.
 ///
 /// Methods take `&self` and never wait, so that any number of calls can share it.
 pub struct Controller {
     published: watch::Sender<Arc<Snapshot>>,
     meter: Mutex<Meter>,
     planner: Mutex<Planner>,
-    /// Links that are down, as each router last said.
+    /// Links that are down, by the last report of each router.
     down: Mutex<BTreeMap<NodeId, BTreeSet<LinkId>>>,
 }
 
@@ -49,7 +49,7 @@ pub struct PairPaths {
 /// A path between two access routers; delays and mtu leave the hosts' own links out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathInfo {
-    /// What agents see of it.
+    /// The part that agents see.
     #[serde(flatten)]
     pub path: Path,
     /// Names of its links in the order of travel.
@@ -116,7 +116,7 @@ impl Controller {
     pub fn replace(&self, topology: Topology, knobs: PathKnobs) -> Result<(), PlanError> {
         let new = Planner::new(topology, knobs)?;
         let plan = new.current().clone();
-        // The links have other numbers now: routers say again which are down.
+        // The links have other numbers now: routers report again which are down.
         let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
         down.clear();
         let mut planner = self.planner();
@@ -128,11 +128,10 @@ impl Controller {
         Ok(())
     }
 
-    /// Computes the paths for exactly these links being down, those of pairs that this affects, and shows watchers what
-    /// changed.
+    /// Takes exactly these links as down, computes the affected paths anew, and publishes the change. Returns whether
+    /// any path changed.
     ///
-    /// Links that are not named are up. Rates stay as measured. Whether any path changed; links that the network does
-    /// not have are no matter.
+    /// All other links are up. Rates stay as measured. Links that the network does not have are ignored.
     pub fn set_down(&self, down: &BTreeSet<LinkId>) -> bool {
         let began = Instant::now();
         let mut planner = self.planner();
@@ -157,9 +156,9 @@ impl Controller {
         true
     }
 
-    /// Takes in a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).
+    /// Takes a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).
     ///
-    /// Where a link went down or came up watchers see the paths without it, or with it, at once.
+    /// If a link went down or came up, watchers see the changed paths at once.
     pub fn record(&self, report: &UsageReport) -> Result<(), RequestError> {
         let snapshot = self.snapshot();
         let node = snapshot.router(&report.node)?;
@@ -178,7 +177,7 @@ impl Controller {
         Ok(())
     }
 
-    /// A link is down if either end says so. What a router that is silent said last stays true.
+    /// A link is down if either end reports it. The last report of a router holds until its next one.
     fn hear_of_links(&self, node: NodeId, down: BTreeSet<LinkId>) {
         let mut known = self.down.lock().unwrap_or_else(PoisonError::into_inner);
         if known.get(&node).map_or(down.is_empty(), |known| *known == down) {
@@ -189,7 +188,7 @@ impl Controller {
         self.set_down(&all);
     }
 
-    /// To be called once a second: shows watchers the present rates; whether these changed.
+    /// Publishes the present rates; to be called once a second. Returns whether they changed.
     pub fn publish(&self) -> bool {
         let mut meter = self.meter();
         meter.tick();
@@ -218,11 +217,11 @@ impl Controller {
         let mut sets: Vec<PairPaths> = plan
             .pairs
             .iter()
-            .map(|(Ends { entries, exits }, paths)| PairPaths {
-                from: names(entries),
-                to: names(exits),
-                sources: behind(entries),
-                destinations: behind(exits),
+            .map(|(Ends { ingresses, egresses }, paths)| PairPaths {
+                from: names(ingresses),
+                to: names(egresses),
+                sources: behind(ingresses),
+                destinations: behind(egresses),
                 paths: paths.iter().filter_map(|path| snapshot.path_info(path)).collect(),
             })
             .collect();
@@ -244,7 +243,7 @@ impl Controller {
         routers.into_iter().map(bindings).collect()
     }
 
-    /// Each state from now on, the present one first.
+    /// A channel with the present state and each later one.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.published.subscribe()
     }
@@ -254,7 +253,7 @@ impl Controller {
         self.snapshot().generation
     }
 
-    /// How many watch the states.
+    /// How many watchers there are.
     pub(crate) fn watchers(&self) -> usize {
         self.published.receiver_count()
     }
@@ -263,7 +262,7 @@ impl Controller {
         self.published.borrow().clone()
     }
 
-    /// To be locked before the meter.
+    /// The planner; lock it before the meter.
     fn planner(&self) -> MutexGuard<'_, Planner> {
         self.planner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,17 +277,17 @@ impl Controller {
 pub(crate) struct Snapshot {
     generation: u64,
     plan: Arc<Plan>,
-    /// By arc id.
+    /// The rate on each arc, by arc id.
     rates: Vec<Rate>,
 }
 
 impl Snapshot {
-    /// What a host is told.
+    /// The update for a host.
     pub(crate) fn path_update(&self, host: &HostIdentity) -> Result<PathUpdate, RequestError> {
         let source = self.host(host)?;
         let plan = &self.plan;
         let set = |destination: &Host| {
-            let ends = Ends { entries: source.access.clone(), exits: destination.access.clone() };
+            let ends = Ends { ingresses: source.access.clone(), egresses: destination.access.clone() };
             let paths = plan.pairs.get(&ends)?;
             let paths = paths.iter().filter_map(|path| self.host_path(source, destination, path)).collect();
             Some(PathSet { destination: destination.prefix, paths })
@@ -296,7 +295,7 @@ impl Snapshot {
         Ok(PathUpdate { generation: self.generation, sets: plan.hosts.iter().filter_map(set).collect() })
     }
 
-    /// What an access router is told.
+    /// The update for an access router.
     pub(crate) fn binding_update(&self, router: &str) -> Result<BindingUpdate, RequestError> {
         Ok(BindingUpdate { generation: self.generation, bindings: self.bindings_of(self.router(router)?) })
     }
@@ -350,9 +349,9 @@ impl Snapshot {
         report.counters.iter().map(|counter| arc(&counter.link)).collect()
     }
 
-    /// A path that several sets have is bound once.
+    /// Each path once, even if several sets have it.
     fn bindings_of(&self, router: NodeId) -> Vec<Binding> {
-        let paths = self.plan.pairs.values().flat_map(|paths| paths.iter()).filter(|path| path.entry == router);
+        let paths = self.plan.pairs.values().flat_map(|paths| paths.iter()).filter(|path| path.ingress == router);
         let bound: BTreeMap<PathId, &RouterPath> = paths.map(|path| (path.id, path.as_ref())).collect();
         let binding = |path: &RouterPath| {
             let Plan { topology, locators, .. } = &*self.plan;
@@ -362,7 +361,7 @@ impl Snapshot {
         bound.into_values().filter_map(binding).collect()
     }
 
-    /// The path as it is between two routers; `None` for one of another network.
+    /// The path between two routers as agents see it; `None` for a path of another network.
     fn router_path(&self, path: &RouterPath) -> Option<Path> {
         let topology = &self.plan.topology;
         let rate = |arc: ArcId| self.rates.get(arc.index()).copied().unwrap_or_default();
@@ -378,7 +377,7 @@ impl Snapshot {
         })
     }
 
-    /// The path as it is between two hosts: their own links add delay and limit the mtu.
+    /// The path between two hosts as agents see it: their own links add delay and limit the mtu.
     fn host_path(&self, source: &Host, destination: &Host, path: &Arc<RouterPath>) -> Option<Path> {
         let HostPath { delay, rtt, mtu, .. } =
             HostPath::new(&self.plan.topology, &source.arcs, &destination.arcs, path)?;

@@ -1,4 +1,4 @@
-//! What the controller exports to Prometheus.
+//! The metrics that the controller exports to Prometheus.
 
 use sidestep_metrics::{Metric, Page};
 
@@ -18,7 +18,7 @@ const WATCHERS: Metric =
 pub const CONTROLLER_METRICS: &[Metric] = &[STATE, PATH_SETS, PATHS, BINDINGS, WATCHERS];
 
 impl Controller {
-    /// What Prometheus is told.
+    /// The metrics page for Prometheus.
     pub fn page(&self) -> Page {
         let sets = self.sets();
         let mut page = Page::default();

@@ -14,7 +14,7 @@ use sidestep_model::{
 };
 use thiserror::Error;
 
-/// A network that paths cannot be computed for.
+/// Why no paths can be computed for a network.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
     /// A limit that is out of range.
@@ -26,7 +26,7 @@ pub enum PlanError {
     /// A host without an address prefix.
     #[error("host `{0}` has no prefix")]
     NoPrefix(String),
-    /// A router whose SIDs cannot be told.
+    /// A router whose SIDs cannot be made.
     #[error(transparent)]
     Locator(#[from] LocatorError),
     /// Two hosts with the same prefix.
@@ -52,7 +52,7 @@ pub enum PlanError {
 pub(crate) struct Plan {
     /// The network.
     pub(crate) topology: Arc<Topology>,
-    /// What SIDs are made of.
+    /// The locators from which SIDs are made.
     pub(crate) locators: Arc<Locators>,
     /// Its hosts, by prefix.
     pub(crate) hosts: Arc<[Host]>,
@@ -60,13 +60,13 @@ pub(crate) struct Plan {
     pub(crate) pairs: BTreeMap<Ends, Arc<[Arc<RouterPath>]>>,
 }
 
-/// What the [`Plan`]s of a network are made from while its links fail and recover.
+/// Makes the [`Plan`]s of a network while its links fail and recover.
 pub(crate) struct Planner {
     paths: sidestep_control::Planner,
     plan: Plan,
 }
 
-/// A host and how it hangs on the network.
+/// A host and its links to the network.
 pub(crate) struct Host {
     /// The host.
     pub(crate) node: NodeId,
@@ -109,7 +109,7 @@ impl Planner {
         self.paths.sets().count()
     }
 
-    /// Makes the plan for when the IGP has converged on the failure of exactly these links.
+    /// Makes the plan for the failure of exactly these links, after the IGP has converged.
     pub(crate) fn set_down(&mut self, down: &BTreeSet<LinkId>) -> Recomputed {
         let recomputed = self.paths.set_down(down);
         if !recomputed.changed.is_empty() {
@@ -133,7 +133,7 @@ impl Planner {
     }
 }
 
-/// Refuses a network that no plan can be made for.
+/// Refuses a network for which no plan can be made.
 pub(crate) fn check(topology: &Topology, knobs: PathKnobs) -> Result<(), PlanError> {
     knobs.check()?;
     Locators::new(topology)?;

@@ -1,4 +1,4 @@
-//! The controller on the network.
+//! The controller as a gRPC service.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
@@ -78,9 +78,9 @@ impl proto::path_control_server::PathControl for Service {
 }
 
 impl Service {
-    /// A stream of what `view` makes of each state, without repetitions of the same `content`.
+    /// A stream of the `view` of each state, without repetitions of the same `content`.
     ///
-    /// A watch channel holds the last state only: a slow watcher skips states and delays nobody.
+    /// A watch channel holds only the last state, so a slow watcher skips states and delays no other.
     fn updates<T, C>(
         &self,
         view: impl Fn(&Snapshot) -> Result<T, RequestError> + Send + 'static,

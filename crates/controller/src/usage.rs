@@ -1,15 +1,15 @@
-//! From byte counters to the rate on each arc.
+//! The rate on each arc, computed from byte counters.
 
 use std::time::Duration;
 
 use sidestep_model::{ArcId, Rate};
 
-/// After so many ticks without a report the rate of an arc counts as unknown, that is zero.
-const SILENT_TICKS: u32 = 5;
+/// After more ticks than this without a report, the rate of an arc counts as unknown, that is, zero.
+const STALE_TICKS: u32 = 5;
 
 /// The rate on each arc, from successive readings of byte counters.
 pub(crate) struct Meter {
-    /// By arc id.
+    /// The readings, by arc id.
     arcs: Vec<Option<Reading>>,
 }
 
@@ -21,28 +21,28 @@ struct Reading {
 }
 
 impl Meter {
-    /// A meter for that many arcs, none read yet.
+    /// A meter for `arcs` arcs without readings.
     pub(crate) fn new(arcs: usize) -> Self {
         Meter { arcs: std::iter::repeat_with(|| None).take(arcs).collect() }
     }
 
-    /// Takes in a reading; where the counter or the clock went back, it only starts anew.
+    /// Takes a reading. If the counter or the clock went back, it starts anew.
     pub(crate) fn record(&mut self, arc: ArcId, at: Duration, tx_bytes: u64) {
-        let Some(slot) = self.arcs.get_mut(arc.index()) else { return };
-        let rate = match slot {
+        let Some(entry) = self.arcs.get_mut(arc.index()) else { return };
+        let rate = match entry {
             Some(last) => rate_between(last, at, tx_bytes).unwrap_or(last.rate),
             None => Rate::default(),
         };
-        *slot = Some(Reading { at, tx_bytes, rate, ticks: 0 });
+        *entry = Some(Reading { at, tx_bytes, rate, ticks: 0 });
     }
 
-    /// One second has passed: forgets the arcs whose router has gone silent.
+    /// Counts a tick of one second; forgets the arcs whose router has stopped to report.
     pub(crate) fn tick(&mut self) {
-        for slot in &mut self.arcs {
-            if let Some(reading) = slot {
+        for entry in &mut self.arcs {
+            if let Some(reading) = entry {
                 reading.ticks += 1;
-                if reading.ticks > SILENT_TICKS {
-                    *slot = None;
+                if reading.ticks > STALE_TICKS {
+                    *entry = None;
                 }
             }
         }
@@ -50,7 +50,7 @@ impl Meter {
 
     /// The rate on each arc.
     pub(crate) fn rates(&self) -> Vec<Rate> {
-        self.arcs.iter().map(|slot| slot.as_ref().map(|reading| reading.rate).unwrap_or_default()).collect()
+        self.arcs.iter().map(|entry| entry.as_ref().map(|reading| reading.rate).unwrap_or_default()).collect()
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arc_whose_router_is_silent_for_six_ticks_counts_as_idle() {
+    fn an_arc_without_a_report_for_six_ticks_counts_as_idle() {
         let mut meter = Meter::new(1);
         meter.record(ARC, Duration::from_secs(1), 0);
         meter.record(ARC, Duration::from_secs(2), 1_000);

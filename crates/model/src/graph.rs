@@ -1,6 +1,6 @@
 //! A network as published files have it: named nodes, edges with or without weight, rate and delay.
 //!
-//! Loops, parallel edges and nodes without edges stay: what they mean is for the analysis to decide.
+//! Loops, parallel edges and nodes without edges are kept; the analysis decides what they mean.
 
 mod links;
 #[cfg(test)]
@@ -23,7 +23,7 @@ pub struct Graph {
     pub nodes: Vec<GraphNode>,
     /// The edges: of GraphML and REPETITA in the order of the file, of Rocketfuel by their nodes.
     pub edges: Vec<GraphEdge>,
-    /// By index of an edge, its shared-risk groups if it has any; only our own files have some.
+    /// The shared-risk groups of edges, by index of the edge; only our own files have some.
     pub risk_groups: BTreeMap<usize, BTreeSet<u32>>,
 }
 
@@ -43,7 +43,7 @@ pub struct GraphEdge {
     pub from: usize,
     /// The other end, or the head if it is directed; may be the same node.
     pub to: usize,
-    /// Whether it goes one way only.
+    /// Whether it has one direction only.
     pub directed: bool,
     /// IGP weight, finite and not negative.
     pub weight: Option<f64>,

@@ -25,7 +25,7 @@ pub enum Direction {
     BToA,
 }
 
-/// Names a path between two access routers; never zero, and the same as long as the path is.
+/// The id of a path between two access routers: never zero, and unchanged as long as the path is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct PathId(NonZeroU32);
 
@@ -88,7 +88,7 @@ impl ArcId {
         if self.0.is_multiple_of(2) { Direction::AToB } else { Direction::BToA }
     }
 
-    /// The same link the other way.
+    /// The other direction of the same link.
     pub fn reversed(self) -> ArcId {
         ArcId(self.0 ^ 1)
     }

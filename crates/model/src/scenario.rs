@@ -38,10 +38,10 @@
 //! size = { distribution = "pareto", shape = 1.2, mean = "100 kB" }   # or exponential (mean), lognormal (mean, sigma),
 //!                                     # empirical (cdf = [["10 kB", 0.5], …]), web-search, data-mining; or just "10 kB"
 //! [[flow]]
-//! kind = "closed-loop"                # the same, with users = 10 (of each pair), think = "1 s" (mean) and size
+//! kind = "closed-loop"                # like poisson without rate, load and load_of; with users = 10 (of each pair), think = "1 s" (mean) and size
 //! [[flow]]
 //! kind = "cbr"                        # from, to, pairing, pairs, start, stop and name as above, with rate = "10 Mbit/s", packet = 1000 (bytes)
-//! on = "1 s"                          # sends and is silent in turn; with random = true these are means
+//! on = "1 s"                          # sends and pauses in turn; with random = true these are means
 //! off = "1 s"
 //! [[flow]]
 //! kind = "exec"
@@ -67,7 +67,7 @@
 //! stop = "20 s"                       # default: the end of the run
 //! ```
 //!
-//! Of a pair of the same host twice, which patterns can give, nothing is made.
+//! Patterns may pair a host with itself; such pairs are left out.
 
 pub mod builder;
 pub mod conditions;
@@ -110,7 +110,7 @@ pub const FIRST_SERVER_PORT: u16 = 7000;
 pub struct Scenario {
     /// Name in results; by default the file's.
     pub name: String,
-    /// From which every random choice follows.
+    /// The seed of every random choice.
     pub seed: u64,
     /// Length of the run.
     pub duration: Span,
@@ -132,7 +132,7 @@ pub struct Scenario {
     pub knobs: SystemKnobs,
     /// The traffic.
     pub flows: Vec<Flow>,
-    /// What happens to links on the way, by time.
+    /// The events that happen to links, by time.
     pub events: Vec<Event>,
     /// The random processes on links.
     pub impairments: Vec<Impairment>,
@@ -164,7 +164,8 @@ pub struct PoissonFlow {
     pub rate: f64,
     /// How large the transfers are.
     pub size: SizeDistribution,
-    /// The first of a pair asks with so many bytes, and the second answers with `size`; `None`: the first sends `size`.
+    /// The length of the request with which the first host of a pair asks; the second answers with `size`. `None`: the
+    /// first sends `size`.
     pub request: Option<Bytes>,
     /// When the first may begin.
     pub start: Span,
@@ -210,7 +211,7 @@ pub struct CbrFlow {
     pub rate: Rate,
     /// Length of an IP packet in bytes.
     pub packet: u16,
-    /// How long it sends, and how long it is silent; `None`: it always sends.
+    /// How long it sends, and how long it pauses; `None`: it always sends.
     pub bursts: Option<(Span, Span)>,
     /// Whether these are means of exponential times.
     pub random: bool,
@@ -260,16 +261,16 @@ pub struct ExecFlow {
     pub wait: bool,
 }
 
-/// Something that happens to links during the run.
+/// A change of links at a time of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When, since the start of the run.
+    /// Time since the start of the run.
     pub at: Span,
-    /// To which links.
+    /// The links that change.
     pub links: Vec<LinkId>,
-    /// To which of their directions.
+    /// The directions that change.
     pub direction: EventDirection,
-    /// What happens.
+    /// The change.
     pub change: Change,
 }
 
@@ -277,23 +278,23 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventDirection {
-    /// Both.
+    /// Both directions.
     #[default]
     Both,
-    /// From the link's first end to its second.
+    /// The direction from the link's first end to its second.
     Forward,
-    /// From the link's second end to its first.
+    /// The direction from the link's second end to its first.
     Reverse,
 }
 
 /// What an event does to a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// Takes the link down: what is queued or on its way is lost, and nothing more gets through.
+    /// Takes the link down: packets that are queued or in flight are lost, and none gets through any more.
     Down,
     /// Ends an outage or a black hole.
     Up,
-    /// Swallows every packet from now on; what was on its way still arrives.
+    /// Swallows every packet from now on; packets in flight still arrive.
     Blackhole,
     /// Sets the rate; zero means "not limited".
     Rate(Rate),
@@ -319,7 +320,9 @@ impl Scenario {
         Self::parse_with_files(text, default_name, &unread)
     }
 
-    /// As [`parse`](Self::parse); `files` gives the text of a file that the scenario names, or says why not.
+    /// Reads a scenario file that may name other files; `files` returns the text of one, or why it cannot.
+    ///
+    /// `default_name` names the scenario, as in [`parse`](Self::parse).
     pub fn parse_with_files(
         text: &str,
         default_name: &str,
@@ -368,7 +371,7 @@ impl Flow {
 pub const MIN_REQUEST: Bytes = Bytes::new(16);
 
 impl PoissonFlow {
-    /// Its transfers in the order of their arrival: the same in every world, from the same `seed`.
+    /// Its transfers in the order of their arrival; the same `seed` gives the same transfers in every world.
     ///
     /// `number` is the flow's position in the scenario, `duration` the run's.
     pub fn arrivals(&self, number: usize, seed: u64, duration: Span) -> impl Iterator<Item = Arrival> + use<'_> {
@@ -385,8 +388,8 @@ pub const FLOW_STREAMS: u64 = 1 << 40;
 impl ExecFlow {
     /// The flow with `{NAME}` in command and environment replaced by that node's address.
     ///
-    /// `${NAME}`, `%{NAME}` and other braces stay; `{{NAME}}` becomes `{NAME}`. Fails where there is no node NAME, which
-    /// cannot happen to a flow that was parsed together with `topology`.
+    /// `${NAME}`, `%{NAME}` and other braces stay; `{{NAME}}` becomes `{NAME}`. Fails where there is no node NAME,
+    /// which cannot happen to a flow that was parsed together with `topology`.
     pub fn resolved(&self, topology: &Topology) -> Result<ExecFlow, TopologyError> {
         let substitute = |text: &String| placeholder::substitute(text, topology);
         let command = self.command.iter().map(substitute).collect::<Result<_, _>>()?;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::{ArcId, Bytes, LinkId, NodeId, QueueLimit, Rate, Ratio, Span};
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// An end host; never forwards for others.
@@ -46,9 +46,10 @@ pub struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Red {
-    /// Average queue from which it begins.
+    /// Average queue from which marking begins.
     pub min: Bytes,
-    /// Average queue from which every packet is hit, or (`gentle`) from which the probability rises to 1 at twice as much.
+    /// Average queue from which every packet is hit, or (`gentle`) from which the probability rises to 1 at twice as
+    /// much.
     pub max: Bytes,
     /// Probability just below `max`.
     #[serde(default = "red_probability")]
@@ -113,11 +114,11 @@ pub struct Channel {
 /// Whether one direction of a link carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// It does.
+    /// It carries packets.
     Up,
-    /// It is cut: what is queued and in flight is lost, and so is what arrives.
+    /// It is cut: packets queued, in flight or arriving are lost.
     Down,
-    /// It loses what arrives, but delivers what it had accepted.
+    /// It loses arriving packets, but delivers those that it had accepted.
     Blackhole,
 }
 
@@ -130,9 +131,9 @@ pub struct Link {
     pub a: NodeId,
     /// The other end.
     pub b: NodeId,
-    /// From `a` to `b`.
+    /// The direction from `a` to `b`.
     pub ab: Channel,
-    /// From `b` to `a`.
+    /// The direction from `b` to `a`.
     pub ba: Channel,
     /// Largest IP packet that it carries, in bytes.
     pub mtu: u32,

@@ -31,8 +31,8 @@ pub enum SizeDistribution {
         /// Standard deviation of the natural logarithm.
         sigma: f64,
     },
-    /// By a cumulative distribution: sizes in ascending order with the probability of at most so much, the last 1;
-    /// linear in between.
+    /// A cumulative distribution: sizes in ascending order, each with the probability of at most that size; the last
+    /// probability is 1. It is linear in between.
     Empirical(Vec<(Bytes, f64)>),
 }
 
@@ -80,11 +80,11 @@ const DATA_MINING: [(u64, f64); 13] = [
     (1_000_000_000, 1.0),
 ];
 
-/// No transfer is larger, whatever the tail.
+/// The largest transfer; longer tails are cut.
 const MAX_SIZE: f64 = 1e12;
 
 impl SizeDistribution {
-    /// The mean in bytes, of tails that are not cut.
+    /// The mean in bytes, if tails are not cut.
     pub fn mean(&self) -> f64 {
         let bytes = |bytes: Bytes| bytes.get() as f64;
         match self {
@@ -185,16 +185,16 @@ impl fmt::Display for SizeDistribution {
     }
 }
 
-/// What a scenario says of sizes: a distribution, or where it is written.
+/// The sizes of a scenario: a distribution, or the file that has it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SizeSource {
-    /// Here.
+    /// A distribution in the scenario itself.
     Here(SizeDistribution),
-    /// In a file of this name, for [`SizeDistribution::from_csv`].
+    /// The name of a file for [`SizeDistribution::from_csv`].
     File(String),
 }
 
-/// As a file has it, but for the names of other files.
+/// A distribution as a file has it, without the names of other files.
 impl FromStr for SizeDistribution {
     type Err = String;
 
@@ -273,7 +273,7 @@ pub fn poisson<'a, R: Rng>(
     let mut seconds = start.as_secs_f64();
     std::iter::from_fn(move || {
         seconds += -uniform(&mut random).ln() / rate;
-        // Beyond what a time can state there is nothing.
+        // No arrival lies beyond the largest time.
         let at = Time::from_nanos((seconds * 1e9).min(1e18) as u64);
         if at >= stop || pairs == 0 {
             return None;
@@ -382,7 +382,7 @@ mod tests {
         assert!((arrivals.len() as f64 / 50_000.0 - 1.0).abs() < 0.02, "{}", arrivals.len());
         assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
         let gaps: Vec<f64> = arrivals.windows(2).map(|two| two[1].at.since(two[0].at).as_secs_f64()).collect();
-        // Of exponential gaps the standard deviation is the mean.
+        // The standard deviation of exponential gaps is their mean.
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let deviation = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
         assert!((deviation / mean - 1.0).abs() < 0.03);

@@ -179,16 +179,16 @@ impl<I: Deref<Target = Igp>> PathFinder<I> {
 
 /// The candidates between these ends, ordered by ingress router, then by egress router.
 fn candidates(ends: &Ends) -> Vec<Candidate> {
-    let exits = |entry: &Access| {
-        let entry = *entry;
-        ends.exits.iter().map(move |exit| Candidate {
-            from: entry.router,
-            to: exit.router,
-            beyond: Cost::at_least(u64::from(entry.up) + u64::from(exit.down)),
+    let egresses = |ingress: &Access| {
+        let ingress = *ingress;
+        ends.egresses.iter().map(move |egress| Candidate {
+            from: ingress.router,
+            to: egress.router,
+            beyond: Cost::at_least(u64::from(ingress.up) + u64::from(egress.down)),
             found: None,
         })
     };
-    ends.entries.iter().flat_map(exits).collect()
+    ends.ingresses.iter().flat_map(egresses).collect()
 }
 
 #[cfg(test)]

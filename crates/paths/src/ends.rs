@@ -20,9 +20,9 @@ pub struct Access {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ends {
     /// The access routers of the source, in the order in which equally good ones are preferred.
-    pub entries: Vec<Access>,
+    pub ingresses: Vec<Access>,
     /// The access routers of the destination, in the order in which equally good ones are preferred.
-    pub exits: Vec<Access>,
+    pub egresses: Vec<Access>,
 }
 
 impl Access {
@@ -62,6 +62,6 @@ pub fn access_arcs(topo: &Topology, host: NodeId) -> Vec<ArcId> {
 impl Ends {
     /// One router at either end.
     pub fn pair(from: NodeId, to: NodeId) -> Self {
-        Ends { entries: vec![Access::only(from)], exits: vec![Access::only(to)] }
+        Ends { ingresses: vec![Access::only(from)], egresses: vec![Access::only(to)] }
     }
 }

@@ -182,12 +182,12 @@ impl Finders {
 /// Of equally short ones, it takes that of the first egress router, then that of the first ingress router.
 fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
     let mut best: Option<(u64, NodeId, NodeId)> = None;
-    for exit in &ends.exits {
-        for entry in &ends.entries {
-            let Some(distance) = finder.distance(exit.router, entry.router) else { continue };
-            let distance = distance + u64::from(exit.up) + u64::from(entry.down);
+    for egress in &ends.egresses {
+        for ingress in &ends.ingresses {
+            let Some(distance) = finder.distance(egress.router, ingress.router) else { continue };
+            let distance = distance + u64::from(egress.up) + u64::from(ingress.down);
             if best.is_none_or(|(least, ..)| distance < least) {
-                best = Some((distance, exit.router, entry.router));
+                best = Some((distance, egress.router, ingress.router));
             }
         }
     }

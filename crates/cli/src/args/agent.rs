@@ -73,7 +73,7 @@ pub struct TopArgs {
 pub enum Sort {
     /// Moves
     Moves,
-    /// Signals heard
+    /// Signals received
     Signals,
     /// When the last decision was
     Last,
@@ -132,7 +132,8 @@ pub struct AgentRun {
     /// Record what the path changer does, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
-    /// Directory of a BPF file system where the state is kept should the agent be killed [default: /sys/fs/bpf/sidestep]
+    /// Directory of a BPF file system where the state is kept should the agent be killed [default:
+    /// /sys/fs/bpf/sidestep]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Keep nothing: a killed agent's connections stay on their paths, but the next agent does not move them

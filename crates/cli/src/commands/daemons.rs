@@ -240,7 +240,7 @@ fn show(controller: &Controller, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Completes when the agent is told to end; SIGUSR2 has it leave everything to the next one.
+/// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.
 async fn stopped_or_relieved() -> Shutdown {
     let Ok(mut relieved) = signal(SignalKind::user_defined2()) else {
         stopped().await;

@@ -30,7 +30,7 @@ use crate::{
 /// How long a signal may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(100);
 
-/// Draws what there is, or prints it as JSON, until it is told to end.
+/// Draws the state, or prints it as JSON, until a signal ends it.
 pub fn run(args: &TopArgs) -> Outcome {
     let stop = until_signalled()?;
     if !args.json && !stdout().is_terminal() {

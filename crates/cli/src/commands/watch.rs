@@ -74,13 +74,13 @@ pub struct Connection {
     pub path: String,
     /// Seconds since it opened.
     pub age_s: f64,
-    /// Signals heard since it opened or its paths changed: decisions, and those held back.
+    /// Signals since it opened or its paths changed: decisions, and those held back.
     pub signals: u32,
-    /// Draws after the first,
+    /// Draws after the first.
     pub decisions: u32,
-    /// those that changed the path,
+    /// Draws that changed the path.
     pub moves: u32,
-    /// and signals that came within the back-off.
+    /// Signals that came within the back-off.
     pub suppressed: u32,
     /// The last decision.
     pub last: Option<Last>,

@@ -32,7 +32,7 @@ struct Report<'a> {
 /// Runs `sidestep advise`.
 pub fn run(args: AdviseArgs) -> Outcome {
     if args.topology.merge_parallel || args.topology.keep_loops {
-        return Err(Failure::usage("parallel links are ways of their own, and loops are none: leave the option out"));
+        return Err(Failure::usage("parallel links are paths of their own, and loops are none: leave the option out"));
     }
     let (graph, whole) = load(&args.topology)?;
     let subject = Subject::new(graph, whole)?;

@@ -36,7 +36,7 @@ pub enum Command {
     /// See what paths a topology offers before anything is deployed in it
     #[command(subcommand)]
     Paths(Paths),
-    /// Tell what a topology could gain: path diversity, segments it takes, throughput, links it relies on
+    /// Report what a topology could gain: path diversity, segments it takes, throughput, links it relies on
     Advise(AdviseArgs),
     /// Compute how much more segment routing can carry than routing without it
     Maxflow(MaxFlowArgs),

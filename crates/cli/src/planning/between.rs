@@ -27,7 +27,7 @@ struct Report {
 struct Found {
     /// Sum of the IGP weights.
     cost: u64,
-    /// The routers on the way.
+    /// The routers on the path.
     nodes: Vec<String>,
     /// `ROUTER`, or `LINK>ROUTER` of an adjacency segment.
     segments: Vec<String>,

@@ -32,12 +32,12 @@ struct Diversity {
     curves: Vec<Curve>,
 }
 
-/// The numbers of paths that one way to find them gives.
+/// The numbers of paths that one algorithm finds.
 #[derive(Debug, Serialize)]
 struct Curve {
     name: String,
     mean: Option<f64>,
-    /// By number of paths, from none on: how many pairs have so many.
+    /// The number of pairs, by their number of paths, from 0 paths on.
     pairs: Vec<u64>,
 }
 

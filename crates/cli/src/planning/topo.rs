@@ -37,7 +37,7 @@ struct Size {
     access: usize,
 }
 
-/// What `topo info` tells.
+/// The output of `topo info`.
 #[derive(Debug, Serialize)]
 struct Info {
     schema: u32,
@@ -48,7 +48,7 @@ struct Info {
     loops: usize,
     /// Links beyond the first between the same two nodes.
     parallel: usize,
-    /// Whether links weigh the same both ways.
+    /// Whether links weigh the same in both directions.
     symmetric: bool,
     /// Nodes with longitude and latitude.
     placed: usize,
@@ -151,7 +151,10 @@ fn info(options: &TopologyArgs) -> Outcome {
     let Entry { name, nodes, links, pruned } = &info.sizes;
     println!("{name}: {nodes} nodes, {links} links");
     println!("in the file      {} edges, {} loops, {} parallel links", info.edges, info.loops, info.parallel);
-    println!("weights          {}", if info.symmetric { "the same both ways" } else { "not the same both ways" });
+    println!(
+        "weights          {}",
+        if info.symmetric { "the same in both directions" } else { "not the same in both directions" }
+    );
     println!("positions        of {} nodes", info.placed);
     let degrees: Vec<String> = info.degrees.iter().map(|(degree, nodes)| format!("{degree}: {nodes}")).collect();
     println!("nodes by degree  {}", degrees.join(", "));

@@ -130,7 +130,7 @@ impl Room {
         self.start(&["lab", "run", &file, "--out", name])
     }
 
-    /// The same, run to its end.
+    /// Runs `lab run` on a scenario to its end.
     pub fn run_lab(&self, name: &str, scenario: &str) -> Ended {
         self.start_lab(name, scenario).wait()
     }
@@ -189,7 +189,7 @@ impl Running {
         self.wait_and(|| {})
     }
 
-    /// The same, and looks at what it left before that is cleaned up.
+    /// Waits for the end of the command, and calls `look` before the files that it left are cleaned up.
     pub fn wait_and(mut self, look: impl FnOnce()) -> Ended {
         let deadline = Instant::now() + TIMEOUT;
         let status: ExitStatus = loop {
@@ -235,7 +235,8 @@ impl Ended {
         line
     }
 
-    /// The same for an error that may go on with the place in the file, or with advice on usage.
+    /// Asserts that it failed with `code` and returns the error, which may continue with the place in the file or with
+    /// advice on usage.
     #[track_caller]
     pub fn complaint(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:#?}");

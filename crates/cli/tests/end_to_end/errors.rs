@@ -1,4 +1,4 @@
-//! What goes wrong is said in one clear line, with an exit code that scripts can rely on.
+//! An error is one clear line, with an exit code that scripts can rely on.
 
 use std::{
     fs::{self, Permissions},

@@ -28,7 +28,7 @@ fn connections(count: u32) -> Part {
 }
 
 #[test]
-fn connections_deliver_before_their_third_timeout_after_a_path_went_silent_both_ways() {
+fn connections_deliver_before_their_third_timeout_after_a_path_failed_in_both_directions() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -43,7 +43,7 @@ fn connections_deliver_before_their_third_timeout_after_a_path_went_silent_both_
     let recovery = room.result_of("out", "pathchanger")["recovery"].clone();
     let count = |key: &str| recovery[key].as_u64().unwrap();
     println!("after the failure: {recovery}");
-    // Of 48 connections five in nine have data or acknowledgements on the path that dies.
+    // Five in nine of the 48 connections have data or acknowledgements on the path that fails.
     assert!(count("delivered") >= 20, "{recovery}");
     assert_eq!(count("stalled"), 0, "{recovery}");
     assert_eq!(count("before_third_timeout"), count("delivered"), "{recovery}");
@@ -52,7 +52,7 @@ fn connections_deliver_before_their_third_timeout_after_a_path_went_silent_both_
 }
 
 #[test]
-fn connections_that_begin_while_a_path_is_silent_are_established() {
+fn connections_that_begin_while_a_path_is_a_black_hole_are_established() {
     if !root_or_skip("a lab run") {
         return;
     }
@@ -86,9 +86,9 @@ fn agents_hear_of_a_link_that_goes_down_and_of_one_that_comes_back() {
     room.run_lab("out", &scenario.text()).is_fine();
     let system = room.result_of("out", "pathchanger");
     let updates = system["path_updates"].as_array().unwrap();
-    let told = |update: &Value| (update["change"].as_str().unwrap().to_owned(), update["agents"].as_u64().unwrap());
+    let reported = |update: &Value| (update["change"].as_str().unwrap().to_owned(), update["agents"].as_u64().unwrap());
     println!("{updates:?}");
-    assert_eq!(updates.iter().map(told).collect::<Vec<_>>(), [("down".into(), 4), ("up".into(), 4)]);
+    assert_eq!(updates.iter().map(reported).collect::<Vec<_>>(), [("down".into(), 4), ("up".into(), 4)]);
     // On an idle machine some 10 ms.
     assert!(updates.iter().all(|update| update["last_s"].as_f64().is_some_and(|last| last < 2.0)), "{updates:?}");
     assert!(system["moves"]["paths_changed"].as_u64().is_some_and(|moves| moves > 0), "{}", system["moves"]);

@@ -60,7 +60,7 @@ fn no_command_minds_that_nobody_reads_what_it_prints() {
         assert_eq!((ended.status.code(), ended.stderr.len()), (Some(0), 0), "{arguments:?}: {ended:?}");
     }
     let ended = run(&["agent", "--check", "--config", "/none"], Stdio::null(), unread());
-    assert_eq!(ended.status.code(), Some(2), "an error is one though nobody hears of it");
+    assert_eq!(ended.status.code(), Some(2), "an error is one even if nobody reads it");
 }
 
 #[test]

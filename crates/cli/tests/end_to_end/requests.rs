@@ -46,7 +46,7 @@ fn a_thousand_short_flows_a_second_of_every_distribution_complete() {
             assert!(completed.len() as f64 > RATE * SECONDS / 2.0, "{flow}: {}", completed.len());
             let drawn = completed.iter().map(|row| number(row, "bytes")).sum::<f64>() / completed.len() as f64;
             assert!((drawn / mean - 1.0).abs() < 0.35, "{flow}: {drawn} B in the mean, where {mean} were asked for");
-            assert!(completed.iter().all(|row| number(row, "fct_s") > 0.002), "faster than the way there and back");
+            assert!(completed.iter().all(|row| number(row, "fct_s") > 0.002), "faster than a round trip");
         }
     }
 }

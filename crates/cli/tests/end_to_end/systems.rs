@@ -1,4 +1,4 @@
-//! Linux's own ways to use several paths, and several systems in one run, in the lab.
+//! Linux's own systems for several paths, and several systems in one run, in the lab.
 
 use std::fs;
 
@@ -19,8 +19,8 @@ link = [
 ]
 "#;
 
-/// Six equal paths, on one of which everything vanishes after a second, but for what comes back; short queues make short
-/// timeouts.
+/// Six equal paths, on one of which everything vanishes after a second, but for what comes back; short queues make
+/// short timeouts.
 const SIX_EQUAL: &str = r#"
 [topology]
 generator = "parallel-paths"

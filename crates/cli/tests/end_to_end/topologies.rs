@@ -7,7 +7,7 @@ use sidestep_model::{scenario::builder::replace_once, topology_file};
 
 use crate::common::{Ended, Room};
 
-/// A ring of five, where the way round takes two segments, with a tail.
+/// A ring of five with a tail; the detour takes two segments.
 const RING: &str = r#"<graphml><key attr.name="label" for="node" id="n"/><graph edgedefault="undirected">
 <node id="0"><data key="n">Perth</data></node><node id="1"/><node id="2"/><node id="3"/><node id="4"/><node id="5"/>
 <edge source="0" target="1"/><edge source="1" target="2"/><edge source="2" target="3"/><edge source="3" target="4"/>
@@ -46,7 +46,7 @@ fn paths_are_counted_by_algorithm_and_by_segments() {
     assert!(room.run(&["paths", "segments", &file]).stdout.contains("at most 10 segments"));
 }
 
-/// In the ring of five each pair has the way round, which one shortest path leaves idle.
+/// In the ring of five each pair has a detour, which a single shortest path leaves idle.
 #[test]
 fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
     let room = Room::new();
@@ -67,7 +67,7 @@ fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
     assert!(std::fs::read_to_string(room.path("gain.svg")).unwrap().contains("share of draws"));
     let table = room.run(&command).stdout;
     assert!(table.contains("100.0 ± 0.0") && table.contains("60 programs"), "{table}");
-    // Two links the other way round and an adjacency: one segment, for pairs that are no neighbours.
+    // Two links in the other direction and an adjacency: one segment, for pairs that are no neighbours.
     let forced = json(&room.run(&["maxflow", &file, "--share", "1%", "--max-segments", "1", "--adjacency", "--json"]));
     let sr_1 = &forced["shares"][0]["models"][3];
     assert_eq!((&forced["adjacency"], &sr_1["name"]), (&true.into(), &"sr-1".into()));
@@ -76,7 +76,8 @@ fn maximum_flows_are_compared_by_model_and_the_distribution_is_drawn() {
     assert!(refused.error(2).contains("leave out --merge-parallel"), "{refused:?}");
 }
 
-/// A ring of five has two paths for each pair, the second by three segments or fewer, and any link's failure leaves one.
+/// A ring of five has two paths for each pair, the second by three segments or fewer, and any link's failure leaves
+/// one.
 #[test]
 fn advice_is_given_in_a_sentence_as_json_and_on_a_page_that_needs_nothing_beside_it() {
     let room = Room::new();

@@ -1,4 +1,4 @@
-//! Controller and agents' half over real sockets.
+//! The controller and the agents' half of the protocol over real sockets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,7 +66,7 @@ async fn a_host_sees_its_paths_and_a_report_shows_as_usage() {
     let server = Server::start(&unix(&dir)).await;
     let mut watcher = watch_paths(&server.endpoint, host("c1"), true).await.unwrap();
     let update = watcher.latest().update.unwrap();
-    // Nothing leads to c2, which is behind the same router.
+    // No path leads to c2, which is behind the same router.
     assert_eq!(update.sets.len(), 1);
     let path = &update.sets[0].paths[0];
     assert_eq!(path.name, "path-1");

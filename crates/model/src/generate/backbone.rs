@@ -15,9 +15,9 @@ pub struct Backbone {
     pub access: u32,
     /// Links, those of access routers included: enough to connect all, and at most 8 for each backbone router.
     pub links: u32,
-    /// Whether links lead to what is near, which makes long paths of many hops, instead of anywhere.
+    /// Whether links lead to near routers, which makes long paths of many hops, instead of to any router.
     pub near: bool,
-    /// Whether all links weigh 1, which makes many ways equal.
+    /// Whether all links weigh 1, which makes many paths equal.
     pub hops: bool,
     /// Where the routers lie.
     pub seed: u64,
@@ -124,7 +124,7 @@ fn nearest(points: &[Point], here: Point, count: usize, may: impl Fn(usize) -> b
     near
 }
 
-/// The square of it.
+/// The square of a number.
 fn distance(a: Point, b: Point) -> u64 {
     a.0.abs_diff(b.0).pow(2) + a.1.abs_diff(b.1).pow(2)
 }

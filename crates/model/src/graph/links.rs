@@ -2,20 +2,20 @@
 
 use super::{Graph, GraphEdge};
 
-/// A link of a [`Graph`]: an undirected edge, or two directed ones that are each other's way back.
+/// A link of a [`Graph`]: an undirected edge, or two directed edges in opposite directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphLink {
-    /// Its nodes, the lower first; the same twice of a loop.
+    /// Its nodes, the lower first; a loop has the same node twice.
     pub ends: [usize; 2],
-    /// Indices of the edges from the first end and to it; the same twice if the edge is undirected, or has no way back.
+    /// Indices of the edges from the first end and to it; the same twice if the edge is undirected, or has no reverse.
     pub edges: [usize; 2],
 }
 
 impl Graph {
     /// The links, sorted by their ends, then by the first edge of each.
     ///
-    /// Directed edges become links with those of the other direction, in the order of the file; what is left over is a
-    /// link of its own, both ways. Two directed loops of a node are the two directions of one.
+    /// Directed edges are paired with those of the other direction, in the order of the file. An edge without a partner
+    /// becomes a link that it describes in both directions. Two directed loops of a node are the two directions of one.
     pub fn links(&self) -> Vec<GraphLink> {
         let mut edges: Vec<(usize, &GraphEdge)> = self.edges.iter().enumerate().collect();
         edges.sort_by_key(|(_, edge)| ends(edge));

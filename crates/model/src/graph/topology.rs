@@ -11,12 +11,12 @@ use crate::{
 /// Light in fibre, in metres per second.
 const FIBRE: f64 = 2e8;
 const EARTH_RADIUS_M: f64 = 6_371_000.0;
-/// As topology files have it where they say nothing.
+/// The defaults of topology files.
 const QUEUE: QueueLimit = QueueLimit::Packets(100);
 const MTU: u32 = 1500;
 const LONGEST_NAME: usize = 32;
 
-/// What a graph's edges have where their file says nothing.
+/// The properties of a graph's edges for which the file has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Transmission rate.
@@ -28,7 +28,7 @@ pub struct Missing {
 impl Graph {
     /// The routers of a topology and the links between them; hosts, queues, losses and named paths are left out.
     ///
-    /// A link that is the same both ways is an undirected edge, else it is two directed ones.
+    /// A link whose directions are equal becomes an undirected edge; any other becomes two directed edges.
     pub fn of(topology: &Topology, name: &str) -> Graph {
         let mut graph = Graph { name: name.into(), ..Graph::default() };
         let mut index = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Graph {
                 to,
                 directed,
                 weight: Some(f64::from(channel.weight)),
-                // Zero says "not limited", which a graph says by having none.
+                // Zero means "not limited"; a graph then has no rate.
                 rate: Some(channel.rate).filter(|rate| *rate != Rate::default()),
                 delay: Some(channel.delay),
             };
@@ -85,9 +85,9 @@ impl Graph {
 
     /// The graph as a topology of routers, with an address for each; loops are left out.
     ///
-    /// Names keep letters, digits, `-`, `_` and `.`; where two are the same then, the later ones get a number. Weights with
-    /// fractions are counted in thousandths, and none is below 1. An edge without a rate is not limited, and one without a
-    /// delay has none. Positions that are not on Earth are left out.
+    /// Names keep letters, digits, `-`, `_` and `.`; where two are the same then, the later ones get a number. Weights
+    /// with fractions are counted in thousandths, and none is below 1. An edge without a rate is not limited, and one
+    /// without a delay has none. Positions that are not on Earth are left out.
     pub fn to_topology(&self) -> Result<Topology, TopologyError> {
         let mut topology = Topology::new();
         let mut names = BTreeMap::new();
@@ -132,7 +132,7 @@ fn channel(edge: &GraphEdge, scale: f64, name: &str) -> Result<Channel, Topology
     })
 }
 
-/// The name as a topology file can have it, and as no other is. Of each name taken is kept which number it was given last.
+/// A unique name with the characters that a topology file allows. `taken` maps each name to its last number.
 fn unique(name: &str, taken: &mut BTreeMap<String, u32>) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let mut plain: String = name.chars().map(allowed).take(LONGEST_NAME).collect();

@@ -1,10 +1,10 @@
-//! What becomes of links during a run: events and impairments, merged in the order of time.
+//! The conditions of links during a run: events and impairments, merged in the order of time.
 //!
 //! A world asks [`Conditions::next_at`] when something changes next, and takes it with [`Conditions::advance`]. Each
-//! [`Step`] says which directions of links have which properties and state from then on. Several causes may act on one
-//! direction: it carries packets only if none forbids it, and their losses combine as independent ones.
+//! [`Step`] has the new properties and state of the directions of links that change. Several causes may act on one
+//! direction: it carries packets only if no cause forbids it, and their losses combine as independent losses.
 //!
-//! Routers notice what events take `down`, and nothing else: not a black hole, and not an impairment's outage.
+//! Routers notice only links that events take `down`. They notice neither a black hole nor an impairment's outage.
 
 use std::{
     cmp::Reverse,
@@ -32,11 +32,11 @@ pub struct Conditions<'a> {
 pub struct Step {
     /// When, since the start of the run.
     pub at: Span,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
     /// The directions of links that it touches, with what they are from now on.
     pub arcs: Vec<ArcCondition>,
-    /// Whether the links that have [failed](Conditions::failed) are others than before.
+    /// Whether the set of links that have [failed](Conditions::failed) changed.
     pub routing: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct ArcCondition {
     pub state: LinkState,
 }
 
-/// What acts on one direction of a link.
+/// The causes that act on one direction of a link.
 struct ArcCauses {
     /// Its properties, as the topology and the events have them.
     channel: Channel,
@@ -115,9 +115,9 @@ impl<'a> Conditions<'a> {
         event.into_iter().chain(process).min()
     }
 
-    /// Makes the next change that is due at `now`; `None`: none is any more.
+    /// Makes the next change that is due at `now`; `None` if none is due any more.
     ///
-    /// Of changes at the same time, those of events come first, in the order of the scenario.
+    /// Changes at the same time are ordered: events first, in the order of the scenario, then impairments.
     pub fn advance(&mut self, now: Span) -> Option<Step> {
         let at = self.next_at().filter(|at| *at <= now)?;
         let scenario = self.scenario;

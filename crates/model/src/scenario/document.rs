@@ -1,4 +1,4 @@
-//! TOML text whose values know where they stand, so that every error names line and column.
+//! TOML text whose values keep their positions, so that every error names line and column.
 //!
 //! The readers of scenarios, topologies and the agent's configuration use it:
 //!
@@ -63,7 +63,7 @@ pub struct Document<'t> {
 pub(crate) struct OneOrMany(pub(crate) Vec<String>);
 
 impl ParseError {
-    /// The same error with the file's name in front.
+    /// Puts the file's name in front of the error.
     pub fn in_file(self, file: impl Into<String>) -> Self {
         ParseError { file: Some(file.into()), ..self }
     }

@@ -13,9 +13,9 @@ use crate::{LinkId, Ratio, Span, workload};
 /// two impairments, one for each direction, are independent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairment {
-    /// Which links.
+    /// The impaired links.
     pub links: Vec<LinkId>,
-    /// Which of their directions.
+    /// The impaired directions.
     pub direction: EventDirection,
     /// Mean length of a good period.
     pub good: Span,
@@ -35,10 +35,10 @@ pub struct Impairment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Periods {
-    /// They are exponential, each independent of all others.
+    /// Lengths are exponential, each independent of all others.
     #[default]
     Exponential,
-    /// They do not.
+    /// Each period has its mean length.
     Fixed,
 }
 
@@ -54,7 +54,7 @@ pub enum Effect {
 /// A change between a good and a bad period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// When, since the start of the run.
+    /// Time since the start of the run.
     pub at: Span,
     /// Whether a bad period begins; else a good one.
     pub bad: bool,
@@ -66,8 +66,8 @@ const IMPAIRMENT_STREAMS: u64 = 1 << 41;
 impl Impairment {
     /// The changes of one of its links in the order of time, from a bad period's begin to a good one's in turn.
     ///
-    /// They follow from `number` (the impairment's position in the scenario), the link and the run's seed alone. None is
-    /// at or after the end of the run, `duration`; at `stop` a bad period ends.
+    /// They follow from `number` (the impairment's position in the scenario), the link and the run's seed alone. None
+    /// is at or after the end of the run, `duration`; at `stop` a bad period ends.
     pub fn transitions(
         &self,
         number: usize,
@@ -139,7 +139,7 @@ mod tests {
             (bad_time / periods / 0.2 - 1.0).abs() < 0.02 && (1e6 / periods / 10.2 - 1.0).abs() < 0.02,
             "{periods}"
         );
-        // Of exponential periods the share e^-2 is longer than twice the mean.
+        // A share of e^-2 of exponential periods is longer than twice the mean.
         let long = all.windows(2).filter(|two| !two[0].bad && two[1].at - two[0].at > Span::from_secs(20)).count();
         assert!((long as f64 / periods - 0.1353).abs() < 0.01, "{long} of {periods}");
     }

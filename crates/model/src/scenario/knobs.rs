@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PathKnobs {
-    /// Most SIDs in a segment list, the exit router's included; 1 allows nothing but the shortest path.
+    /// Most SIDs in a segment list, the egress router's included; 1 allows only the shortest path.
     pub max_segments: usize,
     /// Most paths of a pair of access routers, at most 16.
     pub max_paths: usize,

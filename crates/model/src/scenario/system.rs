@@ -36,7 +36,7 @@ pub enum SystemError {
         /// Those that it has.
         known: String,
     },
-    /// The same parameter twice.
+    /// A parameter that is given twice.
     #[error("parameter `{0}` is given twice")]
     Twice(String),
     /// A value that the parameter cannot take.

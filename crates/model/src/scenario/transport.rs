@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Bytes, Span};
 
-/// TCP's settings on every host; the lab's kernels take the first two, and have the rest as they have it.
+/// TCP's settings on every host. The lab's kernels take only the first two; the kernel decides the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TcpKnobs {
@@ -21,7 +21,7 @@ pub struct TcpKnobs {
     pub mss: Option<u16>,
     /// Initial congestion window in segments.
     pub initial_window: u32,
-    /// What an RTO is above the smoothed round-trip time, at least.
+    /// The least difference between the RTO and the smoothed round-trip time.
     pub min_rto: Span,
     /// RTO before the first sample, and of the SYN.
     pub initial_rto: Span,
@@ -37,9 +37,9 @@ pub struct TcpKnobs {
     pub limited_transmit: bool,
     /// Whether an idle time of an RTO resets the window to the initial one (RFC 5681, section 4.1).
     pub idle_restart: bool,
-    /// What the receiver has room for.
+    /// The receive buffer.
     pub receive_window: Bytes,
-    /// Random delay of each packet that a host sends, at most.
+    /// The largest random delay of a packet that a host sends.
     pub send_jitter: Span,
 }
 
@@ -56,7 +56,7 @@ pub struct Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RoutingKnobs {
-    /// How long after a link went down or up the IGP routes around it, or over it.
+    /// The time after which the IGP has converged on a link that went down or came up.
     pub convergence: Span,
 }
 

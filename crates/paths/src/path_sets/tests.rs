@@ -117,28 +117,28 @@ fn arb_ends() -> impl Strategy<Value = (Topology, Vec<Ends>)> {
                 routers.iter().zip(weights).map(access).collect::<Vec<_>>()
             })
         });
-        let ends = (access.clone(), access).prop_map(|(entries, exits)| Ends { entries, exits });
+        let ends = (access.clone(), access).prop_map(|(ingresses, egresses)| Ends { ingresses, egresses });
         (Just(topo), prop::collection::vec(ends, 1..4))
     })
 }
 
-/// The set between some ends, computed slowly: each path is the best of all paths of all pairs of an entry and an exit,
-/// those over links used before left out.
+/// The set between some ends, computed slowly: each path is the best of all paths of all pairs of an ingress and an
+/// egress, those over links used before left out.
 fn slow_routes(topo: &Topology, ends: &Ends, rules: &SegmentRules, max_paths: usize) -> Vec<Vec<ArcId>> {
     let mut used: BTreeSet<LinkId> = BTreeSet::new();
     let mut routes = Vec::new();
     while routes.len() < max_paths {
         let mut best: Option<(Cost, usize, usize, Vec<ArcId>)> = None;
-        for (first, entry) in ends.entries.iter().enumerate() {
-            let lists = expressible(topo, entry.router, rules);
-            for (last, exit) in ends.exits.iter().enumerate() {
+        for (first, ingress) in ends.ingresses.iter().enumerate() {
+            let lists = expressible(topo, ingress.router, rules);
+            for (last, egress) in ends.egresses.iter().enumerate() {
                 let is_free = |path: &Vec<ArcId>| {
-                    path.last().is_some_and(|arc| topo.head(*arc) == exit.router)
-                        && exit.router != entry.router
+                    path.last().is_some_and(|arc| topo.head(*arc) == egress.router)
+                        && egress.router != ingress.router
                         && path.iter().all(|arc| !used.contains(&arc.link()))
                 };
                 for path in lists.keys().filter(|path| is_free(path)) {
-                    let beyond = Cost::at_least(u64::from(entry.up + exit.down));
+                    let beyond = Cost::at_least(u64::from(ingress.up + egress.down));
                     let costs = path.iter().map(|arc| Cost::of(topo.channel(*arc).weight, own(arc.link().0)));
                     let found = (costs.fold(beyond, |sum, cost| sum + cost), first, last, path.clone());
                     if best.as_ref().is_none_or(|best| found < *best) {
@@ -178,7 +178,7 @@ proptest! {
             }
             access
         };
-        let ends = Ends { entries: access(&seed[..2], &weights[..2]), exits: access(&seed[2..], &weights[2..]) };
+        let ends = Ends { ingresses: access(&seed[..2], &weights[..2]), egresses: access(&seed[2..], &weights[2..]) };
         let rules = SegmentRules { max_segments, adjacency };
         let igp = Igp::new(&topo);
         let routes = PathFinder::new(&igp, rules).disjoint_paths_between(&ends, max_paths);

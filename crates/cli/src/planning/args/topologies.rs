@@ -90,7 +90,8 @@ pub enum Topo {
 /// `sidestep paths`.
 #[derive(Debug, Subcommand)]
 pub enum Paths {
-    /// How many disjoint paths pairs of routers have: the most there are, by links and by nodes, and what Dijkstra finds
+    /// How many disjoint paths pairs of routers have: the most there are, by links and by nodes, and what Dijkstra
+    /// finds
     Disjoint {
         /// Which topology
         #[command(flatten)]
@@ -131,7 +132,7 @@ pub enum Paths {
     },
     /// The paths between two routers that have no link, router or shared risk in common, and what forces them
     Between(BetweenArgs),
-    /// How many links have a way around them, over one node or over two
+    /// How many links have a detour, over one node or over two
     Detours {
         /// Which topology
         #[command(flatten)]
@@ -157,7 +158,7 @@ pub struct BetweenArgs {
     /// What no two paths may have in common: links, nodes between their ends, or risks (links and `srlg` of links)
     #[arg(long, value_name = "WHAT", default_value = "links", value_parser = ["links", "nodes", "risks"])]
     pub apart: String,
-    /// Most segments in a list, that of the exit router included
+    /// Most segments in a list, that of the egress router included
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub max_segments: u8,
     /// Most paths
@@ -247,7 +248,7 @@ pub struct SamplingArgs {
     /// From which the draws follow
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u32,
-    /// What the share is of: ordered pairs, or unordered ones that send one way or both ways
+    /// What the share is of: ordered pairs, or unordered ones that send in one direction or in both
     #[arg(long, value_name = "PAIRS", default_value = "one-way", value_parser = one_of(SAMPLINGS))]
     pub sampling: Pairs,
     /// How the share becomes a number of pairs: up, down or to the nearest (at least one), or down even to none

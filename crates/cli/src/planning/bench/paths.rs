@@ -41,7 +41,8 @@ pub(super) fn run(name: Option<&str>, data: Option<&Path>) -> Result<Report, Fai
     Ok(report)
 }
 
-/// Routes in a network of many hosts, where each sends to one other: all equal-cost next hops on the way there and back.
+/// Routes in a network of many hosts, where each sends to one other: all equal-cost next hops on the paths there and
+/// back.
 fn hosts(_: Option<&Path>) -> Result<Vec<Case>, Failure> {
     const ROUTERS: u32 = 440;
     const HOSTS: u32 = 13_350;

@@ -70,23 +70,23 @@ pub struct Backoff {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// The first path, always.
+    /// Always takes the first path.
     Static,
-    /// Any path, all alike.
+    /// Draws any path with equal probability.
     Random,
-    /// By the bandit EXP3.
+    /// Draws a path by the bandit EXP3.
     Exp3,
-    /// The next in turn, after timeouts only.
+    /// Takes the next path in turn, after timeouts only.
     Next,
-    /// By EXP3, for the lowest round-trip time.
+    /// Draws a path by EXP3, for the lowest round-trip time.
     LowestRtt,
-    /// Any other, when Linux's Protective Load Balancing would rehash.
+    /// Draws any other path when Linux's Protective Load Balancing would rehash.
     Plb,
-    /// By the bandit EXP3-IX.
+    /// Draws a path by the bandit EXP3-IX.
     Exp3Ix,
 }
 
-/// What a path earns.
+/// The reward of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RewardName {

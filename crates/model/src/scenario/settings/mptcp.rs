@@ -50,13 +50,13 @@ pub enum Scheduler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Coupling {
-    /// RFC 6356.
+    /// LIA (RFC 6356).
     Lia,
-    /// draft-khalili-mptcp-congestion-control.
+    /// OLIA (draft-khalili-mptcp-congestion-control).
     Olia,
-    /// draft-walid-mptcp-congestion-control.
+    /// BALIA (draft-walid-mptcp-congestion-control).
     Balia,
-    /// Not at all: each subflow is NewReno by itself.
+    /// No coupling: each subflow is NewReno by itself.
     Reno,
 }
 

@@ -18,7 +18,7 @@ pub struct PlbKnobs {
     pub idle_rehash_rounds: u32,
     /// Congested rounds in a row after which a connection with packets in flight gets a new flow label; 0: never.
     pub rehash_rounds: u32,
-    /// After a timeout there is no new label for so long, and a random time of at most as long.
+    /// After a timeout there is no new label for this time and a random time of at most the same length.
     pub suspend_rto: Span,
 }
 

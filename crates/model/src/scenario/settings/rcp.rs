@@ -13,19 +13,19 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RcpKnobs {
-    /// How much of the spare capacity a slot hands out, 0 to 1.
+    /// The share of the spare capacity that a control interval hands out, 0 to 1.
     pub alpha: f64,
-    /// How much of the queue it takes back, 0 to 10.
+    /// The share of the queue that a control interval drains, 0 to 10.
     pub beta: f64,
-    /// The share of the capacity that is to be used, above 0 and at most 1.
+    /// The target utilisation of the capacity, above 0 and at most 1.
     pub gamma: f64,
-    /// Time between two changes of a rate; the mean round-trip time if that is shorter.
+    /// The control interval, between two changes of a rate; the mean round-trip time is used if that is shorter.
     pub slot: Span,
     /// A link's rate at the beginning, as a share of its capacity.
     pub initial_rate: Ratio,
 }
 
-/// Those of the authors' ns-2 code.
+/// The defaults of the authors' ns-2 code.
 impl Default for RcpKnobs {
     fn default() -> Self {
         RcpKnobs {
