@@ -1,4 +1,4 @@
-//! The simulator's benchmarks: five networks, the same as others are measured with.
+//! The simulator's benchmarks: five networks, on which other simulators are measured as well.
 
 use sidestep_model::{ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, Span, Time, Topology, TopologyError};
 use sidestep_paths::Igp;
@@ -111,8 +111,8 @@ impl Bench {
         let mut flows = Vec::new();
         for host in 1..=hosts {
             let (left, right) = (topology.find(&format!("l{host}"))?, topology.find(&format!("r{host}"))?);
-            let ways = [(left, right), (right, left)].map(|(from, to)| igp.first_path(from, to).unwrap_or_default());
-            let [forward, reverse] = ways.map(|way| add_route(&mut world, &way));
+            let paths = [(left, right), (right, left)].map(|(from, to)| igp.first_path(from, to).unwrap_or_default());
+            let [forward, reverse] = paths.map(|path| add_route(&mut world, &path));
             let flow = add(&mut world, &vec![(forward, reverse); subflows]);
             flows.push((start(seed, host, Span::from_millis(100)), flow));
         }
@@ -135,8 +135,8 @@ impl Bench {
             let mut routes = Vec::new();
             for subflow in 0..subflows {
                 let label = mix(seed ^ (number * subflows + subflow) as u64);
-                let ways = [walk(&topology, &igp, from, to, label), walk(&topology, &igp, to, from, !label)];
-                let [forward, reverse] = ways.map(|way| add_route(&mut world, &way));
+                let paths = [walk(&topology, &igp, from, to, label), walk(&topology, &igp, to, from, !label)];
+                let [forward, reverse] = paths.map(|path| add_route(&mut world, &path));
                 routes.push((forward, reverse));
             }
             let flow = add(&mut world, &routes);
@@ -216,20 +216,20 @@ fn add(world: &mut World<()>, routes: &[(RouteId, RouteId)]) -> FlowId {
     world.add_connection(FlowSpec { mss: MSS - Sizes::default().mptcp_data, ..spec }, mptcp, routes)
 }
 
-fn add_route(world: &mut World<()>, way: &[ArcId]) -> RouteId {
-    world.network.add_route(way.iter().map(|arc| (*arc, 0)))
+fn add_route(world: &mut World<()>, path: &[ArcId]) -> RouteId {
+    world.network.add_route(path.iter().map(|arc| (*arc, 0)))
 }
 
-/// A shortest way by the choices that `label` makes.
+/// A shortest path by the choices that `label` makes.
 fn walk(topology: &Topology, igp: &Igp, from: NodeId, to: NodeId, label: u64) -> Vec<ArcId> {
-    let (mut here, mut way) = (from, Vec::new());
+    let (mut here, mut path) = (from, Vec::new());
     while here != to {
         let arcs: Vec<ArcId> = igp.next_arcs(here, to).collect();
         let Some(arc) = arcs.get(mix(label ^ u64::from(here.0)) as usize % arcs.len().max(1)) else { break };
-        way.push(*arc);
+        path.push(*arc);
         here = topology.head(*arc);
     }
-    way
+    path
 }
 
 /// Each of `0..n` to another, none to itself: a random cycle (Sattolo).

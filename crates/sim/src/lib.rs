@@ -1,4 +1,32 @@
 //! The packet-level simulator: scenarios in virtual time.
+//!
+//! - [`run()`] runs a scenario under systems and seeds, and leaves the results that the lab leaves; [`estimate()`] says
+//!   beforehand how much memory a run takes.
+//! - [`engine`] carries packets: a [`Network`](engine::Network) of links, the [`World`](engine::World) with the flows on it, and
+//!   the [`Behaviour`](engine::Behaviour) of nodes that decide. It knows no scenario.
+//! - [`routing`] has the IGP's routes, [`sr_paths`] the controller's path sets, [`steering`] what moves flows.
+//! - A system is a file in `systems`, made a module by the table of systems.
+//! - [`bench`](mod@bench) has the networks that the simulator's speed is measured on.
+//!
+//! # Example
+//! ```
+//! use sidestep_model::scenario::builder::{ScenarioBuilder, bulk};
+//! use sidestep_sim::{RunOptions, run};
+//!
+//! let scenario = ScenarioBuilder::new("2 s").parallel_paths(2).flow(bulk("c1", "s1").with("connections", 4)).build();
+//! let options = RunOptions {
+//!     scenario,
+//!     systems: vec!["tcp".parse()?, "pathchanger".parse()?],
+//!     seeds: 1,
+//!     out: None,
+//!     trace: Vec::new(),
+//!     command: String::new(),
+//!     stop: Default::default(),
+//! };
+//! let (result, interrupted) = run(&options, &())?;
+//! assert!(!interrupted && result.systems.get("pathchanger").is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod bench;
 pub mod engine;

@@ -72,7 +72,7 @@ impl Routing {
 
     /// The routers' forwarding tables as they are now, for packets that routers hold.
     pub fn forwarding(&self, topology: &Topology) -> Box<dyn Forwarding> {
-        Fib::new(topology, self.igp.clone(), &self.failed)
+        Fib::boxed(topology, self.igp.clone(), &self.failed)
     }
 
     /// The equal-cost paths from one host to another; one of them unless `ecmp`.
@@ -204,7 +204,7 @@ struct Fib {
 }
 
 impl Fib {
-    fn new(topology: &Topology, igp: Arc<Igp>, failed: &BTreeSet<LinkId>) -> Box<dyn Forwarding> {
+    fn boxed(topology: &Topology, igp: Arc<Igp>, failed: &BTreeSet<LinkId>) -> Box<dyn Forwarding> {
         let heads = (0..topology.arc_count() as u32).map(|arc| topology.head(ArcId(arc))).collect();
         Box::new(Fib { igp, heads, failed: failed.clone() })
     }
@@ -232,7 +232,7 @@ impl Forwarding for Fib {
 
 /// The forwarding tables of routers once the IGP has converged on the failure of these links.
 pub fn forwarding(topology: &Topology, failed: &BTreeSet<LinkId>) -> Box<dyn Forwarding> {
-    Fib::new(topology, Arc::new(Igp::without(topology, failed)), failed)
+    Fib::boxed(topology, Arc::new(Igp::without(topology, failed)), failed)
 }
 
 #[cfg(test)]

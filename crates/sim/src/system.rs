@@ -63,11 +63,15 @@ pub(crate) enum Transport {
 
 /// Makes the ends of a flow.
 #[derive(Clone)]
-pub(crate) struct MakeEndpoint(pub(crate) Arc<dyn Fn(&FlowSpec) -> Box<dyn Endpoint> + Send + Sync>);
+pub(crate) struct MakeEndpoint(pub(crate) Arc<EndpointOf>);
+
+type EndpointOf = dyn Fn(&FlowSpec) -> Box<dyn Endpoint> + Send + Sync;
 
 /// Makes the behaviour of a node; `None`: the node has none.
 #[derive(Clone)]
-pub(crate) struct MakeBehaviour(pub(crate) Arc<dyn Fn(&Topology, NodeId) -> Option<Box<dyn Behaviour>> + Send + Sync>);
+pub(crate) struct MakeBehaviour(pub(crate) Arc<BehaviourOf>);
+
+type BehaviourOf = dyn Fn(&Topology, NodeId) -> Option<Box<dyn Behaviour>> + Send + Sync;
 
 impl fmt::Debug for MakeEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -99,7 +99,7 @@ fn tcp_survives_a_link_that_goes_down_because_the_igp_goes_around_it() {
 }
 
 #[test]
-fn a_silent_path_is_left_by_the_path_changer_and_by_prr_and_not_by_tcp() {
+fn a_path_that_fails_without_a_sign_is_left_by_the_path_changer_and_by_prr_and_not_by_tcp() {
     let scenario = small().network("ecmp", true).event(blackhole("2 s").path("path-1")).build();
     let goodput = |system| {
         let result = results(&scenario, &[system]).unwrap();

@@ -106,6 +106,8 @@ impl<S: Steering> World<S> {
         result
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn deliver_to_endpoint(&mut self, packet: &Packet) {
         let progress = self.drive(packet.flow, |endpoint, now, out| endpoint.handle_packet(now, packet, out));
         self.note_progress(packet.flow, progress);

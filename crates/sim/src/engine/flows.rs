@@ -146,7 +146,7 @@ impl<S: Steering> World<S> {
         if spec.bytes.is_some() {
             sender.finish();
         }
-        // A flow that is over may still have packets on the way; its place is taken only when they are gone.
+        // A flow that is over may still have packets in the network; its place is taken only when they are gone.
         if let Some(index) = self.free.front().copied().filter(|index| self.network.on_the_way(*index) == 0) {
             self.free.pop_front();
             let slot = self.flows[index as usize].slot;

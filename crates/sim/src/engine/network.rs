@@ -46,7 +46,7 @@ pub struct Network {
     pub(super) packets: Vec<Packet>,
     pub(super) free: Vec<u32>,
     pub(super) hops: Vec<Hop>,
-    /// Packets of each flow that are on the way.
+    /// Packets of each flow that are in the network.
     flows: Vec<u32>,
     /// Random delay of what a host sends, in nanoseconds, at most.
     jitter: u64,
@@ -61,7 +61,7 @@ pub struct Network {
     tap: Option<Box<Tap>>,
 }
 
-/// What is copied on its way.
+/// What is copied as it arrives.
 #[derive(Debug)]
 struct Tap {
     /// Whether of each arc.
@@ -159,7 +159,7 @@ impl Arc {
         self.link.read() ^ self.last_sent
     }
 
-    /// The same of where its rings lie.
+    /// Reads where its rings lie, as [`read`](Self::read) does the rest.
     #[inline(always)]
     pub(super) fn read_rings(&self) -> u64 {
         self.link.read_queue() ^ self.carried.back().map_or(0, |last| u64::from(last.hop))
@@ -271,7 +271,10 @@ impl Network {
         loop {
             if let Some((now, index, word)) = self.carry(limit.min(self.next_wake)) {
                 let mut packet = self.packets[index as usize];
-                packet.flags = packet.flags.with(Flags::when(word & MARKED != 0, Flags::CE));
+                if word & MARKED != 0 {
+                    // Only then: what was written in part is slow to copy as a whole.
+                    packet.flags = packet.flags.with(Flags::CE);
+                }
                 return Some((now, packet));
             }
             if self.next_wake > limit {
@@ -346,6 +349,7 @@ impl Network {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn copy(&mut self, now: u64, arc: usize, carried: Carried) {
         let Some(tap) = self.tap.as_mut().filter(|tap| tap.arcs[arc]) else { return };
@@ -360,7 +364,7 @@ impl Network {
         self.flows.push(0);
     }
 
-    /// How many packets of a flow are on the way.
+    /// How many packets of a flow are in the network.
     pub(super) fn on_the_way(&self, flow: u32) -> u32 {
         self.flows[flow as usize]
     }

@@ -128,6 +128,7 @@ impl Network {
     }
 
     /// Hands a packet that is about to leave a node to its behaviour, and does what that decides.
+    #[cold]
     #[inline(never)]
     pub(super) fn consult(&mut self, now: u64, from: Option<usize>, at: u32, packet: u32, word: u32) {
         let to = self.arc_of(at);
@@ -173,6 +174,7 @@ impl Network {
     }
 
     /// A packet has come to the end of its detour.
+    #[cold]
     #[inline(never)]
     pub(super) fn resume(&mut self, now: u64, from: usize, packet: u32, word: u32) {
         let at = std::mem::take(&mut self.packets[packet as usize].cursor);
@@ -185,6 +187,7 @@ impl Network {
     }
 
     /// A packet of a behaviour has arrived at the far end of an arc.
+    #[cold]
     #[inline(never)]
     pub(super) fn deliver_control(&mut self, now: u64, arc: usize, packet: u32) {
         let arc = ArcId(arc as u32);
@@ -207,6 +210,7 @@ impl Network {
     }
 
     /// Wakes the node whose time has come.
+    #[cold]
     #[inline(never)]
     pub(super) fn wake(&mut self) {
         let Some(nodes) = &mut self.nodes else { return };

@@ -41,7 +41,7 @@ impl Lab {
     /// The routes there and back by the IGP, or over the link named.
     fn routes(&mut self, from: &str, to: &str, by: Option<&str>) -> (RouteId, RouteId) {
         let [from, to] = [from, to].map(|name| self.topology.find(name).unwrap());
-        let mut way = |from, to| {
+        let mut route = |from, to| {
             let mut arcs = self.igp.first_path(from, to).unwrap();
             if let Some(link) = by {
                 // A path of one hop between the routers: the middle arc is exchanged.
@@ -50,7 +50,7 @@ impl Lab {
             }
             self.world.network.add_route(arcs.into_iter().map(|arc| (arc, 0)))
         };
-        (way(from, to), way(to, from))
+        (route(from, to), route(to, from))
     }
 
     fn flow(&mut self, from: &str, to: &str, bytes: Option<u64>) -> FlowId {
@@ -320,7 +320,6 @@ fn dctcp_keeps_its_queue_near_the_threshold() {
         }
         lone.add_link(changed).unwrap();
     }
-    assert!(lone.nodes().iter().any(|node| node.kind == NodeKind::Router));
     srv6::assign_addresses(&mut lone);
     topology = lone;
     let mut lab = Lab::new(topology, Config { algorithm: Algorithm::Dctcp, ecn: true, ..Config::default() });
@@ -364,7 +363,7 @@ fn reno_is_unfair_to_long_round_trips() {
     let flows = [lab.flow("a", "c", None), lab.flow("b", "d", None)];
     let goodput = lab.goodput(&flows, 20, 220);
     let power = (goodput[0] / goodput[1]).ln() / 2f64.ln();
-    assert!((0.8..2.2).contains(&power), "{goodput:?}: the power is {power}");
+    assert!((1.0..2.0).contains(&power), "{goodput:?}: the power is {power}");
 }
 
 #[test]

@@ -175,7 +175,14 @@ impl<S: Steering> World<S> {
     /// New data of a flow was acknowledged: its outage is over, if it had one.
     #[inline]
     pub(super) fn end_outage(&mut self, flow: u32) {
-        if !self.out.is_empty() && self.out.remove(&flow) {
+        if !self.out.is_empty() {
+            self.end_outage_of(flow);
+        }
+    }
+
+    #[cold]
+    fn end_outage_of(&mut self, flow: u32) {
+        if self.out.remove(&flow) {
             let last = self.outages.get_mut(&flow).and_then(|outages| outages.last_mut());
             last.into_iter().for_each(|outage| outage.until = Some(self.now));
         }

@@ -52,7 +52,7 @@ pub(super) struct Capture {
 const WINDOW_SCALE: u8 = 14;
 /// Bytes of options that a TCP header has room for.
 const MAX_OPTIONS: usize = 40;
-/// A hop limit as the simulator, which does not count hops, has it on the whole way.
+/// A hop limit as the simulator, which does not count hops, has it on the whole route.
 const HOP_LIMIT: u8 = 64;
 
 impl Capture {

@@ -38,7 +38,8 @@ impl Simulation<'_> {
     /// Finds pairs without a route, and segments that do not fit, before anything runs.
     pub(super) fn check_routes(&mut self) -> Result<(), SimError> {
         // By whether the flow uses equal-cost paths, and by its headers: one of each kind is enough.
-        let mut pairs: BTreeMap<(NodeId, NodeId, bool, u16, Option<u16>), (usize, String)> = BTreeMap::new();
+        type Kind = (NodeId, NodeId, bool, u16, Option<u16>);
+        let mut pairs: BTreeMap<Kind, (usize, String)> = BTreeMap::new();
         for (number, flow) in self.scenario.flows.iter().enumerate() {
             let of: &[(NodeId, NodeId)] = match flow {
                 Flow::Bulk(flow) => &flow.pairs,
@@ -205,7 +206,7 @@ impl Simulation<'_> {
         Some(if paths.is_empty() { vec![(forward.clone(), reverse.clone())] } else { paths })
     }
 
-    /// Tells the capture whose packets those of a connection's flows are.
+    /// Lets the capture know whose packets those of a connection's flows are.
     fn note_ends(&mut self, index: usize, first: FlowId, keys: &[FlowKey], mss: u16) -> Result<(), SimError> {
         // What is copied of flows that had these numbers before is theirs.
         self.write_copies()?;

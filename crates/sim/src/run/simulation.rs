@@ -77,7 +77,7 @@ pub(super) struct Simulation<'a> {
 /// What is to be done at a certain time, in this order where times are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// Routers have heard of what happened to links.
+    /// The IGP has converged on what happened to links.
     Converge,
     /// The planned connection of this index opens.
     Open(usize),

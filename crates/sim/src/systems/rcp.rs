@@ -1,4 +1,4 @@
-//! The Rate Control Protocol: every node tells senders the rate that flows may have on its links.
+//! The Rate Control Protocol: every node lets senders know the rate that flows may have on its links.
 
 use std::sync::Arc;
 
