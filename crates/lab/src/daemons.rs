@@ -1,7 +1,7 @@
 //! The daemons of a lab: the very programs that an operator runs, started in the right places.
 //!
-//! A system says which [roles](Role) there are. A role knows on which nodes it runs and by which command; readiness, logs
-//! and death are the same for all.
+//! A system says which [roles](Role) there are. A role knows on which nodes it runs and by which command. Readiness,
+//! logs and failures are handled alike for all roles.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +24,7 @@ use crate::{
 /// The part that a daemon plays.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Role {
-    /// The controller, beside the network.
+    /// The controller, outside the network.
     Controller,
     /// The router daemon, on every router.
     Router,
@@ -32,12 +32,12 @@ pub enum Role {
     Agent(AgentKnobs),
 }
 
-/// Where daemons run, and what they know of it.
+/// What daemons are started with: options, places and the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// What is run.
+    /// The options of the run.
     pub options: &'a RunOptions,
-    /// The lab's places.
+    /// The lab's control group and directory.
     pub site: &'a Site,
     /// The network.
     pub network: &'a Network,
@@ -50,7 +50,7 @@ pub struct Surroundings<'a> {
 /// The daemons of one system.
 #[derive(Debug, Default)]
 pub struct Daemons {
-    /// Those of each role, in the order of their start.
+    /// The processes of each role, in the order of their start.
     roles: Vec<Vec<Process>>,
     /// Where the host agents record what the path changer does.
     pub events: Vec<PathBuf>,
@@ -75,14 +75,14 @@ impl Role {
         }
     }
 
-    /// Whether two roles are the same part, with whatever settings.
+    /// Whether two roles are of one kind, whatever their settings.
     pub fn is_like(&self, other: &Role) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
 impl Daemons {
-    /// Starts the daemons of one role after the other; those of the next when all do their work.
+    /// Starts the daemons role by role; a role starts when all daemons of the role before are ready.
     pub fn start(roles: &[Role], around: &Surroundings<'_>) -> Result<Daemons, LabError> {
         let mut daemons = Daemons::default();
         if roles.is_empty() {
@@ -107,7 +107,7 @@ impl Daemons {
         Ok(daemons)
     }
 
-    /// Fails if one has ended.
+    /// Fails if a daemon has ended.
     pub fn check(&mut self) -> Result<(), LabError> {
         match self.roles.iter_mut().flatten().find_map(|process| process.has_ended().then_some(process)) {
             Some(process) => Err(process.failure("ended during the run")),
@@ -115,7 +115,7 @@ impl Daemons {
         }
     }
 
-    /// Ends all, the last role first: an earlier one's end would be news to the later ones.
+    /// Ends all daemons, the last role first, so that later roles do not react to the end of earlier ones.
     pub fn stop(&mut self) {
         self.roles.iter_mut().rev().for_each(|role| stop_all(role));
     }
@@ -177,7 +177,7 @@ fn agent(
     let text = format!("# The path changer on {name}.\n\n{tables}");
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
     let mut command = Command::new(&around.options.program);
-    // Labs leave nothing behind that has a name.
+    // A lab leaves no pinned objects behind.
     command.args(["agent", "--controller", endpoint, "--node", &name, "--no-state"]);
     let group = around.groups.get(node.index()).map(Cgroup::path).unwrap_or(Path::new(""));
     command.arg("--cgroup").arg(group).arg("--config").arg(&config).arg("--events").arg(events);

@@ -56,7 +56,7 @@ pub enum LabError {
         /// Why not.
         problem: String,
     },
-    /// A kernel without the congestion control that balances.
+    /// A kernel without DCTCP, the one congestion control that calls PLB.
     #[error(
         "`plb`: of Linux's congestion controls only dctcp calls PLB, and this kernel does not have it; it has: {available}"
     )]
@@ -80,12 +80,12 @@ pub enum LabError {
         /// Those that it has.
         available: String,
     },
-    /// The kernel has the congestion control, and yet did not let connections use it.
+    /// The kernel has the congestion control, but did not let connections use it.
     #[error("the kernel refused the congestion control `{name}` to {connections} connections")]
     CongestionControlRefused {
         /// The name.
         name: String,
-        /// How many.
+        /// How many connections were refused.
         connections: u64,
     },
     /// One of the lab's processes ended or did not begin.
@@ -97,15 +97,15 @@ pub enum LabError {
         problem: String,
         /// The end of its log.
         words: String,
-        /// Whether it said that something of the machine is missing.
+        /// Whether the process reported that the machine lacks something.
         environment: bool,
     },
     /// A limit on open files.
     #[error("{needed} open files are needed and {allowed} are allowed; raise the limit: ulimit -n {needed}")]
     Descriptors {
-        /// How many,
+        /// How many are needed.
         needed: u64,
-        /// and how many there can be.
+        /// How many are allowed.
         allowed: u64,
     },
     /// The user stopped the run.
@@ -114,7 +114,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Whether something of the machine is missing, rather than the run having failed.
+    /// Whether the machine lacks something, as opposed to a run that failed.
     pub fn is_environment(&self) -> bool {
         match self {
             LabError::Linux(error) => error.is_environment(),

@@ -14,10 +14,10 @@ use crate::{
     traffic::{Monotonic, SocketOptions},
 };
 
-/// What endless flows go on beyond the end of the run: the last sample shall find their sockets.
+/// How long endless flows last beyond the end of the run, so that the last sample finds their sockets.
 const LINGER: Span = Span::from_millis(150);
 
-/// What the generator is told.
+/// What the generator's command lines are made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Generators<'a> {
     /// The `sidestep` program.
@@ -30,7 +30,7 @@ pub struct Generators<'a> {
     pub logs: &'a Path,
 }
 
-/// Where connections of a flow end.
+/// A process in which connections of a flow end.
 #[derive(Debug)]
 pub struct Sink {
     /// Name of the process.
@@ -43,7 +43,7 @@ pub struct Sink {
     pub command: Command,
 }
 
-/// Where a flow's connections, or packets, between one pair of hosts begin.
+/// A process in which a flow's connections, or packets, between one pair of hosts begin.
 #[derive(Debug)]
 pub struct Source {
     /// Name of the flow.
@@ -143,7 +143,7 @@ impl Generators<'_> {
         command
     }
 
-    /// A command for each pair, with the transfers that arrive there; none where there are none.
+    /// A command for each pair of hosts, with the pair's transfers; `None` for a pair without transfers.
     fn poisson(&self, flow: &PoissonFlow, number: usize, epoch: Monotonic) -> Result<Vec<Option<Command>>, LabError> {
         let mut schedules = vec![String::new(); flow.pairs.len()];
         for arrival in flow.arrivals(number, self.scenario.seed, self.scenario.duration) {
@@ -271,7 +271,7 @@ fn nanos(span: Span) -> String {
     span.as_nanos().to_string()
 }
 
-/// The flow's stream of random numbers, as the simulator has it.
+/// The flow's stream of random numbers, which is also the simulator's.
 fn stream(number: usize) -> String {
     (FLOW_STREAMS + number as u64).to_string()
 }

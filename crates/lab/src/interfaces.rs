@@ -21,7 +21,8 @@ use crate::{
     plan::{Multipath, NodePlan, RoutePlan, RouteTarget},
 };
 
-/// Routing tables of hosts' further addresses count from here, by the interface, and their rules are at this priority.
+/// Number of the first routing table for hosts' addresses, one table for each interface; also the priority of the
+/// rules.
 const TABLE: u32 = 8_200;
 
 /// A host that speaks MPTCP.
@@ -34,7 +35,7 @@ pub struct MptcpHost {
 }
 
 impl MptcpHost {
-    /// The addresses that have an interface of their own; none where there is one interface for all.
+    /// The addresses that have an interface of their own; empty if the host has only one interface.
     fn pinned(&self) -> &[(usize, Ipv6Addr)] {
         if self.addresses.len() > 1 { &self.addresses } else { &[] }
     }
@@ -67,7 +68,7 @@ pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, Lab
     Ok(hosts)
 }
 
-/// Adds what routers need to reach each address of `hosts` over its interface.
+/// Adds the routes by which routers reach each address of `hosts` over its interface.
 pub fn add_routes(topology: &Topology, igp: &Igp, multipath: Multipath, hosts: &[MptcpHost], plans: &mut [NodePlan]) {
     for host in hosts {
         for (interface, address) in host.pinned() {
@@ -93,7 +94,7 @@ pub fn add_routes(topology: &Topology, igp: &Igp, multipath: Multipath, hosts: &
     }
 }
 
-/// Gives `hosts` their further addresses and routes, and tells MPTCP of them.
+/// Adds the further addresses and routes of `hosts`, and registers the addresses as MPTCP endpoints.
 pub fn set_up(network: &Network, hosts: &[MptcpHost]) -> Result<(), LabError> {
     for host in hosts {
         let plan = network.plan(host.node);
@@ -116,7 +117,7 @@ pub fn set_up(network: &Network, hosts: &[MptcpHost]) -> Result<(), LabError> {
             })?;
             let manager = PathManager::open()?;
             manager.set_limits(MAX_FURTHER_SUBFLOWS, MAX_FURTHER_SUBFLOWS)?;
-            // The first address need not be announced: connections go to it. From it, too, subflows are opened.
+            // Connections use the first address, so it need not be announced. `Fullmesh` opens subflows from it, too.
             let known = usize::from(host.endpoint != Endpoint::Fullmesh);
             for (_, address) in host.addresses.iter().skip(known) {
                 manager.add_endpoint(*address, host.endpoint)?;

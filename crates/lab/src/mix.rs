@@ -15,7 +15,7 @@ use crate::{
     traffic::SocketOptions,
 };
 
-/// The parts of a run.
+/// The parts of a run, shared by all systems in it.
 #[derive(Clone, Debug)]
 pub struct Mix {
     /// How routers use equal-cost paths: all of them if any flow's system wants it.
@@ -28,9 +28,9 @@ pub struct Mix {
     sysctls: Vec<(&'static str, String)>,
     /// The largest buffer of a socket, in bytes.
     buffer: u64,
-    /// Doubts, for the results.
+    /// Notes for the results: where the lab departs from the scenario.
     pub notes: Vec<String>,
-    /// By the flows' numbers.
+    /// How each flow is carried, by the flow's number.
     flows: Vec<Carried>,
 }
 
@@ -83,7 +83,7 @@ impl Mix {
         if own.multipath == Multipath::Single && mix.multipath == Multipath::Ecmp {
             mix.notes.push(format!("routers use all equal-cost paths for some flows, and so for those of `{spec}`"));
         }
-        // Half of a buffer is the kernel's own.
+        // The kernel keeps half of a buffer for itself.
         mix.buffer = 2 * windows.min(MAX_WINDOW / 2);
         Ok(mix)
     }
@@ -115,7 +115,7 @@ impl Mix {
         sysctls
     }
 
-    /// Adds the system of one flow, beside the run's `own`; or says why it cannot be had there.
+    /// Adds the system of one flow beside the run's `own`, or says why the two cannot be in one run.
     fn add(&mut self, system: &System, spec: &SystemSpec, own: &System) -> Result<(), String> {
         for role in &system.daemons {
             match self.daemons.iter().find(|other| other.is_like(role)) {
@@ -124,7 +124,7 @@ impl Mix {
                 Some(_) => return Err(format!("`{spec}` needs agents with settings of its own; a host has one agent")),
             }
         }
-        // What sockets can choose for themselves is no matter of the whole host.
+        // Settings that each socket chooses for itself do not concern the whole host.
         let theirs = |system: &System| -> Vec<(&'static str, String)> {
             system.sysctls.iter().filter(|(name, _)| !SOCKETS_CHOOSE.contains(name)).cloned().collect()
         };
@@ -147,21 +147,21 @@ impl Mix {
     }
 }
 
-/// Settings of a namespace that every socket of the generator's chooses for itself.
+/// Settings of a namespace that each of the generator's sockets overrides.
 const SOCKETS_CHOOSE: [&str; 2] = ["core/txrehash", "ipv6/auto_flowlabels"];
 
 fn socket(system: &System, tcp: &TcpKnobs, scenario: &Scenario) -> SocketOptions {
     let own = tcp.congestion_control != scenario.tcp.congestion_control;
     SocketOptions {
         mptcp: system.mptcp.is_some(),
-        // That of the scenario is set for all connections of the lab.
+        // The scenario's congestion control is set for all connections of the lab already.
         congestion_control: own.then(|| tcp.congestion_control.clone()),
         window: u32::try_from(tcp.receive_window.get().min(MAX_WINDOW)).ok(),
         rehash: Some(system.rehash),
     }
 }
 
-/// Says what the kernel cannot have for one flow alone.
+/// Refuses settings that the kernel cannot apply to one flow alone.
 fn check_tcp(flow: &TcpKnobs, all: &TcpKnobs) -> Result<(), String> {
     let taken = TcpKnobs {
         congestion_control: flow.congestion_control.clone(),
@@ -191,7 +191,7 @@ pub fn mptcp_ends(scenario: &Scenario, mix: &Mix) -> (BTreeSet<NodeId>, BTreeSet
     (from, to)
 }
 
-/// The pairs of hosts that a flow of the generator's is between.
+/// The pairs of hosts between which the generator sends a flow; none for a program's flow.
 pub fn pairs(flow: &Flow) -> &[(NodeId, NodeId)] {
     match flow {
         Flow::Bulk(flow) => &flow.pairs,

@@ -13,7 +13,7 @@ use sidestep_results::{PathUpdates, Recorder};
 
 use crate::{error::LabError, names::Names, timeline::Made, traffic::Monotonic};
 
-/// How long after an event of links the agents had the paths that it left.
+/// How many agents changed their paths after an event of links, and how long the last of them took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Heard {
     agents: usize,
@@ -24,11 +24,11 @@ struct Heard {
 #[derive(Clone, Debug, Default)]
 pub struct Moves {
     by_ends: BTreeMap<(SocketAddrV6, SocketAddrV6), u64>,
-    /// When which agent had other paths than before.
+    /// Each change of an agent's paths: the agent's record, and the time.
     paths: Vec<(PathBuf, Monotonic)>,
 }
 
-/// Reads the agents' records, and tells `recorder` of each move since `epoch`.
+/// Reads the agents' records, and reports each move to `recorder`, with its time since `epoch`.
 pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Result<Moves, LabError> {
     let mut moves = Moves::default();
     for file in files {
@@ -57,7 +57,7 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Res
 }
 
 impl Moves {
-    /// Tells `recorder` how long it took the agents to have other paths after each link that went down or came up.
+    /// Reports to `recorder` how long the agents took to change their paths after each link that went down or came up.
     pub fn tell_updates(&self, made: &[Made], recorder: &mut Recorder) {
         let changes = made.iter().filter(|made| matches!(made.change, Change::Down | Change::Up));
         let changes: Vec<_> = changes.collect();
@@ -74,7 +74,7 @@ impl Moves {
         }
     }
 
-    /// Each agent's first paths after an instant and before another; `None` if no agent had any.
+    /// Sums up each agent's first change of paths from one instant until another; `None` if no agent changed its paths.
     fn heard(&self, from: Monotonic, to: Option<Monotonic>) -> Option<Heard> {
         let mut first: BTreeMap<&PathBuf, Span> = BTreeMap::new();
         let within = self.paths.iter().filter(|(_, at)| *at >= from && to.is_none_or(|to| *at < to));
@@ -85,12 +85,12 @@ impl Moves {
         Some(Heard { agents: first.len(), last: first.into_values().max()? })
     }
 
-    /// Moves that the end `local` made of its connection with `remote`.
+    /// Number of moves that the end `local` made of its connection with `remote`.
     pub fn of(&self, local: SocketAddrV6, remote: SocketAddrV6) -> u64 {
         self.by_ends.get(&(local, remote)).copied().unwrap_or(0)
     }
 
-    /// The same, by the connection's name.
+    /// Number of moves of the connection of this name, made by the end that the name has first.
     pub fn of_name(&self, connection: &str, names: &Names) -> u64 {
         let named = self.by_ends.iter().filter(|((local, remote), _)| names.connection(*local, *remote) == connection);
         named.map(|(_, moves)| moves).sum()

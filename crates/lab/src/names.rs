@@ -7,7 +7,7 @@ use std::{
 
 use sidestep_model::{NodeKind, Topology, srv6};
 
-/// What people call what the kernel numbers.
+/// The names of hosts by their addresses.
 #[derive(Debug, Default)]
 pub struct Names {
     hosts: BTreeMap<Ipv6Addr, String>,

@@ -32,7 +32,8 @@ impl Network {
         Self::build_with(topology, plans, tcp, &[], seed)
     }
 
-    /// As [`build`](Self::build), with settings for every namespace: files below `/proc/sys/net` and what is written.
+    /// Builds what `plans` say, with settings for every namespace: files below `/proc/sys/net`, and what is written to
+    /// them.
     pub fn build_with(
         topology: &Topology,
         plans: Vec<NodePlan>,
@@ -77,7 +78,8 @@ impl Network {
     }
 }
 
-/// Threads for the wires: one a processor, for they do the routers' work too and hosts need little beside it.
+/// Number of threads for the wires: one for each processor, because they also do the routers' work, and hosts need
+/// little CPU time.
 fn wire_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.clamp(1, 4)
@@ -110,10 +112,10 @@ fn apply_sysctls(plan: &NodePlan, tcp: &TcpKnobs) -> sidestep_linux::Result<()> 
         ("ipv6/conf/default/accept_dad", "0"),
         ("ipv6/conf/default/accept_ra", "0"),
         ("ipv6/conf/default/router_solicitations", "0"),
-        // By addresses and ports, so that a connection's packets stay together.
+        // Routers hash addresses and ports, so that a connection's packets stay together.
         ("ipv6/fib_multipath_hash_policy", "1"),
         ("ipv4/tcp_ecn", if tcp.ecn { "1" } else { "0" }),
-        // A run must not know what an earlier connection learnt.
+        // A connection must not start with metrics that an earlier one left.
         ("ipv4/tcp_no_metrics_save", "1"),
         // A client has 28,000 ports, and each of them rests for a minute: 1,000 connections a second need them sooner.
         ("ipv4/tcp_tw_reuse", "1"),
@@ -135,7 +137,8 @@ async fn configure(netlink: &Netlink, plan: &NodePlan) -> sidestep_linux::Result
         }
         indices.push(index);
     }
-    // A host's address is its interface's, so that the kernel finds it for what leaves there.
+    // A host's address is on its first interface, so that the kernel chooses it as the source of packets that leave
+    // there.
     let home = if plan.router { 1 } else { indices.first().copied().unwrap_or(1) };
     netlink.add_address(home, plan.address, 128).await?;
     for route in &plan.routes {

@@ -75,12 +75,12 @@ pub enum PlanError {
     NoAddress(String),
 }
 
-/// How many equally short ways a router's routes use.
+/// How many of the equal-cost paths a router's routes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Multipath {
-    /// All of them, by a hash of each connection.
+    /// All paths, chosen by a hash of each connection.
     Ecmp,
-    /// The first.
+    /// The first path.
     Single,
 }
 
@@ -162,8 +162,8 @@ impl Planner<'_> {
         Ok(routes)
     }
 
-    /// The route to another node: through the link between a host and its access router, else as the IGP says. `None`
-    /// where there is none.
+    /// The route to another node: over the link between a host and its access router, otherwise as the IGP says. `None`
+    /// if there is no route.
     fn route(&self, node: NodeId, other: NodeId) -> Result<Option<RoutePlan>, PlanError> {
         let is_host = |node| !self.topology.is_router(node);
         let destination = if is_host(other) { self.prefix(other)? } else { self.locator(other)? };
@@ -195,7 +195,8 @@ impl Planner<'_> {
         Ok(routes)
     }
 
-    /// A default route to the first access router; with several access routers also what the IGP says of each node.
+    /// A default route to the first access router. With several access routers, also a route to each node, as the IGP
+    /// says.
     fn host_routes(&self, node: NodeId) -> Result<Vec<RoutePlan>, PlanError> {
         let access = self.access(node);
         let first = access.first().ok_or_else(|| PlanError::NoAccessRouter(self.name(node)))?;
@@ -371,7 +372,8 @@ mod tests {
             assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
             assert_eq!(ways(&plans[0], server), both);
             assert_eq!(ways(&plan_of(&plans, "Z"), host), both);
-            // The binding SIDs of an access router are reached, and the host is from there, by the link between the two.
+            // The host reaches an access router's binding SIDs over the link between the two. So does the router the
+            // host.
             let locator = |name| topology.node(topology.find(name).unwrap()).locator.unwrap();
             assert_eq!(["A", "B"].map(|name| ways(&plans[0], locator(name)) == [name]), [true; 2]);
             assert_eq!(["A", "B"].map(|name| ways(&plan_of(&plans, name), host) == ["h"]), [true; 2]);

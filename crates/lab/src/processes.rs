@@ -21,7 +21,7 @@ use sidestep_linux::{EXIT_ENVIRONMENT, cgroup::Cgroup, netns::NetNs};
 
 use crate::error::LabError;
 
-/// How long a daemon may take until it does its work; under emulation that is long.
+/// How long a daemon may take until it is ready; under emulation, that takes long.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a process may take to end after it was asked to.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,7 +55,7 @@ impl Process {
         let procs = place.cgroup.open_procs()?;
         let namespace = place.node.map(NetNs::raw_fd);
         command.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&stderr)?);
-        // A group of its own: Ctrl-C is for the lab, which ends its processes in order.
+        // The process gets its own group: Ctrl-C is for the lab, which ends its processes in order.
         command.process_group(0);
         let procs_fd = procs.as_raw_fd();
         // SAFETY: `enter` makes only system calls, as is required between fork and exec; the descriptors are open
@@ -104,7 +104,7 @@ impl Process {
         &self.name
     }
 
-    /// Its number.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -128,7 +128,7 @@ impl Process {
     /// Asks the process, and what it started, to end.
     pub fn ask_to_stop(&mut self) {
         if !self.has_ended() {
-            // It leads a group of its own and was not reaped, so the number is still its own.
+            // The process leads its own group and was not reaped, so the number still means that group.
             let _ = kill(Pid::from_raw(-(self.child.id() as i32)), Signal::SIGTERM);
         }
     }
@@ -163,11 +163,11 @@ fn enter(procs: RawFd, namespace: Option<RawFd>) -> std::io::Result<()> {
     let mut procs = std::mem::ManuallyDrop::new(unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(procs) });
     procs.write_all(b"0")?;
     if let Some(namespace) = namespace {
-        // SAFETY: as above.
+        // SAFETY: the namespace's descriptor is open in the child as it was in the parent.
         let namespace = unsafe { std::os::fd::BorrowedFd::borrow_raw(namespace) };
         setns(namespace, CloneFlags::CLONE_NEWNET)?;
     }
-    // If the lab is killed, its processes die with it; what they started is found by its control group.
+    // If the lab is killed, its processes die with it. What they started is found by the control group.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     Ok(())
 }

@@ -38,19 +38,19 @@ pub struct RunOptions {
     pub out: PathBuf,
     /// The `sidestep` program, of which the lab's daemons are subcommands.
     pub program: PathBuf,
-    /// The command line that does the same again.
+    /// The command line that repeats the run.
     pub command: String,
     /// Set to end the run early.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Hears how a run goes.
+/// Observes the progress of a run.
 pub trait Observer {
     /// A system's network is being built: the `index`-th (from 0) of `of`.
     fn begins(&mut self, system: &SystemSpec, index: usize, of: usize);
     /// The system runs; called with each sample.
     fn runs(&mut self, elapsed: Span, duration: Span, goodput: Rate);
-    /// The system's results are there.
+    /// The run of a system has ended, with these results.
     fn ends(&mut self, system: &SystemSpec, result: &SystemResult);
 }
 
@@ -60,7 +60,8 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     check(options)?;
     site::clean()?;
     let site = Site::create()?;
-    // Before any connection; a namespace could only choose what the machine lists as allowed.
+    // The program is attached before any connection opens. A namespace could only choose what the machine lists as
+    // allowed.
     let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
     Controller::check(&scenario.topology, scenario.paths)?;
     let names = Names::new(&scenario.topology);
@@ -107,7 +108,7 @@ fn run_system(
     Ok(recorder.finish())
 }
 
-/// Finds what would fail, before anything is built.
+/// Checks the options before anything is built.
 fn check(options: &RunOptions) -> Result<(), LabError> {
     let scenario = &options.scenario;
     check_congestion_control(&scenario.tcp.congestion_control)?;
@@ -128,7 +129,7 @@ fn check(options: &RunOptions) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Packets have room for their headers, and fit the link that they leave by.
+/// Checks that packets have room for their headers, and fit the link that they leave by.
 fn check_packets(scenario: &Scenario, number: usize, flow: &CbrFlow) -> Result<(), LabError> {
     let topology = &scenario.topology;
     let mtu = |(from, _): &(NodeId, NodeId)| topology.outgoing(*from).first().map(|arc| topology.link(arc.link()).mtu);

@@ -1,4 +1,4 @@
-//! Looks at the links and sockets of a running lab, every so often.
+//! Samples the links and sockets of a running lab.
 
 use std::{collections::BTreeMap, net::SocketAddrV6, path::Path};
 
@@ -102,7 +102,7 @@ impl Sampler {
         Ok(self.wires.stats()?)
     }
 
-    /// Records of the connections that are not of the built-in generator, whose ports are `generator_ports`.
+    /// Records of all connections except those of the built-in generator, whose ports are `generator_ports`.
     pub fn other_flows(&self, names: &Names, generator_ports: &[u16]) -> Vec<FlowRecord> {
         let generated =
             |seen: &Seen| generator_ports.contains(&seen.local.port()) || generator_ports.contains(&seen.remote.port());
@@ -181,7 +181,7 @@ impl Sampler {
     }
 }
 
-/// Packets count as sent when they have left the queue; the wires count them when they are accepted.
+/// Converts a wire's counters. Packets count as sent when they have left the queue; the wires count them on acceptance.
 fn arc_state(arc: &ArcStats) -> ArcState {
     let drops = arc.counters.drops.total() + arc.oversized + arc.overruns;
     let sent = arc.counters.bytes - arc.queue_bytes;

@@ -35,9 +35,9 @@ use crate::{
     traffic::{FlowOut, Monotonic, OutageOut},
 };
 
-/// Between the start of the generators and of the run.
+/// Time between the start of the generators and the start of the run.
 const LEAD: Span = Span::from_millis(300);
-/// What waited-for processes may take beyond the end of the run.
+/// How long the lab waits for processes beyond the end of the run.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A system under test, running.
@@ -53,25 +53,25 @@ pub struct Session<'a> {
     daemons: Daemons,
     senders: Vec<Sender>,
     sinks: Vec<Process>,
-    /// Where packets at a constant rate end. Nobody reads them: the kernel drops what has no room.
+    /// Sockets that receive packets at a constant rate. Nobody reads them: the kernel drops what has no room.
     _packet_sinks: Vec<UdpSocket>,
     programs: Vec<Program>,
     groups: Groups,
-    // The last, so that processes end before their network does.
+    // The last field, so that processes end before their network does.
     network: Network,
 }
 
 /// The control groups of a lab's flows, by node.
 struct Groups {
-    /// Where agents, if there are any, attach.
+    /// The groups to which agents, if there are any, attach.
     steered: Vec<Cgroup>,
-    /// Where connections are left alone; empty: in the groups above.
+    /// The groups whose connections agents leave alone; if empty, these connections are in `steered`.
     plain: Vec<Cgroup>,
 }
 
 /// A generator process: the connections of one pair of hosts.
 struct Sender {
-    /// Name of the flow, and with the number of the pair.
+    /// Name of the flow; `name` also has the number of the pair.
     flow: String,
     name: String,
     from: NodeId,
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
         self.sampler.sample(now, names, writer, recorder)
     }
 
-    /// Waits for what is to be waited for, ends the rest in order and records what they did.
+    /// Waits for the processes that end by themselves, ends the others in order, and records what they did.
     pub fn finish(mut self, names: &Names, writer: &mut Records, recorder: &mut Recorder) -> Result<(), LabError> {
         self.await_all()?;
         stop_all(&mut self.sinks);
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
         Place { node: Some(self.network.node(node)), cgroup: &groups[node.index()], logs: &self.logs }
     }
 
-    /// Sinks first, then senders, which all wait for the same instant.
+    /// Starts the sinks and then the senders, which all wait for the same instant.
     fn start_generators(&mut self) -> Result<(), LabError> {
         let (options, mix, logs) = (self.options, self.mix.clone(), self.logs.clone());
         let (program, scenario) = (&options.program, &options.scenario);
@@ -275,7 +275,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// No process may end early, but for programs that have done what they were for.
+    /// Fails if a process has ended early. Programs may end when their work is done.
     fn check_processes(&mut self) -> Result<(), LabError> {
         self.daemons.check()?;
         for sink in &mut self.sinks {
@@ -352,7 +352,7 @@ impl<'a> Session<'a> {
                 bytes: sidestep_model::Bytes::new(out.bytes_acked),
                 bytes_in_window: sidestep_model::Bytes::new(out.bytes_in_window),
                 retransmits: u64::from(out.retransmits),
-                // One of them is zero, but where both ends send.
+                // One of the two is zero, unless both ends send.
                 moves: moves.of(local, remote) + moves.of(remote, local),
                 outages: out.outages.iter().map(outage).collect(),
             };
@@ -363,7 +363,7 @@ impl<'a> Session<'a> {
 }
 
 impl Groups {
-    /// Makes the groups; those of connections that agents leave alone where `plain`.
+    /// Makes the groups; if `plain`, also those of connections that agents leave alone.
     fn make(site: &Site, topology: &Topology, plain: bool) -> Result<Self, LabError> {
         let make = |kind: &str| -> Result<Vec<Cgroup>, LabError> {
             let group = |node: &Node| Ok(site.cgroup().child(&format!("{kind}-{}", node.name))?);
@@ -393,7 +393,7 @@ pub(crate) fn host_address(topology: &Topology, node: NodeId) -> std::net::Ipv6A
     topology.node(node).prefix.map_or(std::net::Ipv6Addr::UNSPECIFIED, srv6::host_address)
 }
 
-/// The topology as the controller reads it.
+/// Writes the topology in the controller's format.
 pub(crate) fn write_topology(topology: &Topology, path: &Path) -> Result<(), LabError> {
     fs::write(path, topology_file::print(topology)).map_err(LabError::file(path))
 }

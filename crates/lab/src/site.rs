@@ -45,11 +45,11 @@ impl Site {
     pub fn create() -> Result<Self, LabError> {
         let id = own_id()?;
         let directory = Path::new(RUN).join(&id);
-        // The group first: by it a later `clean` finds the directory.
+        // The group comes first, because a later `clean` finds the directory by it.
         let cgroup = Cgroup::create(&id)?;
         let site = Site { cgroup, directory };
         let make = || fs::create_dir_all(&site.directory);
-        // Again if another lab, the last for the moment, removes the directory above in between.
+        // The second try is for when another lab ends and removes the parent directory in between.
         make().or_else(|_| make()).map_err(LabError::file(&site.directory))?;
         Ok(site)
     }
@@ -98,7 +98,7 @@ fn remove(cgroup: &Cgroup, directory: &Path) -> Result<(), LabError> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(LabError::file(directory)(error)),
         _ => {}
     }
-    // The directory above goes with the last lab.
+    // The parent directory is removed with the last lab.
     let _ = fs::remove_dir(RUN);
     Ok(())
 }
@@ -120,13 +120,13 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((pid.parse().ok()?, started.parse().ok()?))
 }
 
-/// Whether the process that made the lab still runs; numbers are used again, so its start time must match.
+/// Whether the process that made the lab still runs. Process ids are reused, so its start time must match.
 fn is_alive(name: &str) -> bool {
-    // In this order: who has not begun to end when asked the second time had not been killed when asked the first.
+    // The order matters: a process that has handled its SIGKILL before the first check has begun to end by the second.
     owner(name).is_some_and(|(pid, started)| !is_doomed(pid) && start_time(pid).is_some_and(|now| now == started))
 }
 
-/// Whether a process was killed, but has not yet noticed: it may be busy in the kernel, or wait for a processor.
+/// Whether a SIGKILL is pending for a process, which may be busy in the kernel or wait for a processor.
 fn is_doomed(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     // Signals of the thread, and of the whole process, that wait to be delivered (proc(5)).
@@ -142,7 +142,7 @@ fn own_id() -> Result<String, LabError> {
 
 /// Start time of a process in clock ticks since boot (proc(5), field 22); `None` if there is none or it has ended.
 ///
-/// A killed lab takes half a second to end, for as long as the kernel takes to remove its interfaces.
+/// A killed lab takes half a second to end, because the kernel first removes its interfaces.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command, in parentheses, may contain anything.

@@ -1,4 +1,4 @@
-//! Which path each slot of a host's marks stands for: its agent records that whenever its paths change.
+//! The path that each slot of a host's marks stands for. The host's agent records the slots whenever its paths change.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ pub fn events_file(logs: &Path, host: &str) -> PathBuf {
 
 /// The slots of one host, as its agent last recorded them.
 ///
-/// A failure may take a path away, and then those after it have other slots: a slot alone names no path.
+/// When a path fails, the paths after it may get other slots, so a slot alone does not identify a path.
 #[derive(Debug)]
 pub struct Slots {
     file: PathBuf,
@@ -30,7 +30,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Those that this file records; a host without an agent has no file.
+    /// The slots that `file` records. A host without an agent has no file.
     pub fn new(file: PathBuf) -> Self {
         Slots { file, read: 0, begun: String::new(), sets: Vec::new() }
     }

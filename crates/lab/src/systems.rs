@@ -24,7 +24,7 @@ pub struct System {
     pub mptcp: Option<MptcpKnobs>,
     /// Whether connections take a new flow label after timeouts.
     pub rehash: bool,
-    /// What the kernel does otherwise than the scenario says, for the results.
+    /// Notes for the results: where the kernel departs from the scenario.
     pub notes: Vec<String>,
 }
 

@@ -20,18 +20,18 @@ pub enum Action {
     Links(Step),
     /// Start the program of the flow with this number.
     Start(usize),
-    /// End it.
+    /// End the program of the flow with this number.
     Stop(usize),
 }
 
-/// An event that was made to happen.
+/// A link event that the lab has applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Made {
-    /// When.
+    /// When it was applied.
     pub at: Monotonic,
-    /// When, since the start of the run.
+    /// When it was applied, counted from the start of the run.
     pub since_start: Span,
-    /// What.
+    /// The change of the link.
     pub change: Change,
 }
 
@@ -41,7 +41,7 @@ pub struct Timeline<'a> {
     /// Starts and ends of programs by descending time, so that the next is the last.
     programs: Vec<(Span, Action)>,
     conditions: Conditions<'a>,
-    /// What the wires were last told of each arc, and the links without a carrier.
+    /// The condition last set on the wires for each arc; `cut` has the links without a carrier.
     arcs: Vec<ArcCondition>,
     cut: BTreeSet<LinkId>,
 }
@@ -83,7 +83,7 @@ impl<'a> Timeline<'a> {
         program.into_iter().chain(self.conditions.next_at()).min().unwrap_or(Span::from_nanos(u64::MAX))
     }
 
-    /// Makes the wires what a step says.
+    /// Applies a step's conditions to the wires.
     pub fn apply(&mut self, step: &Step, wires: &WireHandle) -> Result<(), WireError> {
         for condition in &step.arcs {
             let Some(known) = self.arcs.get_mut(condition.arc.index()) else { continue };
@@ -94,7 +94,7 @@ impl<'a> Timeline<'a> {
                 wires.set_state(condition.arc, condition.state)?;
             }
             *known = *condition;
-            // A link that is dead one way still has its carrier, and so has one that swallows what arrives.
+            // A link that fails in one direction only keeps its carrier. So does a link that swallows packets.
             let link = condition.arc.link();
             let cut = self.conditions.is_cut(link);
             if cut != self.cut.contains(&link) {

@@ -62,7 +62,7 @@ fn read_topology(path: &Path) -> Result<Topology, Failure> {
     parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
 }
 
-/// Reads the topology file again at each SIGHUP; with one that is unreadable or has a mistake the network stays.
+/// Reads the topology file again at each SIGHUP. If it is unreadable or has a mistake, the network stays as it is.
 fn follow(path: PathBuf, controller: Arc<Controller>, knobs: PathKnobs) -> Result<(), Failure> {
     let mut hangups = signal(SignalKind::hangup()).map_err(|error| Failure::environment(chain(&error)))?;
     tokio::spawn(async move {
@@ -160,7 +160,8 @@ fn reread(path: Option<PathBuf>, given: MetricsConfig) -> UnboundedReceiver<Host
     configs
 }
 
-/// Where the agent's state is to be kept; nowhere, and why, where the usual place is none and no other was asked for.
+/// Where the agent keeps its state. `None`, with the reason, if the default place is not usable and the user named no
+/// other.
 fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> {
     if args.no_state {
         return Ok((None, None));

@@ -121,7 +121,7 @@ impl Watch {
         Ok(Watch { program, filter })
     }
 
-    /// What there is now, of the network namespace of the caller.
+    /// The present state, with the connections of the caller's network namespace.
     pub fn look(&self) -> Result<Seen, Failure> {
         let config = self.program.config()?;
         let now = sidestep_linux::monotonic_now();
@@ -186,7 +186,7 @@ impl Filter {
 }
 
 impl Connection {
-    /// What [`Self::cells`] are of.
+    /// The headings of [`Self::cells`].
     pub const COLUMNS: [&str; 8] =
         ["local", "remote", "destination", "path", "age", "signals", "moves", "last decision"];
 

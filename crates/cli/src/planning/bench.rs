@@ -36,7 +36,7 @@ struct Case {
     simulated: Option<Simulated>,
 }
 
-/// What a benchmark of the simulator did: the same on every machine.
+/// What a benchmark of the simulator did; it is equal on every machine.
 #[derive(Debug, Serialize)]
 struct Simulated {
     traversals: u64,

@@ -96,7 +96,7 @@ fn what_a_killed_lab_left_is_removed_by_lab_clean_which_leaves_running_labs_alon
     let killed = lab_in_mid_run(&room, "killed");
     let lab = killed.lab().to_string();
     killed.signal(Signal::SIGKILL);
-    // It knows by now, but is still busy with the removal of its interfaces, and its processes live on.
+    // By now the killed lab has begun to end. It still removes its interfaces, and its processes live on.
     thread::sleep(Duration::from_millis(100));
 
     let cleaned = room.run(&["lab", "clean", "--json"]);
@@ -105,7 +105,7 @@ fn what_a_killed_lab_left_is_removed_by_lab_clean_which_leaves_running_labs_alon
     let cleaned: Value = serde_json::from_str(&cleaned.stdout).unwrap();
     assert!(cleaned["running"].as_array().unwrap().contains(&other.lab().into()), "{cleaned:#}");
     assert!(!cleaned["removed"].as_array().unwrap().contains(&other.lab().into()), "{cleaned:#}");
-    // Had it lost anything, that would be what it says.
+    // If the other lab had lost anything, its error would say so.
     thread::sleep(Duration::from_millis(300));
     other.signal(Signal::SIGINT);
     assert_eq!(end(other).error(1), "interrupted; everything was cleaned up");

@@ -84,7 +84,7 @@ pub struct Ended {
 pub type Row = BTreeMap<String, String>;
 
 impl Room {
-    /// An empty one.
+    /// An empty room.
     pub fn new() -> Self {
         Room { directory: tempfile::tempdir().unwrap(), commands: AtomicU32::new(0) }
     }
@@ -173,7 +173,7 @@ impl Running {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Waits until something is so, which must come about while the command runs.
+    /// Waits until `so` holds, which must happen while the command runs.
     pub fn wait_until(&mut self, what: &str, so: impl Fn() -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !so() {
@@ -209,7 +209,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // One by one as well, should the very code be broken that is to do it.
+        // The processes are killed one by one as well, in case the clean-up itself is broken.
         for (pid, _) in processes_in(&self.lab) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }

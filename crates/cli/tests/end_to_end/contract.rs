@@ -15,8 +15,8 @@ fn has(value: &Value, keys: &[&str]) {
     }
 }
 
-/// That anything arrives under the path changer implies that a Path ID is a route to `End.B6.Encaps` at the access
-/// router, and that hosts accept the last segment (`seg6_enabled`): packets arrive with their header in place.
+/// If anything arrives under the path changer, a Path ID is a route to `End.B6.Encaps` at the access router, and hosts
+/// accept the last segment (`seg6_enabled`): packets arrive with their header in place.
 #[test]
 fn a_run_leaves_every_file_and_key_of_the_contract_and_moving_beats_standing() {
     if !root_or_skip("a lab run") {

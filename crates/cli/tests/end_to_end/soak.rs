@@ -84,7 +84,7 @@ fn a_lab_killed_at_any_instant_is_cleaned_up_by_the_next_which_touches_nothing_e
         };
         kills[phase as usize] += 1;
         if phase != Phase::Nothing {
-            // It had begun to build, before which it cleans up.
+            // This lab had begun to build, and a lab cleans up before that.
             leftovers.extend(killed.iter().flat_map(Lab::traces));
             killed.iter_mut().for_each(|lab| drop(lab.child.wait()));
             killed.clear();
@@ -106,7 +106,7 @@ fn a_lab_killed_at_any_instant_is_cleaned_up_by_the_next_which_touches_nothing_e
     assert_eq!(kills.iter().sum::<u32>(), wanted, "{missed} runs ended before they were killed");
 }
 
-/// A run, which is not reaped until its successor has cleaned up, as the shell of an absent user would not.
+/// A run. It is not reaped until its successor has cleaned up, as if nobody waited for it.
 struct Lab {
     child: Child,
     name: String,

@@ -19,8 +19,8 @@ link = [
 ]
 "#;
 
-/// Six equal paths, on one of which everything vanishes after a second, but for what comes back; short queues make
-/// short timeouts.
+/// Six equal paths. After a second, one of them drops everything in the forward direction. Short queues make short
+/// timeouts.
 const SIX_EQUAL: &str = r#"
 [topology]
 generator = "parallel-paths"

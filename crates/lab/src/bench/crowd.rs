@@ -1,4 +1,4 @@
-//! A host with very many connections, whose path falls silent.
+//! A host with very many connections, whose path fails.
 
 use std::{
     fs,
@@ -31,9 +31,9 @@ pub const MOST: u32 = 20_000;
 pub struct Crowd {
     /// How many there were.
     pub connections: usize,
-    /// Resident memory of the agent's process without connections, in bytes,
+    /// Resident memory of the agent's process before any connection opened, in bytes.
     pub agent_before: u64,
-    /// and with all of them.
+    /// Resident memory of the agent's process with all connections open, in bytes.
     pub agent_after: u64,
     /// Memory of the agent's maps as the kernel counts it, in bytes; without what connections store.
     pub maps: u64,
@@ -41,11 +41,11 @@ pub struct Crowd {
     pub storage: u64,
     /// How many connections moved.
     pub moved: usize,
-    /// From the path's silence until the first moved, in seconds,
+    /// Time from the path failure until the first connection moved, in seconds.
     pub first_move: f64,
-    /// until the last did,
+    /// Time from the path failure until the last connection moved, in seconds.
     pub last_move: f64,
-    /// and until what each had sent in the meantime had arrived.
+    /// Time from the path failure until the byte that each connection sent after it had arrived, in seconds.
     pub delivered: f64,
     /// How long `sidestep agent status --json` took, in seconds.
     pub status: f64,
@@ -61,14 +61,14 @@ impl Crowd {
 /// Longer than anything should take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Opens `connections` connections that all take the first of two paths, lets that fall silent while each sends a byte,
-/// and waits until all have arrived.
+/// Opens `connections` connections that all take the first of two paths, makes that path fail, has each connection send
+/// a byte, and waits until all bytes have arrived.
 ///
 /// # Errors
-/// As [`overhead`](super::overhead), and where so many files cannot be open.
+/// Without root, where the kernel lacks what the agent needs, or where so many files cannot be open.
 pub fn crowd(options: &BenchOptions, connections: u32, progress: Progress<'_>) -> Result<Crowd, LabError> {
     let wanted = connections.clamp(1, MOST) as usize;
-    // And some for everything else.
+    // The other 200 are for everything that is no connection.
     allow_descriptors(u64::from(connections) + 200)?;
     progress("building the network", 0, 4);
     let stage = Stage::build(options.program.clone())?;
@@ -129,14 +129,14 @@ fn open_all(stage: &Stage, wanted: usize) -> Result<Vec<TcpStream>, LabError> {
     Ok(stage.host.run(|| (0..wanted).map(|_| open()).collect())?)
 }
 
-/// Waits until the other end has acknowledged a byte of each; returns when the last had come.
+/// Waits until the other end has acknowledged a byte of each connection; returns the time of the last acknowledgement.
 fn all_arrive(clients: &[TcpStream]) -> Result<Time, LabError> {
     let begun = Instant::now();
     let mut waiting: Vec<&TcpStream> = clients.iter().collect();
     loop {
         let mut still = Vec::new();
         for client in waiting {
-            // The SYN counts, too.
+            // The kernel counts the SYN as a byte.
             let info = TcpInfo::of(client).map_err(failed("waiting for acknowledgements"))?;
             if info.bytes_acked < 2 {
                 still.push(client);
@@ -156,13 +156,13 @@ fn all_arrive(clients: &[TcpStream]) -> Result<Time, LabError> {
 
 fn listed_by_kernel(stage: &Stage) -> Result<Vec<HostConnection>, LabError> {
     let pins = stage.pins();
-    // The look is ours, in this thread's file systems; the connections are the other thread's.
+    // This thread's mount namespace has the pins; the host's network namespace has the connections.
     let program = HostProgram::look(&pins)?;
     let list = || program.as_ref().map(HostProgram::connections).transpose();
     Ok(stage.host.run(list)?.unwrap_or_default())
 }
 
-/// `agent status` must have told of all.
+/// Checks that `agent status` has listed all connections.
 fn check_list(listed: &str, wanted: usize) -> Result<(), LabError> {
     let read: Result<serde_json::Value, _> = serde_json::from_str(listed);
     let count = read.ok().and_then(|value| Some(value.get("connections")?.as_array()?.len()));
@@ -186,7 +186,7 @@ struct Maps {
     storage: u64,
 }
 
-/// The maps that a process holds, by what the kernel says of its descriptors.
+/// The BPF maps that a process holds, as the kernel describes its descriptors.
 fn maps_of(pid: u32) -> Result<Maps, LabError> {
     let directory = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&directory).map_err(LabError::file(&directory))?;

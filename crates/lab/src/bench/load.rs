@@ -1,4 +1,4 @@
-//! Traffic as fast as it goes.
+//! Traffic as fast as the two ends can send and receive it.
 
 use std::{
     io::{Read, Write},
@@ -17,7 +17,7 @@ use sidestep_linux::{LinuxError, cpu_seconds};
 use super::stage::{PORT, SERVER, Stage};
 use crate::error::LabError;
 
-/// How much passed, in which time.
+/// An amount of traffic, and the time that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     amount: f64,
@@ -30,12 +30,12 @@ const PATIENCE: i64 = 10;
 const CHUNK: usize = 128 << 10;
 
 impl Sample {
-    /// Per second.
+    /// The amount per second.
     pub fn per_second(&self) -> f64 {
         self.amount / self.seconds.max(1e-9)
     }
 
-    /// Per second of CPU time of this process: both ends, and what the kernel does in their name.
+    /// The amount per second of this process's CPU time, which includes both ends and the kernel's work for them.
     pub fn per_cpu_second(&self) -> f64 {
         self.amount / self.cpu_seconds.max(1e-9)
     }
@@ -84,7 +84,7 @@ pub fn connect(stage: &Stage, seconds: f64) -> Result<Sample, LabError> {
             while Instant::now() < end {
                 let mut stream = open()?;
                 stream.read(&mut [0]).map_err(failed("waiting for the end of a connection"))?;
-                // Else its port would be taken for a minute.
+                // Without this option, the port would stay in TIME-WAIT for a minute.
                 let none = libc::linger { l_onoff: 1, l_linger: 0 };
                 setsockopt(&stream, sockopt::Linger, &none).map_err(|errno| failed("closing")(errno.into()))?;
                 count += 1;
@@ -92,7 +92,7 @@ pub fn connect(stage: &Stage, seconds: f64) -> Result<Sample, LabError> {
             Ok(count)
         });
         done.store(true, Ordering::Relaxed);
-        // One more, for the server to notice.
+        // A last connection wakes the server, which then notices the end.
         let _ = stage.host.run(open);
         result
     };
@@ -107,11 +107,11 @@ pub fn connect(stage: &Stage, seconds: f64) -> Result<Sample, LabError> {
     })
 }
 
-/// A socket of the server.
+/// Opens the server's listening socket.
 fn listen(stage: &Stage) -> Result<TcpListener, LabError> {
     let listen = || {
         let listener = TcpListener::bind((SERVER, PORT))?;
-        // Whoever fails to connect does not leave the other end waiting.
+        // The server does not wait forever for a client that fails to connect.
         setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::new(PATIENCE, 0))?;
         Ok(listener)
     };

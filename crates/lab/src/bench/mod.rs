@@ -20,13 +20,14 @@ use crate::error::LabError;
 pub struct BenchOptions {
     /// The `sidestep` program.
     pub program: PathBuf,
-    /// How often each is measured: nothing, a program that does nothing, the agent; the medians count.
+    /// How often each of the three is measured: no program, a program that does nothing, and the agent. Medians are
+    /// reported.
     pub rounds: usize,
     /// How long each measurement takes.
     pub seconds: f64,
 }
 
-/// Hears how far a benchmark is: what it does, the step, and of how many.
+/// Observes a benchmark's progress: what it does, the number of the step, and the number of steps.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize);
 
 /// What the agent costs the traffic of a host.
@@ -34,33 +35,33 @@ pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize);
 pub struct Overhead {
     /// Bytes per second of one connection.
     pub goodput: Compared,
-    /// The same per second of CPU time of both ends.
+    /// Bytes of one connection per second of CPU time of both ends.
     pub goodput_per_cpu: Compared,
     /// Connections opened, accepted and closed per second, one after the other.
     pub connections: Compared,
-    /// The same per second of CPU time of both ends.
+    /// Connections opened, accepted and closed per second of CPU time of both ends.
     pub connections_per_cpu: Compared,
     /// How often each program ran in a round of its own, and for how long; by the kernel's statistics.
     pub programs: Vec<ProgramRuns>,
 }
 
-/// Medians of measurements that were made one after the other.
+/// Medians of measurements that were made in turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// Without any program.
     pub without: f64,
-    /// With one that does nothing: the kernel calls it wherever it calls the agent's.
+    /// With a program that does nothing: the kernel calls it wherever it would call the agent's.
     pub idle: f64,
     /// With the agent.
     pub with: f64,
     /// Median over the rounds of `idle` divided by `without`.
     pub idle_ratio: f64,
-    /// The same of `with`.
+    /// Median over the rounds of `with` divided by `without`.
     pub ratio: f64,
 }
 
-/// Measures what the agent costs the traffic of a host that has paths, in `rounds` rounds of three measurements, in
-/// another order each.
+/// Measures what the agent costs the traffic of a host that has paths. Each round has three measurements; their order
+/// changes from round to round.
 ///
 /// # Errors
 /// Without root, or where the kernel lacks what the agent needs.
@@ -109,7 +110,7 @@ fn measure(stage: &Stage, seconds: f64) -> Result<Round, LabError> {
     Ok(Round { goodput: load::transfer(stage, seconds)?, connections: load::connect(stage, seconds)? })
 }
 
-/// A round under the kernel's statistics, which cost something themselves.
+/// Makes one more measurement with the kernel's statistics of BPF programs, which have a cost of their own.
 fn count_runs(stage: &Stage, seconds: f64) -> Result<Vec<ProgramRuns>, LabError> {
     let _counting = RunStats::enable()?;
     let agent = stage.agent(stage::ALIKE, Some(stage.state()))?;
@@ -119,7 +120,7 @@ fn count_runs(stage: &Stage, seconds: f64) -> Result<Vec<ProgramRuns>, LabError>
     Ok(runs.unwrap_or_default())
 }
 
-/// Of rounds without a program, with one that does nothing, and with the agent.
+/// Compares rounds of three values each: without a program, with one that does nothing, and with the agent.
 fn compare(rounds: impl Iterator<Item = [f64; 3]> + Clone) -> Compared {
     Compared {
         without: median(rounds.clone().map(|[without, ..]| without)),
@@ -130,7 +131,7 @@ fn compare(rounds: impl Iterator<Item = [f64; 3]> + Clone) -> Compared {
     }
 }
 
-/// The value in the middle, or the mean of the two; not a number if there is none.
+/// The value in the middle, or the mean of the two in the middle; NaN if there are no values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);

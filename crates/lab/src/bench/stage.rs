@@ -33,24 +33,25 @@ pub const SERVER: Ipv6Addr = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);
 const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, 1);
 /// The server's port.
 pub const PORT: u16 = 5001;
-/// Links, and so paths.
+/// Number of links, each of which is a path.
 const LINKS: u16 = 2;
 const MTU: u32 = 1_500;
 
-/// Rates of the paths of which either is drawn as often as the other,
+/// Rates of two paths that are drawn equally often.
 pub const ALIKE: [&str; 2] = ["1 Gbit/s", "1 Gbit/s"];
-/// and of which only the first is drawn.
+/// Rates of two paths of which only the first is drawn.
 pub const FIRST: [&str; 2] = ["1 Tbit/s", "1 kbit/s"];
 
-/// What a benchmark runs on; gone when dropped.
+/// The namespaces, control groups and directories of a benchmark; removed when dropped.
 #[derive(Debug)]
 pub struct Stage {
-    /// Whose sockets the agent may move. Left first: its group is destroyed with what is in it.
+    /// Membership in the control group whose sockets the agent may move. It is dropped first, because the group is
+    /// destroyed with all processes in it.
     _inside: Inside,
     _mount: Mount,
-    /// The client's end,
+    /// The client's namespace, where the agent runs.
     pub host: NetNs,
-    /// and the server's.
+    /// The server's namespace.
     pub server: NetNs,
     program: PathBuf,
     traffic: Cgroup,
@@ -63,7 +64,7 @@ pub struct Stage {
 pub struct Daemon(Process);
 
 impl Stage {
-    /// Builds it, and puts this process into its control group until it is dropped.
+    /// Builds the stage, and puts this process into its control group for traffic until the stage is dropped.
     pub fn build(program: PathBuf) -> Result<Self, LabError> {
         let site = Site::create()?;
         let (host, server) = (NetNs::create()?, NetNs::create()?);
@@ -74,7 +75,7 @@ impl Stage {
         Ok(Stage { _inside: inside, _mount: mount, host, server, program, traffic, daemons, site })
     }
 
-    /// Starts the agent with two paths of these rates to the server, and waits until it does its work.
+    /// Starts the agent with two paths of these rates to the server, and waits until it is ready.
     pub fn agent(&self, rates: [&str; 2], state: Option<&Path>) -> Result<Daemon, LabError> {
         let mut config = "[agent]\ngamma = 1e-5\n[[destination]]\nprefix = \"fd00:9::/64\"\n".to_string();
         for (link, rate) in (0..LINKS).zip(rates) {
@@ -111,17 +112,17 @@ impl Stage {
         Ok(Daemon(process))
     }
 
-    /// Where the agent keeps its state if it is told to.
+    /// The directory for the agent's state.
     pub fn state(&self) -> &Path {
         &self._mount.state
     }
 
-    /// The same.
+    /// The BPF objects that the agent pins in the directory of its state.
     pub fn pins(&self) -> Pins {
         Pins { directory: self.state().into(), program: false }
     }
 
-    /// Runs our own program with these arguments at the client's end, and returns what it prints.
+    /// Runs `sidestep` with these arguments in the client's namespace, and returns what it prints.
     pub fn ask(&self, arguments: &[&str]) -> Result<String, LabError> {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--state").arg(self.state());
@@ -135,12 +136,12 @@ impl Stage {
         }
     }
 
-    /// Makes everything that the client sends by the first link vanish.
+    /// Has the server drop everything that the client sends over the first link.
     pub fn silence_first(&self) -> Result<(), LabError> {
         let silence = || {
             netlink::block_on(async |netlink| {
                 let index = netlink.index_of(&name(0)).await?;
-                // Frames for somebody else are dropped.
+                // The client's frames carry the old MAC address, so the server drops them.
                 netlink.bring_up(index, MTU, mac(0, 7)).await
             })
         };
@@ -153,7 +154,7 @@ impl Stage {
 }
 
 impl Daemon {
-    /// Ends it, which must go well.
+    /// Ends the process; an error if it ends with a failure.
     pub fn stop(mut self) -> Result<(), LabError> {
         stop_all(std::slice::from_mut(&mut self.0));
         match self.0.status() {
@@ -162,13 +163,13 @@ impl Daemon {
         }
     }
 
-    /// The number of its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.0.pid()
     }
 }
 
-/// While it lives, this process is in another control group, and so are the sockets that it makes.
+/// Keeps this process, and the sockets that it makes, in another control group until dropped.
 #[derive(Debug)]
 struct Inside {
     back: File,
@@ -220,7 +221,7 @@ fn name(link: u16) -> String {
     format!("link{link}")
 }
 
-/// The client's end of a link is 1, the server's 2.
+/// The address of one end of a link; the client's end is 1, the server's is 2.
 fn address(link: u16, end: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0x10 + link, 0, 0, 0, 0, 0, end)
 }
@@ -253,7 +254,7 @@ fn connect(host: &NetNs, server: &NetNs) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Configures one end of all links, and the way to the other by the first.
+/// Configures one end of all links, and the route to the other end over the first link.
 async fn configure(netlink: &Netlink, end: u8, own: Ipv6Addr, other: Ipv6Addr) -> sidestep_linux::Result<()> {
     let peer = 3 - end;
     netlink.add_address(1, own, 128).await?;

@@ -5,12 +5,12 @@ use sidestep_model::{Ratio, Span};
 use super::{Hash, Run, System, congestion_controls};
 use crate::{error::LabError, plan::Multipath};
 
-/// The congestion control that calls PLB (net/ipv4/tcp_dctcp.c); BBR does only outside of Linus' tree.
+/// The congestion control that calls PLB (net/ipv4/tcp_dctcp.c). BBR calls it only outside of the mainline kernel.
 const DCTCP: &str = "dctcp";
 /// The most congested rounds that Linux counts (`plb_max_rounds` in net/ipv4/sysctl_net_ipv4.c).
 const MAX_ROUNDS: u32 = 31;
 
-/// `net.ipv4.tcp_plb_…` of every namespace are the scenario's settings; the congestion control must be DCTCP.
+/// Sets `net.ipv4.tcp_plb_…` of every namespace as the scenario says; the congestion control must be DCTCP.
 pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     let available = congestion_controls()?;
     if !available.iter().any(|name| name == DCTCP) {

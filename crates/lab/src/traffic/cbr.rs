@@ -1,4 +1,4 @@
-//! Packets at a constant rate, which answer to nothing.
+//! Packets at a constant rate, without congestion control.
 
 use std::{
     io::ErrorKind,
@@ -14,7 +14,7 @@ use super::{Monotonic, TrafficError, connection::ZEROS, system};
 /// Headers of IPv6 and UDP in bytes, which a packet's length includes.
 pub const HEADERS: u16 = 48;
 
-/// A stream of packets; what [`workload::constant_rate`] needs, and where it goes.
+/// A stream of packets: the parameters of [`workload::constant_rate`], and the destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CbrOptions {
     /// Where the packets go.
@@ -25,13 +25,13 @@ pub struct CbrOptions {
     pub packet: u16,
     /// How long it sends, and how long it pauses; `None`: it always sends.
     pub bursts: Option<(Span, Span)>,
-    /// Whether these are means of exponential times.
+    /// Whether the times of `bursts` are means of exponential distributions.
     pub random: bool,
     /// When the lab's run starts.
     pub epoch: Monotonic,
     /// When the first packet leaves, counted from the epoch.
     pub start: Span,
-    /// When no more leave, counted from the epoch.
+    /// When the stream ends, counted from the epoch.
     pub stop: Span,
     /// Seed of the stream's random numbers.
     pub seed: u64,
@@ -59,7 +59,7 @@ pub fn cbr(options: &CbrOptions) -> Result<u64, TrafficError> {
         sleep_until(options.epoch + due.since(Time::ZERO))?;
         match socket.send(payload) {
             Ok(_) => sent += 1,
-            // The interface has no room, or is down: a packet lost on the way.
+            // The interface has no room, or is down: the packet counts as lost in the network.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) || error.kind() == ErrorKind::NetworkDown => {}
             Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {}
             // Reported by ICMP about an earlier packet.

@@ -23,7 +23,7 @@ use super::{
     users::Begun,
 };
 
-/// How connections are opened and what they carry: the same for all of one sender.
+/// How connections are opened and what they carry; all connections of one sender share it.
 #[derive(Debug)]
 pub struct Plan {
     /// The sink.
@@ -41,9 +41,9 @@ pub struct Plan {
 /// One connection of the sender.
 #[derive(Debug, Default)]
 pub struct Connection {
-    /// Payload, where it is not the plan's.
+    /// Payload, if it differs from the plan's.
     size: Option<Bytes>,
-    /// The user whose it is.
+    /// The user's transfer that it carries, if a user began it.
     begun: Option<Begun>,
     phase: Phase,
     stream: Option<TcpStream>,
@@ -52,7 +52,7 @@ pub struct Connection {
     connected: Option<Monotonic>,
     end: Monotonic,
     written: u64,
-    /// Payload acknowledged; of an answer, received.
+    /// Payload acknowledged; for an answer, payload received.
     acked: u64,
     retransmits: u32,
     outages: Vec<OutageOut>,
@@ -74,7 +74,7 @@ pub enum Phase {
     Connecting,
     /// There is something left to write.
     Sending,
-    /// All is written; the sink's FIN will tell that all arrived.
+    /// All data is written; the sink's FIN will confirm that all data arrived.
     Draining,
     /// The request is written; the answer comes.
     Receiving,
@@ -104,7 +104,7 @@ impl Connection {
         Connection { size, begun: Some(begun), at_window_start, at_window_end, ..Connection::default() }
     }
 
-    /// The position of the user whose it is.
+    /// The position of the user who began it.
     pub fn user(&self) -> Option<usize> {
         self.begun.map(|begun| begun.user)
     }
@@ -181,7 +181,8 @@ impl Connection {
         }
     }
 
-    /// Looks for retransmission timeouts, and for what is acknowledged after them; a subflow's is no outage of MPTCP's.
+    /// Looks for retransmission timeouts, and for acknowledgements after them. MPTCP is not watched: a subflow's
+    /// timeout is no outage of the connection.
     pub fn watch(&mut self, plan: &Plan, now: Monotonic) {
         if plan.socket.mptcp || !matches!(self.phase, Phase::Sending | Phase::Draining) {
             return;
@@ -200,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, abortively if it runs, so that nothing of it lingers in the network or the kernel.
+    /// Ends the connection. A running one is reset, so that nothing of it lingers in the network or the kernel.
     pub fn stop(&mut self, plan: &Plan, now: Monotonic) {
         match self.phase {
             Phase::Done => return,
@@ -213,7 +214,7 @@ impl Connection {
         self.finish(plan, now);
     }
 
-    /// What became of it; under the number `connection`, if no user gave it one.
+    /// The outcome of the connection, under the number `connection` unless a user gave it one.
     pub fn outcome(&self, connection: u32) -> FlowOut {
         let from = self.at_window_start.unwrap_or(self.acked);
         let to = self.at_window_end.unwrap_or(self.acked);
@@ -326,7 +327,7 @@ impl Connection {
         if let Some(stream) = self.stream.take()
             && !self.completed
         {
-            // Were it refused, the kernel would close the connection in its own time: nothing depends on it.
+            // If the kernel refuses the option, it closes the connection later. Nothing depends on that.
             let _ = setsockopt(&stream, Linger, &libc::linger { l_onoff: 1, l_linger: 0 });
         }
         self.end = now;
@@ -343,7 +344,7 @@ const CLOSED_EARLY: &str = "the sink closed the connection before its end";
 /// A socket that has begun to connect.
 fn connecting(plan: &Plan) -> io::Result<TcpStream> {
     let socket = plan.socket.open()?;
-    // What the network has not taken stays here: a long queue in the socket costs memory and wake-ups for nothing.
+    // Unsent data stays in this process: a long queue in the socket costs memory and wake-ups for nothing.
     plan.socket.tune(&socket, NotsentLowat, &plan.unsent)?;
     match connect(socket.as_raw_fd(), &SockaddrIn6::from(plan.to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),

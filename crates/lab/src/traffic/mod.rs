@@ -113,7 +113,7 @@ impl Transfer {
 /// What became of one connection; one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowOut {
-    /// Its number; of a user's, among the user's.
+    /// Its number; for a user's transfer, its number among the user's transfers.
     pub connection: u32,
     /// Number of the user who began it, if one did.
     #[serde(default)]
@@ -126,9 +126,9 @@ pub struct FlowOut {
     pub end_ns: u64,
     /// Whether all bytes of a sized flow were acknowledged, or all of an answer received; never true without a size.
     pub completed: bool,
-    /// Payload bytes acknowledged by the receiver's TCP; of an answer, those received.
+    /// Payload bytes acknowledged by the receiver's TCP; for an answer, payload bytes received.
     pub bytes_acked: u64,
-    /// Those of them acknowledged, or received, in the window.
+    /// The part of `bytes_acked` that was acknowledged, or received, in the window.
     pub bytes_in_window: u64,
     /// Segments that were retransmitted by this end.
     pub retransmits: u32,
@@ -143,23 +143,24 @@ pub struct FlowOut {
     pub error: Option<String>,
 }
 
-/// A time in which nothing was acknowledged, from a retransmission timeout on; instants as above.
+/// A time without acknowledgements, which began with a retransmission timeout. Instants are in nanoseconds of
+/// `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutageOut {
     /// When the first timeout was noticed.
     pub at_ns: u64,
     /// The retransmission timeout then, before back-off.
     pub rto_ns: u64,
-    /// When something was seen to be acknowledged; `None`: not before the end.
+    /// When the next acknowledgement was seen; `None`: none was seen before the end.
     pub until_ns: Option<u64>,
     /// Timeouts, the first included.
     pub timeouts: u32,
 }
 
-/// The most outages of a connection that are told.
+/// The most outages of a connection that are recorded.
 pub const MAX_OUTAGES: usize = 1_000;
 
-/// Why the generator cannot run; what befalls a single connection is in [`FlowOut::error`].
+/// Why the generator cannot run; the failure of a single connection is in [`FlowOut::error`].
 #[derive(Debug, Error)]
 pub enum TrafficError {
     /// Options that make no sense.
@@ -233,8 +234,8 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> TrafficError 
     move |source| TrafficError::System { what, source: source.into() }
 }
 
-/// Raises the limit on open files as far as `wanted`, or as is allowed. What goes beyond is noticed where a socket
-/// cannot be opened.
+/// Raises the limit on open files to `wanted`, or as far as is allowed. If that is too low, opening a socket fails
+/// later.
 fn allow_descriptors(wanted: u64) -> Result<(), TrafficError> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system("getrlimit"))?;
     if soft < wanted {

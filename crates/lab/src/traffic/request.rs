@@ -1,7 +1,7 @@
 //! Requests and answers: a client asks for so many bytes, and the server gives them and closes.
 //!
-//! A request begins with its own length and that of the answer, 8 bytes each, the most significant first. What follows
-//! means nothing.
+//! A request begins with its own length and that of the answer, 8 bytes each, in network byte order. The bytes that
+//! follow have no meaning.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -61,7 +61,7 @@ impl Exchange {
         };
         self.received += bytes as u64;
         *received += bytes as u64;
-        // Who ends before the request is whole gets no answer.
+        // A client that closes before its request is complete gets no answer.
         Ok(bytes > 0)
     }
 
@@ -73,7 +73,7 @@ impl Exchange {
     }
 }
 
-/// Whether an error says only that there is nothing to do now.
+/// Whether an error only means that nothing can be done now.
 pub fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -63,7 +63,7 @@ const TIMER: u64 = u64::MAX;
 /// What is due at an instant that was set beforehand.
 #[derive(Clone, Copy)]
 enum Due {
-    /// So many are to be open.
+    /// This many connections are to be open.
     Open(usize),
     Window(Edge),
     Stop,
@@ -126,7 +126,7 @@ impl Sender {
     }
 
     fn run(&mut self, options: &SendOptions) -> Result<(), TrafficError> {
-        // In this order where instants are equal: a window that opens with the flow counts its first byte.
+        // This is the order at equal instants: a window that opens with the flow counts the flow's first byte.
         let mut agenda = vec![(options.window.start, Due::Window(Edge::Start))];
         match options.schedule.as_slice() {
             [] => agenda.push((options.epoch + options.start_at, Due::Open(self.connections.len()))),
@@ -266,7 +266,7 @@ impl Sender {
 }
 
 impl SendOptions {
-    /// How many connections there will be, or at once where users begin them.
+    /// How many connections there will be; if users begin them, how many at once.
     fn count(&self) -> usize {
         if let Some(users) = &self.users {
             return users.count as usize;

@@ -1,4 +1,4 @@
-//! Where flows end: takes what comes and throws it away, or answers it.
+//! Where flows end: discards what arrives, or answers it.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use super::{
 
 /// Accepts connections and discards what they bring until SIGTERM; writes the line `ready` to `out` when it listens.
 ///
-/// A connection that its sender has closed is closed in turn, which tells the sender that everything arrived.
+/// When a sender closes its connection, the sink closes it too, which confirms that everything arrived.
 pub fn sink(options: &SinkOptions, out: &mut impl Write) -> Result<SinkOut, TrafficError> {
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGTERM);
@@ -35,7 +35,8 @@ pub fn sink(options: &SinkOptions, out: &mut impl Write) -> Result<SinkOut, Traf
     sink_until(options, out, stop.as_fd())
 }
 
-/// As [`sink`], until `stop` is readable.
+/// Accepts connections and discards what they bring until `stop` is readable; writes the line `ready` to `out` when it
+/// listens.
 pub fn sink_until(options: &SinkOptions, out: &mut impl Write, stop: BorrowedFd<'_>) -> Result<SinkOut, TrafficError> {
     allow_descriptors(DESCRIPTORS)?;
     let mut sink = Sink::listen(options, stop)?;
@@ -65,7 +66,7 @@ struct Sink {
     answer: bool,
     /// Never written to, so that it costs no memory: the kernel discards by itself.
     buffer: Vec<u8>,
-    /// Whether connections wait that could not be accepted for want of descriptors.
+    /// Whether connections wait that could not be accepted because there were no free descriptors.
     starved: bool,
     seen: SinkOut,
 }
@@ -138,7 +139,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Throws away what a connection brought, and closes it at its end.
+    /// Discards what a connection brought, and closes it at its end.
     fn discard(&mut self, name: u64) -> Result<(), TrafficError> {
         let Some(Accepted { stream, .. }) = self.connections.get(&name) else { return Ok(()) };
         // TCP discards under MSG_TRUNC instead of copying (tcp(7), "Sockets API").
@@ -180,7 +181,7 @@ impl Sink {
 }
 
 fn listener(options: &SinkOptions) -> io::Result<OwnedFd> {
-    // Accepted connections inherit its options.
+    // Accepted connections inherit the listening socket's options.
     let socket = options.socket.open()?;
     setsockopt(&socket, ReuseAddr, &true)?;
     if !options.answer {

@@ -30,7 +30,7 @@ pub struct SocketOptions {
 pub struct Counters {
     /// Payload acknowledged by the other end, and perhaps a SYN and a FIN.
     pub acked: u64,
-    /// Segments that were retransmitted, by the subflows that there are.
+    /// Segments that were retransmitted; of MPTCP, by the subflows that still exist.
     pub retransmits: u32,
 }
 
@@ -51,7 +51,7 @@ impl SocketOptions {
 
     /// Limits the window of a socket.
     ///
-    /// The kernel forgets the limit whenever it reckons anew what its buffer has room for, so a receiver repeats it.
+    /// The kernel drops the limit whenever it recomputes how much its buffer can hold, so a receiver sets it again.
     pub fn clamp(&self, socket: &impl AsFd) -> io::Result<()> {
         match self.window {
             Some(window) if !self.mptcp => Ok(setsockopt(socket, WindowClamp, &window)?),
@@ -91,7 +91,7 @@ macro_rules! options {
 }
 
 options! {
-    /// How many bytes may wait in a socket that the network has not taken.
+    /// How many unsent bytes may wait in a socket.
     NotsentLowat = IPPROTO_TCP, TCP_NOTSENT_LOWAT;
     /// How many bytes wake a reader; the end of a connection always does.
     ReceiveLowat = SOL_SOCKET, SO_RCVLOWAT;

@@ -316,7 +316,7 @@ fn with_sink<T: Send>(flows: impl FnOnce(SendOptions) -> T + Send) -> Option<(T,
     with_other_end(false, flows)
 }
 
-/// As [`with_sink`]; `answer`: with a server.
+/// Runs `flows` in a private namespace, beside a sink that answers requests if `answer`; `None`: skipped.
 fn with_other_end<T: Send>(answer: bool, flows: impl FnOnce(SendOptions) -> T + Send) -> Option<(T, SinkOut)> {
     in_namespace(|| {
         let (stop, stopper) = io::pipe().unwrap();

@@ -13,7 +13,7 @@ fn both_ends_of_a_connection_get_the_congestion_control_that_was_asked_for() {
         return;
     }
     let lab = Lab::new(TWO_PROVIDERS);
-    // Two, of which the machine's default can be but one.
+    // At most one of the two is the machine's default.
     for name in ["reno", "cubic"] {
         let control = CongestionControl::attach(lab.cgroup.0.path(), name).unwrap();
         let (client, server) = connection(&lab);
@@ -51,7 +51,7 @@ fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
     connection_with(lab, |_| {})
 }
 
-/// As [`connection`], with sockets that `adjust` has seen before they connect or listen.
+/// A connection from `h` to `s` in the lab's control group; `adjust` sees both sockets before they connect or listen.
 fn connection_with(lab: &Lab, adjust: impl Fn(&OwnedFd)) -> (TcpStream, TcpStream) {
     let socket = |host| -> OwnedFd { socket_in(&lab.cgroup.0, lab.network.node(lab.id(host)), libc::AF_INET6) };
     let server = std::net::SocketAddr::from((lab.address("s"), crate::support::PORT));

@@ -23,7 +23,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// `work` is given what completes when it is to end.
+    /// Starts `work`, with a receiver that completes when it is to end.
     fn start<W: Future<Output = ()>>(work: impl FnOnce(oneshot::Receiver<()>) -> W + Send + 'static) -> Daemon {
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Destinations of IPv4: by next hops, and inside SRv6. Sockets of IPv6 that talk to `::ffff:a.b.c.d` are the same to
-//! the kernel's routes, and to us.
+//! Destinations of IPv4: by next hops, and inside SRv6. An IPv6 socket that talks to `::ffff:a.b.c.d` uses the same
+//! routes, and the agent moves it in the same manner.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
@@ -20,10 +20,10 @@ use crate::{
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 1);
-/// The prefix of each.
+/// The client's prefix and the server's.
 const NETS: [&str; 2] = ["10.0.1.0/24", "10.0.9.0/24"];
 
-/// A socket of each family reaches the server by this address.
+/// Each family of sockets, with the address by which it reaches the server.
 fn ways() -> [(libc::c_int, IpAddr); 2] {
     [(libc::AF_INET, SERVER.into()), (libc::AF_INET6, SERVER.to_ipv6_mapped().into())]
 }
@@ -81,7 +81,7 @@ fn a_connection_of_ipv4_moves_to_the_other_provider() {
         assert!(lab.carried(lab.arc("R2", "Z")) < LITTLE);
         lab.swallow("R1", "Z", true);
         let outage = flow.pass(SOME);
-        // What was on the way already does not count.
+        // Bytes that were in flight already do not count.
         flow.pass(SOME);
         assert!(outage.as_secs_f64() < 4.0, "{outage:?}");
         assert_eq!(slot(&flow.sender), 2);
@@ -95,7 +95,7 @@ fn server() -> SocketAddr {
     (SERVER, PORT).into()
 }
 
-/// The short way is by A, the other by B.
+/// The shortest path goes over A, the other path over B.
 const CORE: &[(&str, &str, u32)] =
     &[("h", "R", 1), ("R", "A", 1), ("A", "Z", 1), ("R", "B", 10), ("B", "Z", 10), ("Z", "s", 1)];
 
@@ -124,7 +124,7 @@ fn a_connection_of_ipv4_moves_from_one_segment_list_to_the_other() {
 
         lab.swallow("A", "Z", true);
         let outage = flow.pass(SOME);
-        // What was on the way already does not count.
+        // Bytes that were in flight already do not count.
         flow.pass(SOME);
         assert!(outage.as_secs_f64() < 4.0, "{outage:?}");
         assert_eq!((agent.moved("rto").to, slot(&flow.sender)), (2, 2));

@@ -17,7 +17,7 @@ fn providers(lab: &Lab, rates: [&str; 2]) -> Vec<StaticPath> {
     PROVIDERS.into_iter().zip(rates).map(|(provider, rate)| via(lab, "h", provider, rate)).collect()
 }
 
-/// Whatever is drawn is the first path, until it falls silent.
+/// Rates with which every draw gives the first path, until that path fails.
 const FIRST: [&str; 2] = ["1 Tbit/s", "1 kbit/s"];
 const ALIKE: [&str; 2] = ["1 Gbit/s", "1 Gbit/s"];
 

@@ -16,7 +16,7 @@ use sidestep_model::srv6;
 
 use crate::support::{Agent, Flow, LITTLE, Lab, SOME, knobs, segments, slot, via};
 
-/// The short way is by A; B is reached by two links, of which the second is nobody's shortest way.
+/// The shortest path goes over A. Two links lead to B; no shortest path uses the second.
 const CORE: &[(&str, &str, u32)] =
     &[("h", "R", 1), ("R", "A", 1), ("A", "Z", 1), ("R", "B", 10), ("R", "B", 100), ("B", "Z", 10), ("Z", "s", 1)];
 
@@ -47,7 +47,7 @@ fn a_segment_list_carries_traffic_through_a_link_that_no_shortest_way_uses() {
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let carried = |from, to, link: usize| lab.carried(lab.arcs(from, to)[link]);
-    // From B the shortest way to A leads back over R, and from A on.
+    // From B, the shortest path to A leads back over R. From A, the packets go on to Z.
     assert!(carried("R", "B", 1) >= SOME && carried("A", "Z", 0) >= SOME);
     assert!(carried("R", "B", 0) < LITTLE);
 }

@@ -1,4 +1,4 @@
-//! Chaos: real agent processes are killed at any instant, links fall silent, and no transfer is lost or changed.
+//! Chaos: real agent processes are killed at any instant, links fail, and no transfer is lost or changed.
 //!
 //! A few steps with every test run; `make soak` takes 200. `SIDESTEP_SOAK` says how many, `SIDESTEP_SOAK_SEED` which.
 

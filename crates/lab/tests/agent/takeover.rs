@@ -1,4 +1,4 @@
-//! Agents that are killed, told to stop by somebody else, or followed by another: no connection notices.
+//! Agents that are killed, stopped by another process, or replaced by another agent: no connection notices.
 
 use std::{net::IpAddr, path::Path, time::Duration};
 

@@ -28,7 +28,7 @@ fn short_connections_leave_a_slow_provider_and_the_next_agent_knows_why() {
     if !root_or_skip("connections that learn together") {
         return;
     }
-    // ACKs come by the host's first link, so that the other is slow for those alone who send by it.
+    // ACKs return over the host's first link, so that the other link is slow only for those who send over it.
     let links = [("h", "R2", 1), ("h", "R1", 1), ("R1", "Z", 3), ("R2", "Z", 1), ("Z", "s", 1)];
     let lab = Lab::with_links(&links, |from, channel| {
         if from == "R1" {

@@ -23,7 +23,7 @@ pub struct Screen {
     reversed: bool,
     paused: bool,
     table: TableState,
-    /// When was looked last, and how many moves there were.
+    /// The time of the last look, and how many moves there were then.
     before: Option<(Instant, u64)>,
     /// Moves in a second, between the last two looks.
     rate: Option<f64>,
@@ -55,7 +55,7 @@ const WIDTHS: [(Constraint, Option<Sort>); Connection::COLUMNS.len()] = [
 const SORTS: [Sort; 6] = [Sort::Moves, Sort::Signals, Sort::Last, Sort::Age, Sort::Path, Sort::Remote];
 
 impl Screen {
-    /// An empty one.
+    /// An empty screen.
     pub fn new(sort: Sort) -> Self {
         Screen {
             seen: None,
@@ -140,7 +140,7 @@ impl Screen {
     fn arrange(&mut self) {
         let Some(seen) = &mut self.seen else { return };
         let connections = &mut seen.connections;
-        // So that equals keep their places from look to look.
+        // A fixed order first, so that equal rows keep their places from look to look.
         connections.sort_by_key(|one| (one.remote, one.local));
         match self.sort {
             Sort::Moves => connections.sort_by_key(|one| Reverse(one.moves)),

@@ -37,7 +37,7 @@ impl Agent {
         Self::start_with(lab, host, knobs, destination, paths, None)
     }
 
-    /// The same, with its state kept there.
+    /// Starts the agent of `host` with these paths to `destination`; it keeps its state in `pins`.
     pub fn start_with(
         lab: &Lab,
         host: &str,
@@ -49,7 +49,7 @@ impl Agent {
         Self::start_as(lab, host, knobs, destination, paths, |options| options.pins = pins)
     }
 
-    /// The same, with options as `adjust` makes them.
+    /// Starts the agent of `host` with these paths to `destination`, and with options as `adjust` makes them.
     pub fn start_as(
         lab: &Lab,
         host: &str,
@@ -157,12 +157,12 @@ impl Drop for Agent {
     }
 }
 
-/// How an agent ends, unless it is just told to.
+/// How an agent ends, other than by a request to stop.
 enum End {
     Killed,
 }
 
-/// Settings under which only silence moves a connection, and the heaviest path is drawn as good as always.
+/// Settings under which only timeouts move a connection, and the heaviest path is almost always drawn.
 pub fn knobs() -> AgentKnobs {
     AgentKnobs {
         gamma: 1e-5,

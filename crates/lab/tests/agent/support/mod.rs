@@ -64,7 +64,7 @@ impl Lab {
         Self::with_links(links, |_, _| {})
     }
 
-    /// The same, with channels as `adjust` makes them, by the name of the node that sends.
+    /// Builds these links, each with its weight; `adjust` may change each channel, by the name of the node that sends.
     pub fn with_links(links: &[(&str, &str, u32)], adjust: impl Fn(&str, &mut Channel)) -> Lab {
         let mut topology = Topology::new();
         for (from, to, weight) in links {
@@ -113,7 +113,7 @@ impl Lab {
         self.arcs(from, to)[0]
     }
 
-    /// Makes the way from one node to the other, and not back, swallow every packet; or carry again.
+    /// Makes links swallow every packet from one node to the other, but not back; or makes them carry packets again.
     pub fn swallow(&self, from: &str, to: &str, swallow: bool) {
         let state = if swallow { LinkState::Blackhole } else { LinkState::Up };
         self.network.wires().set_state(self.arc(from, to), state).unwrap();

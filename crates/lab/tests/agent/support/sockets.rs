@@ -27,7 +27,7 @@ pub fn socket_in(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int) -> Own
     socket_of(cgroup, namespace, family, libc::IPPROTO_TCP)
 }
 
-/// The same, of this protocol.
+/// Makes a stream socket of this family and protocol; no call on it takes longer than [`PATIENCE`].
 pub fn socket_of(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, protocol: libc::c_int) -> OwnedFd {
     let procs = cgroup.open_procs().unwrap();
     let (read, write) = nix::unistd::pipe().unwrap();
