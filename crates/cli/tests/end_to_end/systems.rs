@@ -26,7 +26,7 @@ const SIX_EQUAL: &str = r#"
 generator = "parallel-paths"
 paths = 6
 ecmp = true
-rate = "5 Mbit/s"
+rate = "20 Mbit/s"
 queue = "60 packets"
 [[flow]]
 kind = "bulk"
