@@ -18,7 +18,7 @@ use std::{
 };
 
 use sidestep_model::{
-    LinkId, Scenario, Span,
+    LinkId, Scenario, Span, Topology,
     scenario::{Flow, Place, SystemError, SystemSpec},
 };
 use sidestep_paths::Igp;
@@ -201,11 +201,10 @@ impl SimError {
 /// The first seed of a system leaves all its records; of the others there are only means.
 pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
     let scenario = &options.scenario;
-    // Computed once for all systems and seeds, as far as they ask for it.
-    let igp = Arc::new(Igp::new(&scenario.topology));
-    check(options, &igp)?;
+    let ground = Ground::new(&scenario.topology);
+    check(options, &ground)?;
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
-    let grid = Grid::run(options, &igp, writer.as_ref(), observer)?;
+    let grid = Grid::run(options, &ground, writer.as_ref(), observer)?;
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     let mut traces = Vec::new();
     let mut interrupted = options.stop.load(Ordering::Relaxed);
@@ -230,6 +229,18 @@ pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, 
     Ok((result, interrupted))
 }
 
+/// What all simulations of a run share of the network: computed once, as far as they ask for it.
+struct Ground {
+    topology: Arc<Topology>,
+    igp: Arc<Igp>,
+}
+
+impl Ground {
+    fn new(topology: &Topology) -> Self {
+        Ground { topology: Arc::new(topology.clone()), igp: Arc::new(Igp::new(topology)) }
+    }
+}
+
 /// What a simulation leaves.
 struct Done {
     result: SystemResult,
@@ -242,7 +253,7 @@ struct Done {
 /// The simulations of a run: a row for each system, a column for each seed.
 struct Grid<'a> {
     options: &'a RunOptions,
-    igp: &'a Arc<Igp>,
+    ground: &'a Ground,
     seeds: usize,
     next: AtomicUsize,
     done: Mutex<Vec<Vec<Option<Done>>>>,
@@ -253,7 +264,7 @@ impl Grid<'_> {
     /// Runs them all, as many at once as there are processors; those not begun when the run is ended are `None`.
     fn run(
         options: &RunOptions,
-        igp: &Arc<Igp>,
+        ground: &Ground,
         writer: Option<&Writer>,
         observer: &dyn Observer,
     ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
@@ -261,7 +272,7 @@ impl Grid<'_> {
         let row = || (0..seeds).map(|_| None).collect();
         let grid = Grid {
             options,
-            igp,
+            ground,
             seeds,
             next: AtomicUsize::new(0),
             done: Mutex::new(options.systems.iter().map(|_| row()).collect()),
@@ -290,7 +301,7 @@ impl Grid<'_> {
             }
             let (system, seed) = (job / self.seeds, job % self.seeds);
             let writer = writer.filter(|_| seed == 0);
-            match simulate(self.options, self.igp, &self.options.systems[system], seed as u64, writer, observer) {
+            match simulate(self.options, self.ground, &self.options.systems[system], seed as u64, writer, observer) {
                 Ok(done) => self.done.lock().unwrap_or_else(PoisonError::into_inner)[system][seed] = Some(done),
                 Err(error) => {
                     self.next.store(count, Ordering::Relaxed);
@@ -303,7 +314,7 @@ impl Grid<'_> {
 
 fn simulate(
     options: &RunOptions,
-    igp: &Arc<Igp>,
+    ground: &Ground,
     system: &SystemSpec,
     seed: u64,
     writer: Option<&Writer>,
@@ -317,7 +328,7 @@ fn simulate(
     let traced = options.out.as_ref().filter(|_| seed == 0 && !options.trace.is_empty());
     let directory = traced.map(|out| out.join("trace").join(system.to_string()));
     let watch = directory.as_deref().map(|directory| (directory, &options.trace[..]));
-    let mut simulation = Simulation::watched(scenario, igp, system, scenario.seed.wrapping_add(seed), watch)?;
+    let mut simulation = Simulation::watched(scenario, ground, system, scenario.seed.wrapping_add(seed), watch)?;
     let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
     let balance = simulation.world.network.balance();
     if !balance.is_even() {
@@ -328,7 +339,7 @@ fn simulate(
 }
 
 /// Finds what would fail, before anything is run.
-fn check(options: &RunOptions, igp: &Arc<Igp>) -> Result<(), SimError> {
+fn check(options: &RunOptions, ground: &Ground) -> Result<(), SimError> {
     let scenario = &options.scenario;
     let arcs = scenario.topology.arc_count();
     if arcs > MAX_ARCS {
@@ -348,7 +359,7 @@ fn check(options: &RunOptions, igp: &Arc<Igp>) -> Result<(), SimError> {
         }
     }
     for system in &options.systems {
-        Simulation::new(scenario, igp, system, scenario.seed)?;
+        Simulation::new(scenario, ground, system, scenario.seed)?;
     }
     Ok(())
 }

@@ -43,8 +43,8 @@ pub struct SrPath {
 
 impl SrPaths {
     /// The path sets of `topology` under `knobs`, while everything is up.
-    pub fn new(topology: &Topology, knobs: PathKnobs) -> Result<Self, KnobError> {
-        let planner = Planner::new(Arc::new(topology.clone()), knobs)?;
+    pub fn new(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, KnobError> {
+        let planner = Planner::new(topology, knobs)?;
         Ok(SrPaths { planner, known: BTreeMap::new(), routes: BTreeMap::new() })
     }
 
@@ -95,18 +95,18 @@ mod tests {
 
     use super::*;
 
-    fn six_paths() -> (Topology, Network, NodeId, NodeId) {
+    fn six_paths() -> (Arc<Topology>, Network, NodeId, NodeId) {
         let topology =
             ParallelPaths { paths: 6, delay: Span::from_millis(1), ..ParallelPaths::default() }.build().unwrap();
         let network = Network::new(&topology, 1, Span::ZERO);
         let (from, to) = (topology.find("c1").unwrap(), topology.find("s1").unwrap());
-        (topology, network, from, to)
+        (Arc::new(topology), network, from, to)
     }
 
     #[test]
     fn srv6_paths_are_the_controllers() {
         let (topology, mut network, from, to) = six_paths();
-        let mut paths = SrPaths::new(&topology, PathKnobs::default()).unwrap();
+        let mut paths = SrPaths::new(topology.clone(), PathKnobs::default()).unwrap();
         let found = paths.between(&mut network, from, to);
         assert_eq!(found.len(), 6);
         assert_eq!(found[0].name, "path-1");
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_path_that_comes_back_is_the_one_that_it_was() {
         let (topology, mut network, from, to) = six_paths();
-        let mut paths = SrPaths::new(&topology, PathKnobs::default()).unwrap();
+        let mut paths = SrPaths::new(topology.clone(), PathKnobs::default()).unwrap();
         let before = paths.between(&mut network, from, to);
         let gone = before[2].arcs[0].link();
         assert_eq!(paths.set_down(&[gone].into()).len(), 1, "the set that was asked for");

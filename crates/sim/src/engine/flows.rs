@@ -1,5 +1,7 @@
 //! Flows: what there is to know of one, how it begins and how it ends.
 
+use std::collections::VecDeque;
+
 use sidestep_model::{Bytes, Span, Time};
 use sidestep_proto::{
     packet::{Kind, Packet},
@@ -8,7 +10,7 @@ use sidestep_proto::{
 
 use super::{
     endpoint::Endpoint,
-    network::RouteId,
+    network::{Network, RouteId},
     world::{Steering, World},
 };
 
@@ -146,9 +148,7 @@ impl<S: Steering> World<S> {
         if spec.bytes.is_some() {
             sender.finish();
         }
-        // A flow that is over may still have packets in the network; its place is taken only when they are gone.
-        if let Some(index) = self.free.front().copied().filter(|index| self.network.on_the_way(*index) == 0) {
-            self.free.pop_front();
+        if let Some(index) = reusable(&mut self.free, &self.network) {
             let slot = self.flows[index as usize].slot;
             self.flows[index as usize] = Flow::new(spec, FlowKind::Tcp, slot);
             (self.senders[slot as usize], self.receivers[slot as usize]) = (sender, receiver);
@@ -164,8 +164,7 @@ impl<S: Steering> World<S> {
     ///
     /// Of `spec` only the routes matter.
     pub fn add_endpoint(&mut self, spec: FlowSpec, endpoint: Box<dyn Endpoint>) -> FlowId {
-        if let Some(index) = self.free_others.front().copied().filter(|index| self.network.on_the_way(*index) == 0) {
-            self.free_others.pop_front();
+        if let Some(index) = reusable(&mut self.free_others, &self.network) {
             let slot = self.flows[index as usize].slot;
             self.flows[index as usize] = Flow::new(spec, FlowKind::Other, slot);
             self.others[slot as usize] = Some(endpoint);
@@ -296,6 +295,14 @@ impl Sizes {
         let syn = if packet.kind == Kind::SynAck { self.syn } else { 0 };
         self.header + syn + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
+}
+
+/// Takes the place that has been free for the longest time. A flow that is over may still have packets in the network: its
+/// place is taken only when they are gone.
+fn reusable(free: &mut VecDeque<u32>, network: &Network) -> Option<u32> {
+    let index = free.front().copied().filter(|index| network.on_the_way(*index) == 0)?;
+    free.pop_front();
+    Some(index)
 }
 
 /// How many segments so many application bytes take (`None`: without end), and the payload of the last.

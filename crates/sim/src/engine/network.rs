@@ -477,10 +477,10 @@ impl Network {
         self.nodes.as_ref().map(|nodes| nodes.discarded()).unwrap_or_default()
     }
 
-    /// Gives nodes their routes for held packets whose own route is gone.
-    pub fn set_forwarding(&mut self, forwarding: Box<dyn Forwarding>) {
+    /// Gives nodes that may hold packets their routes for those whose own route is gone; made only if there are such nodes.
+    pub fn set_forwarding(&mut self, make: impl FnOnce() -> Box<dyn Forwarding>) {
         if let Some(nodes) = &mut self.nodes {
-            nodes.set_forwarding(forwarding);
+            nodes.set_forwarding(make());
         }
     }
 

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::engine::{FlowId, Move};
 
-/// UDP's number among IP's protocols, and where the senders' ports of streams begin.
+/// UDP's number among IP's protocols.
 const UDP: u8 = 17;
+/// Where the senders' ports of streams begin.
 const CBR_PORT: u16 = 20_000;
 
 /// A user in a closed loop.

@@ -28,7 +28,7 @@ use crate::{
 
 /// The ports that Linux gives to connections by itself, of which MPTCP's further subflows have some.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
-/// TCP's number among IP's protocols, and UDP's.
+/// TCP's number among IP's protocols.
 const TCP: u8 = 6;
 
 /// The smallest segments, in bytes.
@@ -59,7 +59,7 @@ impl Simulation<'_> {
                 let topology = &self.scenario.topology;
                 let equal = self.routing.equal(topology, &mut self.world.network, from, to, ecmp);
                 let mtu = equal.map_err(|problem| SimError::NoRoute { number, flow: flow.clone(), problem })?.mtu;
-                if self.mss(number, mtu, &[]).is_none() {
+                if self.mss(number, mtu, []).is_none() {
                     return Err(self.does_not_fit(number, flow, mtu));
                 }
             }
@@ -80,9 +80,9 @@ impl Simulation<'_> {
     }
 
     /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
-    fn mss(&self, number: usize, mtu: u32, paths: &[SrPath]) -> Option<u16> {
+    fn mss<'p>(&self, number: usize, mtu: u32, paths: impl IntoIterator<Item = &'p SrPath>) -> Option<u16> {
         let headers = u32::from(self.systems[number].headers);
-        let room = paths.iter().map(|path| path.mtu.saturating_sub(u32::from(HOST_SRH))).chain([mtu]).min()?;
+        let room = paths.into_iter().map(|path| path.mtu.saturating_sub(u32::from(HOST_SRH))).chain([mtu]).min()?;
         let most = room.saturating_sub(headers).min(60_000);
         let wished = self.wished_mss(number).map_or(most, u32::from);
         // A segment list takes what it takes from the segments; only a route that is too narrow by itself is refused.
@@ -126,8 +126,8 @@ impl Simulation<'_> {
         let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
         let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
         let mtu = mtus.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
-        let both: Vec<SrPath> = paths.iter().chain(back.iter()).cloned().collect();
-        let mss = self.mss(number, mtu, &both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
+        let both = paths.iter().chain(back.iter());
+        let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
         let mut keys = vec![self.key((from, to), ports, TCP)];
         for _ in 1..subflows.as_ref().map_or(1, Vec::len) {
             let port = self.ephemeral_port();

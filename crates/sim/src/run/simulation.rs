@@ -20,14 +20,13 @@ use sidestep_model::{
     },
     srv6,
 };
-use sidestep_paths::Igp;
 use sidestep_policy::flow_hash::FlowKey;
 use sidestep_results::{
     ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord, WriteError, rate_of,
 };
 
 use super::{
-    Observer, SimError,
+    Ground, Observer, SimError,
     capture::Capture,
     flows::{Namer, Planned, plan},
     loops::{Stream, User},
@@ -113,17 +112,17 @@ const USAGE_INTERVAL: Span = Span::from_secs(1);
 impl<'a> Simulation<'a> {
     pub(super) fn new(
         scenario: &'a Scenario,
-        igp: &Arc<Igp>,
+        ground: &Ground,
         system: &SystemSpec,
         seed: u64,
     ) -> Result<Self, SimError> {
-        Self::watched(scenario, igp, system, seed, None)
+        Self::watched(scenario, ground, system, seed, None)
     }
 
     /// As [`new`](Self::new), with the packets of some links written down: `directory` gets a file for each.
     pub(super) fn watched(
         scenario: &'a Scenario,
-        igp: &Arc<Igp>,
+        ground: &Ground,
         system: &SystemSpec,
         seed: u64,
         watch: Option<(&Path, &[LinkId])>,
@@ -132,8 +131,8 @@ impl<'a> Simulation<'a> {
         let mut network = Network::new(topology, seed, scenario.tcp.send_jitter);
         let (whole_run, systems) = systems(scenario, system)?;
         install(topology, &mut network, system, &whole_run, &systems)?;
-        let routing = Routing::new(igp.clone());
-        network.set_forwarding(routing.forwarding(topology));
+        let routing = Routing::new(ground.igp.clone());
+        network.set_forwarding(|| routing.forwarding(topology));
         let capture = watch.map(|(directory, links)| Capture::new(directory, topology, links)).transpose()?;
         if let Some(capture) = &capture {
             network.watch(&capture.arcs());
@@ -148,7 +147,7 @@ impl<'a> Simulation<'a> {
             hash_seed: (seed ^ (seed >> 32)) as u32,
             world,
             routing,
-            sr_paths: SrPaths::new(topology, scenario.paths)?,
+            sr_paths: SrPaths::new(ground.topology.clone(), scenario.paths)?,
             conditions: Conditions::new(scenario, seed),
             agenda: BinaryHeap::new(),
             entries: 0,
@@ -318,7 +317,7 @@ impl<'a> Simulation<'a> {
     fn converge(&mut self) {
         let topology = &self.scenario.topology;
         self.routing.reconverge(topology, self.conditions.failed());
-        self.world.network.set_forwarding(self.routing.forwarding(topology));
+        self.world.network.set_forwarding(|| self.routing.forwarding(topology));
         let flows: Vec<FlowId> = self.open.keys().copied().collect();
         for flow in flows {
             if self.world.steering.path_of(flow).is_none() {

@@ -246,7 +246,7 @@ fn a_held_packet_whose_link_is_gone_takes_the_route_of_the_forwarding_table() {
     lab.run(60);
     assert!(record.lock().unwrap().stuck > 0 && lab.world.network.balance().held == 1);
     let failed = [lab.topology.find_link("A-B").unwrap()].into();
-    lab.world.network.set_forwarding(crate::routing::forwarding(&lab.topology, &failed));
+    lab.world.network.set_forwarding(|| crate::routing::forwarding(&lab.topology, &failed));
     lab.run(100);
     assert_eq!(record.lock().unwrap().left_by, [lab.arc("A-C")]);
     let forward = lab.world.network.add_route(["c-A", "A-C", "C-B", "B-s"].map(|link| (lab.arc(link), 0)));
