@@ -6,6 +6,7 @@
 //! - A [`Writer`] streams records to `flows.csv`, `series.csv` and `subflows.csv`. At the end of the run it writes
 //!   `result.json`, `plot.svg`, `index.html` and `scenario.resolved.toml`.
 //! - **Measures** are functions of plain numbers: [`measures`], and [`Estimate`] and [`Repeated`] over several seeds.
+//! - A [`Comparison`] puts the measures of two runs of one scenario side by side.
 //! - **Pictures and pages** are text: [`draw`] makes a map, [`stacks`] bars, [`table`] the summary for a terminal,
 //!   [`document`] a whole HTML page.
 //!
@@ -29,6 +30,7 @@
 //! assert_eq!(result.total_moves(), 1);
 //! ```
 
+mod comparison;
 pub mod ink;
 mod links;
 mod map;
@@ -47,6 +49,7 @@ mod summary;
 mod testing;
 mod writer;
 
+pub use comparison::{ComparedMeasure, Comparison};
 pub use links::{ArcState, LinkSampler, rate_of, reported_paths};
 pub use map::{Look, draw};
 pub use named::Named;
