@@ -93,14 +93,11 @@ impl<S: Steering> World<S> {
         for half in [Half::Sender, Half::Receiver] {
             let deadline = endpoint.poll_timeout(half);
             let of = &mut self.flows[flow as usize];
-            let (armed, timer) = match half {
-                Half::Sender => (&mut of.sender_timer, flow * 2),
-                Half::Receiver => (&mut of.receiver_timer, flow * 2 + 1),
+            let armed = match half {
+                Half::Sender => &mut of.sender_timer,
+                Half::Receiver => &mut of.receiver_timer,
             };
-            if deadline < *armed {
-                *armed = deadline;
-                self.arm(deadline, timer);
-            }
+            self.timers.arm(armed, deadline, flow, half);
         }
         self.others[slot] = Some(endpoint);
         result

@@ -7,6 +7,7 @@ use sidestep_proto::{
 };
 
 use super::{
+    endpoint::Half,
     flows::{FlowId, FlowKind},
     world::{Steering, World},
 };
@@ -46,11 +47,7 @@ impl<S: Steering> World<S> {
                 network.inject(now, reverse, Packet { flow: packet.flow, data_seq, window, len, ..ack });
             });
         }
-        let deadline = receiver.poll_timeout();
-        if deadline < flow.receiver_timer {
-            flow.receiver_timer = deadline;
-            self.arm(deadline, packet.flow * 2 + 1);
-        }
+        self.timers.arm(&mut flow.receiver_timer, receiver.poll_timeout(), packet.flow, Half::Receiver);
     }
 
     #[inline]
@@ -132,11 +129,7 @@ impl<S: Steering> World<S> {
             }
             self.network.inject(self.now.as_nanos(), flow.forward, packet);
         }
-        let deadline = sender.poll_timeout();
-        if deadline < flow.sender_timer {
-            flow.sender_timer = deadline;
-            self.arm(deadline, index * 2);
-        }
+        self.timers.arm(&mut flow.sender_timer, sender.poll_timeout(), index, Half::Sender);
         resent
     }
 
@@ -149,7 +142,8 @@ impl<S: Steering> World<S> {
     }
 
     pub(super) fn fire_receiver(&mut self, index: u32) {
-        let of = &self.flows[index as usize];
+        let of = &mut self.flows[index as usize];
+        of.receiver_timer = Time::MAX;
         let (slot, connection) = (of.slot as usize, of.connection as usize);
         let tcp = &self.configs[usize::from(of.tcp.0)];
         if let Some(mut ack) = self.receivers[slot].handle_timeout(tcp, self.now) {
@@ -158,11 +152,8 @@ impl<S: Steering> World<S> {
             }
             self.reply(index, ack);
         }
-        let deadline = self.receivers[slot].poll_timeout();
-        self.flows[index as usize].receiver_timer = deadline;
-        if deadline != Time::MAX {
-            self.arm(deadline, index * 2 + 1);
-        }
+        let armed = &mut self.flows[index as usize].receiver_timer;
+        self.timers.arm(armed, self.receivers[slot].poll_timeout(), index, Half::Receiver);
     }
 
     pub(super) fn fire_sender(&mut self, index: u32) {
@@ -175,11 +166,7 @@ impl<S: Steering> World<S> {
             self.handle_multipath_signals(index, signals);
             self.pump(index);
         }
-        let deadline = self.senders[slot].poll_timeout();
-        let flow = &mut self.flows[index as usize];
-        if deadline < flow.sender_timer {
-            flow.sender_timer = deadline;
-            self.arm(deadline, index * 2);
-        }
+        let armed = &mut self.flows[index as usize].sender_timer;
+        self.timers.arm(armed, self.senders[slot].poll_timeout(), index, Half::Sender);
     }
 }

@@ -78,9 +78,7 @@ pub struct World<S> {
     /// Those of other flows; one is taken out while it is called.
     pub(super) others: Vec<Option<Box<dyn Endpoint>>>,
     pub(super) outbox: Outbox,
-    /// Deadlines, by time: of senders under twice the flow's index, of receivers under one more.
-    timers: BinaryHeap<Reverse<(Time, u32)>>,
-    next_timer: Time,
+    pub(super) timers: Timers,
     pub(super) finished: VecDeque<FlowId>,
     /// Flows of TCP, and others, whose place may be used again.
     pub(super) free: VecDeque<u32>,
@@ -89,6 +87,40 @@ pub struct World<S> {
     outages: BTreeMap<u32, Vec<Outage>>,
     /// Flows of which one lasts.
     out: BTreeSet<u32>,
+}
+
+/// When the ends of flows want to be woken.
+#[derive(Debug)]
+pub(super) struct Timers {
+    /// By time: of senders under twice the flow's index, of receivers under one more.
+    heap: BinaryHeap<Reverse<(Time, u32)>>,
+    /// The earliest; [`Time::MAX`] for none.
+    next: Time,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers { heap: BinaryHeap::new(), next: Time::MAX }
+    }
+}
+
+impl Timers {
+    /// Wakes one end of a flow at `deadline`, unless it is `armed` to wake before: it then asks again.
+    #[inline(always)]
+    pub(super) fn arm(&mut self, armed: &mut Time, deadline: Time, flow: u32, half: Half) {
+        if deadline < *armed {
+            *armed = deadline;
+            self.heap.push(Reverse((deadline, flow * 2 + u32::from(half == Half::Receiver))));
+            self.next = self.next.min(deadline);
+        }
+    }
+
+    /// Takes the earliest: when, and which end of which flow.
+    fn pop(&mut self) -> Option<(Time, u32, Half)> {
+        let Reverse((due, timer)) = self.heap.pop()?;
+        self.next = self.heap.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
+        Some((due, timer / 2, if timer % 2 == 1 { Half::Receiver } else { Half::Sender }))
+    }
 }
 
 impl<S: Steering> World<S> {
@@ -106,8 +138,7 @@ impl<S: Steering> World<S> {
             connections: Vec::new(),
             others: Vec::new(),
             outbox: Outbox::default(),
-            timers: BinaryHeap::new(),
-            next_timer: Time::MAX,
+            timers: Timers::default(),
             finished: VecDeque::new(),
             free: VecDeque::new(),
             free_others: VecDeque::new(),
@@ -127,13 +158,13 @@ impl<S: Steering> World<S> {
             if let Some(flow) = self.finished.pop_front() {
                 return Stopped::Finished(flow);
             }
-            let limit = self.next_timer.min(end);
+            let limit = self.timers.next.min(end);
             match self.network.next(limit.as_nanos()) {
                 Some((now, packet)) => {
                     self.now = Time::from_nanos(now);
                     self.deliver(&packet);
                 }
-                None if self.next_timer <= end => self.fire(),
+                None if self.timers.next <= end => self.fire(),
                 None => {
                     self.now = end;
                     return Stopped::Reached;
@@ -210,20 +241,11 @@ impl<S: Steering> World<S> {
         }
     }
 
-    #[inline]
-    pub(super) fn arm(&mut self, deadline: Time, timer: u32) {
-        self.timers.push(Reverse((deadline, timer)));
-        self.next_timer = self.next_timer.min(deadline);
-    }
-
     /// Serves the timer that is due next, unless its deadline has moved meanwhile.
     fn fire(&mut self) {
-        let Some(Reverse((due, timer))) = self.timers.pop() else { return };
-        self.next_timer = self.timers.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
+        let Some((due, index, half)) = self.timers.pop() else { return };
         self.now = due;
-        let index = timer / 2;
         let of = &self.flows[index as usize];
-        let half = if timer % 2 == 1 { Half::Receiver } else { Half::Sender };
         let armed = if half == Half::Receiver { of.receiver_timer } else { of.sender_timer };
         if armed != due {
             return;
