@@ -263,12 +263,29 @@ pub struct TrafficSocket {
     pub rehash: Option<bool>,
 }
 
-/// `sidestep traffic cbr`; times are in nanoseconds, and count from the epoch but for the epoch itself.
+/// Where a flow goes, and when; times are in nanoseconds, and count from the epoch but for the epoch itself.
 #[derive(Debug, Args)]
-pub struct TrafficCbr {
-    /// Where the packets go
+pub struct TrafficCourse {
+    /// Address and port of the other end
     #[arg(long)]
     pub to: SocketAddrV6,
+    /// Start of the run, by CLOCK_MONOTONIC
+    #[arg(long)]
+    pub epoch_ns: u64,
+    /// When the flow begins
+    #[arg(long)]
+    pub start_ns: u64,
+    /// When it ends, or what is not complete is given up
+    #[arg(long)]
+    pub stop_ns: u64,
+}
+
+/// `sidestep traffic cbr`.
+#[derive(Debug, Args)]
+pub struct TrafficCbr {
+    /// Where the packets go, and when
+    #[command(flatten)]
+    pub course: TrafficCourse,
     /// Bits of IP packets a second
     #[arg(long)]
     pub rate_bps: u64,
@@ -284,15 +301,6 @@ pub struct TrafficCbr {
     /// Take the two for means of exponential times
     #[arg(long)]
     pub random: bool,
-    /// Start of the run, by CLOCK_MONOTONIC
-    #[arg(long)]
-    pub epoch_ns: u64,
-    /// When the first packet leaves
-    #[arg(long)]
-    pub start_ns: u64,
-    /// When no more leave
-    #[arg(long)]
-    pub stop_ns: u64,
     /// Seed of the random numbers
     #[arg(long)]
     pub seed: u64,
@@ -327,18 +335,18 @@ pub struct TrafficUsers {
     pub stream: Option<u64>,
 }
 
-/// `sidestep traffic send`; times are in nanoseconds, and count from the epoch but for the epoch itself.
+/// `sidestep traffic send`.
 #[derive(Debug, Args)]
 pub struct TrafficSend {
+    /// Where the sink is, and when the connections live
+    #[command(flatten)]
+    pub course: TrafficCourse,
     /// What its sockets are
     #[command(flatten)]
     pub socket: TrafficSocket,
     /// Who begins the connections, if not a clock
     #[command(flatten)]
     pub users: TrafficUsers,
-    /// The sink
-    #[arg(long)]
-    pub to: SocketAddrV6,
     /// How many connections
     #[arg(long, default_value_t = 0)]
     pub connections: u32,
@@ -351,15 +359,6 @@ pub struct TrafficSend {
     /// A file with a start and a size in each line, for as many connections
     #[arg(long)]
     pub schedule: Option<PathBuf>,
-    /// Start of the run, by CLOCK_MONOTONIC
-    #[arg(long)]
-    pub epoch_ns: u64,
-    /// When to connect
-    #[arg(long)]
-    pub start_ns: u64,
-    /// When to give up
-    #[arg(long)]
-    pub stop_ns: u64,
     /// Start of the measured window
     #[arg(long)]
     pub window_from_ns: u64,

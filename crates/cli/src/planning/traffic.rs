@@ -9,7 +9,7 @@ use sidestep_model::{Bytes, Rate, Span};
 
 use crate::{
     failure::{Failure, Outcome, chain},
-    planning::args::{Traffic, TrafficCbr, TrafficSend, TrafficSocket, TrafficUsers},
+    planning::args::{Traffic, TrafficCbr, TrafficCourse, TrafficSend, TrafficSocket, TrafficUsers},
 };
 
 /// Runs `sidestep traffic …`.
@@ -27,18 +27,19 @@ pub fn run(traffic: Traffic) -> Outcome {
 fn options(args: TrafficSend) -> Result<SendOptions, Failure> {
     let schedule = args.schedule.as_deref().map(super::read).transpose()?.unwrap_or_default();
     let schedule = Transfer::parse(&schedule).map_err(|error| Failure::usage(chain(&error)))?;
-    let epoch = Monotonic::from_nanos(args.epoch_ns);
+    let TrafficCourse { to, epoch_ns, start_ns, stop_ns } = args.course;
+    let epoch = Monotonic::from_nanos(epoch_ns);
     let at = |nanos| epoch + Span::from_nanos(nanos);
     Ok(SendOptions {
         socket: sockets(args.socket),
-        to: args.to,
+        to,
         connections: args.connections,
         size: args.size.map(Bytes::new),
         request: args.request.map(Bytes::new),
         users: users(&args.users)?,
         epoch,
-        start_at: Span::from_nanos(args.start_ns),
-        stop_at: Span::from_nanos(args.stop_ns),
+        start_at: Span::from_nanos(start_ns),
+        stop_at: Span::from_nanos(stop_ns),
         window: at(args.window_from_ns)..at(args.window_to_ns),
         first_index: 0,
         schedule,
@@ -71,16 +72,17 @@ fn users(args: &TrafficUsers) -> Result<Option<Users>, Failure> {
 }
 
 fn stream(args: &TrafficCbr) -> CbrOptions {
+    let TrafficCourse { to, epoch_ns, start_ns, stop_ns } = args.course;
     let bursts = args.on_ns.zip(args.off_ns);
     CbrOptions {
-        to: args.to,
+        to,
         rate: Rate::from_bits_per_sec(args.rate_bps),
         packet: args.packet,
         bursts: bursts.map(|(on, off)| (Span::from_nanos(on), Span::from_nanos(off))),
         random: args.random,
-        epoch: Monotonic::from_nanos(args.epoch_ns),
-        start: Span::from_nanos(args.start_ns),
-        stop: Span::from_nanos(args.stop_ns),
+        epoch: Monotonic::from_nanos(epoch_ns),
+        start: Span::from_nanos(start_ns),
+        stop: Span::from_nanos(stop_ns),
         seed: args.seed,
         stream: args.stream,
     }
