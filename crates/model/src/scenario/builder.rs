@@ -81,6 +81,12 @@ impl ScenarioBuilder {
         self.listed("link", link.with("ends", vec![a, b]))
     }
 
+    /// Names a set of links that results are reported for.
+    pub fn path<'l>(self, name: &str, links: impl IntoIterator<Item = &'l str>) -> Self {
+        let links: Vec<Value> = links.into_iter().map(Value::from).collect();
+        self.listed("path", part([("name", name)]).with("links", links))
+    }
+
     /// Sets any key by its place in the file: `warmup`, `tcp.mss`, `agent.congestion_backoff.min`.
     ///
     /// # Panics
@@ -294,10 +300,12 @@ mod tests {
             .router("A")
             .link("c", "A", "10 Mbit/s", "1 ms")
             .link_with("A", "s", part([("rate", "1 Mbit/s"), ("delay", "2 ms")]).with("weight", 5))
+            .path("all", ["c-A", "A-s"])
             .flow(exec("c", ["true"]))
             .build();
         let link = &scenario.topology.links()[1];
         assert_eq!((link.ab.rate, link.ab.delay, link.ab.weight), (Rate::from_mbits(1), Span::from_millis(2), 5));
+        assert_eq!(scenario.topology.paths()[0].links.len(), 2);
         assert!(matches!(&scenario.flows[0], Flow::Exec(flow) if flow.command == ["true"]));
     }
 

@@ -1,0 +1,180 @@
+//! The scenarios. They were chosen before any policy was tuned on them, and stay as they are.
+
+mod alike;
+mod differ;
+mod failure;
+mod network;
+mod shift;
+
+use sidestep_model::{Scenario, scenario::builder::ScenarioBuilder};
+
+use crate::Measure;
+
+/// A scenario of the tournament.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name, `family-variant`.
+    pub name: &'static str,
+    /// One sentence that says what it is for.
+    pub purpose: &'static str,
+    /// Whether a policy may be tuned on it.
+    pub set: Set,
+    /// How its paths relate to each other.
+    pub class: Class,
+    /// What is judged; the first is the primary measure, which the table of the page shows.
+    pub judged: &'static [Measure],
+    build: fn() -> ScenarioBuilder,
+}
+
+/// Whether a policy may be tuned on a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Set {
+    /// It may be looked at while a policy is tuned.
+    Tuning,
+    /// It is kept for the last judgement.
+    Judging,
+}
+
+/// How the paths of a scenario relate to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// All are alike: there is nothing to learn but where others are.
+    Alike,
+    /// They differ in rate, delay or loss, all the time.
+    Differ,
+    /// One fails.
+    Failure,
+    /// Load or capacity shifts from path to path.
+    Shift,
+}
+
+/// All scenarios, by class.
+pub fn cases() -> impl Iterator<Item = &'static Case> {
+    [alike::CASES, differ::CASES, failure::CASES, shift::CASES].into_iter().flatten()
+}
+
+impl Case {
+    /// The scenario itself.
+    ///
+    /// # Panics
+    ///
+    /// If the case is not a valid scenario, which a test of this crate excludes.
+    pub fn scenario(&self) -> Scenario {
+        self.builder().build()
+    }
+
+    /// The scenario as a file for `sidestep sim run`.
+    pub fn text(&self) -> String {
+        let (set, class) = (self.set.as_str(), self.class.as_str());
+        let head =
+            format!("# {}\n#\n# Of the tournament (`sidestep bench policies`): for {set}; {class}.\n", self.purpose);
+        format!("{head}\n{}", self.builder().text())
+    }
+
+    fn builder(&self) -> ScenarioBuilder {
+        (self.build)().set("name", self.name).systems(["tcp", "random", "pathchanger"])
+    }
+
+    const fn tuning(
+        name: &'static str,
+        class: Class,
+        judged: &'static [Measure],
+        purpose: &'static str,
+        build: fn() -> ScenarioBuilder,
+    ) -> Case {
+        Case { name, purpose, set: Set::Tuning, class, judged, build }
+    }
+
+    const fn judging(
+        name: &'static str,
+        class: Class,
+        judged: &'static [Measure],
+        purpose: &'static str,
+        build: fn() -> ScenarioBuilder,
+    ) -> Case {
+        Case { name, purpose, set: Set::Judging, class, judged, build }
+    }
+}
+
+impl Set {
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Set::Tuning => "tuning",
+            Set::Judging => "judging",
+        }
+    }
+}
+
+impl Class {
+    /// All classes, in the order in which they are shown.
+    pub const ALL: [Class; 4] = [Class::Alike, Class::Differ, Class::Failure, Class::Shift];
+
+    /// The name in files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Class::Alike => "alike",
+            Class::Differ => "differ",
+            Class::Failure => "failure",
+            Class::Shift => "shift",
+        }
+    }
+}
+
+/// What is judged of short transfers: how long they take, on average and at worst.
+const SHORT: &[Measure] = &[Measure::Mean, Measure::P99];
+/// What is judged of connections that send all the time.
+const LONG: &[Measure] = &[Measure::Goodput];
+/// What is judged of users who wait for one transfer before they begin the next.
+const CLOSED: &[Measure] = &[Measure::Goodput, Measure::P99];
+/// What is judged where short transfers share the paths with long ones.
+const MIX: &[Measure] = &[Measure::Mean, Measure::P99, Measure::Goodput];
+/// What is judged where many send at once: when the last is done.
+const BURST: &[Measure] = &[Measure::P99, Measure::Mean];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use sidestep_model::scenario::{AgentKnobs, Settings};
+
+    use super::*;
+
+    #[test]
+    fn every_case_is_a_valid_scenario_that_sets_nothing_of_the_path_changer() {
+        for case in cases() {
+            let scenario = case.scenario();
+            assert_eq!((scenario.name.as_str(), scenario.seed), (case.name, 1));
+            // The defaults are what is judged; a case that set a knob would hide a bad one.
+            let settings = scenario.settings(&"pathchanger".parse().unwrap()).unwrap();
+            assert_eq!(settings, Settings::Agent(AgentKnobs::default()), "{}", case.name);
+            assert_eq!(Scenario::parse(&case.text(), "file").unwrap(), scenario, "{}", case.name);
+            assert!(!case.judged.is_empty() && case.purpose.ends_with('.'), "{}", case.name);
+            assert!(scenario.topology.paths().len() >= 2, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn names_and_networks_are_distinct() {
+        let names: BTreeSet<_> = cases().map(|case| case.name).collect();
+        let texts: BTreeSet<_> = cases().map(|case| (case.build)().text()).collect();
+        let purposes: BTreeSet<_> = cases().map(|case| case.purpose).collect();
+        let count = cases().count();
+        assert_eq!([names.len(), texts.len(), purposes.len()], [count; 3]);
+    }
+
+    #[test]
+    fn every_family_and_every_class_has_cases_to_tune_on_and_cases_to_judge_by() {
+        let mut sets: BTreeMap<&str, BTreeSet<Set>> = BTreeMap::new();
+        for case in cases() {
+            let family = case.name.split('-').next().unwrap();
+            for group in [family, case.class.as_str()] {
+                sets.entry(group).or_default().insert(case.set);
+            }
+        }
+        let lacking: Vec<_> = sets.iter().filter(|(_, sets)| sets.len() < 2).collect();
+        assert!(lacking.is_empty(), "{lacking:?}");
+        let judging = cases().filter(|case| case.set == Set::Judging).count();
+        assert!((cases().count() * 2 / 5..=cases().count() * 3 / 5).contains(&judging), "{judging}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Paths that are alike: dice are as good as anything here, and nothing may be worse than dice.
+
+use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, closed_loop, load};
+
+use super::{
+    BURST, CLOSED, Case,
+    Class::Alike,
+    LONG, MIX, SHORT,
+    network::{ALL, alike, equal, long, short, sized, web_search},
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case::tuning(
+        "equal-30-short",
+        Alike,
+        SHORT,
+        "Short transfers at 30 % load: plain TCP’s path is nearly full, the others are free.",
+        || equal().flow(short("30 %", ALL)),
+    ),
+    Case::judging("equal-60-short", Alike, SHORT, "Short transfers at 60 % load, which one path cannot carry.", || {
+        equal().flow(short("60 %", ALL))
+    }),
+    Case::tuning(
+        "equal-90-short",
+        Alike,
+        SHORT,
+        "Short transfers at 90 % load: each path that is chosen too often overflows.",
+        || equal().flow(short("90 %", ALL)),
+    ),
+    Case::judging(
+        "equal-110-short",
+        Alike,
+        SHORT,
+        "Short transfers at 110 % load: no choice is good, some are worse.",
+        || equal().flow(short("100 %", "66 Mbit/s")),
+    ),
+    Case::tuning(
+        "equal-60-web",
+        Alike,
+        SHORT,
+        "The web-search workload at 60 % load: few long flows among many short ones.",
+        || equal().set("duration", "180 s").flow(web_search("60 %", ALL)),
+    ),
+    Case::judging("equal-90-web", Alike, SHORT, "The web-search workload at 90 % load.", || {
+        equal().set("duration", "180 s").flow(web_search("90 %", ALL))
+    }),
+    Case::tuning("equal-long", Alike, LONG, "Twelve connections that send all the time.", || equal().flow(long())),
+    Case::judging(
+        "equal-mix",
+        Alike,
+        MIX,
+        "Short transfers at 20 % load beside eight connections that send all the time.",
+        || equal().flow(short("20 %", ALL)).flow(bulk("c*", "s*").with("connections", 2)),
+    ),
+    Case::tuning(
+        "equal-closed",
+        Alike,
+        CLOSED,
+        "Forty users who fetch 20 kB again and again over new connections, as `ab -c 40` does.",
+        || equal().flow(closed_loop("c*", "s*", 10, "1 ms", "20 kB")),
+    ),
+    Case::judging(
+        "equal-both-ways",
+        Alike,
+        MIX,
+        "Uploads and downloads at once: each end chooses for what it sends.",
+        || {
+            let both = |from: &str, to: &str| sized(load(from, to, "30 %", ALL), "30 kB");
+            let bulk = |from: &str, to: &str| bulk(from, to).with("connections", 1);
+            let short = equal().flow(both("c*", "s*")).flow(both("s*", "c*"));
+            short.flow(bulk("c*", "s*")).flow(bulk("s*", "c*"))
+        },
+    ),
+    Case::tuning("paths-2-short", Alike, SHORT, "Two paths of 30 Mbit/s and short transfers at 60 % load.", || {
+        alike(2, "30 Mbit/s", 4).flow(short("60 %", ALL))
+    }),
+    Case::judging(
+        "paths-6-long",
+        Alike,
+        LONG,
+        "Six paths of 10 Mbit/s and twelve connections that send all the time.",
+        || alike(6, "10 Mbit/s", 4).flow(long()),
+    ),
+    Case::judging(
+        "paths-16-short",
+        Alike,
+        SHORT,
+        "Sixteen paths of 4 Mbit/s and short transfers at 60 % load.",
+        || sixteen().flow(short("60 %", "64 Mbit/s")),
+    ),
+    Case::tuning(
+        "paths-16-long",
+        Alike,
+        LONG,
+        "Sixteen paths of 4 Mbit/s and 32 connections that send all the time.",
+        || sixteen().flow(bulk("c*", "s*").with("connections", 8)),
+    ),
+    Case::tuning(
+        "hosts-2-long",
+        Alike,
+        LONG,
+        "Two hosts decide apart, each for six connections that send all the time.",
+        || alike(3, "20 Mbit/s", 2).flow(bulk("c*", "s*").with("connections", 6)),
+    ),
+    Case::judging(
+        "hosts-50-users",
+        Alike,
+        CLOSED,
+        "Fifty hosts decide apart, each for two users who fetch pages and think.",
+        || alike(3, "20 Mbit/s", 50).flow(sized(closed_loop("c*", "s*", 2, "300 ms", "0"), "30 kB")),
+    ),
+    Case::tuning(
+        "hosts-200-short",
+        Alike,
+        SHORT,
+        "Two hundred hosts decide apart, on six paths, for short transfers at 75 % load.",
+        || alike(6, "10 Mbit/s", 200).flow(short("75 %", ALL)),
+    ),
+    Case::judging(
+        "hosts-200-long",
+        Alike,
+        LONG,
+        "Two hundred hosts decide apart, on six paths, each for a connection that sends all the time.",
+        // With a round trip of 40 ms each has a window of a few segments.
+        || alike(6, "10 Mbit/s", 200).network("delay", "5 ms").flow(bulk("c*", "s*")),
+    ),
+    Case::tuning("incast-32", Alike, BURST, "Each second 32 hosts send 32 kB to one host at the same instant.", || {
+        bursts(32, "32 kB")
+    }),
+    Case::judging(
+        "incast-100",
+        Alike,
+        BURST,
+        "Each second 100 hosts send 20 kB to one host at the same instant.",
+        || bursts(100, "20 kB"),
+    ),
+    Case::tuning(
+        "cubic-noecn-short",
+        Alike,
+        SHORT,
+        "CUBIC without ECN, short transfers at 75 % load: congestion shows only as loss.",
+        || without_ecn("cubic").flow(short("75 %", ALL)),
+    ),
+    Case::judging(
+        "cubic-noecn-long",
+        Alike,
+        LONG,
+        "CUBIC without ECN, twelve connections that send all the time.",
+        || without_ecn("cubic").flow(long()),
+    ),
+    Case::tuning("reno-ecn-long", Alike, LONG, "Reno with ECN, twelve connections that send all the time.", || {
+        equal().set("tcp.congestion_control", "reno").flow(long())
+    }),
+    Case::judging("reno-noecn-short", Alike, SHORT, "Reno without ECN, short transfers at 75 % load.", || {
+        without_ecn("reno").flow(short("75 %", ALL))
+    }),
+];
+
+/// Sixteen paths, whose short queues hold as long as those of faster paths.
+fn sixteen() -> ScenarioBuilder {
+    let network = alike(16, "4 Mbit/s", 4).set("paths.max_paths", 16);
+    network.network("queue", "50 packets").network("ecn", "20 packets")
+}
+
+fn without_ecn(congestion_control: &str) -> ScenarioBuilder {
+    equal().network("ecn", "never").set("tcp.ecn", false).set("tcp.congestion_control", congestion_control)
+}
+
+/// So many hosts send at each full second from 2 s on, all to one host.
+fn bursts(hosts: u32, size: &str) -> ScenarioBuilder {
+    (2..20).fold(alike(3, "20 Mbit/s", hosts), |network, second| {
+        let burst = bulk("c*", "s1").with("size", size).with("start", format!("{second} s"));
+        network.flow(burst.with("name", format!("burst-{second}")))
+    })
+}

@@ -1,0 +1,147 @@
+//! Paths that differ in rate, delay or loss, all the time: what a policy learns pays here.
+
+use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, closed_loop, load, part};
+
+use super::{
+    CLOSED, Case,
+    Class::Differ,
+    LONG, MIX, SHORT,
+    network::{ALL, Path, differ, equal, long, path, short, sized},
+};
+
+const TWO_TO_ONE: &[Path] = &[path("40 Mbit/s"), path("20 Mbit/s")];
+const TEN_TO_ONE: &[Path] = &[path("50 Mbit/s"), path("5 Mbit/s")];
+const ONE_TO_TEN: &[Path] = &[path("5 Mbit/s"), path("50 Mbit/s")];
+const FIFTY_TEN_FIVE: &[Path] = &[path("50 Mbit/s"), path("10 Mbit/s"), path("5 Mbit/s")];
+/// Round trips of 8 and 80 ms.
+const NEAR_AND_FAR: &[Path] = &[path("30 Mbit/s"), Path { delay: "19 ms", ..path("30 Mbit/s") }];
+/// The far path has twice the rate.
+const FAR_IS_FAT: &[Path] = &[path("20 Mbit/s"), Path { delay: "19 ms", ..path("40 Mbit/s") }];
+const SECOND_LOSES: &[Path] = &[path("20 Mbit/s"), Path { loss: "1 %", ..path("20 Mbit/s") }, path("20 Mbit/s")];
+/// The uplinks of a branch: a fibre, and a slower line with a longer round trip.
+const UPLINKS: &[Path] = &[path("50 Mbit/s"), Path { delay: "8 ms", ..path("10 Mbit/s") }];
+
+pub(super) const CASES: &[Case] = &[
+    Case::tuning(
+        "unequal-2to1-short",
+        Differ,
+        SHORT,
+        "Rates of 40 and 20 Mbit/s, short transfers at half of both: the faster path alone would do.",
+        || differ(TWO_TO_ONE).flow(short("50 %", ALL)),
+    ),
+    Case::judging(
+        "unequal-2to1-long",
+        Differ,
+        LONG,
+        "Rates of 40 and 20 Mbit/s, twelve connections that send all the time.",
+        || differ(TWO_TO_ONE).flow(long()),
+    ),
+    Case::judging(
+        "unequal-10to1-short",
+        Differ,
+        SHORT,
+        "Rates of 50 and 5 Mbit/s, short transfers at 60 % of both: the slower path is a trap.",
+        || differ(TEN_TO_ONE).flow(short("60 %", "55 Mbit/s")),
+    ),
+    Case::tuning(
+        "unequal-10to1-long",
+        Differ,
+        LONG,
+        "Rates of 50 and 5 Mbit/s, twelve connections that send all the time.",
+        || differ(TEN_TO_ONE).flow(long()),
+    ),
+    Case::tuning(
+        "unequal-50-10-5-closed",
+        Differ,
+        CLOSED,
+        "Rates of 50, 10 and 5 Mbit/s, and forty users who fetch 20 kB again and again.",
+        || differ(FIFTY_TEN_FIVE).flow(closed_loop("c*", "s*", 10, "1 ms", "20 kB")),
+    ),
+    Case::judging(
+        "unequal-5-50-closed",
+        Differ,
+        CLOSED,
+        "Routing prefers 5 Mbit/s to 50, and forty users fetch pages again and again.",
+        || differ(ONE_TO_TEN).flow(sized(closed_loop("c*", "s*", 10, "20 ms", "0"), "30 kB")),
+    ),
+    Case::tuning(
+        "delay-8-80-short",
+        Differ,
+        SHORT,
+        "Round trips of 8 and 80 ms; the near path alone would carry the short transfers.",
+        || differ(NEAR_AND_FAR).flow(short("40 %", ALL)),
+    ),
+    Case::judging(
+        "delay-8-80-long",
+        Differ,
+        LONG,
+        "Round trips of 8 and 80 ms, twelve connections that send all the time.",
+        || differ(NEAR_AND_FAR).flow(long()),
+    ),
+    Case::judging(
+        "far-fat-short",
+        Differ,
+        SHORT,
+        "The far path has twice the rate of the near one, which the short transfers overfill.",
+        || differ(FAR_IS_FAT).flow(short("40 %", ALL)),
+    ),
+    Case::tuning(
+        "far-fat-long",
+        Differ,
+        LONG,
+        "The far path has twice the rate of the near one; twelve connections send all the time.",
+        || differ(FAR_IS_FAT).flow(long()),
+    ),
+    Case::tuning(
+        "lossy-short",
+        Differ,
+        SHORT,
+        "One path loses 1 %, and plain TCP is on another that alone would do for the short transfers.",
+        || differ(SECOND_LOSES).flow(short("25 %", ALL)),
+    ),
+    Case::judging("lossy-long", Differ, LONG, "One path loses 1 %; twelve connections send all the time.", || {
+        differ(SECOND_LOSES).flow(long())
+    }),
+    Case::tuning(
+        "hidden-short",
+        Differ,
+        SHORT,
+        "One path has a tenth of the rate that the controller believes; plain TCP is on another that would do.",
+        || hidden().flow(short("25 %", ALL)),
+    ),
+    Case::judging(
+        "hidden-long",
+        Differ,
+        LONG,
+        "One path has a tenth of the rate that the controller believes; twelve connections send all the time.",
+        || hidden().flow(long()),
+    ),
+    Case::tuning(
+        "branch-day",
+        Differ,
+        MIX,
+        "A branch with uplinks of 50 and 10 Mbit/s: users fetch and send, and a backup runs.",
+        || branch(5, "400 ms", 2),
+    ),
+    Case::judging(
+        "branch-backup",
+        Differ,
+        MIX,
+        "The same branch at night: few users, and a backup over eight connections.",
+        || branch(2, "1 s", 8),
+    ),
+];
+
+/// Three paths of 20 Mbit/s by the topology, of which the second has a tenth.
+fn hidden() -> ScenarioBuilder {
+    let slow = part([("at", "0 s"), ("action", "rate"), ("rate", "2 Mbit/s")]);
+    equal().event(slow.path("path-2"))
+}
+
+/// Users in the branch download pages and upload documents; a backup fills what it can get.
+fn branch(users: u32, think: &str, backup: u32) -> ScenarioBuilder {
+    let network = differ(UPLINKS);
+    let pages = sized(closed_loop("s*", "c*", users, think, "0"), "60 kB");
+    let uploads = sized(load("c*", "s*", "10 %", "50 Mbit/s"), "100 kB");
+    network.flow(pages).flow(uploads).flow(bulk("c1", "s1").with("connections", backup))
+}

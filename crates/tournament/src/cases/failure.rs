@@ -1,0 +1,93 @@
+//! A path that fails for six of twenty seconds, with routing's knowledge or without.
+
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, down, up};
+
+use super::{
+    Case,
+    Class::Failure,
+    LONG, SHORT,
+    network::{ALL, equal, long, short},
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case::tuning(
+        "down-short",
+        Failure,
+        SHORT,
+        "A path goes down and comes up again, which routing notices; plain TCP is on another that would do.",
+        || fails(down, "path-2").flow(short("25 %", ALL)),
+    ),
+    Case::judging(
+        "down-long",
+        Failure,
+        LONG,
+        "A path goes down and comes up again, which routing notices; twelve connections send all the time.",
+        || fails(down, "path-2").flow(long()),
+    ),
+    Case::judging(
+        "down-default-short",
+        Failure,
+        SHORT,
+        "The path that routing prefers goes down and comes up again; short transfers.",
+        || fails(down, "path-1").flow(short("25 %", ALL)),
+    ),
+    Case::tuning(
+        "down-default-long",
+        Failure,
+        LONG,
+        "The path that routing prefers goes down and comes up again; twelve connections send all the time.",
+        || fails(down, "path-1").flow(long()),
+    ),
+    Case::judging(
+        "silent-one-way-short",
+        Failure,
+        SHORT,
+        "A path silently loses all that clients send; plain TCP is on another that would do.",
+        || fails(one_way, "path-2").flow(short("25 %", ALL)),
+    ),
+    Case::tuning(
+        "silent-one-way-long",
+        Failure,
+        LONG,
+        "A path silently loses all that clients send; twelve connections send all the time.",
+        || fails(one_way, "path-2").flow(long()),
+    ),
+    Case::tuning(
+        "silent-both-short",
+        Failure,
+        SHORT,
+        "A path silently loses everything; plain TCP is on another that would do.",
+        || fails(blackhole, "path-2").flow(short("25 %", ALL)),
+    ),
+    Case::judging(
+        "silent-both-long",
+        Failure,
+        LONG,
+        "A path silently loses everything; twelve connections send all the time.",
+        || fails(blackhole, "path-2").flow(long()),
+    ),
+    Case::judging(
+        "silent-default-short",
+        Failure,
+        SHORT,
+        "The path that routing prefers silently loses everything; short transfers.",
+        || fails(blackhole, "path-1").flow(short("25 %", ALL)),
+    ),
+    Case::tuning(
+        "silent-default-long",
+        Failure,
+        LONG,
+        "The path that routing prefers silently loses everything; twelve connections send all the time.",
+        || fails(blackhole, "path-1").flow(long()),
+    ),
+];
+
+/// Three equal paths, of which one fails in this way from 6 to 12 s.
+fn fails(way: fn(&str) -> Part, path: &str) -> ScenarioBuilder {
+    equal().event(way("6 s").path(path)).event(up("12 s").path(path))
+}
+
+/// Swallows what arrives in the direction of the data.
+fn one_way(at: &str) -> Part {
+    blackhole(at).with("direction", "forward")
+}

@@ -1,0 +1,88 @@
+//! The networks and the traffic that cases are made of.
+
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, load, part};
+
+/// Capacity of the paths together wherever they are alike.
+pub(super) const ALL: &str = "60 Mbit/s";
+
+/// A path of two links between the routers `A` and `B`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub(super) rate: &'static str,
+    /// One-way delay of each of its two links.
+    pub(super) delay: &'static str,
+    /// Random loss on its first link, in each direction.
+    pub(super) loss: &'static str,
+}
+
+/// A path without loss whose round trip, hosts' links included, is 8 ms.
+pub(super) const fn path(rate: &'static str) -> Path {
+    Path { rate, delay: "1 ms", loss: "0 %" }
+}
+
+/// A run of 20 s that is measured from 2 s on.
+fn run() -> ScenarioBuilder {
+    // The load of paths is compared between samples, so these are of a second.
+    ScenarioBuilder::new("20 s").set("warmup", "2 s").set("sample", "1 s")
+}
+
+/// So many clients, four servers, and so many paths of one rate; routing takes `path-1` for all.
+pub(super) fn alike(paths: u32, rate: &str, clients: u32) -> ScenarioBuilder {
+    let network = run().parallel_paths(paths).network("rate", rate).network("delay", "1 ms");
+    let network = network.network("ecn", "40 packets").network("access_rate", "200 Mbit/s");
+    network.network("clients", clients).network("servers", 4)
+}
+
+/// Four clients, four servers, and three paths of 20 Mbit/s.
+pub(super) fn equal() -> ScenarioBuilder {
+    alike(3, "20 Mbit/s", 4)
+}
+
+/// Four clients, four servers, and these paths; routing takes the first for all.
+pub(super) fn differ(paths: &[Path]) -> ScenarioBuilder {
+    let mut network = run();
+    for router in ["A", "B"] {
+        network = network.router(router);
+    }
+    for host in 1..=4 {
+        let (client, server) = (format!("c{host}"), format!("s{host}"));
+        network = network.host(&client).host(&server);
+        network = network.link_with(&client, "A", access()).link_with(&server, "B", access());
+    }
+    for (number, path) in (1..).zip(paths) {
+        let inside = format!("m{number}");
+        let link = part([("rate", path.rate), ("delay", path.delay), ("ecn", "40 packets")]);
+        let link = link.with("mtu", 1700).with("weight", 9 + number);
+        let first = link.clone().with("loss", path.loss);
+        network = network.router(&inside).link_with("A", &inside, first).link_with(&inside, "B", link);
+    }
+    (1..=paths.len()).fold(network, |network, number| {
+        let links = [format!("A-m{number}"), format!("m{number}-B")];
+        network.path(&format!("path-{number}"), links.iter().map(String::as_str))
+    })
+}
+
+/// A link of a host that nothing has to wait for.
+pub(super) fn access() -> Part {
+    part([("rate", "200 Mbit/s"), ("delay", "1 ms"), ("queue", "1000 packets")])
+}
+
+/// Short transfers of 30 kB in the mean that load a rate with a share.
+pub(super) fn short(share: &str, of: &str) -> Part {
+    sized(load("c*", "s*", share, of), "30 kB")
+}
+
+/// A flow whose sizes are spread as those of web pages are.
+pub(super) fn sized(flow: Part, mean: &str) -> Part {
+    flow.with_table("size", part([("distribution", "lognormal"), ("mean", mean)]).with("sigma", 1.2))
+}
+
+/// Flows of DCTCP's web-search workload, of which a few carry most bytes.
+pub(super) fn web_search(share: &str, of: &str) -> Part {
+    load("c*", "s*", share, of).with_table("size", part([("distribution", "web-search")]))
+}
+
+/// Twelve connections that send all the time.
+pub(super) fn long() -> Part {
+    bulk("c*", "s*").with("connections", 3)
+}

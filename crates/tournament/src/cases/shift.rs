@@ -1,0 +1,122 @@
+//! Load or capacity that shifts from path to path each ten seconds: what was learnt goes out of date.
+
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, cbr, load, part};
+
+use super::{
+    Case,
+    Class::Shift,
+    LONG, MIX, SHORT,
+    network::{ALL, access, differ, long, path, short, sized},
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case::tuning(
+        "shift-load-short",
+        Shift,
+        SHORT,
+        "Cross-traffic takes 80 % of one path, of another each 10 s; short transfers.",
+        || shifting_load().flow(short("40 %", ALL)),
+    ),
+    Case::judging(
+        "shift-load-long",
+        Shift,
+        LONG,
+        "Cross-traffic takes 80 % of one path, of another each 10 s; twelve connections send all the time.",
+        || shifting_load().flow(long()),
+    ),
+    Case::judging(
+        "shift-rate-short",
+        Shift,
+        SHORT,
+        "One path has a fifth of its rate, another each 10 s; short transfers.",
+        || shifting_rate().flow(short("40 %", ALL)),
+    ),
+    Case::tuning(
+        "shift-rate-long",
+        Shift,
+        LONG,
+        "One path has a fifth of its rate, another each 10 s; twelve connections send all the time.",
+        || shifting_rate().flow(long()),
+    ),
+    Case::tuning(
+        "provider-day",
+        Shift,
+        MIX,
+        "A content provider with four transits: pages and long downloads; the first transit loses most of its rate.",
+        || provider("20 %", "40 %", 2),
+    ),
+    Case::judging(
+        "provider-evening",
+        Shift,
+        MIX,
+        "The same provider in the evening: more pages, fewer downloads.",
+        || provider("50 %", "90 %", 1),
+    ),
+];
+
+const THREE: [&str; 3] = ["path-1", "path-2", "path-3"];
+
+/// Three paths of 20 Mbit/s for three times ten seconds.
+fn three_times_ten() -> ScenarioBuilder {
+    differ(&[path("20 Mbit/s"); 3]).set("duration", "32 s")
+}
+
+/// Hosts inside the paths, which reach a host behind all of them over one path only, send in turn.
+fn shifting_load() -> ScenarioBuilder {
+    let network = three_times_ten().host("y").link_with("y", "B", access());
+    (1..=3).fold(network, |network, number| {
+        let (host, inside) = (format!("x{number}"), format!("m{number}"));
+        let [from, to] = turn(number);
+        let stream = cbr(&host, "y", "16 Mbit/s").with("start", from).with("stop", to);
+        network.host(&host).link_with(&host, &inside, access()).flow(stream)
+    })
+}
+
+fn shifting_rate() -> ScenarioBuilder {
+    (1..=3).zip(THREE).fold(three_times_ten(), |network, (number, path)| {
+        let [from, to] = turn(number);
+        network.event(rate(&from, path, "4 Mbit/s")).event(rate(&to, path, "20 Mbit/s"))
+    })
+}
+
+/// When a path's turn begins and ends; the last ends just before the run does.
+fn turn(number: u32) -> [String; 2] {
+    [10 * number - 8, (10 * number + 2).min(31)].map(|second| format!("{second} s"))
+}
+
+fn rate(at: &str, path: &str, rate: &str) -> Part {
+    part([("at", at), ("action", "rate"), ("rate", rate)]).path(path)
+}
+
+/// Servers behind `P` send over four transits of different rates and delays to users whom each transit reaches.
+///
+/// Pages load the first transit with a share, with another one from 10 to 20 s. From 15 to 25 s it has a sixth of its rate.
+fn provider(quiet: &str, busy: &str, downloads: u32) -> ScenarioBuilder {
+    const TRANSITS: [(&str, &str, &str); 4] = [
+        ("30 Mbit/s", "4 ms", "6 ms"),
+        ("20 Mbit/s", "5 ms", "7 ms"),
+        ("20 Mbit/s", "8 ms", "10 ms"),
+        ("10 Mbit/s", "15 ms", "17 ms"),
+    ];
+    let mut network = ScenarioBuilder::new("30 s").set("warmup", "2 s").set("sample", "1 s").router("P");
+    for host in 1..=4 {
+        let (server, user) = (format!("s{host}"), format!("u{host}"));
+        network = network.host(&server).host(&user).link_with(&server, "P", access());
+    }
+    for (number, (rate, delay, behind)) in (1..).zip(TRANSITS) {
+        let (router, weight) = (format!("T{number}"), 9 + number);
+        let transit = part([("rate", rate), ("delay", delay), ("ecn", "40 packets")]);
+        let transit = transit.with("mtu", 1700).with("weight", weight);
+        network = network.router(&router).link_with("P", &router, transit);
+        for user in 1..=4 {
+            let link = access().with("delay", behind).with("weight", weight);
+            network = network.link_with(&format!("u{user}"), &router, link);
+        }
+        network = network.path(&format!("transit-{number}"), [format!("P-T{number}").as_str()]);
+    }
+    let pages = |share: &str| sized(load("s*", "u*", share, "30 Mbit/s").with("pairing", "all"), "40 kB");
+    let network = network.event(rate("15 s", "transit-1", "5 Mbit/s")).event(rate("25 s", "transit-1", "30 Mbit/s"));
+    let network = network.flow(bulk("s*", "u*").with("connections", downloads));
+    let network = network.flow(pages(quiet).with("stop", "10 s")).flow(pages(quiet).with("start", "20 s"));
+    network.flow(pages(busy).with("start", "10 s").with("stop", "20 s"))
+}
