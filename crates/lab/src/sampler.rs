@@ -117,6 +117,7 @@ impl Sampler {
                 connection,
                 start: seen.first,
                 end: seen.last,
+                sized: false,
                 completed: false,
                 bytes: Bytes::new(seen.acked),
                 bytes_in_window: Bytes::new(seen.acked.saturating_sub(seen.acked_at_warmup)),

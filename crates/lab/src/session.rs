@@ -77,6 +77,8 @@ struct Sender {
     from: NodeId,
     to: NodeId,
     port: u16,
+    /// Whether its connections have a size.
+    sized: bool,
     process: Process,
 }
 
@@ -230,7 +232,9 @@ impl<'a> Session<'a> {
         for source in generators.sources(self.epoch)? {
             let Source { flow, name, from, to, port, steered, command } = source;
             let process = Process::start(&format!("send-{name}"), command, &self.place(from, steered))?;
-            self.senders.push(Sender { flow, name, from, to, port, process });
+            let endless = |one: &Flow| matches!(one, Flow::Bulk(bulk) if bulk.size.is_none());
+            let sized = !scenario.flows.iter().any(|one| one.name() == flow && endless(one));
+            self.senders.push(Sender { flow, name, from, to, port, sized, process });
         }
         Ok(())
     }
@@ -348,6 +352,7 @@ impl<'a> Session<'a> {
                 connection: names.connection(local, remote),
                 start: since(out.start_ns),
                 end: since(out.end_ns),
+                sized: sender.sized,
                 completed: out.completed,
                 bytes: sidestep_model::Bytes::new(out.bytes_acked),
                 bytes_in_window: sidestep_model::Bytes::new(out.bytes_in_window),

@@ -61,7 +61,7 @@ use plot::plot;
 pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
-pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult};
+pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, Unfinished};
 pub use sidestep_model::World;
 pub use stacks::{Stack, stacks};
 pub use summary::table;

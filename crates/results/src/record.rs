@@ -31,6 +31,8 @@ pub struct FlowRecord {
     pub start: Time,
     /// When its last byte was acknowledged, or when observation ended.
     pub end: Time,
+    /// Whether the flow has a size; else it sends until it is stopped.
+    pub sized: bool,
     /// Whether the flow had a size and all of it was acknowledged.
     pub completed: bool,
     /// Application bytes acknowledged in the whole run.
@@ -128,6 +130,11 @@ pub struct SamplePoint {
 }
 
 impl FlowRecord {
+    /// Time from start to end of a flow that has a size but did not complete: what it has taken so far.
+    pub(crate) fn unfinished_time(&self) -> Option<Span> {
+        (self.sized && !self.completed).then(|| self.end.since(self.start))
+    }
+
     /// Time from start to end; `None` unless the flow completed.
     pub fn completion_time(&self) -> Option<Span> {
         self.completed.then(|| self.end.since(self.start))

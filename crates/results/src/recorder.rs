@@ -6,7 +6,7 @@ use sidestep_model::{Bytes, Rate, Span, Time};
 
 use crate::{
     FlowRecord, LinkResult, Named, Outage, PathResult, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult,
-    Window, measures, outage::recovery, record::mbps,
+    Unfinished, Window, measures, outage::recovery, record::mbps,
 };
 
 /// Steps of a [`Trace`], however long the run.
@@ -23,6 +23,8 @@ pub struct Recorder {
     connections: BTreeMap<String, ConnectionTally>,
     /// Size and completion time of each flow that completed.
     completed: Vec<(u64, f64)>,
+    /// How long those flows with a size took that did not complete.
+    unfinished: Vec<f64>,
     links: BTreeMap<String, LinkTally>,
     bytes_in_window: Bytes,
     retransmits: u64,
@@ -53,6 +55,8 @@ pub struct Trace {
 struct PathTally {
     capacity: Option<Rate>,
     after_warmup: WeightedMean,
+    /// The squares of what `after_warmup` is the mean of.
+    squares: WeightedMean,
     second_half: WeightedMean,
     over_time: Vec<WeightedMean>,
     drops: u64,
@@ -64,6 +68,7 @@ struct ConnectionTally {
     start: Time,
     end: Time,
     bytes_in_window: Bytes,
+    sized: bool,
 }
 
 /// A mean of values that held for so many seconds each.
@@ -82,6 +87,7 @@ impl Recorder {
             paths: paths.into_iter().map(|(name, capacity)| (name, PathTally::new(capacity))).collect(),
             connections: BTreeMap::new(),
             completed: Vec::new(),
+            unfinished: Vec::new(),
             links: BTreeMap::new(),
             bytes_in_window: Bytes::default(),
             retransmits: 0,
@@ -119,6 +125,7 @@ impl Recorder {
     /// Takes the record of a flow; called once for each flow.
     pub fn flow(&mut self, flow: &FlowRecord) {
         self.completed.extend(flow.completion_time().map(|time| (flow.bytes.get(), time.as_secs_f64())));
+        self.unfinished.extend(flow.unfinished_time().map(Span::as_secs_f64));
         self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
         self.retransmits = self.retransmits.saturating_add(flow.retransmits);
         self.outages.extend(flow.outages.iter().map(|outage| (*outage, flow.end)));
@@ -126,6 +133,7 @@ impl Recorder {
             start: flow.start,
             end: flow.end,
             bytes_in_window: Bytes::default(),
+            sized: flow.sized,
         });
         tally.start = tally.start.min(flow.start);
         tally.end = tally.end.max(flow.end);
@@ -166,8 +174,10 @@ impl Recorder {
             fct_p90_s: measures::percentile(times, 90),
             fct_p999_s: measures::per_mille(times, 999),
             fct_by_size: by_size(&self.completed),
+            unfinished: self.unfinished(),
             links: self.links.iter().map(|(name, link)| (name.clone(), link.result())).collect(),
-            fairness: measures::jain(&self.connection_goodputs()),
+            fairness: measures::jain(&self.connection_goodputs(|_| true)),
+            fairness_endless: measures::jain(&self.connection_goodputs(|tally| !tally.sized)),
             connections: self.connections.len() as u64,
             retransmits: self.retransmits,
             moves: self.moves,
@@ -221,19 +231,32 @@ impl Recorder {
         let Some(utilisation) = point.utilisation.filter(|share| share.is_finite()) else { return };
         let (from, to) = ends(point);
         let end = self.window.duration.as_secs_f64();
-        path.after_warmup.add(utilisation, shared(from, to, self.window.warmup.as_secs_f64(), end));
+        let measured = shared(from, to, self.window.warmup.as_secs_f64(), end);
+        path.after_warmup.add(utilisation, measured);
+        path.squares.add(utilisation * utilisation, measured);
         path.second_half.add(utilisation, shared(from, to, end / 2.0, end));
         for (bin, seconds) in overlaps(self.window.duration, point) {
             path.over_time[bin].add(utilisation, seconds);
         }
     }
 
-    /// Each connection's goodput after the warm-up in Mbit/s, over the part of that time in which it lived.
-    fn connection_goodputs(&self) -> Vec<f64> {
+    /// Completion times with those of flows that did not complete, if there are any.
+    fn unfinished(&self) -> Option<Unfinished> {
+        let times = ascending(self.completed.iter().map(|(_, time)| *time).chain(self.unfinished.iter().copied()));
+        Some(Unfinished {
+            flows: (!self.unfinished.is_empty()).then_some(self.unfinished.len() as u64)?,
+            mean_s: measures::mean(&times)?,
+            p50_s: measures::percentile(&times, 50)?,
+            p99_s: measures::percentile(&times, 99)?,
+        })
+    }
+
+    /// The goodput after the warm-up of each of `which` connections in Mbit/s, over the part of that time in which it lived.
+    fn connection_goodputs(&self, which: impl Fn(&ConnectionTally) -> bool) -> Vec<f64> {
         let from = Time::ZERO + self.window.warmup;
         let to = Time::ZERO + self.window.duration;
         let lived = |tally: &ConnectionTally| tally.end.min(to).since(tally.start.max(from));
-        let present = self.connections.values().filter(|tally| lived(tally) > Span::ZERO);
+        let present = self.connections.values().filter(|tally| which(tally) && lived(tally) > Span::ZERO);
         present.map(|tally| mbps(tally.bytes_in_window, lived(tally))).collect()
     }
 }
@@ -288,6 +311,7 @@ impl PathTally {
         PathTally {
             capacity: (capacity != Rate::default()).then_some(capacity),
             after_warmup: WeightedMean::default(),
+            squares: WeightedMean::default(),
             second_half: WeightedMean::default(),
             over_time: vec![WeightedMean::default(); BINS],
             drops: 0,
@@ -300,9 +324,16 @@ impl PathTally {
             capacity_mbps: self.capacity.map(Rate::as_mbits),
             utilisation: self.after_warmup.get(),
             utilisation_second_half: self.second_half.get(),
+            variation: self.variation(),
             drops: self.drops,
             marks: self.marks,
         }
+    }
+
+    /// The coefficient of variation of the utilisation after the warm-up.
+    fn variation(&self) -> Option<f64> {
+        let mean = self.after_warmup.get().filter(|mean| *mean > 0.0)?;
+        Some((self.squares.get()? - mean * mean).max(0.0).sqrt() / mean)
     }
 
     fn trace(&self) -> Vec<Option<f64>> {
@@ -378,6 +409,38 @@ mod tests {
         recorder.flow(&flow("endless", 0.0, 10.0, 1));
         let (result, _) = recorder.finish();
         assert_eq!((result.afct_s, result.fct_p50_s, result.fct_p99_s), (Some(2.5), Some(2.0), Some(4.0)));
+    }
+
+    #[test]
+    fn a_flow_that_has_not_finished_counts_with_what_it_has_taken_so_far() {
+        let mut recorder = recorder();
+        recorder.flow(&FlowRecord { completed: true, sized: true, ..flow("done", 0.0, 1.0, 0) });
+        recorder.flow(&FlowRecord { sized: true, ..flow("stalled", 2.0, 10.0, 0) });
+        recorder.flow(&flow("endless", 0.0, 10.0, 1));
+        let (result, _) = recorder.finish();
+        assert_eq!((result.afct_s, result.fct_p99_s), (Some(1.0), Some(1.0)));
+        assert_eq!(result.unfinished, Some(Unfinished { flows: 1, mean_s: 4.5, p50_s: 1.0, p99_s: 8.0 }));
+    }
+
+    #[test]
+    fn fairness_among_connections_without_a_size_leaves_the_others_out() {
+        let mut recorder = recorder();
+        recorder.flow(&flow("one", 0.0, 10.0, 1_000));
+        recorder.flow(&flow("two", 0.0, 10.0, 1_000));
+        recorder.flow(&FlowRecord { sized: true, ..flow("transfer", 0.0, 10.0, 0) });
+        let (result, _) = recorder.finish();
+        assert_eq!(result.fairness_endless, Some(1.0));
+        assert!(result.fairness < Some(0.7));
+    }
+
+    #[test]
+    fn the_variation_of_a_load_is_its_deviation_over_its_mean() {
+        let mut recorder = recorder();
+        for (from, load) in [(0.0, 9.0), (2.0, 0.2), (4.0, 0.6), (6.0, 0.2), (8.0, 0.6)] {
+            recorder.sample(&path_sample("p1", from, from + 2.0, load, 0));
+        }
+        let variation = recorder.finish().0.paths.get("p1").unwrap().variation.unwrap();
+        assert!((variation - 0.5).abs() < 1e-9, "{variation}");
     }
 
     #[test]

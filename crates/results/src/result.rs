@@ -46,8 +46,14 @@ pub struct SystemResult {
     /// Completion times by the flows' sizes; only sizes that occurred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fct_by_size: Vec<SizeBucket>,
+    /// Flows with a size that did not complete, and the completion times with them; `None` if all completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<Unfinished>,
     /// Jain's index over the connections' goodput after the warm-up; `None` if nothing was carried.
     pub fairness: Option<f64>,
+    /// Jain's index over the goodput of those connections that carried flows without a size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness_endless: Option<f64>,
     /// Number of connections of the whole run.
     #[serde(default)]
     pub connections: u64,
@@ -96,6 +102,22 @@ pub struct SizeBucket {
     pub p99_s: f64,
 }
 
+/// The flows with a size that had not completed when the run ended, and what the completion times are with them.
+///
+/// Completion times of the completed flows alone flatter a system that stalls some. Here a flow that has not completed
+/// counts with the time from its start to the end of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Unfinished {
+    /// Number of flows that did not complete.
+    pub flows: u64,
+    /// Mean time in seconds of all flows with a size.
+    pub mean_s: f64,
+    /// Median of these times in seconds, nearest rank.
+    pub p50_s: f64,
+    /// 99th percentile of these times in seconds, nearest rank.
+    pub p99_s: f64,
+}
+
 /// How long it took until all agents that a change of a link concerns had their new paths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathUpdates {
@@ -133,6 +155,9 @@ pub struct PathResult {
     /// Mean utilisation in the second half of the run, where the system has settled.
     #[serde(default)]
     pub utilisation_second_half: Option<f64>,
+    /// Coefficient of variation of the utilisation between the samples after the warm-up; `None` if it was never above zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variation: Option<f64>,
     /// Packets dropped in the whole run.
     pub drops: u64,
     /// Packets marked CE in the whole run.
@@ -203,6 +228,7 @@ mod tests {
               "fct_p90_s": null,
               "fct_p999_s": null,
               "fairness": 1.0,
+              "fairness_endless": 1.0,
               "connections": 1,
               "retransmits": 0,
               "moves": {
@@ -213,6 +239,7 @@ mod tests {
                   "capacity_mbps": 100.0,
                   "utilisation": 0.8775574754178181,
                   "utilisation_second_half": 0.8794313335243257,
+                  "variation": 0.05481259812120594,
                   "drops": 10,
                   "marks": 100
                 }

@@ -384,6 +384,7 @@ impl<'a> Simulation<'a> {
             connection: planned.connection.clone(),
             start: planned.start,
             end: now,
+            sized: planned.size.is_some(),
             completed: completed && planned.size.is_some_and(|size| bytes >= size.get()),
             bytes: Bytes::new(bytes),
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
