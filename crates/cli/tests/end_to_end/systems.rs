@@ -1,6 +1,6 @@
 //! Linux's own systems for several paths, and several systems in one run, in the lab.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use crate::common::{Room, number, root_or_skip};
 
@@ -61,6 +61,13 @@ fn mptcp_uses_all_interfaces_of_both_hosts() {
     assert!(tcp < 10.0 && mesh > 13.0, "{tcp} {mesh}");
     let notes = room.result_of("out", mptcp)["notes"].to_string();
     assert!(notes.contains("does not couple"), "{notes}");
+    // A subflow between each pair of addresses: the further ones have the hosts' names, too.
+    let rows = room.rows("out", "series.csv");
+    let sampled = rows.iter().filter(|row| row["system"] == mptcp && row["kind"] == "connection");
+    let name = |end: &str| end.split(':').next().unwrap_or_default().to_owned();
+    let ends = sampled.map(|row| row["name"].split('-').map(name).collect::<Vec<_>>().join("-"));
+    let ends: BTreeSet<String> = ends.collect();
+    assert_eq!(ends, ["c-s", "c-s#2", "c#2-s", "c#2-s#2"].map(String::from).into());
 }
 
 #[test]
