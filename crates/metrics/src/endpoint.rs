@@ -1,5 +1,7 @@
 //! HTTP, as much of it as a scrape needs.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use std::{convert::Infallible, io, net::SocketAddr, time::Duration};
 
 use http_body_util::Full;

@@ -2,6 +2,8 @@
 //!
 //! Loops, parallel edges and nodes without edges are kept; the analysis decides what they mean.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 mod links;
 #[cfg(test)]
 mod tests;

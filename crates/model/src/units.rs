@@ -1,5 +1,7 @@
 //! Units as types. Each parses from, and prints as, a number and a unit: `"50 ms"`, `"100 Mbit/s"`.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use std::{
     fmt,
     ops::{Add, AddAssign, Mul, Sub},
@@ -314,8 +316,10 @@ fn parse_quantity(text: &str, units: UnitTable, what: &'static str, example: &'s
 
 /// Prints `value` in the largest of `units` that divides it.
 fn print_quantity(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
-    let best = units.iter().rev().find(|(_, factor)| value != 0 && value.is_multiple_of(*factor)).unwrap_or(&units[0]);
-    write!(f, "{} {}", value / best.1, best.0)
+    let divides = |(_, factor): &&(&str, u64)| value != 0 && value.is_multiple_of(*factor);
+    // The smallest unit is 1, which divides all.
+    let (unit, factor) = units.iter().rev().find(divides).or(units.first()).copied().unwrap_or(("", 1));
+    write!(f, "{} {unit}", value / factor)
 }
 
 impl FromStr for Span {

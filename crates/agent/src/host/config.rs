@@ -1,5 +1,7 @@
 //! The host daemon's configuration file: the policy's settings, and paths that need no controller.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},

@@ -35,7 +35,7 @@ fn ends(edge: &GraphEdge) -> [usize; 2] {
 fn link_up(between: &[(usize, &GraphEdge)], links: &mut Vec<GraphLink>) {
     let before = links.len();
     let mut open: Option<usize> = None;
-    let mut oneway = [Vec::new(), Vec::new()];
+    let (mut there, mut back) = (Vec::new(), Vec::new());
     for (index, edge) in between {
         let alone = GraphLink { ends: ends(edge), edges: [*index; 2] };
         if !edge.directed {
@@ -49,14 +49,14 @@ fn link_up(between: &[(usize, &GraphEdge)], links: &mut Vec<GraphLink>) {
                 }
             }
         } else {
-            oneway[usize::from(edge.from > edge.to)].push(alone);
+            (if edge.from > edge.to { &mut back } else { &mut there }).push(alone);
         }
     }
-    let [there, back] = oneway;
     for index in 0..there.len().max(back.len()) {
         let (there, back) = (there.get(index), back.get(index));
         let Some((there, back)) = there.or(back).zip(back.or(there)) else { continue };
         links.push(GraphLink { ends: there.ends, edges: [there.edges[0], back.edges[0]] });
     }
-    links[before..].sort_by_key(|link| link.edges[0].min(link.edges[1]));
+    let added = links.get_mut(before..).unwrap_or_default();
+    added.sort_by_key(|link| link.edges[0].min(link.edges[1]));
 }

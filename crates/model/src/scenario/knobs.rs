@@ -1,5 +1,7 @@
 //! Settings of the path computation, and how settings are checked.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

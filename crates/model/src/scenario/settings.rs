@@ -3,6 +3,8 @@
 //! A table is one line in `settings!` below and one file in `settings/`, which holds its struct: serde reads it from
 //! the scenario, prints it in the resolved copy, and lays a system's parameters over it.
 
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
 use serde::{Serialize, de::DeserializeOwned};
 use toml::{Table, Value};
 
