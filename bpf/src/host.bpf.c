@@ -252,7 +252,7 @@ static void open_connection(struct bpf_sock_ops *ops, bool passive)
 		BPF_SOCK_OPS_RETRANS_CB_FLAG;
 	if (cfg->policy.ack_quiet_q16)
 		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	if (cfg->policy.shared)
+	if (cfg->policy.shared && pc_learns(&cfg->policy))
 		flags |= BPF_SOCK_OPS_STATE_CB_FLAG;
 	bpf_sock_ops_cb_flags_set(ops, flags);
 	count(passive ? HOST_PASSIVE : HOST_ACTIVE);
@@ -272,7 +272,7 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 		if (i < paths->n && paths->path[i].id == from_id)
 			current = i;
 	}
-	pc_take(&conn->policy, &cfg->policy, current);
+	pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), current);
 	conn->generation = paths->generation;
 	conn->current_id = path_id(paths, conn->policy.current);
 	if (conn->current_id != from_id) {
@@ -401,7 +401,7 @@ static void signal(struct bpf_sock_ops *ops)
 	if (decision.moved) {
 		if (!take_path(ops, sk, cfg, decision.path)) {
 			/* It stays on its path, which goes on to earn its reward. */
-			pc_take(&conn->policy, &cfg->policy, from);
+			pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), from);
 			return;
 		}
 		conn->current_id = path_id(paths, decision.path);

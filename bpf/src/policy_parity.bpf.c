@@ -30,7 +30,7 @@ struct parity_ctx {
 	struct pc_conn conn; /* read and written */
 	struct pc_decision decision; /* written */
 };
-_Static_assert(sizeof(struct parity_ctx) == 912, "shared with Rust");
+_Static_assert(sizeof(struct parity_ctx) == 920, "shared with Rust");
 
 /* What is learnt together: by a connection and those that the test knows of, or by several processors at once. */
 struct {
@@ -119,7 +119,7 @@ int policy_sharing(struct sharing_ctx *ctx)
 		pc_shared_add(shared, ctx->n_paths, ctx->path, ctx->step);
 	pc_weigh(&exp3, paths, ctx->n_paths, shared);
 	ctx->drawn = pc_exp3_draw(&exp3, ctx->n_paths, ctx->gamma_q16, (1u << (ctx->n_paths & 31)) - 1, ctx->random);
-	ctx->chance_q32 = pc_exp3_chance(&exp3, ctx->n_paths, ctx->gamma_q16, ctx->drawn);
+	ctx->chance_q32 = pc_exp3_chance(&exp3, ctx->n_paths, ctx->gamma_q16, (1u << (ctx->n_paths & 31)) - 1, ctx->drawn);
 	__builtin_memcpy(&ctx->exp3, &exp3, sizeof(exp3));
 	return 0;
 }

@@ -199,15 +199,30 @@ POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 ga
 	return path;
 }
 
-/* The probability of `path`, Q32; one is cut to the greatest number there is. */
-POLICY_LARGE_FN __u32 pc_exp3_chance(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path)
+/*
+ * The probability, Q32, with which pc_exp3_draw takes `path`, one of the set `among`; one is cut to the
+ * greatest number there is.
+ */
+POLICY_LARGE_FN __u32 pc_exp3_chance(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 among,
+				     __u32 path)
 {
-	struct pc_share share;
+	__u64 sum = 0, total = 0, from = 0, to, possible = 0, mine = 0;
+	__u32 i;
 
 	if (!exp3)
 		return 0;
-	share = pc_exp3_share(exp3, n, gamma_q16, path);
-	return (__u32)pc_least(share.to - share.from, PC_Q32_ONE - 1);
+	for (i = 0; i < PC_MAX_PATHS && i < n; i++)
+		total += pc_exp3_weight(exp3, i);
+	for (i = 0; i < PC_MAX_PATHS && i < n; i++) {
+		sum += pc_exp3_weight(exp3, i);
+		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
+		possible += (to - from) * (among >> i & 1);
+		mine += (to - from) * (1 - pc_above(i, path)) * (1 - pc_above(path, i));
+		from = to;
+	}
+	if (!possible)
+		return (__u32)((PC_Q32_ONE - 1) / (pc_bits(among) | !pc_bits(among)));
+	return (__u32)pc_least((pc_least(mine, PC_Q32_ONE - 1) << 32) / possible, PC_Q32_ONE - 1);
 }
 
 /*

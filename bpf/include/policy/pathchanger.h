@@ -5,7 +5,9 @@
  *
  * Signals:
  *   congestion  The share of CE marks in a round trip (PC_ECN), or a burst of fast retransmits
- *               (PC_RETRANSMIT). The path works, but another may be better; the draw may keep it.
+ *               (PC_RETRANSMIT), or a queue that stands on this path and not on another
+ *               (PC_STANDING_QUEUE), which congestion controls that avoid loss and marks meet. The path
+ *               works, but another may be better; the draw may keep it.
  *   failure     A retransmission timeout (PC_RTO), also of the SYN (PC_SYN_TIMEOUT). The path may
  *               be dead, so the connection leaves it if there is another. The end that only receives
  *               has no timeouts. It observes data that comes again after a time without new data
@@ -37,6 +39,10 @@ enum pc_policy {
 	PC_LOWEST_RTT, /* PC_EXP3 with PC_RTT for a reward */
 	PC_PLB, /* any other, when Linux's Protective Load Balancing (tcp_plb.c) would rehash */
 	PC_EXP3_IX, /* like PC_EXP3; learns also from path failures, and never explores on purpose */
+	PC_FIXED, /* drawn by the initial weights, and then for good */
+	PC_DELAY_WEIGHTED, /* drawn by what the host's connections lately measured on each path (quality.h) */
+	PC_PAPER, /* like PC_EXP3, with the signals of the paper: any mark in a round trip; a timeout counts
+		     like it, is credited with the window, and may keep the path */
 };
 
 enum pc_reason {
@@ -46,6 +52,7 @@ enum pc_reason {
 	PC_RTO,
 	PC_SYN_TIMEOUT,
 	PC_ACK_LOSS,
+	PC_STANDING_QUEUE,
 	PC_REASONS, /* how many there are */
 };
 
@@ -70,7 +77,8 @@ struct pc_config {
 	__u32 ack_quiet_q16; /* data that comes again is a signal if none was new for so much of the RTO;
 				0: never */
 	__u32 shared; /* 1: what is learnt is learnt for all connections to the destination */
-	__u32 unused;
+	__u32 queue_rounds; /* PC_DELAY_WEIGHTED: rounds in a row with a standing queue that make a signal; 0:
+			       never */
 	__u64 congestion_min_ns; /* back-off between decisions on congestion: first wait */
 	__u64 congestion_max_ns; /* longest wait */
 	__u64 failure_min_ns; /* back-off between decisions on path failures: first wait */
@@ -107,10 +115,12 @@ struct pc_conn {
 	__u32 moves; /* decisions that changed the path */
 	__u32 suppressed; /* signals that were ignored: within the back-off, or too few of them */
 	__u32 failed; /* bit set of the paths left on a failure since anything was delivered or received */
-	__u32 chance_q32; /* probability of the present path when it was drawn */
+	__u32 chance_q32; /* probability of the present path among those that could be drawn */
+	__u32 lost; /* segments retransmitted in this round */
+	__u32 queue_rounds; /* rounds in a row with a standing queue */
 	__u32 unused;
 };
-_Static_assert(sizeof(struct pc_conn) == 320, "shared with Rust");
+_Static_assert(sizeof(struct pc_conn) == 328, "shared with Rust");
 
 struct pc_decision {
 	__u32 path; /* index of the path to use from now on */
@@ -140,13 +150,14 @@ POLICY_FN __u32 pc_remix(__u32 random)
 
 POLICY_FN __u32 pc_learns(const struct pc_config *cfg)
 {
-	return cfg->policy == PC_EXP3 || cfg->policy == PC_LOWEST_RTT || cfg->policy == PC_EXP3_IX;
+	return cfg->policy == PC_EXP3 || cfg->policy == PC_LOWEST_RTT || cfg->policy == PC_EXP3_IX ||
+	       cfg->policy == PC_PAPER;
 }
 
 /* Whether any signal can move the connection. */
 POLICY_FN __u32 pc_can_move(const struct pc_conn *conn, const struct pc_config *cfg)
 {
-	return cfg->policy != PC_STATIC && conn->n_paths > 1;
+	return cfg->policy != PC_STATIC && cfg->policy != PC_FIXED && conn->n_paths > 1;
 }
 
 POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
@@ -195,17 +206,34 @@ POLICY_FN __u32 pc_in_turn(const struct pc_conn *conn, __u32 among)
 	return path < conn->n_paths ? path : path - conn->n_paths;
 }
 
-/* The share of draws that ignore what was learnt. */
+/* The share of draws that ignore the weights. */
 POLICY_FN __u32 pc_explores(const struct pc_config *cfg)
 {
-	return cfg->policy == PC_EXP3_IX ? 0 : pc_gamma(cfg);
+	return cfg->policy == PC_EXP3_IX || cfg->policy == PC_FIXED ? 0 : pc_gamma(cfg);
 }
 
-/* Draws one of the set `among`. PC_NEXT draws only once, by the initial weights. */
-POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, __u32 among,
+/* Whether paths are drawn by the connection's weights. PC_NEXT and PC_FIXED draw once, by the initial ones. */
+POLICY_FN __u32 pc_weighs(const struct pc_config *cfg)
+{
+	return pc_learns(cfg) || cfg->policy == PC_NEXT || cfg->policy == PC_FIXED;
+}
+
+/* Draws one of the set `among`. Without a table PC_DELAY_WEIGHTED knows only the initial weights. */
+POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+			const struct pc_shared *shared, __u64 now_ns, __u32 moving, __u32 among,
 			__u32 random)
 {
-	if (pc_learns(cfg) || cfg->policy == PC_NEXT)
+	struct pc_ask ask;
+
+	if (cfg->policy == PC_DELAY_WEIGHTED && shared) {
+		ask.now_ns = now_ns;
+		ask.n = conn->n_paths;
+		ask.among = among;
+		ask.random = random;
+		ask.moving = moving;
+		return pc_quality_draw((const struct pc_paths *)paths, shared, &ask);
+	}
+	if (pc_weighs(cfg) || cfg->policy == PC_DELAY_WEIGHTED)
 		return pc_exp3_draw(&conn->exp3, conn->n_paths, pc_explores(cfg), among, random);
 	return pc_nth(among, (__u32)pc_scale(random, pc_bits(among)));
 }
@@ -235,7 +263,25 @@ POLICY_FN __u32 pc_earned(const struct pc_conn *conn, const struct pc_config *cf
 /* The table to learn in; 0: each connection learns for itself. */
 POLICY_FN struct pc_shared *pc_table(const struct pc_config *cfg, struct pc_shared *shared)
 {
-	return cfg->shared && pc_learns(cfg) ? shared : 0;
+	return cfg->shared && (pc_learns(cfg) || cfg->policy == PC_DELAY_WEIGHTED) ? shared : 0;
+}
+
+/* What is known of the quality of path `i`; 0: nothing is kept of it. */
+POLICY_FN struct pc_quality *pc_quality_of(const struct pc_config *cfg, struct pc_shared *shared, __u32 i)
+{
+	return cfg->policy == PC_DELAY_WEIGHTED && shared ? &shared->quality[PC_INDEX(i)] : 0;
+}
+
+/* The set `among` without dead paths, or the whole of it if all are dead. */
+POLICY_FN __u32 pc_alive(const struct pc_conn *conn, const struct pc_config *cfg,
+			 const struct pc_shared *shared, __u64 now_ns, __u32 among)
+{
+	__u32 alive;
+
+	if (cfg->policy != PC_DELAY_WEIGHTED || !shared)
+		return among;
+	alive = among & ~pc_dead_paths(shared, conn->n_paths, now_ns);
+	return alive ? alive : among;
 }
 
 POLICY_FN void pc_set_weights(struct pc_conn *conn, const struct pc_path *paths,
@@ -244,12 +290,22 @@ POLICY_FN void pc_set_weights(struct pc_conn *conn, const struct pc_path *paths,
 	pc_weigh(&conn->exp3, (const struct pc_paths *)paths, conn->n_paths, shared);
 }
 
-/* Takes `path`, and notes how probable it was. */
-POLICY_FN void pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
+/* Takes `path`, and notes how probable it was among those of a set. */
+POLICY_FN void pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 among, __u32 path)
 {
 	conn->current = path;
 	if (pc_learns(cfg))
-		conn->chance_q32 = pc_exp3_chance(&conn->exp3, conn->n_paths, pc_explores(cfg), path);
+		conn->chance_q32 = pc_exp3_chance(&conn->exp3, conn->n_paths, pc_explores(cfg), among, path);
+}
+
+/* The connection begins on its path. */
+POLICY_FN void pc_begin(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared,
+		      __u64 now_ns)
+{
+	struct pc_quality *quality = pc_quality_of(cfg, shared, conn->current);
+
+	if (quality)
+		pc_try(quality, now_ns);
 }
 
 /*
@@ -284,6 +340,8 @@ POLICY_FN void pc_restart(struct pc_conn *conn)
 	conn->timeouts = 0;
 	conn->plb_rounds = 0;
 	conn->reordered = 0;
+	conn->lost = 0;
+	conn->queue_rounds = 0;
 }
 
 /* Acts on a signal. */
@@ -297,12 +355,13 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 	shared = pc_table(cfg, shared);
 	if (pc_learns(cfg))
 		pc_learn(conn, cfg, paths, shared, round, failure);
-	if (shared)
+	if (shared && pc_learns(cfg))
 		pc_set_weights(conn, paths, shared);
+	among = pc_alive(conn, cfg, shared, round->now_ns, among);
 	if (cfg->policy == PC_NEXT)
 		path = pc_in_turn(conn, among);
 	else
-		path = pc_draw(conn, cfg, among, random);
+		path = pc_draw(conn, cfg, paths, shared, round->now_ns, 1, among, random);
 	pc_restart(conn);
 	decision->decided = 1;
 	decision->moved = path != conn->current;
@@ -313,7 +372,9 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 				  pc_reorders(round, paths[PC_INDEX(conn->current)].rtt_ns,
 					      paths[PC_INDEX(path)].rtt_ns);
 	}
-	pc_take(conn, cfg, path);
+	pc_take(conn, cfg, among, path);
+	if (decision->moved)
+		pc_begin(conn, cfg, shared, round->now_ns);
 	conn->decisions++;
 	conn->moves += decision->moved;
 }
@@ -351,6 +412,8 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 		       const struct pc_path *paths, __u32 n, struct pc_shared *shared, __u64 now_ns,
 		       __u32 random)
 {
+	__u32 among;
+
 	conn->n_paths = n < PC_MAX_PATHS ? n : PC_MAX_PATHS;
 	conn->current = 0;
 	conn->delivered = 0;
@@ -371,9 +434,18 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
 	pc_backoff_open(&conn->failure, cfg->failure_min_ns, now_ns);
-	pc_set_weights(conn, paths, pc_table(cfg, shared));
-	if (pc_can_move(conn, cfg))
-		pc_take(conn, cfg, pc_draw(conn, cfg, pc_all_paths(conn), random));
+	shared = pc_table(cfg, shared);
+	if (pc_quality_of(cfg, shared, 0))
+		__builtin_memset(&conn->exp3, 0, sizeof(conn->exp3));
+	else
+		pc_set_weights(conn, paths, shared);
+	if (cfg->policy == PC_STATIC || conn->n_paths < 2)
+		return;
+	among = pc_alive(conn, cfg, shared, now_ns, pc_all_paths(conn));
+	if (pc_quality_of(cfg, shared, 0))
+		random = pc_evenly(shared, random);
+	pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, 0, among, random));
+	pc_begin(conn, cfg, shared, now_ns);
 }
 
 /*
@@ -386,7 +458,7 @@ POLICY_FN void pc_close(struct pc_conn *conn, const struct pc_config *cfg,
 			const struct pc_round *round)
 {
 	shared = pc_table(cfg, shared);
-	if (shared && pc_can_move(conn, cfg) && conn->rtt.count)
+	if (shared && pc_learns(cfg) && pc_can_move(conn, cfg) && conn->rtt.count)
 		pc_learn(conn, cfg, paths, shared, round, 0);
 	pc_restart(conn);
 }
@@ -462,10 +534,15 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 			  const struct pc_path *paths, struct pc_shared *shared,
 			  const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
+	struct pc_quality *quality;
 	__u32 due;
 
 	if (!pc_can_move(conn, cfg))
 		return;
+	if (cfg->policy == PC_PAPER) {
+		pc_congestion(conn, cfg, paths, shared, round, random, decision);
+		return;
+	}
 	pc_progress(conn, round);
 	if (cfg->policy == PC_PLB) {
 		/* As in Linux, where each timeout rehashes, with or without PLB. */
@@ -480,6 +557,9 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->suppressed++;
 		return;
 	}
+	quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
+	if (quality)
+		pc_failed(quality, round->now_ns, round->srtt_ns, decision->reason == PC_ACK_LOSS);
 	conn->failed |= 1u << PC_INDEX(conn->current);
 	if (conn->failed == pc_all_paths(conn))
 		conn->failed = 1u << PC_INDEX(conn->current);
@@ -489,10 +569,15 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 }
 
 /* Measures the round that has ended. */
-POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_round *round, __u32 delivered)
+POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared,
+			  const struct pc_round *round, __u32 delivered)
 {
-	pc_mean_add(&conn->cwnd, round->cwnd_bytes);
+	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
+
 	if (!conn->settling) {
+		if (quality)
+			pc_delivered(quality, round->now_ns, round->srtt_ns, delivered, conn->lost);
+		pc_mean_add(&conn->cwnd, round->cwnd_bytes);
 		if (round->srtt_ns)
 			pc_mean_add(&conn->rtt, round->srtt_ns);
 		if (round->now_ns > conn->round_ns)
@@ -503,6 +588,23 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_round *round, __
 	conn->delivered_ce = round->delivered_ce;
 	conn->round_ns = round->now_ns;
 	conn->retransmitted = 0;
+	conn->lost = 0;
+}
+
+/*
+ * Whether the round that has ended met a queue on its path of at least a quarter of the lowest round
+ * trip and 4 ms, at least twice as long as the shortest on another path.
+ */
+POLICY_FN __u32 pc_queued(const struct pc_conn *conn, const struct pc_path *paths,
+			  const struct pc_shared *shared, const struct pc_round *round)
+{
+	__u32 here = PC_INDEX(conn->current);
+	__u64 lowest = pc_lowest(&paths[here], &shared->quality[here]);
+	__u64 queue = pc_since(pc_least(round->srtt_ns, PC_MAX_NS), lowest);
+
+	if (!lowest || queue < PC_QUEUE_MIN_NS + lowest / 4)
+		return 0;
+	return queue >= 2 * (__u64)pc_shortest_queue(shared, conn->n_paths, here, round->now_ns);
 }
 
 /* A round trip has ended. */
@@ -515,7 +617,7 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 	__u32 congested;
 
 	pc_stay(conn, decision);
-	pc_measure(conn, round, delivered);
+	pc_measure(conn, cfg, shared, round, delivered);
 	if (cfg->policy == PC_PLB) {
 		pc_plb_round(conn, cfg, paths, round, delivered, marked, random, decision);
 		return;
@@ -524,11 +626,20 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->settling--;
 		return;
 	}
-	congested = marked && ((__u64)marked << 16) >= (__u64)cfg->ce_share_q16 * delivered;
+	congested = marked && (cfg->policy == PC_PAPER ||
+			       ((__u64)marked << 16) >= (__u64)cfg->ce_share_q16 * delivered);
 	conn->ce_history = conn->ce_history << 1 | congested;
-	if (!congested || pc_congested_rounds(conn, cfg) < cfg->ce_rounds)
-		return;
-	decision->reason = PC_ECN;
+	if (congested && (cfg->policy == PC_PAPER || pc_congested_rounds(conn, cfg) >= cfg->ce_rounds)) {
+		decision->reason = PC_ECN;
+	} else {
+		if (!cfg->queue_rounds || !pc_quality_of(cfg, pc_table(cfg, shared), 0))
+			return;
+		conn->queue_rounds = pc_queued(conn, paths, shared, round) ? conn->queue_rounds + 1 : 0;
+		if (conn->queue_rounds < cfg->queue_rounds)
+			return;
+		conn->queue_rounds = 0;
+		decision->reason = PC_STANDING_QUEUE;
+	}
 	pc_congestion(conn, cfg, paths, shared, round, random, decision);
 }
 
@@ -541,6 +652,7 @@ POLICY_FN void pc_retransmit(struct pc_conn *conn, const struct pc_config *cfg,
 	__u64 sum = (__u64)conn->retransmitted + segs;
 
 	pc_stay(conn, decision);
+	conn->lost = (__u32)pc_least((__u64)conn->lost + segs, PC_MAX_SAMPLES);
 	if (conn->settling || !cfg->retransmit_burst)
 		return;
 	if (sum < cfg->retransmit_burst) {
@@ -574,7 +686,7 @@ POLICY_FN void pc_duplicate(struct pc_conn *conn, const struct pc_config *cfg,
 			    struct pc_decision *decision)
 {
 	pc_stay(conn, decision);
-	if (!cfg->ack_quiet_q16 || quiet_q16 < cfg->ack_quiet_q16)
+	if (cfg->policy == PC_PAPER || !cfg->ack_quiet_q16 || quiet_q16 < cfg->ack_quiet_q16)
 		return;
 	decision->reason = PC_ACK_LOSS;
 	pc_failure(conn, cfg, paths, shared, round, random, decision);

@@ -16,11 +16,14 @@
 #define SIDESTEP_POLICY_SHARED_H
 
 #include "exp3.h"
+#include "quality.h"
 
 struct pc_shared {
 	__u64 log_gain[PC_MAX_PATHS]; /* base 2, Q32, modulo 2^64 */
+	struct pc_quality quality[PC_MAX_PATHS]; /* PC_DELAY_WEIGHTED */
+	__u64 sequence; /* of the first draws of connections; its lower half counts */
 };
-_Static_assert(sizeof(struct pc_shared) == 128, "shared with Rust");
+_Static_assert(sizeof(struct pc_shared) == 1032, "shared with Rust");
 
 /* A factor of 1024. */
 #define PC_SHARED_DEPTH (10LL << 32)
@@ -66,6 +69,102 @@ POLICY_LARGE_FN __u32 pc_weigh(struct pc_exp3 *exp3, const struct pc_paths *path
 	}
 	pc_exp3_normalise(exp3);
 	return 0;
+}
+
+/* A draw by the quality of paths. */
+struct pc_ask {
+	__u64 now_ns;
+	__u32 n; /* paths there are */
+	__u32 among; /* those that may be drawn, as a bit set */
+	__u32 random;
+	__u32 moving; /* 1: for a connection that has run for some time: lowest round trips count as equal, since
+			 to send for long takes a path's rate, whatever its length */
+};
+
+/* 2^32 divided by the golden ratio. */
+#define PC_GOLDEN 0x9e3779b9u
+
+/*
+ * A number for the first draw of a connection, in place of `random`: multiples of the golden ratio, which
+ * spread draws more evenly than chance does, and a little chance, so that no pattern in what programs
+ * open keeps step with them.
+ */
+POLICY_FN __u32 pc_evenly(struct pc_shared *shared, __u32 random)
+{
+	return (__u32)__sync_fetch_and_add(&shared->sequence, PC_GOLDEN) + (random >> 6);
+}
+
+/* The lowest round trip of a path, as measured, or else as the agent knows it; 0: not known. */
+POLICY_FN __u64 pc_lowest(const struct pc_path *path, const struct pc_quality *quality)
+{
+	return pc_choose(quality->lowest_ns, path->rtt_ns, pc_zero(quality->lowest_ns)) & (PC_MAX_NS - 1);
+}
+
+/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
+POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
+				      const struct pc_ask *ask)
+{
+	__u64 weight[PC_MAX_PATHS], best = PC_MAX_NS, total = 0, point, passed = 0;
+	__u32 i, path = 0;
+
+	if (!paths || !shared || !ask)
+		return 0;
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 lowest = pc_lowest(&paths->path[i], &shared->quality[i]);
+
+		/* One that is not known, or not there, becomes the greatest. */
+		lowest = pc_choose(lowest, PC_MAX_NS, pc_zero(lowest) | (1 - pc_above(ask->n, i)));
+		best = pc_lesser(best, lowest);
+	}
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 delay = pc_lowest(&paths->path[i], &shared->quality[i]), part;
+
+		delay = pc_choose(delay, best, pc_zero(delay) | (ask->moving & 1));
+		delay += pc_added(&shared->quality[i], ask->now_ns);
+		/* One more each, so that nothing is divided by 0, and no path that may be drawn weighs 0. */
+		part = (best << 16) / (delay + 1);
+		part = ((part * part) >> 16) + 1;
+		weight[i] = ((__u64)paths->path[i].weight + 1) * part *
+			    (ask->among >> i & pc_above(ask->n, i));
+		total += weight[i];
+	}
+	/* total * random / 2^32 in two halves, as the product does not fit. */
+	point = (total >> 32) * ask->random + (((total & 0xffffffff) * ask->random) >> 32);
+	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
+		passed += weight[i];
+		path += 1 - (__u32)pc_above(passed, point);
+	}
+	/* Where nothing may be drawn, it is the first. */
+	return path < ask->n ? path : 0;
+}
+
+/* The dead ones of the first `n` paths, as a bit set. */
+POLICY_LARGE_FN __u32 pc_dead_paths(const struct pc_shared *shared, __u32 n, __u64 now_ns)
+{
+	__u32 dead = 0, i;
+
+	if (!shared)
+		return 0;
+	for (i = 0; i < PC_MAX_PATHS; i++)
+		dead |= (pc_dead(&shared->quality[i], now_ns) & (__u32)pc_above(n, i)) << i;
+	return dead;
+}
+
+/* The shortest queue among the first `n` paths but `without`, in ns; the greatest number where there is none. */
+POLICY_LARGE_FN __u32 pc_shortest_queue(const struct pc_shared *shared, __u32 n, __u32 without, __u64 now_ns)
+{
+	__u64 shortest = 0xffffffff;
+	__u32 i;
+
+	if (!shared)
+		return 0;
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 queue = pc_added(&shared->quality[i], now_ns);
+
+		queue |= 0xffffffff & -(pc_zero(i ^ without) | (1 - pc_above(n, i)));
+		shortest = pc_lesser(shortest, queue);
+	}
+	return (__u32)shortest;
 }
 
 /* Adds to what was learnt of `path`, one of `n`, and lifts those that are too far behind; returns 0. */

@@ -86,6 +86,30 @@ POLICY_FN __u64 pc_least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
+/* `b` if `which` is 1, `a` if it is 0; no branch either. */
+POLICY_FN __u64 pc_choose(__u64 a, __u64 b, __u64 which)
+{
+	return a ^ ((a ^ b) & -which);
+}
+
+/* The lesser of two numbers below 2^63, without a branch. */
+POLICY_FN __u64 pc_lesser(__u64 a, __u64 b)
+{
+	return pc_choose(a, b, pc_above(a, b));
+}
+
+/* 1 if x is 0, without a branch. */
+POLICY_FN __u64 pc_zero(__u64 x)
+{
+	return 1 - ((x | -x) >> 63);
+}
+
+/* The time from `since` until `now`, without a branch; 0 if the clocks of two processors disagree. */
+POLICY_FN __u64 pc_since(__u64 now_ns, __u64 since_ns)
+{
+	return (now_ns - since_ns) & (pc_above(since_ns, now_ns) - 1);
+}
+
 /* How many bits of `x` are set: each step adds neighbouring fields of twice the width. */
 POLICY_FN __u32 pc_bits(__u64 x)
 {

@@ -1,6 +1,6 @@
 //! The usage of a path, and its initial weight.
 
-use sidestep_model::{ArcId, Rate, Topology};
+use sidestep_model::{ArcId, Rate, Topology, scenario::InitialName};
 
 /// The usage of a path: its capacity less the bandwidth that is available on it.
 ///
@@ -19,15 +19,18 @@ pub fn path_usage(topology: &Topology, arcs: &[ArcId], usage: impl Fn(ArcId) -> 
     Rate::from_bits_per_sec(used)
 }
 
-/// The weight that a host gives a path at first, in kbit/s: the bandwidth that is left on it, at least a twentieth of
-/// its capacity.
+/// The weight that a host gives a path before it has learnt anything: 1 for each path, or kbit/s.
 ///
-/// The minimum is there because measurements are up to a second old, and because a path that no connection tries could
-/// never be observed to have recovered.
-pub fn initial_weight(capacity: Rate, usage: Rate) -> u32 {
+/// What is available is at least a twentieth of the capacity: measurements are up to a second old, and a path that no
+/// connection tries could never be observed to have recovered.
+pub fn initial_weight(initial: InitialName, capacity: Rate, usage: Rate) -> u32 {
     let capacity = capacity.bits_per_sec();
-    let left = capacity.saturating_sub(usage.bits_per_sec()).max(capacity / 20);
-    u32::try_from(left / 1_000).unwrap_or(u32::MAX)
+    let rate = match initial {
+        InitialName::Even => return 1,
+        InitialName::Capacity => capacity,
+        InitialName::Available => capacity.saturating_sub(usage.bits_per_sec()).max(capacity / 20),
+    };
+    u32::try_from(rate / 1_000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -36,9 +39,12 @@ mod tests {
 
     #[test]
     fn a_path_weighs_what_is_left_of_it_and_never_less_than_a_twentieth() {
-        let weight = |used| initial_weight(Rate::from_mbits(100), Rate::from_mbits(used));
+        let available = InitialName::Available;
+        let weight = |used| initial_weight(available, Rate::from_mbits(100), Rate::from_mbits(used));
         assert_eq!([0, 40, 95, 100, 200].map(weight), [100_000, 60_000, 5_000, 5_000, 5_000]);
-        assert_eq!(initial_weight(Rate::default(), Rate::from_mbits(1)), 0);
-        assert_eq!(initial_weight(Rate::from_bits_per_sec(u64::MAX), Rate::default()), u32::MAX);
+        assert_eq!(initial_weight(available, Rate::default(), Rate::from_mbits(1)), 0);
+        assert_eq!(initial_weight(available, Rate::from_bits_per_sec(u64::MAX), Rate::default()), u32::MAX);
+        assert_eq!(initial_weight(InitialName::Capacity, Rate::from_mbits(100), Rate::from_mbits(95)), 100_000);
+        assert_eq!(initial_weight(InitialName::Even, Rate::from_mbits(100), Rate::from_mbits(95)), 1);
     }
 }

@@ -70,8 +70,8 @@ impl TryFrom<&AgentKnobs> for raw::Config {
             plb_idle_rounds: knobs.plb_idle_rounds,
             plb_rounds: knobs.plb_rounds,
             ack_quiet_q16: share_q16(knobs.ack_quiet),
-            shared: (knobs.weights == WeightsName::Prefix).into(),
-            unused: 0,
+            shared: (knobs.weights == WeightsName::Prefix || knobs.policy == PolicyName::DelayWeighted).into(),
+            queue_rounds: knobs.queue_rounds,
             rtt_guard_ns: knobs.rtt_guard.as_nanos(),
             plb_pause_ns: knobs.plb_pause.as_nanos(),
         })
@@ -101,6 +101,9 @@ fn number(policy: PolicyName) -> u32 {
         PolicyName::LowestRtt => 4,
         PolicyName::Plb => 5,
         PolicyName::Exp3Ix => 6,
+        PolicyName::Fixed => 7,
+        PolicyName::DelayWeighted => raw::DELAY_WEIGHTED,
+        PolicyName::Paper => 9,
     }
 }
 
@@ -146,14 +149,14 @@ mod tests {
     #[test]
     fn the_defaults_are_the_numbers_that_the_kernel_gets() {
         let expected = raw::Config {
-            policy: 2,
+            policy: 8,
             gamma_q16: 6_554,
             ce_share_q16: 32_768,
             ce_rounds: 2,
             ce_window: 32,
             ack_quiet_q16: 32_768,
-            shared: 0,
-            unused: 0,
+            shared: 1,
+            queue_rounds: 8,
             retransmit_burst: 3,
             jitter_q16: 32_768,
             congestion_min_ns: 100_000_000,

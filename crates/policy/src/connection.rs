@@ -73,6 +73,8 @@ pub enum Reason {
     SynTimeout,
     /// Data that came again, as the acknowledgements of it are lost.
     AckLoss,
+    /// Rounds with a queue that other paths do not have.
+    StandingQueue,
 }
 
 impl Connection {
@@ -197,8 +199,15 @@ impl Round {
 
 impl Reason {
     /// Every reason, at the index that is its number in C.
-    pub const ALL: [Reason; 6] =
-        [Reason::PathsChanged, Reason::Ecn, Reason::Retransmit, Reason::Rto, Reason::SynTimeout, Reason::AckLoss];
+    pub const ALL: [Reason; 7] = [
+        Reason::PathsChanged,
+        Reason::Ecn,
+        Reason::Retransmit,
+        Reason::Rto,
+        Reason::SynTimeout,
+        Reason::AckLoss,
+        Reason::StandingQueue,
+    ];
 
     /// The name in results and metrics.
     pub fn as_str(self) -> &'static str {
@@ -209,6 +218,7 @@ impl Reason {
             Reason::Rto => "rto",
             Reason::SynTimeout => "syn_timeout",
             Reason::AckLoss => "ack_loss",
+            Reason::StandingQueue => "standing_queue",
         }
     }
 }

@@ -43,4 +43,4 @@ pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
-pub use shared::Shared;
+pub use shared::{PathLearnt, Shared};

@@ -11,7 +11,7 @@ void native_pc_open(struct pc_conn *conn, const struct pc_config *cfg, const str
 
 void native_pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
 {
-	pc_take(conn, cfg, path);
+	pc_take(conn, cfg, pc_all_paths(conn), path);
 }
 
 void native_pc_round(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
@@ -41,6 +41,16 @@ void native_pc_close(struct pc_conn *conn, const struct pc_config *cfg, const st
 		     struct pc_shared *shared, const struct pc_round *round)
 {
 	pc_close(conn, cfg, paths, shared, round);
+}
+
+__u64 native_pc_added(const struct pc_quality *quality, __u64 now_ns)
+{
+	return pc_added(quality, now_ns);
+}
+
+__u32 native_pc_dead(const struct pc_quality *quality, __u64 now_ns)
+{
+	return pc_dead(quality, now_ns);
 }
 
 void native_pc_weigh(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n,
@@ -88,14 +98,14 @@ __u32 native_pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, 
 void native_pc_exp3_reward(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path,
 			   __u32 reward_q16)
 {
-	__u32 chance = pc_exp3_chance(exp3, n, gamma_q16, path);
+	__u32 chance = pc_exp3_chance(exp3, n, gamma_q16, (1u << n) - 1, path);
 
 	pc_exp3_add(exp3, path, pc_exp3_gain(n, gamma_q16, chance, reward_q16));
 }
 
 void native_pc_exp3_lose(struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path, __u32 loss_q16)
 {
-	__u32 chance = pc_exp3_chance(exp3, n, 0, path);
+	__u32 chance = pc_exp3_chance(exp3, n, 0, (1u << n) - 1, path);
 
 	pc_exp3_add(exp3, path, -pc_exp3_loss(gamma_q16, chance, loss_q16));
 }

@@ -9,6 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The most paths that a connection chooses from (`PC_MAX_PATHS`).
 pub const MAX_PATHS: usize = 16;
 
+/// `PC_DELAY_WEIGHTED` of `enum pc_policy`.
+pub const DELAY_WEIGHTED: u32 = 8;
+
 /// `struct pc_config`: the knobs, made of [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
@@ -43,8 +46,8 @@ pub struct Config {
     pub ack_quiet_q16: u32,
     /// 1: all connections to the destination learn together.
     pub shared: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Rounds in a row with a standing queue that make a signal; 0 for never.
+    pub queue_rounds: u32,
     /// First wait after a decision on congestion.
     pub congestion_min_ns: u64,
     /// Longest wait after a decision on congestion.
@@ -155,8 +158,12 @@ pub struct Conn {
     pub suppressed: u32,
     /// Bit set of the paths left on a failure since anything was delivered or received.
     pub failed: u32,
-    /// Probability of the present path when it was drawn.
+    /// Probability of the present path among those that could be drawn.
     pub chance_q32: u32,
+    /// Segments retransmitted in this round.
+    pub lost: u32,
+    /// Rounds in a row with a standing queue.
+    pub queue_rounds: u32,
     /// Zero.
     pub unused: u32,
 }
@@ -167,6 +174,41 @@ pub struct Conn {
 pub struct Shared {
     /// Base 2, Q32, modulo 2⁶⁴: only differences between paths mean anything.
     pub log_gain: [AtomicU64; MAX_PATHS],
+    /// What was lately measured on each path.
+    pub quality: [Quality; MAX_PATHS],
+    /// Of the first draws of connections.
+    pub sequence: AtomicU64,
+}
+
+/// `struct pc_quality`: what a host's connections lately measured on a path.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Quality {
+    /// What queues and losses added to a round trip, as of `updated_ns`.
+    pub added_ns: AtomicU64,
+    /// When that was.
+    pub updated_ns: AtomicU64,
+    /// The lowest round trip; 0: none yet.
+    pub lowest_ns: AtomicU64,
+    /// When something was last delivered; 0: never.
+    pub delivered_ns: AtomicU64,
+    /// When it last failed; 0: never.
+    pub failed_ns: AtomicU64,
+    /// How long after that nobody tries it, unless something is delivered.
+    pub hold_ns: AtomicU64,
+    /// 1 if the failure was one of acknowledgements, whose delivery nobody measures.
+    pub unproven: AtomicU64,
+}
+
+/// How many 64-bit words [`Shared`] has.
+pub const SHARED_WORDS: usize = size_of::<Shared>() / size_of::<u64>();
+
+impl Quality {
+    /// The fields in their order.
+    pub(crate) fn words(&self) -> [&AtomicU64; 7] {
+        let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven } = self;
+        [added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven]
+    }
 }
 
 /// `struct pc_round`: what is read of the socket with every signal.
@@ -269,8 +311,8 @@ macro_rules! sizes {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-sizes!(Config: 112, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 320, Round: 56, Decision: 16, Parity: 912);
-sizes!(Sharing: 168, Shared: 128);
+sizes!(Config: 112, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 920);
+sizes!(Sharing: 168, Shared: 1032, Quality: 56);
 
 unsafe extern "C" {
     fn native_pc_open(
@@ -328,6 +370,8 @@ unsafe extern "C" {
         shared: *const Shared,
         round: *const Round,
     );
+    fn native_pc_added(quality: *const Quality, now_ns: u64) -> u64;
+    fn native_pc_dead(quality: *const Quality, now_ns: u64) -> u32;
     fn native_pc_take(conn: *mut Conn, config: *const Config, path: u32);
     fn native_pc_weigh(exp3: *mut Exp3, paths: *const Path, n: u32, shared: *const Shared);
     #[cfg(test)]
@@ -460,6 +504,18 @@ pub(crate) fn weigh(paths: &[Path; MAX_PATHS], n: u32, shared: &Shared) -> Exp3 
 pub(crate) fn shared_add(shared: &Shared, n: u32, path: u32, step: i64) {
     // SAFETY: as in `open`; C masks the index.
     unsafe { native_pc_shared_add(shared, n, path, step) }
+}
+
+/// What queues and losses add to a round trip of the path, in nanoseconds.
+pub(crate) fn added(quality: &Quality, now_ns: u64) -> u64 {
+    // SAFETY: the pointer comes from a reference to atomics, which C only reads.
+    unsafe { native_pc_added(quality, now_ns) }
+}
+
+/// Whether nobody should try the path.
+pub(crate) fn dead(quality: &Quality, now_ns: u64) -> bool {
+    // SAFETY: as in `added`.
+    unsafe { native_pc_dead(quality, now_ns) == 1 }
 }
 
 pub(crate) fn exp3_open(paths: &[Path; MAX_PATHS], n: u32) -> Exp3 {

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::raw::{self, MAX_PATHS};
+use sidestep_model::{Span, Time};
+
+use crate::raw::{self, MAX_PATHS, SHARED_WORDS};
 
 /// What all connections of a host to one destination have learnt of its paths, without locks.
 ///
@@ -10,15 +12,97 @@ use crate::raw::{self, MAX_PATHS};
 #[derive(Debug, Default)]
 pub struct Shared(raw::Shared);
 
+/// What connections have learnt of a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathLearnt {
+    /// What its initial weight is multiplied by, compared with the best path's, which has 1.
+    pub factor: f64,
+    /// The time that a segment takes on it, where that is measured: the policy `delay-weighted` does.
+    pub delay: Option<Span>,
+    /// Whether nobody takes it, as it failed.
+    pub dead: bool,
+}
+
 impl Shared {
     /// A table with the values of the kernel's map: logarithms (base 2, Q32) of which only differences mean anything.
     pub fn from_gains(gains: [u64; MAX_PATHS]) -> Self {
-        Shared(raw::Shared { log_gain: gains.map(AtomicU64::new) })
+        Shared(raw::Shared { log_gain: gains.map(AtomicU64::new), ..raw::Shared::default() })
     }
 
     /// The table's present values: logarithms (base 2, Q32) of which only differences mean anything.
     pub fn gains(&self) -> [u64; MAX_PATHS] {
         self.0.log_gain.each_ref().map(|gain| gain.load(Ordering::Relaxed))
+    }
+
+    /// A table with the words of C's `struct pc_shared`.
+    pub fn from_words(words: [u64; SHARED_WORDS]) -> Self {
+        let mut words = words.into_iter().map(AtomicU64::new);
+        let mut next = || words.next().unwrap_or_default();
+        let log_gain = std::array::from_fn(|_| next());
+        let quality = std::array::from_fn(|_| raw::Quality {
+            added_ns: next(),
+            updated_ns: next(),
+            lowest_ns: next(),
+            delivered_ns: next(),
+            failed_ns: next(),
+            hold_ns: next(),
+            unproven: next(),
+        });
+        Shared(raw::Shared { log_gain, quality, sequence: next() })
+    }
+
+    /// The words of C's `struct pc_shared`.
+    pub fn words(&self) -> [u64; SHARED_WORDS] {
+        let quality = self.0.quality.iter().flat_map(raw::Quality::words);
+        let mut words = self.0.log_gain.iter().chain(quality).chain([&self.0.sequence]);
+        std::array::from_fn(|_| words.next().map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+
+    /// The table for other paths: `places` says for each of them where it is in this one. A new path begins with the best
+    /// gain of those that stay, and with nothing measured.
+    pub fn rearranged(&self, places: &[Option<usize>]) -> Self {
+        let words = self.words();
+        let gain = |place: &usize| words.get(*place).copied().filter(|_| *place < MAX_PATHS);
+        let known: Vec<u64> = places.iter().flatten().filter_map(gain).collect();
+        // Only differences mean anything, and the numbers wrap.
+        let first = known.first().copied().unwrap_or(0);
+        let best = known.iter().map(|gain| gain.wrapping_sub(first) as i64).max().unwrap_or(0);
+        let next = Shared::default();
+        let slots = next.0.log_gain.iter().zip(&next.0.quality).zip(places);
+        for ((log_gain, quality), place) in slots {
+            let from = place.as_ref().and_then(|place| Some((gain(place)?, self.0.quality.get(*place)?)));
+            let learnt = from.map_or(first.wrapping_add(best as u64), |(gain, _)| gain);
+            log_gain.store(learnt, Ordering::Relaxed);
+            let measured = from.map(|(_, quality)| quality.words()).into_iter().flatten();
+            for (to, from) in quality.words().into_iter().zip(measured) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        next
+    }
+
+    /// What was learnt of each of the first `n` paths, by the policy that `config` has.
+    pub fn learnt(&self, config: &raw::Config, n: usize, now: Time) -> Vec<PathLearnt> {
+        if config.policy != raw::DELAY_WEIGHTED {
+            let learnt = |factor| PathLearnt { factor, delay: None, dead: false };
+            return self.factors(n).into_iter().map(learnt).collect();
+        }
+        let qualities = self.0.quality.iter().take(n);
+        let delay = |quality: &raw::Quality| {
+            let lowest = quality.lowest_ns.load(Ordering::Relaxed);
+            (lowest > 0).then(|| Span::from_nanos(lowest.saturating_add(raw::added(quality, now.as_nanos()))))
+        };
+        let delays: Vec<_> = qualities.clone().map(delay).collect();
+        let least = delays.iter().flatten().min().copied();
+        let factor = |delay: Option<Span>| match (least, delay) {
+            (Some(least), Some(delay)) => (least.as_secs_f64() / delay.as_secs_f64().max(1e-9)).powi(2),
+            _ => 1.0,
+        };
+        let dead = |quality| raw::dead(quality, now.as_nanos());
+        qualities
+            .zip(delays)
+            .map(|(quality, delay)| PathLearnt { factor: factor(delay), delay, dead: dead(quality) })
+            .collect()
     }
 
     /// The factor by which learning has lowered the weight of each of the first `n` paths, compared with the best one: 1

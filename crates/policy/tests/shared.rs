@@ -106,12 +106,15 @@ fn only_policies_that_learn_and_share_change_the_table() {
         for weights in WeightsName::ALL {
             let (shared, mut random) = (Arc::new(Shared::default()), Pcg32::new(5, 1));
             transfer(&config(policy, weights), &shared, &[0, 1, 2, 3, 4, 5], &mut random);
-            let learns = matches!(policy, PolicyName::Exp3 | PolicyName::Exp3Ix | PolicyName::LowestRtt);
+            let learns =
+                matches!(policy, PolicyName::Exp3 | PolicyName::Exp3Ix | PolicyName::LowestRtt | PolicyName::Paper);
             assert_eq!(
                 shared.gains() != [0; MAX_PATHS],
                 learns && weights == WeightsName::Prefix,
                 "{policy}, {weights}"
             );
+            let measured = shared.words().into_iter().skip(MAX_PATHS).any(|word| word > 0);
+            assert_eq!(measured, policy == PolicyName::DelayWeighted, "{policy}, {weights}");
         }
     }
 }

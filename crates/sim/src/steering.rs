@@ -234,6 +234,17 @@ impl Steer {
         self.flows[index] = Some(Box::new(steered));
     }
 
+    /// The SYN of a flow was answered, by the default route: only now the other end's program knows the connection. To the
+    /// program of this end it is the end of a round trip.
+    fn established(&mut self, now: Time, flow: FlowId, sender: &Sender) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
+        let random = self.random.get_mut(data.node.index()).map_or(0, Rng::next_u32);
+        let decision = data.connection.handle_round(read(now, sender, steered.mss), random);
+        let reverse = acks.as_ref().and_then(Chosen::route);
+        Move { reverse, ..self.decided(now, flow, decision, false) }
+    }
+
     /// Takes a decision of the policy.
     fn decided(&mut self, now: Time, flow: FlowId, decision: Decision, of_acks: bool) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
@@ -270,6 +281,9 @@ impl Steer {
 
 impl Steering for Steer {
     fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move {
+        if signals.established() {
+            return self.established(now, flow, sender);
+        }
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
         let round = read(now, sender, steered.mss);
         match &mut steered.by {

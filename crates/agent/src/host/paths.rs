@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use sidestep_api::PathUpdate;
 use sidestep_control::initial_weight;
 use sidestep_linux::netlink::{NextHop, Route, Target};
-use sidestep_model::{Rate, Span};
+use sidestep_model::{Rate, Span, scenario::InitialName};
 use sidestep_policy::raw;
 
 /// How packets are put on a path.
@@ -83,17 +83,17 @@ impl DestinationPaths {
     }
 
     /// The entries of the program's map.
-    pub(super) fn entries(&self) -> Vec<raw::Path> {
-        self.paths.iter().map(HostPath::entry).collect()
+    pub(super) fn entries(&self, initial: InitialName) -> Vec<raw::Path> {
+        self.paths.iter().map(|path| path.entry(initial)).collect()
     }
 }
 
 impl HostPath {
     /// The entry of the program's map.
-    fn entry(&self) -> raw::Path {
+    fn entry(&self, initial: InitialName) -> raw::Path {
         raw::Path {
             id: self.id,
-            weight: initial_weight(self.capacity, self.usage),
+            weight: initial_weight(initial, self.capacity, self.usage),
             bdp_bytes: self.capacity.bytes_in(self.rtt).get(),
             rtt_ns: self.rtt.as_nanos(),
         }
@@ -171,9 +171,10 @@ mod tests {
     #[test]
     fn a_path_weighs_what_is_left_of_its_bandwidth() {
         let expected = raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000, rtt_ns: 8_000_000 };
-        assert_eq!(path(1, 0).entry(), expected);
-        assert_eq!(path(1, 40).entry().weight, 60_000);
-        assert_eq!(path(1, 100).entry().weight, 5_000);
+        assert_eq!(path(1, 0).entry(InitialName::Available), expected);
+        assert_eq!(path(1, 40).entry(InitialName::Available).weight, 60_000);
+        assert_eq!(path(1, 100).entry(InitialName::Available).weight, 5_000);
+        assert_eq!(path(1, 100).entry(InitialName::Capacity).weight, 100_000);
     }
 
     #[test]

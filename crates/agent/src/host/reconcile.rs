@@ -49,8 +49,9 @@ impl Host {
     /// Writes the sets into the program's map, and returns the destinations that are there now, with their generations.
     fn write_paths(&mut self, sets: &[DestinationPaths]) -> Result<BTreeMap<IpNet, u32>, AgentError> {
         let mut written = BTreeMap::new();
+        let initial = self.options.config.agent.initial_weights();
         for set in sets {
-            if let Err(error) = self.program.set_paths(set.destination, set.generation(), &set.entries()) {
+            if let Err(error) = self.program.set_paths(set.destination, set.generation(), &set.entries(initial)) {
                 // The map has room for 4,096 destinations.
                 tracing::warn!(%error, "connections to this destination are left alone");
                 continue;

@@ -42,6 +42,7 @@ impl Summary {
                 rto = moved(Reason::Rto),
                 syn_timeout = moved(Reason::SynTimeout),
                 ack_loss = moved(Reason::AckLoss),
+                standing_queue = moved(Reason::StandingQueue),
                 stays = now.stayed.saturating_sub(before.stayed),
                 dry_run,
                 "connections moved in the last minute"

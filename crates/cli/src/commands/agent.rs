@@ -9,7 +9,7 @@ use sidestep_linux::bpf::host::Pins;
 
 use super::{
     print_json, runtime,
-    watch::{Connection, Watch},
+    watch::{Connection, LearntPath, Watch},
 };
 use crate::{args::AgentStatus, failure::Outcome};
 
@@ -21,7 +21,7 @@ pub fn status(args: &AgentStatus) -> Outcome {
     }
     println!("{}", seen.headline());
     for learnt in &seen.learnt {
-        let paths = learnt.paths.iter().map(|one| format!("{} {:.3}", one.path, one.factor));
+        let paths = learnt.paths.iter().map(LearntPath::to_string);
         println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));
     }
     if seen.connections.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, SocketAddr},
     path::Path,
 };
@@ -57,6 +58,11 @@ pub struct LearntPath {
     pub path: String,
     /// What its initial weight is multiplied by: 1 for the best path, less for others.
     pub factor: f64,
+    /// Milliseconds that a segment takes on it now, where the policy measures that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<f64>,
+    /// Whether nobody takes it, as it failed.
+    pub dead: bool,
 }
 
 /// A connection, as `--json` has it.
@@ -169,9 +175,24 @@ impl Seen {
     }
 }
 
+impl fmt::Display for LearntPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:.3}", self.path, self.factor)?;
+        if let Some(delay) = self.delay_ms {
+            write!(f, " ({delay:.1} ms)")?;
+        }
+        if self.dead { f.write_str(" dead") } else { Ok(()) }
+    }
+}
+
 impl From<host::Learnt> for Learnt {
     fn from(learnt: host::Learnt) -> Self {
-        let path = |(id, factor)| LearntPath { path: format!("{id:08x}"), factor };
+        let path = |of: host::LearntPath| LearntPath {
+            path: format!("{:08x}", of.id),
+            factor: of.factor,
+            delay_ms: of.delay.map(|delay| delay.as_secs_f64() * 1e3),
+            dead: of.dead,
+        };
         Learnt { destination: learnt.destination, paths: learnt.paths.into_iter().map(path).collect() }
     }
 }

@@ -29,7 +29,7 @@ pub use self::{
     load::{MapUse, ProgramRuns, RunStats},
     pins::{Holder, Pins},
     sockets::HostConnection,
-    weights::Learnt,
+    weights::{Learnt, LearntPath},
 };
 use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
 use crate::error::{LinuxError, Result};

@@ -3,7 +3,7 @@
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sidestep_policy::{
     flow_hash::FlowHashCall,
-    raw::{MAX_PATHS, Parity, Sharing},
+    raw::{Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::IntoBytes;
 
@@ -24,8 +24,8 @@ impl PolicyParity {
 
     /// Has the kernel make the call that `context` describes, and write state and outcome into it; `shared` is what was
     /// learnt together, before and after.
-    pub fn call(&mut self, context: &mut Parity, shared: &mut [u64; MAX_PATHS]) -> Result<()> {
-        let bytes: Vec<u8> = shared.iter().flat_map(|gain| gain.to_ne_bytes()).collect();
+    pub fn call(&mut self, context: &mut Parity, shared: &mut [u64; SHARED_WORDS]) -> Result<()> {
+        let bytes: Vec<u8> = shared.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let written = map(&self.object, "learnt")?.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY);
         written.map_err(|error| failed("setting shared weights", &error))?;
         let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
@@ -50,13 +50,13 @@ impl PolicyParity {
     }
 
     /// What lies in that table.
-    pub fn shared(&self) -> Result<[u64; MAX_PATHS]> {
+    pub fn shared(&self) -> Result<[u64; SHARED_WORDS]> {
         let read = map(&self.object, "learnt")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let bytes = read.map_err(|error| failed("reading shared weights", &error))?.unwrap_or_default();
-        let mut gains = [0; MAX_PATHS];
-        for (gain, bytes) in gains.iter_mut().zip(bytes.as_chunks().0) {
-            *gain = u64::from_ne_bytes(*bytes);
+        let mut words = [0; SHARED_WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_ne_bytes(*bytes);
         }
-        Ok(gains)
+        Ok(words)
     }
 }

@@ -206,12 +206,12 @@ fn parameters_that_do_not_fit_say_which_and_why() {
     ce_rounds: `1.5` is not a whole number
     ce_rounds: invalid value: integer `-1`, expected u32
     reorder_guard: `maybe` is neither `true` nor `false`
-    policy: unknown variant `best`, expected one of `static`, `random`, `exp3`, `next`, `lowest-rtt`, `plb`, `exp3-ix`
+    policy: unknown variant `best`, expected one of `static`, `random`, `exp3`, `next`, `lowest-rtt`, `plb`, `exp3-ix`, `fixed`, `delay-weighted`, `paper`
     silence_min: `3` is not a time; write a number and a unit, such as `50 ms`
     silence_backoff must have a `min` that is not above its `max`
     parameter `gamma` is given twice
     `gamma` is not a parameter; write `name=value`, with commas between several
-    `pathchanger` has no parameter `mark_mask`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
+    `pathchanger` has no parameter `mark_mask`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
     scheduler: unknown variant `best`, expected one of `min-rtt`, `round-robin`, `redundant`
     subflows must be between 1 and 64
     gamma must be above 0 and at most 1

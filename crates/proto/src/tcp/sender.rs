@@ -428,6 +428,7 @@ impl Sender {
             self.flags |= flag::ECN;
         }
         let mut acked = Acked::default();
+        acked.signals.bits |= Signals::ESTABLISHED;
         if self.supplied == 0 && self.flags & flag::FIN != 0 {
             self.end(State::Finished);
             acked.signals.bits |= Signals::FINISHED;

@@ -26,6 +26,7 @@ impl Signals {
     pub(super) const RECOVERY: u8 = 8;
     pub(super) const FINISHED: u8 = 16;
     pub(super) const REDUCED: u8 = 32;
+    pub(super) const ESTABLISHED: u8 = 64;
 
     /// Whether there is any event.
     #[inline]
@@ -57,6 +58,11 @@ impl Signals {
     /// The window was reduced for a mark.
     pub fn reduced(self) -> bool {
         self.bits & Self::REDUCED != 0
+    }
+
+    /// The SYN was answered.
+    pub fn established(self) -> bool {
+        self.bits & Self::ESTABLISHED != 0
     }
 
     /// The last segment was acknowledged, or the connection given up.

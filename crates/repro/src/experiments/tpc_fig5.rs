@@ -30,8 +30,8 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     };
     let gammas: Vec<String> = match (context.world, context.mode) {
         // In the lab each takes half a minute.
-        (World::Lab, Mode::Quick) => vec!["pathchanger:gamma=0.1".into()],
-        _ => GAMMAS.iter().map(|gamma| format!("pathchanger:gamma={gamma}")).collect(),
+        (World::Lab, Mode::Quick) => vec!["pathchanger:policy=paper,gamma=0.1".into()],
+        _ => GAMMAS.iter().map(|gamma| format!("pathchanger:policy=paper,gamma={gamma}")).collect(),
     };
     let mut systems = vec!["tcp", "random"];
     systems.extend(gammas.iter().map(String::as_str));
@@ -43,7 +43,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     if context.world == World::Sim {
         let scenario = self::scenario(context.world, true)?;
         let mut systems = WITH_ECMP.to_vec();
-        systems.push("pathchanger:gamma=0.1");
+        systems.push("pathchanger:policy=paper,gamma=0.1");
         let on = context.simulate("ecmp-on", &scenario, &systems, seeds)?;
         for (name, _) in on.systems.iter() {
             let quantity = format!("{name}, ECMP on");

@@ -225,7 +225,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// The client's program moves data, the server's moves ACKs.
+    /// The client's program moves data, the server's moves ACKs, but for that of the SYN: it takes the default route.
     fn steer_by_policy(
         &mut self,
         knobs: &AgentKnobs,
@@ -236,7 +236,7 @@ impl Simulation<'_> {
     ) {
         let Some(data) = self.choose(knobs, (from, to), paths) else { return };
         let acks = self.choose(knobs, (to, from), back);
-        let first = Move { forward: data.route(), reverse: acks.as_ref().and_then(Chosen::route) };
+        let first = Move { forward: data.route(), reverse: None };
         self.world.steering.by_policy(flow, mss, data, acks);
         self.world.reroute(flow, first);
     }
@@ -244,7 +244,7 @@ impl Simulation<'_> {
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
     fn choose(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Chosen> {
         let random = self.world.steering.draw(node);
-        let (now, candidates) = (self.world.now(), self.policy_paths(paths));
+        let (now, candidates) = (self.world.now(), self.policy_paths(knobs, paths));
         let shared = self.shared(node, peer);
         let connection = policy::Connection::open_among(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();

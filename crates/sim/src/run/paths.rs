@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sidestep_control::{initial_weight, path_usage};
-use sidestep_model::NodeId;
+use sidestep_model::{NodeId, scenario::AgentKnobs};
 use sidestep_policy as policy;
 
 use super::{flows::Planned, simulation::Simulation};
@@ -17,14 +17,14 @@ impl Simulation<'_> {
     }
 
     /// The paths as the agent gives them to the program.
-    pub(super) fn policy_paths(&self, paths: &[SrPath]) -> Vec<policy::Path> {
+    pub(super) fn policy_paths(&self, knobs: &AgentKnobs, paths: &[SrPath]) -> Vec<policy::Path> {
         let usage = |path: &SrPath| {
             let used = |arc: sidestep_model::ArcId| self.usage[arc.index()].1;
             path_usage(&self.scenario.topology, &path.arcs, used)
         };
         let path = |path: &SrPath| policy::Path {
             id: path.id,
-            weight: initial_weight(path.capacity, usage(path)),
+            weight: initial_weight(knobs.initial_weights(), path.capacity, usage(path)),
             bdp: path.capacity.bytes_in(path.rtt),
             rtt: path.rtt,
         };
@@ -47,14 +47,14 @@ impl Simulation<'_> {
 
     fn adopt_paths_of(&mut self, flow: FlowId) -> Option<()> {
         let open = self.open.get(&flow)?;
-        let Mover::Policy(_) = open.system.mover else { return None };
+        let Mover::Policy(knobs) = open.system.mover.clone() else { return None };
         self.world.steering.path_of(flow)?;
         let Planned { from, to, .. } = *self.planned.get(open.planned)?;
         let now = self.world.now();
         let paths = self.sr_paths.between(&mut self.world.network, from, to);
         let back = self.sr_paths.between(&mut self.world.network, to, from);
         for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back, true)] {
-            let candidates = self.policy_paths(&paths);
+            let candidates = self.policy_paths(&knobs, &paths);
             let routes = paths.iter().map(|path| path.route).collect();
             let shared = self.shared(ends.0, ends.1);
             let to = self.world.steering.handle_paths(now, flow, of_acks, (&candidates, routes), shared);

@@ -2,9 +2,10 @@
 
 use ipnet::IpNet;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
+use sidestep_model::Span;
 use sidestep_policy::{
-    Shared,
-    raw::{self, MAX_PATHS},
+    PathLearnt, Shared,
+    raw::{self, MAX_PATHS, SHARED_WORDS},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -12,41 +13,56 @@ use super::{
     super::{failed, map},
     HostPrefix, HostProgram,
 };
-use crate::error::Result;
+use crate::{error::Result, monotonic_now};
 
 /// What the connections to one destination have learnt together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learnt {
     /// The destination.
     pub destination: IpNet,
-    /// Each path's ID, and the factor by which learning has lowered its weight compared with the best one's, which has 1.
-    pub paths: Vec<(u32, f64)>,
+    /// Its paths, in their order.
+    pub paths: Vec<LearntPath>,
+}
+
+/// What was learnt of a path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearntPath {
+    /// Its ID.
+    pub id: u32,
+    /// What its initial weight is multiplied by, compared with the best path's, which has 1.
+    pub factor: f64,
+    /// The time that a segment takes on it now, as far as is known; only the policy `delay-weighted` measures it.
+    pub delay: Option<Span>,
+    /// Whether nobody takes it, as it failed.
+    pub dead: bool,
 }
 
 /// `struct host_weights`; unused path IDs are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 struct HostWeights {
-    log_gain: [u64; MAX_PATHS],
+    shared: [u64; SHARED_WORDS],
     generation: u32,
     pad: u32,
     path_id: [u32; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostWeights>() == 200);
+const _: () = assert!(size_of::<HostWeights>() == 1104);
 
 impl HostProgram {
     /// What connections to each destination have learnt together; empty where each connection learns for itself.
     pub fn learnt(&self) -> Result<Vec<Learnt>> {
-        if self.config()?.is_none_or(|config| config.policy.shared == 0) {
-            return Ok(Vec::new());
-        }
+        let Some(config) = self.config()?.filter(|config| config.policy.shared == 1) else { return Ok(Vec::new()) };
+        let now = monotonic_now();
         let mut learnt = Vec::new();
         for destination in self.destinations()? {
             let Some(weights) = self.weights(destination)? else { continue };
             let ids: Vec<_> = weights.path_id.into_iter().take_while(|id| *id > 0).collect();
-            let factors = Shared::from_gains(weights.log_gain).factors(ids.len());
-            learnt.push(Learnt { destination, paths: ids.into_iter().zip(factors).collect() });
+            let shared = Shared::from_words(weights.shared);
+            let learnt_of = shared.learnt(&config.policy, ids.len(), now);
+            let path =
+                |(id, of): (u32, PathLearnt)| LearntPath { id, factor: of.factor, delay: of.delay, dead: of.dead };
+            learnt.push(Learnt { destination, paths: ids.into_iter().zip(learnt_of).map(path).collect() });
         }
         learnt.sort_by_key(|one| one.destination);
         Ok(learnt)
@@ -83,23 +99,22 @@ impl HostProgram {
 }
 
 impl HostWeights {
-    /// The table for `paths`. Paths that `before` knows keep its values; a new path begins with the best of these.
+    /// The table for `paths`. Paths that `before` knows keep their values; a new path begins with the best gain of these.
     fn following(before: Option<&Self>, generation: u32, paths: &[raw::Path]) -> Self {
-        let mut weights = HostWeights { log_gain: [0; MAX_PATHS], generation, pad: 0, path_id: [0; MAX_PATHS] };
-        for (id, path) in weights.path_id.iter_mut().zip(paths) {
+        let mut path_id = [0; MAX_PATHS];
+        for (id, path) in path_id.iter_mut().zip(paths) {
             *id = path.id;
         }
-        let Some(before) = before else { return weights };
-        let known = before.path_id.into_iter().zip(before.log_gain).take_while(|(id, _)| *id > 0);
-        let known: Vec<_> = known.filter(|(id, _)| paths.iter().any(|path| path.id == *id)).collect();
-        // Only differences mean anything, and the numbers wrap.
-        let first = known.first().map_or(0, |(_, gain)| *gain);
-        let best = known.iter().map(|(_, gain)| gain.wrapping_sub(first) as i64).max().unwrap_or(0);
-        for (gain, path) in weights.log_gain.iter_mut().zip(paths) {
-            let learnt = known.iter().find(|(id, _)| *id == path.id);
-            *gain = learnt.map_or(first.wrapping_add(best as u64), |(_, gain)| *gain);
-        }
-        weights
+        let ids = paths.iter().map(|path| path.id);
+        let shared = match before {
+            Some(before) => {
+                let known = before.path_id.into_iter().take_while(|id| *id > 0).collect::<Vec<_>>();
+                let places: Vec<_> = ids.map(|id| known.iter().position(|known| *known == id)).collect();
+                Shared::from_words(before.shared).rearranged(&places).words()
+            }
+            None => [0; SHARED_WORDS],
+        };
+        HostWeights { shared, generation, pad: 0, path_id }
     }
 }
 
@@ -114,14 +129,14 @@ mod tests {
     #[test]
     fn paths_that_stay_keep_what_was_learnt_and_new_ones_begin_as_the_best() {
         let mut before = HostWeights::following(None, 1, &paths(&[7, 8, 9]));
-        assert_eq!(before.log_gain, [0; MAX_PATHS], "nothing is learnt at first");
+        assert_eq!(before.shared, [0; SHARED_WORDS], "nothing is learnt at first");
         // The second is the best, although its number has wrapped.
-        before.log_gain[..3].copy_from_slice(&[u64::MAX - 4, 10, u64::MAX - 90]);
+        before.shared[..3].copy_from_slice(&[u64::MAX - 4, 10, u64::MAX - 90]);
         let after = HostWeights::following(Some(&before), 2, &paths(&[9, 5, 8]));
-        assert_eq!(after.log_gain[..3], [u64::MAX - 90, 10, 10]);
+        assert_eq!(after.shared[..3], [u64::MAX - 90, 10, 10]);
         assert_eq!((after.generation, after.path_id[..4].to_vec()), (2, vec![9, 5, 8, 0]));
         let gone = HostWeights::following(Some(&before), 3, &paths(&[1, 2]));
-        assert_eq!(gone.log_gain, [0; MAX_PATHS], "no path stays");
+        assert_eq!(gone.shared, [0; SHARED_WORDS], "no path stays");
     }
 
     #[test]

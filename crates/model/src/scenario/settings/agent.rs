@@ -36,10 +36,14 @@ pub struct AgentKnobs {
     pub reward: RewardName,
     /// Who learns together, by the policies that learn.
     pub weights: WeightsName,
+    /// What a path weighs before anything is learnt; see [`Self::initial_weights`].
+    pub initial: InitialName,
     /// Timeouts in a row after which the policy `next` moves; 1 to 100.
     pub next_rtos: u32,
     /// Share of the RTO without new data after which data that comes again means that ACKs are lost; zero: never.
     pub ack_quiet: Ratio,
+    /// Rounds in a row with a standing queue that make a signal, by the policy `delay-weighted`; 0: never.
+    pub queue_rounds: u32,
     /// Rounds after a move that are not judged; at most 64.
     pub settle_rounds: u32,
     /// No moves to paths whose round trip is so much longer than the present one's, nor beyond the RTO; zero: to any.
@@ -84,6 +88,12 @@ pub enum PolicyName {
     Plb,
     /// Draws a path by the bandit EXP3-IX.
     Exp3Ix,
+    /// Draws the first path by the initial weights, and stays there.
+    Fixed,
+    /// Draws a path by the delay that the host's connections lately measured on it.
+    DelayWeighted,
+    /// EXP3 with the signals and the initial weights of the TCP Path Changer's paper.
+    Paper,
 }
 
 /// The reward of a path.
@@ -96,6 +106,18 @@ pub enum RewardName {
     Rate,
     /// The lowest propagation round trip of the paths, as a share of the mean round trip.
     Rtt,
+}
+
+/// What a path weighs before anything is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InitialName {
+    /// All paths the same.
+    Even,
+    /// The path's capacity.
+    Capacity,
+    /// The capacity less what was in use when it was last reported.
+    Available,
 }
 
 /// Who learns together which paths are good.
@@ -112,7 +134,7 @@ impl Default for AgentKnobs {
     fn default() -> Self {
         let plb = PlbKnobs::default();
         AgentKnobs {
-            policy: PolicyName::Exp3,
+            policy: PolicyName::DelayWeighted,
             gamma: 0.1,
             ce_share: Ratio::from_ppb(500_000_000),
             ce_rounds: 2,
@@ -123,8 +145,10 @@ impl Default for AgentKnobs {
             silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(10) },
             reward: RewardName::Cwnd,
             weights: WeightsName::Connection,
+            initial: InitialName::Capacity,
             next_rtos: 1,
             ack_quiet: Ratio::from_ppb(500_000_000),
+            queue_rounds: 8,
             settle_rounds: 1,
             rtt_guard: Span::from_millis(200),
             reorder_guard: false,
@@ -137,6 +161,11 @@ impl Default for AgentKnobs {
 }
 
 impl AgentKnobs {
+    /// What a path weighs before anything is learnt: the setting, but for the paper's policy, which has its own.
+    pub fn initial_weights(&self) -> InitialName {
+        if self.policy == PolicyName::Paper { InitialName::Available } else { self.initial }
+    }
+
     /// Checks every setting's range, given the most paths that a host will have.
     pub fn check(&self, max_paths: usize) -> Result<(), KnobError> {
         ensure(self.gamma > 0.0 && self.gamma <= 1.0, "gamma", "must be above 0 and at most 1")?;
@@ -169,7 +198,7 @@ impl SettingsTable for AgentKnobs {
 
 impl PolicyName {
     /// All policies.
-    pub const ALL: [PolicyName; 7] = [
+    pub const ALL: [PolicyName; 10] = [
         PolicyName::Static,
         PolicyName::Random,
         PolicyName::Exp3,
@@ -177,6 +206,9 @@ impl PolicyName {
         PolicyName::LowestRtt,
         PolicyName::Plb,
         PolicyName::Exp3Ix,
+        PolicyName::Fixed,
+        PolicyName::DelayWeighted,
+        PolicyName::Paper,
     ];
 }
 
@@ -190,6 +222,9 @@ impl fmt::Display for PolicyName {
             PolicyName::LowestRtt => "lowest-rtt",
             PolicyName::Plb => "plb",
             PolicyName::Exp3Ix => "exp3-ix",
+            PolicyName::Fixed => "fixed",
+            PolicyName::DelayWeighted => "delay-weighted",
+            PolicyName::Paper => "paper",
         })
     }
 }
@@ -205,6 +240,21 @@ impl fmt::Display for RewardName {
             RewardName::Cwnd => "cwnd",
             RewardName::Rate => "rate",
             RewardName::Rtt => "rtt",
+        })
+    }
+}
+
+impl InitialName {
+    /// All of them.
+    pub const ALL: [InitialName; 3] = [InitialName::Even, InitialName::Capacity, InitialName::Available];
+}
+
+impl fmt::Display for InitialName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InitialName::Even => "even",
+            InitialName::Capacity => "capacity",
+            InitialName::Available => "available",
         })
     }
 }

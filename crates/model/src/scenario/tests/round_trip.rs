@@ -14,9 +14,9 @@ use crate::{
     Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
     Topology,
     scenario::{
-        AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, MptcpKnobs,
-        PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SystemKnobs,
-        SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
+        AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, InitialName,
+        MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler,
+        SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -136,7 +136,7 @@ prop_compose! {
         congestion in backoffs(),
         silence in backoffs(),
         reward in select(&RewardName::ALL[..]),
-        weights in select(&WeightsName::ALL[..]),
+        weights in (select(&WeightsName::ALL[..]), select(&InitialName::ALL[..]), any::<u32>()),
         next in (1u32..=100, 0u32..=64, any::<bool>()),
         plb in (any::<u32>(), any::<u32>()),
         spans in (0u64..1 << 50, 0u64..1 << 50),
@@ -144,7 +144,8 @@ prop_compose! {
     ) -> AgentKnobs {
         AgentKnobs {
             policy, gamma, ce_share: Ratio::from_ppb(ce_share), ce_rounds, ce_window, retransmit_burst,
-            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward, weights,
+            jitter: Ratio::from_ppb(jitter), congestion_backoff: congestion, silence_backoff: silence, reward,
+            weights: weights.0, initial: weights.1, queue_rounds: weights.2,
             next_rtos: next.0, ack_quiet: Ratio::from_ppb(quiet), settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
             rtt_guard: Span::from_nanos(spans.0), plb_pause: Span::from_nanos(spans.1), mark_mask,
         }

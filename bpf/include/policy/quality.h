@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * How good the paths to a destination have been lately, by what the connections of a host measured on
+ * them: one scale for all paths, the time that a segment takes to be delivered.
+ *
+ *     delay_i  = lowest round trip + what queues and losses lately added
+ *     weight_i = initial weight * (lowest delay of all / delay_i)^2
+ *
+ * What was added is a moving average of samples: one for each round trip of each connection. It halves
+ * with each half-life that passes without one, as old information misleads (Mitzenmacher, "How useful is
+ * old information?", 2000). So a path that nobody uses looks better with time, until somebody tries it.
+ *
+ * A path is dead after a failure if nothing was delivered on it since. One connection at a time tries
+ * it then, after a time that doubles.
+ *
+ * Several processors update this at once, with plain stores. A sample may be lost that way, which
+ * changes an average by a 32nd of one sample.
+ */
+#ifndef SIDESTEP_POLICY_QUALITY_H
+#define SIDESTEP_POLICY_QUALITY_H
+
+#include "types.h"
+
+struct pc_quality {
+	__u64 added_ns; /* what queues and losses added to a round trip, as of `updated_ns` */
+	__u64 updated_ns;
+	__u64 lowest_ns; /* the lowest round trip measured; 0: none yet */
+	__u64 delivered_ns; /* when something was last delivered; 0: never */
+	__u64 failed_ns; /* when it last failed; 0: never */
+	__u64 hold_ns; /* so long after that nobody tries it, unless something is delivered */
+	__u64 unproven; /* 1: the failure was one of acknowledgements, whose delivery nobody measures */
+};
+_Static_assert(sizeof(struct pc_quality) == 56, "shared with Rust");
+
+/* Queues up to this are noise (4 ms). */
+#define PC_QUEUE_MIN_NS (1ULL << 22)
+/* About a second. */
+#define PC_HALF_LIFE_LOG 30
+/* A sample moves the average by a 32nd. */
+#define PC_SAMPLE_LOG 5
+/* What a lost segment costs: Linux's least retransmission timeout. */
+#define PC_LOSS_NS 200000000ULL
+/* Added times are cut to this (4 s). */
+#define PC_MAX_ADDED_NS (1ULL << 32)
+/* Waits after a failure: about one second, and one minute. */
+#define PC_HOLD_MIN_NS (1ULL << 30)
+#define PC_HOLD_MAX_NS (1ULL << 36)
+/* A path that delivered something to anybody so shortly before a timeout works. */
+#define PC_WORKS_NS 100000000ULL
+/* A lowest round trip that is not met again is forgotten over about a minute. */
+#define PC_LOWEST_LOG 36
+
+/*
+ * The functions below take no branches, or are global for BPF: the verifier would follow each branch of
+ * each path.
+ */
+
+/* What queues and losses add to a round trip of the path now; at most PC_MAX_ADDED_NS. */
+POLICY_FN __u64 pc_added(const struct pc_quality *quality, __u64 now_ns)
+{
+	__u64 added = quality->added_ns & (PC_MAX_ADDED_NS - 1);
+	__u64 age = pc_since(now_ns, quality->updated_ns);
+	__u64 halvings = age >> PC_HALF_LIFE_LOG;
+	/* Between halvings a straight line: in Q16 the part of a half-life that has passed. */
+	__u64 part = (age >> (PC_HALF_LIFE_LOG - 16)) & 0xffff;
+
+	halvings |= -pc_above(halvings, 63);
+	added >>= halvings & 63;
+	return added - ((added * part) >> 17);
+}
+
+/* A sample of what queues and losses add. */
+POLICY_FN void pc_sample(struct pc_quality *quality, __u64 now_ns, __u64 ns)
+{
+	__u64 added = pc_added(quality, now_ns);
+
+	added -= added >> PC_SAMPLE_LOG;
+	added += pc_lesser(ns, PC_MAX_ADDED_NS - 1) >> PC_SAMPLE_LOG;
+	quality->added_ns = added;
+	quality->updated_ns = now_ns;
+}
+
+/* A round trip took `rtt_ns`, and so many segments were delivered in it, so many lost; returns 0. */
+POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u64 rtt_ns,
+				   __u32 delivered, __u32 lost)
+{
+	__u64 lowest, age;
+
+	if (!quality)
+		return 0;
+	lowest = quality->lowest_ns;
+	age = pc_least(pc_since(now_ns, quality->delivered_ns), PC_MAX_ADDED_NS);
+	rtt_ns = pc_least(rtt_ns, PC_MAX_ADDED_NS);
+	if (!lowest || rtt_ns < lowest)
+		lowest = rtt_ns;
+	else
+		lowest += (age * ((rtt_ns - lowest) >> 8)) >> (PC_LOWEST_LOG - 8);
+	quality->lowest_ns = lowest;
+	quality->delivered_ns = now_ns;
+	pc_sample(quality, now_ns,
+		  rtt_ns - pc_least(lowest, rtt_ns) + lost * PC_LOSS_NS / (delivered ? delivered : 1));
+	return 0;
+}
+
+/* 1 if nobody should try the path now. */
+POLICY_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
+{
+	return (__u32)(pc_above(quality->failed_ns, quality->delivered_ns) &
+		       pc_above(quality->hold_ns, pc_since(now_ns, quality->failed_ns)));
+}
+
+/* A connection begins on the path: if that had failed, nobody else tries it soon; returns 0. */
+POLICY_LARGE_FN __u32 pc_try(struct pc_quality *quality, __u64 now_ns)
+{
+	if (!quality || quality->failed_ns <= quality->delivered_ns || quality->unproven)
+		return 0;
+	quality->failed_ns = now_ns;
+	quality->hold_ns = pc_least(quality->hold_ns * 2, PC_HOLD_MAX_NS);
+	return 0;
+}
+
+/*
+ * A connection had a timeout on the path, or, if `acks` is 1, its acknowledgements did not arrive;
+ * `srtt_ns` is its round trip; returns 0.
+ */
+POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns, __u32 acks)
+{
+	__u64 before;
+
+	if (!quality)
+		return 0;
+	before = pc_since(now_ns, quality->failed_ns);
+	srtt_ns = pc_least(srtt_ns, PC_MAX_ADDED_NS);
+	pc_sample(quality, now_ns, PC_LOSS_NS + srtt_ns);
+	if (pc_since(now_ns, quality->delivered_ns) < PC_WORKS_NS + srtt_ns)
+		return 0;
+	if (quality->failed_ns <= quality->delivered_ns || before > 4 * quality->hold_ns)
+		quality->hold_ns = PC_HOLD_MIN_NS;
+	else if (!quality->unproven || before < quality->hold_ns)
+		return 0;
+	else
+		quality->hold_ns = pc_least(quality->hold_ns * 2, PC_HOLD_MAX_NS);
+	quality->failed_ns = now_ns;
+	quality->unproven = acks;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,290 @@
+//! The policy `delay-weighted`: connections go where the host's connections lately measured short delays, and not where
+//! nothing arrives.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rand_core::Rng;
+use rand_pcg::Pcg32;
+use sidestep_model::{
+    Bytes, Rate, Span, Time,
+    scenario::{AgentKnobs, PolicyName},
+};
+use sidestep_policy::{Connection, Path, Reason, Round, Shared};
+
+const MSS: u32 = 1_448;
+
+fn knobs() -> AgentKnobs {
+    AgentKnobs { policy: PolicyName::DelayWeighted, ..AgentKnobs::default() }
+}
+
+/// Paths of 100 Mbit/s with these propagation round trips in milliseconds.
+fn paths(rtts: &[u64]) -> Vec<Path> {
+    let path = |(id, rtt): (u32, &u64)| Path::new(id, Rate::from_mbits(100), Span::from_millis(*rtt));
+    (0..).zip(rtts).map(path).collect()
+}
+
+/// A host with its table, some time after its start.
+struct Host {
+    shared: Arc<Shared>,
+    paths: Vec<Path>,
+    now: Time,
+    random: Pcg32,
+}
+
+impl Host {
+    fn new(rtts: &[u64]) -> Self {
+        let now = Time::from_nanos(3_600_000_000_000);
+        Host { shared: Arc::default(), paths: paths(rtts), now, random: Pcg32::new(7, 7) }
+    }
+
+    fn open(&mut self) -> Connection {
+        let draw = self.random.next_u32();
+        Connection::open_among(&knobs(), &self.paths, Some(self.shared.clone()), self.now, draw).unwrap()
+    }
+
+    fn wait(&mut self, milliseconds: u64) {
+        self.now += Span::from_millis(milliseconds);
+    }
+
+    fn round(&self, srtt_ms: u64, delivered: u32) -> Round {
+        let srtt = Span::from_millis(srtt_ms);
+        Round { now: self.now, cwnd: Bytes::new(14_600), srtt, mss: MSS, delivered, in_flight: 1, ..Round::default() }
+    }
+
+    /// A short transfer: the handshake and two round trips, each as long as `rtts` says for its path; returns the path.
+    fn transfer(&mut self, rtts: &[u64]) -> usize {
+        let mut connection = self.open();
+        let path = connection.path();
+        for delivered in [0, 10, 20] {
+            self.wait(1);
+            connection.handle_round(self.round(rtts[path], delivered), 0);
+        }
+        path
+    }
+
+    /// So many transfers.
+    fn transfers(&mut self, count: usize, rtts: &[u64]) {
+        (0..count).for_each(|_| {
+            self.transfer(rtts);
+        });
+    }
+
+    /// How many of a thousand connections begin on each path; nothing is measured on them.
+    fn drawn(&mut self) -> Vec<usize> {
+        let mut counts = vec![0; self.paths.len()];
+        (0..1_000).for_each(|_| counts[self.open().path()] += 1);
+        counts
+    }
+
+    /// Puts a connection on a path where nothing arrives, and has it meet a timeout.
+    fn fail_on(&mut self, path: usize) -> Connection {
+        loop {
+            let mut connection = self.open();
+            if connection.path() == path {
+                self.wait(1_000);
+                let decision = connection.handle_timeout(self.round(0, 0), true, 0);
+                assert!(decision.moved && decision.reason == Some(Reason::SynTimeout));
+                return connection;
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_known_means_shares_by_capacity_and_known_round_trips() {
+    let mut host = Host::new(&[10, 10, 10]);
+    host.paths[0].weight *= 2;
+    assert_eq!(host.drawn().iter().map(|n| (n + 25) / 50).collect::<Vec<_>>(), [10, 5, 5]);
+    // The square of the ratio of round trips: 1, 1/4, 1/100.
+    let mut host = Host::new(&[10, 20, 100]);
+    let drawn = host.drawn();
+    assert!(
+        (785..803).contains(&drawn[0]) && (190..207).contains(&drawn[1]) && (3..14).contains(&drawn[2]),
+        "{drawn:?}"
+    );
+}
+
+#[test]
+fn draws_are_more_even_than_chance_makes_them() {
+    let mut host = Host::new(&[10; 4]);
+    // Of 40 draws chance would give a path 10, with a standard deviation of 2.7.
+    for _ in 0..50 {
+        let mut counts = [0_i32; 4];
+        (0..40).for_each(|_| counts[host.open().path()] += 1);
+        assert!(counts.iter().all(|count| (count - 10).abs() <= 2), "{counts:?}");
+    }
+}
+
+#[test]
+fn what_some_measure_others_go_by_and_it_is_forgotten() {
+    let mut host = Host::new(&[10, 10]);
+    let slow = [10, 90];
+    let taken: Vec<_> = (0..400).map(|_| host.transfer(&slow)).collect();
+    let late = taken[200..].iter().filter(|path| **path == 1).count();
+    assert!(late < 30, "{late} of the last 200 took the path whose round trips are nine times as long");
+    // The queue is gone, or the path is as long as that: nobody knows before it is tried again.
+    host.wait(60_000);
+    let [first, second] = host.drawn()[..] else { unreachable!() };
+    assert!(first > second, "the lowest round trip of a path is remembered: {first}, {second}");
+
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(20, &[10, 10]);
+    host.transfers(200, &slow);
+    let share = |host: &mut Host| host.drawn()[1];
+    let soon = share(&mut host);
+    host.wait(10_000);
+    let later = share(&mut host);
+    assert!(soon < 100 && later > 450, "a queue is forgotten: {soon} and then {later} of 1000");
+}
+
+#[test]
+fn losses_count_like_delay() {
+    let mut host = Host::new(&[10, 10]);
+    for _ in 0..300 {
+        let mut connection = host.open();
+        let lossy = connection.path() == 1;
+        for delivered in [0, 10, 20] {
+            host.wait(1);
+            let round = host.round(10, delivered);
+            if lossy && delivered == 10 {
+                connection.handle_retransmit(round, 1, 0);
+            }
+            connection.handle_round(round, 0);
+        }
+    }
+    let drawn = host.drawn();
+    assert!(drawn[1] < 250, "{drawn:?}");
+}
+
+#[test]
+fn a_path_on_which_nothing_arrives_is_left_alone_but_for_one_try_at_a_time() {
+    let mut host = Host::new(&[10, 10, 10]);
+    let all = [10; 3];
+    host.transfers(30, &all);
+    host.wait(200);
+    host.fail_on(1);
+    assert_eq!(host.drawn()[1], 0, "dead");
+    assert!(host.shared.learnt(&(&knobs()).try_into().unwrap(), 3, host.now)[1].dead);
+    host.wait(1_100);
+    assert_eq!(host.drawn()[1], 1, "one tries it after a second");
+    host.wait(1_100);
+    assert_eq!(host.drawn()[1], 0, "and nobody for two more");
+    host.wait(1_100);
+    assert_eq!(host.drawn()[1], 1);
+    // The next one that tries it delivers.
+    host.wait(4_400);
+    while host.transfer(&all) != 1 {}
+    let drawn = host.drawn();
+    assert!(drawn.iter().all(|count| (300..367).contains(count)), "alive again: {drawn:?}");
+}
+
+#[test]
+fn a_timeout_on_a_path_that_works_for_others_does_not_make_it_dead() {
+    let mut host = Host::new(&[10, 10]);
+    let mut unlucky = loop {
+        let connection = host.open();
+        if connection.path() == 0 {
+            break connection;
+        }
+    };
+    host.transfers(30, &[10, 10]);
+    assert!(unlucky.handle_timeout(host.round(10, 5), false, 0).moved);
+    // It counts as a long round trip, and not as the end of the path.
+    assert!(host.drawn()[0] > 200);
+}
+
+#[test]
+fn if_all_paths_are_dead_all_are_tried() {
+    let mut host = Host::new(&[10, 10]);
+    host.fail_on(0);
+    host.fail_on(1);
+    assert!(host.drawn().iter().all(|count| *count > 300));
+}
+
+#[test]
+fn acknowledgements_that_do_not_arrive_keep_others_away_for_some_time_only() {
+    let mut host = Host::new(&[10, 10]);
+    let mut receiver = loop {
+        let connection = host.open();
+        if connection.path() == 0 {
+            break connection;
+        }
+    };
+    host.wait(500);
+    let round = Round { received: 1, ..host.round(10, 0) };
+    assert_eq!(receiver.handle_duplicate(round, Span::from_millis(300), 0).reason, Some(Reason::AckLoss));
+    assert_eq!(host.drawn()[0], 0);
+    // Who only receives never learns whether a try worked, so all may try.
+    host.wait(1_100);
+    assert!(host.drawn()[0] > 300);
+}
+
+#[test]
+fn a_queue_that_only_this_path_has_is_a_signal_after_some_rounds() {
+    let queue = |srtt: u64, other: u64| {
+        let mut host = Host::new(&[10, 10]);
+        host.transfers(30, &[10, other]);
+        let mut connection = loop {
+            let connection = host.open();
+            if connection.path() == 0 {
+                break connection;
+            }
+        };
+        connection.handle_round(host.round(10, 0), 0);
+        let mut signals = 0;
+        for round in 1..40 {
+            host.wait(20);
+            let decision = connection.handle_round(host.round(srtt, round * 10), u32::MAX);
+            signals += u32::from(decision.reason == Some(Reason::StandingQueue));
+            if decision.moved {
+                break;
+            }
+        }
+        signals
+    };
+    assert_eq!(queue(12, 10), 0, "an idle path");
+    assert_eq!(queue(30, 10), 1, "a standing queue");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// EXP3's importance weight is right only for the probability with which a path was drawn, which a guard or a failure
+    /// makes greater (Auer et al. 2002: the reward is divided by the probability of the draw).
+    #[test]
+    fn a_draw_that_is_restricted_records_the_probability_among_the_rest(
+        weights in prop::collection::vec(1..1_000_000_u32, 2..=16),
+        policy in prop::sample::select(vec![PolicyName::Exp3, PolicyName::Exp3Ix, PolicyName::LowestRtt]),
+        first in any::<u32>(),
+        random in any::<u32>(),
+    ) {
+        let config = AgentKnobs { policy, ..AgentKnobs::default() };
+        let path = |(id, weight): (u32, &u32)| Path { weight: *weight, ..paths(&[10])[0] }.with_id(id);
+        let paths: Vec<Path> = (0..).zip(&weights).map(path).collect();
+        let mut conn = Connection::open(&config, &paths, Time::ZERO, first).unwrap();
+        let (k, left) = (weights.len(), conn.path());
+        let gamma = if policy == PolicyName::Exp3Ix { 0.0 } else { 0.1 };
+        let round = Round { now: Time::from_nanos(1_000_000_000), mss: MSS, ..Round::default() };
+        prop_assert!(conn.handle_timeout(round, false, random).moved);
+        // What was learnt is part of it: a failure earns nothing, and costs something by EXP3-IX.
+        let log: Vec<f64> = conn.raw().exp3.log_weight[..k].iter().map(|log| *log as f64 / 2_f64.powi(32)).collect();
+        let sum: f64 = log.iter().map(|log| log.exp2()).sum();
+        let probability = |path: usize| (1.0 - gamma) * log[path].exp2() / sum + gamma / k as f64;
+        let expected = probability(conn.path()) / (1.0 - probability(left));
+        let recorded = f64::from(conn.raw().chance_q32) / 2_f64.powi(32);
+        // γ is a whole number of 65536ths.
+        prop_assert!((recorded - expected).abs() < 1e-4, "{recorded} instead of {expected}");
+    }
+}
+
+/// A path under another number.
+trait WithId {
+    fn with_id(self, id: u32) -> Self;
+}
+
+impl WithId for Path {
+    fn with_id(self, id: u32) -> Self {
+        Path { id, ..self }
+    }
+}
