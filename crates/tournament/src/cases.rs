@@ -6,6 +6,7 @@ mod failure;
 mod network;
 mod shift;
 
+use serde::Serialize;
 use sidestep_model::{Scenario, scenario::builder::ScenarioBuilder};
 
 use crate::Measure;
@@ -27,7 +28,8 @@ pub struct Case {
 }
 
 /// Whether a policy may be tuned on a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Set {
     /// It may be looked at while a policy is tuned.
     Tuning,
@@ -36,7 +38,8 @@ pub enum Set {
 }
 
 /// How the paths of a scenario relate to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Class {
     /// All are alike: there is nothing to learn but where others are.
     Alike,
@@ -152,6 +155,19 @@ mod tests {
             assert!(!case.judged.is_empty() && case.purpose.ends_with('.'), "{}", case.name);
             assert!(scenario.topology.paths().len() >= 2, "{}", case.name);
         }
+    }
+
+    #[test]
+    fn the_document_has_the_table_of_cases() {
+        let document = include_str!("../../../docs/pathchanger-measured.md");
+        for case in cases() {
+            let judged: Vec<_> = case.judged.iter().map(|measure| measure.short_title()).collect();
+            let (set, class) = (case.set.as_str(), case.class.as_str());
+            let row = format!("| `{}` | {set} | {class} | {} | {} |", case.name, judged.join(", "), case.purpose);
+            assert!(document.lines().any(|line| line == row), "no line\n{row}");
+        }
+        let count = format!("over {} fixed scenarios", cases().count());
+        assert!(document.contains(&count), "{count}");
     }
 
     #[test]

@@ -2,17 +2,44 @@
 //!
 //! - A [`Case`] is a scenario of the tournament: what it is for, what is judged, and whether it may be looked at while a
 //!   policy is tuned. [`cases()`] lists them all; they are fixed, and no file changes them.
+//! - [`play`] runs cases under policies and seeds in the simulator, and leaves a [`Tournament`]: for each case, policy and
+//!   [`Measure`] the values of all seeds, and a [`Comparison`] with each baseline. [`Summary`] counts the verdicts.
+//! - A [`Verdict`] is of a confidence interval. Less data or more noise never turns a loss into anything better.
+//! - The **regret** of a policy is by how much the best fixed assignment of connections to paths beats it.
+//! - [`page()`] is all of it as one HTML page, and a [`Tournament`] serialises to JSON.
 //!
 //! ```
-//! use sidestep_tournament::{Class, Set, cases};
+//! use sidestep_tournament::{Options, Set, cases, page, play};
 //!
-//! let judging = cases().filter(|case| case.set == Set::Judging);
-//! let scenario = judging.filter(|case| case.class == Class::Failure).map(|case| case.scenario()).next();
-//! assert!(scenario.is_some_and(|scenario| !scenario.events.is_empty()));
+//! let options = Options {
+//!     policies: vec!["pathchanger".parse()?, "tcp".parse()?, "random".parse()?],
+//!     cases: cases().filter(|case| case.name == "down-short").collect(),
+//!     seeds: 2,
+//!     regret: None,
+//!     command: "sidestep bench policies".into(),
+//!     stop: Default::default(),
+//! };
+//! let tournament = play(&options, &())?;
+//! assert_eq!(tournament.cases[0].set, Set::Tuning);
+//! assert_eq!(tournament.summaries[0].policy, "pathchanger");
+//! assert!(page(&tournament).contains("down-short"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod cases;
+mod fixed;
 mod measure;
+mod page;
+mod play;
+mod summary;
+mod verdict;
 
 pub use cases::{Case, Class, Set, cases};
 pub use measure::Measure;
+pub use page::page;
+pub use play::{
+    BASELINES, BestFixed, CaseResult, Observer, Options, POLICIES, PlayError, PolicyResult, SCHEMA, Tournament, Values,
+    play,
+};
+pub use summary::{Count, Summary};
+pub use verdict::{Comparison, LARGEST, MARGIN, Verdict};

@@ -11,6 +11,7 @@ use clap::{
 use sidestep_model::scenario::SystemSpec;
 use sidestep_repro::Mode;
 use sidestep_results::World;
+use sidestep_tournament::Set;
 
 pub use self::topologies::{
     AdviseArgs, BetweenArgs, DataArgs, MaxFlowArgs, PairArgs, Paths, RateArgs, SamplingArgs, Topo, TopologyArgs,
@@ -208,6 +209,8 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// Which policy of the path changer is best where: a tournament in the simulator, over fixed scenarios
+    Policies(PolicyArgs),
     /// Packets times links per second of the simulator, on five networks
     Sim {
         /// One of them: dumbbell-32, dumbbell-500, mptcp-lia-4, fat-tree-128, fat-tree-1024-mptcp-8 [default: all]
@@ -223,6 +226,50 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// `sidestep bench policies`.
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// How thorough: quick has 5 seeds, full has 20
+    #[arg(long, value_name = "MODE", default_value = "quick", value_parser = one_of(MODES))]
+    pub mode: Mode,
+    /// How many seeds, instead of the mode's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: Option<u32>,
+    /// A policy, such as `pathchanger:policy=plb`; repeat for several; `random` and `tcp` always play [default: a list]
+    #[arg(long, value_name = "SYSTEM")]
+    pub policies: Vec<SystemSpec>,
+    /// Only scenarios of this name; a pattern, such as `equal-*`
+    #[arg(long, value_name = "NAME")]
+    pub scenarios: Option<String>,
+    /// Only those to tune policies on, or those kept for judging
+    #[arg(long, value_name = "SET", default_value = "all", value_parser = one_of(SETS))]
+    pub set: Sets,
+    /// Compute by how much the best fixed assignment of connections to paths beats each policy
+    #[arg(long)]
+    pub regret: bool,
+    /// Directory for the page and policies.json
+    #[arg(long, value_name = "DIR", default_value = "out/policies")]
+    pub out: PathBuf,
+    /// Print the results as JSON; with --list, the list
+    #[arg(long)]
+    pub json: bool,
+    /// Only list the scenarios
+    #[arg(long)]
+    pub list: bool,
+    /// Only write each scenario to DIR, as a file for `sidestep sim run`
+    #[arg(long, value_name = "DIR", conflicts_with = "list")]
+    pub write: Option<PathBuf>,
+}
+
+/// Which scenarios of the tournament.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sets {
+    /// Those of one set.
+    One(Set),
+    /// All.
+    All,
 }
 
 /// `sidestep traffic`.
@@ -368,6 +415,8 @@ pub struct TrafficSend {
 }
 
 const WORLDS: [(&str, World); 2] = [("sim", World::Sim), ("lab", World::Lab)];
+const SETS: [(&str, Sets); 3] =
+    [("tuning", Sets::One(Set::Tuning)), ("judging", Sets::One(Set::Judging)), ("all", Sets::All)];
 const MODES: [(&str, Mode); 2] = [("quick", Mode::Quick), ("full", Mode::Full)];
 
 /// Takes one of these names for the value beside it.

@@ -2,6 +2,7 @@
 
 mod agent;
 mod paths;
+mod policies;
 
 use serde::Serialize;
 use sidestep_linux::wire::bench::{self, BenchReport, Load};
@@ -53,6 +54,7 @@ pub fn run(options: Bench) -> Outcome {
         Bench::Agent { rounds, seconds, connections: None, json } => print(&agent::overhead(rounds, seconds)?, json),
         Bench::Agent { connections: Some(connections), json, .. } => print(&agent::crowd(connections)?, json),
         Bench::Paths { case, data, json } => print(&paths::run(case.as_deref(), data.data.as_deref())?, json),
+        Bench::Policies(args) => policies::run(args),
         Bench::Sim { case, seconds, seed, json } => print(&sim(case.as_deref(), seconds, seed)?, json),
     }
 }

@@ -5,6 +5,7 @@ use sidestep_lab::LabError;
 use sidestep_paths::analysis::NetError;
 use sidestep_repro::{DataError, ReproError};
 use sidestep_sim::SimError;
+use sidestep_tournament::PlayError;
 
 use crate::failure::Failure;
 
@@ -54,5 +55,15 @@ impl From<NetError> for Failure {
 impl From<AdviseError> for Failure {
     fn from(error: AdviseError) -> Self {
         if error.is_usage() { Failure::usage(error) } else { Failure::run(error) }
+    }
+}
+
+impl From<PlayError> for Failure {
+    fn from(error: PlayError) -> Self {
+        match &error {
+            PlayError::Sim { problem, .. } if problem.is_usage() => Failure::usage(error),
+            PlayError::NoCases => Failure::usage(error),
+            _ => Failure::run(error),
+        }
     }
 }

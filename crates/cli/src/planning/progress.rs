@@ -192,3 +192,40 @@ impl sidestep_repro::Watch for StepProgress {
         self.stop.load(Ordering::Relaxed)
     }
 }
+
+/// One bar for a tournament, on standard error.
+#[derive(Debug)]
+pub struct PolicyProgress {
+    bar: ProgressBar,
+}
+
+impl PolicyProgress {
+    /// A bar if standard error is a terminal.
+    pub fn new() -> Self {
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
+        let style = "{msg:>24} {bar:30.cyan/blue} {pos}/{len} s simulated, {eta} left";
+        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        PolicyProgress { bar }
+    }
+}
+
+impl sidestep_tournament::Observer for PolicyProgress {
+    fn begins(&self, total: Span) {
+        self.bar.set_length(total.as_secs_f64() as u64);
+    }
+
+    fn plays(&self, case: &sidestep_tournament::Case) {
+        self.bar.set_message(case.name);
+    }
+
+    // Samples of the cases are a second apart, so whole seconds lose nothing.
+    fn runs(&self, elapsed: Span) {
+        self.bar.inc(elapsed.as_secs_f64() as u64);
+    }
+}
+
+impl Drop for PolicyProgress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

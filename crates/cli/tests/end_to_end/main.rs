@@ -11,6 +11,7 @@ mod errors;
 mod failures;
 mod packaged;
 mod pipes;
+mod policies;
 mod programs;
 mod reload;
 mod requests;

@@ -1,0 +1,54 @@
+//! `bench policies`: the tournament's list, its files, and a small one of two scenarios.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::Room;
+
+#[test]
+fn a_small_tournament_leaves_a_page_and_numbers_that_agree() {
+    let room = Room::new();
+    let play = ["bench", "policies", "--scenarios", "lossy-*", "--seeds", "2", "--policies", "pathchanger"];
+    let ended = room.run(&[&play[..], &["--out", "out", "--json"]].concat());
+    ended.is_fine();
+    let json: Value = serde_json::from_str(&fs::read_to_string(room.path("out/policies.json")).unwrap()).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&ended.stdout).unwrap(), json);
+    assert_eq!((&json["schema"], &json["seeds"], &json["regret_seeds"]), (&1.into(), &2.into(), &Value::Null));
+    let cases = json["cases"].as_array().unwrap();
+    let named: Vec<_> = cases.iter().map(|case| case["name"].as_str().unwrap()).collect();
+    assert_eq!(named, ["lossy-short", "lossy-long"]);
+    for case in cases {
+        let policies = case["policies"].as_array().unwrap();
+        let named: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
+        assert_eq!(named, ["pathchanger", "random", "tcp"]);
+        for policy in policies {
+            assert_eq!(policy["measures"]["goodput_mbps"]["each"].as_array().unwrap().len(), 2);
+            assert!(policy["against"].as_array().unwrap().iter().all(|one| one["verdict"].is_string()), "{policy:#}");
+        }
+    }
+    let page = fs::read_to_string(room.path("out/index.html")).unwrap();
+    assert!(page.contains("lossy-long") && page.contains("sidestep bench policies ") && !page.contains("--out"));
+    room.run(&[&play[..], &["--out", "again"]].concat()).is_fine();
+    let again = fs::read_to_string(room.path("again/policies.json")).unwrap();
+    let of = |json: &Value| json["cases"].clone();
+    assert_eq!(of(&serde_json::from_str(&again).unwrap()), of(&json));
+}
+
+#[test]
+fn scenarios_are_listed_by_set_and_written_as_files_that_run() {
+    let room = Room::new();
+    let list = |set: &str| -> Vec<Value> {
+        let ended = room.run(&["bench", "policies", "--list", "--json", "--set", set]);
+        ended.is_fine();
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let (tuning, judging, all) = (list("tuning"), list("judging"), list("all"));
+    assert_eq!(tuning.len() + judging.len(), all.len());
+    assert!(judging.iter().all(|case| case["set"] == "judging" && case["purpose"].is_string()));
+    room.run(&["bench", "policies", "--write", "files"]).is_fine();
+    assert_eq!(fs::read_dir(room.path("files")).unwrap().count(), all.len());
+    room.run(&["sim", "run", "files/incast-32.toml", "--out", "run"]).is_fine();
+    let wrong = room.run(&["bench", "policies", "--scenarios", "nowhere"]);
+    assert!(wrong.error(2).contains("--list"), "{}", wrong.error(2));
+}
