@@ -137,17 +137,6 @@ POLICY_FN __u32 pc_gamma(const struct pc_config *cfg)
 	return gamma ? gamma : 1;
 }
 
-/* A second number from `random` (MurmurHash3's finaliser), so that the wait does not depend on the draw. */
-POLICY_FN __u32 pc_remix(__u32 random)
-{
-	random ^= 0x9e3779b9;
-	random ^= random >> 16;
-	random *= 0x85ebca6b;
-	random ^= random >> 13;
-	random *= 0xc2b2ae35;
-	return random ^ (random >> 16);
-}
-
 POLICY_FN __u32 pc_learns(const struct pc_config *cfg)
 {
 	return cfg->policy == PC_EXP3 || cfg->policy == PC_LOWEST_RTT || cfg->policy == PC_EXP3_IX ||

@@ -87,10 +87,13 @@ struct pc_ask {
 /*
  * A number for the first draw of a connection, in place of `random`: multiples of the golden ratio, which
  * spread draws more evenly than chance does, and a little chance, so that no pattern in what programs
- * open keeps step with them.
+ * open keeps step with them. Hosts begin at different places, or all would take the same path first.
  */
 POLICY_FN __u32 pc_evenly(struct pc_shared *shared, __u32 random)
 {
+	/* One that has come to 0 again may begin anywhere else as well. */
+	if (!shared->sequence)
+		shared->sequence = pc_remix(random);
 	return (__u32)__sync_fetch_and_add(&shared->sequence, PC_GOLDEN) + (random >> 6);
 }
 

@@ -125,6 +125,17 @@ POLICY_FN __u64 pc_scale(__u32 random, __u64 range)
 	return (random * range) >> 32;
 }
 
+/* A second number from `random` (MurmurHash3's finaliser), so that what it is used for does not depend on the draw. */
+POLICY_FN __u32 pc_remix(__u32 random)
+{
+	random ^= 0x9e3779b9;
+	random ^= random >> 16;
+	random *= 0x85ebca6b;
+	random ^= random >> 13;
+	random *= 0xc2b2ae35;
+	return random ^ (random >> 16);
+}
+
 /* The position of the lowest bit of `set` but `skip` others; `set` has more than that, and 16 at most. */
 POLICY_FN __u32 pc_nth(__u32 set, __u32 skip)
 {
