@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_the_system_chose_is_told() {
+    fn a_port_that_the_system_chose_is_reported() {
         in_test(async {
             let listener = listen("tcp:[::1]:0").await.unwrap();
             let endpoint = listener.endpoint().unwrap();

@@ -6,11 +6,11 @@ use crate::controller::Controller;
 
 const STATE: Metric = Metric::gauge(
     "sidestep_controller_state_version",
-    "Number of the state that agents are told: rises with each change of paths or of usage",
+    "Number of the state that agents are sent: rises with each change of paths or of usage",
 );
 const PATH_SETS: Metric = Metric::gauge("sidestep_controller_path_sets", "Pairs of access routers that have paths");
 const PATHS: Metric = Metric::gauge("sidestep_controller_paths", "Paths between access routers");
-const BINDINGS: Metric = Metric::gauge("sidestep_controller_bindings", "Path IDs that routers are told to install");
+const BINDINGS: Metric = Metric::gauge("sidestep_controller_bindings", "Path IDs that routers are to install");
 const WATCHERS: Metric =
     Metric::gauge("sidestep_controller_watchers", "Agents of hosts and routers that are connected");
 

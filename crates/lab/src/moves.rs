@@ -15,7 +15,7 @@ use crate::{error::LabError, names::Names, timeline::Made, traffic::Monotonic};
 
 /// How many agents changed their paths after an event of links, and how long the last of them took.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Heard {
+struct Updated {
     agents: usize,
     last: Span,
 }
@@ -58,12 +58,12 @@ pub fn read(files: &[PathBuf], epoch: Monotonic, recorder: &mut Recorder) -> Res
 
 impl Moves {
     /// Reports to `recorder` how long the agents took to change their paths after each link that went down or came up.
-    pub fn tell_updates(&self, made: &[Made], recorder: &mut Recorder) {
+    pub fn report_updates(&self, made: &[Made], recorder: &mut Recorder) {
         let changes = made.iter().filter(|made| matches!(made.change, Change::Down | Change::Up));
         let changes: Vec<_> = changes.collect();
         for (index, made) in changes.iter().enumerate() {
             let next = changes.get(index + 1).map(|next| next.at);
-            if let Some(Heard { agents, last }) = self.heard(made.at, next) {
+            if let Some(Updated { agents, last }) = self.updated(made.at, next) {
                 recorder.updated(PathUpdates {
                     at_s: made.since_start.as_secs_f64(),
                     change: if made.change == Change::Down { "down" } else { "up" }.into(),
@@ -75,14 +75,14 @@ impl Moves {
     }
 
     /// Sums up each agent's first change of paths from one instant until another; `None` if no agent changed its paths.
-    fn heard(&self, from: Monotonic, to: Option<Monotonic>) -> Option<Heard> {
+    fn updated(&self, from: Monotonic, to: Option<Monotonic>) -> Option<Updated> {
         let mut first: BTreeMap<&PathBuf, Span> = BTreeMap::new();
         let within = self.paths.iter().filter(|(_, at)| *at >= from && to.is_none_or(|to| *at < to));
         for (agent, at) in within {
             let after = at.since(from);
             first.entry(agent).and_modify(|least| *least = (*least).min(after)).or_insert(after);
         }
-        Some(Heard { agents: first.len(), last: first.into_values().max()? })
+        Some(Updated { agents: first.len(), last: first.into_values().max()? })
     }
 
     /// Number of moves that the end `local` made of its connection with `remote`.

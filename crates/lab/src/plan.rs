@@ -289,11 +289,11 @@ mod tests {
     }
 
     /// The names of the interfaces that `plan` uses towards `destination`.
-    fn ways(plan: &NodePlan, destination: Ipv6Net) -> Vec<&str> {
+    fn next_hops(plan: &NodePlan, destination: Ipv6Net) -> Vec<&str> {
         let mut routes = plan.routes.iter().filter(|route| route.destination == destination);
         let route = routes.next().unwrap();
         assert_eq!(routes.next(), None, "a destination has one route");
-        let RouteTarget::Interfaces(positions) = &route.target else { panic!("{route:?} is no way out") };
+        let RouteTarget::Interfaces(positions) = &route.target else { panic!("{route:?} does not lead out") };
         positions.iter().map(|position| plan.interfaces[*position].name.as_str()).collect()
     }
 
@@ -342,9 +342,9 @@ mod tests {
         let locator = topology.node(topology.find("D").unwrap()).locator.unwrap();
         for (multipath, expected) in [(Multipath::Ecmp, &["B", "C"][..]), (Multipath::Single, &["B"])] {
             let plans = planned(&topology, multipath);
-            assert_eq!(ways(&plans[1], server), expected);
-            assert_eq!(ways(&plans[1], locator), expected);
-            assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
+            assert_eq!(next_hops(&plans[1], server), expected);
+            assert_eq!(next_hops(&plans[1], locator), expected);
+            assert_eq!(next_hops(&plans[0], Ipv6Net::default()), ["A"]);
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
         let topology = network(&[("h", "A", 1), ("A", "B", 1), ("A", "B", 1), ("B", "s", 1)]);
         let plans = planned(&topology, Multipath::Ecmp);
         let server = topology.node(topology.find("s").unwrap()).prefix.unwrap();
-        assert_eq!(ways(&plans[1], server), ["B", "B.2"]);
+        assert_eq!(next_hops(&plans[1], server), ["B", "B.2"]);
         let locator = topology.node(NodeId(1)).locator.unwrap();
         let neighbours = [1, 2].map(|link| sid(&plans[1], srv6::adjacency_sid(locator, LinkId(link))).unwrap());
         let expected = [1, 2].map(|link| SidAction::EndX(format!("fd03:0:{link}::2").parse().unwrap()));
@@ -369,14 +369,14 @@ mod tests {
         for (multipath, both) in [(Multipath::Ecmp, &["A", "B"][..]), (Multipath::Single, &["A"])] {
             let plans = planned(&topology, multipath);
             assert_eq!(names(&plans[0]), ["A", "B"]);
-            assert_eq!(ways(&plans[0], Ipv6Net::default()), ["A"]);
-            assert_eq!(ways(&plans[0], server), both);
-            assert_eq!(ways(&plan_of(&plans, "Z"), host), both);
+            assert_eq!(next_hops(&plans[0], Ipv6Net::default()), ["A"]);
+            assert_eq!(next_hops(&plans[0], server), both);
+            assert_eq!(next_hops(&plan_of(&plans, "Z"), host), both);
             // The host reaches an access router's binding SIDs over the link between the two. So does the router the
             // host.
             let locator = |name| topology.node(topology.find(name).unwrap()).locator.unwrap();
-            assert_eq!(["A", "B"].map(|name| ways(&plans[0], locator(name)) == [name]), [true; 2]);
-            assert_eq!(["A", "B"].map(|name| ways(&plan_of(&plans, name), host) == ["h"]), [true; 2]);
+            assert_eq!(["A", "B"].map(|name| next_hops(&plans[0], locator(name)) == [name]), [true; 2]);
+            assert_eq!(["A", "B"].map(|name| next_hops(&plan_of(&plans, name), host) == ["h"]), [true; 2]);
             assert_eq!(plan_of(&plans, "s").routes.len(), 1);
         }
     }

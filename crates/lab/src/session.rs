@@ -176,7 +176,7 @@ impl<'a> Session<'a> {
         self.daemons.stop();
         let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
         self.mix.notes.iter().for_each(|note| recorder.note(note.clone()));
-        moves.tell_updates(&self.made, recorder);
+        moves.report_updates(&self.made, recorder);
         let ports: Vec<_> = self.senders.iter().map(|sender| sender.port).collect();
         for sender in &self.senders {
             self.record(sender, &moves, names, writer, recorder)?;

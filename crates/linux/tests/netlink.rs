@@ -81,7 +81,7 @@ fn a_route_replaces_the_one_to_the_same_destination() {
 }
 
 #[test]
-fn our_routes_are_told_from_those_of_others_and_deleted_more_than_once() {
+fn our_routes_are_distinguished_from_those_of_others_and_deleted_more_than_once() {
     in_node("listing and deleting routes", async |netlink, interface| {
         ip_command("-6 route add fd00:b::/64 via fe80::9 dev eth table 8301");
         let (ours, others): (IpNet, IpNet) = ("fd00:a::/64".parse().unwrap(), "fd00:b::/64".parse().unwrap());

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn completion_times_are_told_apart_by_size() {
+    fn completion_times_are_counted_by_size() {
         let mut recorder = recorder();
         for (name, bytes, end) in [("a", 10_000, 1.0), ("b", 5_000, 3.0), ("c", 10_001, 2.0), ("d", 50_000_000, 9.0)] {
             let flow = flow(name, 0.0, end, 0);

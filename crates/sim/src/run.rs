@@ -54,7 +54,7 @@ pub struct RunOptions {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Is told how a run goes, from several threads at once.
+/// Observes how a run goes, from several threads at once.
 pub trait Observer: Sync {
     /// So many simulations begin, each of `duration`.
     fn begins(&self, simulations: usize, duration: Span);

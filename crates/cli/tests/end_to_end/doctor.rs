@@ -14,7 +14,7 @@ use sidestep_linux::{cgroup, netns::NetNs};
 use crate::common::{Ended, PROGRAM, Room, root_or_skip};
 
 #[test]
-fn root_is_told_that_all_is_there_and_nothing_is_left() {
+fn as_root_all_is_there_and_nothing_is_left() {
     if !root_or_skip("doctor") {
         return;
     }

@@ -187,7 +187,7 @@ async fn unknown_nodes_and_malformed_requests_get_a_clear_status() {
 }
 
 #[tokio::test]
-async fn a_host_that_leaves_the_topology_is_told_so() {
+async fn a_host_that_leaves_the_topology_is_notified() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&unix(&dir)).await;
     let mut watcher = watch_paths(&server.endpoint, host("c2"), true).await.unwrap();

@@ -199,7 +199,7 @@ fn the_sets_are_printable_as_json_with_numbers() {
 }
 
 #[test]
-fn prometheus_is_told_how_many_paths_there_are() {
+fn prometheus_reads_how_many_paths_there_are() {
     let controller = Controller::new(topology(), KNOBS).unwrap();
     let page = controller.page().into_text().unwrap();
     let paths: usize = controller.sets().iter().map(|pair| pair.paths.len()).sum();

@@ -81,12 +81,12 @@ pub fn crowd(options: &BenchOptions, connections: u32, progress: Progress<'_>) -
     let maps = maps_of(agent.pid())?;
 
     progress("moving them", 2, 4);
-    let silent = monotonic_now();
-    stage.silence_first()?;
+    let failed_at = monotonic_now();
+    stage.fail_first()?;
     for client in &mut clients {
         client.write_all(b"!").map_err(failed("sending"))?;
     }
-    let delivered = all_arrive(&clients)?.since(silent).as_secs_f64();
+    let delivered = all_arrive(&clients)?.since(failed_at).as_secs_f64();
 
     progress("listing them", 3, 4);
     let begun = Instant::now();
@@ -95,8 +95,8 @@ pub fn crowd(options: &BenchOptions, connections: u32, progress: Progress<'_>) -
     check_list(&listed, wanted)?;
     let all = listed_by_kernel(&stage)?;
     let moves = all.iter().filter(|one| one.moves > 0).filter_map(|one| one.decided);
-    let moves: Vec<_> = moves.filter(|(at, _)| *at >= silent).collect();
-    let after = |at: Option<&(Time, _)>| at.map_or(0.0, |(at, _)| at.since(silent).as_secs_f64());
+    let moves: Vec<_> = moves.filter(|(at, _)| *at >= failed_at).collect();
+    let after = |at: Option<&(Time, _)>| at.map_or(0.0, |(at, _)| at.since(failed_at).as_secs_f64());
     let outcome = Crowd {
         connections: wanted,
         agent_before,

@@ -137,15 +137,15 @@ impl Stage {
     }
 
     /// Has the server drop everything that the client sends over the first link.
-    pub fn silence_first(&self) -> Result<(), LabError> {
-        let silence = || {
+    pub fn fail_first(&self) -> Result<(), LabError> {
+        let fail = || {
             netlink::block_on(async |netlink| {
                 let index = netlink.index_of(&name(0)).await?;
                 // The client's frames carry the old MAC address, so the server drops them.
                 netlink.bring_up(index, MTU, mac(0, 7)).await
             })
         };
-        Ok(self.server.run(silence)?)
+        Ok(self.server.run(fail)?)
     }
 
     fn place(&self) -> Place<'_> {

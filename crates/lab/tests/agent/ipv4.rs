@@ -24,20 +24,20 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 1);
 const NETS: [&str; 2] = ["10.0.1.0/24", "10.0.9.0/24"];
 
 /// Each family of sockets, with the address by which it reaches the server.
-fn ways() -> [(libc::c_int, IpAddr); 2] {
+fn families() -> [(libc::c_int, IpAddr); 2] {
     [(libc::AF_INET, SERVER.into()), (libc::AF_INET6, SERVER.to_ipv6_mapped().into())]
 }
 
 /// Gives `h` and `s` addresses of IPv4, and routes along these nodes from one to the other and back; the neighbours
 /// stay those of IPv6.
-fn add_ipv4(lab: &Lab, ways: &[&[&str]]) {
+fn add_ipv4(lab: &Lab, routes: &[&[&str]]) {
     lab.ip("h", &format!("address add {CLIENT}/32 dev lo"));
     lab.ip("s", &format!("address add {SERVER}/32 dev lo"));
-    for way in ways {
-        for hop in way.windows(2) {
+    for route in routes {
+        for hop in route.windows(2) {
             let (here, next) = (hop[0], hop[1]);
             lab.network.node(lab.id(here)).run(|| set_sysctl("ipv4/ip_forward", "1")).unwrap();
-            let net = if way[0] == "s" { NETS[0] } else { NETS[1] };
+            let net = if route[0] == "s" { NETS[0] } else { NETS[1] };
             let source = match here {
                 "h" => format!(" src {CLIENT}"),
                 "s" => format!(" src {SERVER}"),
@@ -72,12 +72,12 @@ fn a_connection_of_ipv4_moves_to_the_other_provider() {
     if !root_or_skip("moving a connection of IPv4") {
         return;
     }
-    for way in ways() {
+    for family in families() {
         let lab = two_providers();
         let agent = Agent::start(&lab, "h", knobs(), NETS[1], providers(&lab, ["1 Tbit/s", "1 kbit/s"]));
-        let flow = open(&lab, way);
+        let flow = open(&lab, family);
         flow.pass(SOME);
-        assert_eq!(slot(&flow.sender), 1, "{way:?}");
+        assert_eq!(slot(&flow.sender), 1, "{family:?}");
         assert!(lab.carried(lab.arc("R2", "Z")) < LITTLE);
         lab.swallow("R1", "Z", true);
         let outage = flow.pass(SOME);
@@ -104,19 +104,19 @@ fn a_connection_of_ipv4_moves_from_one_segment_list_to_the_other() {
     if !root_or_skip("IPv4 inside SRv6") {
         return;
     }
-    for way in ways() {
+    for family in families() {
         let lab = Lab::new(CORE);
         // Between R and Z there is no route of IPv4 to the server.
         add_ipv4(&lab, &[&["h", "R"], &["Z", "s"], &["s", "Z", "A", "R", "h"]]);
-        let exit = srv6::router_address(lab.locator("Z")).to_bits() & !0xffff_ffff_ffff_ffff | (0xd4 << 64);
-        let exit = std::net::Ipv6Addr::from_bits(exit);
-        lab.ip("Z", &format!("-6 route add {exit} encap seg6local action End.DX4 nh4 {SERVER} dev s"));
-        let by = |router, rate| segments(&[srv6::end_sid(lab.locator(router)), exit], rate);
+        let egress = srv6::router_address(lab.locator("Z")).to_bits() & !0xffff_ffff_ffff_ffff | (0xd4 << 64);
+        let egress = std::net::Ipv6Addr::from_bits(egress);
+        lab.ip("Z", &format!("-6 route add {egress} encap seg6local action End.DX4 nh4 {SERVER} dev s"));
+        let by = |router, rate| segments(&[srv6::end_sid(lab.locator(router)), egress], rate);
         let paths = vec![by("A", "1 Tbit/s"), by("B", "1 kbit/s")];
         let agent = Agent::start(&lab, "h", knobs(), NETS[1], paths);
-        let flow = open(&lab, way);
+        let flow = open(&lab, family);
         flow.pass(SOME);
-        assert_eq!(slot(&flow.sender), 1, "{way:?}");
+        assert_eq!(slot(&flow.sender), 1, "{family:?}");
         assert!(lab.carried(lab.arc("A", "Z")) >= SOME && lab.carried(lab.arc("B", "Z")) < LITTLE);
         // The kernel takes the outer header and its list off the segment size. Inside: IPv4, and TCP with timestamps.
         let fits = 1_500 - srv6::encap_len(2) - 20 - 32;
@@ -170,7 +170,7 @@ fn connections_of_ipv4_are_listed_follow_their_paths_and_are_left_as_they_were()
     assert!(rules().contains("830: from all fwmark 0x200/0xff00 lookup 8302"), "{}", rules());
     assert!(routes().contains("table 8302"), "{}", routes());
     assert!(!lab.ip("h", "-6 rule show").contains("fwmark"), "IPv6 has no paths");
-    let flows = ways().map(|way| open(&lab, way));
+    let flows = families().map(|family| open(&lab, family));
     for flow in &flows {
         flow.pass(SOME);
         assert_eq!(slot(&flow.sender), 2);

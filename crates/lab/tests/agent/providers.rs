@@ -26,7 +26,7 @@ fn start(lab: &Lab, knobs: AgentKnobs, rates: [&str; 2]) -> Agent {
 }
 
 #[test]
-fn a_connection_moves_to_the_other_provider_when_its_path_falls_silent() {
+fn a_connection_moves_to_the_other_provider_when_its_path_fails() {
     if !root_or_skip("moving a connection") {
         return;
     }

@@ -67,7 +67,7 @@ fn no_transfer_is_lost_whatever_happens_to_agents_and_links() {
         let ends = End { tally: &tally, lab: &lab };
         for index in 0..SHORT + LONG {
             let (lab, tally) = (&lab, &tally);
-            scope.spawn(move || transfer_until_told(lab, tally, index));
+            scope.spawn(move || transfer_until_stopped(lab, tally, index));
         }
         let mut random = Pcg32::seed_from_u64(seed.into());
         let mut below = |limit: u32| random.next_u32() % limit;
@@ -156,8 +156,8 @@ fn configuration(lab: &Lab) -> String {
         let via = tail(lab, provider, "h");
         format!("[[destination.path]]\nvia = \"{via}\"\ndev = \"{provider}\"\nrate = \"1 Gbit/s\"\nrtt = \"6 ms\"\n")
     };
-    let silence = "[agent]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
-    format!("{silence}[[destination]]\nprefix = \"{}\"\n{}{}", lab.prefix("s"), path("R1"), path("R2"))
+    let agent = "[agent]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
+    format!("{agent}[[destination]]\nprefix = \"{}\"\n{}{}", lab.prefix("s"), path("R1"), path("R2"))
 }
 
 /// Answers each connection with a checksum of what came.
@@ -183,7 +183,7 @@ fn serve(listener: &TcpListener, tally: &Tally) {
 }
 
 /// Short transfers one after the other, or a long one that lasts as long as the run.
-fn transfer_until_told(lab: &Lab, tally: &Tally, index: u32) {
+fn transfer_until_stopped(lab: &Lab, tally: &Tally, index: u32) {
     let long = index >= SHORT;
     let mut random = Pcg32::seed_from_u64(index.into());
     while !tally.stop.load(Ordering::Relaxed) {

@@ -72,11 +72,11 @@ fn ends(namespace: &NetNs, count: usize) -> Vec<(Tap, Port)> {
         })?;
         Ok((tap, Port::open(index)?))
     };
-    let silent_ends = || {
+    let quiet_ends = || {
         set_sysctl("ipv6/conf/default/disable_ipv6", "1")?;
         (0..count).map(end).collect()
     };
-    namespace.run(silent_ends).unwrap()
+    namespace.run(quiet_ends).unwrap()
 }
 
 fn channel(rate: Rate, delay_ms: u64, packets: u32) -> Channel {

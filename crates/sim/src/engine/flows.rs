@@ -300,7 +300,7 @@ impl Sizes {
 /// Takes the place that has been free for the longest time. A flow that is over may still have packets in the network: its
 /// place is taken only when they are gone.
 fn reusable(free: &mut VecDeque<u32>, network: &Network) -> Option<u32> {
-    let index = free.front().copied().filter(|index| network.on_the_way(*index) == 0)?;
+    let index = free.front().copied().filter(|index| network.in_network(*index) == 0)?;
     free.pop_front();
     Some(index)
 }

@@ -95,7 +95,7 @@ pub(super) struct Arc {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     /// When it arrives, above [`WORD_BITS`] bits of what a hop needs to know, so that the packet itself is not looked at
-    /// on the way: its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]).
+    /// at a hop: its length, and whether it may be marked ([`CAPABLE`]) and is ([`MARKED`]).
     arrives_and_word: u64,
     pub(super) packet: u32,
     /// Index of the hop that it is on.
@@ -365,7 +365,7 @@ impl Network {
     }
 
     /// How many packets of a flow are in the network.
-    pub(super) fn on_the_way(&self, flow: u32) -> u32 {
+    pub(super) fn in_network(&self, flow: u32) -> u32 {
         self.flows[flow as usize]
     }
 

@@ -136,7 +136,7 @@ fn equal_flows_share_a_bottleneck_and_fill_it() {
 }
 
 #[test]
-fn every_packet_is_delivered_or_lost_or_on_its_way() {
+fn every_packet_is_delivered_lost_or_in_flight() {
     let mut lab = Lab::new(dumbbell(4), Config::default());
     for i in 1..=4 {
         lab.flow(&format!("l{i}"), &format!("r{i}"), None);
@@ -192,7 +192,7 @@ fn looking_ahead_changes_nothing() {
         let arc = link.arc(sidestep_model::Direction::AToB);
         let mut seen = Vec::new();
         for step in 1..60 {
-            // Looking ahead begins while packets are under way.
+            // Looking ahead begins while packets are in flight.
             if ahead && step == 2 {
                 lab.world.network.look_ahead_from(0);
                 assert!(lab.world.network.ahead.is_some());
@@ -256,7 +256,7 @@ fn the_place_of_a_finished_flow_is_used_again_and_only_when_its_packets_are_gone
     let third = lab.flow("l1", "r1", None);
     lab.world.run_until(lab.world.now() + Span::from_secs(1));
     lab.world.release(third);
-    assert_ne!(lab.flow("l1", "r1", None), third, "its packets are still on the way");
+    assert_ne!(lab.flow("l1", "r1", None), third, "its packets are still in the network");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_link_that_goes_down_loses_what_it_carries_and_carries_again_when_up() {
 }
 
 #[test]
-fn a_flow_that_is_rerouted_sends_over_its_new_way() {
+fn a_flow_that_is_rerouted_sends_over_its_new_route() {
     let mut lab = Lab::new(parallel(2), Config::default());
     let flow = lab.flow("c1", "s1", None);
     let (forward, _) = lab.routes("c1", "s1", Some("A-B.2"));

@@ -50,10 +50,10 @@ pub fn crowd(connections: u32) -> Result<Report, Failure> {
         bytes("memory of its maps, without connections' own", crowd.maps),
         bytes("stored with each connection", crowd.storage),
         measure_of("connections that moved".into(), crowd.moved as f64, "connections"),
-        seconds("from the path's silence to the first move", crowd.first_move),
-        seconds("from the path's silence to the last move", crowd.last_move),
+        seconds("from the path's failure to the first move", crowd.first_move),
+        seconds("from the path's failure to the last move", crowd.last_move),
         measure_of("moves, from the first to the last".into(), crowd.moves_per_second(), "moves/s"),
-        seconds("from the path's silence until all was delivered", crowd.delivered),
+        seconds("from the path's failure until all was delivered", crowd.delivered),
         seconds("sidestep agent status --json", crowd.status),
     ];
     Ok(Report { schema: 1, bench: "agent", cases })

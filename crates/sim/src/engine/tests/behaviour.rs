@@ -319,7 +319,7 @@ fn probes_reach_the_next_nodes_behaviour_on_time() {
     let record = lab.decide("B", |_, _, _| Fate::Forward);
     lab.run(1_000);
     let controls = record.lock().unwrap().controls.clone();
-    assert_eq!(controls.len(), 99, "one each 10 ms, and the last is on its way");
+    assert_eq!(controls.len(), 99, "one each 10 ms, and the last is in flight");
     let channel = lab.topology.channel(arc);
     let first = Time::ZERO + Span::from_millis(10) + channel.delay + channel.rate.time_for(Bytes::new(64));
     assert_eq!(controls[0], (first, arc, 64));
