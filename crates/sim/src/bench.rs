@@ -1,5 +1,7 @@
 //! The simulator's benchmarks: five networks, on which other simulators are measured as well.
 
+use std::fmt::Write;
+
 use sidestep_model::{ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, Span, Time, Topology, TopologyError};
 use sidestep_paths::Igp;
 use sidestep_proto::{
@@ -69,16 +71,55 @@ impl Case {
     }
 
     /// Builds the network and the flows, which takes its time on large networks.
-    pub fn prepare(self, seed: u64) -> Result<Bench, TopologyError> {
+    pub fn prepare(self, seed: u64, tcp: Tcp) -> Result<Bench, TopologyError> {
+        Ok(self.plan(seed)?.build(seed, tcp))
+    }
+
+    /// The network and the flows as text, for other simulators: a line for each thing, with these numbers.
+    ///
+    /// - `jitter`: the longest random delay of what a host sends, in nanoseconds.
+    /// - `min_rto`: the least retransmission timeout, in nanoseconds.
+    /// - `arc`: bits per second, nanoseconds of delay, bytes of queue. Arcs are numbered in the order of their lines.
+    /// - `flow`: nanoseconds of its start, number of subflows.
+    /// - `route`: its arcs. Each subflow of the flow before has one for data, and one for ACKs.
+    pub fn describe(self, seed: u64) -> Result<String, TopologyError> {
+        Ok(self.plan(seed)?.describe())
+    }
+
+    fn plan(self, seed: u64) -> Result<Plan, TopologyError> {
         match self {
-            Case::Dumbbell32 => Bench::dumbbell(32, 1, seed),
-            Case::Dumbbell500 => Bench::dumbbell(500, 1, seed),
-            Case::Mptcp4 => Bench::dumbbell(32, 4, seed),
-            Case::FatTree128 => Bench::fat_tree(8, 1, seed),
-            Case::FatTree1024 => Bench::fat_tree(16, 8, seed),
+            Case::Dumbbell32 => Plan::dumbbell(32, 1, seed),
+            Case::Dumbbell500 => Plan::dumbbell(500, 1, seed),
+            Case::Mptcp4 => Plan::dumbbell(32, 4, seed),
+            Case::FatTree128 => Plan::fat_tree(8, 1, seed),
+            Case::FatTree1024 => Plan::fat_tree(16, 8, seed),
         }
     }
 }
+
+/// What TCP does in a benchmark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tcp {
+    /// As the simulator has it by default: SACK and delayed ACKs.
+    #[default]
+    Full,
+    /// An ACK for each segment and no SACK, as in simulators that have no more.
+    Simple,
+}
+
+/// The network and the flows of a benchmark.
+struct Plan {
+    topology: Topology,
+    subflows: usize,
+    jitter: Span,
+    config: Config,
+    /// When each begins, and its subflows' routes; where there is one, all subflows share it.
+    flows: Vec<(Time, Vec<Arcs>)>,
+    bottleneck: Option<ArcId>,
+}
+
+/// The arcs of a subflow's data and of its ACKs.
+type Arcs = [Vec<ArcId>; 2];
 
 /// A benchmark that is ready to run.
 #[derive(Debug)]
@@ -89,10 +130,10 @@ pub struct Bench {
     bottleneck: Option<ArcId>,
 }
 
-impl Bench {
+impl Plan {
     /// As `bench/ns3/dumbbell.cc`: access links of 1 Gbit/s and 1 ms, a bottleneck of 1 Gbit/s and 10 ms with a queue of
     /// one bandwidth-delay product.
-    fn dumbbell(hosts: u32, subflows: usize, seed: u64) -> Result<Bench, TopologyError> {
+    fn dumbbell(hosts: u32, subflows: usize, seed: u64) -> Result<Plan, TopologyError> {
         let rate = Rate::from_mbits(1000);
         let topology = Dumbbell {
             hosts,
@@ -106,29 +147,26 @@ impl Bench {
         }
         .build()?;
         let igp = Igp::new(&topology);
-        // A packet's time on the host's link: what keeps flows of equal round trips from falling into step.
-        let mut world = world(&topology, subflows, seed, Span::from_micros(12), Config::default());
         let mut flows = Vec::new();
         for host in 1..=hosts {
             let (left, right) = (topology.find(&format!("l{host}"))?, topology.find(&format!("r{host}"))?);
             let paths = [(left, right), (right, left)].map(|(from, to)| igp.first_path(from, to).unwrap_or_default());
-            let [forward, reverse] = paths.map(|path| add_route(&mut world, &path));
-            let flow = add(&mut world, &vec![(forward, reverse); subflows]);
-            flows.push((start(seed, host, Span::from_millis(100)), flow));
+            flows.push((start(seed, host, Span::from_millis(100)), vec![paths]));
         }
         let link = topology.find_link("L-R");
         let bottleneck = link.map(|link| link.arc(sidestep_model::Direction::AToB));
-        Ok(Bench { world, flows, bottleneck })
+        // A packet's time on the host's link: what keeps flows of equal round trips from falling into step.
+        let jitter = Span::from_micros(12);
+        Ok(Plan { topology, subflows, jitter, config: Config::default(), flows, bottleneck })
     }
 
-    fn fat_tree(k: u32, subflows: usize, seed: u64) -> Result<Bench, TopologyError> {
+    fn fat_tree(k: u32, subflows: usize, seed: u64) -> Result<Plan, TopologyError> {
         let topology = FatTree { k, ..FatTree::default() }.build()?;
         let hosts: Vec<NodeId> = topology.node_ids().filter(|id| !topology.is_router(*id)).collect();
         let igp = Igp::new(&topology);
         // As data centres set them: round trips are of microseconds.
         let (min_rto, delayed_ack) = (Span::from_millis(10), Span::from_millis(1));
         let config = Config { min_rto, delayed_ack, ..Config::default() };
-        let mut world = world(&topology, subflows, seed, Span::from_micros(1), config);
         let mut flows = Vec::new();
         for (number, pair) in permutation(hosts.len(), seed).into_iter().enumerate() {
             let (from, to) = (hosts[number], hosts[pair]);
@@ -136,15 +174,53 @@ impl Bench {
             for subflow in 0..subflows {
                 let label = mix(seed ^ (number * subflows + subflow) as u64);
                 let paths = [walk(&topology, &igp, from, to, label), walk(&topology, &igp, to, from, !label)];
-                let [forward, reverse] = paths.map(|path| add_route(&mut world, &path));
-                routes.push((forward, reverse));
+                routes.push(paths);
             }
-            let flow = add(&mut world, &routes);
-            flows.push((start(seed, number as u32, Span::from_millis(1)), flow));
+            flows.push((start(seed, number as u32, Span::from_millis(1)), routes));
         }
-        Ok(Bench { world, flows, bottleneck: None })
+        Ok(Plan { topology, subflows, jitter: Span::from_micros(1), config, flows, bottleneck: None })
     }
 
+    fn build(self, seed: u64, tcp: Tcp) -> Bench {
+        let config = match tcp {
+            Tcp::Full => self.config,
+            Tcp::Simple => Config { ack_every: 1, sack: false, ..self.config },
+        };
+        let mut world = world(&self.topology, self.subflows, seed, self.jitter, config);
+        let mut flows = Vec::new();
+        for (at, paths) in self.flows {
+            let routes = paths.iter().map(|[data, acks]| (add_route(&mut world, data), add_route(&mut world, acks)));
+            let routes: Vec<(RouteId, RouteId)> = routes.collect();
+            let subflows: Vec<_> = routes.into_iter().cycle().take(self.subflows).collect();
+            flows.push((at, add(&mut world, &subflows)));
+        }
+        Bench { world, flows, bottleneck: self.bottleneck }
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!("jitter {}\nmin_rto {}\n", self.jitter.as_nanos(), self.config.min_rto.as_nanos());
+        for arc in 0..self.topology.arc_count() as u32 {
+            let channel = self.topology.channel(ArcId(arc));
+            let (rate, delay) = (channel.rate.bits_per_sec(), channel.delay.as_nanos());
+            // A queue of packets is one of so many of full size.
+            let queue = match channel.queue.limit {
+                QueueLimit::Bytes(bytes) => bytes.get(),
+                QueueLimit::Packets(packets) => u64::from(packets) * 1500,
+            };
+            let _ = writeln!(text, "arc {rate} {delay} {queue}");
+        }
+        for (at, paths) in &self.flows {
+            let _ = writeln!(text, "flow {} {}", at.since(Time::ZERO).as_nanos(), self.subflows);
+            for path in paths.iter().cycle().take(self.subflows).flatten() {
+                let arcs: Vec<String> = path.iter().map(|arc| arc.0.to_string()).collect();
+                let _ = writeln!(text, "route {}", arcs.join(" "));
+            }
+        }
+        text
+    }
+}
+
+impl Bench {
     /// Runs it for `duration`, of which the first quarter is warm-up.
     pub fn run(mut self, duration: Span) -> Outcome {
         let end = Time::ZERO + duration;

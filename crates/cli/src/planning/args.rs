@@ -222,6 +222,12 @@ pub enum Bench {
         /// From which random numbers follow
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// An ACK for each segment and no SACK, as simulators have it that are compared with this one
+        #[arg(long)]
+        simple_tcp: bool,
+        /// Instead: print the network, the routes and the start times for another simulator (bench/htsim)
+        #[arg(long, requires = "case", conflicts_with_all = ["seconds", "simple_tcp", "json"])]
+        describe: bool,
         /// Print the measures as JSON
         #[arg(long)]
         json: bool,

@@ -7,7 +7,7 @@ mod policies;
 use serde::Serialize;
 use sidestep_linux::wire::bench::{self, BenchReport, Load};
 use sidestep_model::Span;
-use sidestep_sim::bench::Case as SimCase;
+use sidestep_sim::bench::{Case as SimCase, Tcp};
 
 use super::print_json;
 use crate::{
@@ -55,7 +55,11 @@ pub fn run(options: Bench) -> Outcome {
         Bench::Agent { connections: Some(connections), json, .. } => print(&agent::crowd(connections)?, json),
         Bench::Paths { case, data, json } => print(&paths::run(case.as_deref(), data.data.as_deref())?, json),
         Bench::Policies(args) => policies::run(args),
-        Bench::Sim { case, seconds, seed, json } => print(&sim(case.as_deref(), seconds, seed)?, json),
+        Bench::Sim { case, seed, describe: true, .. } => describe(case.as_deref(), seed),
+        Bench::Sim { case, seconds, seed, simple_tcp, json, .. } => {
+            let tcp = if simple_tcp { Tcp::Simple } else { Tcp::Full };
+            print(&sim(case.as_deref(), seconds, seed, tcp)?, json)
+        }
     }
 }
 
@@ -90,18 +94,32 @@ fn wire(wires: usize, seconds: f64) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn sim(name: Option<&str>, seconds: Option<f64>, seed: u64) -> Result<Report, Failure> {
-    let known = || SimCase::ALL.map(SimCase::name).join(", ");
-    if let Some(name) = name.filter(|name| SimCase::ALL.iter().all(|case| case.name() != *name)) {
-        return Err(Failure::usage(format!("there is no case `{name}`; there are {}", known())));
+/// The cases with this name, or all of them.
+fn sim_cases(name: Option<&str>) -> Result<Vec<SimCase>, Failure> {
+    let cases: Vec<_> = SimCase::ALL.into_iter().filter(|case| name.is_none_or(|name| case.name() == name)).collect();
+    if cases.is_empty() {
+        let (name, known) = (name.unwrap_or_default(), SimCase::ALL.map(SimCase::name).join(", "));
+        return Err(Failure::usage(format!("there is no case `{name}`; there are {known}")));
     }
+    Ok(cases)
+}
+
+fn describe(name: Option<&str>, seed: u64) -> Outcome {
+    for case in sim_cases(name)? {
+        print!("{}", case.describe(seed).map_err(Failure::run)?);
+    }
+    Ok(())
+}
+
+fn sim(name: Option<&str>, seconds: Option<f64>, seed: u64, tcp: Tcp) -> Result<Report, Failure> {
+    let cases = sim_cases(name)?;
     if seconds.is_some_and(|seconds| !(0.001..=10_000.0).contains(&seconds)) {
         return Err(Failure::usage("give 0.001 to 10000 seconds"));
     }
     let mut report = Report { schema: 1, bench: "sim", cases: Vec::new() };
-    for case in SimCase::ALL.into_iter().filter(|case| name.is_none_or(|name| case.name() == name)) {
+    for case in cases {
         let duration = seconds.map_or(case.duration(), |seconds| Span::from_nanos((seconds * 1e9) as u64));
-        let prepared = case.prepare(seed).map_err(Failure::run)?;
+        let prepared = case.prepare(seed, tcp).map_err(Failure::run)?;
         let before = sidestep_linux::cpu_seconds();
         let outcome = prepared.run(duration);
         let cpu_s = sidestep_linux::cpu_seconds() - before;
