@@ -5,7 +5,7 @@
 //!
 //! - `handle_…` takes an input: a packet that has arrived, or a timeout that is due.
 //! - `poll_transmit` returns the next packet that may leave now.
-//! - `poll_timeout` returns when `handle_timeout` is due next.
+//! - `poll_timeout` returns when `handle_timeout` is due next, and what for; `None`: never.
 //! - The others read the state, give the connection data to send, or change the settings.
 //!
 //! ```

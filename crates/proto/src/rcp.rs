@@ -12,7 +12,7 @@ use sidestep_model::Span;
 
 pub use receiver::Receiver;
 pub use router::Router;
-pub use sender::Sender;
+pub use sender::{Sender, SenderTimeout};
 
 /// RCP's settings, shared by all routers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,12 +13,14 @@ mod sender;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod timeout;
 
 use sidestep_model::Span;
 
 pub use receiver::Receiver;
 pub use sender::{Sender, State, Transmit};
 pub use signals::{Acked, Signals};
+pub use timeout::{ReceiverTimeout, SenderTimeout};
 
 /// The settings of TCP, shared by many connections.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -36,8 +36,8 @@ impl Receiver {
         Some(Packet { rate: self.rate, ..ack })
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
-    pub fn poll_timeout(&self) -> Time {
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
+    pub fn poll_timeout(&self) -> Option<(Time, tcp::ReceiverTimeout)> {
         self.tcp.poll_timeout()
     }
 }

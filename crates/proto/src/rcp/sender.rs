@@ -19,15 +19,34 @@ pub struct Sender {
     rate: u32,
     /// When the next packet may leave.
     next: Time,
-    /// When the waiting packet may leave; [`Time::MAX`]: none waits.
-    wakes: Time,
+    /// When the waiting packet may leave; `None`: none waits.
+    wakes: Option<Time>,
+}
+
+/// Which timer of a [`Sender`] is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderTimeout {
+    /// One of TCP's.
+    Tcp(tcp::SenderTimeout),
+    /// The next packet may leave at the rate that routers offer.
+    Pacing,
+}
+
+impl SenderTimeout {
+    /// The name for logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SenderTimeout::Tcp(timeout) => timeout.as_str(),
+            SenderTimeout::Pacing => "pacing",
+        }
+    }
 }
 
 impl Sender {
     /// A connection that is not open yet; its packets are of `len` bytes.
     pub fn new(config: &tcp::Config, len: u16) -> Self {
         let tcp = tcp::Sender::new(config);
-        Sender { tcp, bits: u32::from(len) * 8, rate: 0, next: Time::ZERO, wakes: Time::MAX }
+        Sender { tcp, bits: u32::from(len) * 8, rate: 0, next: Time::ZERO, wakes: None }
     }
 
     /// The TCP sender below, which does all but the pacing.
@@ -63,14 +82,17 @@ impl Sender {
         self.tcp.handle_ack(config, now, packet)
     }
 
-    /// Handles a timeout: of the retransmission timer, or of the pacing of the next packet.
+    /// Handles the timeout that is due. After [`SenderTimeout::Pacing`] there is a packet to
+    /// [transmit](Self::poll_transmit).
     pub fn handle_timeout(&mut self, config: &tcp::Config, now: Time) -> Signals {
         self.tcp.handle_timeout(config, now)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
-    pub fn poll_timeout(&self) -> Time {
-        self.tcp.poll_timeout().min(self.wakes)
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
+    pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
+        let tcp = self.tcp.poll_timeout().map(|(due, timeout)| (due, SenderTimeout::Tcp(timeout)));
+        let pacing = self.wakes.map(|due| (due, SenderTimeout::Pacing));
+        tcp.into_iter().chain(pacing).min_by_key(|(due, _)| *due)
     }
 
     /// The next segment to send, if its pacing time has come.
@@ -79,17 +101,43 @@ impl Sender {
             return self.tcp.poll_transmit(config, now);
         }
         if !self.tcp.has_segment() {
-            self.wakes = Time::MAX;
+            self.wakes = None;
             return None;
         }
         if now < self.next {
-            self.wakes = self.next;
+            self.wakes = Some(self.next);
             return None;
         }
-        self.wakes = Time::MAX;
+        self.wakes = None;
         // Bits divided by kbit/s are milliseconds.
         let gap = u64::from(self.bits) * 1_000_000 / u64::from(self.rate.max(1));
         self.next = now + Span::from_nanos(gap);
         self.tcp.poll_transmit(config, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_timeout_says_what_it_is_for() {
+        let config = tcp::Config { algorithm: tcp::Algorithm::Unreduced, ..tcp::Config::default() };
+        let mut sender = Sender::new(&config, 1_500);
+        sender.supply(2);
+        sender.open();
+        assert_eq!(sender.poll_timeout(), None, "the SYN has not left");
+        assert!(sender.poll_transmit(&config, Time::ZERO).is_some());
+        let reason = |sender: &Sender| sender.poll_timeout().map(|(_, timeout)| timeout);
+        assert_eq!(reason(&sender), Some(SenderTimeout::Tcp(tcp::SenderTimeout::Syn)));
+        // At 12 Mbit/s a packet takes a millisecond, much less than any retransmission timeout.
+        let now = Time::ZERO + Span::from_millis(10);
+        let syn_ack = Packet { kind: Kind::SynAck, rate: 12_000, window: 100, ..Packet::default() };
+        sender.handle_ack(&config, now, &syn_ack);
+        assert!(sender.poll_transmit(&config, now).is_some());
+        assert_eq!(sender.poll_transmit(&config, now), None);
+        assert_eq!(sender.poll_timeout(), Some((now + Span::from_millis(1), SenderTimeout::Pacing)));
+        assert!(sender.poll_transmit(&config, now + Span::from_millis(1)).is_some());
+        assert_eq!(reason(&sender), Some(SenderTimeout::Tcp(tcp::SenderTimeout::Retransmission)));
     }
 }

@@ -2,7 +2,7 @@
 
 use sidestep_model::Time;
 
-use super::{Algorithm, Config};
+use super::{Algorithm, Config, timeout::ReceiverTimeout};
 use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that receives data and acknowledges it.
@@ -19,7 +19,7 @@ pub struct Receiver {
     flags: u8,
     /// The time that the next ACK echoes.
     echo: Time,
-    /// When a delayed ACK is due.
+    /// When a delayed ACK is due; [`Time::MAX`]: never.
     deadline: Time,
     /// The ranges `[from, to)` that have arrived beyond `next`, the latest change first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
@@ -105,13 +105,14 @@ impl Receiver {
 
     /// Returns the delayed ACK if it is due.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Option<Packet> {
-        (now >= self.deadline && self.pending > 0).then(|| self.ack(config))
+        let (due, ReceiverTimeout::DelayedAck) = self.poll_timeout()?;
+        (now >= due && self.pending > 0).then(|| self.ack(config))
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline]
-    pub fn poll_timeout(&self) -> Time {
-        self.deadline
+    pub fn poll_timeout(&self) -> Option<(Time, ReceiverTimeout)> {
+        (self.deadline != Time::MAX).then_some((self.deadline, ReceiverTimeout::DelayedAck))
     }
 
     /// Segments received in order.

@@ -10,6 +10,7 @@ use super::{
     rtt::RoundTrip,
     scoreboard::Scoreboard,
     signals::{Acked, Signals},
+    timeout::SenderTimeout,
 };
 use crate::packet::{Flags, Kind, Packet};
 
@@ -29,7 +30,7 @@ pub struct Sender {
     window_end: u32,
     window: Window,
     round_trip: RoundTrip,
-    /// When the retransmission timer fires.
+    /// When the SYN's or the retransmission timer fires; [`Time::MAX`]: never.
     deadline: Time,
     last_sent: Time,
     /// The round ends when this segment is acknowledged.
@@ -189,25 +190,31 @@ impl Sender {
         acked
     }
 
-    /// Handles the retransmission timeout.
+    /// Handles the timeout that is due; before its time nothing happens.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Signals {
-        let mut signals = Signals::default();
-        if now < self.deadline {
-            return signals;
-        }
+        let due = self.poll_timeout().filter(|(at, _)| *at <= now);
+        let Some((_, timeout)) = due else { return Signals::default() };
         self.deadline = Time::MAX;
-        if self.state == State::SynSent {
-            self.backoff = self.backoff.saturating_add(1);
-            signals.bits |= Signals::SYN_TIMEOUT;
-            if self.backoff > config.syn_retries {
-                self.end(State::Failed);
-                signals.bits |= Signals::FINISHED;
-            }
-            self.flags |= flag::FORCED;
-            return signals;
+        match timeout {
+            SenderTimeout::Syn => self.handle_syn_timeout(config),
+            SenderTimeout::Retransmission => self.handle_retransmission_timeout(config),
         }
+    }
+
+    fn handle_syn_timeout(&mut self, config: &Config) -> Signals {
+        let mut signals = Signals { bits: Signals::SYN_TIMEOUT };
+        self.backoff = self.backoff.saturating_add(1);
+        if self.backoff > config.syn_retries {
+            self.end(State::Failed);
+            signals.bits |= Signals::FINISHED;
+        }
+        self.flags |= flag::FORCED;
+        signals
+    }
+
+    fn handle_retransmission_timeout(&mut self, config: &Config) -> Signals {
         if self.una == self.next {
-            return signals;
+            return Signals::default();
         }
         let (una, next) = (self.una, self.next);
         // A second timeout for the same loss does not halve the threshold again (RFC 5681, section 3.1).
@@ -224,14 +231,15 @@ impl Sender {
         self.recover = next;
         self.backoff = self.backoff.saturating_add(1);
         self.round_end = next;
-        signals.bits |= Signals::TIMEOUT;
-        signals
+        Signals { bits: Signals::TIMEOUT }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; [`Time::MAX`]: never.
-    #[inline]
-    pub fn poll_timeout(&self) -> Time {
-        self.deadline
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
+    #[inline(always)]
+    pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
+        let connecting = self.state == State::SynSent;
+        let timeout = if connecting { SenderTimeout::Syn } else { SenderTimeout::Retransmission };
+        (self.deadline != Time::MAX).then_some((self.deadline, timeout))
     }
 
     /// The next segment to send.

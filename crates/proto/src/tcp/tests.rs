@@ -48,6 +48,17 @@ fn a_connection_whose_syns_are_all_lost_is_given_up() {
 }
 
 #[test]
+fn a_timeout_says_what_it_is_for() {
+    // The SYN is lost, and later the last segment, of which only the timer can know.
+    let run = Script::new(config(), 4).lose_syns(1).lose(3, 1).run();
+    assert_eq!(run.fired, ["syn", "retransmission"]);
+    // The third segment is not the last, and waits for a fourth one.
+    let mut script = Script::new(Config::default(), 0).endless();
+    script.sender.supply(3);
+    assert_eq!(script.run_until(100).fired, ["delayed_ack"]);
+}
+
+#[test]
 fn with_sack_one_loss_is_repaired_at_the_third_sack_above_it() {
     let run = Script::new(config(), 20).lose(3, 1).run();
     assert_eq!(run.again(), [(3, 40)]);

@@ -23,8 +23,8 @@ pub trait Endpoint: Debug + Send {
     /// The time of [`poll_timeout`](Self::poll_timeout) has come for a half.
     fn handle_timeout(&mut self, now: Time, half: Half, out: &mut Outbox) -> Progress;
 
-    /// When a half wants to be woken; [`Time::MAX`]: never.
-    fn poll_timeout(&self, half: Half) -> Time;
+    /// When a half wants to be woken, and what for; `None`: never.
+    fn poll_timeout(&self, half: Half) -> Option<(Time, &'static str)>;
 
     /// Ends the flow: nothing of it is sent any more.
     fn close(&mut self);
@@ -91,13 +91,13 @@ impl<S: Steering> World<S> {
         }
         self.outbox = out;
         for half in [Half::Sender, Half::Receiver] {
-            let deadline = endpoint.poll_timeout(half);
+            let timeout = endpoint.poll_timeout(half);
             let of = &mut self.flows[flow as usize];
             let armed = match half {
                 Half::Sender => &mut of.sender_timer,
                 Half::Receiver => &mut of.receiver_timer,
             };
-            self.timers.arm(armed, deadline, flow, half);
+            self.timers.arm(armed, timeout, flow, half);
         }
         self.others[slot] = Some(endpoint);
         result

@@ -105,9 +105,10 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Wakes one end of a flow at `deadline`, unless it is `armed` to wake before: it then asks again.
+    /// Wakes one end of a flow when its `timeout` is due, unless it is `armed` to wake before: it then asks again.
     #[inline(always)]
-    pub(super) fn arm(&mut self, armed: &mut Time, deadline: Time, flow: u32, half: Half) {
+    pub(super) fn arm<T>(&mut self, armed: &mut Time, timeout: Option<(Time, T)>, flow: u32, half: Half) {
+        let deadline = timeout.map_or(Time::MAX, |(due, _)| due);
         if deadline < *armed {
             *armed = deadline;
             self.heap.push(Reverse((deadline, flow * 2 + u32::from(half == Half::Receiver))));

@@ -147,10 +147,10 @@ impl Endpoint for Ends {
         }
     }
 
-    fn poll_timeout(&self, half: Half) -> Time {
+    fn poll_timeout(&self, half: Half) -> Option<(Time, &'static str)> {
         match half {
-            Half::Sender => self.sender.poll_timeout(),
-            Half::Receiver => self.receiver.poll_timeout(),
+            Half::Sender => self.sender.poll_timeout().map(|(due, timeout)| (due, timeout.as_str())),
+            Half::Receiver => self.receiver.poll_timeout().map(|(due, timeout)| (due, timeout.as_str())),
         }
     }
 

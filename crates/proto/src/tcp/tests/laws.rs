@@ -56,7 +56,9 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
             }
         }
         let arrival = |pipe: &std::collections::VecDeque<(Time, Packet)>| pipe.front().map_or(Time::MAX, |one| one.0);
-        let timers = sender.poll_timeout().min(receiver.poll_timeout());
+        let sender_due = sender.poll_timeout().map_or(Time::MAX, |(due, _)| due);
+        let receiver_due = receiver.poll_timeout().map_or(Time::MAX, |(due, _)| due);
+        let timers = sender_due.min(receiver_due);
         now = arrival(&there).min(arrival(&back)).min(timers).max(now);
         if arrival(&there) <= now {
             let Some((_, packet)) = there.pop_front() else { break };
@@ -72,7 +74,7 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
                 round_start = sender.next();
                 round_end = round_start + sender.cwnd() as u32;
             }
-        } else if receiver.poll_timeout() <= now {
+        } else if receiver_due <= now {
             back.extend(receiver.handle_timeout(&config, now).map(|ack| (now + half, ack)));
         } else {
             sender.handle_timeout(&config, now);

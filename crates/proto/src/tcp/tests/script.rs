@@ -6,7 +6,7 @@ use sidestep_model::{Span, Time};
 
 use crate::{
     packet::{Flags, Kind, Packet},
-    tcp::{Config, Receiver, Sender},
+    tcp::{Config, Receiver, ReceiverTimeout, Sender, SenderTimeout},
 };
 
 const ONE_WAY: Span = Span::from_millis(10);
@@ -35,11 +35,19 @@ pub(super) struct Script {
     acks_sent: u32,
     acks_lost: u32,
     timeouts: u32,
+    fired: Vec<&'static str>,
     recoveries: u32,
     pub(super) reductions: u32,
     pub(super) before_reduction: f64,
     pub(super) answered: bool,
     finished: Option<Time>,
+}
+
+/// A timer that is due, and whose it is.
+#[derive(Clone, Copy)]
+enum Timeout {
+    Sender(SenderTimeout),
+    Receiver(ReceiverTimeout),
 }
 
 /// A packet that the sender sent.
@@ -56,6 +64,8 @@ pub(super) struct Run {
     pub(super) finished_ms: Option<u64>,
     pub(super) received: u32,
     pub(super) timeouts: u32,
+    /// What each timer that fired was for.
+    pub(super) fired: Vec<&'static str>,
     pub(super) recoveries: u32,
     pub(super) lost_acks: u32,
     /// By segment, how often it was sent, and how often it was lost.
@@ -102,6 +112,7 @@ impl Script {
             acks_sent: 0,
             acks_lost: 0,
             timeouts: 0,
+            fired: Vec::new(),
             recoveries: 0,
             reductions: 0,
             before_reduction: 0.0,
@@ -174,17 +185,19 @@ impl Script {
         self.pump();
         loop {
             let arrival = self.wire.first_key_value().map_or(Time::MAX, |((at, _), _)| *at);
-            let timer = self.sender.poll_timeout().min(self.receiver.poll_timeout());
+            let timeout = self.next_timeout();
+            let timer = timeout.map_or(Time::MAX, |(due, _)| due);
             let next = arrival.min(timer);
             if next > end || next == Time::MAX {
                 break;
             }
             self.now = self.now.max(next);
-            if arrival <= timer {
-                let Some((_, packet)) = self.wire.pop_first() else { break };
-                self.arrive(&packet);
-            } else {
-                self.fire();
+            match timeout {
+                Some((due, timeout)) if due < arrival => self.fire(timeout),
+                _ => {
+                    let Some((_, packet)) = self.wire.pop_first() else { break };
+                    self.arrive(&packet);
+                }
             }
             self.pump();
             if self.audited
@@ -203,6 +216,7 @@ impl Script {
             finished_ms: self.finished.map(ms),
             received: self.receiver.received(),
             timeouts: self.timeouts,
+            fired: self.fired.clone(),
             recoveries: self.recoveries,
             lost_acks: self.acks_lost,
             transmissions: self.transmissions.clone(),
@@ -236,17 +250,29 @@ impl Script {
         }
     }
 
-    fn fire(&mut self) {
-        if self.receiver.poll_timeout() <= self.now {
-            if let Some(ack) = self.receiver.handle_timeout(&self.config, self.now) {
-                self.acknowledge(ack);
+    /// The earliest timeout, and whose it is.
+    fn next_timeout(&self) -> Option<(Time, Timeout)> {
+        let receiver = self.receiver.poll_timeout().map(|(due, timeout)| (due, Timeout::Receiver(timeout)));
+        let sender = self.sender.poll_timeout().map(|(due, timeout)| (due, Timeout::Sender(timeout)));
+        receiver.into_iter().chain(sender).min_by_key(|(due, _)| *due)
+    }
+
+    fn fire(&mut self, timeout: Timeout) {
+        match timeout {
+            Timeout::Receiver(timeout) => {
+                self.fired.push(timeout.as_str());
+                if let Some(ack) = self.receiver.handle_timeout(&self.config, self.now) {
+                    self.acknowledge(ack);
+                }
             }
-            return;
-        }
-        let signals = self.sender.handle_timeout(&self.config, self.now);
-        self.timeouts += u32::from(signals.timeout() || signals.syn_timeout() && !signals.finished());
-        if signals.finished() {
-            self.finished = Some(self.now);
+            Timeout::Sender(timeout) => {
+                self.fired.push(timeout.as_str());
+                let signals = self.sender.handle_timeout(&self.config, self.now);
+                self.timeouts += u32::from(signals.timeout() || signals.syn_timeout() && !signals.finished());
+                if signals.finished() {
+                    self.finished = Some(self.now);
+                }
+            }
         }
     }
 

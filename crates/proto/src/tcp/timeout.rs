@@ -1,0 +1,36 @@
+//! What timeouts are for.
+
+/// Which timer of a [`Sender`](super::Sender) is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderTimeout {
+    /// The SYN was not answered.
+    Syn,
+    /// The first segment not acknowledged is taken for lost (RFC 6298).
+    Retransmission,
+}
+
+/// Which timer of a [`Receiver`](super::Receiver) is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiverTimeout {
+    /// An ACK was delayed for long enough (RFC 5681, section 4.2).
+    DelayedAck,
+}
+
+impl SenderTimeout {
+    /// The name for logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SenderTimeout::Syn => "syn",
+            SenderTimeout::Retransmission => "retransmission",
+        }
+    }
+}
+
+impl ReceiverTimeout {
+    /// The name for logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReceiverTimeout::DelayedAck => "delayed_ack",
+        }
+    }
+}
