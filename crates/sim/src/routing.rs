@@ -211,14 +211,16 @@ impl Fib {
 }
 
 impl Forwarding for Fib {
-    fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Option<Vec<ArcId>> {
+    fn route(&self, from: NodeId, to: NodeId, mut hash: u32) -> Option<Vec<ArcId>> {
         self.igp.distance(from, to)?;
         let (mut here, mut path) = (from, Vec::new());
         while here != to {
             let arcs: Vec<ArcId> = self.igp.next_arcs(here, to).collect();
-            // Fibonacci hashing spreads the flows of a node over its equal-cost arcs.
-            let hash = (flow ^ here.0.rotate_left(16)).wrapping_mul(0x9e37_79b9) >> 16;
-            let arc = *arcs.get(hash as usize % arcs.len().max(1))?;
+            // As a fraction, the hash names one of the arcs; what is left of it is for the next router. So all routers
+            // together choose the path that `EcmpPaths::pick` chooses.
+            let scaled = u64::from(hash) * arcs.len() as u64;
+            let arc = *arcs.get((scaled >> 32) as usize)?;
+            hash = scaled as u32;
             path.push(arc);
             here = *self.heads.get(arc.index())?;
         }
@@ -247,6 +249,27 @@ mod tests {
 
     fn routing(topology: &Topology) -> (Routing, Network) {
         (Routing::new(Arc::new(Igp::new(topology))), Network::new(topology, 1, Span::ZERO))
+    }
+
+    #[test]
+    fn packets_that_routers_held_take_the_path_that_the_flow_would_begin_on() {
+        let topology = FatTree { k: 8, ..FatTree::default() }.build().unwrap();
+        let (mut routing, mut network) = routing(&topology);
+        for (from, to) in [("h0-0-0", "h3-1-1"), ("h2-1-0", "h2-3-1"), ("h0-0-0", "h0-0-1")] {
+            let (from, to) = ends(&topology, from, to);
+            let equal = routing.equal(&topology, &mut network, from, to, true).unwrap();
+            let tables = routing.forwarding(&topology);
+            let mut taken = BTreeSet::new();
+            for step in 0..1_000u32 {
+                let hash = step.wrapping_mul(0x9e37_79b9);
+                let path = tables.route(from, to, hash).unwrap();
+                let route = routing.known[&path];
+                assert_eq!(route, equal.pick(hash), "{hash:x}");
+                taken.insert(route);
+            }
+            assert_eq!(taken.len(), equal.routes.len());
+            assert_eq!(tables.route(from, to, 0), routing.igp.first_path(from, to));
+        }
     }
 
     #[test]

@@ -69,8 +69,10 @@ pub enum Fate {
 /// Where held packets go when the route that they came on is gone: the routes of each node, as its forwarding table has
 /// them.
 pub trait Forwarding: Debug + Send {
-    /// The arcs from a node to another for a flow; `None` where there is no route.
-    fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Option<Vec<ArcId>>;
+    /// The arcs from a node to another for flows with this hash; `None` where there is no route.
+    ///
+    /// Where there are several next hops, the hash chooses as it does for flows that begin at `from`; zero takes the first.
+    fn route(&self, from: NodeId, to: NodeId, hash: u32) -> Option<Vec<ArcId>>;
 
     /// Whether the IGP believes that this arc carries packets.
     fn is_up(&self, arc: ArcId) -> bool;

@@ -187,6 +187,13 @@ impl<S: Steering> World<S> {
         FlowId(self.flows.len() as u32 - 1)
     }
 
+    /// Lets routers know the hashes of a flow's data and of its ACKs, by which they route packets anew that they held.
+    ///
+    /// Without them, or where they are zero, such packets take the first of equal-cost paths.
+    pub fn set_hashes(&mut self, flow: FlowId, (data, acks): (u32, u32)) {
+        self.network.set_hashes(flow.0, [data, acks]);
+    }
+
     /// Begins to connect a flow, or all subflows of the connection that it is the first of.
     pub fn open(&mut self, flow: FlowId) {
         for index in self.members(flow) {

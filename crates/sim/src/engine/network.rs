@@ -48,6 +48,8 @@ pub struct Network {
     pub(super) hops: Vec<Hop>,
     /// Packets of each flow that are in the network.
     flows: Vec<u32>,
+    /// By flow: the hashes by which routers choose for its data and for its ACKs; see [`World::set_hashes`](super::World::set_hashes).
+    hashes: Vec<[u32; 2]>,
     /// Random delay of what a host sends, in nanoseconds, at most.
     jitter: u64,
     traversals: u64,
@@ -184,6 +186,7 @@ impl Network {
             free: Vec::new(),
             hops: Vec::new(),
             flows: Vec::new(),
+            hashes: Vec::new(),
             jitter: jitter.as_nanos(),
             traversals: 0,
             injected: 0,
@@ -362,6 +365,20 @@ impl Network {
     /// Makes place for one flow more.
     pub(super) fn add_flow(&mut self) {
         self.flows.push(0);
+    }
+
+    pub(super) fn set_hashes(&mut self, flow: u32, hashes: [u32; 2]) {
+        let index = flow as usize;
+        if self.hashes.len() <= index {
+            self.hashes.resize(index + 1, [0; 2]);
+        }
+        self.hashes[index] = hashes;
+    }
+
+    /// The hash by which routers choose for a packet; zero for packets of no flow.
+    pub(super) fn hash_of(&self, packet: &Packet) -> u32 {
+        let of_flow = self.hashes.get(packet.flow as usize);
+        of_flow.map_or(0, |[data, acks]| if matches!(packet.kind, Kind::Ack | Kind::SynAck) { *acks } else { *data })
     }
 
     /// How many packets of a flow are in the network.

@@ -37,7 +37,7 @@ pub(super) struct Nodes {
     /// By node; `u64::MAX`: never.
     wakes: Vec<u64>,
     forwarding: Option<Box<dyn Forwarding>>,
-    /// Routes of the forwarding table that were used, by node, destination and flow.
+    /// Routes of the forwarding table that were used, by node, destination and the hash of the flow.
     routes: BTreeMap<(NodeId, NodeId, u32), RouteId>,
 }
 
@@ -272,12 +272,13 @@ impl Network {
         // A detour ends before the route does.
         let end = self.last_arc(if of.cursor == 0 { at } else { of.cursor });
         let to = nodes.tails[end.reversed().index()];
-        let key = (node, to, of.flow);
+        let key = (node, to, self.hash_of(&of));
+        let nodes = self.nodes.as_ref()?;
         let known = nodes.routes.get(&key).copied();
         let route = match known {
             Some(route) => route,
             None => {
-                let arcs = nodes.forwarding.as_ref()?.route(node, to, of.flow)?;
+                let arcs = nodes.forwarding.as_ref()?.route(node, to, key.2)?;
                 if arcs.is_empty() {
                     return None;
                 }

@@ -67,7 +67,9 @@ impl Simulation<'_> {
                         let ports =
                             (CBR_PORT.wrapping_add(index as u16), FIRST_SERVER_PORT.wrapping_add(number as u16));
                         let key = self.key((*from, *to), ports, UDP);
-                        let id = self.world.add_datagrams(equal.pick(self.hashes(&key).0));
+                        let hashes = self.hashes(&key);
+                        let id = self.world.add_datagrams(equal.pick(hashes.0));
+                        self.world.set_hashes(id, if ecmp { hashes } else { (0, 0) });
                         if let Some(capture) = &mut self.capture {
                             capture.opened(
                                 id,

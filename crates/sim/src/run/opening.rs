@@ -163,6 +163,11 @@ impl Simulation<'_> {
                 self.world.steering.by_label(flow, from, data, acks, *plb);
             }
         }
+        for (flow, key) in (flow.0..).map(FlowId).zip(&keys) {
+            // Routers that use one path of several take the first for all flows.
+            let hashes = if system.ecmp { self.hashes(key) } else { (0, 0) };
+            self.world.set_hashes(flow, hashes);
+        }
         self.note_ends(index, flow, &keys, mss)?;
         let open = Open { planned: index, system, keys, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
         self.open.insert(flow, open);

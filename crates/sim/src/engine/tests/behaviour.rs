@@ -109,19 +109,19 @@ impl Behaviour for Probes {
 
 /// `c` and `s` behind A and B, which a link joins, and a longer path over C.
 fn triangle() -> Topology {
+    core(&["A", "B", "C"], &[("A", "B"), ("A", "C"), ("C", "B")])
+}
+
+/// These routers and links, with host `c` at `A` and host `s` at `B`.
+fn core(routers: &[&str], links: &[(&str, &str)]) -> Topology {
     let mut topology = Topology::new();
-    for (name, kind) in [
-        ("c", NodeKind::Host),
-        ("s", NodeKind::Host),
-        ("A", NodeKind::Router),
-        ("B", NodeKind::Router),
-        ("C", NodeKind::Router),
-    ] {
+    let hosts = ["c", "s"].map(|name| (name, NodeKind::Host));
+    for (name, kind) in hosts.into_iter().chain(routers.iter().map(|name| (*name, NodeKind::Router))) {
         topology.add_node(ModelNode { name: name.into(), kind, prefix: None, locator: None }).unwrap();
     }
     let template = parallel(1);
     let core = template.links()[template.find_link("A-B").unwrap().index()].clone();
-    for (a, b) in [("c", "A"), ("A", "B"), ("A", "C"), ("C", "B"), ("B", "s")] {
+    for (a, b) in [("c", "A")].into_iter().chain(links.iter().copied()).chain([("B", "s")]) {
         let mut link = core.clone();
         (link.name, link.a, link.b) = (format!("{a}-{b}"), topology.find(a).unwrap(), topology.find(b).unwrap());
         topology.add_link(link).unwrap();
@@ -253,6 +253,33 @@ fn a_held_packet_whose_link_is_gone_takes_the_route_of_the_forwarding_table() {
     lab.world.reroute(flow, Move { forward: Some(forward), reverse: None });
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(9)), Stopped::Finished(flow));
     assert!(lab.world.network.balance().is_even());
+}
+
+#[test]
+fn held_packets_of_a_flow_are_spread_over_equal_paths_by_the_hash_of_the_flow() {
+    let square = core(&["A", "B", "C", "D"], &[("A", "B"), ("A", "C"), ("A", "D"), ("C", "B"), ("D", "B")]);
+    // One direction is held where it enters the link that fails. The hash of the other direction does not matter.
+    for (held_at, link, there) in [("A", "A-B", true), ("B", "A-B", false)] {
+        let left_by = |hash: u32| {
+            let mut lab = Lab::new(square.clone(), Config::default());
+            let arc = if there { lab.arc(link) } else { lab.arc(link).reversed() };
+            let record = Shared::default();
+            lab.set(held_at, Holds { record: record.clone(), arc, wait: Span::from_millis(30) });
+            let flow = lab.flow("c", "s", Some(1_000));
+            lab.world.set_hashes(flow, if there { (hash, !hash) } else { (!hash, hash) });
+            while lab.world.network.balance().held == 0 {
+                lab.run((lab.world.now().as_secs_f64() * 1e3) as u64 + 1);
+            }
+            let failed = [lab.topology.find_link(link).unwrap()].into();
+            lab.world.network.set_state(lab.world.now(), arc, LinkState::Down);
+            lab.world.network.set_forwarding(|| crate::routing::forwarding(&lab.topology, &failed));
+            lab.run(200);
+            let left_by = record.lock().unwrap().left_by[0];
+            lab.topology.link(left_by.link()).name.clone()
+        };
+        let over = if there { ["A-C", "A-D"] } else { ["C-B", "D-B"] };
+        assert_eq!([0, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff].map(left_by), [over[0], over[0], over[1], over[1]]);
+    }
 }
 
 #[test]
