@@ -49,7 +49,8 @@ fn headline(summary: &Summary) -> String {
         false => {
             let losses: usize = summary.against.iter().map(|count| count.losses.len()).sum();
             let open: usize = summary.against.iter().map(|count| count.open.len()).sum();
-            format!("{name}: {losses} of its comparisons are lost, and {open} may be.")
+            let all: usize = summary.against.iter().map(|count| count.judgements).sum();
+            format!("{name} loses {losses} of {all} comparisons with dice and plain TCP; {open} more are open.")
         }
     }
 }
@@ -311,8 +312,10 @@ fn method(tournament: &Tournament) -> Markup {
                 "Regret is by how much the best fixed assignment beats a policy in the primary measure, over the first "
                 (seeds) " seeds. In a fixed assignment a connection keeps the path that it draws when it opens. With up to \
                  three paths all sets of paths are tried, with more the k fastest and the k nearest; each evenly and, where \
-                 rates differ, by rate. The best is chosen by the same seeds, which flatters it a little. A policy that moves \
-                 connections can do better than any: its regret is then below zero."
+                 rates differ, by rate. The best is chosen by the same seeds, which flatters it a little. A set without the path \
+                 that routing prefers moves the default route too, which carries the answers to SYNs; so it may avoid a \
+                 failure that no policy can. A policy that moves connections can do better than any fixed assignment: its \
+                 regret is then below zero. So may plain TCP, whose packets have no segment routing header."
             },
             None => p { "Regret against the best fixed assignment was not computed; " code { "--regret" } " does." },
         }
@@ -359,7 +362,7 @@ mod tests {
     #[test]
     fn a_default_that_loses_nowhere_is_said_so_and_another_is_not() {
         let mut summary = Summary { policy: "p".into(), against: Vec::new() };
-        assert!(headline(&summary).contains("may be"));
+        assert!(headline(&summary).contains("0 of 0 comparisons"));
         summary.against = Summary::of("p", &[]).against;
         assert_eq!(headline(&summary), "p never loses, to dice or to plain TCP.");
     }

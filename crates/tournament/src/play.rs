@@ -32,6 +32,7 @@ pub const BASELINES: [&str; 2] = ["random", "tcp"];
 /// The policies that play if none are named; the first is the default of the path changer.
 pub const POLICIES: &[&str] = &[
     "pathchanger",
+    "pathchanger:policy=paper",
     "pathchanger:policy=plb",
     "pathchanger:policy=next",
     "pathchanger:policy=lowest-rtt,weights=prefix",
@@ -386,6 +387,22 @@ mod tests {
         assert_eq!(of(2, Measure::Moves).unwrap().mean, 0.0);
         assert!(of(0, Measure::LoadVariation).unwrap().mean > 0.0);
         assert!(of(0, Measure::Fairness).is_none());
+    }
+
+    #[test]
+    fn regret_is_what_the_best_fixed_assignment_would_have_brought() {
+        let options = Options { regret: Some(2), ..options(&["unequal-5-50-closed"], 3) };
+        let tournament = play(&options, &()).unwrap();
+        let case = &tournament.cases[0];
+        let best = case.best_fixed.as_ref().unwrap();
+        // Two paths alone, and both of them in two shares.
+        assert_eq!((tournament.regret_seeds, best.tried), (Some(2), 4));
+        let goodput = |policy: usize| case.policies[policy].measures[&Measure::Goodput].mean;
+        let tcp = case.policies.iter().position(|policy| policy.policy == "tcp").unwrap();
+        // Plain TCP has the path of 5 Mbit/s alone, which no good assignment takes alone.
+        assert!(best.assignment != "path-1" && best.mean > 5.0 * goodput(tcp), "{best:?}");
+        let regret = case.policies[tcp].regret.unwrap();
+        assert!((regret + 1.0 - best.mean / goodput(tcp)).abs() < 0.3 * regret, "{regret}");
     }
 
     #[test]

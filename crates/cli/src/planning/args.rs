@@ -237,7 +237,7 @@ pub enum Bench {
 /// `sidestep bench policies`.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// How thorough: quick has 5 seeds, full has 20
+    /// How thorough: quick has 5 seeds; full has 20, and regrets
     #[arg(long, value_name = "MODE", default_value = "quick", value_parser = one_of(MODES))]
     pub mode: Mode,
     /// How many seeds, instead of the mode's

@@ -48,7 +48,7 @@ pub fn run(args: PolicyArgs) -> Outcome {
         policies: if args.policies.is_empty() { policies.map_err(Failure::run)? } else { args.policies },
         cases: chosen,
         seeds: args.seeds.unwrap_or(if full { 20 } else { 5 }),
-        regret: args.regret.then_some(REGRET_SEEDS),
+        regret: (full || args.regret).then_some(REGRET_SEEDS),
         command: command_line(),
         stop: until_signalled()?,
     };
