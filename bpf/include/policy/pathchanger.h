@@ -132,21 +132,28 @@ _Static_assert(sizeof(struct pc_decision) == 16, "shared with Rust");
 
 POLICY_FN __u32 pc_gamma(const struct pc_config *cfg)
 {
-	__u32 gamma = cfg->gamma_q16 < PC_Q16_ONE ? cfg->gamma_q16 : PC_Q16_ONE;
+	__u32 gamma = (__u32)pc_lesser(cfg->gamma_q16, PC_Q16_ONE);
 
-	return gamma ? gamma : 1;
+	return gamma + (__u32)pc_zero(gamma);
 }
+
+/* 1 if the policy is among those of a bit set; the verifier would follow each comparison by itself. */
+POLICY_FN __u32 pc_is(const struct pc_config *cfg, __u32 policies)
+{
+	return policies >> (cfg->policy & 31) & 1;
+}
+
+#define PC_LEARNERS (1u << PC_EXP3 | 1u << PC_LOWEST_RTT | 1u << PC_EXP3_IX | 1u << PC_PAPER)
 
 POLICY_FN __u32 pc_learns(const struct pc_config *cfg)
 {
-	return cfg->policy == PC_EXP3 || cfg->policy == PC_LOWEST_RTT || cfg->policy == PC_EXP3_IX ||
-	       cfg->policy == PC_PAPER;
+	return pc_is(cfg, PC_LEARNERS);
 }
 
 /* Whether any signal can move the connection. */
 POLICY_FN __u32 pc_can_move(const struct pc_conn *conn, const struct pc_config *cfg)
 {
-	return cfg->policy != PC_STATIC && cfg->policy != PC_FIXED && conn->n_paths > 1;
+	return !pc_is(cfg, 1u << PC_STATIC | 1u << PC_FIXED) && conn->n_paths > 1;
 }
 
 POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
@@ -198,13 +205,13 @@ POLICY_FN __u32 pc_in_turn(const struct pc_conn *conn, __u32 among)
 /* The share of draws that ignore the weights. */
 POLICY_FN __u32 pc_explores(const struct pc_config *cfg)
 {
-	return cfg->policy == PC_EXP3_IX || cfg->policy == PC_FIXED ? 0 : pc_gamma(cfg);
+	return pc_gamma(cfg) * (1 - pc_is(cfg, 1u << PC_EXP3_IX | 1u << PC_FIXED));
 }
 
 /* Whether paths are drawn by the connection's weights. PC_NEXT and PC_FIXED draw once, by the initial ones. */
 POLICY_FN __u32 pc_weighs(const struct pc_config *cfg)
 {
-	return pc_learns(cfg) || cfg->policy == PC_NEXT || cfg->policy == PC_FIXED;
+	return pc_is(cfg, PC_LEARNERS | 1u << PC_NEXT | 1u << PC_FIXED);
 }
 
 /* Draws one of the set `among`. Without a table PC_DELAY_WEIGHTED knows only the initial weights. */
@@ -252,7 +259,7 @@ POLICY_FN __u32 pc_earned(const struct pc_conn *conn, const struct pc_config *cf
 /* The table to learn in; 0: each connection learns for itself. */
 POLICY_FN struct pc_shared *pc_table(const struct pc_config *cfg, struct pc_shared *shared)
 {
-	return cfg->shared && (pc_learns(cfg) || cfg->policy == PC_DELAY_WEIGHTED) ? shared : 0;
+	return cfg->shared && pc_is(cfg, PC_LEARNERS | 1u << PC_DELAY_WEIGHTED) ? shared : 0;
 }
 
 /* What is known of the quality of path `i`; 0: nothing is kept of it. */
@@ -528,10 +535,6 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 
 	if (!pc_can_move(conn, cfg))
 		return;
-	if (cfg->policy == PC_PAPER) {
-		pc_congestion(conn, cfg, paths, shared, round, random, decision);
-		return;
-	}
 	pc_progress(conn, round);
 	if (cfg->policy == PC_PLB) {
 		/* As in Linux, where each timeout rehashes, with or without PLB. */
@@ -581,19 +584,24 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, str
 }
 
 /*
- * Whether the round that has ended met a queue on its path of at least a quarter of the lowest round
- * trip and 4 ms, at least twice as long as the shortest on another path.
+ * Counts the rounds in a row that met a queue of at least a quarter of the path's lowest round trip and
+ * 4 ms, at least twice as long as the shortest on another path; returns 1, and begins anew, when they
+ * are cfg->queue_rounds.
  */
-POLICY_FN __u32 pc_queued(const struct pc_conn *conn, const struct pc_path *paths,
-			  const struct pc_shared *shared, const struct pc_round *round)
+POLICY_FN __u64 pc_queue_stands(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+				const struct pc_shared *shared, const struct pc_round *round)
 {
 	__u32 here = PC_INDEX(conn->current);
 	__u64 lowest = pc_lowest(&paths[here], &shared->quality[here]);
-	__u64 queue = pc_since(pc_least(round->srtt_ns, PC_MAX_NS), lowest);
+	__u64 queue = pc_since(pc_lesser(round->srtt_ns, PC_MAX_NS), lowest);
+	__u64 other = pc_shortest_queue(shared, conn->n_paths, here, round->now_ns), rounds, stands;
 
-	if (!lowest || queue < PC_QUEUE_MIN_NS + lowest / 4)
-		return 0;
-	return queue >= 2 * (__u64)pc_shortest_queue(shared, conn->n_paths, here, round->now_ns);
+	stands = (1 - pc_zero(lowest)) & (1 - pc_above(PC_QUEUE_MIN_NS + lowest / 4, queue)) &
+		 (1 - pc_above(2 * other, queue));
+	rounds = (conn->queue_rounds + 1) * stands;
+	stands &= 1 - pc_above(cfg->queue_rounds, rounds);
+	conn->queue_rounds = (__u32)(rounds * (1 - stands));
+	return stands;
 }
 
 /* A round trip has ended. */
@@ -603,7 +611,7 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 {
 	__u32 delivered = round->delivered - conn->delivered;
 	__u32 marked = round->delivered_ce - conn->delivered_ce;
-	__u32 congested;
+	__u64 any, congested, queued;
 
 	pc_stay(conn, decision);
 	pc_measure(conn, cfg, shared, round, delivered);
@@ -615,20 +623,18 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->settling--;
 		return;
 	}
-	congested = marked && (cfg->policy == PC_PAPER ||
-			       ((__u64)marked << 16) >= (__u64)cfg->ce_share_q16 * delivered);
+	/* In numbers and not in branches, each of which the verifier would follow through all that comes. */
+	any = pc_zero(cfg->policy ^ PC_PAPER);
+	congested = (1 - pc_zero(marked)) &
+		    (any | (1 - pc_above((__u64)cfg->ce_share_q16 * delivered, (__u64)marked << 16)));
 	conn->ce_history = conn->ce_history << 1 | congested;
-	if (congested && (cfg->policy == PC_PAPER || pc_congested_rounds(conn, cfg) >= cfg->ce_rounds)) {
-		decision->reason = PC_ECN;
-	} else {
-		if (!cfg->queue_rounds || !pc_quality_of(cfg, pc_table(cfg, shared), 0))
-			return;
-		conn->queue_rounds = pc_queued(conn, paths, shared, round) ? conn->queue_rounds + 1 : 0;
-		if (conn->queue_rounds < cfg->queue_rounds)
-			return;
-		conn->queue_rounds = 0;
-		decision->reason = PC_STANDING_QUEUE;
-	}
+	congested &= any | (1 - pc_above(cfg->ce_rounds, pc_congested_rounds(conn, cfg)));
+	queued = 0;
+	if (cfg->queue_rounds && pc_quality_of(cfg, pc_table(cfg, shared), 0))
+		queued = pc_queue_stands(conn, cfg, paths, shared, round);
+	if (!(congested | queued))
+		return;
+	decision->reason = (__u32)pc_choose(PC_STANDING_QUEUE, PC_ECN, congested);
 	pc_congestion(conn, cfg, paths, shared, round, random, decision);
 }
 
@@ -661,7 +667,10 @@ POLICY_FN void pc_timeout(struct pc_conn *conn, const struct pc_config *cfg,
 {
 	pc_stay(conn, decision);
 	decision->reason = syn ? PC_SYN_TIMEOUT : PC_RTO;
-	pc_failure(conn, cfg, paths, shared, round, random, decision);
+	if (cfg->policy == PC_PAPER)
+		pc_congestion(conn, cfg, paths, shared, round, random, decision);
+	else
+		pc_failure(conn, cfg, paths, shared, round, random, decision);
 }
 
 /*

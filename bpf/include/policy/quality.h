@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * How good the paths to a destination have been lately, by what the connections of a host measured on
- * them: one scale for all paths, the time that a segment takes to be delivered.
+ * them: one scale for all paths, the time that a short transfer takes.
  *
- *     delay_i  = lowest round trip + what queues and losses lately added
+ *     delay_i  = lowest round trip + transfer at the path's rate + what queues and losses lately added
  *     weight_i = initial weight * (lowest delay of all / delay_i)^2
  *
  * What was added is a moving average of samples: one for each round trip of each connection. It halves
@@ -34,8 +34,8 @@ _Static_assert(sizeof(struct pc_quality) == 56, "shared with Rust");
 
 /* Queues up to this are noise (4 ms). */
 #define PC_QUEUE_MIN_NS (1ULL << 22)
-/* About a second. */
-#define PC_HALF_LIFE_LOG 30
+/* About two seconds. */
+#define PC_HALF_LIFE_LOG 31
 /* A sample moves the average by a 32nd. */
 #define PC_SAMPLE_LOG 5
 /* What a lost segment costs: Linux's least retransmission timeout. */

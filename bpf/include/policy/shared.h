@@ -77,8 +77,8 @@ struct pc_ask {
 	__u32 n; /* paths there are */
 	__u32 among; /* those that may be drawn, as a bit set */
 	__u32 random;
-	__u32 moving; /* 1: for a connection that has run for some time: lowest round trips count as equal, since
-			 to send for long takes a path's rate, whatever its length */
+	__u32 moving; /* 1: for a connection that has run for some time: only queues and losses count, since to
+			 send for long takes a path's rate, whatever its length */
 };
 
 /* 2^32 divided by the golden ratio. */
@@ -103,29 +103,37 @@ POLICY_FN __u64 pc_lowest(const struct pc_path *path, const struct pc_quality *q
 	return pc_choose(quality->lowest_ns, path->rtt_ns, pc_zero(quality->lowest_ns)) & (PC_MAX_NS - 1);
 }
 
+/* The time that a short transfer takes on an empty path; 0: the round trip is not known. */
+POLICY_FN __u64 pc_base(const struct pc_path *path, const struct pc_quality *quality)
+{
+	__u64 lowest = pc_lowest(path, quality);
+
+	return lowest + ((path->transfer_ns & (PC_MAX_NS - 1)) & (pc_zero(lowest) - 1));
+}
+
 /* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
 POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
 				      const struct pc_ask *ask)
 {
-	__u64 weight[PC_MAX_PATHS], best = PC_MAX_NS, total = 0, point, passed = 0;
+	__u64 weight[PC_MAX_PATHS], best = 2 * PC_MAX_NS, total = 0, point, passed = 0;
 	__u32 i, path = 0;
 
 	if (!paths || !shared || !ask)
 		return 0;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u64 lowest = pc_lowest(&paths->path[i], &shared->quality[i]);
+		__u64 base = pc_base(&paths->path[i], &shared->quality[i]);
 
 		/* One that is not known, or not there, becomes the greatest. */
-		lowest = pc_choose(lowest, PC_MAX_NS, pc_zero(lowest) | (1 - pc_above(ask->n, i)));
-		best = pc_lesser(best, lowest);
+		base = pc_choose(base, 2 * PC_MAX_NS, pc_zero(base) | (1 - pc_above(ask->n, i)));
+		best = pc_lesser(best, base);
 	}
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u64 delay = pc_lowest(&paths->path[i], &shared->quality[i]), part;
+		__u64 delay = pc_base(&paths->path[i], &shared->quality[i]), part;
 
 		delay = pc_choose(delay, best, pc_zero(delay) | (ask->moving & 1));
 		delay += pc_added(&shared->quality[i], ask->now_ns);
 		/* One more each, so that nothing is divided by 0, and no path that may be drawn weighs 0. */
-		part = (best << 16) / (delay + 1);
+		part = (best << 15) / ((delay >> 1) + 1);
 		part = ((part * part) >> 16) + 1;
 		weight[i] = ((__u64)paths->path[i].weight + 1) * part *
 			    (ask->among >> i & pc_above(ask->n, i));

@@ -8,6 +8,9 @@ use thiserror::Error;
 
 use crate::raw::{self, MAX_PATHS};
 
+/// The short transfer that paths are compared by: about the first ten segments of a connection (RFC 6928).
+const TRANSFER: Bytes = Bytes::new(16_000);
+
 /// A path to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -87,7 +90,11 @@ impl Path {
 
     /// The path as the kernel reads it.
     pub fn to_raw(&self) -> raw::Path {
-        raw::Path { id: self.id, weight: self.weight, bdp_bytes: self.bdp.get(), rtt_ns: self.rtt.as_nanos() }
+        let (bdp_bytes, rtt_ns) = (self.bdp.get(), self.rtt.as_nanos());
+        // A bandwidth-delay product of bytes takes a delay to send.
+        let transfer_ns = u128::from(TRANSFER.get()) * u128::from(rtt_ns) / u128::from(bdp_bytes.max(1));
+        let transfer_ns = if bdp_bytes == 0 { 0 } else { u64::try_from(transfer_ns).unwrap_or(u64::MAX) };
+        raw::Path { id: self.id, weight: self.weight, bdp_bytes, rtt_ns, transfer_ns }
     }
 }
 

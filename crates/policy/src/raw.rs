@@ -74,6 +74,8 @@ pub struct Path {
     pub bdp_bytes: u64,
     /// Round-trip propagation time; 0: not known.
     pub rtt_ns: u64,
+    /// What a short transfer takes at the path's rate; 0: not known.
+    pub transfer_ns: u64,
 }
 
 /// `struct pc_exp3`: the logarithms of EXP3's weights.
@@ -311,7 +313,7 @@ macro_rules! sizes {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-sizes!(Config: 112, Path: 24, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 920);
+sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 1048);
 sizes!(Sharing: 168, Shared: 1032, Quality: 56);
 
 unsafe extern "C" {
@@ -574,8 +576,8 @@ mod tests {
 
     #[test]
     fn structs_are_made_of_their_bytes() {
-        let path = Path { id: 1, weight: 2, bdp_bytes: 3, rtt_ns: 4 };
+        let path = Path { id: 1, weight: 2, bdp_bytes: 3, rtt_ns: 4, transfer_ns: 5 };
         assert_eq!(Path::read_from_bytes(path.as_bytes()), Ok(path));
-        assert!(Path::read_from_bytes(&[0; 23]).is_err());
+        assert!(Path::read_from_bytes(&[0; 31]).is_err());
     }
 }

@@ -96,11 +96,11 @@ fn nothing_known_means_shares_by_capacity_and_known_round_trips() {
     let mut host = Host::new(&[10, 10, 10]);
     host.paths[0].weight *= 2;
     assert_eq!(host.drawn().iter().map(|n| (n + 25) / 50).collect::<Vec<_>>(), [10, 5, 5]);
-    // The square of the ratio of round trips: 1, 1/4, 1/100.
+    // A short transfer takes 1.28 ms at 100 Mbit/s. The squares of the ratios of 11.28, 21.28 and 101.28 ms: 1, 0.28, 0.012.
     let mut host = Host::new(&[10, 20, 100]);
     let drawn = host.drawn();
     assert!(
-        (785..803).contains(&drawn[0]) && (190..207).contains(&drawn[1]) && (3..14).contains(&drawn[2]),
+        (762..784).contains(&drawn[0]) && (207..228).contains(&drawn[1]) && (3..14).contains(&drawn[2]),
         "{drawn:?}"
     );
 }
@@ -133,7 +133,7 @@ fn what_some_measure_others_go_by_and_it_is_forgotten() {
     host.transfers(200, &slow);
     let share = |host: &mut Host| host.drawn()[1];
     let soon = share(&mut host);
-    host.wait(10_000);
+    host.wait(30_000);
     let later = share(&mut host);
     assert!(soon < 100 && later > 450, "a queue is forgotten: {soon} and then {later} of 1000");
 }

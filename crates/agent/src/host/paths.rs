@@ -91,12 +91,8 @@ impl DestinationPaths {
 impl HostPath {
     /// The entry of the program's map.
     fn entry(&self, initial: InitialName) -> raw::Path {
-        raw::Path {
-            id: self.id,
-            weight: initial_weight(initial, self.capacity, self.usage),
-            bdp_bytes: self.capacity.bytes_in(self.rtt).get(),
-            rtt_ns: self.rtt.as_nanos(),
-        }
+        let weight = initial_weight(initial, self.capacity, self.usage);
+        sidestep_policy::Path { id: self.id, weight, bdp: self.capacity.bytes_in(self.rtt), rtt: self.rtt }.to_raw()
     }
 
     /// Whether there is a route to its first segment.
@@ -170,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_path_weighs_what_is_left_of_its_bandwidth() {
-        let expected = raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000, rtt_ns: 8_000_000 };
+        let expected =
+            raw::Path { id: 1, weight: 100_000, bdp_bytes: 100_000, rtt_ns: 8_000_000, transfer_ns: 1_280_000 };
         assert_eq!(path(1, 0).entry(InitialName::Available), expected);
         assert_eq!(path(1, 40).entry(InitialName::Available).weight, 60_000);
         assert_eq!(path(1, 100).entry(InitialName::Available).weight, 5_000);
