@@ -109,7 +109,7 @@ enum host_counter {
 };
 
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
-_Static_assert(sizeof(struct host_weights) == 1104, "mirrored in Rust");
+_Static_assert(sizeof(struct host_weights) == 1232, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");
 

@@ -239,6 +239,8 @@ static void open_connection(struct bpf_sock_ops *ops, bool passive)
 	}
 	now = bpf_ktime_get_ns();
 	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), now, bpf_get_prandom_u32());
+	if (!passive)
+		pc_connect(&conn->policy, &cfg->policy, shared_by(cfg, paths));
 	conn->opened_ns = now;
 	conn->decided_ns = 0;
 	conn->reason = PC_NONE;

@@ -444,6 +444,15 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_begin(conn, cfg, shared, now_ns);
 }
 
+/* The SYN of a new connection is about to leave, at the time that pc_open was told. */
+POLICY_FN void pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
+{
+	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
+
+	if (quality)
+		pc_asked(quality, conn->round_ns);
+}
+
 /*
  * The connection has ended. Where connections share what they learn, it adds what its path has
  * earned since the last decision, if a round was judged. Short connections get no signals on good
@@ -566,9 +575,10 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, str
 {
 	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
 
+	/* The first round trip of all is the SYN's: it met no other path. */
+	if (quality && (!conn->settling || !conn->decisions))
+		pc_delivered(quality, round->now_ns, round->srtt_ns, delivered, conn->lost);
 	if (!conn->settling) {
-		if (quality)
-			pc_delivered(quality, round->now_ns, round->srtt_ns, delivered, conn->lost);
 		pc_mean_add(&conn->cwnd, round->cwnd_bytes);
 		if (round->srtt_ns)
 			pc_mean_add(&conn->rtt, round->srtt_ns);

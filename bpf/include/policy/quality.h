@@ -11,7 +11,8 @@
  * old information?", 2000). So a path that nobody uses looks better with time, until somebody tries it.
  *
  * A path is dead after a failure if nothing was delivered on it since. One connection at a time tries
- * it then, after a time that doubles.
+ * it then, after a time that doubles. It is also left alone, before the first timeout, while a SYN that
+ * left on it should have been answered and nothing was delivered since.
  *
  * Several processors update this at once, with plain stores. A sample may be lost that way, which
  * changes an average by a 32nd of one sample.
@@ -29,8 +30,9 @@ struct pc_quality {
 	__u64 failed_ns; /* when it last failed; 0: never */
 	__u64 hold_ns; /* so long after that nobody tries it, unless something is delivered */
 	__u64 unproven; /* 1: the failure was one of acknowledgements, whose delivery nobody measures */
+	__u64 asked_ns; /* when a SYN left, the first since something was delivered; 0: none */
 };
-_Static_assert(sizeof(struct pc_quality) == 56, "shared with Rust");
+_Static_assert(sizeof(struct pc_quality) == 64, "shared with Rust");
 
 /* Queues up to this are noise (4 ms). */
 #define PC_QUEUE_MIN_NS (1ULL << 22)
@@ -42,11 +44,17 @@ _Static_assert(sizeof(struct pc_quality) == 56, "shared with Rust");
 #define PC_LOSS_NS 200000000ULL
 /* Added times are cut to this (4 s). */
 #define PC_MAX_ADDED_NS (1ULL << 32)
-/* Waits after a failure: about one second, and one minute. */
-#define PC_HOLD_MIN_NS (1ULL << 30)
+/* Waits after a failure: about four seconds, and one minute. */
+#define PC_HOLD_MIN_NS (1ULL << 32)
 #define PC_HOLD_MAX_NS (1ULL << 36)
 /* A path that delivered something to anybody so shortly before a timeout works. */
 #define PC_WORKS_NS 100000000ULL
+/*
+ * A SYN's answer is late after this and two of the lowest round trips. What came of it is known after
+ * Linux's first timeout, of a second; a refusal, which nobody measures, matters no longer then.
+ */
+#define PC_LATE_NS 100000000ULL
+#define PC_ASKED_NS 1500000000ULL
 /* A lowest round trip that is not met again is forgotten over about a minute. */
 #define PC_LOWEST_LOG 36
 
@@ -97,6 +105,7 @@ POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u
 		lowest += (age * ((rtt_ns - lowest) >> 8)) >> (PC_LOWEST_LOG - 8);
 	quality->lowest_ns = lowest;
 	quality->delivered_ns = now_ns;
+	quality->asked_ns = 0;
 	pc_sample(quality, now_ns,
 		  rtt_ns - pc_least(lowest, rtt_ns) + lost * PC_LOSS_NS / (delivered ? delivered : 1));
 	return 0;
@@ -105,8 +114,20 @@ POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u
 /* 1 if nobody should try the path now. */
 POLICY_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
 {
-	return (__u32)(pc_above(quality->failed_ns, quality->delivered_ns) &
-		       pc_above(quality->hold_ns, pc_since(now_ns, quality->failed_ns)));
+	__u64 waited = pc_since(now_ns, quality->asked_ns), lowest = quality->lowest_ns & (PC_MAX_ADDED_NS - 1);
+	__u64 late = pc_above(waited, PC_LATE_NS + 2 * lowest) & pc_above(PC_ASKED_NS, waited);
+	__u64 failed = pc_above(quality->failed_ns, quality->delivered_ns) &
+		       pc_above(quality->hold_ns, pc_since(now_ns, quality->failed_ns));
+
+	/* Without any round trip measured, no answer is late. */
+	return (__u32)(failed | (late & (1 - pc_zero(lowest))));
+}
+
+/* A connection's SYN leaves on the path. */
+POLICY_FN void pc_asked(struct pc_quality *quality, __u64 now_ns)
+{
+	if (!quality->asked_ns || pc_since(now_ns, quality->asked_ns) >= PC_ASKED_NS)
+		quality->asked_ns = now_ns;
 }
 
 /* A connection begins on the path: if that had failed, nobody else tries it soon; returns 0. */
@@ -131,6 +152,7 @@ POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 
 		return 0;
 	before = pc_since(now_ns, quality->failed_ns);
 	srtt_ns = pc_least(srtt_ns, PC_MAX_ADDED_NS);
+	quality->asked_ns = 0;
 	pc_sample(quality, now_ns, PC_LOSS_NS + srtt_ns);
 	if (pc_since(now_ns, quality->delivered_ns) < PC_WORKS_NS + srtt_ns)
 		return 0;

@@ -23,7 +23,7 @@ struct pc_shared {
 	struct pc_quality quality[PC_MAX_PATHS]; /* PC_DELAY_WEIGHTED */
 	__u64 sequence; /* of the first draws of connections; its lower half counts */
 };
-_Static_assert(sizeof(struct pc_shared) == 1032, "shared with Rust");
+_Static_assert(sizeof(struct pc_shared) == 1160, "shared with Rust");
 
 /* A factor of 1024. */
 #define PC_SHARED_DEPTH (10LL << 32)

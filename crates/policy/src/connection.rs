@@ -99,6 +99,11 @@ impl Connection {
         Ok(Connection { config, paths, shared, conn })
     }
 
+    /// The SYN of the connection, which was just opened, is about to leave. Not for a connection that was accepted.
+    pub fn connect(&self) {
+        raw::connect(&self.conn, &self.config, table(&self.shared));
+    }
+
     /// The path set has changed: the connection learns anew, and stays on its path if `paths` still has it, by its id. Else
     /// it takes one drawn, as a new connection does.
     ///

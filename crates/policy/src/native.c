@@ -43,6 +43,11 @@ void native_pc_close(struct pc_conn *conn, const struct pc_config *cfg, const st
 	pc_close(conn, cfg, paths, shared, round);
 }
 
+void native_pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
+{
+	pc_connect(conn, cfg, shared);
+}
+
 __u64 native_pc_added(const struct pc_quality *quality, __u64 now_ns)
 {
 	return pc_added(quality, now_ns);

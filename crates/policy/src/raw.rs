@@ -200,6 +200,8 @@ pub struct Quality {
     pub hold_ns: AtomicU64,
     /// 1 if the failure was one of acknowledgements, whose delivery nobody measures.
     pub unproven: AtomicU64,
+    /// When a SYN left, the first since something was delivered; 0: none.
+    pub asked_ns: AtomicU64,
 }
 
 /// How many 64-bit words [`Shared`] has.
@@ -207,9 +209,9 @@ pub const SHARED_WORDS: usize = size_of::<Shared>() / size_of::<u64>();
 
 impl Quality {
     /// The fields in their order.
-    pub(crate) fn words(&self) -> [&AtomicU64; 7] {
-        let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven } = self;
-        [added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven]
+    pub(crate) fn words(&self) -> [&AtomicU64; 8] {
+        let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven, asked_ns } = self;
+        [added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven, asked_ns]
     }
 }
 
@@ -314,7 +316,7 @@ macro_rules! sizes {
     )*};
 }
 sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 1048);
-sizes!(Sharing: 168, Shared: 1032, Quality: 56);
+sizes!(Sharing: 168, Shared: 1160, Quality: 64);
 
 unsafe extern "C" {
     fn native_pc_open(
@@ -372,6 +374,7 @@ unsafe extern "C" {
         shared: *const Shared,
         round: *const Round,
     );
+    fn native_pc_connect(conn: *const Conn, cfg: *const Config, shared: *const Shared);
     fn native_pc_added(quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_dead(quality: *const Quality, now_ns: u64) -> u32;
     fn native_pc_take(conn: *mut Conn, config: *const Config, path: u32);
@@ -410,6 +413,12 @@ pub(crate) fn open(
     // of atomics, which C reads and changes as such; it may be null.
     unsafe { native_pc_open(&mut conn, config, paths.as_ptr(), n, table(shared), now_ns, random) };
     conn
+}
+
+/// The SYN of a new connection is about to leave.
+pub(crate) fn connect(conn: &Conn, config: &Config, shared: Option<&Shared>) {
+    // SAFETY: as in `open`.
+    unsafe { native_pc_connect(conn, config, table(shared)) };
 }
 
 /// Puts the connection on a path of its own, below `conn.n_paths`.

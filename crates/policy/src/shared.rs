@@ -47,6 +47,7 @@ impl Shared {
             failed_ns: next(),
             hold_ns: next(),
             unproven: next(),
+            asked_ns: next(),
         });
         Shared(raw::Shared { log_gain, quality, sequence: next() })
     }

@@ -154,7 +154,7 @@ fn losses_count_like_delay() {
         }
     }
     let drawn = host.drawn();
-    assert!(drawn[1] < 250, "{drawn:?}");
+    assert!(drawn[1] < 320, "{drawn:?}");
 }
 
 #[test]
@@ -166,17 +166,44 @@ fn a_path_on_which_nothing_arrives_is_left_alone_but_for_one_try_at_a_time() {
     host.fail_on(1);
     assert_eq!(host.drawn()[1], 0, "dead");
     assert!(host.shared.learnt(&(&knobs()).try_into().unwrap(), 3, host.now)[1].dead);
-    host.wait(1_100);
-    assert_eq!(host.drawn()[1], 1, "one tries it after a second");
-    host.wait(1_100);
-    assert_eq!(host.drawn()[1], 0, "and nobody for two more");
-    host.wait(1_100);
+    host.wait(4_300);
+    assert_eq!(host.drawn()[1], 1, "one tries it after four seconds");
+    host.wait(4_300);
+    assert_eq!(host.drawn()[1], 0, "and nobody for eight more");
+    host.wait(4_300);
     assert_eq!(host.drawn()[1], 1);
     // The next one that tries it delivers.
-    host.wait(4_400);
+    host.wait(17_200);
     while host.transfer(&all) != 1 {}
     let drawn = host.drawn();
     assert!(drawn.iter().all(|count| (300..367).contains(count)), "alive again: {drawn:?}");
+}
+
+#[test]
+fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(30, &[10, 10]);
+    host.wait(500);
+    let ask = |host: &mut Host| loop {
+        let connection = host.open();
+        if connection.path() == 0 {
+            connection.connect();
+            break connection;
+        }
+    };
+    let mut asking = ask(&mut host);
+    host.wait(100);
+    assert!(host.drawn()[0] > 300, "an answer may still come");
+    host.wait(30);
+    assert_eq!(host.drawn()[0], 0, "it is late");
+    asking.handle_round(host.round(130, 0), 0);
+    assert!(host.drawn()[0] > 200, "it came");
+    // One that is refused is never answered by what is measured.
+    drop(ask(&mut host));
+    host.wait(1_000);
+    assert_eq!(host.drawn()[0], 0);
+    host.wait(600);
+    assert!(host.drawn()[0] > 300);
 }
 
 #[test]
@@ -216,7 +243,7 @@ fn acknowledgements_that_do_not_arrive_keep_others_away_for_some_time_only() {
     assert_eq!(receiver.handle_duplicate(round, Span::from_millis(300), 0).reason, Some(Reason::AckLoss));
     assert_eq!(host.drawn()[0], 0);
     // Who only receives never learns whether a try worked, so all may try.
-    host.wait(1_100);
+    host.wait(4_400);
     assert!(host.drawn()[0] > 300);
 }
 

@@ -240,6 +240,7 @@ impl Simulation<'_> {
         (paths, back): (&[SrPath], &[SrPath]),
     ) {
         let Some(data) = self.choose(knobs, (from, to), paths) else { return };
+        data.connection.connect();
         let acks = self.choose(knobs, (to, from), back);
         let first = Move { forward: data.route(), reverse: None };
         self.world.steering.by_policy(flow, mss, data, acks);

@@ -47,7 +47,7 @@ struct HostWeights {
     path_id: [u32; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostWeights>() == 1104);
+const _: () = assert!(size_of::<HostWeights>() == 1232);
 
 impl HostProgram {
     /// What connections to each destination have learnt together; empty where each connection learns for itself.
