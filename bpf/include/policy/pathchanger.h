@@ -205,7 +205,7 @@ POLICY_FN __u32 pc_in_turn(const struct pc_conn *conn, __u32 among)
 /* The share of draws that ignore the weights. */
 POLICY_FN __u32 pc_explores(const struct pc_config *cfg)
 {
-	return pc_gamma(cfg) * (1 - pc_is(cfg, 1u << PC_EXP3_IX | 1u << PC_FIXED));
+	return pc_gamma(cfg) * pc_is(cfg, PC_LEARNERS & ~(1u << PC_EXP3_IX));
 }
 
 /* Whether paths are drawn by the connection's weights. PC_NEXT and PC_FIXED draw once, by the initial ones. */
@@ -576,7 +576,7 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, str
 	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
 
 	/* The first round trip of all is the SYN's: it met no other path. */
-	if (quality && (!conn->settling || !conn->decisions))
+	if (quality && round->srtt_ns && (!conn->settling || !conn->decisions))
 		pc_delivered(quality, round->now_ns, round->srtt_ns, delivered, conn->lost);
 	if (!conn->settling) {
 		pc_mean_add(&conn->cwnd, round->cwnd_bytes);

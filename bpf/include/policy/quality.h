@@ -4,10 +4,10 @@
  * them: one scale for all paths, the time that a short transfer takes.
  *
  *     delay_i  = lowest round trip + transfer at the path's rate + what queues and losses lately added
- *     weight_i = initial weight * (lowest delay of all / delay_i)^2
+ *     weight_i = initial weight / delay_i^2
  *
- * What was added is a moving average of samples: one for each round trip of each connection. It halves
- * with each half-life that passes without one, as old information misleads (Mitzenmacher, "How useful is
+ * What was added is a moving average of samples: one for each round trip of each connection, which
+ * weighs the more the longer there was none. It halves with each half-life that passes, as old information misleads (Mitzenmacher, "How useful is
  * old information?", 2000). So a path that nobody uses looks better with time, until somebody tries it.
  *
  * A path is dead after a failure if nothing was delivered on it since. One connection at a time tries
@@ -38,7 +38,7 @@ _Static_assert(sizeof(struct pc_quality) == 64, "shared with Rust");
 #define PC_QUEUE_MIN_NS (1ULL << 22)
 /* About two seconds. */
 #define PC_HALF_LIFE_LOG 31
-/* A sample moves the average by a 32nd. */
+/* A sample moves the average by a 32nd at least. */
 #define PC_SAMPLE_LOG 5
 /* What a lost segment costs: Linux's least retransmission timeout. */
 #define PC_LOSS_NS 200000000ULL
@@ -80,11 +80,13 @@ POLICY_FN __u64 pc_added(const struct pc_quality *quality, __u64 now_ns)
 /* A sample of what queues and losses add. */
 POLICY_FN void pc_sample(struct pc_quality *quality, __u64 now_ns, __u64 ns)
 {
-	__u64 added = pc_added(quality, now_ns);
+	__u64 added = quality->added_ns & (PC_MAX_ADDED_NS - 1);
+	__u64 age = pc_since(now_ns, quality->updated_ns);
+	/* A 32nd, and all of it after a half-life. */
+	__u64 share_q16 = pc_lesser((PC_Q16_ONE >> PC_SAMPLE_LOG) + (age >> (PC_HALF_LIFE_LOG - 16)), PC_Q16_ONE);
 
-	added -= added >> PC_SAMPLE_LOG;
-	added += pc_lesser(ns, PC_MAX_ADDED_NS - 1) >> PC_SAMPLE_LOG;
-	quality->added_ns = added;
+	quality->added_ns = (added * (PC_Q16_ONE - share_q16) +
+			     pc_lesser(ns, PC_MAX_ADDED_NS - 1) * share_q16) >> 16;
 	quality->updated_ns = now_ns;
 }
 
@@ -130,10 +132,11 @@ POLICY_FN void pc_asked(struct pc_quality *quality, __u64 now_ns)
 		quality->asked_ns = now_ns;
 }
 
-/* A connection begins on the path: if that had failed, nobody else tries it soon; returns 0. */
+/* A connection begins on the path: if that had failed, and may be tried, nobody else tries it soon; returns 0. */
 POLICY_LARGE_FN __u32 pc_try(struct pc_quality *quality, __u64 now_ns)
 {
-	if (!quality || quality->failed_ns <= quality->delivered_ns || quality->unproven)
+	if (!quality || quality->failed_ns <= quality->delivered_ns || quality->unproven ||
+	    pc_since(now_ns, quality->failed_ns) < quality->hold_ns)
 		return 0;
 	quality->failed_ns = now_ns;
 	quality->hold_ns = pc_least(quality->hold_ns * 2, PC_HOLD_MAX_NS);
