@@ -110,8 +110,9 @@ impl From<PathSet> for proto::PathSet {
 impl TryFrom<proto::Path> for Path {
     type Error = WireError;
     fn try_from(wire: proto::Path) -> Result<Self, WireError> {
-        if !MTU.contains(&wire.route_mtu) {
-            return Err(WireError::Mtu(wire.route_mtu));
+        let plain_mtu = Some(wire.plain_mtu).filter(|mtu| *mtu != 0);
+        if let Some(mtu) = [Some(wire.route_mtu), plain_mtu].into_iter().flatten().find(|mtu| !MTU.contains(mtu)) {
+            return Err(WireError::Mtu(mtu));
         }
         Ok(Path {
             id: path_id(wire.id)?,
@@ -122,6 +123,7 @@ impl TryFrom<proto::Path> for Path {
             delay: Span::from_nanos(wire.delay_ns),
             rtt: Span::from_nanos(wire.rtt_ns),
             route_mtu: wire.route_mtu,
+            plain_mtu,
         })
     }
 }
@@ -137,6 +139,7 @@ impl From<Path> for proto::Path {
             delay_ns: path.delay.as_nanos(),
             rtt_ns: path.rtt.as_nanos(),
             route_mtu: path.route_mtu,
+            plain_mtu: path.plain_mtu.unwrap_or(0),
         }
     }
 }
@@ -314,6 +317,7 @@ mod tests {
             delay_ns: 2,
             rtt_ns: 4,
             route_mtu: 1420,
+            plain_mtu: if id.is_multiple_of(2) { 1500 } else { 0 },
         }
     }
 
@@ -361,6 +365,7 @@ mod tests {
         };
         assert_eq!(path(|path| path.id = 0), WireError::Missing("the id of a path"));
         assert_eq!(path(|path| path.route_mtu = 1279), WireError::Mtu(1279));
+        assert_eq!(path(|path| path.plain_mtu = 1278), WireError::Mtu(1278));
         assert_eq!(path(|path| path.name = "x".repeat(129)), WireError::Name("the name of a path"));
         assert_eq!(path(|path| path.name = "\u{1b}[2J".into()), WireError::Name("the name of a path"));
         assert_eq!(path(|path| path.binding_sid.truncate(15)), WireError::Address { what: "a binding SID", len: 15 });

@@ -23,7 +23,7 @@ pub struct Path {
     pub id: PathId,
     /// Its name, for people.
     pub name: String,
-    /// The SID that the host puts into its segment list.
+    /// The SID that the host puts into its segment list, unless the path needs none.
     pub binding_sid: Ipv6Addr,
     /// The lowest rate of any link on the path; zero if none is limited.
     #[serde(rename = "capacity_bps", serialize_with = "bits_per_sec")]
@@ -37,8 +37,10 @@ pub struct Path {
     /// Propagation delay along the path, and back along the shortest path.
     #[serde(rename = "rtt_ns", serialize_with = "nanos")]
     pub rtt: Span,
-    /// The mtu for the host's route over this path, in bytes.
+    /// The mtu for the host's route over this path, in bytes, with the encapsulation that the binding SID stands for.
     pub route_mtu: u32,
+    /// The mtu for a route without segments, in bytes, if the path needs none: the routers take it anyway.
+    pub plain_mtu: Option<u32>,
 }
 
 /// The paths to one destination prefix.

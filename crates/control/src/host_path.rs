@@ -24,6 +24,9 @@ pub struct HostPath {
     pub rtt: Span,
     /// The largest packet that the source may send on it, its own segment list included.
     pub mtu: u32,
+    /// The largest packet that the source may send on it without any segments, if the path needs none; `None` if it
+    /// needs them. A source that can do without them does.
+    pub plain_mtu: Option<u32>,
 }
 
 impl HostPath {
@@ -37,15 +40,22 @@ impl HostPath {
         let delay = delay_of(up) + path.delay + delay_of(egress.reversed());
         let back = delay_of(first) + path.delay_back + delay_of(last.reversed());
         let mtu = |arc: ArcId| topology.link(arc.link()).mtu;
-        let mtu = path.mtu.min(mtu(up)).min(mtu(egress));
-        Some(HostPath { path: path.clone(), up, down: egress.reversed(), delay, rtt: delay + back, mtu })
+        let edge = mtu(up).min(mtu(egress));
+        let (mtu, plain_mtu) = (path.mtu.min(edge), path.plain_mtu.map(|mtu| mtu.min(edge)));
+        Some(HostPath { path: path.clone(), up, down: egress.reversed(), delay, rtt: delay + back, mtu, plain_mtu })
     }
 
     /// Its arcs from host to host, each with the bytes that segment lists and outer headers add to packets there.
     pub fn arcs(&self) -> impl Iterator<Item = (ArcId, u16)> {
         // A list has at most 32 segments, so this fits.
         let outer = srv6::encap_len(self.path.segments.len()) as u16;
-        let core = self.path.arcs.iter().map(move |arc| (*arc, HOST_SRH + outer));
-        iter::once((self.up, HOST_SRH)).chain(core).chain(iter::once((self.down, HOST_SRH)))
+        let (own, outer) = if self.plain_mtu.is_some() { (0, 0) } else { (HOST_SRH, outer) };
+        let core = self.path.arcs.iter().map(move |arc| (*arc, own + outer));
+        iter::once((self.up, own)).chain(core).chain(iter::once((self.down, own)))
+    }
+
+    /// The largest packet that the source's TCP may make for it: the source's own segment list, if any, must fit, too.
+    pub fn room(&self) -> u32 {
+        self.plain_mtu.unwrap_or_else(|| self.mtu.saturating_sub(HOST_SRH.into()))
     }
 }

@@ -156,7 +156,8 @@ impl Planner {
     fn enter(&mut self, index: usize, keys: &[String], ids: &BTreeMap<String, PathId>) {
         let (Some(set), Some(planned)) = (self.sets.get(index), self.planned.get_mut(index)) else { return };
         let mut paths = Vec::new();
-        for (route, key) in set.routes.iter().zip(keys) {
+        let routes = set.routes.iter().zip(set.follows_igp.iter().copied());
+        for (route, key) in routes.zip(keys) {
             let Some(id) = ids.get(key) else { continue };
             let mut path = RouterPath::new(&self.topology, set, route, *id);
             if let Some(left_out) = path.left_out(&self.topology) {

@@ -37,6 +37,10 @@ pub struct RouterPath {
     pub delay_back: Span,
     /// The largest packet that still fits after encapsulation by the access router.
     pub mtu: u32,
+    /// The largest packet that fits without any segments, if the path needs none; `None` if it needs them.
+    ///
+    /// Routers take such a path anyway: it is the IGP's only shortest one from its access router to the destination.
+    pub plain_mtu: Option<u32>,
 }
 
 /// A path that is not used because packets of IPv6's smallest mtu do not fit it.
@@ -53,10 +57,11 @@ pub struct LeftOut {
 }
 
 impl RouterPath {
-    pub(crate) fn new(topology: &Topology, set: &PathSet, route: &Route, id: PathId) -> Self {
+    pub(crate) fn new(topology: &Topology, set: &PathSet, (route, plain): (&Route, bool), id: PathId) -> Self {
         let (ingress, egress) = ends(topology, route);
         let back = set.back.as_ref();
         let arcs_back = back.into_iter().flat_map(|back| &back.arcs);
+        let mtu = route.mtu(topology);
         RouterPath {
             id,
             number: 0,
@@ -69,7 +74,8 @@ impl RouterPath {
             delay: route.delay(topology),
             back: back.map_or((egress, ingress), |back| (back.from, back.to)),
             delay_back: arcs_back.fold(Span::ZERO, |sum, arc| sum + topology.channel(*arc).delay),
-            mtu: route.mtu(topology).saturating_sub(srv6::encap_len(route.segments.len())),
+            mtu: mtu.saturating_sub(srv6::encap_len(route.segments.len())),
+            plain_mtu: plain.then_some(mtu),
         }
     }
 

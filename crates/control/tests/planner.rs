@@ -8,6 +8,7 @@ use sidestep_model::{
     Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
     scenario::PathKnobs, srv6,
 };
+use sidestep_paths::{Igp, access_arcs};
 
 const KNOBS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
 
@@ -54,6 +55,10 @@ fn between(planner: &mut Planner, from: &str, to: &str) -> Vec<HostPath> {
     planner.paths(topology.find(from).unwrap(), topology.find(to).unwrap())
 }
 
+fn is_plain(path: &HostPath) -> bool {
+    path.plain_mtu.is_some()
+}
+
 #[test]
 fn paths_to_all_exits_are_one_set() {
     let topology = two_exits();
@@ -65,16 +70,20 @@ fn paths_to_all_exits_are_one_set() {
         (names.join(">"), arcs)
     };
     let core = HOST_SRH + 40 + 8 + 16;
-    let arcs =
-        |up: &str, mid: &str, down: &str| vec![(up.to_owned(), 40), (mid.to_owned(), core), (down.to_owned(), 40)];
+    let arcs = |links: [(&str, u16); 3]| links.map(|(link, bytes)| (link.to_owned(), bytes)).to_vec();
     assert_eq!(
         there.iter().map(shown).collect::<Vec<_>>(),
-        [("P>T1".into(), arcs("l0", "l1", "l3")), ("P>T2".into(), arcs("l0", "l2", "l4"))]
+        [
+            // P sends packets for u over T1 anyway. T2 it uses only for t.
+            ("P>T1".into(), arcs([("l0", 0), ("l1", 0), ("l3", 0)])),
+            ("P>T2".into(), arcs([("l0", 40), ("l2", core), ("l4", 40)])),
+        ]
     );
     // The return path is the IGP's, over T1, whatever the forward path.
     assert_eq!(there.iter().map(|path| path.delay).collect::<Vec<_>>(), [11, 13].map(Span::from_millis));
     assert_eq!(there.iter().map(|path| path.rtt).collect::<Vec<_>>(), [22, 24].map(Span::from_millis));
     assert_eq!(there.iter().map(|path| path.mtu).collect::<Vec<_>>(), [1700 - 64; 2]);
+    assert_eq!(there.iter().map(HostPath::room).collect::<Vec<_>>(), [1700, 1700 - 64 - 40]);
 
     // The user has two access routers: each has the binding SID of the path that begins there.
     let locators = Locators::new(&topology).unwrap();
@@ -86,9 +95,53 @@ fn paths_to_all_exits_are_one_set() {
     assert!(back.iter().all(binding));
     assert_eq!(back.iter().map(|path| &*shown(path).0 == "T1>P").collect::<Vec<_>>(), [true, false]);
 
-    // A host with one of the egress routers has the same path, with the same id.
+    // From each of its access routers the IGP has only one shortest path.
+    assert_eq!(back.iter().map(is_plain).collect::<Vec<_>>(), [true, true]);
+
+    // A host with one of the egress routers has the same path, with the same id. For that host it is plain.
     let only = between(&mut planner, "s", "t");
     assert_eq!(only.iter().map(|path| path.path.id).collect::<Vec<_>>(), [there[1].path.id]);
+    assert_eq!([is_plain(&there[1]), is_plain(&only[0])], [false, true]);
+}
+
+#[test]
+fn a_path_is_plain_while_it_is_the_only_shortest_one() {
+    // Two paths from A to B over M, and over N and O; the second is the dearer one by so much.
+    let network = |more: u32| {
+        network(&[
+            ("c", "A", 1, 1),
+            ("A", "M", 1, 1),
+            ("M", "B", 1, 1),
+            ("A", "N", 1 + more, 1),
+            ("N", "B", 1, 1),
+            ("B", "s", 1, 1),
+        ])
+    };
+    let plain = |planner: &mut Planner| {
+        let paths = between(planner, "c", "s").into_iter();
+        paths.map(|path| (path.path.number, is_plain(&path), path.arcs().map(|(_, bytes)| bytes).max())).collect()
+    };
+    let encapsulated = |segments: u16| Some(HOST_SRH + 40 + 8 + 16 * segments);
+    let mut unequal = planner(&network(1));
+    let whole: Vec<_> = plain(&mut unequal);
+    assert_eq!(whole, [(1, true, Some(0)), (2, false, encapsulated(2))]);
+    unequal.set_down(&BTreeSet::from([LinkId(1)]));
+    let left: Vec<_> = plain(&mut unequal);
+    assert_eq!(left, [(2, true, Some(0))], "the IGP follows the other path now");
+    unequal.set_down(&BTreeSet::new());
+    assert_eq!(plain(&mut unequal), whole);
+
+    let mut equal = planner(&network(0));
+    let both: Vec<_> = plain(&mut equal);
+    assert_eq!(
+        both.iter().map(|(_, plain, bytes)| (*plain, *bytes)).collect::<Vec<_>>(),
+        [(false, encapsulated(2)); 2]
+    );
+    equal.set_down(&BTreeSet::from([LinkId(1)]));
+    assert_eq!(
+        plain(&mut equal).iter().map(|(_, plain, bytes)| (*plain, *bytes)).collect::<Vec<_>>(),
+        [(true, Some(0))]
+    );
 }
 
 #[test]
@@ -165,6 +218,18 @@ fn all(planner: &mut Planner) -> Vec<HostPath> {
     all
 }
 
+/// Whether a path is the IGP's only shortest one from its access router to its destination. Of several links from a
+/// router to the destination the planner knows the first only.
+fn is_only_shortest(topology: &Topology, down: &BTreeSet<LinkId>, path: &HostPath) -> bool {
+    let host = topology.head(path.down);
+    let known: Vec<_> = access_arcs(topology, host).iter().map(|arc| arc.link()).collect();
+    let unknown = topology.outgoing(host).iter().map(|arc| arc.link()).filter(|link| !known.contains(link));
+    // Nor does a failure of a host's own link change the host's access routers.
+    let down = down.iter().copied().filter(|link| !known.contains(link)).chain(unknown).collect();
+    let arcs: Vec<_> = path.arcs().map(|(arc, _)| arc).skip(1).collect();
+    Igp::without(topology, &down).unique_path(path.path.ingress, host) == Some(arcs)
+}
+
 proptest! {
     #[test]
     fn sets_asked_for_little_by_little_are_those_computed_at_once_and_those_computed_anew(
@@ -186,6 +251,7 @@ proptest! {
                 let arcs: Vec<_> = path.arcs().map(|(arc, _)| arc).collect();
                 prop_assert!(arcs.windows(2).all(|pair| topology.head(pair[0]) == topology.tail(pair[1])));
                 prop_assert!(path.path.segments.len() <= KNOBS.max_segments);
+                prop_assert_eq!(is_plain(path), is_only_shortest(&topology, &down, path), "{:?}", path);
             }
         }
     }

@@ -374,14 +374,15 @@ impl Snapshot {
             delay: path.delay,
             rtt: path.delay + path.delay_back,
             route_mtu: path.mtu,
+            plain_mtu: path.plain_mtu,
         })
     }
 
     /// The path between two hosts as agents see it: their own links add delay and limit the mtu.
     fn host_path(&self, source: &Host, destination: &Host, path: &Arc<RouterPath>) -> Option<Path> {
-        let HostPath { delay, rtt, mtu, .. } =
+        let HostPath { delay, rtt, mtu, plain_mtu, .. } =
             HostPath::new(&self.plan.topology, &source.arcs, &destination.arcs, path)?;
-        Some(Path { delay, rtt, route_mtu: mtu, ..self.router_path(path)? })
+        Some(Path { delay, rtt, route_mtu: mtu, plain_mtu, ..self.router_path(path)? })
     }
 
     fn path_info(&self, path: &RouterPath) -> Option<PathInfo> {

@@ -16,7 +16,7 @@ use netlink_packet_route::{
     neighbour::NeighbourState,
     route::{
         RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
-        RouteSeg6LocalTunnel, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
+        RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
     },
     rule::{RuleAction, RuleAttribute},
 };
@@ -85,6 +85,8 @@ pub enum Target {
     Segments(Vec<Ipv6Addr>, NextHop),
     /// To a next hop, inside an IPv6 header with this list, first segment first (`H.Encaps`); the last one decapsulates.
     Encaps(Vec<Ipv6Addr>, NextHop),
+    /// Nowhere: the lookup goes on with the next rule, as if this table had no route to the destination.
+    Throw,
     /// Here, as the destination is a SID; the kernel wants the route to name some interface that is up.
     Sid(SidAction, u32),
 }
@@ -222,6 +224,10 @@ impl Netlink {
 
     /// Adds a route, or replaces the one for the same destination in its table.
     pub async fn add_route(&self, route: &Route) -> Result<()> {
+        if route.target == Target::Throw {
+            // For IPv6 the kernel would keep a route with a next hop, and add this one behind it.
+            self.delete_route(route.table, route.destination).await?;
+        }
         let mut pauses = MEMORY_PAUSES.iter();
         loop {
             match (self.handle.route().add(message_of(route)).replace().execute().await, pauses.next()) {
@@ -238,7 +244,8 @@ impl Netlink {
 
     /// Removes a route; one that is gone is fine.
     pub async fn delete_route(&self, table: u32, destination: IpNet) -> Result<()> {
-        let message = our_route(table, destination).scope(RouteScope::NoWhere).build();
+        // Of any kind: for IPv4 the kernel compares it.
+        let message = our_route(table, destination).scope(RouteScope::NoWhere).kind(RouteType::Unspec).build();
         let deleted = self.handle.route().del(message).execute().await;
         tolerate(deleted, libc::ESRCH, || format!("removing the route to {destination} from table {table}"))
     }
@@ -402,6 +409,7 @@ fn message_of(route: &Route) -> RouteMessage {
         Target::Encaps(segments, hop) => {
             builder.output_interface(hop.interface).output_seg6(Seg6Mode::Encap, segments.clone())
         }
+        Target::Throw => builder.kind(RouteType::Throw),
         Target::Sid(action, interface) => builder.encap_seg6local(sid_attributes(action)).output_interface(*interface),
     };
     if let Some(mtu) = route.mtu {

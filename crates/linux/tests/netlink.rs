@@ -81,6 +81,37 @@ fn a_route_replaces_the_one_to_the_same_destination() {
 }
 
 #[test]
+fn a_lookup_goes_on_with_the_next_table_where_a_route_throws() {
+    for (family, flag, destination, neighbours) in [
+        (Family::V6, "-6", "fd00:a::/64", ["fe80::2", "fe80::3"]),
+        (Family::V4, "-4", "10.9.0.0/16", ["10.0.0.2", "10.0.0.3"]),
+    ] {
+        in_node("a throw route", async |netlink, interface| {
+            ip_command("address add 10.0.0.1/24 dev eth");
+            let net: IpNet = destination.parse().unwrap();
+            let via = |number: usize| Target::Via(vec![hop(neighbours[number], interface)]);
+            let everything = if family == Family::V6 { "::/0" } else { "0.0.0.0/0" };
+            netlink.add_route(&Route { table: MAIN_TABLE, ..route(destination, via(0)) }).await?;
+            netlink.add_route(&route(everything, via(1))).await?;
+            netlink.add_rule(MarkRule { family, mark: 0x100, mask: 0xff00, table: TABLE, priority: 830 }).await?;
+            let taken = || ip_command(&format!("{flag} route get {} mark 0x100", net.hosts().next().unwrap()));
+            assert!(taken().contains(neighbours[1]), "{}", taken());
+            // In the place of another kind, and back.
+            for target in [via(1), Target::Throw, Target::Throw, via(1), Target::Throw] {
+                netlink.add_route(&route(destination, target.clone())).await?;
+                let number = usize::from(target != Target::Throw);
+                assert!(taken().contains(neighbours[number]), "{target:?}: {}", taken());
+                let ours = netlink.own_routes().await?;
+                assert_eq!(ours.iter().filter(|key| **key == (TABLE, net)).count(), 1, "{ours:?}");
+            }
+            netlink.delete_route(TABLE, net).await?;
+            assert!(taken().contains(neighbours[1]), "{}", taken());
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn our_routes_are_distinguished_from_those_of_others_and_deleted_more_than_once() {
     in_node("listing and deleting routes", async |netlink, interface| {
         ip_command("-6 route add fd00:b::/64 via fe80::9 dev eth table 8301");

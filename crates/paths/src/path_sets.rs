@@ -37,6 +37,9 @@ pub struct PathSets {
 pub struct PathSet {
     /// Disjoint paths, best first.
     pub routes: Vec<Route>,
+    /// By route: whether packets to the destination follow it without a segment list, because it is part of the IGP's
+    /// only shortest path from its first router to the destination.
+    pub follows_igp: Vec<bool>,
     /// The IGP's return path; `None` where there is none.
     pub back: Option<Back>,
 }
@@ -74,6 +77,15 @@ struct Found {
     set: PathSet,
     /// By path, and for the final round that found none: the dependencies of the searches that this round added.
     depends_on: Vec<Vec<Dependencies>>,
+    /// Ascending: the links of paths to other egress routers, because of which routes do not follow the IGP.
+    overtaken_by: Vec<LinkId>,
+}
+
+/// Which routes follow the IGP, and why others do not.
+#[derive(Debug, Default)]
+struct Following {
+    follows_igp: Vec<bool>,
+    overtaken_by: Vec<LinkId>,
 }
 
 impl PathSets {
@@ -100,8 +112,10 @@ impl PathSets {
             .into_iter()
             .map(|Round { route, depends_on }| (route, depends_on))
             .unzip();
-        let set = PathSet { routes: routes.into_iter().flatten().collect(), back: back(finder, &ends) };
-        let found = Found { set, depends_on };
+        let routes: Vec<Route> = routes.into_iter().flatten().collect();
+        let Following { follows_igp, overtaken_by } = following(finder, topo, &ends, &routes);
+        let set = PathSet { routes, follows_igp, back: back(finder, &ends) };
+        let found = Found { set, depends_on, overtaken_by };
         for link in found.links() {
             let dependents = &mut self.dependents[link.index()];
             if dependents.last() != Some(&(pair as u32)) {
@@ -110,7 +124,7 @@ impl PathSets {
         }
         if !self.down.is_empty() {
             let finder = self.finders.without(topo, self.rules, &self.down);
-            if let Some(set) = found.detour(finder, &ends, &self.down, self.max_paths) {
+            if let Some(set) = found.detour(finder, topo, &ends, &self.down, self.max_paths) {
                 self.detoured.insert(pair as u32, set);
             }
         }
@@ -150,7 +164,7 @@ impl PathSets {
         for pair in candidates {
             let index = pair as usize;
             let finder = self.finders.without(topo, self.rules, down);
-            let Some(set) = self.whole[index].detour(finder, &self.ends[index], down, self.max_paths) else {
+            let Some(set) = self.whole[index].detour(finder, topo, &self.ends[index], down, self.max_paths) else {
                 continue;
             };
             recomputed.computed += 1;
@@ -195,18 +209,46 @@ fn back(finder: &mut PathFinder<Arc<Igp>>, ends: &Ends) -> Option<Back> {
     Some(Back { from, to, arcs: finder.first_path(from, to)? })
 }
 
+/// Which of these routes follow the IGP. A list of one segment says that the route is the only shortest path to its
+/// egress router; the destination must then be further by every other egress router.
+fn following(finder: &mut PathFinder<Arc<Igp>>, topo: &Topology, ends: &Ends, routes: &[Route]) -> Following {
+    let mut found = Following::default();
+    for route in routes {
+        let mut follows = route.segments.len() == 1;
+        let ends_of = route.arcs.first().zip(route.arcs.last()).filter(|_| follows);
+        if let Some((first, last)) = ends_of {
+            let (from, to) = (topo.tail(*first), topo.head(*last));
+            let beyond = |router| ends.egresses.iter().find(|egress| egress.router == router).map_or(0, |one| one.down);
+            let cost = route.cost(topo) + u64::from(beyond(to));
+            for other in ends.egresses.iter().filter(|other| other.router != to) {
+                let distance = finder.distance(from, other.router);
+                if distance.is_some_and(|distance| distance + u64::from(other.down) <= cost) {
+                    follows = false;
+                    let path = finder.first_path(from, other.router).unwrap_or_default();
+                    found.overtaken_by.extend(path.iter().map(|arc| arc.link()));
+                }
+            }
+        }
+        found.follows_igp.push(follows);
+    }
+    found.overtaken_by.sort_unstable();
+    found.overtaken_by.dedup();
+    found
+}
+
 impl Found {
     /// All links that the paths depend on, some of them more than once.
     fn links(&self) -> impl Iterator<Item = LinkId> {
         let back = self.set.back.iter().flat_map(|back| &back.arcs).map(|arc| arc.link());
         let searches = self.depends_on.iter().flatten().flat_map(|search| search.links.iter().chain(&search.shown));
-        searches.copied().chain(back)
+        searches.chain(&self.overtaken_by).copied().chain(back)
     }
 
     /// The paths without these links, which the finder's network lacks; `None` if no path depends on them.
     fn detour(
         &self,
         finder: &mut PathFinder<Arc<Igp>>,
+        topo: &Topology,
         ends: &Ends,
         down: &BTreeSet<LinkId>,
         max_paths: usize,
@@ -217,14 +259,19 @@ impl Found {
         };
         let first = self.depends_on.iter().position(|round| !round.iter().all(&mut stays));
         let back_stays = !self.set.back.iter().flat_map(|back| &back.arcs).any(|arc| down.contains(&arc.link()));
-        if first.is_none() && back_stays {
+        let following_stays = first.is_none() && !any(&self.overtaken_by);
+        if following_stays && back_stays {
             return None;
         }
         let mut routes: Vec<Route> = self.set.routes.iter().take(first.unwrap_or(usize::MAX)).cloned().collect();
         if let Some(first) = first {
             finder.extend(&mut routes, ends, max_paths, first == self.set.routes.len());
         }
+        let follows_igp = match following_stays {
+            true => self.set.follows_igp.clone(),
+            false => following(finder, topo, ends, &routes).follows_igp,
+        };
         let back = if back_stays { self.set.back.clone() } else { back(finder, ends) };
-        Some(PathSet { routes, back })
+        Some(PathSet { routes, follows_igp, back })
     }
 }

@@ -10,8 +10,6 @@ use sidestep_model::{
 
 use crate::engine::{Network, RouteId};
 
-pub use sidestep_control::HOST_SRH;
-
 /// The path sets of a network, made when first asked for.
 #[derive(Debug)]
 pub struct SrPaths {
@@ -37,7 +35,7 @@ pub struct SrPath {
     pub capacity: Rate,
     /// Propagation delay there and, by the IGP, back.
     pub rtt: Span,
-    /// The largest packet that a host may send on it, the host's own segment list included.
+    /// The largest packet that a host's TCP may send on it, without the host's own segment list.
     pub mtu: u32,
 }
 
@@ -84,7 +82,7 @@ impl SrPaths {
             arcs: path.arcs.clone(),
             capacity: path.capacity,
             rtt: of.rtt,
-            mtu: of.mtu,
+            mtu: of.room(),
         }
     }
 }
@@ -113,9 +111,11 @@ mod tests {
         for path in found.iter() {
             assert_eq!(path.capacity, Rate::from_mbits(100));
             assert_eq!(path.rtt, Span::from_millis(8));
-            // 1700 less the outer header and a list of one or two segments, but the hosts' own links carry 1500.
-            assert_eq!(path.mtu, 1500);
         }
+        // The core's 1700 have room for the outer header. The hosts' own links carry 1500, of which their segment list
+        // takes 40; the first path is the IGP's and needs none.
+        let mtus: Vec<u32> = found.iter().map(|path| path.mtu).collect();
+        assert_eq!(mtus, [1500, 1460, 1460, 1460, 1460, 1460]);
         assert!(paths.between(&mut network, from, from).is_empty());
     }
 

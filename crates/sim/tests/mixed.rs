@@ -200,3 +200,10 @@ fn subflows_have_rows_of_their_own() {
     let ports: std::collections::BTreeSet<&String> = subflows.iter().map(|row| &row["local"]).collect();
     assert_eq!(ports.len(), 8, "each has a port of its own");
 }
+
+#[test]
+fn a_connection_that_stays_on_the_shortest_path_is_plain_tcp_to_the_byte() {
+    let scenario = paths(3).flow(bulk("c1", "s1").with("connections", 4)).build();
+    let goodput = |system: &str| results(&scenario, system).goodput_mbps;
+    assert_eq!(goodput("pathchanger:policy=static"), goodput("tcp"));
+}

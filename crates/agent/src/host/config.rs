@@ -57,7 +57,7 @@ pub struct StaticDestination {
     pub paths: Vec<StaticPath>,
 }
 
-/// A path: exactly one of `segments`, `path_id` and `via`.
+/// A path: exactly one of `segments`, `path_id`, `via` and `plain`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticPath {
@@ -71,6 +71,9 @@ pub struct StaticPath {
     pub via: Option<IpAddr>,
     /// The interface towards the next hop.
     pub dev: Option<String>,
+    /// Whether it is the path that packets take by the host's own routes, without any segments.
+    #[serde(default)]
+    pub plain: bool,
     /// Bandwidth.
     pub rate: Rate,
     /// Round-trip propagation time.
@@ -88,8 +91,8 @@ pub enum ConfigError {
     /// An interface that does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
-    /// A path without `segments`, `path_id` and `via`; [`HostConfig::parse`] refuses such a file.
-    #[error("a path needs `segments`, `path_id`, or `via` with `dev`")]
+    /// A path without `segments`, `path_id`, `via` and `plain`; [`HostConfig::parse`] refuses such a file.
+    #[error("a path needs `segments`, `path_id`, `via` with `dev`, or `plain = true`")]
     NoRoute,
 }
 
@@ -187,12 +190,16 @@ impl Checker<'_> {
 
     fn check_path(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
         let at = |key: &str, message: String| Err(self.document.error_at(item, key, message));
-        let kinds =
-            [("segments", path.segments.is_some()), ("path_id", path.path_id.is_some()), ("via", path.via.is_some())];
+        let kinds = [
+            ("segments", path.segments.is_some()),
+            ("path_id", path.path_id.is_some()),
+            ("via", path.via.is_some()),
+            ("plain", path.plain),
+        ];
         let mut given = kinds.iter().filter(|(_, given)| *given).map(|(key, _)| *key);
         // None: the path itself is where one is missing. Several: the second is one too many.
         if let (None, second) | (Some(_), second @ Some(_)) = (given.next(), given.next()) {
-            let message = format!("a path to {prefix} needs exactly one of `segments`, `path_id` and `via`");
+            let message = format!("a path to {prefix} needs exactly one of `segments`, `path_id`, `via` and `plain`");
             return at(second.unwrap_or_default(), message);
         }
         match (prefix, path.via, path.path_id, &path.dev) {
@@ -219,6 +226,10 @@ impl Checker<'_> {
                 "mtu",
                 format!("the mtu of a path to {prefix} must be between {} and {}", MTU.start(), MTU.end()),
             );
+        }
+        if path.plain && path.mtu.is_some() {
+            let message = format!("the plain path to {prefix} has the mtu of the host's own route: remove `mtu`");
+            return at("mtu", message);
         }
         self.check_first_segment(item, prefix, path)
     }
@@ -248,6 +259,7 @@ impl StaticPath {
                 let index = interfaces.get(dev).ok_or_else(|| ConfigError::NoInterface(dev.clone()))?;
                 PathRoute::Via(via, *index)
             }
+            _ if self.plain => PathRoute::Default,
             _ => return Err(ConfigError::NoRoute),
         };
         Ok(HostPath {
@@ -276,17 +288,19 @@ mod tests {
         path = [
             { name = "blue", via = "fe80::1", dev = "eth0", rate = "1 Gbit/s", rtt = "20 ms" },
             { segments = ["fd01:0:2:e::"], rate = "100 Mbit/s", rtt = "10 ms", mtu = 1400 },
+            { plain = true, rate = "100 Mbit/s", rtt = "10 ms" },
         ]
     "#;
 
     #[test]
-    fn a_path_is_a_next_hop_or_a_segment_list() {
+    fn a_path_is_a_next_hop_a_segment_list_or_the_hosts_own_route() {
         let config = HostConfig::parse(TWO_PROVIDERS).unwrap();
         let sets = config.resolve(&BTreeMap::from([("eth0".to_string(), 7)])).unwrap();
         assert_eq!(sets[0].paths[0].route, PathRoute::Via("fe80::1".parse().unwrap(), 7));
         assert_eq!(sets[0].paths[0].name, "blue");
         assert_eq!(sets[0].paths[1].route, PathRoute::Segments(vec!["fd01:0:2:e::".parse().unwrap()]));
         assert_eq!(sets[0].paths[1].id, 2);
+        assert_eq!(sets[0].paths[2].route, PathRoute::Default);
         assert_eq!(config.resolve(&BTreeMap::new()).unwrap_err(), ConfigError::NoInterface("eth0".into()));
     }
 
@@ -358,7 +372,7 @@ mod tests {
     #[test]
     fn a_mistake_of_a_path_is_shown_at_the_value_that_has_to_change() {
         let to = "2001:db8::/32";
-        let exactly_one = format!("a path to {to} needs exactly one of `segments`, `path_id` and `via`");
+        let exactly_one = format!("a path to {to} needs exactly one of `segments`, `path_id`, `via` and `plain`");
         assert_eq!(of_path(to, r#"name = "blue""#), (exactly_one.clone(), "[[destination.path]]".into()));
         let (message, place) = of_path(to, "via = \"fe80::1\"\ndev = \"a\"\npath_id = \"::1\"");
         assert_eq!((message, place), (exactly_one, "\"fe80::1\"".into()));
@@ -369,6 +383,9 @@ mod tests {
             ("segments = [\"2001:db8::e\"]", "lies in 2001:db8::/32, whose route", "\"2001:db8::e\"]"),
             ("path_id = \"2001:db8::b\"", "lies in 2001:db8::/32, whose route", "\"2001:db8::b\""),
             ("path_id = \"::1\"\nmtu = 600", "must be between 1280 and 65000", "600"),
+            ("plain = true\nmtu = 1400", "has the mtu of the host's own route", "1400"),
+            ("plain = true\nvia = \"::1\"", "needs exactly one of", "true"),
+            ("plain = false", "needs exactly one of", "[[destination.path]]"),
             ("path_id = \"::1\"\nwrong = 1", "unknown field `wrong`", "wrong = 1"),
             ("path_id = \"one\"", "invalid IPv6 address", "\"one\""),
         ] {

@@ -20,6 +20,10 @@ pub enum PathRoute {
     Segments(Vec<Ipv6Addr>),
     /// By a Path ID: the binding SID of an access router.
     PathId(Ipv6Addr),
+    /// By the access router that has this SID, without any segments: its own routes lead along the path.
+    AccessRouter(Ipv6Addr),
+    /// By the host's other routing tables, as if there were no agent.
+    Default,
     /// By a next hop, for hosts with several providers; with the interface's index.
     Via(IpAddr, u32),
 }
@@ -63,11 +67,14 @@ impl DestinationPaths {
         let path = |path: &sidestep_api::Path| HostPath {
             id: path.id.get(),
             name: path.name.clone(),
-            route: PathRoute::PathId(path.binding_sid),
+            route: match path.plain_mtu {
+                Some(_) => PathRoute::AccessRouter(path.binding_sid),
+                None => PathRoute::PathId(path.binding_sid),
+            },
             capacity: path.capacity,
             usage: path.usage,
             rtt: path.rtt,
-            mtu: Some(path.route_mtu),
+            mtu: path.plain_mtu.or(Some(path.route_mtu)),
         };
         let set = |set: &sidestep_api::PathSet| DestinationPaths {
             destination: set.destination.into(),
@@ -100,12 +107,12 @@ impl HostPath {
         self.first_hop().is_none_or(|first| hops.contains_key(&first))
     }
 
-    /// The SID whose route decides through which interface packets leave the host; `None` for a path that names it.
+    /// The SID whose route decides through which interface packets leave the host; `None` where no SID does.
     pub(super) fn first_hop(&self) -> Option<Ipv6Addr> {
         match &self.route {
             PathRoute::Segments(segments) => segments.first().copied(),
-            PathRoute::PathId(sid) => Some(*sid),
-            PathRoute::Via(..) => None,
+            PathRoute::PathId(sid) | PathRoute::AccessRouter(sid) => Some(*sid),
+            PathRoute::Via(..) | PathRoute::Default => None,
         }
     }
 }
@@ -140,6 +147,12 @@ fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop
     Some(match &path.route {
         PathRoute::Segments(segments) => through(segments.clone())?,
         PathRoute::PathId(sid) => through(vec![*sid])?,
+        PathRoute::AccessRouter(sid) => {
+            let NextHop { via, interface } = towards()?;
+            // Where the SID is a neighbour, so is the router that has it.
+            Target::Via(vec![NextHop { via: via.or(Some((*sid).into())), interface }])
+        }
+        PathRoute::Default => Target::Throw,
         PathRoute::Via(via, interface) => Target::Via(vec![NextHop { via: Some(*via), interface: *interface }]),
     })
 }
@@ -194,6 +207,41 @@ mod tests {
             Target::Segments(vec!["fd01:0:1:b:0:1::".parse().unwrap()], hop)
         );
         assert_eq!(super::routes(&[set], 8300, &BTreeMap::new()).len(), 0);
+    }
+
+    #[test]
+    fn a_path_that_needs_no_segments_has_a_route_without_any() {
+        let sid: Ipv6Addr = "fd01:0:1:b:0:1::".parse().unwrap();
+        let wire = |plain_mtu| sidestep_api::Path {
+            id: sidestep_api::PathId::new(7).unwrap(),
+            name: "path-1".into(),
+            binding_sid: sid,
+            capacity: Rate::from_mbits(100),
+            usage: Rate::default(),
+            delay: Span::from_millis(4),
+            rtt: Span::from_millis(8),
+            route_mtu: 1436,
+            plain_mtu,
+        };
+        let route = |plain_mtu, via: Option<&str>| {
+            let destination = "fd02:0:9::/64".parse().unwrap();
+            let set = sidestep_api::PathSet { destination, paths: vec![wire(plain_mtu)] };
+            let sets = DestinationPaths::from_update(&PathUpdate { generation: 1, sets: vec![set] });
+            let hop = NextHop { via: via.map(|via| via.parse().unwrap()), interface: 3 };
+            let routes = routes(&sets, 8300, &BTreeMap::from([(sid, hop)]));
+            routes.into_values().map(|route| (route.target, route.mtu)).collect::<Vec<_>>()
+        };
+        let hop = |via: &str| NextHop { via: Some(via.parse().unwrap()), interface: 3 };
+        assert_eq!(route(Some(1500), Some("fe80::2")), [(Target::Via(vec![hop("fe80::2")]), Some(1500))]);
+        assert_eq!(route(Some(1500), None), [(Target::Via(vec![hop("fd01:0:1:b:0:1::")]), Some(1500))]);
+        assert_eq!(route(None, Some("fe80::2")), [(Target::Segments(vec![sid], hop("fe80::2")), Some(1436))]);
+
+        let own = set(vec![HostPath { route: PathRoute::Default, mtu: None, ..path(1, 0) }]);
+        assert!(own.paths[0].is_reachable(&BTreeMap::new()), "the host's own tables know");
+        assert_eq!(
+            super::routes(std::slice::from_ref(&own), 8300, &BTreeMap::new())[&(8301, own.destination)].target,
+            Target::Throw
+        );
     }
 
     #[test]

@@ -72,6 +72,7 @@ async fn a_host_sees_its_paths_and_a_report_shows_as_usage() {
     assert_eq!(path.name, "path-1");
     assert_eq!((path.delay, path.rtt), (Span::from_millis(4), Span::from_millis(8)), "with the hosts' own links");
     assert_eq!(path.route_mtu, 1500, "the hosts' own links are the narrowest");
+    assert_eq!(path.plain_mtu, Some(1500), "it is the shortest");
 
     let mut reporter = Reporter::new(&server.endpoint).unwrap();
     reporter.report(report("A", 1, "A-m1", 0)).await.unwrap();

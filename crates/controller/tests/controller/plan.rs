@@ -95,6 +95,19 @@ fn a_route_leaves_room_for_the_encapsulation_of_its_own_segment_list() {
 }
 
 #[test]
+fn the_shortest_path_needs_no_segments_and_is_bound_all_the_same() {
+    let controller = Controller::new(topology(), KNOBS).unwrap();
+    let plain = |controller: &Controller| -> Vec<_> {
+        paths(controller, "A", "B").into_iter().map(|path| (path.links[0].clone(), path.path.plain_mtu)).collect()
+    };
+    let of = |link: &str, mtu| (link.to_owned(), mtu);
+    assert_eq!(plain(&controller), [of("A-m1", Some(1700)), of("A-m2", None), of("A-m3", None)]);
+    assert_eq!(controller.bindings()[0].bindings.len(), 3, "for agents that know of no such path");
+    controller.set_down(&[topology().find_link("m1-B").unwrap()].into());
+    assert_eq!(plain(&controller), [of("A-m2", Some(1700)), of("A-m3", None)]);
+}
+
+#[test]
 fn a_path_too_thin_for_ipv6_after_encapsulation_is_left_out() {
     let (nodes, mut wires) = parallel();
     for wire in &mut wires {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fs, os::fd::AsFd, sync::Arc, thread};
 use sidestep_agent::{RouterOptions, run_router};
 use sidestep_api::listen;
 use sidestep_controller::{Controller, PairPaths, serve};
-use sidestep_linux::testing::root_or_skip;
-use sidestep_model::{Topology, scenario::PathKnobs};
+use sidestep_linux::{netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
+use sidestep_model::{Topology, scenario::PathKnobs, srv6};
 use tokio::sync::oneshot;
 
 use crate::support::{Agent, Flow, Lab, SOME, eventually, knobs, mark, slot};
@@ -93,7 +93,9 @@ fn a_controller_that_is_started_again_moves_nobody() {
     let routes = || (lab.ip("h", "-6 route show table 8301"), lab.ip("h", "-6 route show table 8302"));
     let bindings = || lab.ip("A", "-6 route show proto 83");
     let before = (mark(&flow.sender), routes(), bindings());
-    assert!(before.1.0.contains("seg6") && before.1.1.contains("seg6"), "{before:?}");
+    // The IGP takes the first path anyway.
+    assert!(before.1.0.contains(" via ") && !before.1.0.contains("seg6"), "{before:?}");
+    assert!(before.1.1.contains("seg6"), "{before:?}");
     let connected = || is_connected(&lab, "A", &socket) && is_connected(&lab, "h", &socket);
     assert!(connected());
 
@@ -108,4 +110,56 @@ fn a_controller_that_is_started_again_moves_nobody() {
     assert_eq!((mark(&flow.sender), routes(), bindings()), before, "with the next one");
     let moves: Vec<_> = agent.events().into_iter().filter(|event| event.kind == "moved").collect();
     assert!(moves.is_empty(), "{moves:?}");
+}
+
+#[test]
+fn a_connection_carries_no_segments_on_the_shortest_path_and_moves_off_it_and_back() {
+    if !root_or_skip("a path without segments") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("controller.sock").display().to_string();
+    let endpoint = format!("unix:{socket}");
+    let (_controller, _) = controller(lab.topology.clone(), &endpoint);
+    eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
+    let _router = router(&lab, "A", &endpoint);
+    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
+        options.controller = Some(endpoint.clone());
+        options.config.destinations.clear();
+    });
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let begun = slot(&flow.sender);
+    // IPv6 header, and a TCP header with timestamps. The second path's list at A has two segments.
+    let full = 1_500 - srv6::IPV6_HEADER - 32;
+    let sizes = [full, full - srv6::encap_len(2) - srv6::srh_len(2)];
+    let middles = ["M", "N"];
+    let is_on = |number: usize| {
+        assert_eq!((slot(&flow.sender), TcpInfo::of(&flow.sender).unwrap().mss), (number, sizes[number - 1]));
+        let carried = || lab.carried(lab.arc("A", middles[number - 1]));
+        let before = carried();
+        eventually("packets on the path", || (carried() >= before + SOME).then_some(()));
+    };
+    is_on(begun);
+    // Off the path where it began, back to it, and once more: both paths are left, and both are come back to.
+    for from in [begun, 3 - begun, begun] {
+        lab.swallow("A", middles[from - 1], true);
+        eventually("a move", || (slot(&flow.sender) == 3 - from).then_some(()));
+        flow.pass(SOME);
+        lab.swallow("A", middles[from - 1], false);
+        is_on(3 - from);
+    }
+    let moves = || agent.events().into_iter().filter(|event| event.kind == "moved").collect::<Vec<_>>();
+    let moves = eventually("records of the moves", || Some(moves()).filter(|moves| moves.len() >= 3));
+    assert_eq!((moves[0].from, moves[0].to), (moves[1].to, moves[1].from), "both paths have their Path IDs");
+
+    // A host that takes no segments drops what has a used-up list, and so all but the packets of the shortest path.
+    if slot(&flow.sender) != 1 {
+        lab.swallow("A", "N", true);
+        eventually("a move", || (slot(&flow.sender) == 1).then_some(()));
+    }
+    lab.network.node(lab.id("s")).run(|| set_sysctl("ipv6/conf/all/seg6_enabled", "0")).unwrap();
+    flow.pass(10 * SOME);
+    assert_eq!(slot(&flow.sender), 1);
 }

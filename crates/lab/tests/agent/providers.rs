@@ -7,7 +7,8 @@ use sidestep_linux::testing::root_or_skip;
 use sidestep_model::scenario::{AgentKnobs, PolicyName};
 
 use crate::support::{
-    Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, knobs, mark, slot, socket_in, via,
+    Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, mark, plain, slot,
+    socket_in, tail, via,
 };
 
 const PROVIDERS: [&str; 2] = ["R1", "R2"];
@@ -154,4 +155,28 @@ fn the_random_policy_uses_every_path_whatever_it_weighs() {
     lab.swallow(PROVIDERS[used - 1], "Z", true);
     flow.pass(SOME);
     assert_eq!(agent.moved("rto").from as usize, used);
+}
+
+#[test]
+fn a_plain_path_follows_the_hosts_own_routes_wherever_these_lead() {
+    if !root_or_skip("a plain path") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), vec![plain("1 Gbit/s")]);
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 1);
+    assert!(lab.carried(lab.arc("R1", "Z")) >= SOME && lab.carried(lab.arc("R2", "Z")) < LITTLE);
+    assert!(lab.ip("h", "-6 route show table 8301").starts_with(&format!("throw {}", lab.prefix("s"))));
+
+    let gateway = tail(&lab, "R2", "h");
+    lab.ip("h", &format!("-6 route replace {} via {gateway} dev R2", lab.address("s")));
+    let before = lab.carried(lab.arc("R2", "Z"));
+    flow.pass(SOME);
+    eventually("packets by the new route", || (lab.carried(lab.arc("R2", "Z")) >= before + SOME).then_some(()));
+    agent.reconfigure(knobs(), &lab.prefix("s").to_string(), vec![via(&lab, "h", "R1", "1 Gbit/s")]);
+    eventually("another route in the slot", || lab.ip("h", "-6 route show table 8301").contains("via").then_some(()));
+    agent.stop();
+    assert_eq!(lab.ip("h", "-6 route show table all proto 83 table 8301"), "");
 }

@@ -25,9 +25,11 @@ fn all_pairs(topo: &Topology) -> Vec<(NodeId, NodeId)> {
 /// What [`PathSets`] must give, computed from scratch.
 fn from_scratch(topo: &Topology, down: &BTreeSet<LinkId>, rules: &SegmentRules, max_paths: usize) -> Vec<PathSet> {
     let igp = Igp::without(topo, down);
-    let set = |(from, to)| PathSet {
-        routes: disjoint_paths(topo, &igp, from, to, rules, max_paths),
-        back: igp.first_path(to, from).map(|arcs| Back { from: to, to: from, arcs }),
+    let set = |(from, to)| {
+        let routes = disjoint_paths(topo, &igp, from, to, rules, max_paths);
+        let follows_igp = routes.iter().map(|route| igp.unique_path(from, to).as_ref() == Some(&route.arcs)).collect();
+        let back = igp.first_path(to, from).map(|arcs| Back { from: to, to: from, arcs });
+        PathSet { routes, follows_igp, back }
     };
     all_pairs(topo).into_iter().map(set).collect()
 }
@@ -192,6 +194,16 @@ proptest! {
     }
 }
 
+/// Whether these arcs are the only shortest path from their first node to a destination behind the egress routers.
+fn only_shortest(topo: &Topology, igp: &Igp, ends: &Ends, arcs: &[ArcId]) -> bool {
+    let from = topo.tail(arcs[0]);
+    let length = |egress: &Access| igp.distance(from, egress.router).map(|length| length + u64::from(egress.down));
+    let least = ends.egresses.iter().filter_map(length).min();
+    let mut nearest = ends.egresses.iter().filter(|egress| length(egress) == least);
+    let only = nearest.next().filter(|_| nearest.next().is_none());
+    only.is_some_and(|egress| igp.unique_path(from, egress.router).as_deref() == Some(arcs))
+}
+
 proptest! {
     #[test]
     fn sets_of_several_exits_follow_failures_as_if_from_scratch(
@@ -203,10 +215,12 @@ proptest! {
     ) {
         let rules = SegmentRules { max_segments, adjacency };
         let all = |down: &BTreeSet<LinkId>| {
-            let mut finder = PathFinder::new(Arc::new(Igp::without(&topo, down)), rules);
-            let set = |ends: &Ends| PathSet {
-                routes: finder.disjoint_paths_between(ends, max_paths),
-                back: back(&mut finder, ends),
+            let igp = Arc::new(Igp::without(&topo, down));
+            let mut finder = PathFinder::new(igp.clone(), rules);
+            let set = |ends: &Ends| {
+                let routes = finder.disjoint_paths_between(ends, max_paths);
+                let follows_igp = routes.iter().map(|route| only_shortest(&topo, &igp, ends, &route.arcs)).collect();
+                PathSet { routes, follows_igp, back: back(&mut finder, ends) }
             };
             ends.iter().map(set).collect::<Vec<_>>()
         };

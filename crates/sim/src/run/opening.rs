@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 use rand_core::Rng;
 use sidestep_model::{
     ArcId, Bytes, NodeId, Time,
-    scenario::{AgentKnobs, Flow, PathManager},
+    scenario::{AgentKnobs, Flow, PathManager, PolicyName},
 };
 use sidestep_policy::{
     self as policy,
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     engine::{FlowId, FlowSpec, Move, Sizes, segments},
     routing::EcmpPaths,
-    sr_paths::{HOST_SRH, SrPath},
+    sr_paths::SrPath,
     steering::{Chosen, Labelled},
     system::{Mover, System, Transport},
 };
@@ -82,7 +82,7 @@ impl Simulation<'_> {
     /// Payload of a segment on a route of this mtu, and on each of these paths; `None` if the one wished does not fit.
     fn mss<'p>(&self, number: usize, mtu: u32, paths: impl IntoIterator<Item = &'p SrPath>) -> Option<u16> {
         let headers = u32::from(self.systems[number].headers);
-        let room = paths.into_iter().map(|path| path.mtu.saturating_sub(u32::from(HOST_SRH))).chain([mtu]).min()?;
+        let room = paths.into_iter().map(|path| path.mtu).chain([mtu]).min()?;
         let most = room.saturating_sub(headers).min(60_000);
         let wished = self.wished_mss(number).map_or(most, u32::from);
         // A segment list takes what it takes from the segments; only a route that is too narrow by itself is refused.
@@ -126,7 +126,10 @@ impl Simulation<'_> {
         let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
         let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
         let mtu = mtus.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
-        let both = paths.iter().chain(back.iter());
+        // A connection that never moves needs room on its one path only.
+        let is_static = matches!(&system.mover, Mover::Policy(knobs) if knobs.policy == PolicyName::Static);
+        let used = if is_static { 1 } else { usize::MAX };
+        let both = paths.iter().take(used).chain(back.iter().take(used));
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
         let mut keys = vec![self.key((from, to), ports, TCP)];
         for _ in 1..subflows.as_ref().map_or(1, Vec::len) {

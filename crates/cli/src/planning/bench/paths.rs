@@ -191,9 +191,12 @@ fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
         measure(&mut from_scratch, || {
             let igp = Igp::without(&topology, &down);
             let mut finder = PathFinder::new(&igp, RULES);
-            let set = |(from, to): &(NodeId, NodeId)| PathSet {
-                routes: finder.disjoint_paths(*from, *to, MAX_PATHS),
-                back: finder.first_path(*to, *from).map(|arcs| Back { from: *to, to: *from, arcs }),
+            let set = |(from, to): &(NodeId, NodeId)| {
+                let routes = finder.disjoint_paths(*from, *to, MAX_PATHS);
+                // With only one egress router, a list of one segment says so.
+                let follows_igp = routes.iter().map(|route| route.segments.len() == 1).collect();
+                let back = finder.first_path(*to, *from).map(|arcs| Back { from: *to, to: *from, arcs });
+                PathSet { routes, follows_igp, back }
             };
             all = pairs.iter().map(set).collect();
         });

@@ -188,6 +188,11 @@ pub fn segments(list: &[Ipv6Addr], rate: &str) -> StaticPath {
     StaticPath { segments: Some(list.to_vec()), ..path(rate) }
 }
 
+/// The path by the host's own routes.
+pub fn plain(rate: &str) -> StaticPath {
+    StaticPath { plain: true, ..path(rate) }
+}
+
 /// A path of no kind yet, of this bandwidth.
 fn path(rate: &str) -> StaticPath {
     StaticPath {
@@ -196,6 +201,7 @@ fn path(rate: &str) -> StaticPath {
         path_id: None,
         via: None,
         dev: None,
+        plain: false,
         rate: rate.parse().unwrap(),
         rtt: Span::from_millis(10),
         mtu: None,

@@ -27,7 +27,7 @@ use sidestep_paths::Igp;
 use sidestep_proto::link::LinkState;
 
 pub use self::{
-    agent::{Agent, TABLE_BASE, knobs, segments, tail, via},
+    agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},
     flow::Flow,
     sockets::{connect, listen, socket_in, socket_of},
 };
