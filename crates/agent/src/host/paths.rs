@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use sidestep_api::PathUpdate;
 use sidestep_control::initial_weight;
 use sidestep_linux::netlink::{NextHop, Route, Target};
-use sidestep_model::{Rate, Span, scenario::InitialName};
+use sidestep_model::{Rate, Span, scenario::InitialName, srv6};
 use sidestep_policy::raw;
 
 /// How packets are put on a path.
@@ -89,6 +89,15 @@ impl DestinationPaths {
         bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
     }
 
+    /// The largest packet that all paths with segments carry besides their list; `None` if nothing is known of any.
+    ///
+    /// A connection that moves to them from a path without segments has packets of its former size queued. Those would be
+    /// lost, so paths without segments carry no larger ones.
+    fn narrowest(&self) -> Option<u32> {
+        let with_segments = self.paths.iter().filter(|path| path.srh() > 0);
+        with_segments.filter_map(|path| Some(path.mtu?.saturating_sub(path.srh()))).min()
+    }
+
     /// The entries of the program's map.
     pub(super) fn entries(&self, initial: InitialName) -> Vec<raw::Path> {
         self.paths.iter().map(|path| path.entry(initial)).collect()
@@ -100,6 +109,17 @@ impl HostPath {
     fn entry(&self, initial: InitialName) -> raw::Path {
         let weight = initial_weight(initial, self.capacity, self.usage);
         sidestep_policy::Path { id: self.id, weight, bdp: self.capacity.bytes_in(self.rtt), rtt: self.rtt }.to_raw()
+    }
+
+    /// Bytes of the list that the host adds to each packet; IPv4 is put inside IPv6, and has no list of this kind.
+    fn srh(&self) -> u32 {
+        // The list has the destination besides.
+        let len = |segments: usize| srv6::srh_len(segments + 1);
+        match &self.route {
+            PathRoute::Segments(segments) => len(segments.len()),
+            PathRoute::PathId(_) => len(1),
+            PathRoute::AccessRouter(_) | PathRoute::Default | PathRoute::Via(..) => 0,
+        }
     }
 
     /// Whether there is a route to its first segment.
@@ -127,11 +147,13 @@ pub(super) fn routes(
 ) -> BTreeMap<(u32, IpNet), Route> {
     let mut routes = BTreeMap::new();
     for set in sets {
+        let narrowest = set.narrowest();
         for (index, path) in set.paths.iter().enumerate() {
             let Some(target) = target(set.destination, path, hops) else { continue };
             let table = table_base + slot_of(index);
             // The destination prefix, never `default`: with that, the SID's own lookup falls into this table again.
-            let route = Route { table, destination: set.destination, target, mtu: path.mtu };
+            let mtu = if path.srh() == 0 { path.mtu.into_iter().chain(narrowest).min() } else { path.mtu };
+            let route = Route { table, destination: set.destination, target, mtu };
             routes.insert((table, set.destination), route);
         }
     }
@@ -235,6 +257,15 @@ mod tests {
         assert_eq!(route(Some(1500), Some("fe80::2")), [(Target::Via(vec![hop("fe80::2")]), Some(1500))]);
         assert_eq!(route(Some(1500), None), [(Target::Via(vec![hop("fd01:0:1:b:0:1::")]), Some(1500))]);
         assert_eq!(route(None, Some("fe80::2")), [(Target::Segments(vec![sid], hop("fe80::2")), Some(1436))]);
+
+        // Beside a path with segments, whose packets have room for 1420 bytes less a list of 40, it takes no larger packets.
+        let plain = HostPath { route: PathRoute::AccessRouter(sid), ..path(1, 0) };
+        let both = set(vec![plain, HostPath { mtu: Some(1420), ..path(2, 0) }]);
+        let mtus: Vec<_> = super::routes(&[both], 8300, &BTreeMap::from([(sid, hop("fe80::2"))]))
+            .into_values()
+            .map(|route| route.mtu)
+            .collect();
+        assert_eq!(mtus, [Some(1380), Some(1420)]);
 
         let own = set(vec![HostPath { route: PathRoute::Default, mtu: None, ..path(1, 0) }]);
         assert!(own.paths[0].is_reachable(&BTreeMap::new()), "the host's own tables know");
