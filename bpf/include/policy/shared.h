@@ -115,8 +115,9 @@ POLICY_FN __u64 pc_base(const struct pc_path *path, const struct pc_quality *qua
 POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
 				      const struct pc_ask *ask)
 {
-	__u64 weight[PC_MAX_PATHS], best = 2 * PC_MAX_NS, total = 0, point, passed = 0;
-	__u32 i, path = 0;
+	__u64 best = 2 * PC_MAX_NS, total = 0, point, passed = 0;
+	/* Not the weights: Linux 6.1 counts each byte of the stack that functions below a program have. */
+	__u32 parts[PC_MAX_PATHS], i, path = 0;
 
 	if (!paths || !shared || !ask)
 		return 0;
@@ -135,14 +136,13 @@ POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct
 		/* One more each, so that nothing is divided by 0, and no path that may be drawn weighs 0. */
 		part = (best << 15) / ((delay >> 1) + 1);
 		part = ((part * part) >> 16) + 1;
-		weight[i] = ((__u64)paths->path[i].weight + 1) * part *
-			    (ask->among >> i & pc_above(ask->n, i));
-		total += weight[i];
+		parts[i] = (__u32)(part * (ask->among >> i & pc_above(ask->n, i)));
+		total += ((__u64)paths->path[i].weight + 1) * parts[i];
 	}
 	/* total * random / 2^32 in two halves, as the product does not fit. */
 	point = (total >> 32) * ask->random + (((total & 0xffffffff) * ask->random) >> 32);
 	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
-		passed += weight[i];
+		passed += ((__u64)paths->path[i].weight + 1) * parts[i];
 		path += 1 - (__u32)pc_above(passed, point);
 	}
 	/* Where nothing may be drawn, it is the first. */
