@@ -72,7 +72,7 @@ fn the_kernel_takes_the_path_changer_and_its_verifier_has_room_to_spare() {
     let verified = ours.iter().map(|program| program.verified_insns).max().unwrap();
     println!("the verifier walked {verified} instructions of the path changer");
     // Kernels since 5.2 give up at a million, and older verifiers prune less than this one.
-    assert!((1..250_000).contains(&verified), "{verified}");
+    assert!((1..400_000).contains(&verified), "{verified}");
 }
 
 #[test]
