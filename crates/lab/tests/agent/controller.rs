@@ -131,12 +131,13 @@ fn a_connection_carries_no_segments_on_the_shortest_path_and_moves_off_it_and_ba
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let begun = slot(&flow.sender);
-    // IPv6 header, and a TCP header with timestamps. The second path's list at A has two segments.
+    // IPv6 header, and a TCP header with timestamps. The second path's list at A has two segments. On the first path packets are
+    // no larger, so that none is lost when the connection moves.
     let full = 1_500 - srv6::IPV6_HEADER - 32;
-    let sizes = [full, full - srv6::encap_len(2) - srv6::srh_len(2)];
+    let size = full - srv6::encap_len(2) - srv6::srh_len(2);
     let middles = ["M", "N"];
     let is_on = |number: usize| {
-        assert_eq!((slot(&flow.sender), TcpInfo::of(&flow.sender).unwrap().mss), (number, sizes[number - 1]));
+        assert_eq!((slot(&flow.sender), TcpInfo::of(&flow.sender).unwrap().mss), (number, size));
         let carried = || lab.carried(lab.arc("A", middles[number - 1]));
         let before = carried();
         eventually("packets on the path", || (carried() >= before + SOME).then_some(()));
