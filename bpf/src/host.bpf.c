@@ -220,6 +220,7 @@ static void open_connection(struct bpf_sock_ops *ops, bool passive)
 	const struct host_config *cfg = configured();
 	struct host_paths *paths = paths_to_peer(ops);
 	struct bpf_sock *sk = ops->sk;
+	struct pc_shared *shared;
 	struct conn *conn;
 	__u32 flags;
 	__u64 now;
@@ -238,9 +239,10 @@ static void open_connection(struct bpf_sock_ops *ops, bool passive)
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), now, bpf_get_prandom_u32());
+	shared = shared_by(cfg, paths);
+	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared, now, bpf_get_prandom_u32());
 	if (!passive)
-		pc_connect(&conn->policy, &cfg->policy, shared_by(cfg, paths));
+		pc_connect(&conn->policy, &cfg->policy, shared);
 	conn->opened_ns = now;
 	conn->decided_ns = 0;
 	conn->reason = PC_NONE;

@@ -31,12 +31,6 @@ _Static_assert(sizeof(struct pc_exp3) == 128, "shared with Rust");
 #define PC_LOG_FLOOR (-(1LL << 60))
 #define PC_LOG2_E_Q31 3098164009ULL
 
-/* The part [from, to) of the unit interval, Q32, that a path's probability occupies. */
-struct pc_share {
-	__u64 from;
-	__u64 to;
-};
-
 /* log2 of value >= 1, Q32; absolute error below 2e-8. */
 POLICY_FN __s64 pc_log2(__u32 value)
 {
@@ -86,8 +80,7 @@ POLICY_FN __u64 pc_exp2(__s64 log)
 	sum = ((sum * part) >> 32) + 1031767986;
 	sum = ((sum * part) >> 32) + 2977044430ULL;
 	sum = PC_Q32_ONE + ((sum * part) >> 32);
-	shift |= -pc_above(shift, 63);
-	return (sum << 8) >> (shift & 63);
+	return pc_halved(sum << 8, shift);
 }
 
 /* The weight of path `i`, relative to the greatest, Q40. */
@@ -140,27 +133,34 @@ POLICY_FN __u64 pc_exp3_end(__u64 sum, __u64 total, __u32 i, __u32 n, __u32 gamm
 	return (high << 16) + low + (((__u64)gamma_q16 * i) << 16) / n;
 }
 
-/*
- * The share of `path`; `gamma_q16` in 0..=65536, path < n. Paths from n on weigh nothing; they are not looked at, as most
- * connections have few paths, and each costs divisions.
- */
-POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
-					__u32 path)
+/* What the first `n` paths weigh together. */
+POLICY_FN __u64 pc_exp3_total(const struct pc_exp3 *exp3, __u32 n)
 {
-	struct pc_share share;
-	__u64 before = 0, total = 0;
+	__u64 total = 0;
+	__u32 i;
+
+	for (i = 0; i < PC_MAX_PATHS && i < n; i++)
+		total += pc_exp3_weight(exp3, i);
+	return total;
+}
+
+/*
+ * The shares of the paths in the bit set `among` together, where all `n` weigh `total`; `gamma_q16` in
+ * 0..=65536. Paths from n on weigh nothing; they are not looked at, as most connections have few paths,
+ * and each costs divisions.
+ */
+POLICY_FN __u64 pc_exp3_shares(const struct pc_exp3 *exp3, __u64 total, __u32 n, __u32 gamma_q16, __u32 among)
+{
+	__u64 sum = 0, from = 0, to, shares = 0;
 	__u32 i;
 
 	for (i = 0; i < PC_MAX_PATHS && i < n; i++) {
-		__u64 weight = pc_exp3_weight(exp3, i);
-
-		before += weight * pc_above(path, i);
-		total += weight;
+		sum += pc_exp3_weight(exp3, i);
+		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
+		shares += (to - from) * (among >> i & 1);
+		from = to;
 	}
-	share.from = pc_exp3_end(before, total, path, n, gamma_q16);
-	before += pc_exp3_weight(exp3, path);
-	share.to = pc_exp3_end(before, total, path + 1, n, gamma_q16);
-	return share;
+	return shares;
 }
 
 /*
@@ -170,24 +170,16 @@ POLICY_FN struct pc_share pc_exp3_share(const struct pc_exp3 *exp3, __u32 n, __u
 POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16,
 				   __u32 among, __u32 random)
 {
-	__u64 sum = 0, total = 0, from = 0, to, possible = 0, point, passed = 0;
+	__u64 sum = 0, total, from = 0, to, possible, point, passed = 0;
 	__u32 i, path = 0;
 
 	if (!exp3)
 		return 0;
-	for (i = 0; i < PC_MAX_PATHS && i < n; i++)
-		total += pc_exp3_weight(exp3, i);
-	for (i = 0; i < PC_MAX_PATHS && i < n; i++) {
-		sum += pc_exp3_weight(exp3, i);
-		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
-		possible += (to - from) * (among >> i & 1);
-		from = to;
-	}
+	total = pc_exp3_total(exp3, n);
+	possible = pc_exp3_shares(exp3, total, n, gamma_q16, among);
 	if (!possible)
 		return pc_nth(among, (__u32)pc_scale(random, pc_bits(among)));
 	point = pc_scale(random, possible);
-	sum = 0;
-	from = 0;
 	/* The path is where `passed` first exceeds the point: as many as do not are before it. */
 	for (i = 0; i < PC_MAX_PATHS - 1 && i + 1 < n; i++) {
 		sum += pc_exp3_weight(exp3, i);
@@ -206,22 +198,15 @@ POLICY_LARGE_FN __u32 pc_exp3_draw(const struct pc_exp3 *exp3, __u32 n, __u32 ga
 POLICY_LARGE_FN __u32 pc_exp3_chance(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 among,
 				     __u32 path)
 {
-	__u64 sum = 0, total = 0, from = 0, to, possible = 0, mine = 0;
-	__u32 i;
+	__u64 total, possible, mine;
 
 	if (!exp3)
 		return 0;
-	for (i = 0; i < PC_MAX_PATHS && i < n; i++)
-		total += pc_exp3_weight(exp3, i);
-	for (i = 0; i < PC_MAX_PATHS && i < n; i++) {
-		sum += pc_exp3_weight(exp3, i);
-		to = pc_exp3_end(sum, total, i + 1, n, gamma_q16);
-		possible += (to - from) * (among >> i & 1);
-		mine += (to - from) * (1 - pc_above(i, path)) * (1 - pc_above(path, i));
-		from = to;
-	}
+	total = pc_exp3_total(exp3, n);
+	possible = pc_exp3_shares(exp3, total, n, gamma_q16, among);
 	if (!possible)
 		return (__u32)((PC_Q32_ONE - 1) / (pc_bits(among) | !pc_bits(among)));
+	mine = pc_exp3_shares(exp3, total, n, gamma_q16, 1u << PC_INDEX(path));
 	return (__u32)pc_least((pc_least(mine, PC_Q32_ONE - 1) << 32) / possible, PC_Q32_ONE - 1);
 }
 

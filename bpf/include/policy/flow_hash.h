@@ -40,16 +40,6 @@ POLICY_FN __u32 flow_hash_add(__u32 hash, __u32 word)
 	return flow_hash_rotate(hash ^ word, 13) * 5 + 0xe6546b64;
 }
 
-/* The finaliser fmix32: each bit of the input changes each bit of the output in half of all cases. */
-POLICY_FN __u32 flow_hash_finish(__u32 hash)
-{
-	hash ^= hash >> 16;
-	hash *= 0x85ebca6b;
-	hash ^= hash >> 13;
-	hash *= 0xc2b2ae35;
-	return hash ^ hash >> 16;
-}
-
 /*
  * 1 if the source's address and port, read as one number, exceed the destination's: the borrow of their
  * difference, from the least significant word on. It takes no branch.
@@ -90,7 +80,7 @@ POLICY_FN __u32 flow_hash(const struct flow_hash_key *key, __u32 seed, __u32 sym
 	hash = flow_hash_add(hash, flow_hash_either(key->destination_port, key->source_port, swap));
 	hash = flow_hash_add(hash, key->protocol);
 	hash = flow_hash_add(hash, key->flow_label);
-	return flow_hash_finish(hash ^ (__u32)sizeof(*key));
+	return pc_mix(hash ^ (__u32)sizeof(*key));
 }
 
 /*

@@ -208,20 +208,29 @@ POLICY_FN __u32 pc_explores(const struct pc_config *cfg)
 	return pc_gamma(cfg) * pc_is(cfg, PC_LEARNERS & ~(1u << PC_EXP3_IX));
 }
 
-/* Whether paths are drawn by the connection's weights. PC_NEXT and PC_FIXED draw once, by the initial ones. */
+/*
+ * Whether paths are drawn by the connection's weights. PC_NEXT and PC_FIXED draw once, by the initial ones;
+ * PC_DELAY_WEIGHTED knows no others where it has no table.
+ */
 POLICY_FN __u32 pc_weighs(const struct pc_config *cfg)
 {
-	return pc_is(cfg, PC_LEARNERS | 1u << PC_NEXT | 1u << PC_FIXED);
+	return pc_is(cfg, PC_LEARNERS | 1u << PC_NEXT | 1u << PC_FIXED | 1u << PC_DELAY_WEIGHTED);
 }
 
-/* Draws one of the set `among`. Without a table PC_DELAY_WEIGHTED knows only the initial weights. */
+/* Whether the host's connections measure together how good paths are. */
+POLICY_FN __u32 pc_measures(const struct pc_config *cfg, const struct pc_shared *shared)
+{
+	return cfg->policy == PC_DELAY_WEIGHTED && shared;
+}
+
+/* Draws one of the set `among`. */
 POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
 			const struct pc_shared *shared, __u64 now_ns, __u32 moving, __u32 among,
 			__u32 random)
 {
 	struct pc_ask ask;
 
-	if (cfg->policy == PC_DELAY_WEIGHTED && shared) {
+	if (pc_measures(cfg, shared)) {
 		ask.now_ns = now_ns;
 		ask.n = conn->n_paths;
 		ask.among = among;
@@ -229,7 +238,7 @@ POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg,
 		ask.moving = moving;
 		return pc_quality_draw((const struct pc_paths *)paths, shared, &ask);
 	}
-	if (pc_weighs(cfg) || cfg->policy == PC_DELAY_WEIGHTED)
+	if (pc_weighs(cfg))
 		return pc_exp3_draw(&conn->exp3, conn->n_paths, pc_explores(cfg), among, random);
 	return pc_nth(among, (__u32)pc_scale(random, pc_bits(among)));
 }
@@ -265,7 +274,7 @@ POLICY_FN struct pc_shared *pc_table(const struct pc_config *cfg, struct pc_shar
 /* What is known of the quality of path `i`; 0: nothing is kept of it. */
 POLICY_FN struct pc_quality *pc_quality_of(const struct pc_config *cfg, struct pc_shared *shared, __u32 i)
 {
-	return cfg->policy == PC_DELAY_WEIGHTED && shared ? &shared->quality[PC_INDEX(i)] : 0;
+	return pc_measures(cfg, shared) ? &shared->quality[PC_INDEX(i)] : 0;
 }
 
 /* The set `among` without dead paths, or the whole of it if all are dead. */
@@ -274,7 +283,7 @@ POLICY_FN __u32 pc_alive(const struct pc_conn *conn, const struct pc_config *cfg
 {
 	__u32 alive;
 
-	if (cfg->policy != PC_DELAY_WEIGHTED || !shared)
+	if (!pc_measures(cfg, shared))
 		return among;
 	alive = among & ~pc_dead_paths(shared, conn->n_paths, now_ns);
 	return alive ? alive : among;
@@ -431,14 +440,14 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
 	pc_backoff_open(&conn->failure, cfg->failure_min_ns, now_ns);
 	shared = pc_table(cfg, shared);
-	if (pc_quality_of(cfg, shared, 0))
+	if (pc_measures(cfg, shared))
 		__builtin_memset(&conn->exp3, 0, sizeof(conn->exp3));
 	else
 		pc_set_weights(conn, paths, shared);
 	if (cfg->policy == PC_STATIC || conn->n_paths < 2)
 		return;
 	among = pc_alive(conn, cfg, shared, now_ns, pc_all_paths(conn));
-	if (pc_quality_of(cfg, shared, 0))
+	if (pc_measures(cfg, shared))
 		random = pc_evenly(shared, random);
 	pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, 0, among, random));
 	pc_begin(conn, cfg, shared, now_ns);
@@ -516,9 +525,7 @@ POLICY_FN void pc_plb_pause(struct pc_conn *conn, const struct pc_config *cfg, _
 {
 	__u64 pause = pc_least(cfg->plb_pause_ns, PC_MAX_NS);
 
-	/* pause * random / 2^32 in two halves, as the product does not fit. */
-	conn->plb_pause_ns = now_ns + pause + (pause >> 32) * random +
-			     pc_scale(random, pause & 0xffffffff);
+	conn->plb_pause_ns = now_ns + pause + pc_scale(random, pause);
 	conn->plb_rounds = 0;
 }
 
@@ -640,7 +647,7 @@ POLICY_FN void pc_round(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->ce_history = conn->ce_history << 1 | congested;
 	congested &= any | (1 - pc_above(cfg->ce_rounds, pc_congested_rounds(conn, cfg)));
 	queued = 0;
-	if (cfg->queue_rounds && pc_quality_of(cfg, pc_table(cfg, shared), 0))
+	if (cfg->queue_rounds && pc_measures(cfg, pc_table(cfg, shared)))
 		queued = pc_queue_stands(conn, cfg, paths, shared, round);
 	if (!(congested | queued))
 		return;

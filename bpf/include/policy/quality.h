@@ -72,8 +72,7 @@ POLICY_FN __u64 pc_added(const struct pc_quality *quality, __u64 now_ns)
 	/* Between halvings a straight line: in Q16 the part of a half-life that has passed. */
 	__u64 part = (age >> (PC_HALF_LIFE_LOG - 16)) & 0xffff;
 
-	halvings |= -pc_above(halvings, 63);
-	added >>= halvings & 63;
+	added = pc_halved(added, halvings);
 	return added - ((added * part) >> 17);
 }
 

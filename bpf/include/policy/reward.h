@@ -101,7 +101,7 @@ POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
 		/* 0, not known, becomes the greatest; halves, as pc_above takes no more than 63 bits. */
 		__u64 half = (paths[i].rtt_ns - 1) >> 1;
 
-		lowest ^= (lowest ^ half) & -(pc_above(lowest, half) & pc_above(n, i));
+		lowest = pc_choose(lowest, half, pc_above(lowest, half) & pc_above(n, i));
 	}
 	return (lowest + 1) * 2;
 }

@@ -81,9 +81,6 @@ struct pc_ask {
 			 send for long takes a path's rate, whatever its length */
 };
 
-/* 2^32 divided by the golden ratio. */
-#define PC_GOLDEN 0x9e3779b9u
-
 /*
  * A number for the first draw of a connection, in place of `random`: multiples of the golden ratio, which
  * spread draws more evenly than chance does, and a little chance, so that no pattern in what programs
@@ -139,8 +136,7 @@ POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct
 		parts[i] = (__u32)(part * (ask->among >> i & pc_above(ask->n, i)));
 		total += ((__u64)paths->path[i].weight + 1) * parts[i];
 	}
-	/* total * random / 2^32 in two halves, as the product does not fit. */
-	point = (total >> 32) * ask->random + (((total & 0xffffffff) * ask->random) >> 32);
+	point = pc_scale(ask->random, total);
 	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
 		passed += ((__u64)paths->path[i].weight + 1) * parts[i];
 		path += 1 - (__u32)pc_above(passed, point);

@@ -120,21 +120,36 @@ POLICY_FN __u32 pc_bits(__u64 x)
 	return (x * 0x0101010101010101ULL) >> 56;
 }
 
-/* `random`, 32 uniform bits, scaled to 0..range; range at most 2^32. */
-POLICY_FN __u64 pc_scale(__u32 random, __u64 range)
+/* `x` halved so many times, of which those beyond 63 do not count; without a branch. */
+POLICY_FN __u64 pc_halved(__u64 x, __u64 times)
 {
-	return (random * range) >> 32;
+	times |= -pc_above(times, 63);
+	return x >> (times & 63);
 }
 
-/* A second number from `random` (MurmurHash3's finaliser), so that what it is used for does not depend on the draw. */
+/* `random`, 32 uniform bits, scaled to 0..range: random * range / 2^32 in two halves, as the product may not fit. */
+POLICY_FN __u64 pc_scale(__u32 random, __u64 range)
+{
+	return (range >> 32) * random + (((range & 0xffffffff) * random) >> 32);
+}
+
+/* MurmurHash3's finaliser fmix32: each bit of the input changes each bit of the output in half of all cases. */
+POLICY_FN __u32 pc_mix(__u32 x)
+{
+	x ^= x >> 16;
+	x *= 0x85ebca6b;
+	x ^= x >> 13;
+	x *= 0xc2b2ae35;
+	return x ^ x >> 16;
+}
+
+/* 2^32 divided by the golden ratio. */
+#define PC_GOLDEN 0x9e3779b9u
+
+/* A second number from `random`, so that what it is used for does not depend on the draw. */
 POLICY_FN __u32 pc_remix(__u32 random)
 {
-	random ^= 0x9e3779b9;
-	random ^= random >> 16;
-	random *= 0x85ebca6b;
-	random ^= random >> 13;
-	random *= 0xc2b2ae35;
-	return random ^ (random >> 16);
+	return pc_mix(random ^ PC_GOLDEN);
 }
 
 /* The position of the lowest bit of `set` but `skip` others; `set` has more than that, and 16 at most. */

@@ -84,9 +84,7 @@ void native_pc_exp3_open(struct pc_exp3 *exp3, const struct pc_path *paths, __u3
 
 __u64 native_pc_exp3_probability(const struct pc_exp3 *exp3, __u32 n, __u32 gamma_q16, __u32 path)
 {
-	struct pc_share share = pc_exp3_share(exp3, n, gamma_q16, path);
-
-	return share.to - share.from;
+	return pc_exp3_shares(exp3, pc_exp3_total(exp3, n), n, gamma_q16, 1u << path);
 }
 
 /* `leave`: a path never to draw, or n for any. */
