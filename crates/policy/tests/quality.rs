@@ -43,6 +43,16 @@ impl Host {
         Connection::open_among(&knobs(), &self.paths, Some(self.shared.clone()), self.now, draw).unwrap()
     }
 
+    /// A connection that begins on this path.
+    fn open_on(&mut self, path: usize) -> Connection {
+        loop {
+            let connection = self.open();
+            if connection.path() == path {
+                return connection;
+            }
+        }
+    }
+
     fn wait(&mut self, milliseconds: u64) {
         self.now += Span::from_millis(milliseconds);
     }
@@ -79,15 +89,11 @@ impl Host {
 
     /// Puts a connection on a path where nothing arrives, and has it meet a timeout.
     fn fail_on(&mut self, path: usize) -> Connection {
-        loop {
-            let mut connection = self.open();
-            if connection.path() == path {
-                self.wait(1_000);
-                let decision = connection.handle_timeout(self.round(0, 0), true, 0);
-                assert!(decision.moved && decision.reason == Some(Reason::SynTimeout));
-                return connection;
-            }
-        }
+        let mut connection = self.open_on(path);
+        self.wait(1_000);
+        let decision = connection.handle_timeout(self.round(0, 0), true, 0);
+        assert!(decision.moved && decision.reason == Some(Reason::SynTimeout));
+        connection
     }
 }
 
@@ -184,12 +190,10 @@ fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
     let mut host = Host::new(&[10, 10]);
     host.transfers(30, &[10, 10]);
     host.wait(500);
-    let ask = |host: &mut Host| loop {
-        let connection = host.open();
-        if connection.path() == 0 {
-            connection.connect();
-            break connection;
-        }
+    let ask = |host: &mut Host| {
+        let connection = host.open_on(0);
+        connection.connect();
+        connection
     };
     let mut asking = ask(&mut host);
     host.wait(100);
@@ -209,12 +213,7 @@ fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
 #[test]
 fn a_timeout_on_a_path_that_works_for_others_does_not_make_it_dead() {
     let mut host = Host::new(&[10, 10]);
-    let mut unlucky = loop {
-        let connection = host.open();
-        if connection.path() == 0 {
-            break connection;
-        }
-    };
+    let mut unlucky = host.open_on(0);
     host.transfers(30, &[10, 10]);
     assert!(unlucky.handle_timeout(host.round(10, 5), false, 0).moved);
     // It counts as a long round trip, and not as the end of the path.
@@ -256,12 +255,7 @@ fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
 #[test]
 fn acknowledgements_that_do_not_arrive_keep_others_away_for_some_time_only() {
     let mut host = Host::new(&[10, 10]);
-    let mut receiver = loop {
-        let connection = host.open();
-        if connection.path() == 0 {
-            break connection;
-        }
-    };
+    let mut receiver = host.open_on(0);
     host.wait(500);
     let round = Round { received: 1, ..host.round(10, 0) };
     assert_eq!(receiver.handle_duplicate(round, Span::from_millis(300), 0).reason, Some(Reason::AckLoss));
@@ -273,15 +267,10 @@ fn acknowledgements_that_do_not_arrive_keep_others_away_for_some_time_only() {
 
 #[test]
 fn a_queue_that_only_this_path_has_is_a_signal_after_some_rounds() {
-    let queue = |srtt: u64, other: u64| {
+    let queue = |srtt: u64| {
         let mut host = Host::new(&[10, 10]);
-        host.transfers(30, &[10, other]);
-        let mut connection = loop {
-            let connection = host.open();
-            if connection.path() == 0 {
-                break connection;
-            }
-        };
+        host.transfers(30, &[10, 10]);
+        let mut connection = host.open_on(0);
         connection.handle_round(host.round(10, 0), 0);
         let mut signals = 0;
         for round in 1..40 {
@@ -294,8 +283,8 @@ fn a_queue_that_only_this_path_has_is_a_signal_after_some_rounds() {
         }
         signals
     };
-    assert_eq!(queue(12, 10), 0, "an idle path");
-    assert_eq!(queue(30, 10), 1, "a standing queue");
+    assert_eq!(queue(12), 0, "an idle path");
+    assert_eq!(queue(30), 1, "a standing queue");
 }
 
 proptest! {
@@ -311,7 +300,7 @@ proptest! {
         random in any::<u32>(),
     ) {
         let config = AgentKnobs { policy, ..AgentKnobs::default() };
-        let path = |(id, weight): (u32, &u32)| Path { weight: *weight, ..paths(&[10])[0] }.with_id(id);
+        let path = |(id, weight): (u32, &u32)| Path { id, weight: *weight, ..paths(&[10])[0] };
         let paths: Vec<Path> = (0..).zip(&weights).map(path).collect();
         let mut conn = Connection::open(&config, &paths, Time::ZERO, first).unwrap();
         let (k, left) = (weights.len(), conn.path());
@@ -326,16 +315,5 @@ proptest! {
         let recorded = f64::from(conn.raw().chance_q32) / 2_f64.powi(32);
         // γ is a whole number of 65536ths.
         prop_assert!((recorded - expected).abs() < 1e-4, "{recorded} instead of {expected}");
-    }
-}
-
-/// A path under another number.
-trait WithId {
-    fn with_id(self, id: u32) -> Self;
-}
-
-impl WithId for Path {
-    fn with_id(self, id: u32) -> Self {
-        Path { id, ..self }
     }
 }

@@ -95,7 +95,7 @@ impl Case {
         purpose: &'static str,
         build: fn() -> ScenarioBuilder,
     ) -> Case {
-        Case { name, purpose, set: Set::Judging, class, judged, build }
+        Case { set: Set::Judging, ..Case::tuning(name, class, judged, purpose, build) }
     }
 }
 

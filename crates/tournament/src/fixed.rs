@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assignment_is_told_in_words() {
+    fn an_assignment_is_put_into_words() {
         let topology = scenario("unequal-50-10-5-closed").topology;
         let words: Vec<String> = assignments(&topology).iter().map(|one| one.words(&topology)).collect();
         for expected in ["path-1", "path-2 and path-3, evenly", "path-1 and path-3, by rate", "all 3 paths, by rate"] {

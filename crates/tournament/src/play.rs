@@ -58,7 +58,7 @@ pub struct Options {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Is told how the tournament goes, from several threads at once.
+/// Observes how the tournament goes, from several threads at once.
 pub trait Observer: Sync {
     /// So much virtual time is to be simulated in all.
     fn begins(&self, total: Span);
@@ -68,7 +68,7 @@ pub trait Observer: Sync {
     fn runs(&self, elapsed: Span);
 }
 
-/// Nobody listens.
+/// Nobody observes.
 impl Observer for () {
     fn begins(&self, _: Span) {}
     fn plays(&self, _: &Case) {}

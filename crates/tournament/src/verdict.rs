@@ -80,7 +80,7 @@ impl Verdict {
         }
     }
 
-    /// A sign for tables, so that a verdict is not told by colour alone.
+    /// A sign for tables, so that a verdict does not show by colour alone.
     pub fn sign(self) -> &'static str {
         match self {
             Verdict::Win => "▲",

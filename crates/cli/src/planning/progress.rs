@@ -14,6 +14,18 @@ use sidestep_lab::Observer;
 use sidestep_model::{Rate, Span, scenario::SystemSpec};
 use sidestep_results::SystemResult;
 
+/// A bar of so many steps that looks like `style`.
+fn bar(steps: u64, style: &str) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// A bar if standard error is a terminal, else a hidden one.
+fn bar_if_terminal(style: &str) -> ProgressBar {
+    if std::io::stderr().is_terminal() { bar(1, style) } else { ProgressBar::hidden() }
+}
+
 /// A bar for each system of a lab run, on standard error.
 #[derive(Debug)]
 pub struct LabProgress {
@@ -34,8 +46,7 @@ impl Observer for LabProgress {
             return;
         }
         let style = "{prefix:>24} {bar:30.cyan/blue} {pos:>3}/{len} s  {msg}";
-        self.bar = ProgressBar::new(1);
-        self.bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.bar = bar(1, style);
         self.bar.set_prefix(format!("[{}/{of}] {system}", index + 1));
         self.bar.set_message("building the network");
         self.bar.enable_steady_tick(Duration::from_millis(200));
@@ -61,9 +72,7 @@ pub struct BenchProgress {
 impl BenchProgress {
     /// A bar if standard error is a terminal.
     pub fn new() -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
-        let style = "{bar:30.cyan/blue} {pos:>3}/{len}  {msg}";
-        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = bar_if_terminal("{bar:30.cyan/blue} {pos:>3}/{len}  {msg}");
         bar.enable_steady_tick(Duration::from_millis(200));
         BenchProgress { bar }
     }
@@ -122,8 +131,7 @@ impl sidestep_sim::Observer for SimProgress {
     fn begins(&self, simulations: usize, duration: Span) {
         self.with(|bar| {
             let style = "{prefix:>12} {bar:30.cyan/blue} {msg}, {eta} left";
-            bar.bar = ProgressBar::new(1_000);
-            bar.bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.bar = self::bar(1_000, style);
             bar.bar.set_prefix(format!("{simulations} run{}", if simulations == 1 { "" } else { "s" }));
             bar.of = Span::from_nanos(duration.as_nanos().saturating_mul(simulations as u64));
             bar.begun = Instant::now();
@@ -174,8 +182,7 @@ impl sidestep_repro::Watch for StepProgress {
     fn begins(&self, what: &str, steps: usize) {
         self.with(|bar| {
             let style = "{prefix:>24} {bar:30.cyan/blue} {pos}/{len}, {eta} left";
-            *bar = ProgressBar::new(steps as u64);
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            *bar = self::bar(steps as u64, style);
             bar.set_prefix(what.to_owned());
         });
     }
@@ -202,10 +209,7 @@ pub struct PolicyProgress {
 impl PolicyProgress {
     /// A bar if standard error is a terminal.
     pub fn new() -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
-        let style = "{msg:>24} {bar:30.cyan/blue} {pos}/{len} s simulated, {eta} left";
-        bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
-        PolicyProgress { bar }
+        PolicyProgress { bar: bar_if_terminal("{msg:>24} {bar:30.cyan/blue} {pos}/{len} s simulated, {eta} left") }
     }
 }
 

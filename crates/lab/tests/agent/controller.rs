@@ -7,6 +7,7 @@ use sidestep_api::listen;
 use sidestep_controller::{Controller, PairPaths, serve};
 use sidestep_linux::{netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
 use sidestep_model::{Topology, scenario::PathKnobs, srv6};
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::support::{Agent, Flow, Lab, SOME, eventually, knobs, mark, slot};
@@ -64,6 +65,33 @@ fn router(lab: &Lab, node: &str, endpoint: &str) -> Daemon {
     daemon
 }
 
+/// A host `h` whose paths to `s` come from a controller, which a router daemon at `A` follows as well.
+///
+/// The agent ends first, and the controller last.
+struct Managed {
+    agent: Agent,
+    _router: Daemon,
+    controller: Daemon,
+    sets: Vec<PairPaths>,
+    endpoint: String,
+    socket: String,
+    _directory: TempDir,
+}
+
+fn managed(lab: &Lab) -> Managed {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("controller.sock").display().to_string();
+    let endpoint = format!("unix:{socket}");
+    let (controller, sets) = controller(lab.topology.clone(), &endpoint);
+    eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
+    let router = router(lab, "A", &endpoint);
+    let agent = Agent::start_as(lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
+        options.controller = Some(endpoint.clone());
+        options.config.destinations.clear();
+    });
+    Managed { agent, _router: router, controller, sets, endpoint, socket, _directory: directory }
+}
+
 /// Whether somebody in a node is connected to a unix socket: the other end's socket is of its namespace.
 fn is_connected(lab: &Lab, node: &str, socket: &str) -> bool {
     let sockets = || Ok(fs::read_to_string("/proc/thread-self/net/unix").unwrap());
@@ -77,16 +105,7 @@ fn a_controller_that_is_started_again_moves_nobody() {
         return;
     }
     let lab = Lab::new(TWO_PATHS);
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("controller.sock").display().to_string();
-    let endpoint = format!("unix:{socket}");
-    let (first, sets) = controller(lab.topology.clone(), &endpoint);
-    eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
-    let _router = router(&lab, "A", &endpoint);
-    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
-        options.controller = Some(endpoint.clone());
-        options.config.destinations.clear();
-    });
+    let Managed { _directory, socket, endpoint, controller: first, sets, _router, agent } = managed(&lab);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     assert!(slot(&flow.sender) > 0, "it is on one of the controller's paths");
@@ -118,16 +137,7 @@ fn a_connection_carries_no_segments_on_the_shortest_path_and_moves_off_it_and_ba
         return;
     }
     let lab = Lab::new(TWO_PATHS);
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("controller.sock").display().to_string();
-    let endpoint = format!("unix:{socket}");
-    let (_controller, _) = controller(lab.topology.clone(), &endpoint);
-    eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
-    let _router = router(&lab, "A", &endpoint);
-    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
-        options.controller = Some(endpoint.clone());
-        options.config.destinations.clear();
-    });
+    let Managed { agent, .. } = &managed(&lab);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     let begun = slot(&flow.sender);
