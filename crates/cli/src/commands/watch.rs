@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_linux::bpf::host::{self, ControllerState, HostConnection, HostProgram, Pins};
 use sidestep_model::Time;
-use sidestep_policy::Reason;
+use sidestep_policy::{PathLearnt, Reason};
 
 use crate::{args::ConnectionFilter, failure::Failure};
 
@@ -187,8 +187,8 @@ impl fmt::Display for LearntPath {
 
 impl From<host::Learnt> for Learnt {
     fn from(learnt: host::Learnt) -> Self {
-        let path = |of: host::LearntPath| LearntPath {
-            path: format!("{:08x}", of.id),
+        let path = |(id, of): (u32, PathLearnt)| LearntPath {
+            path: format!("{id:08x}"),
             factor: of.factor,
             delay_ms: of.delay.map(|delay| delay.as_secs_f64() * 1e3),
             dead: of.dead,

@@ -51,7 +51,7 @@ fn short_connections_leave_a_slow_provider_and_the_next_agent_knows_why() {
     let factors = || {
         let learnt = program().learnt().unwrap();
         assert_eq!((learnt.len(), learnt[0].destination), (1, lab.prefix("s").into()));
-        learnt[0].paths.iter().map(|path| (path.id, path.factor)).collect::<Vec<_>>()
+        learnt[0].paths.iter().map(|(id, of)| (*id, of.factor)).collect::<Vec<_>>()
     };
     assert_eq!(factors(), [(1, 1.0), (2, 1.0)], "nothing is learnt yet");
     for _ in 0..40 {

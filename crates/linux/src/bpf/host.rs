@@ -29,7 +29,7 @@ pub use self::{
     load::{MapUse, ProgramRuns, RunStats},
     pins::{Holder, Pins},
     sockets::HostConnection,
-    weights::{Learnt, LearntPath},
+    weights::Learnt,
 };
 use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
 use crate::error::{LinuxError, Result};

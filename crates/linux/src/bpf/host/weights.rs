@@ -2,7 +2,6 @@
 
 use ipnet::IpNet;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
-use sidestep_model::Span;
 use sidestep_policy::{
     PathLearnt, Shared,
     raw::{self, MAX_PATHS, SHARED_WORDS},
@@ -20,21 +19,8 @@ use crate::{error::Result, monotonic_now};
 pub struct Learnt {
     /// The destination.
     pub destination: IpNet,
-    /// Its paths, in their order.
-    pub paths: Vec<LearntPath>,
-}
-
-/// What was learnt of a path.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LearntPath {
-    /// Its ID.
-    pub id: u32,
-    /// What its initial weight is multiplied by, compared with the best path's, which has 1.
-    pub factor: f64,
-    /// The time that a segment takes on it now, as far as is known; only the policy `delay-weighted` measures it.
-    pub delay: Option<Span>,
-    /// Whether nobody takes it, as it failed.
-    pub dead: bool,
+    /// The IDs of its paths in their order, and what was learnt of each.
+    pub paths: Vec<(u32, PathLearnt)>,
 }
 
 /// `struct host_weights`; unused path IDs are zero.
@@ -59,10 +45,8 @@ impl HostProgram {
             let Some(weights) = self.weights(destination)? else { continue };
             let ids: Vec<_> = weights.path_id.into_iter().take_while(|id| *id > 0).collect();
             let shared = Shared::from_words(weights.shared);
-            let learnt_of = shared.learnt(&config.policy, ids.len(), now);
-            let path =
-                |(id, of): (u32, PathLearnt)| LearntPath { id, factor: of.factor, delay: of.delay, dead: of.dead };
-            learnt.push(Learnt { destination, paths: ids.into_iter().zip(learnt_of).map(path).collect() });
+            let of_paths = shared.learnt(&config.policy, ids.len(), now);
+            learnt.push(Learnt { destination, paths: ids.into_iter().zip(of_paths).collect() });
         }
         learnt.sort_by_key(|one| one.destination);
         Ok(learnt)
