@@ -17,6 +17,13 @@ pub(super) const CASES: &[Case] = &[
         "Short transfers at 30 % load: plain TCP’s path is nearly full, the others are free.",
         || equal().flow(short("30 %", ALL)),
     ),
+    Case::judging(
+        "equal-10-short",
+        Alike,
+        SHORT,
+        "Short transfers at 10 % load: plain TCP’s path has room for all, and spreading gains little.",
+        || equal().flow(short("10 %", ALL)),
+    ),
     Case::judging("equal-60-short", Alike, SHORT, "Short transfers at 60 % load, which one path cannot carry.", || {
         equal().flow(short("60 %", ALL))
     }),

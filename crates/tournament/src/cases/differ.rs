@@ -1,12 +1,12 @@
 //! Paths that differ in rate, delay or loss, all the time: what a policy learns pays here.
 
-use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, closed_loop, load, part};
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, closed_loop, load, part};
 
 use super::{
     CLOSED, Case,
     Class::Differ,
     LONG, MIX, SHORT,
-    network::{ALL, Path, differ, equal, long, path, short, sized},
+    network::{ALL, Path, differ, differ_for, equal, long, path, short, sized, web_search},
 };
 
 const TWO_TO_ONE: &[Path] = &[path("40 Mbit/s"), path("20 Mbit/s")];
@@ -18,8 +18,17 @@ const NEAR_AND_FAR: &[Path] = &[path("30 Mbit/s"), Path { delay: "19 ms", ..path
 /// The far path has twice the rate.
 const FAR_IS_FAT: &[Path] = &[path("20 Mbit/s"), Path { delay: "19 ms", ..path("40 Mbit/s") }];
 const SECOND_LOSES: &[Path] = &[path("20 Mbit/s"), Path { loss: "1 %", ..path("20 Mbit/s") }, path("20 Mbit/s")];
+const THREE_TO_ONE: &[Path] = &[path("30 Mbit/s"), path("10 Mbit/s")];
+const FOUR_TO_ONE: &[Path] = &[path("40 Mbit/s"), path("10 Mbit/s")];
+const TWO_ARE_SLOW: &[Path] = &[path("20 Mbit/s"), path("20 Mbit/s"), path("2 Mbit/s"), path("2 Mbit/s")];
+/// A fast path with a round trip of 50 ms, and a leased line with one of 8 ms.
+const SLOW_IS_NEAR: &[Path] = &[Path { delay: "11500 us", ..path("40 Mbit/s") }, path("6 Mbit/s")];
+/// Round trips of 8 and 200 ms.
+const NEAR_AND_SATELLITE: &[Path] = &[path("30 Mbit/s"), Path { delay: "49 ms", ..path("30 Mbit/s") }];
 /// The uplinks of a branch: a fibre, and a slower line with a longer round trip.
 const UPLINKS: &[Path] = &[path("50 Mbit/s"), Path { delay: "8 ms", ..path("10 Mbit/s") }];
+/// The uplinks of a smaller branch: cable, and a mobile network.
+const SMALL_UPLINKS: &[Path] = &[path("25 Mbit/s"), Path { delay: "12 ms", ..path("4 Mbit/s") }];
 
 pub(super) const CASES: &[Case] = &[
     Case::tuning(
@@ -121,26 +130,93 @@ pub(super) const CASES: &[Case] = &[
         Differ,
         MIX,
         "A branch with uplinks of 50 and 10 Mbit/s: users fetch and send, and a backup runs.",
-        || branch(5, "400 ms", 2),
+        || branch(UPLINKS, 5, "400 ms", 2),
     ),
     Case::judging(
         "branch-backup",
         Differ,
         MIX,
         "The same branch at night: few users, and a backup over eight connections.",
-        || branch(2, "1 s", 8),
+        || branch(UPLINKS, 2, "1 s", 8),
+    ),
+    Case::judging(
+        "branch-small",
+        Differ,
+        MIX,
+        "A branch with uplinks of 25 and 4 Mbit/s: users fetch and send, and a backup runs.",
+        || branch(SMALL_UPLINKS, 3, "500 ms", 1),
+    ),
+    Case::judging(
+        "branch-uploads",
+        Differ,
+        SHORT,
+        "Users behind uplinks of 50 and 10 Mbit/s send documents of 300 kB at 40 % of both.",
+        || differ(UPLINKS).flow(sized(load("c*", "s*", "40 %", ALL), "300 kB")),
+    ),
+    Case::judging(
+        "hidden-web",
+        Differ,
+        SHORT,
+        "One path has a tenth of the rate that the controller believes; the web-search workload.",
+        || hidden().set("duration", "120 s").flow(web_search("25 %", ALL)),
+    ),
+    Case::judging(
+        "hidden-two-short",
+        Differ,
+        SHORT,
+        "Of two paths one has a tenth of the rate that the controller believes; plain TCP is on the other.",
+        || differ(&[path("20 Mbit/s"); 2]).event(tenth("2 Mbit/s")).flow(short("30 %", "20 Mbit/s")),
+    ),
+    Case::judging(
+        "unequal-3to1-short",
+        Differ,
+        SHORT,
+        "Rates of 30 and 10 Mbit/s, short transfers at half of both.",
+        || differ(THREE_TO_ONE).flow(short("50 %", "40 Mbit/s")),
+    ),
+    Case::judging(
+        "unequal-two-slow-short",
+        Differ,
+        SHORT,
+        "Two paths of 20 Mbit/s and two of 2, short transfers at 40 % of all.",
+        || differ(TWO_ARE_SLOW).flow(short("40 %", "44 Mbit/s")),
+    ),
+    Case::judging(
+        "delay-slow-near-short",
+        Differ,
+        SHORT,
+        "A path of 40 Mbit/s with a round trip of 50 ms, one of 6 Mbit/s with 8 ms; short transfers at 30 % of both.",
+        || differ(SLOW_IS_NEAR).flow(short("30 %", "46 Mbit/s")),
+    ),
+    Case::judging(
+        "delay-8-200-short",
+        Differ,
+        SHORT,
+        "Round trips of 8 and 200 ms, short transfers at 80 % of the near path.",
+        || differ(NEAR_AND_SATELLITE).flow(short("80 %", "30 Mbit/s")),
+    ),
+    Case::judging(
+        "hosts-50-unequal",
+        Differ,
+        CLOSED,
+        "Fifty hosts decide apart on paths of 40 and 10 Mbit/s, each for two users who fetch pages and think.",
+        || differ_for(50, FOUR_TO_ONE).flow(sized(closed_loop("c*", "s*", 2, "500 ms", "0"), "30 kB")),
     ),
 ];
 
 /// Three paths of 20 Mbit/s by the topology, of which the second has a tenth.
 fn hidden() -> ScenarioBuilder {
-    let slow = part([("at", "0 s"), ("action", "rate"), ("rate", "2 Mbit/s")]);
-    equal().event(slow.path("path-2"))
+    equal().event(tenth("2 Mbit/s"))
+}
+
+/// The second path has this rate from the beginning, whatever the topology says.
+fn tenth(rate: &str) -> Part {
+    part([("at", "0 s"), ("action", "rate"), ("rate", rate)]).path("path-2")
 }
 
 /// Users in the branch download pages and upload documents; a backup fills what it can get.
-fn branch(users: u32, think: &str, backup: u32) -> ScenarioBuilder {
-    let network = differ(UPLINKS);
+fn branch(uplinks: &[Path], users: u32, think: &str, backup: u32) -> ScenarioBuilder {
+    let network = differ(uplinks);
     let pages = sized(closed_loop("s*", "c*", users, think, "0"), "60 kB");
     let uploads = sized(load("c*", "s*", "10 %", "50 Mbit/s"), "100 kB");
     network.flow(pages).flow(uploads).flow(bulk("c1", "s1").with("connections", backup))

@@ -40,14 +40,23 @@ pub(super) fn equal() -> ScenarioBuilder {
 
 /// Four clients, four servers, and these paths; routing takes the first for all.
 pub(super) fn differ(paths: &[Path]) -> ScenarioBuilder {
+    differ_for(4, paths)
+}
+
+/// So many clients, four servers, and these paths; routing takes the first for all.
+pub(super) fn differ_for(clients: u32, paths: &[Path]) -> ScenarioBuilder {
     let mut network = run();
     for router in ["A", "B"] {
         network = network.router(router);
     }
-    for host in 1..=4 {
+    for host in 1..=clients.max(4) {
         let (client, server) = (format!("c{host}"), format!("s{host}"));
-        network = network.host(&client).host(&server);
-        network = network.link_with(&client, "A", access()).link_with(&server, "B", access());
+        if host <= clients {
+            network = network.host(&client).link_with(&client, "A", access());
+        }
+        if host <= 4 {
+            network = network.host(&server).link_with(&server, "B", access());
+        }
     }
     for (number, path) in (1..).zip(paths) {
         let inside = format!("m{number}");

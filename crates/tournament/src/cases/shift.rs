@@ -38,6 +38,17 @@ pub(super) const CASES: &[Case] = &[
         "One path has a fifth of its rate, another each 10 s; twelve connections send all the time.",
         || shifting_rate().flow(long()),
     ),
+    Case::judging(
+        "shift-minute-short",
+        Shift,
+        SHORT,
+        "One path has a tenth of its rate for a minute; plain TCP is on another that would do.",
+        || {
+            let network = differ(&[path("20 Mbit/s"); 3]).set("duration", "92 s");
+            let slow = network.event(rate("12 s", "path-2", "2 Mbit/s")).event(rate("72 s", "path-2", "20 Mbit/s"));
+            slow.flow(short("25 %", ALL))
+        },
+    ),
     Case::tuning(
         "provider-day",
         Shift,
