@@ -18,7 +18,7 @@ use netlink_packet_route::{
         RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
         RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
     },
-    rule::{RuleAction, RuleAttribute},
+    rule::{RuleAction, RuleAttribute, RuleMessage},
 };
 use netlink_sys::SocketAddr;
 use rtnetlink::{Handle, IpVersion, LinkUnspec, LinkVeth, MulticastGroup, RouteMessageBuilder};
@@ -113,7 +113,10 @@ pub enum Family {
     V6,
 }
 
-/// A rule: packets whose mark, under `mask`, is `mark` are routed by `table`.
+/// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
+///
+/// It names the loopback interface as the incoming one, which the kernel takes for every packet that leaves a socket of
+/// the host. So packets that the host only forwards never match, whatever mark others give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkRule {
     /// Which packets.
@@ -282,12 +285,17 @@ impl Netlink {
         Ok(ours)
     }
 
-    /// Adds a rule for marked packets; one that exists is fine.
+    /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
     pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
         let request = self.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
         let mut request = request.action(RuleAction::ToTable);
         request.message_mut().header.family = rule.family.into();
-        request.message_mut().attributes.push(RuleAttribute::FwMask(rule.mask));
+        let local = [
+            RuleAttribute::FwMask(rule.mask),
+            RuleAttribute::Iifname("lo".into()),
+            RuleAttribute::Protocol(PROTOCOL.into()),
+        ];
+        request.message_mut().attributes.extend(local);
         let added = request.execute().await;
         tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
     }
@@ -299,13 +307,14 @@ impl Netlink {
         added.map_err(|e| refused(format!("adding the rule for packets from {source}"), e))
     }
 
-    /// Removes every rule that looks in one of `tables` at `priority`.
+    /// Removes every rule of ours that looks in one of `tables` at `priority`.
     pub async fn delete_rules(&self, tables: std::ops::RangeInclusive<u32>, priority: u32) -> Result<()> {
         for family in [IpVersion::V4, IpVersion::V6] {
             let mut rules = self.handle.rule().get(family).execute();
             while let Some(rule) = rules.try_next().await.map_err(|e| refused("listing rules", e))? {
                 let has = |wanted: &dyn Fn(&RuleAttribute) -> bool| rule.attributes.iter().any(wanted);
-                if has(&|a| matches!(a, RuleAttribute::Table(t) if tables.contains(t)))
+                if is_ours(&rule, *tables.start())
+                    && has(&|a| matches!(a, RuleAttribute::Table(t) if tables.contains(t)))
                     && has(&|a| matches!(a, RuleAttribute::Priority(p) if *p == priority))
                 {
                     let deleted = self.handle.rule().del(rule).execute().await;
@@ -508,6 +517,25 @@ fn read_address(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
     }
+}
+
+/// Whether we made a rule, whose table is `first` for the first slot.
+///
+/// Version 0.1.0 set no protocol, as `ip` does not. Its rules are recognised by the slot, which names the table.
+fn is_ours(rule: &RuleMessage, first: u32) -> bool {
+    let (mut protocol, mut mark, mut mask, mut table) = (0, 0, 0_u32, 0_u32);
+    for attribute in &rule.attributes {
+        match attribute {
+            RuleAttribute::Protocol(number) => protocol = u8::from(*number),
+            RuleAttribute::FwMark(bits) => mark = *bits,
+            RuleAttribute::FwMask(bits) => mask = *bits,
+            RuleAttribute::Table(id) => table = *id,
+            _ => {}
+        }
+    }
+    let slot = mark.checked_shr(mask.trailing_zeros());
+    protocol == PROTOCOL
+        || protocol == 0 && slot.is_some_and(|slot| slot > 0 && table.checked_sub(first) == Some(slot - 1))
 }
 
 /// Turns a netlink failure into ours; SRv6 is the only optional feature that routes here need.

@@ -167,7 +167,7 @@ fn connections_of_ipv4_are_listed_follow_their_paths_and_are_left_as_they_were()
     let before = (rules(), routes());
     let paths = providers(&lab, ["1 kbit/s", "1 Tbit/s"]);
     let agent = Agent::start_with(&lab, "h", knobs(), NETS[1], paths, Some(pins.clone()));
-    assert!(rules().contains("830: from all fwmark 0x200/0xff00 lookup 8302"), "{}", rules());
+    assert!(rules().contains("830: from all fwmark 0x2000000/0x3f000000 iif lo lookup 8302"), "{}", rules());
     assert!(routes().contains("table 8302"), "{}", routes());
     assert!(!lab.ip("h", "-6 rule show").contains("fwmark"), "IPv6 has no paths");
     let flows = families().map(|family| open(&lab, family));

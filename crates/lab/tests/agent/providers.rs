@@ -82,15 +82,15 @@ fn bits_of_the_mark_outside_the_mask_survive_opening_and_moving() {
     let listener = lab.serve("s");
     let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
     // Bits within the mask that the application set are the agent's all the same.
-    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Mark, &(OWN | 0x5500)).unwrap();
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Mark, &(OWN | 0x1500_0000)).unwrap();
     let client = connect(socket, std::net::SocketAddrV6::new(lab.address("s"), PORT, 0, 0)).unwrap();
-    assert_eq!(mark(&client), OWN | 0x0100);
+    assert_eq!(mark(&client), OWN | 0x0100_0000);
     let flow = Flow::start((client, listener.accept().unwrap().0));
     flow.pass(SOME);
     lab.swallow("R1", "Z", true);
     agent.moved("rto");
     flow.pass(SOME);
-    assert_eq!(mark(&flow.sender), OWN | 0x0200);
+    assert_eq!(mark(&flow.sender), OWN | 0x0200_0000);
     assert_eq!(OWN & MASK, 0);
 }
 
@@ -104,7 +104,7 @@ fn when_the_agent_stops_its_rules_and_routes_are_gone_and_connections_go_on() {
     let routes = || lab.ip("h", "-6 route show table all proto 83");
     let (rules_before, routes_before) = (rules(), routes());
     let agent = start(&lab, knobs(), ["1 kbit/s", "1 Tbit/s"]);
-    assert!(rules().contains("830: from all fwmark 0x200/0xff00 lookup 8302"), "{}", rules());
+    assert!(rules().contains("830: from all fwmark 0x2000000/0x3f000000 iif lo lookup 8302"), "{}", rules());
     assert!(routes().contains("table 8302"), "{}", routes());
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);

@@ -42,7 +42,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
         .configure(&HostConfig {
             policy,
             mark_mask: MASK,
-            mark_shift: 8,
+            mark_shift: MASK.trailing_zeros(),
             table_base: 0,
             priority: 0,
             dry_run: 0,
@@ -72,7 +72,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
         } else {
             expected.untouched += 2;
         }
-        let marked = if touched { 0x100 } else { 0 };
+        let marked = if touched { 1 << MASK.trailing_zeros() } else { 0 };
         assert_eq!((mark(&client), mark(&server)), (marked, marked), "{to}");
         assert_eq!(program.counters().unwrap(), expected, "{to}");
     }

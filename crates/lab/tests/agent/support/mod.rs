@@ -35,7 +35,7 @@ pub use self::{
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The bits of a mark that are the agent's, as its settings have it by default.
-pub const MASK: u32 = 0xff00;
+pub const MASK: u32 = 0x3f00_0000;
 /// Where servers listen.
 pub const PORT: u16 = 5001;
 
@@ -170,7 +170,7 @@ pub fn mark(socket: &TcpStream) -> u32 {
 
 /// Number of the path that a socket's mark names, counted from one; zero for the default route.
 pub fn slot(socket: &TcpStream) -> usize {
-    ((mark(socket) & MASK) >> 8) as usize
+    ((mark(socket) & MASK) >> MASK.trailing_zeros()) as usize
 }
 
 /// Waits until `check` gives something.

@@ -155,7 +155,7 @@ impl Default for AgentKnobs {
             plb_idle_rounds: plb.idle_rehash_rounds,
             plb_rounds: plb.rehash_rounds,
             plb_pause: plb.suspend_rto,
-            mark_mask: 0xff00,
+            mark_mask: 0x3f00_0000,
         }
     }
 }
