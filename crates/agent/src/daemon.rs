@@ -1,12 +1,17 @@
-//! The loop that all daemons share: start, follow the controller and the kernel, serve metrics, stop.
+//! The loop that all daemons share: start, reconcile, follow the controller and the kernel, serve metrics, stop.
 //!
 //! A daemon implements [`Daemon`], with a handler for each kind of input. [`run`] waits for the inputs and
-//! calls one handler at a time, so a handler never runs beside another. When a shutdown comes, the handler at work is
-//! dropped at its next `await`; a daemon therefore notes each thing that it makes before the kernel is asked for it.
+//! calls one handler at a time, so a handler never runs beside another. Handlers note what the daemon wants;
+//! [`Daemon::reconcile`] makes the kernel have it. When a shutdown comes, the handler at work is dropped at its next
+//! `await`; a daemon therefore notes each thing that it makes before the kernel is asked for it.
+//!
+//! **Fail static.** A daemon does not wait for its controller to begin: a controller that does not answer is away, and is
+//! tried again and again. An error ends a daemon only before it is at work. Later errors are logged, counted and tried
+//! again; meanwhile all stays as it is.
 
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 
-use sidestep_api::{Latest, Watcher};
+use sidestep_api::{Connection, Latest, Watcher, chain};
 use sidestep_linux::netlink::LinkWatch;
 use sidestep_metrics::{Page, Scrapes};
 use tokio::{
@@ -46,32 +51,38 @@ pub(crate) struct Inputs<C> {
 
 /// What a daemon does with each input.
 ///
-/// An error from a handler ends the daemon; `stop` is called in every case, and exactly once.
+/// An error from [`handle_start`](Self::handle_start) or the first [`reconcile`](Self::reconcile) ends the daemon. Later
+/// ones do not, but for those before it is ready that waiting cannot mend. `stop` is called in every case, exactly once.
 pub(crate) trait Daemon {
     /// What the controller sends to this kind of daemon.
     type Update;
     /// What an operator may replace while the daemon works.
     type Config;
 
-    /// How often [`handle_timeout`](Self::handle_timeout) is called.
+    /// How often [`handle_timeout`](Self::handle_timeout) is called, and what failed is tried again.
     const INTERVAL: Duration;
     /// How long to wait after a change of an interface, so that the changes that come with it are handled together.
     const SETTLE: Duration;
 
-    /// Connects to the controller; `None` if the daemon works without one.
+    /// Begins to follow the controller; `None` if the daemon works without one.
+    ///
+    /// It does not wait for an answer: only an address that can never be a controller's is an error.
     async fn follow(&self) -> Result<Option<Watcher<Self::Update>>, AgentError>;
 
-    /// Begins the work with the first update, or without one where there is no controller.
-    async fn handle_start(&mut self, first: Option<Arc<Self::Update>>) -> Result<(), AgentError>;
+    /// Begins the work, with nothing known from the controller.
+    async fn handle_start(&mut self) -> Result<(), AgentError>;
 
-    /// Handles an update, or a change of the connection to the controller.
+    /// Notes an update, or a change of the connection to the controller; [`reconcile`](Self::reconcile) follows an update.
     async fn handle_controller(&mut self, latest: Latest<Self::Update>) -> Result<(), AgentError>;
 
-    /// Handles a new configuration.
+    /// Notes a new configuration; [`reconcile`](Self::reconcile) follows.
     async fn handle_config(&mut self, config: Self::Config) -> Result<(), AgentError>;
 
-    /// Handles interfaces or addresses that came, went or changed.
+    /// Notes interfaces or addresses that came, went or changed; [`reconcile`](Self::reconcile) follows.
     async fn handle_links(&mut self) -> Result<(), AgentError>;
+
+    /// Makes the kernel have what the daemon wants; called again after each [`INTERVAL`](Self::INTERVAL) while it fails.
+    async fn reconcile(&mut self) -> Result<(), AgentError>;
 
     /// Handles what is due every [`INTERVAL`](Self::INTERVAL); `Break` ends the daemon.
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError>;
@@ -86,16 +97,17 @@ pub(crate) trait Daemon {
         Ok(())
     }
 
-    /// Reads the metrics.
-    async fn read_metrics(&self) -> Result<Page, AgentError>;
+    /// Reads the metrics; `faults` is how many errors the daemon has survived.
+    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError>;
 
     /// Ends the work, and removes or keeps what the daemon made.
     async fn stop(self, end: End) -> Result<(), AgentError>;
 }
 
-/// Runs `daemon` until `shutdown` completes or its work ends, then stops it; calls `ready` once it has started.
+/// Runs `daemon` until `shutdown` completes or its work ends, then stops it.
 ///
-/// The daemon's own error comes before one of stopping it.
+/// It calls `ready` when the daemon has started and the controller has answered, or has proved to be away. The daemon's own
+/// error comes before one of stopping it.
 pub(crate) async fn run<D: Daemon>(
     mut daemon: D,
     inputs: Inputs<D::Config>,
@@ -103,6 +115,8 @@ pub(crate) async fn run<D: Daemon>(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let (result, end) = tokio::select! {
+        // A shutdown that came before the work begins prevents it.
+        biased;
         shutdown = shutdown => (Ok(()), End::Shutdown(shutdown)),
         result = work(&mut daemon, inputs, ready) => {
             let end = if result.is_ok() { End::Finished } else { End::Failed };
@@ -120,43 +134,100 @@ async fn work<D: Daemon>(
 ) -> Result<(), AgentError> {
     let mut watcher = daemon.follow().await?;
     let mut links = LinkWatch::open()?;
-    let first = match &mut watcher {
-        Some(watcher) => watcher.changed().await.and_then(|latest| latest.update),
-        None => None,
-    };
-    daemon.handle_start(first).await?;
-    ready();
+    daemon.handle_start().await?;
+    daemon.reconcile().await?;
 
+    let mut ready = Some(ready);
+    let mut faults = Faults::default();
+    // Whether the controller has answered or proved to be away, and whether the kernel may lack something that is wanted.
+    let (mut answered, mut differs) = (watcher.is_none(), false);
+    let mut settled: Option<Instant> = None;
+    // What the daemon waits for itself has failed, and is left alone until the next timeout.
+    let mut deaf = false;
     let mut timeouts = interval(D::INTERVAL);
     timeouts.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut settled: Option<Instant> = None;
     loop {
-        tokio::select! {
+        if answered
+            && !differs
+            && let Some(ready) = ready.take()
+        {
+            ready();
+        }
+        let mut reconciles = false;
+        let result = tokio::select! {
             _ = timeouts.tick() => {
-                if daemon.handle_timeout().await?.is_break() {
-                    return Ok(());
+                (deaf, reconciles) = (false, differs);
+                match daemon.handle_timeout().await {
+                    Ok(ControlFlow::Break(())) => return Ok(()),
+                    other => other.map(drop),
                 }
             }
             latest = next_update(&mut watcher) => {
                 // Nothing comes any more only when the runtime shuts down.
                 let Some(latest) = latest else { return Ok(()) };
-                daemon.handle_controller(latest).await?;
+                answered |= latest.connection != Connection::Connecting;
+                reconciles = latest.connection == Connection::Connected;
+                daemon.handle_controller(latest).await
             }
-            () = links.changed() => settled = settled.or_else(|| Some(Instant::now() + D::SETTLE)),
+            () = links.changed() => {
+                settled = settled.or_else(|| Some(Instant::now() + D::SETTLE));
+                Ok(())
+            }
             () = reached(settled) => {
-                settled = None;
-                daemon.handle_links().await?;
+                let handled = daemon.handle_links().await;
+                settled = handled.is_err().then(|| Instant::now() + D::INTERVAL);
+                reconciles = handled.is_ok();
+                handled
             }
-            Some(config) = inputs.configs.recv() => daemon.handle_config(config).await?,
-            event = daemon.next_event() => {
-                event?;
-                daemon.handle_event()?;
+            Some(config) = inputs.configs.recv() => {
+                reconciles = true;
+                daemon.handle_config(config).await
             }
-            scrape = Scrapes::next_of(&mut inputs.scrapes) => match daemon.read_metrics().await {
-                Ok(page) => scrape.answer(page),
-                Err(error) => tracing::warn!(%error, "the metrics cannot be read"),
-            },
+            event = daemon.next_event(), if !deaf => {
+                let handled = event.and_then(|()| daemon.handle_event());
+                deaf = handled.is_err();
+                handled
+            }
+            scrape = Scrapes::next_of(&mut inputs.scrapes) => {
+                daemon.read_metrics(faults.count).await.map(|page| scrape.answer(page))
+            }
+        };
+        faults.note(result, ready.is_none())?;
+        if reconciles {
+            let reconciled = daemon.reconcile().await;
+            if differs && reconciled.is_ok() {
+                tracing::info!("what had failed is done");
+            }
+            differs = reconciled.is_err();
+            faults.note(reconciled, ready.is_none())?;
         }
+    }
+}
+
+/// The errors that a daemon has survived.
+#[derive(Default)]
+struct Faults {
+    count: u64,
+    /// What was logged last: the same again is logged quietly.
+    last: String,
+}
+
+impl Faults {
+    /// Counts and logs an error, and lets the daemon go on; unless it is not ready yet, and waiting cannot mend the error.
+    fn note(&mut self, result: Result<(), AgentError>, is_ready: bool) -> Result<(), AgentError> {
+        let Err(error) = result else { return Ok(()) };
+        if !is_ready && !error.can_pass() {
+            return Err(error);
+        }
+        self.count += 1;
+        let message = chain(&error);
+        if message == self.last {
+            tracing::debug!("failed again: {message}");
+        } else {
+            tracing::warn!("failed, and is tried again; all stays as it is: {message}");
+        }
+        self.last = message;
+        Ok(())
     }
 }
 
@@ -180,18 +251,22 @@ async fn reached(instant: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, convert::Infallible, rc::Rc};
+    use std::{cell::RefCell, rc::Rc};
 
+    use sidestep_api::{HostIdentity, PathUpdate, watch_paths};
     use sidestep_linux::{netlink::Netlink, netns::NetNs, testing::root_or_skip};
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
 
     /// A daemon that notes what is asked of it, and breaks off at one of its timeouts.
+    #[derive(Default)]
     struct Notes {
         seen: Rc<RefCell<Vec<String>>>,
         timeouts_left: u32,
-        fails: bool,
+        controller: Option<&'static str>,
+        /// How each reconciliation ends; those after the last succeed.
+        reconciliations: Vec<Result<(), AgentError>>,
     }
 
     impl Notes {
@@ -201,28 +276,30 @@ mod tests {
     }
 
     impl Daemon for Notes {
-        type Update = Infallible;
+        type Update = PathUpdate;
         type Config = u32;
         const INTERVAL: Duration = Duration::from_millis(20);
         const SETTLE: Duration = Duration::from_millis(60);
 
-        async fn follow(&self) -> Result<Option<Watcher<Infallible>>, AgentError> {
-            Ok(None)
+        async fn follow(&self) -> Result<Option<Watcher<PathUpdate>>, AgentError> {
+            let Some(endpoint) = self.controller else { return Ok(None) };
+            Ok(Some(watch_paths(endpoint, HostIdentity::Node("h".into()), false).await?))
         }
 
-        async fn handle_start(&mut self, first: Option<Arc<Infallible>>) -> Result<(), AgentError> {
-            assert!(first.is_none());
+        async fn handle_start(&mut self) -> Result<(), AgentError> {
             self.note("start");
             Ok(())
         }
 
-        async fn handle_controller(&mut self, _: Latest<Infallible>) -> Result<(), AgentError> {
-            unreachable!("there is no controller")
+        async fn handle_controller(&mut self, latest: Latest<PathUpdate>) -> Result<(), AgentError> {
+            assert!(matches!(latest.connection, Connection::Lost { .. }));
+            self.note("away");
+            Ok(())
         }
 
         async fn handle_config(&mut self, config: u32) -> Result<(), AgentError> {
             self.note(format!("config {config}"));
-            if self.fails { Err(AgentError::NothingToDo) } else { Ok(()) }
+            Ok(())
         }
 
         async fn handle_links(&mut self) -> Result<(), AgentError> {
@@ -230,12 +307,18 @@ mod tests {
             Ok(())
         }
 
+        async fn reconcile(&mut self) -> Result<(), AgentError> {
+            let result = if self.reconciliations.is_empty() { Ok(()) } else { self.reconciliations.remove(0) };
+            self.note(if result.is_ok() { "reconciled" } else { "failed" });
+            result
+        }
+
         async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
             self.timeouts_left -= 1;
             Ok(if self.timeouts_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         }
 
-        async fn read_metrics(&self) -> Result<Page, AgentError> {
+        async fn read_metrics(&self, _: u64) -> Result<Page, AgentError> {
             Ok(Page::default())
         }
 
@@ -245,15 +328,13 @@ mod tests {
         }
     }
 
-    /// Runs a daemon of this many timeouts that gets these configurations; what it noted, and how it ended.
+    /// Runs a daemon that gets these configurations; what it noted, and how it ended.
     fn run_notes(
-        timeouts_left: u32,
-        fails: bool,
+        daemon: Notes,
         configs: &[u32],
         shutdown: impl Future<Output = Shutdown>,
     ) -> (Vec<String>, Result<(), AgentError>) {
-        let seen = Rc::new(RefCell::new(Vec::new()));
-        let daemon = Notes { seen: seen.clone(), timeouts_left, fails };
+        let seen = daemon.seen.clone();
         let (send, receive) = unbounded_channel();
         configs.iter().for_each(|config| send.send(*config).unwrap());
         let inputs = Inputs { configs: receive, scrapes: None };
@@ -263,10 +344,20 @@ mod tests {
         (seen.take(), result)
     }
 
+    /// A daemon of this many timeouts.
+    fn lasting(timeouts_left: u32) -> Notes {
+        Notes { timeouts_left, ..Notes::default() }
+    }
+
+    fn refused() -> Result<(), AgentError> {
+        Err(sidestep_linux::LinuxError::io("trying", std::io::ErrorKind::OutOfMemory).into())
+    }
+
     #[test]
     fn a_daemon_starts_is_ready_works_and_stops_once() {
-        let (seen, result) = run_notes(5, false, &[7, 8], std::future::pending());
-        assert_eq!(seen, ["start", "ready", "config 7", "config 8", "stop Finished"]);
+        let (seen, result) = run_notes(lasting(5), &[7, 8], std::future::pending());
+        let work = ["config 7", "reconciled", "config 8", "reconciled"];
+        assert_eq!(seen, [&["start", "reconciled", "ready"], &work[..], &["stop Finished"]].concat());
         assert!(result.is_ok());
     }
 
@@ -277,17 +368,41 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 wish
             };
-            let (seen, result) = run_notes(10_000, false, &[], shutdown);
-            assert_eq!(seen, ["start".to_string(), "ready".into(), format!("stop Shutdown({wish:?})")]);
+            let (seen, result) = run_notes(lasting(10_000), &[], shutdown);
+            assert_eq!(seen[..3], ["start", "reconciled", "ready"]);
+            assert_eq!(seen[3..], [format!("stop Shutdown({wish:?})")]);
             assert!(result.is_ok());
+            let (seen, _) = run_notes(lasting(10_000), &[], std::future::ready(wish));
+            assert_eq!(seen, [format!("stop Shutdown({wish:?})")], "ended before it began");
         }
     }
 
     #[test]
-    fn an_error_of_a_handler_ends_the_daemon_and_is_its_result() {
-        let (seen, result) = run_notes(10_000, true, &[7, 8], std::future::pending());
-        assert_eq!(seen, ["start", "ready", "config 7", "stop Failed"]);
-        assert!(matches!(result, Err(AgentError::NothingToDo)), "{result:?}");
+    fn an_error_before_the_daemon_is_at_work_ends_it_and_is_its_result() {
+        let daemon = Notes { reconciliations: vec![refused()], ..lasting(10_000) };
+        let (seen, result) = run_notes(daemon, &[7, 8], std::future::pending());
+        assert_eq!(seen, ["start", "failed", "stop Failed"]);
+        assert!(matches!(result, Err(AgentError::Linux(_))), "{result:?}");
+    }
+
+    #[test]
+    fn an_error_at_work_does_not_end_the_daemon_and_is_tried_again() {
+        let reconciliations = vec![Ok(()), refused(), refused(), Err(AgentError::NothingToDo)];
+        let (seen, result) = run_notes(Notes { reconciliations, ..lasting(8) }, &[7], std::future::pending());
+        let work = ["config 7", "failed", "failed", "failed", "reconciled"];
+        assert_eq!(seen, [&["start", "reconciled", "ready"], &work[..], &["stop Finished"]].concat());
+        assert!(result.is_ok());
+    }
+
+    #[test]
+    fn a_daemon_begins_without_its_controller_and_is_ready_when_that_proves_to_be_away() {
+        let daemon = || Notes { controller: Some("unix:/nonexistent/socket"), ..lasting(10) };
+        let (seen, result) = run_notes(daemon(), &[], std::future::pending());
+        assert_eq!(seen, ["start", "reconciled", "away", "ready", "stop Finished"], "and says so once");
+        assert!(result.is_ok());
+        let (seen, result) = run_notes(Notes { controller: Some("nowhere"), ..daemon() }, &[], std::future::pending());
+        assert_eq!(seen, ["stop Failed"], "an address that no controller can have");
+        assert!(!result.unwrap_err().can_pass());
     }
 
     #[test]
@@ -302,8 +417,8 @@ mod tests {
                 Netlink::open().unwrap().loopback_up().await.unwrap();
                 std::future::pending().await
             };
-            Ok(run_notes(20, false, &[], change).0)
+            Ok(run_notes(lasting(20), &[], change).0)
         });
-        assert_eq!(seen.unwrap(), ["start", "ready", "links", "stop Finished"]);
+        assert_eq!(seen.unwrap(), ["start", "reconciled", "ready", "links", "reconciled", "stop Finished"]);
     }
 }

@@ -44,3 +44,18 @@ pub enum AgentError {
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
 }
+
+impl AgentError {
+    /// Whether the error may pass without anybody changing the command line, the configuration or the machine.
+    pub fn can_pass(&self) -> bool {
+        match self {
+            AgentError::Linux(error) => !error.is_environment(),
+            AgentError::Config(error) => matches!(error, ConfigError::NoInterface(_)),
+            AgentError::NothingToDo | AgentError::Endpoint(_) | AgentError::Client(ClientError::Endpoint(_)) => false,
+            AgentError::Client(ClientError::Controller { .. })
+            | AgentError::Metrics(_)
+            | AgentError::File { .. }
+            | AgentError::NoInterface(_) => true,
+        }
+    }
+}

@@ -231,7 +231,7 @@ where
                 drain(updates, sender).await
             }
         };
-        sender.send_modify(|latest| latest.connection = Connection::Lost { reason });
+        lose(sender, Connection::Lost { reason });
         sleep(pause).await;
         pause = (pause * 2).min(LAST_RETRY);
     }
@@ -260,6 +260,15 @@ async fn drain<T>(mut updates: Updates<T>, sender: &watch::Sender<Latest<T>>) ->
 
 fn deliver<T>(sender: &watch::Sender<Latest<T>>, update: T) {
     sender.send_replace(Latest { connection: Connection::Connected, update: Some(Arc::new(update)) });
+}
+
+/// Notes that the controller is away. Attempts that fail as the last one did are not worth a message each.
+fn lose<T>(sender: &watch::Sender<Latest<T>>, lost: Connection) {
+    sender.send_if_modified(|latest| {
+        let differs = latest.connection != lost;
+        latest.connection = lost;
+        differs
+    });
 }
 
 fn closed() -> String {

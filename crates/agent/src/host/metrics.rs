@@ -29,7 +29,7 @@ const CONNECTIONS: Metric = Metric::gauge(
 const ERRORS: Metric = Metric::counter(
     "sidestep_agent_errors",
     "What went wrong: connections without memory (no_storage), moves that the kernel refused (mark_refused), events \
-     lost (events_lost)",
+     lost (events_lost), errors after which the agent went on (fault)",
 );
 const MAP_ENTRIES: Metric =
     Metric::gauge("sidestep_agent_map_entries", "Entries of a BPF map; bytes that wait, of sidestep_events");
@@ -85,6 +85,8 @@ pub(super) struct Reading<'a> {
     pub(super) maps: Vec<MapUse>,
     pub(super) runs: Vec<ProgramRuns>,
     pub(super) runs_counted: bool,
+    /// Errors that the agent has survived.
+    pub(super) faults: u64,
 }
 
 impl Reading<'_> {
@@ -106,6 +108,7 @@ impl Reading<'_> {
             ("no_storage", counters.no_storage),
             ("mark_refused", counters.mark_refused),
             ("events_lost", counters.events_lost),
+            ("fault", self.faults),
         ];
         page.each(ERRORS, errors.map(|(kind, n)| labelled(&[("kind", kind)], n as f64)));
         page.each(MAP_ENTRIES, self.maps.iter().map(|map| labelled(&[("map", &map.name)], map.entries as f64)));
@@ -206,6 +209,7 @@ mod tests {
             maps: vec![MapUse { name: "sidestep_dests".into(), entries: 2, capacity: Some(4096) }],
             runs: Vec::new(),
             runs_counted: false,
+            faults: 5,
         };
         reading.page().into_text().unwrap()
     }
@@ -219,6 +223,7 @@ mod tests {
             r#"sidestep_agent_connections{destination="fd02:9::/32",path="00000001",name="path \"1\""} 2.0"#,
             r#"sidestep_agent_moves_total{reason="ecn"} 3.0"#,
             r#"sidestep_agent_errors_total{kind="mark_refused"} 4.0"#,
+            r#"sidestep_agent_errors_total{kind="fault"} 5.0"#,
             r#"sidestep_agent_map_capacity{map="sidestep_dests"} 4096.0"#,
             "sidestep_agent_controller_connected 0.0",
             "sidestep_agent_paths_age_seconds 1.5",

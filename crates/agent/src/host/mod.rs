@@ -75,7 +75,11 @@ pub struct HostOptions {
 ///
 /// On return nothing of it is left in the kernel, and connections go on along the default route; unless `shutdown` or
 /// `options` say that it is kept, or the daemon failed while at work and another can take over. What an earlier daemon
-/// left is taken over: programs, maps, rules and routes are changed in place, and no connection notices.
+/// left is taken over: programs, maps, rules and routes are changed in place, and no connection notices. A daemon that
+/// ends before it is at work leaves all of that as it was.
+///
+/// Paths of the configuration are in place at once. Until the controller has answered, paths to other destinations that
+/// an earlier daemon left stay as they are.
 ///
 /// A configuration that comes through `configs` takes the place of the one in `options`; its `mark_mask` does not.
 pub async fn run_host(
@@ -113,11 +117,15 @@ struct Host {
     /// How many slots have rules.
     rules: BTreeMap<Family, u32>,
     routes: BTreeMap<(u32, IpNet), Route>,
-    /// Routes in our tables that may be an earlier daemon's, or may have vanished with their interface.
+    /// Routes of ours that may have vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
+    /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
+    inherited_routes: BTreeSet<(u32, IpNet)>,
     /// Destinations with paths, and their generations; zero: of an earlier daemon.
     destinations: BTreeMap<IpNet, u32>,
-    /// Whether the daemon has been ready, so that connections depend on what it installed.
+    /// Whether an earlier daemon left something, on which connections depend.
+    inherited: bool,
+    /// Whether paths are in place and the program is attached, so that connections depend on what the daemon installed.
     at_work: bool,
     /// Whether the control group was gone when last looked at.
     detached: bool,
@@ -149,12 +157,15 @@ impl Host {
             return Err(AgentError::NothingToDo);
         }
         let netlink = Netlink::open()?;
-        let own = options.config.resolve(&interface_indices(&netlink).await?)?;
-
-        let program = HostProgram::load(options.pins.clone())?;
-        let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
         let recorder = Recorder::new(options.events.as_deref(), options.dry_run)?;
+        let program = HostProgram::load(options.pins.clone())?;
+        let before = program.config()?;
+        let own = own_paths(&options, &interface_indices(&netlink).await?, before.is_some())?;
+        let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
         let sink = recorder.clone();
+        let follows = options.controller.is_some();
+        // What is inherited is as old as it was.
+        let inherited_age = before.filter(|_| follows).map(|before| Time::from_nanos(before.paths_ns));
         let mut host = Host {
             netlink,
             events: program.events(move |event| sink.write(&event))?,
@@ -162,29 +173,31 @@ impl Host {
             own,
             update: None,
             mark: MarkBits::new(options.config.agent.mark_mask),
-            controller: ControllerState::None,
-            paths_at: monotonic_now(),
+            controller: if follows { ControllerState::Away } else { ControllerState::None },
+            paths_at: inherited_age.unwrap_or_else(monotonic_now),
             sets: Vec::new(),
             left_out: 0,
             run_stats: run_stats(&options.config),
             rules: BTreeMap::new(),
             routes: BTreeMap::new(),
             leftover_routes: BTreeSet::new(),
+            inherited_routes: BTreeSet::new(),
             destinations,
+            inherited: before.is_some(),
             at_work: false,
             detached: false,
             summary: Summary::new(program.counters()?),
             program,
             options,
         };
-        host.take_over().await?;
+        host.take_over(before).await?;
         Ok(host)
     }
 
     /// Takes over what an earlier daemon left, or clears it away if its marks mean something else.
-    async fn take_over(&mut self) -> Result<(), AgentError> {
+    async fn take_over(&mut self, before: Option<ProgramConfig>) -> Result<(), AgentError> {
         let config = self.program_config()?;
-        if let Some(before) = self.program.config()?
+        if let Some(before) = before
             && before.place() != config.place()
         {
             tracing::warn!("other marks, tables or rules than before: connections begin on the default route");
@@ -196,9 +209,15 @@ impl Host {
         }
         self.program.configure(&config)?;
         if !self.options.dry_run {
-            self.leftover_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
+            self.inherited_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
+            self.inherited |= !self.inherited_routes.is_empty();
         }
         Ok(())
+    }
+
+    /// Whether the controller has yet to say what becomes of paths that an earlier daemon left.
+    fn awaits_controller(&self) -> bool {
+        self.options.controller.is_some() && self.update.is_none()
     }
 
     fn program_config(&self) -> Result<ProgramConfig, AgentError> {
@@ -240,6 +259,22 @@ impl Host {
         self.detached = true;
     }
 
+    /// Attaches the program for the first time, when paths are in place.
+    fn begin_work(&mut self) -> Result<(), AgentError> {
+        match self.program.attach(&self.options.cgroup) {
+            // What was taken over goes on without new connections, until the control group is there.
+            Err(error) if self.inherited => {
+                tracing::warn!(%error, "new connections are left alone until it is there");
+                self.detached = true;
+            }
+            attached => attached?,
+        }
+        self.program.keep_state();
+        self.at_work = true;
+        self.summary = Summary::new(self.program.counters()?);
+        Ok(())
+    }
+
     /// Removes all that the daemon made; connections get the marks back that they had.
     async fn remove(self) -> Result<(), AgentError> {
         let counters = self.program.counters()?;
@@ -261,23 +296,15 @@ impl Daemon for Host {
 
     async fn follow(&self) -> Result<Option<Watcher<PathUpdate>>, AgentError> {
         let Some(endpoint) = &self.options.controller else { return Ok(None) };
-        Ok(Some(watch_paths(endpoint, self.options.identity.clone(), true).await?))
+        Ok(Some(watch_paths(endpoint, self.options.identity.clone(), false).await?))
     }
 
-    async fn handle_start(&mut self, first: Option<Arc<PathUpdate>>) -> Result<(), AgentError> {
-        if self.options.controller.is_some() {
-            self.note_controller(if first.is_some() { ControllerState::Connected } else { ControllerState::Away })?;
-        }
-        self.update = first;
-        self.reconcile().await?;
-        self.program.attach(&self.options.cgroup)?;
-        self.at_work = true;
-        self.summary = Summary::new(self.program.counters()?);
+    async fn handle_start(&mut self) -> Result<(), AgentError> {
         Ok(())
     }
 
     async fn handle_controller(&mut self, latest: Latest<PathUpdate>) -> Result<(), AgentError> {
-        match &latest.connection {
+        match latest.connection {
             Connection::Lost { reason } => {
                 tracing::warn!(reason, "the controller is away; the last paths stay");
                 self.note_controller(ControllerState::Away)
@@ -285,8 +312,7 @@ impl Daemon for Host {
             Connection::Connecting => Ok(()),
             Connection::Connected => {
                 self.update = latest.update;
-                self.note_controller(ControllerState::Connected)?;
-                self.reconcile().await
+                self.note_controller(ControllerState::Connected)
             }
         }
     }
@@ -302,17 +328,21 @@ impl Daemon for Host {
         if self.update.is_none() {
             self.paths_at = monotonic_now();
         }
-        self.program.configure(&self.program_config()?)?;
-        self.handle_links().await?;
         tracing::info!("the configuration was read again");
-        Ok(())
+        self.program.configure(&self.program_config()?)?;
+        self.handle_links().await
     }
 
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.own = self.options.config.resolve_present(&interface_indices(&self.netlink).await?);
         self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
-        self.reconcile().await
+        Ok(())
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.apply_paths().await?;
+        if self.at_work { Ok(()) } else { self.begin_work() }
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
@@ -337,7 +367,7 @@ impl Daemon for Host {
         self.recorder.take(&self.events)
     }
 
-    async fn read_metrics(&self) -> Result<Page, AgentError> {
+    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
         let connections = self.program.connections()?;
         let reading = Reading {
             dry_run: self.options.dry_run,
@@ -351,6 +381,7 @@ impl Daemon for Host {
             connections,
             runs: self.program.runs()?,
             runs_counted: self.run_stats.is_some() || RunStats::by_sysctl(),
+            faults,
         };
         Ok(reading.page())
     }
@@ -358,15 +389,31 @@ impl Daemon for Host {
     async fn stop(self, end: End) -> Result<(), AgentError> {
         let recorded = self.recorder.take(&self.events);
         let keeps = match end {
-            End::Shutdown(Shutdown::Keep) | End::Failed => true,
+            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
+            // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.
+            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
             End::Shutdown(Shutdown::CleanUp) | End::Finished => self.options.keep,
         };
+        // Without a state the next daemon would not know of its connections; but what an earlier one left is not ours.
         let has_state = self.options.pins.as_ref().is_some_and(Pins::exist);
-        if keeps && has_state && self.at_work {
+        if keeps && (has_state || !self.at_work) {
             return recorded;
         }
         recorded.and(self.remove().await)
     }
+}
+
+/// The paths of the configuration. A path whose interface is missing is left out, unless there would be nothing to do.
+fn own_paths(
+    options: &HostOptions,
+    interfaces: &BTreeMap<String, u32>,
+    inherited: bool,
+) -> Result<Vec<DestinationPaths>, ConfigError> {
+    let present = options.config.resolve_present(interfaces);
+    if inherited || options.controller.is_some() || present.iter().any(|set| !set.paths.is_empty()) {
+        return Ok(present);
+    }
+    options.config.resolve(interfaces)
 }
 
 /// The index of each interface, by name.

@@ -17,8 +17,9 @@ use crate::AgentError;
 impl Host {
     /// Makes rules, routes and map say what the controller and our own configuration say.
     ///
-    /// Routes come before the map that sends connections to them, and go after it.
-    pub(super) async fn reconcile(&mut self) -> Result<(), AgentError> {
+    /// Routes come before the map that sends connections to them, and go after it. Until the controller has answered, what
+    /// an earlier daemon left for destinations that are not our own stays as it is.
+    pub(super) async fn apply_paths(&mut self) -> Result<(), AgentError> {
         let mut sets = self.own.clone();
         sets.extend(self.update.as_deref().map(DestinationPaths::from_update).unwrap_or_default());
         let received: usize = sets.iter().map(|set| set.paths.len()).sum();
@@ -31,11 +32,15 @@ impl Host {
         self.install_rules(&sets).await?;
         let wanted = self.install_routes(&mut sets, &hops).await?;
         let destinations = self.write_paths(&sets)?;
-        let known = self.routes.keys().chain(&self.leftover_routes);
+        let awaits = self.awaits_controller();
+        let stays = |(_, destination): &(u32, IpNet)| awaits && sets.iter().all(|set| set.destination != *destination);
+        let inherited = self.inherited_routes.iter().filter(|key| !stays(key));
+        let known = self.routes.keys().chain(&self.leftover_routes).chain(inherited);
         for (table, destination) in known.filter(|key| !wanted.contains_key(key)) {
             self.netlink.delete_route(*table, *destination).await?;
         }
         self.leftover_routes.clear();
+        self.inherited_routes.retain(stays);
         self.left_out = received - sets.iter().map(|set| set.paths.len()).sum::<usize>();
         self.sets = sets;
         self.routes = wanted;
@@ -48,7 +53,11 @@ impl Host {
 
     /// Writes the sets into the program's map, and returns the destinations that are there now, with their generations.
     fn write_paths(&mut self, sets: &[DestinationPaths]) -> Result<BTreeMap<IpNet, u32>, AgentError> {
-        let mut written = BTreeMap::new();
+        let awaits = self.awaits_controller();
+        // Zero is the generation of what an earlier daemon left.
+        let stays = |of: &(&IpNet, &u32)| awaits && *of.1 == 0;
+        let mut written: BTreeMap<_, _> =
+            self.destinations.iter().filter(stays).map(|(net, zero)| (*net, *zero)).collect();
         let initial = self.options.config.agent.initial_weights();
         for set in sets {
             if let Err(error) = self.program.set_paths(set.destination, set.generation(), &set.entries(initial)) {

@@ -11,9 +11,10 @@ const REPORTS: Metric = Metric::counter(
 const SENT: Metric = Metric::counter("sidestep_router_link_sent_bytes", "Bytes that the interface of a link has sent");
 const MARKS: Metric =
     Metric::counter("sidestep_router_marks_copied", "Congestion marks copied inward before decapsulation");
+const FAULTS: Metric = Metric::counter("sidestep_router_faults", "Errors after which the daemon went on");
 
 /// Every metric of the router daemon.
-pub const ROUTER_METRICS: &[Metric] = &[CONTROLLER, PATH_IDS, REPORTS, SENT, MARKS];
+pub const ROUTER_METRICS: &[Metric] = &[CONTROLLER, PATH_IDS, REPORTS, SENT, MARKS, FAULTS];
 
 /// What the metrics are made of.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,8 @@ pub(super) struct RouterReading {
     /// Bytes sent by link.
     pub(super) sent: Vec<(String, u64)>,
     pub(super) marks: u64,
+    /// Errors that the daemon has survived.
+    pub(super) faults: u64,
 }
 
 impl RouterReading {
@@ -38,6 +41,7 @@ impl RouterReading {
         let sent = |(link, bytes): (String, u64)| -> (Labels, f64) { (vec![("link", link)], bytes as f64) };
         page.each(SENT, self.sent.into_iter().map(sent));
         page.one(MARKS, self.marks as f64);
+        page.one(FAULTS, self.faults as f64);
         page
     }
 }

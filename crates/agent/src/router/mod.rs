@@ -74,6 +74,8 @@ struct Router {
     /// An interface that the routes of SIDs name; the kernel wants one, whichever it is.
     interface: u32,
     bindings: BTreeMap<Ipv6Addr, Vec<Ipv6Addr>>,
+    /// What the controller wants installed; `None` before its first answer.
+    update: Option<Arc<BindingUpdate>>,
     /// Links that were down at the last report.
     down: BTreeSet<String>,
     ecn: Option<EcnDecap>,
@@ -105,6 +107,7 @@ impl Router {
             links,
             interface,
             bindings: BTreeMap::new(),
+            update: None,
             down: BTreeSet::new(),
             ecn,
             counted: RouterReading::default(),
@@ -145,7 +148,7 @@ impl Router {
     /// Makes the installed Path IDs those of `bindings`.
     ///
     /// What is installed is noted at each step, so that one that fails or is cancelled leaves nothing unknown behind.
-    async fn reconcile(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
+    async fn install(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
         let wanted: BTreeMap<_, _> =
             bindings.iter().map(|binding| (binding.binding_sid, binding.segments.clone())).collect();
         for (sid, segments) in &wanted {
@@ -190,25 +193,19 @@ impl Daemon for Router {
     const SETTLE: Duration = Duration::ZERO;
 
     async fn follow(&self) -> Result<Option<Watcher<BindingUpdate>>, AgentError> {
-        Ok(Some(watch_bindings(&self.options.controller, &self.options.node, true).await?))
+        Ok(Some(watch_bindings(&self.options.controller, &self.options.node, false).await?))
     }
 
-    async fn handle_start(&mut self, first: Option<Arc<BindingUpdate>>) -> Result<(), AgentError> {
-        let Some(update) = first else { return Ok(()) };
-        self.counted.connected = true;
-        self.adopt_installed().await?;
-        self.reconcile(&update.bindings).await
+    async fn handle_start(&mut self) -> Result<(), AgentError> {
+        self.adopt_installed().await
     }
 
     async fn handle_controller(&mut self, latest: Latest<BindingUpdate>) -> Result<(), AgentError> {
         self.counted.connected = latest.connection == Connection::Connected;
-        match (&latest.connection, &latest.update) {
-            (Connection::Connected, Some(update)) => self.reconcile(&update.bindings).await?,
-            (Connection::Lost { reason }, _) => {
-                tracing::warn!(reason, "the controller is away; the last Path IDs stay");
-            }
-            _ => {}
+        if let Connection::Lost { reason } = &latest.connection {
+            tracing::warn!(reason, "the controller is away; the last Path IDs stay");
         }
+        self.update = latest.update.or(self.update.take());
         Ok(())
     }
 
@@ -220,17 +217,26 @@ impl Daemon for Router {
         self.report().await
     }
 
+    /// Until the controller has said which Path IDs it wants, those of an earlier daemon stay.
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        match self.update.clone() {
+            Some(update) => self.install(&update.bindings).await,
+            None => Ok(()),
+        }
+    }
+
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
         self.report().await?;
         Ok(ControlFlow::Continue(()))
     }
 
-    async fn read_metrics(&self) -> Result<Page, AgentError> {
+    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
         let interfaces = self.netlink.interfaces().await?;
         let sent = |interface: &Interface| Some((self.links.get(&interface.index)?.clone(), interface.tx_bytes));
         let reading = RouterReading {
             path_ids: self.bindings.len(),
             sent: interfaces.iter().filter_map(sent).collect(),
+            faults,
             marks: self.ecn.as_ref().map(EcnDecap::copied).transpose()?.unwrap_or(0),
             ..self.counted.clone()
         };
@@ -238,6 +244,6 @@ impl Daemon for Router {
     }
 
     async fn stop(mut self, _: End) -> Result<(), AgentError> {
-        self.reconcile(&[]).await
+        self.install(&[]).await
     }
 }

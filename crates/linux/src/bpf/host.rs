@@ -42,6 +42,8 @@ pub struct HostProgram {
     object: Object,
     link: Option<Link>,
     pins: Option<Pins>,
+    /// Whether the pins are new, and go when the program is dropped: nothing depends on them yet.
+    provisional: bool,
     /// As long as this lock lives, no other agent works with the pins.
     _lock: Option<Flock<File>>,
 }
@@ -185,24 +187,34 @@ const MOVED: u32 = 7;
 
 impl HostProgram {
     /// Loads the program into the kernel, which verifies it. With `pins` it takes over what an earlier program left there.
+    ///
+    /// New pins go when the program is dropped, until [`keep_state`](Self::keep_state) says that they stay. What was there
+    /// before stays whatever fails, unless it is of another layout.
     pub fn load(pins: Option<Pins>) -> Result<Self> {
         let Some(pins) = pins else {
             let object = load("host", open("host", bytecode!("host"))?)?;
-            return Ok(HostProgram { object, link: None, pins: None, _lock: None });
+            return Ok(HostProgram { object, link: None, pins: None, provisional: false, _lock: None });
         };
         pins.make()?;
         let mut lock = pins.lock()?;
-        let object = match open_pinned(&pins) {
-            Err(error) if pins.exist() => {
-                tracing::warn!(%error, "what an earlier version left cannot be taken over; its connections stay where they are");
-                pins.remove()?;
-                pins.make()?;
-                lock = pins.lock()?;
-                open_pinned(&pins)?
-            }
-            other => other?,
-        };
-        Ok(HostProgram { object, link: None, pins: Some(pins), _lock: Some(lock) })
+        if pins.exist() && !pins.fit(&open("host", bytecode!("host"))?) {
+            tracing::warn!("what another version left cannot be taken over; its connections stay where they are");
+            pins.remove()?;
+            pins.make()?;
+            lock = pins.lock()?;
+        }
+        let provisional = !pins.exist();
+        match open_pinned(&pins) {
+            Ok(object) => Ok(HostProgram { object, link: None, pins: Some(pins), provisional, _lock: Some(lock) }),
+            // The directory may be new.
+            Err(error) if provisional => pins.remove().and(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// From now on the pins stay when the program is dropped.
+    pub fn keep_state(&mut self) {
+        self.provisional = false;
     }
 
     /// Opens what an agent keeps in `pins`, to read it while the agent works or after it was killed; `None` if there is
@@ -212,7 +224,7 @@ impl HostProgram {
             return Ok(None);
         }
         let object = open_pinned(pins)?;
-        Ok(Some(HostProgram { object, link: None, pins: Some(pins.clone()), _lock: None }))
+        Ok(Some(HostProgram { object, link: None, pins: Some(pins.clone()), provisional: false, _lock: None }))
     }
 
     /// Sets the configuration; connections follow it from their next signal on.
@@ -347,6 +359,22 @@ impl HostProgram {
         }
         Ok(())
     }
+}
+
+impl Drop for HostProgram {
+    fn drop(&mut self) {
+        if let Some(pins) = self.pins.as_ref().filter(|_| self.provisional)
+            && let Err(error) = pins.remove()
+        {
+            tracing::warn!(%error, "a state that nobody uses is left");
+        }
+    }
+}
+
+/// The names of the program's maps, which are those of their pins.
+fn map_names() -> Result<Vec<String>> {
+    let open = open("host", bytecode!("host"))?;
+    Ok(open.maps().map(|map| map.name().to_string_lossy().into_owned()).collect())
 }
 
 fn open_pinned(pins: &Pins) -> Result<Object> {

@@ -1,17 +1,23 @@
 //! What outlives the agent: maps, and the program's link, as files of a BPF file system.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io::{self, ErrorKind},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, SystemTime},
 };
 
-use libbpf_rs::{Link, OpenObject, Program, query::LinkTypeInfo};
+use libbpf_rs::{Link, MapCore, MapHandle, OpenObject, Program, ProgramAttachType, query::LinkTypeInfo};
 use nix::{
     errno::Errno,
-    fcntl::{Flock, FlockArg},
-    sys::statfs::{BPF_FS_MAGIC, statfs},
+    fcntl::{AT_FDCWD, Flock, FlockArg},
+    sys::{
+        stat::{UtimensatFlags, utimensat},
+        statfs::{BPF_FS_MAGIC, statfs},
+        time::TimeSpec,
+    },
 };
 
 use super::super::failed;
@@ -31,7 +37,21 @@ pub struct Pins {
 #[derive(Debug)]
 pub struct Holder(File);
 
-const LINK: &str = "link";
+/// The program's link.
+const LINK: &str = "sidestep_link";
+/// What earlier versions called it.
+const FORMER_LINK: &str = "link";
+/// The map by which others see that there is a state; the first to be used, and the last to go.
+const CONFIG: &str = "sidestep_config";
+
+/// The mode of a directory that we make. The sticky bit means nothing here, as only its owner may write there: it says that
+/// the directory is ours to remove.
+const OWN_DIRECTORY: u32 = 0o1755;
+const STICKY: u32 = 0o1000;
+
+/// How often, and how long apart, an agent tries to take the lock: who reads the state holds it for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Pins {
     /// Whether state can be kept in the directory: whether it is, or would be, on a BPF file system.
@@ -48,11 +68,19 @@ impl Pins {
         })
     }
 
-    /// Makes the directory.
+    /// Makes the directory, and those above it, where they are missing.
     pub(super) fn make(&self) -> Result<()> {
         self.is_possible()?;
-        let made = fs::create_dir_all(&self.directory);
-        made.map_err(|error| LinuxError::io(format!("making {}", self.directory.display()), error))
+        let missing: Vec<_> = self.directory.ancestors().take_while(|directory| !directory.exists()).collect();
+        for directory in missing.into_iter().rev() {
+            match DirBuilder::new().mode(OWN_DIRECTORY).create(directory) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(LinuxError::io(format!("making {}", directory.display()), error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The agent that works with this state, or worked.
@@ -64,13 +92,30 @@ impl Pins {
     /// Makes sure that no other agent works with this state as long as the lock lives.
     pub(super) fn lock(&self) -> Result<Flock<File>> {
         let what = || format!("locking {}", self.directory.display());
-        let directory = File::open(&self.directory).map_err(|error| LinuxError::io(what(), error))?;
+        let mut directory = File::open(&self.directory).map_err(|error| LinuxError::io(what(), error))?;
+        for _ in 1..LOCK_TRIES {
+            match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+                Err((back, Errno::EWOULDBLOCK)) => directory = back,
+                other => return other.map_err(|(_, error)| LinuxError::io(what(), error)),
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
         Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
             Errno::EWOULDBLOCK => LinuxError::io(
                 format!("taking over {}", self.directory.display()),
                 io::Error::other("another agent is at work with it; `sidestep agent stop` ends it"),
             ),
             error => LinuxError::io(what(), error),
+        })
+    }
+
+    /// Whether the maps that are pinned here are of the kind and size of the object's; maps that are missing fit.
+    pub(super) fn fit(&self, open: &OpenObject) -> bool {
+        open.maps().all(|map| {
+            // What is no map, or cannot be read, is found out when it is used.
+            let Ok(pinned) = MapHandle::from_pinned_path(self.directory.join(map.name())) else { return true };
+            (pinned.map_type(), pinned.key_size(), pinned.value_size())
+                == (map.map_type(), map.key_size(), map.value_size())
         })
     }
 
@@ -85,6 +130,7 @@ impl Pins {
 
     /// The link that an earlier agent left, if it is attached to `cgroup`; a link to another group is removed.
     pub(super) fn link(&self, cgroup: &Path) -> Result<Option<Link>> {
+        self.rename_former_link()?;
         let path = self.directory.join(LINK);
         if !path.exists() {
             return Ok(None);
@@ -114,26 +160,82 @@ impl Pins {
         link.update_prog(program).map_err(|error| failed("replacing the path changer's program", &error))
     }
 
-    /// Removes all pins; maps and programs that are in use live on until they are closed.
+    /// Removes our pins; maps and programs that are in use live on until they are closed.
+    ///
+    /// Only what has one of our names goes, and the directory only if one of us made it and nothing else is in it.
     pub fn remove(&self) -> Result<()> {
-        match fs::remove_dir_all(&self.directory) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(LinuxError::io(format!("removing {}", self.directory.display()), error))
-            }
-            _ => Ok(()),
+        self.rename_former_link()?;
+        let maps = super::map_names()?;
+        let maps = maps.iter().map(String::as_str).filter(|name| *name != CONFIG);
+        for name in [LINK].into_iter().chain(maps).chain([CONFIG]) {
+            let path = self.directory.join(name);
+            tolerate(fs::remove_file(&path), &[ErrorKind::NotFound], || format!("removing {}", path.display()))?;
         }
+        self.remove_directories()
+    }
+
+    fn remove_directories(&self) -> Result<()> {
+        let is_ours = |directory: &&Path| {
+            fs::symlink_metadata(directory)
+                .is_ok_and(|found| found.is_dir() && found.permissions().mode() & STICKY != 0)
+        };
+        for directory in self.directory.ancestors().take_while(is_ours) {
+            match fs::remove_dir(directory) {
+                // Somebody else's pins are there, or it is the root of the file system.
+                Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::ResourceBusy) => break,
+                removed => {
+                    tolerate(removed, &[ErrorKind::NotFound], || format!("removing {}", directory.display()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the link of an earlier version the name that it has now. Something else of that name is left alone.
+    fn rename_former_link(&self) -> Result<()> {
+        let (former, path) = (self.directory.join(FORMER_LINK), self.directory.join(LINK));
+        if !self.exist() || path.exists() || !former.exists() {
+            return Ok(());
+        }
+        let info = Link::open(&former).and_then(|link| link.info()).map(|info| info.info);
+        if matches!(info, Ok(LinkTypeInfo::Cgroup(of)) if matches!(of.attach_type, ProgramAttachType::CgroupSockOps)) {
+            tolerate(fs::rename(&former, &path), &[ErrorKind::NotFound], || format!("renaming {}", former.display()))?;
+        }
+        Ok(())
     }
 
     /// Whether an agent has left something here.
     pub fn exist(&self) -> bool {
-        self.directory.join("sidestep_config").exists()
+        self.directory.join(CONFIG).exists()
+    }
+
+    /// Notes that the agent is at work now, for [`last_seen`](Self::last_seen).
+    pub fn touch(&self) -> Result<()> {
+        let path = self.directory.join(CONFIG);
+        let now = TimeSpec::UTIME_NOW;
+        let touched = utimensat(AT_FDCWD, &path, &now, &now, UtimensatFlags::NoFollowSymlink);
+        touched.map_err(|error| LinuxError::io(format!("touching {}", path.display()), error))
+    }
+
+    /// How long ago an agent was at work; `None` if nobody knows.
+    pub fn last_seen(&self) -> Option<Duration> {
+        let touched = fs::metadata(self.directory.join(CONFIG)).and_then(|pin| pin.modified()).ok()?;
+        SystemTime::now().duration_since(touched).ok()
     }
 }
 
 impl Holder {
     /// Whether no agent holds the lock any more.
     pub fn is_gone(&self) -> bool {
-        self.0.try_clone().is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok())
+        // A shared lock, as others may look at the same time.
+        self.0.try_clone().is_ok_and(|file| Flock::lock(file, FlockArg::LockSharedNonblock).is_ok())
+    }
+}
+
+fn tolerate(result: io::Result<()>, fine: &[ErrorKind], what: impl Fn() -> String) -> Result<()> {
+    match result {
+        Err(error) if !fine.contains(&error.kind()) => Err(LinuxError::io(what(), error)),
+        _ => Ok(()),
     }
 }
 
