@@ -105,7 +105,8 @@ enum host_counter {
 	HOST_MARK_REFUSED,	/* moves that the kernel refused */
 	HOST_STAYED,		/* draws that chose the same path again */
 	HOST_MOVED,		/* + enum pc_reason: moves by reason */
-	HOST_COUNTERS = HOST_MOVED + PC_REASONS,
+	HOST_RECORDS_LOST = HOST_MOVED + PC_REASONS, /* not for the program: events that the agent could not write */
+	HOST_COUNTERS,
 };
 
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");

@@ -57,7 +57,8 @@ pub use daemon::Shutdown;
 pub use error::AgentError;
 pub use host::{
     ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, HostPath,
-    MetricsConfig, PathRecord, PathRoute, PathsRecord, SetRecord, StaticDestination, StaticPath, run_host, stop_host,
+    MetricsConfig, PathRecord, PathRoute, PathsRecord, RecordFile, SetRecord, StaticDestination, StaticPath, run_host,
+    stop_host,
 };
 pub use router::{ROUTER_METRICS, RouterOptions, run_router};
 

@@ -171,6 +171,11 @@ fn agent(
     events: &Path,
 ) -> Result<Command, LabError> {
     let name = name_of(topology(around), node);
+    // The agent appends; the record of an earlier run is none of this one.
+    match std::fs::remove_file(events) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(LabError::file(events)(error)),
+        _ => {}
+    }
     let config = around.logs.join(format!("agent-{name}.toml"));
     let tables = toml::to_string(&std::collections::BTreeMap::from([("agent", knobs)]));
     let tables = tables.map_err(|error| LabError::file(&config)(std::io::Error::other(error)))?;
@@ -181,5 +186,6 @@ fn agent(
     command.args(["agent", "--controller", endpoint, "--node", &name, "--no-state"]);
     let group = around.groups.get(node.index()).map(Cgroup::path).unwrap_or(Path::new(""));
     command.arg("--cgroup").arg(group).arg("--config").arg(&config).arg("--events").arg(events);
+    command.args(["--events-size", "0"]);
     Ok(command)
 }

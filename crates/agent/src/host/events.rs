@@ -1,13 +1,6 @@
 //! The record of what the path changer did, one JSON object a line.
 
-use std::{
-    cell::RefCell,
-    fs::File,
-    io::{BufWriter, Write},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    rc::Rc,
-};
+use std::{cell::RefCell, net::SocketAddr, rc::Rc};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -19,6 +12,7 @@ use sidestep_model::Time;
 
 use super::{
     paths::{DestinationPaths, HostPath},
+    record_file::{RecordFile, RecordLog},
     summary,
 };
 use crate::AgentError;
@@ -97,16 +91,7 @@ pub enum EventLine {
 pub(super) struct Recorder(Rc<RefCell<Recording>>);
 
 struct Recording {
-    log: Option<EventLog>,
-    /// What went wrong in the callback, which cannot say so itself.
-    outcome: Result<(), AgentError>,
-}
-
-/// A file of records.
-#[derive(Debug)]
-struct EventLog {
-    path: PathBuf,
-    file: BufWriter<File>,
+    log: Option<RecordLog>,
     dry_run: bool,
 }
 
@@ -149,63 +134,35 @@ impl From<&DestinationPaths> for SetRecord {
 
 impl Recorder {
     /// Into a file, if one is named, and into the log.
-    pub(super) fn new(file: Option<&Path>, dry_run: bool) -> Result<Self, AgentError> {
-        let log = file.map(|path| EventLog::create(path, dry_run)).transpose()?;
-        Ok(Recorder(Rc::new(RefCell::new(Recording { log, outcome: Ok(()) }))))
+    pub(super) fn new(file: Option<RecordFile>, dry_run: bool) -> Self {
+        Recorder(Rc::new(RefCell::new(Recording { log: file.map(RecordLog::open), dry_run })))
     }
 
-    /// Records an event; the next [`take`](Self::take) reports what goes wrong.
+    /// Records an event.
     pub(super) fn write(&self, event: &Event) {
         summary::log_event(event);
-        let Recording { log, outcome } = &mut *self.0.borrow_mut();
-        if let (Some(log), Ok(())) = (log, &outcome) {
-            *outcome = log.write(event);
+        let Recording { log, dry_run } = &mut *self.0.borrow_mut();
+        if let Some(log) = log {
+            log.line(&EventRecord { dry_run: *dry_run, ..EventRecord::from(event) });
         }
     }
 
     /// Records that paths which came at `received` are in place.
-    pub(super) fn paths(&self, received: Time, sets: &[DestinationPaths]) -> Result<(), AgentError> {
-        let Recording { log, .. } = &mut *self.0.borrow_mut();
-        let Some(log) = log else { return Ok(()) };
-        let sets = sets.iter().map(SetRecord::from).collect();
-        log.paths(&PathsRecord::new(monotonic_now(), received, sets))?;
-        log.flush()
+    pub(super) fn paths(&self, received: Time, sets: &[DestinationPaths]) {
+        if let Some(log) = &mut self.0.borrow_mut().log {
+            let sets = sets.iter().map(SetRecord::from).collect();
+            log.line(&PathsRecord::new(monotonic_now(), received, sets));
+            log.flush();
+        }
     }
 
-    /// Records the events that wait, and makes them visible to readers.
-    pub(super) fn take(&self, events: &Events<'_>) -> Result<(), AgentError> {
+    /// Records the events that wait, and makes them visible to readers; returns how many records were lost.
+    pub(super) fn take(&self, events: &Events<'_>) -> Result<u64, AgentError> {
         events.consume()?;
-        let Recording { log, outcome } = &mut *self.0.borrow_mut();
-        std::mem::replace(outcome, Ok(()))?;
-        log.as_mut().map_or(Ok(()), EventLog::flush)
-    }
-}
-
-impl EventLog {
-    /// Starts a new record, of a dry run or not.
-    fn create(path: &Path, dry_run: bool) -> Result<Self, AgentError> {
-        let file = File::create(path).map_err(|source| AgentError::File { path: path.into(), source })?;
-        Ok(EventLog { path: path.into(), file: BufWriter::new(file), dry_run })
-    }
-
-    /// Adds a line.
-    fn write(&mut self, event: &Event) -> Result<(), AgentError> {
-        self.line(&EventRecord { dry_run: self.dry_run, ..EventRecord::from(event) })
-    }
-
-    /// Adds a line about paths.
-    fn paths(&mut self, record: &PathsRecord) -> Result<(), AgentError> {
-        self.line(record)
-    }
-
-    fn line(&mut self, record: &impl Serialize) -> Result<(), AgentError> {
-        let failed = |source| AgentError::File { path: self.path.clone(), source };
-        serde_json::to_writer(&mut self.file, record).map_err(|error| failed(error.into()))?;
-        self.file.write_all(b"\n").map_err(failed)
-    }
-
-    /// Makes what was added visible to readers.
-    fn flush(&mut self) -> Result<(), AgentError> {
-        self.file.flush().map_err(|source| AgentError::File { path: self.path.clone(), source })
+        let log = &mut self.0.borrow_mut().log;
+        Ok(log.as_mut().map_or(0, |log| {
+            log.flush();
+            log.take_lost()
+        }))
     }
 }

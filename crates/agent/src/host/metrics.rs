@@ -28,8 +28,9 @@ const CONNECTIONS: Metric = Metric::gauge(
 );
 const ERRORS: Metric = Metric::counter(
     "sidestep_agent_errors",
-    "What went wrong: connections without memory (no_storage), moves that the kernel refused (mark_refused), events \
-     lost (events_lost), errors after which the agent went on (fault)",
+    "What went wrong: connections without memory (no_storage), moves that the kernel refused (mark_refused), \
+     events that found no room in the ring (events_lost) or in the file of --events (records_lost), errors after which \
+     the agent went on (fault)",
 );
 const MAP_ENTRIES: Metric =
     Metric::gauge("sidestep_agent_map_entries", "Entries of a BPF map; bytes that wait, of sidestep_events");
@@ -104,12 +105,7 @@ impl Reading<'_> {
         page.each(OPENED, sides.map(|(side, n)| labelled(&[("by", side)], n as f64)));
         page.one(UNTOUCHED, counters.untouched as f64);
         page.each(CONNECTIONS, self.by_path());
-        let errors = [
-            ("no_storage", counters.no_storage),
-            ("mark_refused", counters.mark_refused),
-            ("events_lost", counters.events_lost),
-            ("fault", self.faults),
-        ];
+        let errors = counters.errors().into_iter().chain([("fault", self.faults)]);
         page.each(ERRORS, errors.map(|(kind, n)| labelled(&[("kind", kind)], n as f64)));
         page.each(MAP_ENTRIES, self.maps.iter().map(|map| labelled(&[("map", &map.name)], map.entries as f64)));
         let limited = self.maps.iter().filter_map(|map| Some((map, map.capacity?)));

@@ -6,6 +6,7 @@ mod events;
 mod metrics;
 mod paths;
 mod reconcile;
+mod record_file;
 mod summary;
 
 use std::{
@@ -34,6 +35,7 @@ pub use self::{
     events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
     metrics::HOST_METRICS,
     paths::{DestinationPaths, HostPath, PathRoute},
+    record_file::RecordFile,
 };
 use self::{
     cleanup::{remove_routing, routes_in, tables},
@@ -68,7 +70,7 @@ pub struct HostOptions {
     /// Whether to decide, count and record only: no mark is set, no rule and no route installed.
     pub dry_run: bool,
     /// Where to record what the path changer does.
-    pub events: Option<PathBuf>,
+    pub events: Option<RecordFile>,
 }
 
 /// Runs the host daemon until `shutdown` completes; calls `ready` when paths are in place.
@@ -157,7 +159,7 @@ impl Host {
             return Err(AgentError::NothingToDo);
         }
         let netlink = Netlink::open()?;
-        let recorder = Recorder::new(options.events.as_deref(), options.dry_run)?;
+        let recorder = Recorder::new(options.events.clone(), options.dry_run);
         let program = HostProgram::load(options.pins.clone())?;
         let before = program.config()?;
         let own = own_paths(&options, &interface_indices(&netlink).await?, before.is_some())?;
@@ -242,6 +244,12 @@ impl Host {
             self.paths_at = monotonic_now();
         }
         Ok(self.program.configure(&self.program_config()?)?)
+    }
+
+    /// Records the events that wait. A record that cannot be written is counted, and harms nothing else.
+    fn record(&self) -> Result<(), AgentError> {
+        let lost = self.recorder.take(&self.events)?;
+        Ok(self.program.count_lost_records(lost)?)
     }
 
     /// Attaches the program again where its control group was removed and made anew.
@@ -352,7 +360,7 @@ impl Daemon for Host {
         }
         self.stay_attached();
         // The program wakes us only when many events wait.
-        self.recorder.take(&self.events)?;
+        self.record()?;
         if self.summary.is_due() {
             self.summary.log(self.program.counters()?, self.options.dry_run);
         }
@@ -364,7 +372,7 @@ impl Daemon for Host {
     }
 
     fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.recorder.take(&self.events)
+        self.record()
     }
 
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
@@ -387,7 +395,7 @@ impl Daemon for Host {
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
-        let recorded = self.recorder.take(&self.events);
+        let recorded = self.record();
         let keeps = match end {
             End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
             // Whoever ends a daemon that is not at work yet does not mean what an earlier one left.

@@ -46,7 +46,7 @@ impl Host {
         self.routes = wanted;
         if self.destinations != destinations {
             self.destinations = destinations;
-            self.recorder.paths(self.paths_at, &self.sets)?;
+            self.recorder.paths(self.paths_at, &self.sets);
         }
         Ok(())
     }

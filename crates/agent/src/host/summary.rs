@@ -48,14 +48,17 @@ impl Summary {
                 "connections moved in the last minute"
             );
         }
-        let failures = |counters: &HostCounters| [counters.no_storage, counters.mark_refused, counters.events_lost];
+        let failures = |counters: &HostCounters| {
+            [counters.no_storage, counters.mark_refused, counters.events_lost, counters.records_lost]
+        };
         let (old, new) = (failures(&before), failures(&now));
         if new != old {
-            let [no_storage, mark_refused, events_lost] = new;
+            let [no_storage, mark_refused, events_lost, records_lost] = new;
             tracing::warn!(
                 no_storage,
                 mark_refused,
                 events_lost,
+                records_lost,
                 "not all went well; counted since the program was loaded"
             );
         }

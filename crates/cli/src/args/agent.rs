@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use sidestep_model::{Span, UnitError};
+use sidestep_agent::RecordFile;
+use sidestep_model::{Bytes, Span, UnitError};
 use sidestep_policy::Reason;
 
 /// `sidestep agent`.
@@ -129,9 +130,16 @@ pub struct AgentRun {
     /// Priority of the rules that send marked packets to these tables
     #[arg(long, value_name = "N", default_value_t = 8300)]
     pub rule_priority: u32,
-    /// Record what the path changer does, one JSON object a line
+    /// Record what the path changer does, one JSON object a line, at the end of this file
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+    /// Size at which the file of --events becomes FILE.1; 0 for never
+    #[arg(long, value_name = "SIZE", default_value_t = RecordFile::SIZE, requires = "events")]
+    pub events_size: Bytes,
+    /// How many older files FILE.1, FILE.2, … are kept
+    #[arg(long, value_name = "N", default_value_t = RecordFile::KEEP, requires = "events",
+        value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub events_keep: u32,
     /// Directory of a BPF file system where the state is kept should the agent be killed [default:
     /// /sys/fs/bpf/sidestep]
     #[arg(long, value_name = "DIR")]

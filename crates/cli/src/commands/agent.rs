@@ -20,6 +20,10 @@ pub fn status(args: &AgentStatus) -> Outcome {
         return print_json(&seen);
     }
     println!("{}", seen.headline());
+    let errors: Vec<_> = seen.errors.iter().filter(|(_, n)| **n > 0).map(|(kind, n)| format!("{kind} {n}")).collect();
+    if !errors.is_empty() {
+        println!("errors: {}", errors.join(", "));
+    }
     for learnt in &seen.learnt {
         let paths = learnt.paths.iter().map(LearntPath::to_string);
         println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));

@@ -7,7 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_agent::{HostConfig, HostOptions, MetricsConfig, READY, RouterOptions, Shutdown, run_host, run_router};
+use sidestep_agent::{
+    HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, run_host, run_router,
+};
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
@@ -122,7 +124,7 @@ fn run_agent(args: AgentRun) -> Outcome {
         pins,
         keep: args.keep,
         dry_run: args.dry_run,
-        events: args.events,
+        events: args.events.map(|path| RecordFile { path, size: args.events_size, keep: args.events_keep }),
     };
     let ready = || {
         if let Some(error) = warning {

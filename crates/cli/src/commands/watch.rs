@@ -36,6 +36,8 @@ pub struct Seen {
     pub destinations: Vec<IpNet>,
     /// Moves since the program was loaded, of all connections, by reason.
     pub moves: BTreeMap<&'static str, u64>,
+    /// What went wrong since the program was loaded, by kind.
+    pub errors: BTreeMap<&'static str, u64>,
     /// What connections have learnt together; nothing where each learns for itself.
     pub learnt: Vec<Learnt>,
     /// The connections that the filter lets through.
@@ -135,7 +137,7 @@ impl Watch {
         let wanted = |one: &HostConnection| self.filter.lets_through(one);
         let mut connections: Vec<_> = self.program.connections()?.into_iter().filter(wanted).collect();
         connections.sort_by_key(|one| (one.remote, one.local));
-        let moved = self.program.counters()?.moved;
+        let counters = self.program.counters()?;
         Ok(Seen {
             schema: 1,
             dry_run: config.is_some_and(|config| config.dry_run != 0),
@@ -146,7 +148,8 @@ impl Watch {
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
             learnt: self.program.learnt()?.into_iter().map(Learnt::from).collect(),
-            moves: Reason::ALL.iter().map(|reason| reason.as_str()).zip(moved).collect(),
+            moves: Reason::ALL.iter().map(|reason| reason.as_str()).zip(counters.moved).collect(),
+            errors: counters.errors().into(),
             connections: connections.iter().map(|one| Connection::new(one, &destinations, now)).collect(),
             destinations,
         })

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-use sidestep_agent::{HOST_METRICS, MetricsConfig};
+use sidestep_agent::{HOST_METRICS, MetricsConfig, RecordFile};
 use sidestep_linux::{netlink, testing::root_or_skip};
 
 use crate::{
@@ -104,4 +104,27 @@ fn an_agent_does_not_start_without_its_port() {
     let why = started.err().and_then(|panic| panic.downcast::<String>().ok()).expect("it does not start");
     assert!(why.contains(LISTEN) && why.contains("AddrInUse"), "{why}");
     eventually("nothing is left", || (!lab.ip("h", "-6 rule").contains("830")).then_some(()));
+}
+
+#[test]
+fn a_full_disk_costs_records_which_are_counted_and_nothing_else() {
+    if !root_or_skip("an agent whose disk is full") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
+    let paths = [("R1", "1 Tbit/s"), ("R2", "1 kbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
+    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, |options| {
+        options.config.metrics = MetricsConfig { listen: Some(LISTEN.parse().unwrap()), bpf_stats: false };
+        options.events = Some(RecordFile::at("/dev/full"));
+    });
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    lab.swallow("R1", "Z", true);
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2, "it moves all the same");
+    let lost = || value(&scrape(&lab), "sidestep_agent_errors_total{kind=\"records_lost\"}").unwrap();
+    // The paths, the opening and the move.
+    eventually("three lost records", || (lost() >= 3.0).then_some(()));
+    agent.stop();
 }

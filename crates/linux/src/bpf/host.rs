@@ -153,8 +153,22 @@ pub struct HostCounters {
     pub mark_refused: u64,
     /// Draws that chose the same path again.
     pub stayed: u64,
+    /// Events that the agent could not write where it records them.
+    pub records_lost: u64,
     /// Moves by reason, in the order of [`Reason`].
     pub moved: [u64; Reason::ALL.len()],
+}
+
+impl HostCounters {
+    /// What went wrong, by the name that metrics and `sidestep agent status` have for it.
+    pub fn errors(&self) -> [(&'static str, u64); 4] {
+        [
+            ("no_storage", self.no_storage),
+            ("mark_refused", self.mark_refused),
+            ("events_lost", self.events_lost),
+            ("records_lost", self.records_lost),
+        ]
+    }
 }
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
@@ -184,6 +198,8 @@ const EVENT_LEN: usize = 56;
 const FAMILY_BITS: u32 = 32;
 /// Index of the first counter of moves in `enum host_counter`.
 const MOVED: u32 = 7;
+/// Index of the counter of records that were lost.
+const RECORDS_LOST: u32 = MOVED + Reason::ALL.len() as u32;
 
 impl HostProgram {
     /// Loads the program into the kernel, which verifies it. With `pins` it takes over what an earlier program left there.
@@ -343,12 +359,29 @@ impl HostProgram {
             events_lost: read(4)?,
             mark_refused: read(5)?,
             stayed: read(6)?,
+            records_lost: read(RECORDS_LOST)?,
             moved,
         })
     }
 }
 
 impl HostProgram {
+    /// Counts events that the agent could not write where it records them.
+    pub fn count_lost_records(&self, lost: u64) -> Result<()> {
+        if lost == 0 {
+            return Ok(());
+        }
+        let failed = |error: libbpf_rs::Error| failed("counting lost records", &error);
+        let map = map(&self.object, "sidestep_counts")?;
+        let total = per_cpu_sum(&map, RECORDS_LOST)?.saturating_add(lost);
+        // The program does not count these: the values of other processors are zero.
+        let mut values = vec![vec![0; size_of::<u64>()]; libbpf_rs::num_possible_cpus().map_err(failed)?];
+        if let Some(first) = values.first_mut() {
+            first.copy_from_slice(&total.to_ne_bytes());
+        }
+        map.update_percpu(&RECORDS_LOST.to_ne_bytes(), &values, MapFlags::ANY).map_err(failed)
+    }
+
     /// Counts from zero again.
     pub fn reset_counters(&mut self) -> Result<()> {
         let reset = |error: libbpf_rs::Error| failed("resetting the path changer's counters", &error);

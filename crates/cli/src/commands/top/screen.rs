@@ -240,6 +240,7 @@ mod tests {
             paths_age_s: Some(90.0),
             destinations: vec!["fd02:0:9::/64".parse().unwrap()],
             moves: BTreeMap::from([("ecn", ecn), ("rto", 0)]),
+            errors: BTreeMap::new(),
             learnt: Vec::new(),
             connections,
         }

@@ -3,7 +3,7 @@
 use std::{fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
 
 use sidestep_agent::{
-    AgentError, EventRecord, HostConfig, HostOptions, Shutdown, StaticDestination, StaticPath, run_host,
+    AgentError, EventRecord, HostConfig, HostOptions, RecordFile, Shutdown, StaticDestination, StaticPath, run_host,
 };
 use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
@@ -70,7 +70,7 @@ impl Agent {
             pins: None,
             keep: false,
             dry_run: false,
-            events: Some(directory.path().join("events.jsonl")),
+            events: Some(RecordFile::at(directory.path().join("events.jsonl"))),
         };
         adjust(&mut options);
         let (stop, stopped) = oneshot::channel::<End>();
