@@ -8,7 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    mounts::{self, Kind},
+};
+
+/// Where cgroup2 is mounted on machines that have no other control groups.
+const USUAL_MOUNT: &str = "/sys/fs/cgroup";
 
 /// A control group that we made.
 #[derive(Clone, Debug)]
@@ -16,22 +22,38 @@ pub struct Cgroup {
     path: PathBuf,
 }
 
-/// Where the cgroup2 file system is mounted.
+/// Where the cgroup2 file system is mounted. Where it is not, this process gets a mount that nobody else sees.
 pub fn mount_point() -> Result<PathBuf> {
-    let mounts =
-        fs::read_to_string("/proc/self/mounts").map_err(|error| LinuxError::io("reading /proc/self/mounts", error))?;
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (_, point, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(point))
-        })
-        .next()
-        .ok_or(LinuxError::Missing {
-            what: "finding control groups version 2".into(),
-            needs: "mount them: mount -t cgroup2 none /sys/fs/cgroup/unified",
-        })
+    let mounted = Kind::Cgroup2.mount_point().or_else(|| mounts::mount_cgroup2().ok());
+    mounted.ok_or(LinuxError::Missing {
+        what: "finding control groups version 2".into(),
+        needs: "mount them: mount -t cgroup2 none /sys/fs/cgroup/unified",
+    })
+}
+
+/// The directory of the control group that the user named; `None` is the root, which holds all.
+///
+/// A relative path begins where cgroup2 is mounted. So does what follows the place where it is usually mounted, or where the
+/// init process has it, if it is elsewhere here.
+/// A group that does not exist yet is no error. A directory of another file system is one, and names the right place.
+pub fn find(group: Option<&Path>) -> Result<PathBuf> {
+    let Some(group) = group else { return mount_point() };
+    if group.is_absolute()
+        && let Some(found) = Kind::Cgroup2.locate(group)
+    {
+        return Ok(found);
+    }
+    let mount = mount_point()?;
+    if group.is_relative() {
+        return Ok(mount.join(group));
+    }
+    let bases = Kind::Cgroup2.mount_points_of_init().into_iter().chain([USUAL_MOUNT.into()]);
+    let within = bases.filter_map(|base| Some(mount.join(group.strip_prefix(base).ok()?)));
+    if let Some(found) = within.into_iter().find(|path| path.is_dir()) {
+        return Ok(found);
+    }
+    let problem = format!("it is no control group of version 2; these are below {}", mount.display());
+    Err(LinuxError::io(format!("using {}", group.display()), io::Error::new(ErrorKind::InvalidInput, problem)))
 }
 
 impl Cgroup {
@@ -104,4 +126,60 @@ fn remove_tree(path: &Path) -> io::Result<()> {
         }
     }
     fs::remove_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::{
+        mount::{MntFlags, MsFlags, mount, umount2},
+        sched::{CloneFlags, unshare},
+    };
+
+    use super::*;
+    use crate::testing::root_or_skip;
+
+    /// Runs `test` where `/sys` is new and empty of mounts, as `ip netns exec` leaves it.
+    fn with_new_sys(test: impl FnOnce() + Send + 'static) {
+        let inside = move || {
+            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+            umount2("/sys", MntFlags::MNT_DETACH).unwrap();
+            mount(Some("none"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>).unwrap();
+            test();
+        };
+        thread::spawn(inside).join().unwrap();
+    }
+
+    #[test]
+    fn control_groups_are_found_where_ip_netns_exec_has_replaced_sys() {
+        if !root_or_skip("control groups behind a new /sys") {
+            return;
+        }
+        let here = mount_point().unwrap();
+        let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+        let group = Cgroup::create(&format!("sidestep-find-{}", std::process::id())).unwrap();
+        let (root, named) = (inode(&here), inode(group.path()));
+        let path = group.path().to_path_buf();
+        with_new_sys(move || {
+            assert!(!path.exists());
+            assert_eq!(inode(&mount_point().unwrap()), root);
+            assert_eq!(inode(&find(Some(&path)).unwrap()), named);
+            assert_eq!(inode(&find(path.file_name().map(Path::new)).unwrap()), named);
+            assert_eq!(inode(&mounts::mount_cgroup2().unwrap()), root, "without any help");
+        });
+        group.destroy().unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_no_control_group_is_refused_with_the_right_place() {
+        if !root_or_skip("a directory that is no control group") {
+            return;
+        }
+        let error = find(Some(Path::new("/tmp"))).unwrap_err().to_string();
+        let mount = mount_point().unwrap();
+        let expected = format!("using /tmp: it is no control group of version 2; these are below {}", mount.display());
+        assert_eq!(error, expected);
+        assert_eq!(find(None).unwrap(), mount);
+        assert_eq!(find(Some(Path::new("web.slice/x"))).unwrap(), mount.join("web.slice/x"), "made later");
+    }
 }

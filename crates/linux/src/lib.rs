@@ -32,6 +32,7 @@
 pub mod bpf;
 pub mod cgroup;
 mod error;
+mod mounts;
 pub mod mptcp;
 pub mod netlink;
 pub mod netns;

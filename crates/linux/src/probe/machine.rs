@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 use nix::sys::{statfs, wait};
 
 use super::{Finding, Findings};
-use crate::{LinuxError, cgroup, error::Result};
+use crate::{LinuxError, cgroup, error::Result, mounts::Kind};
 
 /// Where the BPF file system belongs.
 const BPFFS: &str = "/sys/fs/bpf";
@@ -106,10 +106,12 @@ fn types() -> Finding {
 }
 
 fn bpf_file_system() -> Finding {
-    match statfs::statfs(BPFFS) {
-        Ok(found) if found.filesystem_type() == statfs::BPF_FS_MAGIC => Finding::Present(format!("at {BPFFS}")),
-        Ok(_) | Err(nix::Error::ENOENT) => Finding::Missing(format!("mount it: mount -t bpf bpf {BPFFS}")),
-        Err(error) => Finding::Untried(format!("{BPFFS}: {error}")),
+    match Kind::Bpf.locate(Path::new(BPFFS)) {
+        Some(place) => Finding::Present(format!("at {}", place.display())),
+        None => match statfs::statfs(BPFFS) {
+            Ok(_) | Err(nix::Error::ENOENT) => Finding::Missing(format!("mount it: mount -t bpf bpf {BPFFS}")),
+            Err(error) => Finding::Untried(format!("{BPFFS}: {error}")),
+        },
     }
 }
 

@@ -31,6 +31,8 @@ use toml::{
 
 /// Text longer than this is refused, in bytes.
 pub const MAX_TEXT: usize = 4 << 20;
+/// Most characters of a line that an error shows.
+const MAX_SHOWN: usize = 160;
 
 /// What is wrong with a scenario or topology file, and where.
 ///
@@ -45,8 +47,10 @@ pub struct ParseError {
     pub column: usize,
     /// What is wrong.
     pub message: String,
-    /// The line itself, empty if it is too long to show.
+    /// The line itself; of a long one, what surrounds the place.
     pub source_line: String,
+    /// How many characters of the line come before `source_line`.
+    pub skipped: usize,
 }
 
 /// A value and where it stands.
@@ -68,6 +72,15 @@ impl ParseError {
         ParseError { file: Some(file.into()), ..self }
     }
 
+    /// Reads the bytes of a file as text. The error names the first place that is not UTF-8.
+    pub fn check_text(bytes: Vec<u8>) -> Result<String, ParseError> {
+        String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default()).into_owned();
+            ParseError::new(&before, valid, "this is not UTF-8 text; is it the right file?")
+        })
+    }
+
     /// An error at a byte of `text`.
     pub fn new(text: &str, offset: usize, message: &str) -> Self {
         let boundary = |at: &usize| text.is_char_boundary(*at);
@@ -75,13 +88,16 @@ impl ParseError {
         let (before, after) = text.split_at(offset);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let end = after.find('\n').map_or(text.len(), |newline| offset + newline);
-        let whole = text.get(start..end).unwrap_or_default();
+        let whole = text.get(start..end).unwrap_or_default().trim_end();
+        let column = text.get(start..offset).unwrap_or_default().chars().count();
+        let skipped = if whole.chars().count() > MAX_SHOWN { column.saturating_sub(MAX_SHOWN / 4) } else { 0 };
         ParseError {
             file: None,
             line: before.matches('\n').count() + 1,
-            column: text.get(start..offset).unwrap_or_default().chars().count() + 1,
+            column: column + 1,
             message: printable(message, 400),
-            source_line: if whole.len() <= 200 { printable(whole.trim_end(), 200) } else { String::new() },
+            source_line: printable(&whole.chars().skip(skipped).take(MAX_SHOWN).collect::<String>(), MAX_SHOWN),
+            skipped,
         }
     }
 }
@@ -94,7 +110,7 @@ impl fmt::Display for ParseError {
         write!(f, "{}:{}: {}", self.line, self.column, self.message)?;
         if !self.source_line.trim().is_empty() {
             let number = self.line.to_string();
-            let (margin, caret) = (number.len(), self.column);
+            let (margin, caret) = (number.len(), self.column.saturating_sub(self.skipped));
             write!(f, "\n{:margin$} |\n{number} | {}\n{:margin$} | {:>caret$}", "", self.source_line, "", '^')?;
         }
         Ok(())

@@ -21,7 +21,10 @@ use nix::{
 };
 
 use super::super::failed;
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    mounts::Kind,
+};
 
 /// Where the path changer's state is kept while no agent runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,13 @@ const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Pins {
+    /// `directory`, or the same directory as the init process sees it, whichever is on a BPF file system.
+    ///
+    /// A process that `ip netns exec` started has a `/sys` of its own, without the one at `/sys/fs/bpf`.
+    pub fn locate(directory: PathBuf) -> PathBuf {
+        Kind::Bpf.locate(&directory).unwrap_or(directory)
+    }
+
     /// Whether state can be kept in the directory: whether it is, or would be, on a BPF file system.
     pub fn is_possible(&self) -> Result<()> {
         let what = || format!("keeping the path changer's state in {}", self.directory.display());
