@@ -50,7 +50,7 @@ impl AgentError {
     pub fn can_pass(&self) -> bool {
         match self {
             AgentError::Linux(error) => !error.is_environment(),
-            AgentError::Config(error) => matches!(error, ConfigError::NoInterface(_)),
+            AgentError::Config(error) => matches!(error, ConfigError::NoInterface(..) | ConfigError::NoGateway(..)),
             AgentError::NothingToDo | AgentError::Endpoint(_) | AgentError::Client(ClientError::Endpoint(_)) => false,
             AgentError::Client(ClientError::Controller { .. })
             | AgentError::Metrics(_)

@@ -12,11 +12,14 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
+use sidestep_model::scenario::ParseError;
+
 use crate::failure::Failure;
 
 /// Reads a text file that the user named.
 pub fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+    let bytes = std::fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    ParseError::check_text(bytes).map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
 }
 
 /// Prints a value as JSON.

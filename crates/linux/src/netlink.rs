@@ -1,7 +1,7 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::{AsRawFd, BorrowedFd},
     time::Duration,
@@ -9,7 +9,7 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, channel::mpsc::UnboundedReceiver};
 use ipnet::IpNet;
-use netlink_packet_core::NetlinkMessage;
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     link::{LinkAttribute, LinkMessage},
@@ -47,7 +47,7 @@ pub struct Netlink {
     connection: JoinHandle<()>,
 }
 
-/// Reports interfaces and their addresses that come, go, or change.
+/// Reports interfaces, their addresses, and default routes that come, go, or change.
 #[derive(Debug)]
 pub struct LinkWatch {
     messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
@@ -61,6 +61,17 @@ pub struct NextHop {
     pub via: Option<IpAddr>,
     /// The interface's index.
     pub interface: u32,
+}
+
+/// A default route of the table `main`, by one next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultRoute {
+    /// Which packets it is for.
+    pub family: Family,
+    /// The kernel prefers the route with the lowest.
+    pub metric: u32,
+    /// Where it leads.
+    pub hop: NextHop,
 }
 
 /// What a router does with a packet whose destination is one of its SIDs (RFC 8986, section 4).
@@ -269,20 +280,34 @@ impl Netlink {
     pub async fn own_routes(&self) -> Result<Vec<(u32, IpNet)>> {
         let mut ours = Vec::new();
         for family in Family::ALL {
-            let mut dump = RouteMessageBuilder::<IpAddr>::new().build();
-            dump.header.address_family = family.into();
-            let routes: Vec<RouteMessage> = self
-                .handle
-                .route()
-                .get(dump)
-                .execute()
-                .try_collect()
-                .await
-                .map_err(|e| refused("listing routes", e))?;
+            let routes = self.routes(family).await?;
             let routes = routes.iter().filter(|route| route.header.protocol == RouteProtocol::from(PROTOCOL));
             ours.extend(routes.filter_map(read_route));
         }
         Ok(ours)
+    }
+
+    /// The default routes of the table `main`, one for each next hop.
+    pub async fn default_routes(&self) -> Result<Vec<DefaultRoute>> {
+        let mut found = Vec::new();
+        for family in Family::ALL {
+            for route in self.routes(family).await?.iter().filter(|route| is_default(route)) {
+                let metric = route.attributes.iter().find_map(|attribute| match attribute {
+                    RouteAttribute::Priority(metric) => Some(*metric),
+                    _ => None,
+                });
+                let metric = metric.unwrap_or_default();
+                found.extend(read_next_hops(route).into_iter().map(|hop| DefaultRoute { family, metric, hop }));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn routes(&self, family: Family) -> Result<Vec<RouteMessage>> {
+        let mut dump = RouteMessageBuilder::<IpAddr>::new().build();
+        dump.header.address_family = family.into();
+        let routes = self.handle.route().get(dump).execute().try_collect().await;
+        routes.map_err(|e| refused("listing routes", e))
     }
 
     /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
@@ -338,6 +363,8 @@ impl LinkWatch {
             MulticastGroup::Link,
             MulticastGroup::Ipv4Ifaddr,
             MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
         ]);
         let (connection, _, messages) =
             opened.map_err(|error| LinuxError::io("listening for changes of interfaces", error))?;
@@ -346,9 +373,13 @@ impl LinkWatch {
 
     /// Waits for a change; takes those that have already come with it together. Nothing is lost when it is dropped.
     pub async fn changed(&mut self) {
-        if self.messages.next().await.is_none() {
-            // The kernel closed the socket, so nothing comes any more.
-            return std::future::pending().await;
+        loop {
+            match self.messages.next().await {
+                Some((message, _)) if matters(&message.payload) => break,
+                Some(_) => {}
+                // The kernel closed the socket, so nothing comes any more.
+                None => return std::future::pending().await,
+            }
         }
         while self.messages.try_recv().is_ok() {}
     }
@@ -376,6 +407,15 @@ pub fn block_on<T>(work: impl AsyncFnOnce(&Netlink) -> Result<T>) -> Result<T> {
         let netlink = Netlink::open()?;
         work(&netlink).await
     })
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
 }
 
 impl From<Family> for AddressFamily {
@@ -483,16 +523,39 @@ fn read_interface(link: &LinkMessage) -> Interface {
 }
 
 fn read_next_hop(route: &RouteMessage) -> Option<NextHop> {
-    let mut via = None;
-    let mut interface = None;
-    for attribute in &route.attributes {
-        match attribute {
-            RouteAttribute::Gateway(address) => via = read_address(address),
-            RouteAttribute::Oif(index) => interface = Some(*index),
-            _ => {}
-        }
+    let interface = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    });
+    Some(NextHop { via: read_gateway(&route.attributes), interface: interface? })
+}
+
+/// The next hops of a route: of a multipath route all, else the one.
+fn read_next_hops(route: &RouteMessage) -> Vec<NextHop> {
+    let multipath = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops),
+        _ => None,
+    });
+    let one = |hop: &RouteNextHop| NextHop { via: read_gateway(&hop.attributes), interface: hop.interface_index };
+    match multipath {
+        Some(hops) => hops.iter().map(one).collect(),
+        None => read_next_hop(route).into_iter().collect(),
     }
-    Some(NextHop { via, interface: interface? })
+}
+
+fn read_gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => read_address(address),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        _ => None,
+    })
+}
+
+/// Whether a route of the table `main` is a default route to somewhere.
+fn is_default(route: &RouteMessage) -> bool {
+    let in_main = read_route(route).is_some_and(|(table, _)| table == MAIN_TABLE);
+    in_main && route.header.destination_prefix_length == 0 && route.header.kind == RouteType::Unicast
 }
 
 fn read_route(route: &RouteMessage) -> Option<(u32, IpNet)> {
@@ -536,6 +599,16 @@ fn is_ours(rule: &RuleMessage, first: u32) -> bool {
     let slot = mark.checked_shr(mask.trailing_zeros());
     protocol == PROTOCOL
         || protocol == 0 && slot.is_some_and(|slot| slot > 0 && table.checked_sub(first) == Some(slot - 1))
+}
+
+/// Whether a message tells of a link, an address or a default route. Other routes come and go all the time, ours too.
+fn matters(message: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
+    match message {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
+            is_default(route)
+        }
+        _ => true,
+    }
 }
 
 /// Turns a netlink failure into ours; SRv6 is the only optional feature that routes here need.

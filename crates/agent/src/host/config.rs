@@ -2,24 +2,27 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod check;
+
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    ops::RangeInclusive,
+    str::FromStr,
 };
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
+use sidestep_linux::netlink::{DefaultRoute, Family, NextHop};
 use sidestep_model::{
     Rate, Span,
-    scenario::{
-        AgentKnobs, ParseError,
-        document::{Document, Item},
-    },
+    scenario::{AgentKnobs, ParseError, document::Document},
 };
-use sidestep_policy::{PolicyError, raw::MAX_PATHS};
+use sidestep_policy::PolicyError;
 use thiserror::Error;
 
+use self::check::Checker;
+pub use self::check::{Place, Places};
 use super::paths::{DestinationPaths, HostPath, PathRoute};
 
 /// The file, as TOML.
@@ -33,6 +36,9 @@ pub struct HostConfig {
     pub destinations: Vec<StaticDestination>,
     /// What Prometheus may read.
     pub metrics: MetricsConfig,
+    /// Where the file names interfaces.
+    #[serde(skip)]
+    pub places: Places,
 }
 
 /// Whether and where Prometheus may read metrics.
@@ -68,18 +74,38 @@ pub struct StaticPath {
     /// The binding SID of an access router.
     pub path_id: Option<Ipv6Addr>,
     /// A next hop; for IPv4 it may have an address of IPv6.
-    pub via: Option<IpAddr>,
+    pub via: Option<Via>,
     /// The interface towards the next hop.
     pub dev: Option<String>,
     /// Whether it is the path that packets take by the host's own routes, without any segments.
     #[serde(default)]
     pub plain: bool,
-    /// Bandwidth.
+    /// Bandwidth; zero if unknown, so that what connections measure takes its place.
+    #[serde(default)]
     pub rate: Rate,
-    /// Round-trip propagation time.
+    /// Round-trip propagation time; zero if unknown, so that what connections measure takes its place.
+    #[serde(default)]
     pub rtt: Span,
     /// Largest packet in bytes, where less than the interface's.
     pub mtu: Option<u32>,
+}
+
+/// The next hop of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// `auto`: that of the interface's default route, whatever it is now.
+    Auto,
+    /// This address.
+    Address(IpAddr),
+}
+
+/// The interfaces of a host, and the next hops of their default routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    /// The index of each interface, by name.
+    pub indices: BTreeMap<String, u32>,
+    /// The next hop of the best default route through each interface, by its index.
+    pub gateways: BTreeMap<(u32, Family), NextHop>,
 }
 
 /// What is wrong with a configuration whose text is in order.
@@ -89,34 +115,39 @@ pub enum ConfigError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// An interface that does not exist.
-    #[error("there is no interface `{0}`; `ip link` lists those that exist")]
-    NoInterface(String),
+    #[error("{}there is no interface `{}`; `ip link` lists those that exist", .1, .0)]
+    NoInterface(String, Place),
+    /// An interface without a default route, of which a path takes the next hop.
+    #[error("{}the interface `{}` has no default route for {}, so `via = \"auto\"` leads nowhere", .2, .0, .1)]
+    NoGateway(String, Family, Place),
     /// A path without `segments`, `path_id`, `via` and `plain`; [`HostConfig::parse`] refuses such a file.
     #[error("a path needs `segments`, `path_id`, `via` with `dev`, or `plain = true`")]
     NoRoute,
 }
 
-/// Most segments of a list of the host's own; the kernel's header has room for few more.
-const MAX_SEGMENTS: usize = 16;
-/// Packet sizes that a path may have, in bytes: from the least that IPv6 demands of a link (RFC 8200, section 5).
-const MTU: RangeInclusive<u32> = 1280..=65_000;
-
 impl HostConfig {
     /// Reads the file; an error names line and column of the mistake.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let document = Document::parse(text)?;
-        let config = document.read(document.root(), &[])?;
-        Checker { document: &document, config: &config }.check()?;
+        let mut config = document.read(document.root(), &[])?;
+        let places = Checker { document: &document, config: &config }.check()?;
+        config.places = places;
         Ok(config)
     }
 
+    /// Puts the file's name in front of errors that are only found when the paths are resolved.
+    pub fn in_file(mut self, file: &str) -> Self {
+        self.places = self.places.in_file(file);
+        self
+    }
+
     /// The paths, with interface names looked up in `interfaces`.
-    pub fn resolve(&self, interfaces: &BTreeMap<String, u32>) -> Result<Vec<DestinationPaths>, ConfigError> {
+    pub fn resolve(&self, interfaces: &Interfaces) -> Result<Vec<DestinationPaths>, ConfigError> {
         self.resolve_or(interfaces, Err)
     }
 
     /// The paths whose interface is there now; the others are left out with a warning.
-    pub fn resolve_present(&self, interfaces: &BTreeMap<String, u32>) -> Vec<DestinationPaths> {
+    pub fn resolve_present(&self, interfaces: &Interfaces) -> Vec<DestinationPaths> {
         let leave_out = |error: ConfigError| {
             tracing::warn!(%error, "a path is left out until it is there");
             Ok(())
@@ -126,7 +157,7 @@ impl HostConfig {
 
     fn resolve_or(
         &self,
-        interfaces: &BTreeMap<String, u32>,
+        interfaces: &Interfaces,
         missing: impl Fn(ConfigError) -> Result<(), ConfigError>,
     ) -> Result<Vec<DestinationPaths>, ConfigError> {
         let mut id = 0;
@@ -135,7 +166,7 @@ impl HostConfig {
             let mut paths = Vec::new();
             for path in &destination.paths {
                 id += 1;
-                match path.resolve(id, interfaces) {
+                match path.resolve(id, Family::of(destination.prefix), interfaces, &self.places) {
                     Ok(path) => paths.push(path),
                     Err(error) => missing(error)?,
                 }
@@ -146,118 +177,85 @@ impl HostConfig {
     }
 }
 
-fn is_mapped(prefix: IpNet) -> bool {
-    matches!(prefix, IpNet::V6(net) if net.prefix_len() >= 96 && net.network().to_ipv4_mapped().is_some())
-}
-
 fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
     sidestep_metrics::read_address(&String::deserialize(input)?).map(Some).map_err(de::Error::custom)
 }
 
-/// Checks what the types of the fields cannot: each mistake is reported at the value that has to change.
-struct Checker<'a> {
-    document: &'a Document<'a>,
-    config: &'a HostConfig,
+impl Interfaces {
+    /// Interfaces with these names and indices, and the best of these default routes through each.
+    pub fn new(indices: BTreeMap<String, u32>, mut routes: Vec<DefaultRoute>) -> Self {
+        // The first of equal metric wins, as in the kernel.
+        routes.sort_by_key(|route| route.metric);
+        let mut gateways = BTreeMap::new();
+        for route in routes {
+            gateways.entry((route.hop.interface, route.family)).or_insert(route.hop);
+        }
+        Interfaces { indices, gateways }
+    }
 }
 
-impl Checker<'_> {
-    fn check(&self) -> Result<(), ParseError> {
-        let root = self.document.root();
-        let agent = root.get_ref().get("agent").unwrap_or(root);
-        let most = self.config.destinations.iter().map(|d| d.paths.len()).max().unwrap_or(0).clamp(1, MAX_PATHS);
-        let checked = self.config.agent.check(most);
-        checked.map_err(|error| self.document.error_at(agent, error.knob, &error))?;
-        let items = self.document.tables(root, "destination")?;
-        items.iter().zip(&self.config.destinations).try_for_each(|(item, found)| self.check_destination(item, found))
+impl From<IpAddr> for Via {
+    fn from(address: IpAddr) -> Self {
+        Via::Address(address)
     }
+}
 
-    fn check_destination(&self, item: &Item<'_>, destination: &StaticDestination) -> Result<(), ParseError> {
-        let (document, prefix) = (self.document, destination.prefix);
-        if is_mapped(prefix) {
-            let message = format!("{prefix} never matches: its connections are IPv4; write it as `10.0.0.0/8`");
-            return Err(document.error_at(item, "prefix", message));
-        }
-        if destination.paths.is_empty() {
-            return Err(document.error_at(item, "path", format!("{prefix} has no path; add one or remove it")));
-        }
-        if destination.paths.len() > MAX_PATHS {
-            let message = format!("{prefix} has {} paths; {MAX_PATHS} are the most", destination.paths.len());
-            return Err(document.error_in(item, "path", MAX_PATHS, message));
-        }
-        let items = document.tables(item, "path")?;
-        items.iter().zip(&destination.paths).try_for_each(|(item, path)| self.check_path(item, prefix, path))
+impl From<Ipv6Addr> for Via {
+    fn from(address: Ipv6Addr) -> Self {
+        Via::Address(address.into())
     }
+}
 
-    fn check_path(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
-        let at = |key: &str, message: String| Err(self.document.error_at(item, key, message));
-        let kinds = [
-            ("segments", path.segments.is_some()),
-            ("path_id", path.path_id.is_some()),
-            ("via", path.via.is_some()),
-            ("plain", path.plain),
-        ];
-        let mut given = kinds.iter().filter(|(_, given)| *given).map(|(key, _)| *key);
-        // None: the path itself is where one is missing. Several: the second is one too many.
-        if let (None, second) | (Some(_), second @ Some(_)) = (given.next(), given.next()) {
-            let message = format!("a path to {prefix} needs exactly one of `segments`, `path_id`, `via` and `plain`");
-            return at(second.unwrap_or_default(), message);
+impl FromStr for Via {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Via::Auto);
         }
-        match (prefix, path.via, path.path_id, &path.dev) {
-            (_, Some(via), _, None) => {
-                return at("via", format!("the path to {prefix} via {via} needs the interface: `dev = \"eth0\"`"));
-            }
-            (IpNet::V6(_), Some(via @ IpAddr::V4(_)), ..) => {
-                return at("via", format!("the path to {prefix} via {via} needs a next hop with an address of IPv6"));
-            }
-            (IpNet::V4(_), _, Some(sid), _) => {
-                let message = format!(
-                    "a path to {prefix} cannot be a `path_id` alone: give `segments = [\"{sid}\", \"…\"]`, last a SID \
-                     that decapsulates IPv4 (End.DT4, End.DT46 or End.DX4)"
-                );
-                return at("path_id", message);
-            }
-            _ => {}
-        }
-        if path.segments.as_ref().is_some_and(|list| !(1..=MAX_SEGMENTS).contains(&list.len())) {
-            return at("segments", format!("a path to {prefix} must have 1 to {MAX_SEGMENTS} segments"));
-        }
-        if path.mtu.is_some_and(|mtu| !MTU.contains(&mtu)) {
-            return at(
-                "mtu",
-                format!("the mtu of a path to {prefix} must be between {} and {}", MTU.start(), MTU.end()),
-            );
-        }
-        if path.plain && path.mtu.is_some() {
-            let message = format!("the plain path to {prefix} has the mtu of the host's own route: remove `mtu`");
-            return at("mtu", message);
-        }
-        self.check_first_segment(item, prefix, path)
+        let wrong = |_| format!("`{text}` is neither an IP address nor `auto`");
+        text.parse().map(Via::Address).map_err(wrong)
     }
+}
 
-    /// A first segment must lie within no destination: all share the routing tables, in which the packet with its new
-    /// header is looked up, too.
-    fn check_first_segment(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
-        let first = path.segments.as_ref().and_then(|list| list.first().copied()).or(path.path_id);
-        let Some(first) = first else { return Ok(()) };
-        let catches = self.config.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
-        let Some(StaticDestination { prefix: other, .. }) = catches else { return Ok(()) };
-        let key = if path.segments.is_some() { "segments" } else { "path_id" };
-        let message = format!(
-            "the segment {first} of a path to {prefix} lies in {other}, whose route would catch it; give that a narrower \
-             prefix"
-        );
-        Err(self.document.error_in(item, key, 0, message))
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Via::Auto => f.write_str("auto"),
+            Via::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Via {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        String::deserialize(input)?.parse().map_err(de::Error::custom)
     }
 }
 
 impl StaticPath {
-    fn resolve(&self, id: u32, interfaces: &BTreeMap<String, u32>) -> Result<HostPath, ConfigError> {
+    fn resolve(
+        &self,
+        id: u32,
+        family: Family,
+        interfaces: &Interfaces,
+        places: &Places,
+    ) -> Result<HostPath, ConfigError> {
         let route = match (&self.segments, self.path_id, self.via, &self.dev) {
             (Some(segments), ..) => PathRoute::Segments(segments.clone()),
             (_, Some(sid), ..) => PathRoute::PathId(sid),
             (_, _, Some(via), Some(dev)) => {
-                let index = interfaces.get(dev).ok_or_else(|| ConfigError::NoInterface(dev.clone()))?;
-                PathRoute::Via(via, *index)
+                let place = || places.of(dev);
+                let index =
+                    interfaces.indices.get(dev).ok_or_else(|| ConfigError::NoInterface(dev.clone(), place()))?;
+                let gateway = || interfaces.gateways.get(&(*index, family)).copied();
+                match via {
+                    Via::Address(via) => PathRoute::Via(via, *index),
+                    Via::Auto => match gateway() {
+                        Some(NextHop { via: Some(via), .. }) => PathRoute::Via(via, *index),
+                        Some(NextHop { via: None, .. }) => PathRoute::OnLink(*index),
+                        None => return Err(ConfigError::NoGateway(dev.clone(), family, place())),
+                    },
+                }
             }
             _ if self.plain => PathRoute::Default,
             _ => return Err(ConfigError::NoRoute),
@@ -277,6 +275,7 @@ impl StaticPath {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use sidestep_policy::raw::MAX_PATHS;
 
     use super::*;
 
@@ -295,13 +294,56 @@ mod tests {
     #[test]
     fn a_path_is_a_next_hop_a_segment_list_or_the_hosts_own_route() {
         let config = HostConfig::parse(TWO_PROVIDERS).unwrap();
-        let sets = config.resolve(&BTreeMap::from([("eth0".to_string(), 7)])).unwrap();
+        let sets = config.resolve(&interfaces(&[("eth0", 7)], &[])).unwrap();
         assert_eq!(sets[0].paths[0].route, PathRoute::Via("fe80::1".parse().unwrap(), 7));
         assert_eq!(sets[0].paths[0].name, "blue");
         assert_eq!(sets[0].paths[1].route, PathRoute::Segments(vec!["fd01:0:2:e::".parse().unwrap()]));
         assert_eq!(sets[0].paths[1].id, 2);
         assert_eq!(sets[0].paths[2].route, PathRoute::Default);
-        assert_eq!(config.resolve(&BTreeMap::new()).unwrap_err(), ConfigError::NoInterface("eth0".into()));
+        let missing = config.in_file("agent.toml").resolve(&Interfaces::default()).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "agent.toml:7:53: there is no interface `eth0`; `ip link` lists those that exist"
+        );
+    }
+
+    /// Interfaces by name and index, with default routes by family, metric, next hop and interface.
+    fn interfaces(indices: &[(&str, u32)], routes: &[(Family, u32, Option<&str>, u32)]) -> Interfaces {
+        let route = |(family, metric, via, interface): &(Family, u32, Option<&str>, u32)| DefaultRoute {
+            family: *family,
+            metric: *metric,
+            hop: NextHop { via: via.map(|via| via.parse().unwrap()), interface: *interface },
+        };
+        let indices = indices.iter().map(|(name, index)| ((*name).to_string(), *index)).collect();
+        Interfaces::new(indices, routes.iter().map(route).collect())
+    }
+
+    #[test]
+    fn an_automatic_next_hop_is_that_of_the_best_default_route_of_its_family() {
+        let path = |dev: &str| format!("{{ via = \"auto\", dev = \"{dev}\" }}");
+        let both = format!("path = [{}, {}]", path("eth0"), path("tun0"));
+        let text =
+            format!("[[destination]]\nprefix = \"::/0\"\n{both}\n[[destination]]\nprefix = \"0.0.0.0/0\"\n{both}");
+        let config = HostConfig::parse(&text).unwrap();
+        let mut routes = vec![
+            (Family::V6, 1024, Some("fe80::9"), 7),
+            (Family::V6, 100, Some("fe80::1"), 7),
+            (Family::V4, 0, Some("10.0.0.1"), 7),
+            (Family::V4, 0, None, 8),
+        ];
+        let found = |routes: &[_]| {
+            let sets = config.resolve_present(&interfaces(&[("eth0", 7), ("tun0", 8)], routes));
+            sets.into_iter().map(|set| set.paths.into_iter().map(|path| path.route).collect()).collect::<Vec<Vec<_>>>()
+        };
+        let via = |address: &str| PathRoute::Via(address.parse().unwrap(), 7);
+        assert_eq!(found(&routes), [vec![via("fe80::1")], vec![via("10.0.0.1"), PathRoute::OnLink(8)]]);
+        routes[1].2 = Some("fe80::2");
+        assert_eq!(found(&routes)[0], [via("fe80::2")], "another router has taken over");
+        let error = config.resolve(&interfaces(&[("eth0", 7), ("tun0", 8)], &routes)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "3:63: the interface `tun0` has no default route for IPv6, so `via = \"auto\"` leads nowhere"
+        );
     }
 
     /// What is said of this file, with the caret.
@@ -320,7 +362,7 @@ mod tests {
     #[track_caller]
     fn of_path(prefix: &str, path: &str) -> (String, String) {
         let error = HostConfig::parse(&one_path(prefix, path)).map(|_| ()).unwrap_err();
-        let place = error.source_line.chars().skip(error.column - 1).collect();
+        let place = error.source_line.chars().skip(error.column - 1 - error.skipped).collect();
         (error.message, place)
     }
 
@@ -362,10 +404,13 @@ mod tests {
             at(&one_path("::ffff:10.9.0.0/112", r#"via = "fe80::1""#)),
             "agent.toml:2:10: ::ffff:10.9.0.0/112 never matches: its connections are IPv4; write it as `10.0.0.0/8`"
         );
-        let path = "[[destination.path]]\nvia = \"fe80::1\"\ndev = \"a\"\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"\n";
-        let crowd = format!("[[destination]]\nprefix = \"2001:db8::/32\"\n{}", path.repeat(MAX_PATHS + 1));
+        let path = |n| {
+            format!("[[destination.path]]\nvia = \"fe80::{n}\"\ndev = \"a\"\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"\n")
+        };
+        let paths = |n: usize| (1..=n).map(path).collect::<String>();
+        let crowd = format!("[[destination]]\nprefix = \"2001:db8::/32\"\n{}", paths(MAX_PATHS + 1));
         assert_eq!(at(&crowd), "agent.toml:83:1: 2001:db8::/32 has 17 paths; 16 are the most");
-        let narrow = format!("[agent]\nmark_mask = 1\n[[destination]]\nprefix = \"::/0\"\n{}", path.repeat(2));
+        let narrow = format!("[agent]\nmark_mask = 1\n[[destination]]\nprefix = \"::/0\"\n{}", paths(2));
         assert_eq!(at(&narrow), "agent.toml:2:13: mark_mask has fewer values than there may be paths");
     }
 
@@ -388,6 +433,18 @@ mod tests {
             ("plain = false", "needs exactly one of", "[[destination.path]]"),
             ("path_id = \"::1\"\nwrong = 1", "unknown field `wrong`", "wrong = 1"),
             ("path_id = \"one\"", "invalid IPv6 address", "\"one\""),
+            ("plain = true\ndev = \"a\"", "has `dev` only beside `via`", "\"a\""),
+            ("via = \"gateway\"\ndev = \"a\"", "`gateway` is neither an IP address nor `auto`", "\"gateway\""),
+            ("via = \"ff02::1\"\ndev = \"a\"", "ff02::1 is no address of a machine", "\"ff02::1\""),
+            ("segments = [\"fd01::e\", \"::\"]", ":: is no address of a machine", "\"::\"]"),
+            ("path_id = \"::\"", ":: is no address of a machine", "\"::\""),
+            ("plain = true\nname = \"\"", "the name of a path has 1 to 63 bytes", "\"\""),
+            (
+                "via = \"fe80::1\"\ndev = \"abcdefghijklmnopqrstuvwxyz\"",
+                "the name of an interface has 1 to 15",
+                "\"abcdefghijklmnopqrstuvwxyz\"",
+            ),
+            ("via = \"fe80::1\"\ndev = \"a/b\"", "the name of an interface has 1 to 15", "\"a/b\""),
         ] {
             let found = of_path(to, path);
             assert!(found.0.contains(what) && found.1 == place, "{path}: {found:?}");
@@ -395,6 +452,69 @@ mod tests {
         // The items of an inline list are placed as well.
         let inline = format!("[[destination]]\nprefix = \"{to}\"\npath = [\n{{ rtt = \"1 ms\", rate = \"fast\" }}]\n");
         assert!(complaint(&inline).starts_with("agent.toml:4:24: "), "{}", complaint(&inline));
+    }
+
+    #[test]
+    fn what_is_there_twice_is_refused_at_the_second() {
+        let quantities = "rate = \"1 Mbit/s\", rtt = \"1 ms\"";
+        let two = |first: &str, second: &str| {
+            let paths = [first, second].map(|path| format!("  {{ {path}, {quantities} }},\n")).concat();
+            complaint(&format!("[[destination]]\nprefix = \"2001:db8::/32\"\npath = [\n{paths}]\n"))
+        };
+        for (first, second, error) in [
+            ("plain = true", "plain = true", "5:13: 2001:db8::/32 has this path twice: both lead the same way"),
+            ("path_id = \"fd01::b\"", "path_id = \"fd01:0::b\"", "5:15: 2001:db8::/32 has this path twice"),
+            ("segments = [\"fd01::e\"]", "segments = [\"fd01::e\"]", "5:16: 2001:db8::/32 has this path twice"),
+            (
+                "via = \"auto\", dev = \"a\"",
+                "name = \"x\", via = \"auto\", dev = \"a\"",
+                "5:23: 2001:db8::/32 has this",
+            ),
+            (
+                "plain = true, name = \"x\"",
+                "path_id = \"fd01::b\", name = \"x\"",
+                "5:33: 2001:db8::/32 has two paths of the name `x`",
+            ),
+        ] {
+            let found = two(first, second);
+            assert!(found.starts_with(&format!("agent.toml:{error}")), "{found}");
+        }
+        let set = |prefix: &str| format!("[[destination]]\nprefix = \"{prefix}\"\npath = [{{ plain = true }}]\n");
+        let twice = complaint(&(set("10.9.0.0/16") + &set("10.9.1.0/16")));
+        assert!(twice.starts_with("agent.toml:5:10: 10.9.0.0/16 is here a second time"), "{twice}");
+    }
+
+    #[test]
+    fn an_empty_file_is_refused_and_one_that_asks_for_the_defaults_is_not() {
+        for empty in ["", "\n", "# nothing\n"] {
+            assert!(complaint(empty).starts_with("agent.toml:1:1: the file says nothing"), "{}", complaint(empty));
+        }
+        assert!(HostConfig::parse("[agent]\n").is_ok());
+    }
+
+    #[test]
+    fn a_path_may_leave_out_what_is_not_known_but_not_say_that_it_is_zero() {
+        let text = |path: &str| format!("[[destination]]\nprefix = \"::/0\"\npath = [{{ plain = true{path} }}]\n");
+        let config = HostConfig::parse(&text("")).unwrap();
+        assert_eq!((config.destinations[0].paths[0].rate, config.destinations[0].paths[0].rtt), Default::default());
+        for (path, error) in
+            [(", rate = \"0\"", "3:32: the rate of a path"), (", rtt = \"0 ms\"", "3:31: the rtt of a path")]
+        {
+            assert!(complaint(&text(path)).starts_with(&format!("agent.toml:{error}")), "{}", complaint(&text(path)));
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_a_long_line_has_a_caret_too() {
+        let many =
+            (1..=14).map(|n| format!("{{ path_id = \"fd01::b:{n}\", name = \"number {n}\" }}, ")).collect::<String>();
+        let text = format!("[[destination]]\nprefix = \"::/0\"\npath = [{many}{{ plain = 3 }}]\n");
+        let error = HostConfig::parse(&text).map(|_| ()).unwrap_err();
+        assert!(error.column > 200, "{error}");
+        let shown = error.to_string();
+        let lines: Vec<_> = shown.lines().collect();
+        let caret = lines[3].find('^').unwrap();
+        assert!(lines[2][caret..].starts_with("3 }"), "{shown}");
     }
 
     #[test]

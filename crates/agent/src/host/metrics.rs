@@ -127,7 +127,6 @@ impl Reading<'_> {
     /// How many connections there are on each path of each destination, with those that have none.
     fn by_path(&self) -> Vec<(Labels, f64)> {
         let mut counts: BTreeMap<(IpNet, u32), (&str, u64)> = BTreeMap::new();
-        // The controller's sets come last and win, as they do in the program's map.
         let sets: BTreeMap<IpNet, &DestinationPaths> = self.sets.iter().map(|set| (set.destination, set)).collect();
         for set in sets.values() {
             for path in &set.paths {

@@ -3,6 +3,7 @@
 mod cleanup;
 mod config;
 mod events;
+mod init;
 mod metrics;
 mod paths;
 mod reconcile;
@@ -31,8 +32,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
     cleanup::stop_host,
-    config::{ConfigError, HostConfig, MetricsConfig, StaticDestination, StaticPath},
+    config::{ConfigError, HostConfig, Interfaces, MetricsConfig, StaticDestination, StaticPath, Via},
     events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
+    init::{Proposal, propose},
     metrics::HOST_METRICS,
     paths::{DestinationPaths, HostPath, PathRoute},
     record_file::RecordFile,
@@ -114,6 +116,8 @@ struct Host {
     /// Paths as they were applied last, and how many of those received are not among them.
     sets: Vec<DestinationPaths>,
     left_out: usize,
+    /// Destinations of the controller that the file has, too.
+    shadowed: BTreeSet<IpNet>,
     /// While we have the kernel count runs of programs.
     run_stats: Option<RunStats>,
     /// How many slots have rules.
@@ -162,7 +166,7 @@ impl Host {
         let recorder = Recorder::new(options.events.clone(), options.dry_run);
         let program = HostProgram::load(options.pins.clone())?;
         let before = program.config()?;
-        let own = own_paths(&options, &interface_indices(&netlink).await?, before.is_some())?;
+        let own = own_paths(&options, &interfaces(&netlink).await?, before.is_some())?;
         let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
         let sink = recorder.clone();
         let follows = options.controller.is_some();
@@ -179,6 +183,7 @@ impl Host {
             paths_at: inherited_age.unwrap_or_else(monotonic_now),
             sets: Vec::new(),
             left_out: 0,
+            shadowed: BTreeSet::new(),
             run_stats: run_stats(&options.config),
             rules: BTreeMap::new(),
             routes: BTreeMap::new(),
@@ -343,7 +348,7 @@ impl Daemon for Host {
 
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
-        self.own = self.options.config.resolve_present(&interface_indices(&self.netlink).await?);
+        self.own = self.options.config.resolve_present(&interfaces(&self.netlink).await?);
         self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
         Ok(())
     }
@@ -414,7 +419,7 @@ impl Daemon for Host {
 /// The paths of the configuration. A path whose interface is missing is left out, unless there would be nothing to do.
 fn own_paths(
     options: &HostOptions,
-    interfaces: &BTreeMap<String, u32>,
+    interfaces: &Interfaces,
     inherited: bool,
 ) -> Result<Vec<DestinationPaths>, ConfigError> {
     let present = options.config.resolve_present(interfaces);
@@ -424,9 +429,10 @@ fn own_paths(
     options.config.resolve(interfaces)
 }
 
-/// The index of each interface, by name.
-async fn interface_indices(netlink: &Netlink) -> Result<BTreeMap<String, u32>, AgentError> {
-    Ok(netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect())
+/// The interfaces, and the next hops of their default routes.
+async fn interfaces(netlink: &Netlink) -> Result<Interfaces, AgentError> {
+    let indices = netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect();
+    Ok(Interfaces::new(indices, netlink.default_routes().await?))
 }
 
 /// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.

@@ -26,6 +26,8 @@ pub enum PathRoute {
     Default,
     /// By a next hop, for hosts with several providers; with the interface's index.
     Via(IpAddr, u32),
+    /// By an interface that needs no next hop, such as a tunnel's; its index.
+    OnLink(u32),
 }
 
 /// One path of a host.
@@ -118,7 +120,7 @@ impl HostPath {
         match &self.route {
             PathRoute::Segments(segments) => len(segments.len()),
             PathRoute::PathId(_) => len(1),
-            PathRoute::AccessRouter(_) | PathRoute::Default | PathRoute::Via(..) => 0,
+            PathRoute::AccessRouter(_) | PathRoute::Default | PathRoute::Via(..) | PathRoute::OnLink(_) => 0,
         }
     }
 
@@ -132,7 +134,7 @@ impl HostPath {
         match &self.route {
             PathRoute::Segments(segments) => segments.first().copied(),
             PathRoute::PathId(sid) | PathRoute::AccessRouter(sid) => Some(*sid),
-            PathRoute::Via(..) | PathRoute::Default => None,
+            PathRoute::Via(..) | PathRoute::OnLink(_) | PathRoute::Default => None,
         }
     }
 }
@@ -176,6 +178,7 @@ fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop
         }
         PathRoute::Default => Target::Throw,
         PathRoute::Via(via, interface) => Target::Via(vec![NextHop { via: Some(*via), interface: *interface }]),
+        PathRoute::OnLink(interface) => Target::Via(vec![NextHop { via: None, interface: *interface }]),
     })
 }
 

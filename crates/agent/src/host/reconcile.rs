@@ -20,8 +20,7 @@ impl Host {
     /// Routes come before the map that sends connections to them, and go after it. Until the controller has answered, what
     /// an earlier daemon left for destinations that are not our own stays as it is.
     pub(super) async fn apply_paths(&mut self) -> Result<(), AgentError> {
-        let mut sets = self.own.clone();
-        sets.extend(self.update.as_deref().map(DestinationPaths::from_update).unwrap_or_default());
+        let mut sets = self.merged_sets();
         let received: usize = sets.iter().map(|set| set.paths.len()).sum();
         let hops = self.first_hops(&sets).await?;
         for set in &mut sets {
@@ -49,6 +48,20 @@ impl Host {
             self.recorder.paths(self.paths_at, &self.sets);
         }
         Ok(())
+    }
+
+    /// The paths of the file, and the controller's to destinations that the file does not have.
+    fn merged_sets(&mut self) -> Vec<DestinationPaths> {
+        let given = self.update.as_deref().map(DestinationPaths::from_update).unwrap_or_default();
+        let own: BTreeSet<IpNet> = self.own.iter().map(|set| set.destination.trunc()).collect();
+        let (shadowed, added): (Vec<_>, Vec<_>) =
+            given.into_iter().partition(|set| own.contains(&set.destination.trunc()));
+        let shadowed: BTreeSet<IpNet> = shadowed.into_iter().map(|set| set.destination).collect();
+        for destination in shadowed.difference(&self.shadowed) {
+            tracing::warn!(%destination, "the controller has paths to it, too: those of the file are used");
+        }
+        self.shadowed = shadowed;
+        self.own.iter().cloned().chain(added).collect()
     }
 
     /// Writes the sets into the program's map, and returns the destinations that are there now, with their generations.

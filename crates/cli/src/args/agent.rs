@@ -24,6 +24,15 @@ pub struct AgentArgs {
 pub enum AgentCommand {
     /// List the connections that are moved, whether or not the agent runs
     Status(AgentStatus),
+    /// Write a configuration from the routes of this machine, and say what was found
+    Init {
+        /// The file to write [default: standard output]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Write over a file that exists
+        #[arg(long, requires = "output")]
+        force: bool,
+    },
     /// End the agent, and remove all that it made; also what a killed one left
     Stop {
         /// Where its state is kept

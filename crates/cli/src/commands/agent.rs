@@ -1,17 +1,24 @@
-//! `sidestep agent status` and `sidestep agent stop`.
+//! `sidestep agent status`, `sidestep agent init` and `sidestep agent stop`.
 
-use std::path::PathBuf;
+use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use sidestep_agent::stop_host;
+use sidestep_agent::{Proposal, propose, stop_host};
 use sidestep_linux::bpf::host::Pins;
 
 use super::{
     print_json, runtime,
     watch::{Connection, LearntPath, Watch},
 };
-use crate::{args::AgentStatus, failure::Outcome};
+use crate::{
+    args::AgentStatus,
+    failure::{Failure, Outcome},
+};
 
 /// Lists the connections that are moved.
 pub fn status(args: &AgentStatus) -> Outcome {
@@ -39,6 +46,48 @@ pub fn status(args: &AgentStatus) -> Outcome {
     Ok(())
 }
 
+/// Writes a configuration from the routes of this machine.
+pub fn init(output: Option<&Path>, force: bool) -> Outcome {
+    let Some(Proposal { text, found, missing }) = runtime()?.block_on(propose())? else {
+        return Err(Failure::run(
+            "there is no default route, so no path to begin with; `ip route` shows what there is",
+        ));
+    };
+    let Some(output) = output else {
+        print!("{text}");
+        return Ok(());
+    };
+    write_new(output, &text, force)?;
+    println!("{} is written. Found:", output.display());
+    found.iter().for_each(|line| println!("  {line}"));
+    if !missing.is_empty() {
+        println!("Left to you:");
+        missing.iter().for_each(|line| println!("  {line}"));
+    }
+    Ok(())
+}
+
+/// Writes a file whole, over one that exists only where that is wanted.
+fn write_new(path: &Path, text: &str, force: bool) -> Outcome {
+    let failed = |error: std::io::Error| Failure::run(format!("{}: {error}", path.display()));
+    if force {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        fs::write(&beside, text).map_err(failed)?;
+        return fs::rename(&beside, path).map_err(failed);
+    }
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = made.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::usage(format!("{} exists; --force writes over it", path.display())),
+        _ => failed(error),
+    })?;
+    file.write_all(text.as_bytes()).map_err(|error| {
+        // Half a file would stand in the way of the next attempt.
+        let _ = fs::remove_file(path);
+        failed(error)
+    })
+}
+
 /// Ends the agent and removes all that it made.
 pub fn stop(state: PathBuf, json: bool) -> Outcome {
     #[derive(Serialize)]
@@ -46,7 +95,7 @@ pub fn stop(state: PathBuf, json: bool) -> Outcome {
         schema: u32,
         stopped: bool,
     }
-    let pins = Pins { directory: state, program: false };
+    let pins = Pins { directory: Pins::locate(state), program: false };
     let stopped = runtime()?.block_on(stop_host(&pins))?;
     if json {
         return print_json(&Stopped { schema: 1, stopped });

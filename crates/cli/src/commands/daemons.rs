@@ -14,7 +14,11 @@ use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
 use sidestep_metrics::Scrapes;
-use sidestep_model::{Topology, scenario::PathKnobs, topology_file};
+use sidestep_model::{
+    Topology,
+    scenario::{ParseError, PathKnobs},
+    topology_file,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
@@ -97,22 +101,25 @@ pub fn agent(args: AgentArgs) -> Outcome {
     match args.command {
         None => run_agent(args.run),
         Some(AgentCommand::Status(args)) => super::agent::status(&args),
+        Some(AgentCommand::Init { output, force }) => super::agent::init(output.as_deref(), force),
         Some(AgentCommand::Stop { state, json }) => super::agent::stop(state, json),
     }
 }
 
 fn run_agent(args: AgentRun) -> Outcome {
     let given = MetricsConfig { listen: args.metrics, bpf_stats: args.bpf_stats };
-    let config = args.config.as_deref().map(|path| read_config(path, &given)).transpose()?;
+    let follows = args.controller.is_some();
+    let config = args.config.as_deref().map(|path| read_config(path, &given, follows)).transpose()?;
     let config = config.unwrap_or_else(|| HostConfig { metrics: given.clone(), ..HostConfig::default() });
     if args.check {
         return checked(&config, args.json);
     }
     let (pins, warning) = pins(&args)?;
-    let cgroup = match args.cgroup {
-        Some(cgroup) => cgroup,
-        None => sidestep_linux::cgroup::mount_point().map_err(Failure::environment)?,
-    };
+    let cgroup = sidestep_linux::cgroup::find(args.cgroup.as_deref()).map_err(|error| match error {
+        // Not the machine lacks something, but the place is wrong.
+        LinuxError::Refused { .. } => Failure::usage(error),
+        error => Failure::environment(error),
+    })?;
     let identity = identity(args.node, &args.prefixes)?;
     let options = HostOptions {
         controller: args.controller,
@@ -134,26 +141,33 @@ fn run_agent(args: AgentRun) -> Outcome {
     };
     let config = args.config;
     runtime()?
-        .block_on(async { run_host(options, reread(config, given), ready, stopped_or_relieved()).await })
+        .block_on(async { run_host(options, reread(config, given, follows), ready, stopped_or_relieved()).await })
         .map_err(Failure::from)
 }
 
-/// Reads the file; what the command line says of metrics wins.
-fn read_config(path: &Path, given: &MetricsConfig) -> Result<HostConfig, Failure> {
-    let parsed = HostConfig::parse(&read(path)?);
-    let mut config = parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))?;
+/// Reads the file; what the command line says of metrics wins. An agent that follows no controller needs a destination.
+fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
+    let (text, name) = (read(path)?, path.display().to_string());
+    let parsed = HostConfig::parse(&text).and_then(|config| {
+        if follows || !config.destinations.is_empty() {
+            return Ok(config.in_file(&name));
+        }
+        let problem = "there is nothing to do: give a [[destination]] with paths, or name a controller (--controller)";
+        Err(ParseError::new(&text, 0, problem))
+    });
+    let mut config = parsed.map_err(|error| Failure::usage(error.in_file(&name)))?;
     config.metrics.listen = given.listen.or(config.metrics.listen);
     config.metrics.bpf_stats |= given.bpf_stats;
     Ok(config)
 }
 
 /// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
-fn reread(path: Option<PathBuf>, given: MetricsConfig) -> UnboundedReceiver<HostConfig> {
+fn reread(path: Option<PathBuf>, given: MetricsConfig, follows: bool) -> UnboundedReceiver<HostConfig> {
     let (send, configs) = unbounded_channel();
     let (Some(path), Ok(mut hangups)) = (path, signal(SignalKind::hangup())) else { return configs };
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            match read_config(&path, &given) {
+            match read_config(&path, &given, follows) {
                 Ok(config) => drop(send.send(config)),
                 Err(error) => tracing::error!("the configuration stays what it was: {error}"),
             }
@@ -170,6 +184,7 @@ fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> 
     }
     let directory = args.state.clone().or_else(|| std::env::var_os("SIDESTEP_STATE").map(PathBuf::from));
     let directory = directory.unwrap_or_else(|| AGENT_STATE.into());
+    let directory = Pins::locate(directory);
     let pins = Pins { directory, program: args.when_killed == "last-paths" };
     match pins.is_possible() {
         Ok(()) => Ok((Some(pins), None)),

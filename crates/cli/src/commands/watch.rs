@@ -113,7 +113,7 @@ struct Filter {
 impl Watch {
     /// Finds what the agent keeps in `state`, whether or not it runs.
     pub fn open(state: &Path, filter: &ConnectionFilter) -> Result<Self, Failure> {
-        let pins = Pins { directory: state.into(), program: false };
+        let pins = Pins { directory: Pins::locate(state.into()), program: false };
         let filter = Filter {
             to: filter.to.as_deref().map(prefix).transpose()?,
             path: filter.path,

@@ -3,6 +3,7 @@
 //! One test binary, so that all of them share threads and are linked once. Other labs may run on the machine at the
 //! same time, these tests' own among them: what is left behind is judged by a lab's own name only.
 
+mod agent;
 mod clean_up;
 mod common;
 mod contract;

@@ -79,9 +79,12 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 fn a_configuration_is_checked_without_privilege_and_without_effect() {
     let room = Room::new();
     let fine = room.write("fine.toml", include_str!("../../../../packaging/agent.toml"));
-    let ended = room.run(&["agent", "--check", "--config", &fine]);
+    let ended = room.run(&["agent", "--check", "--config", &fine, "--controller", "unix:/none"]);
     ended.is_fine();
     assert_eq!(ended.stdout, "in order: 0 destinations with 0 paths\n");
+    // Without a controller the agent would have nothing to do.
+    let alone = room.run(&["agent", "--check", "--config", &fine]);
+    assert!(alone.complaint(2).starts_with(&format!("{fine}:1:1: there is nothing to do")), "{alone:?}");
     // What the example suggests must be in order as well.
     let suggested: String = include_str!("../../../../packaging/agent.toml")
         .lines()
@@ -96,6 +99,10 @@ fn a_configuration_is_checked_without_privilege_and_without_effect() {
     let wrong = room.write("wrong.toml", "[agent]\ngama = 1\n");
     let ended = room.run(&["agent", "--check", "--config", &wrong]);
     assert!(ended.complaint(2).starts_with(&format!("{wrong}:2:1: ")), "{ended:?}");
+    fs::write(room.path("binary.toml"), b"[agent]\ngamma = \xff\n").unwrap();
+    let binary = room.path("binary.toml").display().to_string();
+    let ended = room.run(&["agent", "--check", "--config", &binary]);
+    assert!(ended.complaint(2).starts_with(&format!("{binary}:2:9: this is not UTF-8 text")), "{ended:?}");
     let nothing = room.run(&["agent", "--check"]);
     nothing.complaint(2);
     assert!(nothing.stderr.contains("--config <FILE>"), "{nothing:?}");

@@ -40,7 +40,7 @@ fn commands(room: &Room) -> Vec<Vec<String>> {
     let commands = [
         format!("controller --topology {topology} --show"),
         format!("controller --topology {topology} --show --json"),
-        format!("agent --check --config {config}"),
+        format!("agent --check --controller unix:/none --config {config}"),
         "completions bash".into(),
         "repro list".into(),
         "repro list --json".into(),
