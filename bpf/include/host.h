@@ -5,6 +5,9 @@
 
 #include "policy/pathchanger.h"
 
+/* The most slots that a host uses, whatever room the mark has: so many tables are its own. */
+#define HOST_SLOTS 63
+
 /* Map `sidestep_config`, one entry. */
 struct host_config {
 	struct pc_config policy;
@@ -35,11 +38,15 @@ struct host_prefix {
 	__u8 addr[16];		/* network byte order; of IPv4 the first 4 bytes */
 };
 
-/* Value of map `sidestep_dests`. Path i is reached with mark slot i + 1; slot 0 is the default route. */
+/*
+ * Value of map `sidestep_dests`. A mark with the slot of a path leads along it; slot 0 is the default route. A path keeps
+ * its slot as long as it is here, whatever comes and goes beside it.
+ */
 struct host_paths {
 	__u32 n;
-	__u32 generation;	/* changes when ids change, not when weights do */
+	__u32 generation;	/* changes when ids, their order or slots change, not when weights do */
 	struct host_prefix key;	/* under which these are here, and in `sidestep_learnt` */
+	__u8 slot[PC_MAX_PATHS];	/* of each path, in 1..=HOST_SLOTS, and 0 where there is none */
 	struct pc_path path[PC_MAX_PATHS];
 };
 
@@ -95,6 +102,12 @@ struct host_status {
 	__u32 suppressed;	/* signals that came within the back-off */
 };
 
+/* What sidestep_marks writes for each socket with a slot in its mark. */
+struct host_marked {
+	__u32 remote_addr[4];	/* network byte order; IPv4 as ::ffff:a.b.c.d */
+	__u32 slot;
+};
+
 /* Indices of per-CPU array `sidestep_counts`. */
 enum host_counter {
 	HOST_ACTIVE,		/* connections opened from here that got a path */
@@ -113,5 +126,6 @@ _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
 _Static_assert(sizeof(struct host_weights) == 1232, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");
+_Static_assert(sizeof(struct host_marked) == 20, "mirrored in Rust");
 
 #endif

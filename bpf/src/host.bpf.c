@@ -196,15 +196,18 @@ static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind,
 }
 
 /* The mark of a connection on path `index`: only our bits of it change. */
-static __u32 mark_of(__u32 mark, const struct host_config *cfg, __u32 index)
+static __u32 mark_of(__u32 mark, const struct host_config *cfg, const struct host_paths *paths, __u32 index)
 {
-	return (mark & ~cfg->mark_mask) | (((index + 1) << cfg->mark_shift) & cfg->mark_mask);
+	__u32 slot = index < PC_MAX_PATHS ? paths->slot[index] : 0;
+
+	return (mark & ~cfg->mark_mask) | ((slot << cfg->mark_shift) & cfg->mark_mask);
 }
 
 /* Puts the connection on path `index`; the kernel looks its route up anew. */
-static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, __u32 index)
+static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg,
+		      const struct host_paths *paths, __u32 index)
 {
-	__u32 mark = mark_of(sk->mark, cfg, index);
+	__u32 mark = mark_of(sk->mark, cfg, paths, index);
 
 	if (cfg->dry_run)
 		return true;
@@ -250,7 +253,7 @@ static void open_connection(struct bpf_sock_ops *ops, bool passive)
 	conn->generation = paths->generation;
 	conn->passive = passive;
 	conn->current_id = path_id(paths, conn->policy.current);
-	if (!take_path(ops, sk, cfg, conn->policy.current))
+	if (!take_path(ops, sk, cfg, paths, conn->policy.current))
 		return;
 	flags = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG |
 		BPF_SOCK_OPS_RETRANS_CB_FLAG;
@@ -291,7 +294,7 @@ static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct ho
 	__u32 from_id = conn->current_id;
 
 	choose_anew(cfg, conn, paths);
-	take_path(ops, sk, cfg, conn->policy.current);
+	take_path(ops, sk, cfg, paths, conn->policy.current);
 	if (cfg->events && conn->current_id != from_id)
 		report(ops, conn, HOST_DECIDED, PC_NONE, from_id);
 }
@@ -403,7 +406,7 @@ static void signal(struct bpf_sock_ops *ops)
 	conn->decided_ns = round.now_ns;
 	conn->reason = decision.reason;
 	if (decision.moved) {
-		if (!take_path(ops, sk, cfg, decision.path)) {
+		if (!take_path(ops, sk, cfg, paths, decision.path)) {
 			/* It stays on its path, which goes on to earn its reward. */
 			pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), from);
 			return;
@@ -523,7 +526,7 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 		return 0;
 	from_id = conn->current_id;
 	choose_anew(cfg, conn, paths);
-	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, conn->policy.current));
+	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, conn->policy.current));
 	if (!cfg->events || conn->current_id == from_id)
 		return 0;
 	event = new_event();
@@ -531,6 +534,28 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 		event->ends = ends;
 		submit(event, conn, HOST_DECIDED, PC_NONE, from_id);
 	}
+	return 0;
+}
+
+/* Writes a struct host_marked for each socket whose mark has a slot, whether or not the program knows the socket. */
+SEC("iter/tcp")
+int sidestep_marks(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct sock *sk = socket_of(common);
+	struct host_marked marked = {};
+	struct host_config *cfg;
+	struct host_ends ends;
+
+	cfg = configured();
+	if (!cfg || !sk)
+		return 0;
+	marked.slot = (sk->sk_mark & cfg->mark_mask) >> (cfg->mark_shift & 31);
+	if (!marked.slot)
+		return 0;
+	ends_of_socket(&ends, common);
+	__builtin_memcpy(marked.remote_addr, ends.remote_addr, sizeof(marked.remote_addr));
+	bpf_seq_write(ctx->meta->seq, &marked, sizeof(marked));
 	return 0;
 }
 

@@ -248,11 +248,15 @@ impl TryFrom<proto::Prefix> for Ipv6Net {
     type Error = WireError;
     fn try_from(wire: proto::Prefix) -> Result<Self, WireError> {
         let address = address("a prefix", &wire.address)?;
-        u8::try_from(wire.length)
-            .ok()
-            .and_then(|length| Ipv6Net::new(address, length).ok())
-            .filter(|prefix| prefix.network() == address)
-            .ok_or(WireError::Prefix { address, length: wire.length })
+        let prefix = u8::try_from(wire.length).ok().and_then(|length| Ipv6Net::new(address, length).ok());
+        let prefix = prefix.ok_or(WireError::Prefix { address, length: wire.length })?;
+        if prefix.network() != address {
+            tracing::warn!(
+                "the other side sent the prefix {prefix}, which has host bits; it is read as {}",
+                prefix.trunc()
+            );
+        }
+        Ok(prefix.trunc())
     }
 }
 
@@ -377,11 +381,12 @@ mod tests {
         assert!(PathSet::try_from(proto::PathSet::default()).is_err());
         assert!(HostIdentity::try_from(proto::HostHello::default()).is_err());
         assert!(router_name(proto::RouterHello { node: "x".repeat(1 << 20) }).is_err());
-        for (last, length) in [(1, 64), (0, 129), (0, 300)] {
-            let mut address = vec![0xfd; 16];
-            address[8..].fill(last);
-            assert!(Ipv6Net::try_from(proto::Prefix { address, length }).is_err(), "{last} /{length}");
-        }
+        let prefix = |address: &str, length| {
+            let address = address.parse::<Ipv6Addr>().unwrap().octets().to_vec();
+            Ipv6Net::try_from(proto::Prefix { address, length })
+        };
+        assert!(prefix("fd02::", 129).is_err() && prefix("fd02::", 300).is_err());
+        assert_eq!(prefix("fd02:0:9::1", 64).unwrap().to_string(), "fd02:0:9::/64", "host bits are cut off");
     }
 
     proptest! {

@@ -39,6 +39,7 @@ mod sids;
 mod weight;
 
 pub use host_path::{HOST_SRH, HostPath};
+pub use path_id::assign as assign_path_ids;
 pub use planner::Planner;
 pub use router_path::{LeftOut, MIN_MTU, RouterPath};
 pub use sidestep_paths::{Access, Ends, Recomputed, access_arcs};

@@ -18,8 +18,8 @@ pub(crate) fn key<'a>(source: &'a str, egress: &'a str, links: impl IntoIterator
     [source, egress].into_iter().chain(links).collect::<Vec<_>>().join("\0")
 }
 
-/// Gives each key its id.
-pub(crate) fn assign(mut keys: Vec<String>) -> BTreeMap<String, PathId> {
+/// Gives each key its Path ID: one that depends on the keys alone, and not on their order.
+pub fn assign(mut keys: Vec<String>) -> BTreeMap<String, PathId> {
     keys.sort_unstable();
     keys.dedup();
     let mut taken = BTreeSet::new();

@@ -18,7 +18,7 @@ pub fn events_file(logs: &Path, host: &str) -> PathBuf {
 
 /// The slots of one host, as its agent last recorded them.
 ///
-/// When a path fails, the paths after it may get other slots, so a slot alone does not identify a path.
+/// A path keeps its slot, but a slot whose path is gone is given to another, so a slot alone does not identify a path.
 #[derive(Debug)]
 pub struct Slots {
     file: PathBuf,
@@ -61,10 +61,9 @@ impl Slots {
 
     /// The name of the path to `remote` that `slot` stands for now; `None` for slot zero, the default route.
     pub fn path(&self, remote: Ipv6Addr, slot: u32) -> Option<&str> {
-        let index = usize::try_from(slot.checked_sub(1)?).ok()?;
         let sets = self.sets.iter().filter(|set| set.destination.contains(&IpAddr::V6(remote)));
         let set = sets.max_by_key(|set| set.destination.prefix_len())?;
-        set.paths.get(index).map(|path| path.name.as_str())
+        set.paths.iter().find(|path| path.slot == slot).map(|path| path.name.as_str())
     }
 }
 
@@ -82,16 +81,16 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// A line that says that these paths lead to `fd02:0:9::/64`.
-    fn line(ids: &[u32]) -> String {
-        let path = |id: &u32| PathRecord { id: *id, name: format!("A>B#{id:08x}") };
+    /// A line that says that these paths, by id and slot, lead to `fd02:0:9::/64`.
+    fn line(ids: &[(u32, u32)]) -> String {
+        let path = |(id, slot): &(u32, u32)| PathRecord { id: *id, name: format!("A>B#{id:08x}"), slot: *slot };
         let paths = ids.iter().map(path).collect();
         let set = SetRecord { destination: "fd02:0:9::/64".parse().unwrap(), paths };
         serde_json::to_string(&PathsRecord::new(Time::ZERO, Time::ZERO, vec![set])).unwrap() + "\n"
     }
 
     #[test]
-    fn a_path_keeps_its_name_when_a_failure_gives_it_another_slot() {
+    fn a_path_keeps_its_name_when_it_gets_another_slot() {
         let directory = tempfile::tempdir().unwrap();
         let file = events_file(directory.path(), "c1");
         let remote: Ipv6Addr = "fd02:0:9::1".parse().unwrap();
@@ -99,7 +98,7 @@ mod tests {
         slots.catch_up().unwrap();
         assert_eq!(slots.path(remote, 1), None, "the agent has not said anything");
 
-        append(&file, &line(&[7, 8, 9]));
+        append(&file, &line(&[(7, 1), (8, 2), (9, 3)]));
         slots.catch_up().unwrap();
         assert_eq!(
             [0, 1, 2, 3, 4].map(|slot| slots.path(remote, slot)),
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(slots.path("fd02:0:8::1".parse().unwrap(), 1), None);
 
         // Path 8 goes down while other things happen; the line comes in two parts.
-        let (first, second) = (line(&[7, 9]), line(&[9]));
+        let (first, second) = (line(&[(7, 1), (9, 2)]), line(&[(9, 1)]));
         append(&file, &first[..20]);
         slots.catch_up().unwrap();
         assert_eq!(slots.path(remote, 2), Some("A>B#00000008"));

@@ -56,6 +56,18 @@ pub fn parse(text: &str) -> Result<Topology, ParseError> {
     read(&document)
 }
 
+/// What [`parse`] reads otherwise than it stands in the file: prefixes and locators with host bits.
+pub fn notes(text: &str) -> Vec<ParseError> {
+    let Ok(document) = Document::parse(text) else { return Vec::new() };
+    let nodes = document.root().get_ref().get("topology").map(|topology| document.tables(topology, "node"));
+    let nodes = nodes.and_then(Result::ok).unwrap_or_default();
+    nodes
+        .iter()
+        .flat_map(|node| ["prefix", "locator"].map(|key| document.note_host_bits(node, key)))
+        .flatten()
+        .collect()
+}
+
 /// Prints a topology file with everything filled in; [`parse`] gives the same topology if its addresses are assigned.
 pub fn print(topology: &Topology) -> String {
     let name = |id: NodeId| topology.node(id).name.as_str();
@@ -113,4 +125,21 @@ fn print_channel(channel: &Channel) -> String {
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_with_host_bits_is_read_without_them_and_noted_with_its_line() {
+        let text = "[topology]\nnode = [\n  { name = \"c1\", kind = \"host\", prefix = \"2001:db8:5::1/48\" },\n  \
+                    { name = \"A\", locator = \"fd01:0:1::/48\" },\n]\nlink = [{ ends = [\"c1\", \"A\"], rate = \"1 Mbit/s\", \
+                    delay = \"1 ms\" }]\n";
+        let topology = parse(text).unwrap();
+        assert_eq!(topology.nodes()[0].prefix, Some("2001:db8:5::/48".parse().unwrap()));
+        let notes: Vec<_> = notes(text).into_iter().map(|note| (note.line, note.column, note.message)).collect();
+        let message = "2001:db8:5::1/48 has host bits; it is read as 2001:db8:5::/48";
+        assert_eq!(notes, [(3, 42, message.to_string())]);
+    }
 }

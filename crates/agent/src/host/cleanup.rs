@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, HostProgram, Pins},
+    bpf::host::{HostConfig as ProgramConfig, HostProgram, MAX_SLOTS, Pins},
     netlink::Netlink,
 };
-use sidestep_policy::raw::MAX_PATHS;
 
 use crate::AgentError;
 
@@ -52,7 +51,7 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
 
 /// The routing tables of paths.
 pub(super) fn tables(base: u32) -> RangeInclusive<u32> {
-    base + 1..=base + MAX_PATHS as u32
+    base + 1..=base.saturating_add(MAX_SLOTS)
 }
 
 /// Our routes in these tables, whoever installed them.

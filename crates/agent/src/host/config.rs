@@ -13,9 +13,10 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
+use sidestep_control::assign_path_ids;
 use sidestep_linux::netlink::{DefaultRoute, Family, NextHop};
 use sidestep_model::{
-    Rate, Span,
+    PathId, Rate, Span,
     scenario::{AgentKnobs, ParseError, document::Document},
 };
 use sidestep_policy::PolicyError;
@@ -129,7 +130,10 @@ impl HostConfig {
     /// Reads the file; an error names line and column of the mistake.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let document = Document::parse(text)?;
-        let mut config = document.read(document.root(), &[])?;
+        let mut config: HostConfig = document.read(document.root(), &[])?;
+        for destination in &mut config.destinations {
+            destination.prefix = destination.prefix.trunc();
+        }
         let places = Checker { document: &document, config: &config }.check()?;
         config.places = places;
         Ok(config)
@@ -139,6 +143,13 @@ impl HostConfig {
     pub fn in_file(mut self, file: &str) -> Self {
         self.places = self.places.in_file(file);
         self
+    }
+
+    /// What [`parse`](Self::parse) reads otherwise than it stands in the file: prefixes with host bits.
+    pub fn notes(text: &str) -> Vec<ParseError> {
+        let Ok(document) = Document::parse(text) else { return Vec::new() };
+        let destinations = document.tables(document.root(), "destination").unwrap_or_default();
+        destinations.iter().filter_map(|item| document.note_host_bits(item, "prefix")).collect()
     }
 
     /// The paths, with interface names looked up in `interfaces`.
@@ -160,20 +171,28 @@ impl HostConfig {
         interfaces: &Interfaces,
         missing: impl Fn(ConfigError) -> Result<(), ConfigError>,
     ) -> Result<Vec<DestinationPaths>, ConfigError> {
-        let mut id = 0;
         let mut sets = Vec::new();
         for destination in &self.destinations {
+            let ids = destination.path_ids();
             let mut paths = Vec::new();
             for path in &destination.paths {
-                id += 1;
-                match path.resolve(id, Family::of(destination.prefix), interfaces, &self.places) {
+                let Some(id) = ids.get(&path.key()) else { continue };
+                match path.resolve(id.get(), Family::of(destination.prefix), interfaces, &self.places) {
                     Ok(path) => paths.push(path),
                     Err(error) => missing(error)?,
                 }
             }
-            sets.push(DestinationPaths { destination: destination.prefix, paths });
+            sets.push(DestinationPaths { destination: destination.prefix.trunc(), paths });
         }
         Ok(sets)
+    }
+}
+
+impl StaticDestination {
+    /// The Path ID of each path, by its key. It follows from what the path is, so it is the same after a restart and at any
+    /// place in the file; where keys collide, it depends on the other paths of the destination, too.
+    fn path_ids(&self) -> BTreeMap<String, PathId> {
+        assign_path_ids(self.paths.iter().map(StaticPath::key).collect())
     }
 }
 
@@ -233,6 +252,34 @@ impl<'de> Deserialize<'de> for Via {
 }
 
 impl StaticPath {
+    /// What makes it this path and no other: how packets are put on it. Neither its name nor its rate does.
+    fn key(&self) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        if let Some(segments) = &self.segments {
+            parts.push("segments".into());
+            parts.extend(segments.iter().map(Ipv6Addr::to_string));
+        } else if let Some(sid) = self.path_id {
+            parts.extend(["path_id".into(), sid.to_string()]);
+        } else if let Some(via) = self.via {
+            parts.extend(["via".into(), via.to_string()]);
+            parts.extend(self.dev.clone());
+        } else {
+            parts.push("plain".into());
+        }
+        parts.join("\0")
+    }
+
+    /// A name for a path that was given none.
+    fn description(&self) -> String {
+        match (&self.segments, self.path_id, self.via, &self.dev) {
+            (Some(segments), ..) => segments.iter().map(Ipv6Addr::to_string).collect::<Vec<_>>().join(">"),
+            (_, Some(sid), ..) => sid.to_string(),
+            (_, _, Some(Via::Auto), Some(dev)) => dev.clone(),
+            (_, _, Some(via), Some(dev)) => format!("{via}%{dev}"),
+            _ => "plain".into(),
+        }
+    }
+
     fn resolve(
         &self,
         id: u32,
@@ -262,7 +309,8 @@ impl StaticPath {
         };
         Ok(HostPath {
             id,
-            name: self.name.clone().unwrap_or_else(|| format!("path-{id}")),
+            slot: 0,
+            name: self.name.clone().unwrap_or_else(|| self.description()),
             route,
             capacity: self.rate,
             usage: Rate::default(),
@@ -278,6 +326,8 @@ mod tests {
     use sidestep_policy::raw::MAX_PATHS;
 
     use super::*;
+
+    const COLLIDING: [&str; 2] = ["fd01:ba67:bc81::2c89", "fd01:6dd:8bed::a400"];
 
     const TWO_PROVIDERS: &str = r#"
         [agent]
@@ -298,7 +348,6 @@ mod tests {
         assert_eq!(sets[0].paths[0].route, PathRoute::Via("fe80::1".parse().unwrap(), 7));
         assert_eq!(sets[0].paths[0].name, "blue");
         assert_eq!(sets[0].paths[1].route, PathRoute::Segments(vec!["fd01:0:2:e::".parse().unwrap()]));
-        assert_eq!(sets[0].paths[1].id, 2);
         assert_eq!(sets[0].paths[2].route, PathRoute::Default);
         let missing = config.in_file("agent.toml").resolve(&Interfaces::default()).unwrap_err();
         assert_eq!(
@@ -344,6 +393,51 @@ mod tests {
             error.to_string(),
             "3:63: the interface `tun0` has no default route for IPv6, so `via = \"auto\"` leads nowhere"
         );
+    }
+
+    /// The ids of the paths in a file, by name.
+    fn ids_of(text: &str) -> BTreeMap<String, u32> {
+        let config = HostConfig::parse(text).unwrap();
+        let sets = config.resolve(&interfaces(&[("eth0", 7)], &[])).unwrap();
+        sets.into_iter().flat_map(|set| set.paths).map(|path| (path.name, path.id)).collect()
+    }
+
+    #[test]
+    fn a_paths_id_follows_from_what_it_is_and_not_from_its_place() {
+        let ids = ids_of(TWO_PROVIDERS);
+        assert_eq!(ids.keys().map(String::as_str).collect::<Vec<_>>(), ["blue", "fd01:0:2:e::", "plain"]);
+        assert_eq!(ids["blue"], 0xb98c_b594, "it never changes between releases");
+        let (head, list) = TWO_PROVIDERS.split_once("path = [\n").unwrap();
+        let mut lines: Vec<_> = list.lines().filter(|line| line.contains('{')).collect();
+        lines.reverse();
+        let before =
+            format!("{head}path = [{{ plain = true, rate = \"1 Mbit/s\", rtt = \"1 ms\" }}]\n[[destination]]\n");
+        let before = before.replace("2001:db8::/32", "2001:db9::/32");
+        let swapped = format!("{before}prefix = \"2001:db8::/32\"\npath = [{}]", lines.join("\n"));
+        assert_eq!(ids_of(&swapped), ids, "another order, after another destination");
+        let other = TWO_PROVIDERS.replace("blue", "green").replace("20 ms", "9 ms").replace("1 Gbit/s", "2 Gbit/s");
+        assert_eq!(ids_of(&other)["green"], ids["blue"], "another name, rate and round trip");
+        for (from, to) in [("fe80::1", "fe80::2"), ("[\"fd01:0:2:e::\"]", "[\"fd01:0:3:e::\"]")] {
+            let changed = ids_of(&TWO_PROVIDERS.replace(from, to));
+            assert_eq!(changed.values().filter(|id| !ids.values().any(|old| old == *id)).count(), 1, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn paths_whose_hashes_collide_get_different_ids_in_any_order() {
+        // Found by search: 32-bit FNV-1a of the keys of both is the same.
+        let sids = COLLIDING.map(|sid| format!("{{ path_id = \"{sid}\", rate = \"1 Mbit/s\", rtt = \"1 ms\" }}"));
+        let file = |first: usize, second: usize| {
+            format!("[[destination]]\nprefix = \"2001:db8::/32\"\npath = [{}, {}]", sids[first], sids[second])
+        };
+        let alone = |which: usize| {
+            let text = format!("[[destination]]\nprefix = \"2001:db8::/32\"\npath = [{}]", sids[which]);
+            ids_of(&text).into_values().next()
+        };
+        assert_eq!(alone(0), alone(1), "they collide");
+        let ids = ids_of(&file(0, 1));
+        assert_eq!(ids.values().collect::<std::collections::BTreeSet<_>>().len(), 2);
+        assert_eq!(ids_of(&file(1, 0)), ids);
     }
 
     /// What is said of this file, with the caret.
@@ -515,6 +609,18 @@ mod tests {
         let lines: Vec<_> = shown.lines().collect();
         let caret = lines[3].find('^').unwrap();
         assert!(lines[2][caret..].starts_with("3 }"), "{shown}");
+    }
+
+    #[test]
+    fn a_prefix_with_host_bits_is_read_without_them_and_noted_with_its_line() {
+        let text = one_path("2001:db8:5::1/48", "plain = true");
+        let config = HostConfig::parse(&text).unwrap();
+        assert_eq!(config.destinations[0].prefix.to_string(), "2001:db8:5::/48");
+        let notes: Vec<_> =
+            HostConfig::notes(&text).into_iter().map(|note| note.in_file("agent.toml").to_string()).collect();
+        let expected = "agent.toml:2:10: 2001:db8:5::1/48 has host bits; it is read as 2001:db8:5::/48\n  |\n";
+        assert!(notes.len() == 1 && notes[0].starts_with(expected), "{notes:?}");
+        assert!(HostConfig::notes(TWO_PROVIDERS).is_empty() && HostConfig::notes("[").is_empty());
     }
 
     #[test]

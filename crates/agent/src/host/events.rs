@@ -53,7 +53,7 @@ pub struct PathsRecord {
     pub received_ns: u64,
     /// How many destinations have paths.
     pub destinations: usize,
-    /// The paths to each destination; the position is the slot less one.
+    /// The paths to each destination.
     #[serde(default)]
     pub sets: Vec<SetRecord>,
 }
@@ -63,7 +63,7 @@ pub struct PathsRecord {
 pub struct SetRecord {
     /// The destination prefix.
     pub destination: IpNet,
-    /// The paths, by slot.
+    /// The paths.
     pub paths: Vec<PathRecord>,
 }
 
@@ -74,6 +74,9 @@ pub struct PathRecord {
     pub id: u32,
     /// Its name.
     pub name: String,
+    /// The mark slot that leads along it; zero in a record of an earlier version.
+    #[serde(default)]
+    pub slot: u32,
 }
 
 /// Any line of a record.
@@ -127,7 +130,7 @@ impl PathsRecord {
 
 impl From<&DestinationPaths> for SetRecord {
     fn from(set: &DestinationPaths) -> Self {
-        let path = |path: &HostPath| PathRecord { id: path.id, name: path.name.clone() };
+        let path = |path: &HostPath| PathRecord { id: path.id, name: path.name.clone(), slot: path.slot };
         SetRecord { destination: set.destination, paths: set.paths.iter().map(path).collect() }
     }
 }

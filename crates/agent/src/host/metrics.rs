@@ -162,6 +162,7 @@ mod tests {
     fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {
         let path = |id: &u32| HostPath {
             id: *id,
+            slot: 1,
             name: format!("path \"{id}\""),
             route: PathRoute::PathId("fd01:0:1:b:0:1::".parse().unwrap()),
             capacity: Rate::from_mbits(100),

@@ -8,6 +8,7 @@ mod metrics;
 mod paths;
 mod reconcile;
 mod record_file;
+mod slots;
 mod summary;
 
 use std::{
@@ -43,6 +44,7 @@ use self::{
     cleanup::{remove_routing, routes_in, tables},
     events::Recorder,
     metrics::Reading,
+    slots::Slots,
     summary::Summary,
 };
 use crate::{
@@ -120,15 +122,19 @@ struct Host {
     shadowed: BTreeSet<IpNet>,
     /// While we have the kernel count runs of programs.
     run_stats: Option<RunStats>,
-    /// How many slots have rules.
-    rules: BTreeMap<Family, u32>,
+    /// The slots that have rules.
+    rules: BTreeSet<(Family, u32)>,
     routes: BTreeMap<(u32, IpNet), Route>,
-    /// Routes of ours that may have vanished with their interface.
+    /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
     inherited_routes: BTreeSet<(u32, IpNet)>,
-    /// Destinations with paths, and their generations; zero: of an earlier daemon.
-    destinations: BTreeMap<IpNet, u32>,
+    /// Destinations in the program's map that an earlier daemon left, until it is known whether they are wanted.
+    inherited_destinations: BTreeSet<IpNet>,
+    /// The slot of each path as the program's map has it.
+    slots: Slots,
+    /// Whether all connections have taken note of what the map says; those from before an earlier daemon's end may not.
+    adopted: bool,
     /// Whether an earlier daemon left something, on which connections depend.
     inherited: bool,
     /// Whether paths are in place and the program is attached, so that connections depend on what the daemon installed.
@@ -167,7 +173,7 @@ impl Host {
         let program = HostProgram::load(options.pins.clone())?;
         let before = program.config()?;
         let own = own_paths(&options, &interfaces(&netlink).await?, before.is_some())?;
-        let destinations = program.destinations()?.into_iter().map(|destination| (destination, 0)).collect();
+        let slots = program.slots()?;
         let sink = recorder.clone();
         let follows = options.controller.is_some();
         // What is inherited is as old as it was.
@@ -185,11 +191,13 @@ impl Host {
             left_out: 0,
             shadowed: BTreeSet::new(),
             run_stats: run_stats(&options.config),
-            rules: BTreeMap::new(),
+            rules: BTreeSet::new(),
             routes: BTreeMap::new(),
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
-            destinations,
+            inherited_destinations: slots.keys().copied().collect(),
+            slots,
+            adopted: false,
             inherited: before.is_some(),
             at_work: false,
             detached: false,

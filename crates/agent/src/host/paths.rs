@@ -8,9 +8,18 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::PathUpdate;
 use sidestep_control::initial_weight;
-use sidestep_linux::netlink::{NextHop, Route, Target};
-use sidestep_model::{Rate, Span, scenario::InitialName, srv6};
+use sidestep_linux::{
+    bpf::host::SlotPath,
+    netlink::{NextHop, Route, Target},
+};
+use sidestep_model::{
+    Rate, Span,
+    scenario::{AgentKnobs, InitialName, PolicyName},
+    srv6,
+};
 use sidestep_policy::raw;
+
+use super::slots::Slots;
 
 /// How packets are put on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +42,10 @@ pub enum PathRoute {
 /// One path of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPath {
-    /// Number that names it in events; unique among the paths of a destination.
+    /// Its Path ID, which names it in events; unique among the paths of a destination.
     pub id: u32,
+    /// The mark slot that leads along it; zero as long as it has none.
+    pub slot: u32,
     /// Name for people.
     pub name: String,
     /// How packets are put on it.
@@ -54,13 +65,8 @@ pub struct HostPath {
 pub struct DestinationPaths {
     /// The prefix.
     pub destination: IpNet,
-    /// The paths; the position is the path's slot.
+    /// The paths.
     pub paths: Vec<HostPath>,
-}
-
-/// Mark slots, tables and rules count from one: slot zero is the default route.
-pub(super) fn slot_of(index: usize) -> u32 {
-    index as u32 + 1
 }
 
 impl DestinationPaths {
@@ -68,6 +74,7 @@ impl DestinationPaths {
     pub fn from_update(update: &PathUpdate) -> Vec<DestinationPaths> {
         let path = |path: &sidestep_api::Path| HostPath {
             id: path.id.get(),
+            slot: 0,
             name: path.name.clone(),
             route: match path.plain_mtu {
                 Some(_) => PathRoute::AccessRouter(path.binding_sid),
@@ -85,12 +92,6 @@ impl DestinationPaths {
         update.sets.iter().map(set).collect()
     }
 
-    /// A number that changes whenever the ids or their order do (FNV-1a over the ids), never zero.
-    pub(super) fn generation(&self) -> u32 {
-        let bytes = self.paths.iter().flat_map(|path| path.id.to_be_bytes());
-        bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
-    }
-
     /// The largest packet that all paths with segments carry besides their list; `None` if nothing is known of any.
     ///
     /// A connection that moves to them from a path without segments has packets of its former size queued. Those would be
@@ -100,9 +101,35 @@ impl DestinationPaths {
         with_segments.filter_map(|path| Some(path.mtu?.saturating_sub(path.srh()))).min()
     }
 
+    /// The paths that have a slot in `slots`, with it.
+    pub(super) fn placed(&self, slots: &Slots) -> DestinationPaths {
+        let own = slots.get(&self.destination);
+        let slot = |path: &HostPath| own.and_then(|own| own.get(&path.id)).copied();
+        let paths = self.paths.iter().filter_map(|path| Some(HostPath { slot: slot(path)?, ..path.clone() }));
+        DestinationPaths { destination: self.destination, paths: paths.collect() }
+    }
+
+    /// The slot of each path, by its id.
+    pub(super) fn slots(&self) -> BTreeMap<u32, u32> {
+        self.paths.iter().map(|path| (path.id, path.slot)).collect()
+    }
+
     /// The entries of the program's map.
-    pub(super) fn entries(&self, initial: InitialName) -> Vec<raw::Path> {
-        self.paths.iter().map(|path| path.entry(initial)).collect()
+    ///
+    /// They come in the order of their slots, so that nothing changes when the file's order does; but in the order of the
+    /// file for policies to which that means something.
+    pub(super) fn entries(&self, knobs: &AgentKnobs) -> Vec<SlotPath> {
+        let initial = knobs.initial_weights();
+        let entry = |path: &HostPath| {
+            // A slot is at most MAX_SLOTS.
+            let slot = u8::try_from(path.slot).unwrap_or_default();
+            SlotPath { slot, path: path.entry(initial) }
+        };
+        let mut entries: Vec<_> = self.paths.iter().map(entry).collect();
+        if !matches!(knobs.policy, PolicyName::Static | PolicyName::Next) {
+            entries.sort_by_key(|entry| entry.slot);
+        }
+        entries
     }
 }
 
@@ -150,9 +177,9 @@ pub(super) fn routes(
     let mut routes = BTreeMap::new();
     for set in sets {
         let narrowest = set.narrowest();
-        for (index, path) in set.paths.iter().enumerate() {
+        for path in &set.paths {
             let Some(target) = target(set.destination, path, hops) else { continue };
-            let table = table_base + slot_of(index);
+            let table = table_base + path.slot;
             // The destination prefix, never `default`: with that, the SID's own lookup falls into this table again.
             let mtu = if path.srh() == 0 { path.mtu.into_iter().chain(narrowest).min() } else { path.mtu };
             let route = Route { table, destination: set.destination, target, mtu };
@@ -189,6 +216,7 @@ mod tests {
     fn path(id: u32, usage: u64) -> HostPath {
         HostPath {
             id,
+            slot: id,
             name: format!("path-{id}"),
             route: PathRoute::PathId("fd01:0:1:b:0:1::".parse().unwrap()),
             capacity: Rate::from_mbits(100),
@@ -213,11 +241,15 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_follows_the_ids_and_not_the_usage() {
-        let generation = set(vec![path(1, 0), path(2, 0)]).generation();
-        assert_eq!(generation, set(vec![path(1, 50), path(2, 9)]).generation());
-        assert_ne!(generation, set(vec![path(2, 0), path(1, 0)]).generation());
-        assert_ne!(generation, set(vec![path(1, 0)]).generation());
+    fn the_order_of_the_file_matters_only_to_policies_that_follow_it() {
+        let slots = Slots::from([("fd02:0:9::/64".parse().unwrap(), BTreeMap::from([(7, 2), (8, 1)]))]);
+        let placed = set(vec![path(7, 0), path(8, 0), path(9, 0)]).placed(&slots);
+        let ids = |policy| {
+            let entries = placed.entries(&AgentKnobs { policy, ..AgentKnobs::default() });
+            entries.iter().map(|entry| (entry.path.id, entry.slot)).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(PolicyName::DelayWeighted), [(8, 1), (7, 2)]);
+        assert_eq!(ids(PolicyName::Static), [(7, 2), (8, 1)]);
     }
 
     #[test]
@@ -251,7 +283,8 @@ mod tests {
         let route = |plain_mtu, via: Option<&str>| {
             let destination = "fd02:0:9::/64".parse().unwrap();
             let set = sidestep_api::PathSet { destination, paths: vec![wire(plain_mtu)] };
-            let sets = DestinationPaths::from_update(&PathUpdate { generation: 1, sets: vec![set] });
+            let mut sets = DestinationPaths::from_update(&PathUpdate { generation: 1, sets: vec![set] });
+            sets[0].paths[0].slot = 1;
             let hop = NextHop { via: via.map(|via| via.parse().unwrap()), interface: 3 };
             let routes = routes(&sets, 8300, &BTreeMap::from([(sid, hop)]));
             routes.into_values().map(|route| (route.target, route.mtu)).collect::<Vec<_>>()

@@ -6,19 +6,27 @@ use std::{
 };
 
 use ipnet::IpNet;
-use sidestep_linux::netlink::{Family, MarkRule, NextHop, Route};
+use sidestep_linux::{
+    bpf::host::MAX_SLOTS,
+    netlink::{Family, MarkRule, NextHop, Route},
+};
+use sidestep_policy::raw::MAX_PATHS;
 
 use super::{
     Host, MarkBits,
-    paths::{self, DestinationPaths, HostPath, slot_of},
+    events::SetRecord,
+    paths::{self, DestinationPaths, HostPath},
+    slots::{self, Placement, Room},
 };
 use crate::AgentError;
 
 impl Host {
     /// Makes rules, routes and map say what the controller and our own configuration say.
     ///
-    /// Routes come before the map that sends connections to them, and go after it. Until the controller has answered, what
-    /// an earlier daemon left for destinations that are not our own stays as it is.
+    /// Rules and routes of paths that come are in place before the map and the marks name them; those of paths that go
+    /// are removed after the last connection has left. Only if marks have no room for both at once, paths that come wait
+    /// until others have gone. Until the controller has answered, what an earlier daemon left for destinations that are not
+    /// our own stays as it is.
     pub(super) async fn apply_paths(&mut self) -> Result<(), AgentError> {
         let mut sets = self.merged_sets();
         let received: usize = sets.iter().map(|set| set.paths.len()).sum();
@@ -26,13 +34,57 @@ impl Host {
         for set in &mut sets {
             // No connection may draw a path that leads nowhere, or one that its mark has no room for.
             set.paths.retain(|path| path.is_reachable(&hops));
-            set.paths.truncate(self.mark.slots());
+            set.paths.truncate(MAX_PATHS);
         }
-        self.install_rules(&sets).await?;
-        let wanted = self.install_routes(&mut sets, &hops).await?;
-        let destinations = self.write_paths(&sets)?;
+        let mut placed = Vec::new();
+        for room in [Room::Free, Room::Free, Room::Any] {
+            let placement = self.place(&sets, room)?;
+            placed = sets.iter().map(|set| set.placed(&placement.slots)).collect();
+            self.apply(&mut sets, &mut placed, &hops).await?;
+            if !placement.waits {
+                break;
+            }
+        }
+        self.left_out = received - placed.iter().map(|set| set.paths.len()).sum::<usize>();
+        let records = |sets: &[DestinationPaths]| sets.iter().map(SetRecord::from).collect::<Vec<_>>();
+        let changed = records(&self.sets) != records(&placed);
+        self.sets = placed;
+        if changed || !self.at_work {
+            self.recorder.paths(self.paths_at, &self.sets);
+        }
+        Ok(())
+    }
+
+    /// Gives each path a slot.
+    fn place(&self, sets: &[DestinationPaths], room: Room) -> Result<Placement, AgentError> {
+        let most = (self.mark.slots() as u32).min(MAX_SLOTS);
+        let marked = if self.options.dry_run { Vec::new() } else { self.program.marked_sockets()? };
+        let placement = slots::place(&self.slots, sets, most, &marked, room);
+        for destination in placement.unsafe_for.iter().filter(|_| !self.options.dry_run) {
+            tracing::warn!(
+                %destination,
+                slots = most,
+                "mark_mask has no room for old and new paths at once: for a moment connections may take another path"
+            );
+        }
+        Ok(placement)
+    }
+
+    /// Puts these sets in place. Paths that the kernel refuses leave `sets` and `placed`.
+    async fn apply(
+        &mut self,
+        sets: &mut [DestinationPaths],
+        placed: &mut [DestinationPaths],
+        hops: &BTreeMap<Ipv6Addr, NextHop>,
+    ) -> Result<(), AgentError> {
+        self.install_rules(placed).await?;
+        let (wanted, refused) = self.install_routes(placed, hops).await?;
+        for set in sets {
+            set.paths.retain(|path| !refused.contains(&(set.destination, path.id)));
+        }
+        self.write_paths(placed)?;
         let awaits = self.awaits_controller();
-        let stays = |(_, destination): &(u32, IpNet)| awaits && sets.iter().all(|set| set.destination != *destination);
+        let stays = |(_, net): &(u32, IpNet)| awaits && placed.iter().all(|set| set.destination != *net);
         let inherited = self.inherited_routes.iter().filter(|key| !stays(key));
         let known = self.routes.keys().chain(&self.leftover_routes).chain(inherited);
         for (table, destination) in known.filter(|key| !wanted.contains_key(key)) {
@@ -40,13 +92,7 @@ impl Host {
         }
         self.leftover_routes.clear();
         self.inherited_routes.retain(stays);
-        self.left_out = received - sets.iter().map(|set| set.paths.len()).sum::<usize>();
-        self.sets = sets;
         self.routes = wanted;
-        if self.destinations != destinations {
-            self.destinations = destinations;
-            self.recorder.paths(self.paths_at, &self.sets);
-        }
         Ok(())
     }
 
@@ -64,60 +110,68 @@ impl Host {
         self.own.iter().cloned().chain(added).collect()
     }
 
-    /// Writes the sets into the program's map, and returns the destinations that are there now, with their generations.
-    fn write_paths(&mut self, sets: &[DestinationPaths]) -> Result<BTreeMap<IpNet, u32>, AgentError> {
-        let awaits = self.awaits_controller();
-        // Zero is the generation of what an earlier daemon left.
-        let stays = |of: &(&IpNet, &u32)| awaits && *of.1 == 0;
-        let mut written: BTreeMap<_, _> =
-            self.destinations.iter().filter(stays).map(|(net, zero)| (*net, *zero)).collect();
-        let initial = self.options.config.agent.initial_weights();
+    /// Writes the sets into the program's map, and has connections take note of them.
+    fn write_paths(&mut self, sets: &[DestinationPaths]) -> Result<(), AgentError> {
+        if !self.awaits_controller() {
+            self.inherited_destinations.clear();
+        }
+        let mut written = self.inherited_destinations.clone();
         for set in sets {
-            if let Err(error) = self.program.set_paths(set.destination, set.generation(), &set.entries(initial)) {
+            self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
+            if let Err(error) = self.program.set_paths(set.destination, &set.entries(&self.options.config.agent)) {
                 // The map has room for 4,096 destinations.
                 tracing::warn!(%error, "connections to this destination are left alone");
                 continue;
             }
-            written.insert(set.destination, set.generation());
+            self.inherited_destinations.remove(&set.destination);
+            self.slots.insert(set.destination, set.slots());
+            written.insert(set.destination);
         }
-        for gone in self.destinations.keys().filter(|destination| !written.contains_key(destination)) {
-            self.program.remove_paths(*gone)?;
+        let gone: Vec<_> = self.slots.keys().filter(|net| !written.contains(net)).copied().collect();
+        for destination in gone {
+            self.adopted = false;
+            self.program.remove_paths(destination)?;
+            self.slots.remove(&destination);
         }
-        if self.destinations != written {
+        if !self.adopted {
             // Before their routes go, and not only with their next signal: an idle connection has none.
             self.program.adopt_paths()?;
+            self.adopted = true;
         }
-        Ok(written)
+        Ok(())
     }
 
-    /// Installs the routes of all paths. A path whose route the kernel refuses, for instance because its interface is
-    /// down, leaves its set.
+    /// Installs the routes of all paths, and returns them. A path whose route the kernel refuses, for instance because its
+    /// interface is down, leaves its set, and is returned besides.
     async fn install_routes(
-        &self,
+        &mut self,
         sets: &mut [DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
-    ) -> Result<BTreeMap<(u32, IpNet), Route>, AgentError> {
+    ) -> Result<(BTreeMap<(u32, IpNet), Route>, BTreeSet<(IpNet, u32)>), AgentError> {
         let table_base = self.options.table_base;
+        let mut refused = BTreeSet::new();
         if self.options.dry_run {
-            return Ok(BTreeMap::new());
+            return Ok((BTreeMap::new(), refused));
         }
         loop {
             let wanted = paths::routes(sets, table_base, hops);
-            let mut refused = None;
+            let mut failed = None;
             for (key, route) in wanted.iter().filter(|(key, route)| self.routes.get(key) != Some(*route)) {
+                self.leftover_routes.insert(*key);
                 if let Err(error) = self.netlink.add_route(route).await {
-                    refused = Some((*key, error));
+                    failed = Some((*key, error));
                     break;
                 }
             }
-            let Some(((table, destination), error)) = refused else { return Ok(wanted) };
+            let Some(((table, destination), error)) = failed else { return Ok((wanted, refused)) };
             let set = sets.iter_mut().find(|set| set.destination == destination);
-            let index = (table - slot_of(0) - table_base) as usize;
-            match set {
+            let leaves = |path: &HostPath| table_base + path.slot == table;
+            let path = set.and_then(|set| Some(set.paths.remove(set.paths.iter().position(leaves)?)));
+            match path {
                 // A privilege that lacks for one lacks for all.
-                Some(set) if index < set.paths.len() && !error.is_environment() => {
-                    let path = set.paths.remove(index);
+                Some(path) if !error.is_environment() => {
                     tracing::warn!(%error, path = path.name, "a path is left out");
+                    refused.insert((destination, path.id));
                 }
                 _ => return Err(error.into()),
             }
@@ -147,13 +201,14 @@ impl Host {
         let MarkBits { mask, shift } = self.mark;
         for set in sets {
             let family = Family::of(set.destination);
-            let present = self.rules.entry(family).or_default();
-            while (*present as usize) < set.paths.len() {
-                let slot = slot_of(*present as usize);
+            for slot in set.paths.iter().map(|path| path.slot) {
+                if self.rules.contains(&(family, slot)) {
+                    continue;
+                }
                 let table = self.options.table_base + slot;
                 let rule = MarkRule { family, mark: slot << shift, mask, table, priority: self.options.priority };
                 self.netlink.add_rule(rule).await?;
-                *present += 1;
+                self.rules.insert((family, slot));
             }
         }
         Ok(())

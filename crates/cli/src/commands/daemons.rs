@@ -64,8 +64,18 @@ pub fn controller(args: ControllerArgs) -> Outcome {
 }
 
 fn read_topology(path: &Path) -> Result<Topology, Failure> {
-    let parsed = topology_file::parse(&read(path)?);
-    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+    let text = read(path)?;
+    let topology =
+        topology_file::parse(&text).map_err(|error| Failure::usage(error.in_file(path.display().to_string())))?;
+    warn_of(topology_file::notes(&text), path);
+    Ok(topology)
+}
+
+/// Says what was read otherwise than it stands in a file.
+fn warn_of(notes: Vec<ParseError>, path: &Path) {
+    for note in notes {
+        tracing::warn!("{}", note.in_file(path.display().to_string()));
+    }
 }
 
 /// Reads the topology file again at each SIGHUP. If it is unreadable or has a mistake, the network stays as it is.
@@ -156,6 +166,7 @@ fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<Host
         Err(ParseError::new(&text, 0, problem))
     });
     let mut config = parsed.map_err(|error| Failure::usage(error.in_file(&name)))?;
+    warn_of(HostConfig::notes(&text), path);
     config.metrics.listen = given.listen.or(config.metrics.listen);
     config.metrics.bpf_stats |= given.bpf_stats;
     Ok(config)
@@ -226,9 +237,12 @@ fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, F
 /// Reads an IPv6 address or prefix.
 fn prefix(text: &str) -> Result<ipnet::Ipv6Net, Failure> {
     let address = || text.parse::<std::net::Ipv6Addr>().map(ipnet::Ipv6Net::from);
-    text.parse()
-        .or_else(|_| address())
-        .map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix, such as 2001:db8::/64")))
+    let read: Result<ipnet::Ipv6Net, _> = text.parse().or_else(|_| address());
+    let prefix = read.map_err(|_| Failure::usage(format!("`{text}` is not an IPv6 prefix, such as 2001:db8::/64")))?;
+    if prefix.addr() != prefix.network() {
+        tracing::warn!("`--prefix {text}` has host bits; it is read as {}", prefix.trunc());
+    }
+    Ok(prefix.trunc())
 }
 
 fn show(controller: &Controller, json: bool) -> Outcome {

@@ -250,9 +250,12 @@ impl Connection {
 /// Reads an address or prefix.
 fn prefix(text: &str) -> Result<IpNet, Failure> {
     let address = || text.parse::<IpAddr>().map(IpNet::from);
-    text.parse()
-        .or_else(|_| address())
-        .map_err(|_| Failure::usage(format!("`{text}` is neither an address nor a prefix")))
+    let read: Result<IpNet, _> = text.parse().or_else(|_| address());
+    let prefix = read.map_err(|_| Failure::usage(format!("`{text}` is neither an address nor a prefix")))?;
+    if prefix.addr() != prefix.network() {
+        tracing::warn!("`--to {text}` has host bits; it is read as {}", prefix.trunc());
+    }
+    Ok(prefix.trunc())
 }
 
 fn since(now: Time, then: Time) -> f64 {

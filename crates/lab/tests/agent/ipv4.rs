@@ -177,7 +177,7 @@ fn connections_of_ipv4_are_listed_follow_their_paths_and_are_left_as_they_were()
     }
     let listed = || HostProgram::look(&pins).unwrap().unwrap().connections().unwrap();
     let list = lab.network.node(lab.id("h")).run(|| Ok(listed())).unwrap();
-    assert_eq!(list.iter().map(|one| (one.remote, one.path)).collect::<Vec<_>>(), [(server(), 2); 2]);
+    assert_eq!(list.iter().map(|one| (one.remote, one.path)).collect::<Vec<_>>(), [(server(), agent.ids()[&2]); 2]);
     assert!(list.iter().all(|one| one.local.ip() == CLIENT));
 
     agent.reconfigure(knobs(), NETS[1], vec![via(&lab, "h", "R1", "1 Gbit/s")]);

@@ -12,6 +12,7 @@ mod metrics;
 mod mptcp;
 mod providers;
 mod segments;
+mod slots;
 mod soak;
 mod support;
 mod takeover;

@@ -9,7 +9,7 @@ use sidestep_agent::{HOST_METRICS, MetricsConfig, RecordFile};
 use sidestep_linux::{netlink, testing::root_or_skip};
 
 use crate::{
-    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, slot, via},
+    support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, slot, tail, via},
     takeover::in_host,
 };
 
@@ -48,8 +48,10 @@ fn prometheus_reads_moves_paths_maps_and_runs_of_an_agent_at_work() {
     for metric in HOST_METRICS {
         assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
     }
-    let on = |id: u32| {
-        format!("sidestep_agent_connections{{destination=\"{prefix}\",path=\"{id:08x}\",name=\"path-{id}\"}}")
+    let (ids, name) = (agent.ids(), |by: &str| format!("{}%{by}", tail(&lab, by, "h")));
+    let on = |slot: u32| {
+        let (id, name) = (ids[&slot], name(["R1", "R2"][slot as usize - 1]));
+        format!("sidestep_agent_connections{{destination=\"{prefix}\",path=\"{id:08x}\",name=\"{name}\"}}")
     };
     assert_eq!((value(&page, &on(1)), value(&page, &on(2))), (Some(0.0), Some(0.0)));
 

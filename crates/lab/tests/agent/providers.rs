@@ -176,7 +176,10 @@ fn a_plain_path_follows_the_hosts_own_routes_wherever_these_lead() {
     flow.pass(SOME);
     eventually("packets by the new route", || (lab.carried(lab.arc("R2", "Z")) >= before + SOME).then_some(()));
     agent.reconfigure(knobs(), &lab.prefix("s").to_string(), vec![via(&lab, "h", "R1", "1 Gbit/s")]);
-    eventually("another route in the slot", || lab.ip("h", "-6 route show table 8301").contains("via").then_some(()));
+    eventually("the other path, in a slot of its own", || (slot(&flow.sender) == 2).then_some(()));
+    let routes = || lab.ip("h", "-6 route show table all proto 83");
+    eventually("an end of the plain path", || (!routes().contains("table 8301")).then_some(()));
+    assert!(routes().contains("via") && routes().contains("table 8302"), "{}", routes());
     agent.stop();
-    assert_eq!(lab.ip("h", "-6 route show table all proto 83 table 8301"), "");
+    assert_eq!(routes(), "");
 }

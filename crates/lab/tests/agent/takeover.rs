@@ -121,7 +121,7 @@ fn state_that_another_version_left_in_another_layout_is_begun_anew() {
     flow.pass(SOME);
     assert_eq!(slot(&flow.sender), 2, "the connection stays where it was");
     let (fresh, listed) = (lab.connect("h", "s").0, in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap()));
-    assert_eq!(slot(&fresh), 2);
+    assert!(![0, 2].contains(&slot(&fresh)), "a slot that a mark points at is not given away");
     assert_eq!(in_host(&lab, || listed.connections().unwrap().len()), 1, "one is known, and by one program");
     next.stop();
     assert!(!pins.exist());
@@ -143,7 +143,7 @@ fn connections_get_the_marks_back_that_they_had() {
     let server = std::net::SocketAddrV6::new(lab.address("s"), crate::support::PORT, 0, 0);
     let client = crate::support::connect(socket, server).unwrap();
     let _accepted = listener.accept().unwrap();
-    assert_eq!(mark(&client), 0x00ab_0207);
+    assert_eq!(mark(&client), 0x02ab_5507);
     agent.kill();
     assert!(stop(&lab, &kept.pins(true)));
     assert_eq!(mark(&client), OWN);
@@ -208,14 +208,15 @@ fn connections_are_listed_with_what_happened_to_them() {
     flow.pass(SOME);
     let list = || in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap().connections().unwrap());
     let one = list()[0];
-    assert_eq!((list().len(), one.path, one.passive, one.moves, one.decided), (1, 2, false, 0, None));
+    let ids = agent.ids();
+    assert_eq!((list().len(), one.path, one.passive, one.moves, one.decided), (1, ids[&2], false, 0, None));
     assert_eq!([one.remote.ip(), one.local.ip()], [lab.address("s"), lab.address("h")].map(IpAddr::from));
     lab.swallow("R2", "Z", true);
     flow.pass(SOME);
     agent.moved("rto");
     let one = list()[0];
     let (at, reason) = one.decided.unwrap();
-    assert_eq!((one.path, one.moves, reason.as_str()), (1, 1, "rto"));
+    assert_eq!((one.path, one.moves, reason.as_str()), (ids[&1], 1, "rto"));
     assert!(at > one.opened && sidestep_linux::monotonic_now().since(at) < Span::from_secs(20));
     drop(flow);
     eventually("the connection's end", || list().is_empty().then_some(()));

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use sidestep_linux::{
-    bpf::host::{HostConfig, HostCounters, HostProgram},
+    bpf::host::{HostConfig, HostCounters, HostProgram, SlotPath},
     netlink,
     netns::NetNs,
     testing::root_or_skip,
@@ -53,7 +53,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
         })
         .unwrap();
     let path = Path::new(7, "1 Gbit/s".parse().unwrap(), "1 ms".parse().unwrap()).to_raw();
-    program.set_paths("::/0".parse().unwrap(), 1, &[path]).unwrap();
+    program.set_paths("::/0".parse().unwrap(), &[SlotPath { slot: 1, path }]).unwrap();
     program.attach(group.0.path()).unwrap();
 
     let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();

@@ -3,6 +3,7 @@
 mod load;
 mod pins;
 mod runs;
+mod slots;
 mod sockets;
 mod weights;
 
@@ -18,16 +19,14 @@ use ipnet::IpNet;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use nix::fcntl::Flock;
 use sidestep_model::Time;
-use sidestep_policy::{
-    Reason,
-    raw::{self, MAX_PATHS},
-};
+use sidestep_policy::{Reason, raw};
 use tokio::io::{Interest, unix::AsyncFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::{
     load::{MapUse, ProgramRuns, RunStats},
     pins::{Holder, Pins},
+    slots::{MAX_SLOTS, SlotPath},
     sockets::HostConnection,
     weights::Learnt,
 };
@@ -58,7 +57,7 @@ pub struct HostConfig {
     pub mark_mask: u32,
     /// Position of the lowest bit of `mark_mask`.
     pub mark_shift: u32,
-    /// The path of slot k is in table `table_base + k`. The program ignores it; whoever cleans up needs it.
+    /// The path of slot k is in table `table_base + k`, up to [`MAX_SLOTS`]. The program ignores it; whoever cleans up needs it.
     pub table_base: u32,
     /// Priority of the rules. The program ignores it; whoever cleans up needs it.
     pub priority: u32,
@@ -179,18 +178,8 @@ struct HostPrefix {
     addr: [u8; 16],
 }
 
-#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
-#[repr(C)]
-struct HostPaths {
-    n: u32,
-    generation: u32,
-    key: HostPrefix,
-    path: [raw::Path; MAX_PATHS],
-}
-
 const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 40);
 const _: () = assert!(size_of::<HostPrefix>() == 24);
-const _: () = assert!(size_of::<HostPaths>() == 32 + size_of::<raw::Path>() * MAX_PATHS);
 
 /// Bytes of `struct host_event`.
 const EVENT_LEN: usize = 56;
@@ -296,22 +285,6 @@ impl HostProgram {
     /// The destinations that have paths.
     pub fn destinations(&self) -> Result<Vec<IpNet>> {
         Ok(map(&self.object, "sidestep_dests")?.keys().filter_map(|key| read_prefix(&key)).collect())
-    }
-
-    /// Sets the paths to `destination`; `generation` differs whenever the paths' ids or their order do.
-    ///
-    /// At most [`MAX_PATHS`] are taken. Paths that were there before keep what connections have learnt of them.
-    pub fn set_paths(&mut self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
-        let n = paths.len().min(MAX_PATHS);
-        // Before the paths: until these follow, and without a table, connections learn for themselves.
-        if let Err(error) = self.keep_weights(destination, generation, &paths[..n]) {
-            tracing::warn!(%error, "each connection learns for itself");
-        }
-        let key = HostPrefix::from(destination);
-        let mut value = HostPaths { n: n as u32, generation, key, path: [raw::Path::default(); MAX_PATHS] };
-        value.path[..n].copy_from_slice(&paths[..n]);
-        let written = map(&self.object, "sidestep_dests")?.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY);
-        written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
     }
 
     /// Removes the paths to `destination`; connections to it stay on their paths.
@@ -460,7 +433,8 @@ fn read_prefix(key: &[u8]) -> Option<IpNet> {
         6 => IpAddr::from(bytes),
         _ => return None,
     };
-    IpNet::new(address, u8::try_from(word(0)?.checked_sub(FAMILY_BITS)?).ok()?).ok()
+    // The kernel compares no bits beyond the length, so they may be anything.
+    Some(IpNet::new(address, u8::try_from(word(0)?.checked_sub(FAMILY_BITS)?).ok()?).ok()?.trunc())
 }
 
 /// An end of a connection, whose address the program writes as one of IPv6.
@@ -516,6 +490,9 @@ mod tests {
             let net: IpNet = net.parse().unwrap();
             assert_eq!(read_prefix(HostPrefix::from(net).as_bytes()), Some(net));
         }
+        let mut odd = HostPrefix::from("10.9.0.0/16".parse::<IpNet>().unwrap());
+        odd.addr[3] = 1;
+        assert_eq!(read_prefix(odd.as_bytes()), Some("10.9.0.0/16".parse().unwrap()), "host bits");
         let key = HostPrefix { len: 32 + 33, family: 4, addr: [0; 16] };
         assert_eq!(read_prefix(key.as_bytes()), None);
         assert_eq!(read_prefix(HostPrefix { len: 31, ..key }.as_bytes()), None);

@@ -19,6 +19,7 @@
 
 use std::{fmt, ops::Range};
 
+use ipnet::IpNet;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, SeqAccess, Visitor, value::SeqAccessDeserializer},
@@ -153,6 +154,14 @@ impl<'t> Document<'t> {
             Some(other) => Err(bad(other)),
             None => Ok(list),
         }
+    }
+
+    /// A note that the prefix under `key` has bits beyond its length, and is read without them; `None` if it has none.
+    pub fn note_host_bits(&self, item: &Item<'t>, key: &str) -> Option<ParseError> {
+        let prefix: IpNet = item.get_ref().get(key)?.get_ref().as_str()?.parse().ok()?;
+        let network = prefix.trunc();
+        let note = || self.error_at(item, key, format!("{prefix} has host bits; it is read as {network}"));
+        (prefix.addr() != network.addr()).then(note)
     }
 
     /// An error at `span`.

@@ -1,9 +1,10 @@
 //! The host agent, on a thread inside a node.
 
-use std::{fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
+use std::{collections::BTreeMap, fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
 
 use sidestep_agent::{
-    AgentError, EventRecord, HostConfig, HostOptions, RecordFile, Shutdown, StaticDestination, StaticPath, run_host,
+    AgentError, EventLine, EventRecord, HostConfig, HostOptions, RecordFile, SetRecord, Shutdown, StaticDestination,
+    StaticPath, run_host,
 };
 use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
@@ -124,16 +125,62 @@ impl Agent {
         self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
     }
 
+    /// Has the agent work with these paths from now on.
+    pub fn reconfigure_all(&self, knobs: AgentKnobs, destinations: Vec<StaticDestination>) {
+        self.reconfigure.send(HostConfig { agent: knobs, destinations, ..HostConfig::default() }).unwrap();
+    }
+
     /// Waits until the agent ends by itself.
     pub fn wait(mut self) -> Result<(), AgentError> {
         self.thread.take().unwrap().join().unwrap()
     }
 
-    /// What was recorded so far.
+    /// What was recorded so far of connections; `from` and `to` are slots, where records have Path IDs.
     pub fn events(&self) -> Vec<EventRecord> {
         let text = fs::read_to_string(self.directory.path().join("events.jsonl")).unwrap();
+        let mut slots = BTreeMap::from([(0, 0)]);
+        let mut events = Vec::new();
         // The last line may be half written.
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+            match line {
+                EventLine::Paths(paths) => {
+                    let paths = paths.sets.iter().flat_map(|set| &set.paths);
+                    slots.extend(paths.map(|path| (path.id, path.slot)));
+                }
+                EventLine::Connection(event) => {
+                    let slot = |id| slots.get(&id).copied().unwrap_or(u32::MAX);
+                    events.push(EventRecord { from: slot(event.from), to: slot(event.to), ..event });
+                }
+            }
+        }
+        events
+    }
+
+    /// The Path ID of each path, by its slot.
+    pub fn ids(&self) -> BTreeMap<u32, u32> {
+        self.sets().last().unwrap().iter().flat_map(|set| &set.paths).map(|path| (path.slot, path.id)).collect()
+    }
+
+    /// How many destinations have paths.
+    pub fn destinations(&self) -> usize {
+        self.sets().last().map_or(0, Vec::len)
+    }
+
+    /// Whether a destination has paths.
+    pub fn has_destination(&self, prefix: &str) -> bool {
+        self.sets().last().is_some_and(|sets| sets.iter().any(|set| set.destination.to_string() == prefix))
+    }
+
+    /// How often paths have changed.
+    pub fn changes(&self) -> usize {
+        self.sets().len()
+    }
+
+    /// The paths that were in place, one set after the other.
+    fn sets(&self) -> Vec<Vec<SetRecord>> {
+        let text = fs::read_to_string(self.directory.path().join("events.jsonl")).unwrap();
+        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.filter_map(|line| if let EventLine::Paths(paths) = line { Some(paths.sets) } else { None }).collect()
     }
 
     /// Waits for a move for this reason.

@@ -55,7 +55,7 @@ impl HostProgram {
         self.iterate("sidestep_leave").map(drop)
     }
 
-    fn iterate(&self, name: &str) -> Result<Vec<u8>> {
+    pub(super) fn iterate(&self, name: &str) -> Result<Vec<u8>> {
         let what = || format!("visiting connections with {name}");
         let link = program(&self.object, name)?.attach().map_err(|error| failed(what(), &error))?;
         let mut iterator = Iter::new(&link).map_err(|error| failed(what(), &error))?;

@@ -4,13 +4,13 @@ use ipnet::IpNet;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 use sidestep_policy::{
     PathLearnt, Shared,
-    raw::{self, MAX_PATHS, SHARED_WORDS},
+    raw::{MAX_PATHS, SHARED_WORDS},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
     super::{failed, map},
-    HostPrefix, HostProgram,
+    HostPrefix, HostProgram, SlotPath,
 };
 use crate::{error::Result, monotonic_now};
 
@@ -53,7 +53,7 @@ impl HostProgram {
     }
 
     /// Makes sure that there is a table for these paths. Paths that were there before keep what was learnt of them.
-    pub(super) fn keep_weights(&self, destination: IpNet, generation: u32, paths: &[raw::Path]) -> Result<()> {
+    pub(super) fn keep_weights(&self, destination: IpNet, generation: u32, paths: &[SlotPath]) -> Result<()> {
         let before = self.weights(destination)?;
         if before.is_some_and(|before| before.generation == generation) {
             return Ok(());
@@ -84,12 +84,12 @@ impl HostProgram {
 
 impl HostWeights {
     /// The table for `paths`. Paths that `before` knows keep their values; a new path begins with the best gain of these.
-    fn following(before: Option<&Self>, generation: u32, paths: &[raw::Path]) -> Self {
+    fn following(before: Option<&Self>, generation: u32, paths: &[SlotPath]) -> Self {
         let mut path_id = [0; MAX_PATHS];
         for (id, path) in path_id.iter_mut().zip(paths) {
-            *id = path.id;
+            *id = path.path.id;
         }
-        let ids = paths.iter().map(|path| path.id);
+        let ids = paths.iter().map(|path| path.path.id);
         let shared = match before {
             Some(before) => {
                 let known = before.path_id.into_iter().take_while(|id| *id > 0).collect::<Vec<_>>();
@@ -104,10 +104,13 @@ impl HostWeights {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_policy::raw;
+
     use super::*;
 
-    fn paths(ids: &[u32]) -> Vec<raw::Path> {
-        ids.iter().map(|id| raw::Path { id: *id, ..raw::Path::default() }).collect()
+    fn paths(ids: &[u32]) -> Vec<SlotPath> {
+        let path = |id: &u32| raw::Path { id: *id, ..raw::Path::default() };
+        ids.iter().map(|id| SlotPath { slot: 1, path: path(id) }).collect()
     }
 
     #[test]

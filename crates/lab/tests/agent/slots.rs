@@ -1,0 +1,235 @@
+//! Path sets that change under live connections: what stays is left alone, and no packet leaves by another path than its
+//! connection's.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use sidestep_agent::{StaticDestination, StaticPath};
+use sidestep_linux::testing::root_or_skip;
+use sidestep_model::scenario::{AgentKnobs, PolicyName};
+
+use crate::{
+    support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, eventually, knobs, slot, via},
+    takeover::Kept,
+};
+
+/// A host with three providers, and a server.
+const THREE_PROVIDERS: &[(&str, &str, u32)] =
+    &[("h", "R1", 1), ("h", "R2", 1), ("h", "R3", 1), ("R1", "Z", 1), ("R2", "Z", 1), ("R3", "Z", 1), ("Z", "s", 1)];
+
+/// Draws any path; nothing but a change of the set moves a connection.
+fn any_path() -> AgentKnobs {
+    AgentKnobs { policy: PolicyName::Fixed, ..knobs() }
+}
+
+fn destination(prefix: &str, lab: &Lab, providers: &[&str]) -> StaticDestination {
+    let paths: Vec<StaticPath> = providers.iter().map(|by| via(lab, "h", by, "1 Gbit/s")).collect();
+    StaticDestination { prefix: prefix.parse().unwrap(), paths }
+}
+
+/// Connections of which some are on each of `paths` paths.
+fn connections(lab: &Lab, count: usize, paths: usize) -> Vec<Flow> {
+    let flows: Vec<_> = (0..count).map(|_| Flow::start(lab.connect("h", "s"))).collect();
+    for used in 1..=paths {
+        assert!(flows.iter().any(|flow| slot(&flow.sender) == used), "a draw of {count} leaves path {used} out");
+    }
+    flows
+}
+
+fn slots(flows: &[Flow]) -> Vec<usize> {
+    flows.iter().map(|flow| slot(&flow.sender)).collect()
+}
+
+#[test]
+fn providers_that_are_swapped_in_the_file_keep_their_connections() {
+    if !root_or_skip("a path set in another order") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let to = lab.prefix("s").to_string();
+    let start = |providers: &[&str]| {
+        let paths = destination(&to, &lab, providers).paths;
+        Agent::start_with(&lab, "h", any_path(), &to, paths, Some(kept.pins(false)))
+    };
+    let agent = start(&["R1", "R2"]);
+    let flows = connections(&lab, 16, 2);
+    let (before, ids) = (slots(&flows), agent.ids());
+    let carried = || ["R1", "R2"].map(|by| lab.carried(lab.arc(by, "Z")));
+
+    agent.reconfigure_all(any_path(), vec![destination(&to, &lab, &["R2", "R1"])]);
+    agent.reconfigure_all(
+        any_path(),
+        vec![destination(&to, &lab, &["R2", "R1"]), destination("2001:db8::/32", &lab, &["R1"])],
+    );
+    eventually("both destinations", || (agent.destinations() == 2).then_some(()));
+    assert_eq!(slots(&flows), before, "0 of 16 move");
+    assert_eq!((agent.ids(), agent.events().iter().filter(|event| event.kind != "opened").count()), (ids.clone(), 0));
+    // The marks lead where they led.
+    let on_first = flows.into_iter().filter(|flow| slot(&flow.sender) == 1).collect::<Vec<_>>();
+    let before = carried();
+    for flow in &on_first {
+        flow.pass(SOME);
+    }
+    let after = carried();
+    assert!(after[0] - before[0] >= SOME && after[1] - before[1] < SOME / 4, "{before:?} {after:?}");
+
+    // An agent that begins with another order, and with a destination before, finds the same paths.
+    agent.kill();
+    let paths = destination(&to, &lab, &["R2", "R1"]).paths;
+    let next = Agent::start_with(&lab, "h", any_path(), &to, paths, Some(kept.pins(false)));
+    assert!(slots(&on_first).iter().all(|slot| *slot == 1));
+    assert_eq!(next.ids(), ids);
+    next.stop();
+}
+
+#[test]
+fn a_destination_before_the_others_moves_no_connection() {
+    if !root_or_skip("another destination") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let to = lab.prefix("s").to_string();
+    let agent = Agent::start(&lab, "h", any_path(), &to, destination(&to, &lab, &["R1", "R2"]).paths);
+    let flows = connections(&lab, 16, 2);
+    let before = slots(&flows);
+    let other = destination("2001:db8::/32", &lab, &["R2", "R1"]);
+    agent.reconfigure_all(any_path(), vec![other, destination(&to, &lab, &["R1", "R2"])]);
+    eventually("both destinations", || (agent.destinations() == 2).then_some(()));
+    assert_eq!(slots(&flows), before, "0 of 16 move");
+    // A narrower destination has the same two paths and another one: the same marks lead along the same paths.
+    let narrow = format!("{}/128", lab.address("s"));
+    let sets = vec![destination(&narrow, &lab, &["R2", "R1"]), destination(&to, &lab, &["R1", "R2"])];
+    agent.reconfigure_all(any_path(), sets);
+    eventually("the narrower one", || agent.has_destination(&narrow).then_some(()));
+    assert_eq!(slots(&flows), before, "0 of 16 move");
+    assert!(agent.events().iter().all(|event| event.kind == "opened"), "{:?}", agent.events());
+    agent.stop();
+}
+
+#[test]
+fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
+    if !root_or_skip("path sets that change under traffic") {
+        return;
+    }
+    let changes = std::env::var("SIDESTEP_SET_CHANGES").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    let lab = Lab::new(THREE_PROVIDERS);
+    let (to, narrow) = (lab.prefix("s").to_string(), format!("{}/128", lab.address("s")));
+    let sets: Vec<Vec<StaticDestination>> = vec![
+        vec![destination(&to, &lab, &["R2", "R1"])],
+        vec![destination(&to, &lab, &["R3", "R2"])],
+        vec![destination(&narrow, &lab, &["R1", "R3"]), destination(&to, &lab, &["R2", "R3"])],
+        vec![destination(&to, &lab, &["R3", "R1", "R2"])],
+        vec![destination("2001:db8::/32", &lab, &["R3"]), destination(&narrow, &lab, &["R2", "R1", "R3"])],
+        vec![destination(&to, &lab, &["R1"]), destination(&narrow, &lab, &["R2"])],
+        vec![destination(&to, &lab, &["R1", "R2", "R3"])],
+    ];
+    let agent = Agent::start(&lab, "h", any_path(), &to, destination(&to, &lab, &["R1", "R2", "R3"]).paths);
+    let trace = Trace::start(&lab, "h");
+    let done = AtomicBool::new(false);
+    let traced = thread::scope(|scope| {
+        let reading = scope.spawn(|| trace.read_until(&done));
+        let flows = connections(&lab, 8, 1);
+        for change in 0..changes {
+            let before = agent.changes();
+            agent.reconfigure_all(any_path(), sets[change % sets.len()].clone());
+            eventually("the change", || (agent.changes() > before).then_some(()));
+        }
+        for flow in &flows {
+            flow.pass(SOME);
+        }
+        thread::sleep(Duration::from_millis(600)); // the agent reads events twice a second
+        done.store(true, Ordering::Relaxed);
+        reading.join().unwrap()
+    });
+    let mut moves: BTreeMap<u16, usize> = BTreeMap::new();
+    for event in agent.events().iter().filter(|event| event.from != event.to && event.kind == "moved") {
+        *moves.entry(event.local.port()).or_default() += 1;
+    }
+    let packets: usize = traced.values().map(Vec::len).sum();
+    println!("{changes} changes, {} moves, {packets} packets", moves.values().sum::<usize>());
+    assert!(traced.len() == 8 && moves.len() == 8, "{} {moves:?}", traced.len());
+    for (port, interfaces) in traced {
+        // Each time that the interface changes there was a move; a path that is not the connection's would be two changes more.
+        let seen = interfaces.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(seen <= moves[&port], "port {port}: {seen} changes of the interface, {} moves", moves[&port]);
+    }
+    agent.stop();
+}
+
+/// The packets that leave a host, in their order.
+struct Trace(OwnedFd);
+
+impl Trace {
+    fn start(lab: &Lab, host: &str) -> Self {
+        let open = || {
+            // SAFETY: a system call without pointers, whose result is checked.
+            let socket =
+                unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM, i32::from((libc::ETH_P_ALL as u16).to_be())) };
+            assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+            // SAFETY: the kernel has just made this descriptor for us.
+            Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+        };
+        let socket: OwnedFd = lab.network.node(lab.id(host)).run(open).unwrap();
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20)).unwrap();
+        let patience = nix::sys::time::TimeVal::new(0, 50_000);
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::ReceiveTimeout, &patience).unwrap();
+        Trace(socket)
+    }
+
+    /// The interfaces by which the packets of each connection to the server left, by the connection's port.
+    fn read_until(&self, done: &AtomicBool) -> BTreeMap<u16, Vec<i32>> {
+        let mut traced: BTreeMap<u16, Vec<i32>> = BTreeMap::new();
+        while !done.load(Ordering::Relaxed) {
+            let mut packet = [0_u8; 44];
+            // SAFETY: an address of zeros is a valid one.
+            let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            let mut length = size_of_val(&from) as libc::socklen_t;
+            // SAFETY: the pointers are to locals that outlive the call, and the lengths are theirs.
+            let read = unsafe {
+                libc::recvfrom(
+                    self.0.as_raw_fd(),
+                    packet.as_mut_ptr().cast(),
+                    packet.len(),
+                    0,
+                    (&raw mut from).cast(),
+                    &raw mut length,
+                )
+            };
+            let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+            let is_tcp = read == 44 && packet[0] >> 4 == 6 && packet[6] == 6;
+            if is_tcp && from.sll_pkttype == libc::PACKET_OUTGOING && port(42) == PORT {
+                traced.entry(port(40)).or_default().push(from.sll_ifindex);
+            }
+        }
+        traced
+    }
+}
+
+#[test]
+fn a_prefix_with_host_bits_is_the_network_that_it_lies_in() {
+    if !root_or_skip("a prefix with host bits") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let with_host_bits = format!("{}/{}", lab.address("s"), lab.prefix("s").prefix_len());
+    assert_ne!(with_host_bits.parse::<ipnet::IpNet>().unwrap(), lab.prefix("s").into());
+    let routes = || lab.ip("h", "-6 route show table all proto 83");
+    let paths = || destination("::/0", &lab, &["R1", "R2"]).paths;
+    let start = || Agent::start_with(&lab, "h", any_path(), &with_host_bits, paths(), Some(kept.pins(false)));
+    let agent = start();
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let (used, before) = (slot(&flow.sender), routes());
+    assert!(used > 0 && before.contains(&lab.prefix("s").to_string()), "{before}");
+    agent.kill();
+    let next = start();
+    assert_eq!((slot(&flow.sender), routes()), (used, before), "the tables are as full as before");
+    assert_ne!(slot(&lab.connect("h", "s").0), 0);
+    assert_eq!(next.destinations(), 1);
+    next.stop();
+}

@@ -1,0 +1,161 @@
+//! The mark slots of paths (map `sidestep_dests`), and the sockets whose marks have one.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+};
+
+use ipnet::IpNet;
+use libbpf_rs::{MapCore, MapFlags};
+use sidestep_policy::raw::{self, MAX_PATHS};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{
+    super::{failed, map},
+    HostPrefix, HostProgram, read_prefix,
+};
+use crate::error::Result;
+
+/// The most slots that a host uses, whatever room the mark has (`HOST_SLOTS`): so many routing tables are its own.
+///
+/// All paths of a destination can be replaced at once by others that take other slots, and several destinations that
+/// overlap have room besides.
+pub const MAX_SLOTS: u32 = 63;
+
+/// A path of a destination, and the mark slot that leads along it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotPath {
+    /// The slot, in 1..=[`MAX_SLOTS`].
+    pub slot: u8,
+    /// The path.
+    pub path: raw::Path,
+}
+
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
+struct HostPaths {
+    n: u32,
+    generation: u32,
+    key: HostPrefix,
+    slot: [u8; MAX_PATHS],
+    path: [raw::Path; MAX_PATHS],
+}
+
+const _: () = assert!(size_of::<HostPaths>() == 32 + MAX_PATHS + size_of::<raw::Path>() * MAX_PATHS);
+
+/// Bytes of `struct host_marked`.
+const MARKED_LEN: usize = 20;
+
+impl HostProgram {
+    /// Sets the paths to `destination`.
+    ///
+    /// At most [`MAX_PATHS`] are taken. Paths that were there before keep what connections have learnt of them.
+    pub fn set_paths(&mut self, destination: IpNet, paths: &[SlotPath]) -> Result<()> {
+        let paths = paths.get(..MAX_PATHS).unwrap_or(paths);
+        let generation = generation(paths);
+        // Before the paths: until these follow, and without a table, connections learn for themselves.
+        if let Err(error) = self.keep_weights(destination, generation, paths) {
+            tracing::warn!(%error, "each connection learns for itself");
+        }
+        let value = HostPaths::new(destination, generation, paths);
+        let written =
+            map(&self.object, "sidestep_dests")?.update(value.key.as_bytes(), value.as_bytes(), MapFlags::ANY);
+        written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
+    }
+
+    /// The slots of the paths to each destination, by Path ID.
+    pub fn slots(&self) -> Result<BTreeMap<IpNet, BTreeMap<u32, u32>>> {
+        let dests = map(&self.object, "sidestep_dests")?;
+        let mut slots = BTreeMap::new();
+        for key in dests.keys() {
+            let read = dests.lookup(&key, MapFlags::ANY);
+            let value = read.map_err(|error| failed("reading the paths of a destination", &error))?;
+            let value = value.and_then(|value| HostPaths::read_from_bytes(&value).ok());
+            if let (Some(destination), Some(value)) = (read_prefix(&key), value) {
+                slots.insert(destination, value.slots());
+            }
+        }
+        Ok(slots)
+    }
+
+    /// The other end of each socket of the calling thread's network namespace whose mark has a slot, and the slot.
+    pub fn marked_sockets(&self) -> Result<Vec<(IpAddr, u32)>> {
+        let bytes = self.iterate("sidestep_marks")?;
+        Ok(bytes.chunks_exact(MARKED_LEN).filter_map(read_marked).collect())
+    }
+}
+
+impl HostPaths {
+    fn new(destination: IpNet, generation: u32, paths: &[SlotPath]) -> Self {
+        let mut value = HostPaths {
+            n: paths.len().min(MAX_PATHS) as u32,
+            generation,
+            key: HostPrefix::from(destination),
+            slot: [0; MAX_PATHS],
+            path: [raw::Path::default(); MAX_PATHS],
+        };
+        for ((slot, path), from) in value.slot.iter_mut().zip(&mut value.path).zip(paths) {
+            (*slot, *path) = (from.slot, from.path);
+        }
+        value
+    }
+
+    fn slots(&self) -> BTreeMap<u32, u32> {
+        let ids = self.path.iter().map(|path| path.id);
+        ids.zip(self.slot.map(u32::from)).take(self.n as usize).collect()
+    }
+}
+
+/// A number that changes whenever ids, their order or slots do (FNV-1a), never zero.
+fn generation(paths: &[SlotPath]) -> u32 {
+    let bytes = paths.iter().flat_map(|one| one.path.id.to_be_bytes().into_iter().chain([one.slot]));
+    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
+}
+
+fn read_marked(bytes: &[u8]) -> Option<(IpAddr, u32)> {
+    let (address, slot) = bytes.split_at_checked(16)?;
+    let address = Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).to_canonical();
+    Some((address, u32::from_ne_bytes(slot.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(of: &[(u32, u8)]) -> Vec<SlotPath> {
+        of.iter()
+            .map(|(id, slot)| SlotPath { slot: *slot, path: raw::Path { id: *id, ..raw::Path::default() } })
+            .collect()
+    }
+
+    #[test]
+    fn the_generation_follows_ids_order_and_slots_and_not_the_weights() {
+        let mut some = paths(&[(1, 1), (2, 2)]);
+        let before = generation(&some);
+        some[0].path.weight = 7;
+        assert_eq!(generation(&some), before);
+        for other in [&[(2, 2), (1, 1)][..], &[(1, 2), (2, 1)], &[(1, 1)], &[(1, 1), (2, 3)]] {
+            assert_ne!(generation(&paths(other)), before, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn slots_are_read_as_they_lie_in_the_map() {
+        let value = HostPaths::new("10.9.0.0/16".parse().unwrap(), 5, &paths(&[(7, 3), (9, 1)]));
+        let read = HostPaths::read_from_bytes(value.as_bytes()).unwrap();
+        assert_eq!(read.slots(), BTreeMap::from([(7, 3), (9, 1)]));
+        let many = vec![SlotPath::default(); MAX_PATHS + 1];
+        assert_eq!(HostPaths::new("::/0".parse().unwrap(), 5, &many).n, MAX_PATHS as u32);
+        // A map that somebody else wrote.
+        assert_eq!(HostPaths { n: u32::MAX, ..read }.slots().len(), 3, "two ids, and the zeros");
+    }
+
+    #[test]
+    fn marked_sockets_are_read_as_the_kernel_writes_them() {
+        let mut bytes = std::net::Ipv4Addr::new(10, 9, 8, 7).to_ipv6_mapped().octets().to_vec();
+        bytes.extend(5_u32.to_ne_bytes());
+        assert_eq!(read_marked(&bytes), Some(("10.9.8.7".parse().unwrap(), 5)));
+        assert_eq!(read_marked(&bytes[1..]), None);
+        assert_eq!(read_marked(&bytes[..3]), None);
+    }
+}
