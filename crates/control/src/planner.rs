@@ -68,7 +68,8 @@ impl Planner {
         self.plan(&(0..self.planned.len()).collect::<Vec<_>>());
     }
 
-    /// The paths from one host to another, best first; none between hosts whose only access router is the same.
+    /// The paths from one host to another, best first; none between hosts whose only access router is the same, and none from
+    /// a host to itself.
     pub fn paths(&mut self, from: NodeId, to: NodeId) -> Vec<HostPath> {
         let Some(index) = self.set_of(from, to) else { return Vec::new() };
         let (sources, destinations) = (access_arcs(&self.topology, from), access_arcs(&self.topology, to));
@@ -79,6 +80,10 @@ impl Planner {
     /// The index of the set of these two hosts, as [`set_down`](Self::set_down) names it; `None` where there cannot be
     /// paths.
     pub fn set_of(&mut self, from: NodeId, to: NodeId) -> Option<usize> {
+        // A host with two access routers would else have paths to itself.
+        if from == to {
+            return None;
+        }
         let [ingresses, egresses] = [from, to].map(|host| Access::of_host(&self.topology, host));
         let known = self.planned.len();
         let index = self.index_of(Ends { ingresses, egresses })?;

@@ -105,6 +105,17 @@ fn paths_to_all_exits_are_one_set() {
 }
 
 #[test]
+fn a_host_with_two_access_routers_has_no_paths_to_itself() {
+    let mut planner = planner(&two_exits());
+    assert_eq!(between(&mut planner, "u", "u"), []);
+    assert_ne!(between(&mut planner, "u", "t"), []);
+    // Another user of the same two routers has.
+    let topology = network(&[("u", "A", 1, 1), ("u", "B", 1, 1), ("v", "A", 1, 1), ("v", "B", 1, 1), ("A", "B", 1, 1)]);
+    let mut planner = Planner::new(Arc::new(topology), KNOBS).unwrap();
+    assert_ne!(between(&mut planner, "u", "v"), []);
+}
+
+#[test]
 fn a_path_is_plain_while_it_is_the_only_shortest_one() {
     // Two paths from A to B over M, and over N and O; the second is the dearer one by so much.
     let network = |more: u32| {
