@@ -282,6 +282,8 @@ impl Host {
 
     /// Attaches the program for the first time, when paths are in place.
     fn begin_work(&mut self) -> Result<(), AgentError> {
+        // From the attachment on nothing may fail: what is at work is not removed.
+        let counters = self.program.counters()?;
         match self.program.attach(&self.options.cgroup) {
             // What was taken over goes on without new connections, until the control group is there.
             Err(error) if self.inherited => {
@@ -292,13 +294,13 @@ impl Host {
         }
         self.program.keep_state();
         self.at_work = true;
-        self.summary = Summary::new(self.program.counters()?);
+        self.summary = Summary::new(counters);
         Ok(())
     }
 
     /// Removes all that the daemon made; connections get the marks back that they had.
     async fn remove(self) -> Result<(), AgentError> {
-        let counters = self.program.counters()?;
+        let counters = self.program.counters().ok();
         let config = self.program_config()?;
         self.program.remove()?;
         remove_routing(&self.netlink, &config).await?;

@@ -6,7 +6,7 @@ pub mod host;
 pub mod idle;
 pub mod parity;
 
-use std::io;
+use std::{io, path::Path};
 
 use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -53,10 +53,14 @@ fn load(name: &str, open: OpenObject) -> Result<Object> {
     open.load().map_err(|error| failed(format!("loading BPF program {name}"), &error))
 }
 
+/// A map of this name. A map that was taken over has the name that the kernel knows, which is empty if libbpf could not make sure
+/// that the kernel takes names; it is then known by its pin.
 fn map<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::Map<'obj>> {
+    let is_pinned_as =
+        |map: &libbpf_rs::Map<'_>| map.get_pin_path().and_then(|pin| Path::new(pin).file_name()) == Some(name.as_ref());
     object
         .maps()
-        .find(|map| map.name() == name)
+        .find(|map| map.name() == name || is_pinned_as(map))
         .ok_or_else(|| LinuxError::io(format!("finding BPF map {name}"), io::Error::from(io::ErrorKind::NotFound)))
 }
 
