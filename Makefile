@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test test-kernels soak soak-lab bench bench-ns3 deb test-deb clean
+.PHONY: all deps build demo test test-kernels test-packetdrill soak soak-lab bench bench-ns3 deb test-deb clean
 
 all: build
 
@@ -29,6 +29,9 @@ soak-lab: deps ## Kill labs at random instants, 200 times: the next one cleans u
 
 test-kernels: build ## Boot Debian's 6.1 and 6.12 under emulation: the BPF programs, doctor, and a small lab
 	@CARGO=$(CARGO) scripts/test-kernels
+
+test-packetdrill: build ## packetdrill's tests of TCP without and with an agent: make test-packetdrill PACKETDRILL=CHECKOUT
+	@$(SUDO) scripts/test-packetdrill "$(PACKETDRILL)"
 
 deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
 	@CARGO=$(CARGO) scripts/deb
