@@ -17,9 +17,10 @@ struct host_config {
 	__u32 priority;		/* not for the program: priority of the agent's rules */
 	__u32 dry_run;		/* decide, count and report, but leave marks alone */
 	__u32 events;		/* 1: write events, as somebody records them */
-	__u32 unused;
+	__u32 netns_inode;	/* not for the program: of the agent's network namespace, by which its processes are found */
 	__u32 controller;	/* not for the program: enum host_controller */
 	__u64 paths_ns;		/* not for the program: when the paths came, CLOCK_MONOTONIC */
+	__u64 netns_cookie;	/* of the agent's network namespace, the only one in which the marks mean anything */
 };
 
 enum host_controller {

@@ -114,6 +114,8 @@ pub(crate) async fn run<D: Daemon>(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
+    // Signals that came during the start are noticed here.
+    tokio::task::yield_now().await;
     let (result, end) = tokio::select! {
         // A shutdown that came before the work begins prevents it.
         biased;

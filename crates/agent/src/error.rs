@@ -43,6 +43,50 @@ pub enum AgentError {
     /// An interface named in the options does not exist.
     #[error("there is no interface `{0}`; `ip link` lists those that exist")]
     NoInterface(String),
+    /// A number in the options is the kernel's own.
+    #[error("{0}")]
+    Reserved(String),
+    /// Another agent of the network namespace has routing tables or bits of the mark that this one is to use.
+    #[error(
+        "another agent (process {process}) uses some of the routing tables {first} to {last} or of the mark's bits \
+         {mask:#x} in this network namespace; end it, or give this one its own --table-base, --rule-priority and `mark_mask`"
+    )]
+    Taken {
+        /// The other agent's process.
+        process: i32,
+        /// The first table.
+        first: u32,
+        /// The last table.
+        last: u32,
+        /// The bits of the mark.
+        mask: u32,
+    },
+    /// The agent's rules and routes are in another network namespace.
+    #[error(
+        "the agent of {state} left rules and routes in another network namespace; remove them there: \
+         `nsenter --net={place} sidestep agent stop --state {state}`"
+    )]
+    Elsewhere {
+        /// The state directory.
+        state: PathBuf,
+        /// A file of that namespace.
+        place: PathBuf,
+    },
+    /// The agent did not react when its state was removed.
+    #[error("the agent of {state} does not end: what it installed may stay, or come back; end its process")]
+    DoesNotEnd {
+        /// The state directory.
+        state: PathBuf,
+    },
+    /// The state of an agent does not say where its rules and routes are.
+    #[error(
+        "the state in {state} was removed, but not what another version left: see `ip rule`, and `ip route show table all \
+         proto 83`, for both families"
+    )]
+    Unreadable {
+        /// The state directory.
+        state: PathBuf,
+    },
 }
 
 impl AgentError {
@@ -51,11 +95,18 @@ impl AgentError {
         match self {
             AgentError::Linux(error) => !error.is_environment(),
             AgentError::Config(error) => matches!(error, ConfigError::NoInterface(..) | ConfigError::NoGateway(..)),
-            AgentError::NothingToDo | AgentError::Endpoint(_) | AgentError::Client(ClientError::Endpoint(_)) => false,
+            AgentError::NothingToDo
+            | AgentError::Reserved(_)
+            | AgentError::Endpoint(_)
+            | AgentError::Client(ClientError::Endpoint(_)) => false,
             AgentError::Client(ClientError::Controller { .. })
             | AgentError::Metrics(_)
             | AgentError::File { .. }
-            | AgentError::NoInterface(_) => true,
+            | AgentError::NoInterface(_)
+            | AgentError::Taken { .. }
+            | AgentError::Elsewhere { .. }
+            | AgentError::DoesNotEnd { .. }
+            | AgentError::Unreadable { .. } => true,
         }
     }
 }

@@ -65,9 +65,8 @@ impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
         let kind = match &error {
             AgentError::Linux(error) if error.is_environment() => Kind::Environment,
-            AgentError::Config(_) | AgentError::NothingToDo | AgentError::NoInterface(_) | AgentError::Endpoint(_) => {
-                Kind::Usage
-            }
+            AgentError::Config(_) | AgentError::NoInterface(_) => Kind::Usage,
+            error if !error.can_pass() => Kind::Usage,
             _ => Kind::Run,
         };
         Failure { kind, message: chain(&error) }

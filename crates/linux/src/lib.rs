@@ -31,12 +31,12 @@
 
 pub mod bpf;
 pub mod cgroup;
+pub mod claim;
 mod error;
 mod mounts;
 pub mod mptcp;
 pub mod netlink;
 pub mod netns;
-pub mod nftables;
 pub mod probe;
 pub mod sock_diag;
 pub mod tap;

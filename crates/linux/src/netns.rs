@@ -2,8 +2,12 @@
 
 use std::{
     fs::{self, File},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
-    path::Path,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+        unix::{fs::MetadataExt, net::UnixDatagram},
+    },
+    path::{Path, PathBuf},
 };
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -38,8 +42,7 @@ impl NetNs {
 
     /// The namespace of the calling thread.
     pub fn current() -> Result<Self> {
-        let file = File::open("/proc/thread-self/ns/net")
-            .map_err(|error| LinuxError::io("opening the current network namespace", error))?;
+        let file = File::open(OWN).map_err(|error| LinuxError::io("opening the current network namespace", error))?;
         Ok(NetNs { file })
     }
 
@@ -63,6 +66,70 @@ impl NetNs {
     }
 }
 
+/// What tells a network namespace from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetNsId {
+    /// The kernel's number for it, which no other namespace gets before the machine starts again.
+    pub cookie: u64,
+    /// The inode of its files in `/proc`, which another may get when it is gone.
+    pub inode: u32,
+}
+
+/// The calling thread's namespace.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+impl NetNsId {
+    /// That of the calling thread's namespace.
+    pub fn current() -> Result<Self> {
+        let what = "reading which network namespace this is";
+        let inode = fs::metadata(OWN).map_err(|error| LinuxError::io(what, error))?.ino();
+        let inode = u32::try_from(inode).map_err(|error| LinuxError::io(what, io::Error::other(error)))?;
+        let socket = UnixDatagram::unbound().map_err(|error| LinuxError::io(what, error))?;
+        let mut cookie = 0u64;
+        let mut size = size_of_val(&cookie) as libc::socklen_t;
+        // SAFETY: the kernel writes no more than `size` bytes, which are those of `cookie`.
+        let failed = unsafe {
+            let cookie = (&raw mut cookie).cast();
+            libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, cookie, &raw mut size)
+        };
+        if failed != 0 {
+            return Err(LinuxError::io(what, io::Error::last_os_error()));
+        }
+        Ok(NetNsId { cookie, inode })
+    }
+
+    /// A file by which the namespace can be entered: a name that it is mounted at, as `ip netns` does, or that of a process.
+    ///
+    /// `None` where there is none, or none that the caller may see.
+    pub fn find(self) -> Option<PathBuf> {
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+        // proc_pid_mountinfo(5): the fourth field is what is mounted, the fifth where.
+        let mounted = format!("net:[{}]", self.inode);
+        let place = |line: &str| {
+            let mut fields = line.split(' ').skip(3);
+            fields.next().filter(|root| *root == mounted).and_then(|_| fields.next()).map(PathBuf::from)
+        };
+        let is_number =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
+        let processes = processes.filter(is_number).map(|process| process.join("ns/net"));
+        mounts.lines().filter_map(place).chain(processes).find(|path| self.is_at(path))
+    }
+
+    fn is_at(self, path: &Path) -> bool {
+        if fs::metadata(path).map(|file| file.ino()).ok() != Some(u64::from(self.inode)) {
+            return false;
+        }
+        // The inode may be that of a later namespace. Whoever may not enter it has to take its word.
+        let entered = on_thread(|| {
+            let file = File::open(path).map_err(|error| LinuxError::io("opening a network namespace", error))?;
+            NetNs { file }.enter()?;
+            Self::current()
+        });
+        entered.map_or(true, |found| found.cookie == self.cookie)
+    }
+}
+
 impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -81,4 +148,25 @@ fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::root_or_skip;
+
+    #[test]
+    fn a_namespace_is_told_from_others_and_found_as_long_as_somebody_is_in_it() {
+        if !root_or_skip("a network namespace") {
+            return;
+        }
+        let own = NetNsId::current().unwrap();
+        assert_eq!(NetNsId::current().unwrap(), own);
+        assert!(own.find().is_some());
+        // A namespace without processes has no name by which others could find it.
+        let other = NetNs::create().unwrap().run(NetNsId::current).unwrap();
+        assert_ne!((own.cookie, own.inode), (other.cookie, other.inode));
+        assert_eq!(other.find(), None);
+        assert_eq!(NetNsId { cookie: other.cookie, ..own }.find(), None, "the inode of a later namespace");
+    }
 }

@@ -4,11 +4,12 @@ use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, HostProgram, MAX_SLOTS, Pins},
+    bpf::host::{HostConfig as ProgramConfig, HostProgram, Pins},
     netlink::Netlink,
+    netns::NetNsId,
 };
 
-use super::replies;
+use super::ownership::tables;
 use crate::AgentError;
 
 /// How long an agent may take to stop.
@@ -19,21 +20,28 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 /// Ends the agent that works with `pins`, and removes what a killed or a keeping agent left: program, maps, rules and
 /// routes. Connections get the marks back that they had. Returns whether there was anything.
 ///
-/// An agent at work notices within a second that its pins are gone, and ends.
+/// An agent at work notices within a second that its pins are gone, and ends. What a killed agent left can only be removed in
+/// its own network namespace: elsewhere this is an error, and nothing is touched.
 pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
-    let program = match HostProgram::look(pins) {
-        Ok(None) => return Ok(false),
-        Ok(Some(program)) => Some(program),
+    if !pins.exist() {
+        return Ok(false);
+    }
+    let state = || pins.directory.clone();
+    let (holder, config) = (pins.holder()?, pins.config());
+    let here = NetNsId::current()?;
+    let elsewhere = config.and_then(|config| config.netns()).filter(|owner| owner.cookie != here.cookie);
+    if let Some(place) = elsewhere.filter(|_| holder.is_gone()).and_then(NetNsId::find) {
+        return Err(AgentError::Elsewhere { state: state(), place });
+    }
+    match HostProgram::look(pins) {
+        // Its connections, if there are any, are not of this namespace.
+        _ if elsewhere.is_some() => pins.remove()?,
+        Ok(Some(program)) => program.remove()?,
+        Ok(None) => {}
         Err(error) => {
             tracing::warn!(%error, "the connections' marks cannot be restored");
-            None
+            pins.remove()?;
         }
-    };
-    let holder = pins.holder()?;
-    let config = program.as_ref().map(HostProgram::config).transpose()?.flatten();
-    match program {
-        Some(program) => program.remove()?,
-        None => pins.remove()?,
     }
     // An agent at work sees that its state is gone, and removes the rest.
     let waited = tokio::time::timeout(STOP_TIMEOUT, async {
@@ -41,18 +49,14 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
             tokio::time::sleep(STOP_POLL).await;
         }
     });
-    if waited.await.is_err() {
-        tracing::warn!("the agent does not end; what it installs again stays");
+    let ended = waited.await.is_ok();
+    match config {
+        Some(config) if elsewhere.is_none() => remove_routing(&Netlink::open()?, &config).await?,
+        None => return Err(AgentError::Unreadable { state: state() }),
+        // It went with its namespace, or with the agent.
+        Some(_) => {}
     }
-    if let Some(config) = config {
-        remove_routing(&Netlink::open()?, &config).await?;
-    }
-    Ok(true)
-}
-
-/// The routing tables of paths.
-pub(super) fn tables(base: u32) -> RangeInclusive<u32> {
-    base + 1..=base.saturating_add(MAX_SLOTS)
+    if ended { Ok(true) } else { Err(AgentError::DoesNotEnd { state: state() }) }
 }
 
 /// Our routes in these tables, whoever installed them.
@@ -63,12 +67,11 @@ pub(super) async fn routes_in(
     Ok(netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)).collect())
 }
 
-/// Removes all rules, routes and draws of an agent of this configuration; in a dry run it has made none.
+/// Removes all rules and routes of an agent of this configuration; in a dry run it has made none.
 pub(super) async fn remove_routing(netlink: &Netlink, config: &ProgramConfig) -> Result<(), AgentError> {
     if config.dry_run != 0 {
         return Ok(());
     }
-    replies::remove(config);
     let tables = tables(config.table_base);
     netlink.delete_rules(tables.clone(), config.priority).await?;
     for (table, destination) in routes_in(netlink, &tables).await? {

@@ -5,10 +5,10 @@ mod config;
 mod events;
 mod init;
 mod metrics;
+mod ownership;
 mod paths;
 mod reconcile;
 mod record_file;
-mod replies;
 mod slots;
 mod summary;
 
@@ -24,8 +24,10 @@ use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
     bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
+    claim::Claim,
     monotonic_now,
     netlink::{Family, Netlink, Route},
+    netns::NetNsId,
 };
 use sidestep_metrics::{Page, Scrapes};
 use sidestep_model::{Time, scenario::AgentKnobs};
@@ -42,10 +44,10 @@ pub use self::{
     record_file::RecordFile,
 };
 use self::{
-    cleanup::{remove_routing, routes_in, tables},
+    cleanup::{remove_routing, routes_in},
     events::Recorder,
     metrics::Reading,
-    replies::Replies,
+    ownership::tables,
     slots::Slots,
     summary::Summary,
 };
@@ -105,6 +107,10 @@ pub async fn run_host(
 struct Host {
     /// What the daemon was started with; its configuration is the one that is in force.
     options: HostOptions,
+    /// Where its rules and routes are.
+    netns: NetNsId,
+    /// As long as this lives, no other agent of the namespace uses our tables and bits of the mark.
+    claim: Option<Claim>,
     netlink: Netlink,
     events: Events<'static>,
     recorder: Recorder,
@@ -127,8 +133,6 @@ struct Host {
     /// The slots that have rules.
     rules: BTreeSet<(Family, u32)>,
     routes: BTreeMap<(u32, IpNet), Route>,
-    /// The table that draws paths of SYN-ACKs.
-    replies: Replies,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -172,6 +176,9 @@ impl Host {
         if options.controller.is_none() && options.config.destinations.is_empty() {
             return Err(AgentError::NothingToDo);
         }
+        ownership::check_reserved(&options)?;
+        options.pins.as_ref().map_or(Ok(()), ownership::check_state)?;
+        let claim = ownership::claim(&options).await?;
         let netlink = Netlink::open()?;
         let recorder = Recorder::new(options.events.clone(), options.dry_run);
         let program = HostProgram::load(options.pins.clone())?;
@@ -183,6 +190,8 @@ impl Host {
         // What is inherited is as old as it was.
         let inherited_age = before.filter(|_| follows).map(|before| Time::from_nanos(before.paths_ns));
         let mut host = Host {
+            netns: NetNsId::current()?,
+            claim,
             netlink,
             events: program.events(move |event| sink.write(&event))?,
             recorder,
@@ -197,7 +206,6 @@ impl Host {
             run_stats: run_stats(&options.config),
             rules: BTreeSet::new(),
             routes: BTreeMap::new(),
-            replies: Replies::default(),
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -249,9 +257,10 @@ impl Host {
             priority: self.options.priority,
             dry_run: self.options.dry_run.into(),
             events: (self.options.events.is_some() || summary::logs_events()).into(),
-            unused: 0,
+            netns_inode: self.netns.inode,
             controller: self.controller as u32,
             paths_ns: self.paths_at.as_nanos(),
+            netns_cookie: self.netns.cookie,
         })
     }
 
@@ -378,8 +387,11 @@ impl Daemon for Host {
             tracing::info!("the state is gone: asked to stop");
             return Ok(ControlFlow::Break(()));
         }
+        if let Some(pins) = &self.options.pins {
+            pins.touch()?;
+        }
+        self.claim.iter().for_each(Claim::forget_askers);
         self.stay_attached();
-        self.tend_replies();
         // The program wakes us only when many events wait.
         self.record()?;
         if self.summary.is_due() {
@@ -404,8 +416,6 @@ impl Daemon for Host {
             controller: self.controller,
             paths_age: monotonic_now().since(self.paths_at),
             left_out: self.left_out,
-            replies_drawn: self.replies.are_drawn(),
-            replies_mended: self.replies.mended(),
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(connections.len() as u64, self.events.waiting()),

@@ -209,7 +209,7 @@ pub fn router(args: RouterArgs) -> Outcome {
     let links: BTreeMap<_, _> = args.links.into_iter().collect();
     let options =
         RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn, metrics: args.metrics };
-    runtime()?.block_on(run_router(options, announce, stopped())).map_err(Failure::from)
+    runtime()?.block_on(async { run_router(options, announce, stopped()).await }).map_err(Failure::from)
 }
 
 /// Says that a configuration is in order, and what it holds.
@@ -273,26 +273,34 @@ fn show(controller: &Controller, json: bool) -> Outcome {
 }
 
 /// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.
-async fn stopped_or_relieved() -> Shutdown {
-    let Ok(mut relieved) = signal(SignalKind::user_defined2()) else {
-        stopped().await;
-        return Shutdown::CleanUp;
-    };
-    tokio::select! {
-        () = stopped() => Shutdown::CleanUp,
-        _ = relieved.recv() => Shutdown::Keep,
+///
+/// From the call on, and not only from the first poll, these signals do nothing else.
+fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
+    let (stopped, relieved) = (stopped(), signal(SignalKind::user_defined2()));
+    async {
+        let Ok(mut relieved) = relieved else {
+            stopped.await;
+            return Shutdown::CleanUp;
+        };
+        tokio::select! {
+            () = stopped => Shutdown::CleanUp,
+            _ = relieved.recv() => Shutdown::Keep,
+        }
     }
 }
 
-async fn stopped() {
-    // Without handlers the default action ends the process, which is what is wanted.
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Completes when a signal ends a daemon; the signal does nothing else from the call on.
+fn stopped() -> impl Future<Output = ()> {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async {
+        // Without handlers the default action ends the process, which is what is wanted.
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }
 

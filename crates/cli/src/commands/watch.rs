@@ -17,6 +17,7 @@ use crate::{args::ConnectionFilter, failure::Failure};
 
 /// A look at an agent's state, again and again.
 pub struct Watch {
+    pins: Pins,
     program: HostProgram,
     filter: Filter,
 }
@@ -28,7 +29,11 @@ pub struct Seen {
     pub schema: u32,
     /// Whether the agent only records what it would do: paths and moves are then what they would be.
     pub dry_run: bool,
-    /// `none`, `connected` or `away`.
+    /// Whether an agent works with the state: if not, nothing but the program in the kernel moves connections.
+    pub at_work: bool,
+    /// Seconds since an agent was last at work, if none is.
+    pub last_at_work_s: Option<f64>,
+    /// `none`, `connected` or `away`; `none` if no agent is at work.
     pub controller: &'static str,
     /// Seconds since the paths came, from the controller or the configuration file.
     pub paths_age_s: Option<f64>,
@@ -126,13 +131,15 @@ impl Watch {
                 "no agent keeps its state in {place}; is one running, and with which --state?"
             )));
         };
-        Ok(Watch { program, filter })
+        Ok(Watch { pins, program, filter })
     }
 
     /// The present state, with the connections of the caller's network namespace.
     pub fn look(&self) -> Result<Seen, Failure> {
         let config = self.program.config()?;
         let now = sidestep_linux::monotonic_now();
+        let at_work = self.pins.holder().is_ok_and(|holder| !holder.is_gone());
+        let last_seen = self.pins.last_seen().filter(|_| !at_work);
         let destinations = self.program.destinations()?;
         let wanted = |one: &HostConnection| self.filter.lets_through(one);
         let mut connections: Vec<_> = self.program.connections()?.into_iter().filter(wanted).collect();
@@ -141,7 +148,9 @@ impl Watch {
         Ok(Seen {
             schema: 1,
             dry_run: config.is_some_and(|config| config.dry_run != 0),
-            controller: match config.map(|config| config.controller()) {
+            at_work,
+            last_at_work_s: last_seen.map(|age| age.as_secs_f64()),
+            controller: match config.filter(|_| at_work).map(|config| config.controller()) {
                 Some(ControllerState::Connected) => "connected",
                 Some(ControllerState::Away) => "away",
                 _ => "none",
@@ -167,9 +176,11 @@ impl Seen {
         if let Some(seconds) = self.paths_age_s {
             parts.push(format!("{} old", age(seconds)));
         }
-        match self.controller {
-            "none" => {}
-            state => parts.push(format!("controller {state}")),
+        match (self.at_work, self.last_at_work_s, self.controller) {
+            (false, Some(seconds), _) => parts.push(format!("no agent is at work since {}", age(seconds))),
+            (false, None, _) => parts.push("no agent is at work".into()),
+            (true, _, "none") => {}
+            (true, _, state) => parts.push(format!("controller {state}")),
         }
         if self.dry_run {
             parts.push("dry run: nobody is moved, paths and moves are what they would be".into());

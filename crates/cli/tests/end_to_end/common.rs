@@ -173,6 +173,23 @@ impl Running {
         &self.lab
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a daemon says that it does its work.
+    pub fn wait_until_ready(&mut self) {
+        let stdout = self.stdout.clone();
+        self.wait_until("the daemon being ready", || fs::read_to_string(&stdout).is_ok_and(|text| text == "ready\n"));
+    }
+
+    /// Kills it, and waits for its end.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();

@@ -10,6 +10,7 @@ mod contract;
 mod doctor;
 mod errors;
 mod failures;
+mod ownership;
 mod packaged;
 mod pipes;
 mod policies;

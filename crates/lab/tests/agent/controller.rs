@@ -2,15 +2,23 @@
 
 use std::{collections::BTreeMap, fs, os::fd::AsFd, sync::Arc, thread};
 
-use sidestep_agent::{RouterOptions, run_router};
+use sidestep_agent::{HostOptions, RouterOptions, StaticDestination, run_router};
 use sidestep_api::listen;
 use sidestep_controller::{Controller, PairPaths, serve};
-use sidestep_linux::{netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
+use sidestep_linux::{
+    bpf::host::{HostProgram, Pins},
+    netns::set_sysctl,
+    sock_diag::TcpInfo,
+    testing::root_or_skip,
+};
 use sidestep_model::{Topology, scenario::PathKnobs, srv6};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use crate::support::{Agent, Flow, Lab, SOME, eventually, knobs, mark, slot};
+use crate::{
+    support::{Agent, Flow, Lab, SOME, TABLE_BASE, eventually, knobs, mark, plain, slot},
+    takeover::{Kept, in_host},
+};
 
 /// Two paths from A to B.
 const TWO_PATHS: &[(&str, &str, u32)] =
@@ -79,17 +87,28 @@ struct Managed {
 }
 
 fn managed(lab: &Lab) -> Managed {
+    managed_with(lab, None)
+}
+
+fn managed_with(lab: &Lab, pins: Option<Pins>) -> Managed {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("controller.sock").display().to_string();
     let endpoint = format!("unix:{socket}");
     let (controller, sets) = controller(lab.topology.clone(), &endpoint);
     eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
     let router = router(lab, "A", &endpoint);
-    let agent = Agent::start_as(lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
-        options.controller = Some(endpoint.clone());
-        options.config.destinations.clear();
-    });
+    let agent = following(lab, &endpoint, pins, |_| {});
     Managed { agent, _router: router, controller, sets, endpoint, socket, _directory: directory }
+}
+
+/// The agent of `h`, with paths of the controller's only unless `adjust` gives it others.
+fn following(lab: &Lab, endpoint: &str, pins: Option<Pins>, adjust: impl FnOnce(&mut HostOptions)) -> Agent {
+    Agent::start_as(lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
+        options.controller = Some(endpoint.into());
+        options.config.destinations.clear();
+        options.pins = pins;
+        adjust(options);
+    })
 }
 
 /// Whether somebody in a node is connected to a unix socket: the other end's socket is of its namespace.
@@ -129,6 +148,71 @@ fn a_controller_that_is_started_again_moves_nobody() {
     assert_eq!((mark(&flow.sender), routes(), bindings()), before, "with the next one");
     let moves: Vec<_> = agent.events().into_iter().filter(|event| event.kind == "moved").collect();
     assert!(moves.is_empty(), "{moves:?}");
+}
+
+#[test]
+fn an_agent_that_is_started_again_while_its_controller_is_away_leaves_all_as_it_was() {
+    if !root_or_skip("an agent whose controller is away") {
+        return;
+    }
+    for keeps_program in [false, true] {
+        let (lab, kept) = (Lab::new(TWO_PATHS), Kept::new());
+        let pins = kept.pins(keeps_program);
+        let managed = managed_with(&lab, Some(pins.clone()));
+        let Managed { _directory, endpoint, controller: first, _router, agent, .. } = managed;
+        let flow = Flow::start(lab.connect("h", "s"));
+        flow.pass(SOME);
+        // No signal ever moves an idle connection, also where a busy machine delays packets.
+        let idle = lab.connect("h", "s").0;
+        let table = |slot: u32| lab.ip("h", &format!("-6 route show table {}", TABLE_BASE + slot));
+        let learnt = || in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap().learnt().unwrap().len());
+        let all = || (mark(&idle), table(1), table(2), lab.ip("h", "-6 rule show"), learnt());
+        let before = all();
+        assert!(slot(&idle) > 0 && !before.1.is_empty() && !before.2.is_empty(), "{before:?}");
+
+        // The controller goes first, so that nobody hears of anything.
+        drop(first);
+        agent.kill();
+        // One that cannot start, one that finds neither controller nor control group, and one of a path of its own.
+        let failed = Agent::try_start_as(&lab, "h", knobs(), "::/0", Vec::new(), |options| {
+            options.controller = Some("nobody".into());
+            options.pins = Some(pins.clone());
+        });
+        assert!(failed.is_err());
+        assert_eq!(all(), before, "after a start that failed");
+        let group = lab.cgroup.0.path().join("later");
+        let second = following(&lab, &endpoint, Some(pins.clone()), |options| options.cgroup = group.clone());
+        flow.pass(SOME);
+        assert_eq!(all(), before, "without controller and control group");
+        second.kill();
+        let third = following(&lab, &endpoint, Some(pins.clone()), |options| {
+            let paths = vec![plain("1 Gbit/s")];
+            options.config.destinations = vec![StaticDestination { prefix: "2001:db8::/64".parse().unwrap(), paths }];
+        });
+        flow.pass(SOME);
+        assert!(table(1).contains("throw 2001:db8::/64"), "paths of its own are there at once: {}", table(1));
+        assert_eq!((mark(&idle), table(2)), (before.0, before.2.clone()), "without the controller");
+        assert!(table(1).contains(&before.1), "{}", table(1));
+        let new = Flow::start(lab.connect("h", "s"));
+        new.pass(SOME);
+        assert!(slot(&new.sender) > 0, "new connections get the last paths");
+        // They move as before.
+        let dead = ["M", "N"][slot(&flow.sender) - 1];
+        let was = slot(&flow.sender);
+        lab.swallow("A", dead, true);
+        eventually("a move", || (slot(&flow.sender) == 3 - was).then_some(()));
+        lab.swallow("A", dead, false);
+        third.kill();
+        let fourth = following(&lab, &endpoint, Some(pins.clone()), |_| {});
+        let (again, _) = controller(lab.topology.clone(), &endpoint);
+        eventually("the end of the path that is no longer wanted", || (!table(1).contains("throw")).then_some(()));
+        flow.pass(SOME);
+        assert_eq!(all(), before, "with the controller back");
+        fourth.stop();
+        assert_eq!((mark(&idle), pins.exist()), (0, false));
+        assert_eq!((table(1), table(2)), (String::new(), String::new()));
+        drop(again);
+    }
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod ipv4;
 mod metrics;
 mod mptcp;
 mod providers;
-mod replies;
 mod segments;
 mod slots;
 mod soak;

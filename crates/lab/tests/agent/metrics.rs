@@ -13,11 +13,9 @@ use crate::{
     takeover::in_host,
 };
 
-/// Where the agent listens.
-pub const LISTEN: &str = "[::1]:9435";
+const LISTEN: &str = "[::1]:9435";
 
-/// The page of the agent in `h`.
-pub fn scrape(lab: &Lab) -> String {
+fn scrape(lab: &Lab) -> String {
     let address: SocketAddr = LISTEN.parse().unwrap();
     in_host(lab, || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -29,7 +27,7 @@ pub fn scrape(lab: &Lab) -> String {
 }
 
 /// The value of a metric with these labels.
-pub fn value(page: &str, metric: &str) -> Option<f64> {
+fn value(page: &str, metric: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')?.parse().ok())
 }
 

@@ -9,7 +9,7 @@ use sidestep_linux::{
 };
 use sidestep_model::Span;
 
-use crate::support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, via};
+use crate::support::{Agent, Flow, Lab, MASK, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, via};
 
 /// A BPF file system of the test's own; unmounted when dropped.
 pub struct Kept {
@@ -134,7 +134,7 @@ fn connections_get_the_marks_back_that_they_had() {
     if !root_or_skip("an application with a mark of its own") {
         return;
     }
-    const OWN: u32 = 0x00ab_5507;
+    const OWN: u32 = 0x15ab_5507;
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let agent = start(&lab, kept.pins(true));
     let listener = lab.serve("s");
@@ -143,7 +143,7 @@ fn connections_get_the_marks_back_that_they_had() {
     let server = std::net::SocketAddrV6::new(lab.address("s"), crate::support::PORT, 0, 0);
     let client = crate::support::connect(socket, server).unwrap();
     let _accepted = listener.accept().unwrap();
-    assert_eq!(mark(&client), 0x02ab_5507);
+    assert_eq!(mark(&client), OWN & !MASK | 2 << MASK.trailing_zeros());
     agent.kill();
     assert!(stop(&lab, &kept.pins(true)));
     assert_eq!(mark(&client), OWN);

@@ -31,7 +31,10 @@ pub use self::{
     weights::Learnt,
 };
 use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    netns::NetNsId,
+};
 
 /// The path changer's program, loaded. It acts while attached, and detaches when dropped, unless [`Pins`] keep it.
 ///
@@ -65,12 +68,14 @@ pub struct HostConfig {
     pub dry_run: u32,
     /// 1 if the program writes events because somebody records them; else 0.
     pub events: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Inode of the agent's network namespace, by which its processes are found.
+    pub netns_inode: u32,
     /// A [`ControllerState`]. The program ignores it; `sidestep agent status` shows it.
     pub controller: u32,
     /// When the paths came, by `CLOCK_MONOTONIC` in nanoseconds. The program ignores it; `sidestep agent status` shows it.
     pub paths_ns: u64,
+    /// Cookie of the agent's network namespace, the only one in which the marks mean anything.
+    pub netns_cookie: u64,
 }
 
 /// An agent's connection to its controller, in the order of `enum host_controller`.
@@ -88,6 +93,16 @@ impl HostConfig {
     /// The settings that marks, rules and routes depend on: an agent with other values cannot take them over.
     pub fn place(&self) -> [u32; 5] {
         [self.mark_mask, self.mark_shift, self.table_base, self.priority, self.dry_run]
+    }
+
+    /// The network namespace of the agent's rules and routes; `None` if nobody noted it.
+    pub fn netns(&self) -> Option<NetNsId> {
+        (self.netns_cookie != 0).then_some(NetNsId { cookie: self.netns_cookie, inode: self.netns_inode })
+    }
+
+    /// Reads the content of a map; `None` before it was written.
+    fn read(bytes: &[u8]) -> Option<HostConfig> {
+        HostConfig::read_from_bytes(bytes).ok().filter(|config| config.mark_mask != 0)
     }
 
     /// The agent's connection to its controller.
@@ -178,7 +193,7 @@ struct HostPrefix {
     addr: [u8; 16],
 }
 
-const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 40);
+const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 48);
 const _: () = assert!(size_of::<HostPrefix>() == 24);
 
 /// Bytes of `struct host_event`.
@@ -278,8 +293,7 @@ impl HostProgram {
     pub fn config(&self) -> Result<Option<HostConfig>> {
         let read = map(&self.object, "sidestep_config")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let bytes = read.map_err(|error| failed("reading the path changer's configuration", &error))?;
-        let config = bytes.and_then(|bytes| HostConfig::read_from_bytes(&bytes).ok());
-        Ok(config.filter(|config| config.mark_mask != 0))
+        Ok(bytes.and_then(|bytes| HostConfig::read(&bytes)))
     }
 
     /// The destinations that have paths.

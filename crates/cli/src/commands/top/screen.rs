@@ -235,6 +235,8 @@ mod tests {
     fn seen(connections: Vec<Connection>, ecn: u64) -> Seen {
         Seen {
             schema: 1,
+            at_work: true,
+            last_at_work_s: None,
             dry_run: false,
             controller: "away",
             paths_age_s: Some(90.0),

@@ -59,6 +59,21 @@ impl Agent {
         paths: Vec<StaticPath>,
         adjust: impl FnOnce(&mut HostOptions),
     ) -> Agent {
+        match Self::try_start_as(lab, host, knobs, destination, paths, adjust) {
+            Ok(agent) => agent,
+            Err(ended) => panic!("the agent is not ready: {ended:?}"),
+        }
+    }
+
+    /// Like [`start_as`](Self::start_as); an agent that ends before it is ready is an error.
+    pub fn try_start_as(
+        lab: &Lab,
+        host: &str,
+        knobs: AgentKnobs,
+        destination: &str,
+        paths: Vec<StaticPath>,
+        adjust: impl FnOnce(&mut HostOptions),
+    ) -> Result<Agent, Result<(), AgentError>> {
         let destinations = vec![StaticDestination { prefix: destination.parse().unwrap(), paths }];
         let directory = tempfile::tempdir().unwrap();
         let mut options = HostOptions {
@@ -102,10 +117,10 @@ impl Agent {
             })
         });
         let agent = Agent { stop: Some(stop), reconfigure, thread: Some(thread), directory };
-        if is_ready.recv_timeout(PATIENCE).is_err() {
-            panic!("the agent is not ready: {:?}", agent.end());
+        match is_ready.recv_timeout(PATIENCE) {
+            Ok(()) => Ok(agent),
+            Err(_) => Err(agent.end()),
         }
-        agent
     }
 
     /// Stops the agent, and waits until it has cleaned up.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use libbpf_rs::{Link, MapCore, MapHandle, OpenObject, Program, ProgramAttachType, query::LinkTypeInfo};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, Program, ProgramAttachType, query::LinkTypeInfo};
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, Flock, FlockArg},
@@ -20,7 +20,7 @@ use nix::{
     },
 };
 
-use super::super::failed;
+use super::{super::failed, HostConfig};
 use crate::{
     error::{LinuxError, Result},
     mounts::Kind,
@@ -217,6 +217,15 @@ impl Pins {
     /// Whether an agent has left something here.
     pub fn exist(&self) -> bool {
         self.directory.join(CONFIG).exists()
+    }
+
+    /// The configuration that an agent has left, read without loading anything; `None` if there is none of this version.
+    pub fn config(&self) -> Option<HostConfig> {
+        let map = MapHandle::from_pinned_path(self.directory.join(CONFIG)).ok()?;
+        // A lookup fills as many bytes as the map's values have.
+        let fits = (map.key_size(), map.value_size()) == (4, u32::try_from(size_of::<HostConfig>()).ok()?);
+        let bytes = fits.then(|| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten())?;
+        HostConfig::read(&bytes?)
     }
 
     /// Notes that the agent is at work now, for [`last_seen`](Self::last_seen).

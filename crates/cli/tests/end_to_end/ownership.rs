@@ -1,0 +1,284 @@
+//! What belongs to which agent: each in a network namespace, a BPF file system and a control group of its own.
+
+use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
+
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::signal::Signal,
+};
+use serde_json::Value;
+use sidestep_linux::{cgroup::Cgroup, netns::NetNs};
+
+use crate::common::{Ended, Room, Running, root_or_skip};
+
+/// A path that needs no other host: one rule and one route.
+const PLAIN: &str = r#"
+[[destination]]
+prefix = "2001:db8::/64"
+path = [{ plain = true, rate = "1 Mbit/s", rtt = "1 ms" }]
+"#;
+
+/// Where agents run.
+struct Host {
+    room: Room,
+    network: NetNs,
+    cgroup: Cgroup,
+    bpf: PathBuf,
+    config: String,
+}
+
+impl Host {
+    fn new(name: &str) -> Host {
+        let room = Room::new();
+        let bpf = room.path("bpf");
+        fs::create_dir(&bpf).unwrap();
+        mount(Some("bpf"), &bpf, Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
+        let cgroup = Cgroup::create(&format!("sidestep-test-{name}-{}", std::process::id())).unwrap();
+        let config = room.write("agent.toml", PLAIN);
+        Host { room, network: NetNs::create().unwrap(), cgroup, bpf, config }
+    }
+
+    fn state(&self) -> String {
+        self.bpf.join("state").display().to_string()
+    }
+
+    /// Starts an agent with its state in `state`, and more options.
+    fn start(&self, state: &str, more: &[&str]) -> Running {
+        let cgroup = self.cgroup.path().display().to_string();
+        let arguments = ["agent", "--config", &self.config, "--cgroup", &cgroup, "--state", state];
+        let arguments = [&arguments[..], more].concat();
+        self.network.run(|| Ok(self.room.start(&arguments))).unwrap()
+    }
+
+    /// Starts an agent and waits until it is at work.
+    fn start_ready(&self, state: &str, more: &[&str]) -> Running {
+        let mut agent = self.start(state, more);
+        agent.wait_until_ready();
+        agent
+    }
+
+    /// Runs the program in the host's network.
+    fn run(&self, arguments: &[&str]) -> Ended {
+        self.network.run(|| Ok(self.room.start(arguments))).unwrap().wait()
+    }
+
+    fn ip(&self, arguments: &str) -> String {
+        let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().unwrap());
+        let output = self.network.run(run).unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What there is of agents in the kernel.
+    fn traces(&self) -> (usize, usize, bool) {
+        let rules = self.ip("-6 rule show").lines().filter(|line| line.contains("fwmark")).count();
+        let routes = self.ip("-6 route show table all proto 83").lines().count();
+        (rules, routes, fs::exists(self.state()).unwrap())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = umount2(&self.bpf, MntFlags::MNT_DETACH);
+        let _ = self.cgroup.destroy();
+    }
+}
+
+const ALL: (usize, usize, bool) = (1, 1, true);
+const NOTHING: (usize, usize, bool) = (0, 0, false);
+
+#[test]
+fn an_agent_that_is_ended_in_its_first_moments_leaves_nothing_of_its_own_and_all_that_it_took_over() {
+    if !root_or_skip("ending agents") {
+        return;
+    }
+    let host = Host::new("moments");
+    for delay in (0..12).map(|n| Duration::from_millis(n * n * 2)) {
+        let agent = host.start(&host.state(), &[]);
+        thread::sleep(delay);
+        agent.signal(Signal::SIGTERM);
+        agent.wait();
+        assert_eq!(host.traces(), NOTHING, "ended {delay:?} after its start");
+    }
+    for delay in (0..6).map(|n| Duration::from_millis(n * n * 8)) {
+        host.start_ready(&host.state(), &[]).kill();
+        assert_eq!(host.traces(), ALL);
+        let agent = host.start(&host.state(), &[]);
+        thread::sleep(delay);
+        agent.signal(Signal::SIGTERM);
+        let ended = agent.wait();
+        let was_ready = !ended.stdout.is_empty();
+        let left = host.traces();
+        assert!(left == ALL || left == NOTHING, "ended {delay:?} after its start: {left:?}");
+        assert!(!was_ready || left == NOTHING, "one that was at work takes all with it: {left:?}");
+        host.run(&["agent", "stop", "--state", &host.state()]).is_fine();
+        assert_eq!(host.traces(), NOTHING);
+    }
+}
+
+#[test]
+fn a_second_agent_is_refused_where_it_would_use_what_another_one_uses() {
+    if !root_or_skip("two agents") {
+        return;
+    }
+    let host = Host::new("second");
+    let first = host.start_ready(&host.state(), &[]);
+    let other = host.bpf.join("other").display().to_string();
+    let same = host.start(&other, &[]).wait();
+    assert!(same.error(1).starts_with(&format!("another agent (process {}) uses", first.id())), "{same:?}");
+    let overlapping = host.start(&other, &["--table-base", "8310", "--rule-priority", "8400"]).wait();
+    assert!(overlapping.error(1).contains("routing tables 8311 to 8373"), "{overlapping:?}");
+    assert!(!fs::exists(&other).unwrap(), "they leave nothing");
+    assert_eq!(host.traces(), ALL, "and touch nothing");
+
+    let marks = host.room.write("marks.toml", &format!("[agent]\nmark_mask = 0xff00\n{PLAIN}"));
+    let more = ["--table-base", "9000", "--rule-priority", "9000", "--config", &marks];
+    let cgroup = host.cgroup.path().display().to_string();
+    let arguments = [&["agent", "--state", &other, "--cgroup", &cgroup], &more[..]].concat();
+    let mut beside = host.network.run(|| Ok(host.room.start(&arguments))).unwrap();
+    beside.wait_until_ready();
+    assert_eq!(host.traces().0, 2);
+    beside.signal(Signal::SIGTERM);
+    assert_eq!(beside.wait().code, Some(0));
+    assert_eq!(host.traces(), ALL);
+    // A killed one has nothing any more.
+    first.kill();
+    let next = host.start_ready(&other, &[]);
+    next.signal(Signal::SIGTERM);
+    assert_eq!(next.wait().code, Some(0));
+}
+
+#[test]
+fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_that_it_is_gone() {
+    if !root_or_skip("a killed agent") {
+        return;
+    }
+    let host = Host::new("killed");
+    let state = host.state();
+    let status = |json: bool| {
+        let arguments = ["agent", "status", "--state", &state, "--json"];
+        host.run(&arguments[..if json { 5 } else { 4 }]).stdout
+    };
+    let read = || serde_json::from_str::<Value>(&status(true)).unwrap();
+    let agent = host.start_ready(&state, &["--controller", "unix:/nonexistent/socket"]);
+    assert_eq!((&read()["at_work"], &read()["controller"]), (&true.into(), &"away".into()));
+    assert!(status(false).contains("controller away"), "{}", status(false));
+    agent.kill();
+    assert_eq!((&read()["at_work"], &read()["controller"]), (&false.into(), &"none".into()));
+    assert!(read()["last_at_work_s"].as_f64().is_some_and(|seconds| seconds < 60.0), "{}", read());
+    assert!(status(false).contains("no agent is at work since "), "{}", status(false));
+
+    // Somebody has to be in the namespace for others to find it.
+    let mut sleep = host.network.run(|| Ok(Command::new("sleep").arg("100").spawn().unwrap())).unwrap();
+    let outside = host.room.run(&["agent", "stop", "--state", &state]);
+    let place = outside.error(1).split("--net=").nth(1).unwrap().split(' ').next().unwrap().to_string();
+    assert_eq!(place, format!("/proc/{}/ns/net", sleep.id()));
+    assert_eq!(host.traces(), ALL, "nothing was touched");
+    let elsewhere =
+        host.room.start(&["agent", "--config", &host.config, "--state", &state, "--cgroup", "/nonexistent"]).wait();
+    assert!(elsewhere.error(1).contains("left rules and routes in another network namespace"), "{elsewhere:?}");
+    assert_eq!(host.traces(), ALL);
+    // What the message says is what helps.
+    let mut nsenter = Command::new("nsenter");
+    nsenter.arg(format!("--net={place}")).arg(crate::common::PROGRAM).args(["agent", "stop", "--state", &state]);
+    let stopped = host.room.start_command(nsenter).wait();
+    stopped.is_fine();
+    assert_eq!(host.traces(), NOTHING);
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+}
+
+#[test]
+fn an_agent_at_work_can_be_stopped_from_another_network_namespace() {
+    if !root_or_skip("an agent") {
+        return;
+    }
+    let host = Host::new("outside");
+    let agent = host.start_ready(&host.state(), &[]);
+    let outside = host.room.run(&["agent", "stop", "--state", &host.state()]);
+    outside.is_fine();
+    assert_eq!(agent.wait().code, Some(0));
+    assert_eq!(host.traces(), NOTHING);
+}
+
+#[test]
+fn tables_and_priorities_of_the_kernel_are_refused() {
+    if !root_or_skip("agents") {
+        return;
+    }
+    let host = Host::new("reserved");
+    for wrong in [
+        ["--table-base", "0"],
+        ["--table-base", "190"],
+        ["--table-base", "253"],
+        ["--table-base", "254"],
+        ["--table-base", "4294967290"],
+        ["--rule-priority", "0"],
+        ["--rule-priority", "32766"],
+        ["--rule-priority", "4294967295"],
+    ] {
+        let ended = host.start(&host.state(), &wrong).wait();
+        assert!(ended.error(2).contains(wrong[1]), "{ended:?}");
+        assert_eq!(host.traces(), NOTHING, "{wrong:?}");
+    }
+    for right in
+        [["--table-base", "189"], ["--table-base", "255"], ["--rule-priority", "1"], ["--rule-priority", "32765"]]
+    {
+        let agent = host.start_ready(&host.state(), &right);
+        assert_eq!(host.traces(), ALL, "{right:?}");
+        agent.signal(Signal::SIGTERM);
+        assert_eq!(agent.wait().code, Some(0));
+        assert_eq!(host.traces(), NOTHING, "{right:?}");
+    }
+}
+
+#[test]
+fn somebody_elses_pins_beside_the_state_stay() {
+    if !root_or_skip("pins of others") {
+        return;
+    }
+    let host = Host::new("pins");
+    // At the root of the file system, and in a directory that is not the agent's.
+    let directory = host.bpf.join("theirs");
+    fs::create_dir(&directory).unwrap();
+    for state in [host.bpf.clone(), directory] {
+        let foreign = state.join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        // A pinned map, of the only kind that is at hand, by a name that is not ours.
+        let donor = host.bpf.join("donor").display().to_string();
+        let donating = host.start_ready(&donor, &[]);
+        donating.kill();
+        fs::rename(host.bpf.join("donor/sidestep_counts"), foreign.join("map")).unwrap();
+        fs::rename(host.bpf.join("donor/sidestep_events"), state.join("link")).unwrap();
+        host.run(&["agent", "stop", "--state", &donor]).is_fine();
+        assert!(!fs::exists(&donor).unwrap());
+
+        let place = state.display().to_string();
+        for stops in [false, true] {
+            let agent = host.start_ready(&place, &["--when-killed", "last-paths"]);
+            assert!(state.join("sidestep_config").exists() && state.join("sidestep_link").exists());
+            if stops {
+                host.run(&["agent", "stop", "--state", &place]).is_fine();
+            } else {
+                agent.signal(Signal::SIGTERM);
+            }
+            assert_eq!(agent.wait().code, Some(0));
+            let mut left: Vec<_> = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            // The kernel's own files are at the root.
+            left.retain(|name| !["theirs", "maps.debug", "progs.debug"].iter().any(|other| name == other));
+            left.sort();
+            assert_eq!(left, ["foreign", "link"]);
+            assert!(foreign.join("map").exists());
+            assert_eq!(host.traces(), NOTHING);
+        }
+        fs::remove_file(state.join("link")).unwrap();
+        fs::remove_file(foreign.join("map")).unwrap();
+        fs::remove_dir(foreign).unwrap();
+    }
+    // A directory that agents made goes with them, with those above it.
+    let deep = host.bpf.join("a/b/state");
+    let agent = host.start_ready(&deep.display().to_string(), &[]);
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait().code, Some(0));
+    assert!(!host.bpf.join("a").exists() && host.bpf.join("theirs").exists());
+}
