@@ -170,8 +170,10 @@ impl<'a> Session<'a> {
     }
 
     /// Waits for the processes that end by themselves, ends the others in order, and records what they did.
+    ///
+    /// What was measured stays when a program of the user's does not end: the results then say what they lack.
     pub fn finish(mut self, names: &Names, writer: &mut Records, recorder: &mut Recorder) -> Result<(), LabError> {
-        self.await_all()?;
+        self.await_all()?.into_iter().for_each(|reason| recorder.incomplete(reason));
         stop_all(&mut self.sinks);
         self.daemons.stop();
         let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
@@ -296,26 +298,33 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn await_all(&mut self) -> Result<(), LabError> {
+    /// Waits for the processes that end by themselves; returns which programs did not, and were ended.
+    fn await_all(&mut self) -> Result<Vec<String>, LabError> {
         let deadline = Instant::now() + GRACE;
-        loop {
+        let late = loop {
             self.check_processes()?;
-            let programs = self.programs.iter_mut().filter(|program| program.waited).map(|p| &mut p.process);
-            let mut waited = self.senders.iter_mut().map(|sender| &mut sender.process).chain(programs);
-            let Some(running) = waited.find_map(|process| (!process.has_ended()).then_some(process)) else {
-                break;
-            };
+            let mut senders = self.senders.iter_mut().map(|sender| &mut sender.process);
+            let sender = senders.find_map(|process| (!process.has_ended()).then_some(process));
+            let programs = self.programs.iter_mut().filter(|program| program.waited);
+            let running: Vec<_> =
+                programs.filter_map(|program| (!program.process.has_ended()).then_some(program)).collect();
+            if sender.is_none() && running.is_empty() {
+                break Vec::new();
+            }
             if Instant::now() > deadline {
-                return Err(running.failure("still ran some seconds after the end of the scenario"));
+                match sender {
+                    Some(sender) => return Err(sender.failure("still ran some seconds after the end of the scenario")),
+                    None => break running.iter().map(|program| program.is_late()).collect(),
+                }
             }
             if self.options.is_stopped() {
                 return Err(LabError::Interrupted);
             }
             std::thread::sleep(Duration::from_millis(5));
-        }
+        };
         let mut programs: Vec<_> = self.programs.drain(..).map(|program| program.process).collect();
         stop_all(&mut programs);
-        Ok(())
+        Ok(late)
     }
 
     fn record(
@@ -364,6 +373,14 @@ impl<'a> Session<'a> {
             writer.flow(recorder, &flow)?;
         }
         Ok(())
+    }
+}
+
+impl Program {
+    /// What the results lack, as the program did not end.
+    fn is_late(&self) -> String {
+        let (name, seconds) = (self.process.name(), GRACE.as_secs());
+        format!("flow `{name}` still ran {seconds} s after the end of the scenario, and was ended")
     }
 }
 

@@ -37,6 +37,7 @@ mod mounts;
 pub mod mptcp;
 pub mod netlink;
 pub mod netns;
+pub mod nftables;
 pub mod probe;
 pub mod sock_diag;
 pub mod tap;

@@ -12,7 +12,7 @@
 //!   again](Connection::handle_duplicate). Each returns a [`Decision`].
 //! - [`path`](Connection::path) and [`raw`](Connection::raw) read the state.
 //!
-//! [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
+//! A [`Request`] is a connection that the host has not accepted yet: it draws paths of SYN-ACKs. [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
 //! among equal paths. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
 //! [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
 //!
@@ -37,10 +37,12 @@ mod connection;
 mod exp3;
 pub mod flow_hash;
 pub mod raw;
+mod request;
 mod shared;
 
 pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
+pub use request::{Request, reply_weights};
 pub use shared::{PathLearnt, Shared};

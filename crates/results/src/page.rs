@@ -23,6 +23,9 @@ pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> Strin
         h1 { (run.scenario) ", " (world) ", seed " (run.seed) }
         p.headline { (headline(run)) }
         div.scroll { (summary_table(run)) }
+        @for line in run.incomplete() {
+            p { strong { "Incomplete: " } (line) }
+        }
         (notes(run))
         figure { (PreEscaped(plot)) }
         h2 { "Utilisation of each path, second half of the run" }

@@ -36,6 +36,7 @@ pub struct Recorder {
     megabits_over_time: Vec<f64>,
     late: Option<Span>,
     notes: Vec<String>,
+    incomplete: Vec<String>,
 }
 
 /// One system over time, in a bounded number of steps; what the plot shows.
@@ -98,6 +99,7 @@ impl Recorder {
             megabits_over_time: vec![0.0; BINS],
             late: None,
             notes: Vec::new(),
+            incomplete: Vec::new(),
         }
     }
 
@@ -162,6 +164,11 @@ impl Recorder {
         self.notes.push(note.into());
     }
 
+    /// Says why the measures lack something.
+    pub fn incomplete(&mut self, reason: impl Into<String>) {
+        self.incomplete.push(reason.into());
+    }
+
     /// The measures of all records, and what the plot shows.
     pub fn finish(self) -> (SystemResult, Trace) {
         let times = &ascending(self.completed.iter().map(|(_, time)| *time));
@@ -187,6 +194,7 @@ impl Recorder {
             duration_s: duration.as_secs_f64(),
             late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),
             notes: self.notes,
+            incomplete: self.incomplete,
             repeated: None,
         };
         let step = duration.as_secs_f64() / BINS as f64;

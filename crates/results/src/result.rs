@@ -82,6 +82,9 @@ pub struct SystemResult {
     /// Remarks for the reader, such as doubts about the measurement.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Why the measures lack something, one reason each; empty if the run was complete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incomplete: Vec<String>,
     /// Means over several seeds, `None` of one seed; all other fields are of the first seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
@@ -176,6 +179,14 @@ impl RunResult {
         let paths = self.systems.values().next().map(|system| &system.paths)?;
         let ceiling: f64 = paths.values().map(|path| path.capacity_mbps).sum::<Option<f64>>()?;
         (ceiling > 0.0).then_some(ceiling)
+    }
+
+    /// What is incomplete in which system, one line each.
+    pub fn incomplete(&self) -> Vec<String> {
+        let of = |(name, system): (&str, &SystemResult)| {
+            system.incomplete.iter().map(|reason| format!("{name}: {reason}")).collect::<Vec<_>>()
+        };
+        self.systems.iter().flat_map(of).collect()
     }
 
     /// Goodput of the system `name` as a multiple of plain `tcp`'s; `None` if either is missing or TCP carried nothing.

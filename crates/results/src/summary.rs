@@ -8,7 +8,7 @@ use crate::{Repeated, RunResult, SystemResult};
 pub(crate) const COLUMNS: [&str; 7] =
     ["system", "goodput Mbit/s", "× tcp", "fairness", "least used path, 2nd half", "moves", "drops"];
 
-/// The results as a table for a terminal, one row per system.
+/// The results as a table for a terminal, one row per system, and below it what is incomplete.
 pub fn table(run: &RunResult) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_header(COLUMNS);
@@ -18,7 +18,8 @@ pub fn table(run: &RunResult) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    let incomplete = run.incomplete().into_iter().map(|line| format!("\nincomplete: {}", printable(line)));
+    table.to_string() + &incomplete.collect::<String>()
 }
 
 /// One system's cells under [`COLUMNS`].

@@ -8,7 +8,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
 use sidestep_policy::{
-    Connection, Decision, Path, Reason, Round, Shared,
+    Connection, Decision, Path, Reason, Request, Round, Shared,
     flow_hash::{FlowKey, Symmetry, hash},
 };
 use sidestep_proto::tcp::{Receiver, Sender, Signals};
@@ -56,7 +56,7 @@ enum By {
     /// Nothing, any more.
     Nothing,
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
-    Policy { data: Chosen, acks: Option<Chosen> },
+    Policy { data: Chosen, acks: Option<Accepting> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
     Label { data: Labelled, acks: Labelled, plb: Option<(PlbKnobs, Plb)>, duplicates: u32 },
 }
@@ -70,6 +70,26 @@ pub struct Labelled {
     pub seed: u32,
     /// What they choose from.
     pub paths: Arc<EcmpPaths>,
+}
+
+/// The end of a flow that accepts the connection.
+#[derive(Debug)]
+enum Accepting {
+    /// Its program does not know the connection yet: each SYN-ACK is drawn a path.
+    Asked(Box<Asked>),
+    /// Its program moves ACKs.
+    Accepted(Chosen),
+}
+
+/// A host that is asked for a connection.
+#[derive(Debug)]
+pub struct Asked {
+    /// The host.
+    pub node: NodeId,
+    /// What its program will begin with.
+    pub request: Request,
+    /// The routes of the paths that `request` has.
+    pub routes: Vec<RouteId>,
 }
 
 /// What chooses one direction's route.
@@ -103,6 +123,16 @@ impl Labelled {
     fn repath(&mut self, present: RouteId, paths: Arc<EcmpPaths>) -> RouteId {
         self.paths = paths;
         self.paths.keep_or_pick(present, self.hash())
+    }
+}
+
+impl Accepting {
+    /// The route of ACKs, once the connection is accepted.
+    fn route(&self) -> Option<RouteId> {
+        match self {
+            Accepting::Asked(_) => None,
+            Accepting::Accepted(chosen) => chosen.route(),
+        }
     }
 }
 
@@ -148,7 +178,18 @@ impl Steer {
     ) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
-        let Some(chosen) = (if of_acks { acks.as_mut() } else { Some(data) }) else { return Move::default() };
+        let chosen = match acks {
+            _ if !of_acks => data,
+            Some(Accepting::Accepted(chosen)) => chosen,
+            Some(Accepting::Asked(asked)) => {
+                // The next SYN-ACK is drawn among these.
+                if let Ok(request) = asked.request.among(paths, shared) {
+                    (asked.request, asked.routes) = (request, routes);
+                }
+                return Move::default();
+            }
+            None => return Move::default(),
+        };
         if chosen.connection.path_ids().eq(paths.iter().map(|path| path.id)) {
             return Move::default();
         }
@@ -171,7 +212,8 @@ impl Steer {
     }
 
     /// Has the path changers of both ends move a flow: its data, and its ACKs where that end has paths.
-    pub fn by_policy(&mut self, flow: FlowId, mss: u16, data: Chosen, acks: Option<Chosen>) {
+    pub fn by_policy(&mut self, flow: FlowId, mss: u16, data: Chosen, acks: Option<Asked>) {
+        let acks = acks.map(|asked| Accepting::Asked(Box::new(asked)));
         self.insert(flow, Steered { node: data.node, mss, moves: 0, by: By::Policy { data, acks } });
     }
 
@@ -234,14 +276,23 @@ impl Steer {
         self.flows[index] = Some(Box::new(steered));
     }
 
-    /// The SYN of a flow was answered, by the default route: only now the other end's program knows the connection. To the
-    /// program of this end it is the end of a round trip.
+    /// The SYN of a flow was answered: only now the other end's program knows the connection, and draws a path for it. To
+    /// the program of this end it is the end of a round trip.
     fn established(&mut self, now: Time, flow: FlowId, sender: &Sender) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
         let random = self.random.get_mut(data.node.index()).map_or(0, Rng::next_u32);
         let decision = data.connection.handle_round(read(now, sender, steered.mss), random);
-        let reverse = acks.as_ref().and_then(Chosen::route);
+        let mut reverse = None;
+        if let Some(Accepting::Asked(asked)) = acks {
+            let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
+            let routes = std::mem::take(&mut asked.routes);
+            *acks = asked.request.accept(now, random).ok().map(|connection| {
+                let chosen = Chosen { node: asked.node, connection: Box::new(connection), routes };
+                reverse = chosen.route();
+                Accepting::Accepted(chosen)
+            });
+        }
         Move { reverse, ..self.decided(now, flow, decision, false) }
     }
 
@@ -255,7 +306,7 @@ impl Steer {
         let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
         self.moves.push(Moved { time: now, flow, reason });
         if of_acks {
-            return Move { forward: None, reverse: acks.as_ref().and_then(Chosen::route) };
+            return Move { forward: None, reverse: acks.as_ref().and_then(Accepting::route) };
         }
         steered.moves += 1;
         Move { forward: data.route(), reverse: None }
@@ -325,11 +376,19 @@ impl Steering for Steer {
         self.decided(now, flow, decision, false)
     }
 
+    fn requested(&mut self, now: Time, flow: FlowId) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &steered.by else { return Move::default() };
+        let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
+        let reverse = asked.routes.get(asked.request.draw_reply(now, random)).copied();
+        Move { forward: None, reverse }
+    }
+
     fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         match &mut steered.by {
             By::Policy { acks, .. } => {
-                let Some(acks) = acks else { return Move::default() };
+                let Some(Accepting::Accepted(acks)) = acks else { return Move::default() };
                 let random = self.random.get_mut(acks.node.index()).map_or(0, Rng::next_u32);
                 // The receiver's own round trip is the sender's; it has sent nothing that could be delivered.
                 let srtt = sender.srtt().unwrap_or_default();

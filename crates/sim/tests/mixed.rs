@@ -207,3 +207,25 @@ fn a_connection_that_stays_on_the_shortest_path_is_plain_tcp_to_the_byte() {
     let goodput = |system: &str| results(&scenario, system).goodput_mbps;
     assert_eq!(goodput("pathchanger:policy=static"), goodput("tcp"));
 }
+
+#[test]
+fn everybody_connects_while_the_default_path_is_dead_in_either_direction_or_both() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/blackhole-default.toml");
+    let scenario = Scenario::parse(&std::fs::read_to_string(path).unwrap(), "blackhole-default").unwrap();
+    for system in ["tcp", "pathchanger"] {
+        let rows = rows(&scenario, system, "flows.csv");
+        for failure in ["both", "there", "back"] {
+            let of: Vec<_> = rows.iter().filter(|row| row["flow"].starts_with(failure)).collect();
+            let took = |row: &&BTreeMap<String, String>| number(row, "end_s") - number(row, "start_s");
+            let late = |limit: f64| of.iter().filter(|row| took(row) >= limit).count() as f64 / of.len() as f64;
+            assert!(of.len() > 400, "{}", of.len());
+            if system == "tcp" {
+                // Nobody gets through before the path is back, up to six seconds after the connection began.
+                assert!(late(0.9) == 1.0, "{failure}: {}", late(0.9));
+            } else {
+                assert!(of.iter().all(|row| row["completed"] == "true"), "{failure}");
+                assert!(late(0.9) < 0.15 && late(4.0) < 0.01, "{failure}: {} {}", late(0.9), late(4.0));
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ use sidestep_linux::{
     netns::NetNsId,
 };
 
-use super::ownership::tables;
+use super::{ownership::tables, replies};
 use crate::AgentError;
 
 /// How long an agent may take to stop.
@@ -67,11 +67,12 @@ pub(super) async fn routes_in(
     Ok(netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)).collect())
 }
 
-/// Removes all rules and routes of an agent of this configuration; in a dry run it has made none.
+/// Removes all rules, routes and draws of an agent of this configuration; in a dry run it has made none.
 pub(super) async fn remove_routing(netlink: &Netlink, config: &ProgramConfig) -> Result<(), AgentError> {
     if config.dry_run != 0 {
         return Ok(());
     }
+    replies::remove(config);
     let tables = tables(config.table_base);
     netlink.delete_rules(tables.clone(), config.priority).await?;
     for (table, destination) in routes_in(netlink, &tables).await? {

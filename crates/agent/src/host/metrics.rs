@@ -46,6 +46,14 @@ const PATHS_AGE: Metric =
 const DESTINATIONS: Metric = Metric::gauge("sidestep_agent_destinations", "Destination prefixes that have paths");
 const PATHS_LEFT_OUT: Metric =
     Metric::gauge("sidestep_agent_paths_left_out", "Paths that came and cannot be used: no route, no room, or refused");
+const REPLIES_DRAWN: Metric = Metric::gauge(
+    "sidestep_agent_replies_drawn",
+    "Whether SYN-ACKs and resets are drawn a path; else they take the default route",
+);
+const REPLIES_MENDED: Metric = Metric::counter(
+    "sidestep_agent_replies_mended",
+    "How often somebody else had changed or removed the table that draws paths of SYN-ACKs",
+);
 const CONTROLLER: Metric =
     Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
 const ATTACHED: Metric = Metric::gauge("sidestep_agent_attached", "Whether the program acts on its control group");
@@ -68,6 +76,8 @@ pub const HOST_METRICS: &[Metric] = &[
     PATHS_AGE,
     DESTINATIONS,
     PATHS_LEFT_OUT,
+    REPLIES_DRAWN,
+    REPLIES_MENDED,
     CONTROLLER,
     ATTACHED,
     DRY_RUN,
@@ -80,6 +90,8 @@ pub(super) struct Reading<'a> {
     pub(super) controller: ControllerState,
     pub(super) paths_age: Span,
     pub(super) left_out: usize,
+    pub(super) replies_drawn: bool,
+    pub(super) replies_mended: u64,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
     pub(super) connections: Vec<HostConnection>,
@@ -117,6 +129,8 @@ impl Reading<'_> {
         page.one(PATHS_AGE, self.paths_age.as_secs_f64());
         page.one(DESTINATIONS, self.sets.iter().filter(|set| !set.paths.is_empty()).count() as f64);
         page.one(PATHS_LEFT_OUT, self.left_out as f64);
+        page.one(REPLIES_DRAWN, self.replies_drawn.into());
+        page.one(REPLIES_MENDED, self.replies_mended as f64);
         let connected = (self.controller != ControllerState::None).then_some(self.controller);
         page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
         page.one(ATTACHED, self.attached.into());
@@ -197,6 +211,8 @@ mod tests {
             controller: ControllerState::Away,
             paths_age: Span::from_millis(1_500),
             left_out: 1,
+            replies_drawn: true,
+            replies_mended: 2,
             sets: &sets,
             counters,
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
@@ -223,6 +239,8 @@ mod tests {
             r#"sidestep_agent_map_capacity{map="sidestep_dests"} 4096.0"#,
             "sidestep_agent_controller_connected 0.0",
             "sidestep_agent_paths_age_seconds 1.5",
+            "sidestep_agent_replies_drawn 1.0",
+            "sidestep_agent_replies_mended_total 2.0",
         ] {
             assert!(page.lines().any(|there| there == line), "{line} is not in\n{page}");
         }

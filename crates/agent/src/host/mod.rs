@@ -9,6 +9,7 @@ mod ownership;
 mod paths;
 mod reconcile;
 mod record_file;
+mod replies;
 mod slots;
 mod summary;
 
@@ -48,6 +49,7 @@ use self::{
     events::Recorder,
     metrics::Reading,
     ownership::tables,
+    replies::Replies,
     slots::Slots,
     summary::Summary,
 };
@@ -133,6 +135,8 @@ struct Host {
     /// The slots that have rules.
     rules: BTreeSet<(Family, u32)>,
     routes: BTreeMap<(u32, IpNet), Route>,
+    /// The table that draws paths of SYN-ACKs.
+    replies: Replies,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -206,6 +210,7 @@ impl Host {
             run_stats: run_stats(&options.config),
             rules: BTreeSet::new(),
             routes: BTreeMap::new(),
+            replies: Replies::default(),
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -392,6 +397,7 @@ impl Daemon for Host {
         }
         self.claim.iter().for_each(Claim::forget_askers);
         self.stay_attached();
+        self.tend_replies();
         // The program wakes us only when many events wait.
         self.record()?;
         if self.summary.is_due() {
@@ -416,6 +422,8 @@ impl Daemon for Host {
             controller: self.controller,
             paths_age: monotonic_now().since(self.paths_at),
             left_out: self.left_out,
+            replies_drawn: self.replies.are_drawn(),
+            replies_mended: self.replies.mended(),
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(connections.len() as u64, self.events.waiting()),

@@ -83,6 +83,7 @@ impl Host {
             set.paths.retain(|path| !refused.contains(&(set.destination, path.id)));
         }
         self.write_paths(placed)?;
+        self.draw_replies(placed);
         let awaits = self.awaits_controller();
         let stays = |(_, net): &(u32, IpNet)| awaits && placed.iter().all(|set| set.destination != *net);
         let inherited = self.inherited_routes.iter().filter(|key| !stays(key));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sidestep_lab::{LabError, RunOptions, clean, run as run_lab};
 use sidestep_model::Scenario;
-use sidestep_results::table;
+use sidestep_results::{RunResult, table};
 
 use super::{NEEDS_ROOT, command_line, print_json, read, read_scenario, until_signalled};
 use crate::{
@@ -40,11 +40,20 @@ fn run_scenario(args: LabRun) -> Outcome {
     };
     let result = run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, error))?;
     if args.json {
-        return print_json(&result);
+        print_json(&result)?;
+    } else {
+        println!("{}", table(&result));
+        println!("Results, plot and page: {}", out.join("index.html").display());
     }
-    println!("{}", table(&result));
-    println!("Results, plot and page: {}", out.join("index.html").display());
-    Ok(())
+    complete(&result)
+}
+
+/// Fails where the results lack something, although they are written.
+fn complete(result: &RunResult) -> Outcome {
+    match result.incomplete() {
+        lines if lines.is_empty() => Ok(()),
+        lines => Err(Failure::run(format!("the results are incomplete: {}", lines.join("; ")))),
+    }
 }
 
 /// An error with the line of the scenario file that it is about.

@@ -86,6 +86,28 @@ fn a_program_or_a_congestion_control_that_is_missing_is_named() {
     assert!(ended.error(3).contains("`nonesuch`; it has: "), "{ended:?}");
 }
 
+#[test]
+fn a_program_that_does_not_end_in_time_leaves_the_results_marked_incomplete() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    // In the first system only: programs start in its directory of logs.
+    let command = "[\"sh\", \"-c\", \"! mkdir ../first 2>/dev/null || sleep 100\"]";
+    let program = format!("[[flow]]\nkind = \"exec\"\nname = \"hangs\"\nnode = \"c1\"\ncommand = {command}\n");
+    let scenario = format!("duration = \"1 s\"\n{}{BULK}{program}", TWO_PATHS.replace("[\"pathc", "[\"tcp\", \"pathc"));
+    let ended = room.run_lab("late", &scenario);
+    let error = ended.error(1);
+    assert!(error.contains("tcp: flow `hangs` still ran 5 s after the end"), "{error}");
+    let [tcp, other] = ["tcp", "pathchanger"].map(|system| room.result_of("late", system));
+    assert!([&tcp, &other].iter().all(|one| one["goodput_mbps"].as_f64().unwrap() > 1.0), "{tcp} {other}");
+    assert!(tcp["incomplete"][0].as_str().unwrap().contains("`hangs`"), "{tcp}");
+    assert!(other["incomplete"].is_null(), "{other}");
+    assert!(ended.stdout.contains("incomplete: tcp: flow `hangs`"), "{ended:?}");
+    let page = fs::read_to_string(room.path("late/index.html")).unwrap();
+    assert!(page.contains("Incomplete: ") && page.contains("tcp: flow `hangs`"), "{page}");
+}
+
 /// Without root already, the program runs as it is.
 #[test]
 fn without_privilege_a_lab_and_an_agent_say_that_they_need_it() {

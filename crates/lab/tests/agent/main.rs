@@ -11,6 +11,7 @@ mod ipv4;
 mod metrics;
 mod mptcp;
 mod providers;
+mod replies;
 mod segments;
 mod slots;
 mod soak;

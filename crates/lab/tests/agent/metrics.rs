@@ -13,9 +13,11 @@ use crate::{
     takeover::in_host,
 };
 
-const LISTEN: &str = "[::1]:9435";
+/// Where the agent listens.
+pub const LISTEN: &str = "[::1]:9435";
 
-fn scrape(lab: &Lab) -> String {
+/// The page of the agent in `h`.
+pub fn scrape(lab: &Lab) -> String {
     let address: SocketAddr = LISTEN.parse().unwrap();
     in_host(lab, || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -27,7 +29,7 @@ fn scrape(lab: &Lab) -> String {
 }
 
 /// The value of a metric with these labels.
-fn value(page: &str, metric: &str) -> Option<f64> {
+pub fn value(page: &str, metric: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')?.parse().ok())
 }
 

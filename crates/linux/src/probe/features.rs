@@ -109,6 +109,13 @@ pub const FEATURES: &[Feature] = &[
     feature("ipv6", "IPv6", "2.6", [R, R, R], "no path: paths are IPv6"),
     feature("policy-routing", "rules by mark", "2.6.20", [R, N, R], "marks lead nowhere: no path changer"),
     feature(
+        "nf-tables",
+        "nf_tables: chains of type route",
+        "5.2",
+        [U, N, U],
+        "SYN-ACKs take the default route: while that is dead, nobody can open a connection to this host",
+    ),
+    feature(
         "seg6-inline",
         "SRv6: headers inserted (seg6)",
         "4.10",

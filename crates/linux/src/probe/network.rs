@@ -17,15 +17,17 @@ use crate::{
     error::{LinuxError, Result},
     netlink::{Family, Interface, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target, block_on},
     netns::{NetNs, set_sysctl},
+    nftables::{Draw, DrawTable, Share},
     sock_diag::SockDiag,
     tap::Tap,
 };
 
 /// Everything that is tried here.
-const IDS: [&str; 13] = [
+const IDS: [&str; 14] = [
     "network-namespaces",
     "ipv6",
     "policy-routing",
+    "nf-tables",
     "seg6-inline",
     "seg6-end",
     "seg6-b6-encaps",
@@ -82,6 +84,7 @@ async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding
         ("network-namespaces", Finding::present()),
         ("ipv6", ipv6(netlink).await),
         ("policy-routing", policy_routing(netlink).await),
+        ("nf-tables", nf_tables()),
         ("seg6-enabled", setting("ipv6/conf/all/seg6_enabled", settings.seg6_enabled.as_deref())),
         ("ecn", setting("ipv4/tcp_ecn", settings.tcp_ecn.as_deref())),
         ("mptcp", mptcp(settings.mptcp_enabled.as_deref())),
@@ -138,6 +141,16 @@ async fn policy_routing(netlink: &Netlink) -> Finding {
             .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 8300 })
             .await,
     )
+}
+
+/// A table like the agent's.
+fn nf_tables() -> Finding {
+    let draw = |destination: &str| {
+        let shares = [0x100, 0x200].map(|mark| Share { mark, weight: 1, sources: Vec::new() }).to_vec();
+        Some(Draw { destination: destination.parse().ok()?, shares })
+    };
+    let draws: Vec<_> = ["2001:db8::/32", "192.0.2.0/24"].into_iter().filter_map(draw).collect();
+    Finding::of(DrawTable::open("sidestep-doctor", 0xff00).and_then(|mut table| table.replace(&draws)))
 }
 
 async fn segment_routing(netlink: &Netlink, interface: u32) -> Findings {

@@ -8,7 +8,7 @@ use super::*;
 use crate::QueueLimit;
 
 /// The scenarios in `scenarios/`.
-const READY: [(&str, &str); 14] = [
+const READY: [(&str, &str); 15] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
     ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
@@ -19,6 +19,7 @@ const READY: [(&str, &str); 14] = [
     ("content-provider", include_str!("../../../../scenarios/content-provider.toml")),
     ("enterprise-wan", include_str!("../../../../scenarios/enterprise-wan.toml")),
     ("blackhole", include_str!("../../../../scenarios/blackhole.toml")),
+    ("blackhole-default", include_str!("../../../../scenarios/blackhole-default.toml")),
     ("blackhole-one-way", include_str!("../../../../scenarios/blackhole-one-way.toml")),
     ("link-down", include_str!("../../../../scenarios/link-down.toml")),
     ("asymmetric", include_str!("../../../../scenarios/asymmetric.toml")),

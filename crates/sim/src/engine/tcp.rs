@@ -78,6 +78,8 @@ impl<S: Steering> World<S> {
         }
         let tcp = &self.configs[usize::from(flow.tcp.0)];
         let reply = self.receivers[flow.slot as usize].handle_syn(tcp, packet);
+        let to = self.steering.requested(self.now, FlowId(packet.flow));
+        self.reroute(FlowId(packet.flow), to);
         self.reply(packet.flow, reply);
     }
 

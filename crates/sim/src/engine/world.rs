@@ -34,6 +34,8 @@ pub trait Steering {
     fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move;
     /// The sender of a flow retransmitted segments, not after a timeout.
     fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move;
+    /// A SYN of a flow has arrived; asked before it is answered.
+    fn requested(&mut self, now: Time, flow: FlowId) -> Move;
     /// The receiver of a flow got a segment that it had; asked before it answers.
     fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move;
 }
@@ -44,6 +46,9 @@ impl Steering for () {
         Move::default()
     }
     fn retransmitted(&mut self, _: Time, _: FlowId, _: &Sender, _: u32) -> Move {
+        Move::default()
+    }
+    fn requested(&mut self, _: Time, _: FlowId) -> Move {
         Move::default()
     }
     fn duplicate(&mut self, _: Time, _: FlowId, _: &Sender, _: &Receiver) -> Move {

@@ -22,7 +22,7 @@ use crate::{
     engine::{FlowId, FlowSpec, Move, Sizes, segments},
     routing::EcmpPaths,
     sr_paths::SrPath,
-    steering::{Chosen, Labelled},
+    steering::{Asked, Chosen, Labelled},
     system::{Mover, System, Transport},
 };
 
@@ -233,7 +233,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// The client's program moves data, the server's moves ACKs, but for that of the SYN: it takes the default route.
+    /// The client's program moves data, the server's moves ACKs. SYN-ACKs are drawn a path each.
     fn steer_by_policy(
         &mut self,
         knobs: &AgentKnobs,
@@ -244,10 +244,17 @@ impl Simulation<'_> {
     ) {
         let Some(data) = self.choose(knobs, (from, to), paths) else { return };
         data.connection.connect();
-        let acks = self.choose(knobs, (to, from), back);
+        let acks = self.ask(knobs, (to, from), back);
         let first = Move { forward: data.route(), reverse: None };
         self.world.steering.by_policy(flow, mss, data, acks);
         self.world.reroute(flow, first);
+    }
+
+    /// What `node` draws SYN-ACKs from; `None` where there is nothing to choose from.
+    fn ask(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Asked> {
+        let candidates = self.policy_paths(knobs, paths);
+        let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
+        Some(Asked { node, request, routes: paths.iter().map(|path| path.route).collect() })
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.

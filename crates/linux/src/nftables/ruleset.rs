@@ -1,0 +1,507 @@
+//! What is in the table, as messages of nf_tables.
+//!
+//! ```text
+//! table inet NAME {
+//!     chain output {
+//!         type route hook output priority mangle;
+//!         tcp flags & (syn | rst) != 0 goto replies
+//!     }
+//!     chain replies {
+//!         tcp flags & (syn | rst | ack) == syn return
+//!         meta mark & MASK != 0 return
+//!         ip6 daddr vmap { PREFIX : goto to-0, ... }
+//!         ip daddr vmap { PREFIX : goto to-1, ... }
+//!     }
+//!     chain to-0 { meta random vmap { RANGE : goto mark-100, ... } }
+//!     chain mark-100 { meta mark set mark & ~MASK ^ 0x100 }
+//! }
+//! ```
+//!
+//! All maps are anonymous and constant: nobody can change them but by replacing the rule.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
+    nftables::{
+        Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, Expressions, GenMessage, Hook, HookNumber,
+        Immediate, InetHookNumber, ListAttribute, Lookup, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register,
+        RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementFlags, SetElementList,
+        SetElementMessage, SetFlags, SetMessage, TableAttribute, TableMessage, Verdict, VerdictAttribute,
+    },
+    none::ControlMessage,
+};
+
+use super::{Draw, Share};
+
+/// The table's name and the bits of the mark that it changes.
+#[derive(Debug)]
+pub struct Ruleset {
+    pub name: String,
+    pub mask: u32,
+}
+
+/// Bytes of a message before its attributes (`struct nfgenmsg`).
+pub const HEADER_LEN: usize = 4;
+
+/// The subsystem's number, in the header of a transaction.
+const SUBSYSTEM: u16 = 10;
+/// As `mangle` in `nft`: after connection tracking, before NAT.
+const PRIORITY: i32 = -150;
+/// The name with which the kernel numbers anonymous maps.
+const ANONYMOUS: &str = "__map%d";
+/// A map's values are verdicts (`NFT_DATA_VERDICT`).
+const DATA_VERDICT: u32 = 0xffff_ff00;
+/// `nft` shows keys of maps by these types.
+const TYPE_INTEGER: u32 = 4;
+const TYPE_IPV4: u32 = 7;
+const TYPE_IPV6: u32 = 8;
+/// Tells `nft` that keys are big-endian: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, BYTEORDER_BIG_ENDIAN.
+const BIG_ENDIAN: [u8; 2] = [0, 4];
+/// Elements in one message: an attribute has no more than 64 KiB.
+const ELEMENTS: usize = 400;
+
+const OUTPUT: &str = "output";
+const REPLIES: &str = "replies";
+
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+/// Offset of the flags in a TCP header.
+const TCP_FLAGS: u32 = 13;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+const IPPROTO_TCP: u8 = 6;
+/// The only register that is needed.
+const REGISTER: Register = Register::Reg1;
+
+type Messages = Vec<(NfTablesMessage, u16)>;
+type Rule = Vec<Expressions>;
+
+impl Ruleset {
+    /// The transaction after which the table says `draws`, whatever was there.
+    pub fn replacement(&self, draws: &[Draw]) -> Messages {
+        // Removing fails unless it is there.
+        let mut messages = vec![self.table(), self.removal().remove(0), self.table(), self.base_chain()];
+        messages.push(self.chain(REPLIES));
+        let marks: BTreeSet<_> = draws.iter().flat_map(|draw| &draw.shares).map(|share| share.mark).collect();
+        for mark in marks {
+            messages.push(self.chain(&mark_chain(mark)));
+            messages.push(self.rule(&mark_chain(mark), self.set_mark(mark)));
+        }
+        let mut sets = 0;
+        for (position, draw) in draws.iter().enumerate().filter(|(_, draw)| !draw.shares.is_empty()) {
+            messages.push(self.chain(&draw_chain(position)));
+            self.draw(position, draw, &mut sets, &mut messages);
+        }
+        messages.extend(self.selection());
+        for of in Family::ALL {
+            self.destinations(of, draws, &mut sets, &mut messages);
+        }
+        messages
+    }
+
+    /// The transaction after which the draw at `position` has other weights.
+    pub fn reweighing(&self, position: usize, draw: &Draw) -> Messages {
+        let attributes = vec![RuleAttribute::Table(self.name.clone()), RuleAttribute::Chain(draw_chain(position))];
+        let mut messages = vec![(NfTablesMessage::DeleteRule(RuleMessage { attributes }), 0)];
+        self.draw(position, draw, &mut 0, &mut messages);
+        messages
+    }
+
+    /// The transaction after which the table is gone.
+    pub fn removal(&self) -> Messages {
+        let attributes = vec![TableAttribute::Name(self.name.clone())];
+        vec![(NfTablesMessage::DeleteTable(TableMessage { attributes }), 0)]
+    }
+
+    /// The rules that tell packets to draw for from all others, which the first of them lets go.
+    fn selection(&self) -> Messages {
+        let tcp = vec![load(MetaKey::L4Proto), compare(Operator::Equal, vec![IPPROTO_TCP])];
+        let special = vec![tcp_flags(), masked(&[SYN | RST]), compare(Operator::NotEqual, vec![0])];
+        let opens = vec![tcp_flags(), masked(&[SYN | RST | ACK]), compare(Operator::Equal, vec![SYN])];
+        // A mark that somebody has set already stays.
+        let marked =
+            vec![load(MetaKey::Mark), masked(&self.mask.to_ne_bytes()), compare(Operator::NotEqual, vec![0; 4])];
+        let to_replies = vec![jump(Verdict::Goto, Some(REPLIES.into()))];
+        let leave = vec![jump(Verdict::Return, None)];
+        vec![
+            self.rule(OUTPUT, [tcp, special, to_replies].concat()),
+            self.rule(REPLIES, [opens, leave.clone()].concat()),
+            self.rule(REPLIES, [marked, leave].concat()),
+        ]
+    }
+
+    /// Sends packets to `draws` of one family on to their chains.
+    fn destinations(&self, of: Family, draws: &[Draw], sets: &mut u32, messages: &mut Messages) {
+        let prefixes = draws.iter().enumerate().filter(|(_, draw)| Family::of(draw.destination) == of);
+        let prefixes: Vec<_> = prefixes
+            .map(|(position, draw)| (draw.destination, (!draw.shares.is_empty()).then_some(position)))
+            .collect();
+        let key = |start: u128| of.bytes(start);
+        let ranges = ranges(of, &prefixes);
+        let ranges: Vec<_> = ranges.into_iter().map(|(start, to)| (key(start), to.map(draw_chain))).collect();
+        if ranges.is_empty() {
+            return;
+        }
+        *sets += 1;
+        self.map(*sets, of.key_type(), &ranges, messages);
+        let rule = vec![
+            load(MetaKey::Nfproto),
+            compare(Operator::Equal, vec![of.protocol()]),
+            payload(NETWORK_HEADER, of.destination_offset(), of.len()),
+            lookup(*sets),
+        ];
+        messages.push(self.rule(REPLIES, rule));
+    }
+
+    /// The rules of a draw: one for each prefix of source addresses that some of its paths name, and one for all others.
+    fn draw(&self, position: usize, draw: &Draw, sets: &mut u32, messages: &mut Messages) {
+        let of = Family::of(draw.destination);
+        let sources = draw.shares.iter().flat_map(|share| &share.sources).filter(|source| Family::of(**source) == of);
+        let mut sources: Vec<_> = sources.map(|source| source.trunc()).collect::<BTreeSet<_>>().into_iter().collect();
+        sources.sort_by_key(|source| std::cmp::Reverse(source.prefix_len()));
+        for source in sources {
+            let valid =
+                |share: &&Share| share.sources.is_empty() || share.sources.iter().any(|of| of.contains(&source));
+            let matches = vec![
+                payload(NETWORK_HEADER, of.source_offset(), of.len()),
+                masked(&of.bytes(of.mask(source.prefix_len()))),
+                compare(Operator::Equal, of.bytes(of.first(source))),
+            ];
+            self.draw_among(position, matches, draw.shares.iter().filter(valid), sets, messages);
+        }
+        let anywhere = draw.shares.iter().filter(|share| share.sources.is_empty());
+        self.draw_among(position, Vec::new(), anywhere, sets, messages);
+    }
+
+    fn draw_among<'a>(
+        &self,
+        position: usize,
+        mut rule: Rule,
+        shares: impl Iterator<Item = &'a Share>,
+        sets: &mut u32,
+        messages: &mut Messages,
+    ) {
+        let shares: Vec<_> = shares.collect();
+        let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
+        let mut before = 0_u64;
+        let mut ranges = Vec::new();
+        for share in shares.iter().filter(|share| share.weight > 0) {
+            // Below 2^32, as `before` is below `total`.
+            let start = (u128::from(before) << 32) / u128::from(total.max(1));
+            ranges.push(((start as u32).to_be_bytes().to_vec(), Some(mark_chain(share.mark))));
+            before += u64::from(share.weight);
+        }
+        if ranges.is_empty() {
+            return;
+        }
+        *sets += 1;
+        self.map(*sets, TYPE_INTEGER, &ranges, messages);
+        rule.extend([load(MetaKey::PseudoRandom), lookup(*sets)]);
+        messages.push(self.rule(&draw_chain(position), rule));
+    }
+
+    /// Changes our bits of the mark, and no other.
+    fn set_mark(&self, mark: u32) -> Rule {
+        let keep = DataAttribute::Value((!self.mask).to_ne_bytes().to_vec());
+        let change = DataAttribute::Value((mark & self.mask).to_ne_bytes().to_vec());
+        let bitwise = vec![
+            Bitwise::SourceRegister(REGISTER),
+            Bitwise::DestinationRegister(REGISTER),
+            Bitwise::Length(size_of::<u32>() as u32),
+            Bitwise::Mask(keep),
+            Bitwise::Xor(change),
+        ];
+        let store = Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(REGISTER)]);
+        vec![load(MetaKey::Mark), Expressions::Bitwise(bitwise), store]
+    }
+
+    fn table(&self) -> (NfTablesMessage, u16) {
+        let attributes = vec![TableAttribute::Name(self.name.clone())];
+        (NfTablesMessage::NewTable(TableMessage { attributes }), NLM_F_CREATE)
+    }
+
+    fn base_chain(&self) -> (NfTablesMessage, u16) {
+        let hook = vec![
+            Hook::Number(HookNumber::Inet(InetHookNumber::LocalOut)),
+            // The attribute is signed.
+            Hook::Priority(PRIORITY as u32),
+        ];
+        let attributes = vec![
+            ChainAttribute::Table(self.name.clone()),
+            ChainAttribute::Name(OUTPUT.into()),
+            ChainAttribute::Hook(hook),
+            ChainAttribute::Type("route".into()),
+        ];
+        (NfTablesMessage::NewChain(ChainMessage { attributes }), NLM_F_CREATE)
+    }
+
+    fn chain(&self, name: &str) -> (NfTablesMessage, u16) {
+        let attributes = vec![ChainAttribute::Table(self.name.clone()), ChainAttribute::Name(name.into())];
+        (NfTablesMessage::NewChain(ChainMessage { attributes }), NLM_F_CREATE)
+    }
+
+    fn rule(&self, chain: &str, expressions: Rule) -> (NfTablesMessage, u16) {
+        let attributes = vec![
+            RuleAttribute::Table(self.name.clone()),
+            RuleAttribute::Chain(chain.into()),
+            RuleAttribute::Expressions(expressions.into_iter().map(ListAttribute::from).collect()),
+        ];
+        (NfTablesMessage::NewRule(RuleMessage { attributes }), NLM_F_CREATE | NLM_F_APPEND)
+    }
+
+    /// A map from ranges to chains: each begins at its key and ends where the next begins, and one without a chain is none.
+    fn map(&self, id: u32, key_type: u32, ranges: &[(Vec<u8>, Option<String>)], messages: &mut Messages) {
+        let key_len = ranges.first().map_or(0, |(key, _)| key.len());
+        let attributes = vec![
+            SetAttribute::Table(self.name.clone()),
+            SetAttribute::Name(ANONYMOUS.into()),
+            SetAttribute::Flags(SetFlags::Anonymous | SetFlags::Constant | SetFlags::Interval | SetFlags::Map),
+            SetAttribute::KeyType(key_type),
+            SetAttribute::KeyLen(key_len as u32),
+            SetAttribute::DataType(DATA_VERDICT),
+            SetAttribute::Id(id),
+            SetAttribute::UserData([BIG_ENDIAN.as_slice(), &2_u32.to_ne_bytes()].concat()),
+        ];
+        messages.push((NfTablesMessage::NewSet(SetMessage { attributes }), NLM_F_CREATE));
+        let mut elements = Vec::new();
+        let mut open = false;
+        for (key, chain) in ranges {
+            let key = || SetElementAttribute::Key(DataAttribute::Value(key.clone()));
+            if open {
+                elements.push(vec![key(), SetElementAttribute::Flags(SetElementFlags::IntervalEnd)]);
+            }
+            open = chain.is_some();
+            if let Some(chain) = chain {
+                let verdict = verdict(Verdict::Goto, Some(chain.clone()));
+                elements.push(vec![key(), SetElementAttribute::Data(verdict)]);
+            }
+        }
+        for elements in elements.chunks(ELEMENTS) {
+            let attributes = vec![
+                SetElementList::Table(self.name.clone()),
+                SetElementList::Set(ANONYMOUS.into()),
+                SetElementList::SetId(id),
+                SetElementList::Elements(elements.iter().cloned().map(ListAttribute::Element).collect()),
+            ];
+            messages.push((NfTablesMessage::NewSetElement(SetElementMessage { attributes }), NLM_F_CREATE));
+        }
+    }
+}
+
+/// The message that removes all tables of all families.
+pub fn flush() -> (NfTablesMessage, u16) {
+    (NfTablesMessage::DeleteTable(TableMessage { attributes: Vec::new() }), 0)
+}
+
+/// The question for the number of the present generation.
+pub fn generation() -> NfTablesMessage {
+    NfTablesMessage::GetGen(GenMessage { attributes: Vec::new() })
+}
+
+/// The question for a table.
+pub fn table(name: &str) -> NfTablesMessage {
+    NfTablesMessage::GetTable(TableMessage { attributes: vec![TableAttribute::Name(name.into())] })
+}
+
+/// The question for the rules of a table.
+pub fn rules(table: &str) -> NfTablesMessage {
+    NfTablesMessage::GetRule(RuleMessage { attributes: vec![RuleAttribute::Table(table.into())] })
+}
+
+/// A message about a table of both families.
+pub fn in_inet(message: NfTablesMessage) -> NetfilterMessage {
+    let all = matches!(&message, NfTablesMessage::DeleteTable(table) if table.attributes.is_empty());
+    let family = if all { NetfilterProtoFamily::Unspec } else { NetfilterProtoFamily::Inet };
+    NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message)
+}
+
+/// The message that begins a transaction.
+pub fn batch_begin() -> NetfilterMessage {
+    control(ControlMessage::BatchBegin)
+}
+
+/// The message that ends a transaction.
+pub fn batch_end() -> NetfilterMessage {
+    control(ControlMessage::BatchEnd)
+}
+
+fn control(message: ControlMessage) -> NetfilterMessage {
+    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM), message)
+}
+
+/// What differs between IPv4 and IPv6. Addresses are numbers of 128 bits here; of IPv4, the lower 32 of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    const ALL: [Family; 2] = [Family::V6, Family::V4];
+
+    fn of(net: IpNet) -> Self {
+        match net {
+            IpNet::V4(_) => Family::V4,
+            IpNet::V6(_) => Family::V6,
+        }
+    }
+
+    /// NFPROTO_IPV4 and NFPROTO_IPV6.
+    fn protocol(self) -> u8 {
+        match self {
+            Family::V4 => 2,
+            Family::V6 => 10,
+        }
+    }
+
+    fn key_type(self) -> u32 {
+        match self {
+            Family::V4 => TYPE_IPV4,
+            Family::V6 => TYPE_IPV6,
+        }
+    }
+
+    /// Bytes of an address.
+    fn len(self) -> u32 {
+        match self {
+            Family::V4 => 4,
+            Family::V6 => 16,
+        }
+    }
+
+    fn source_offset(self) -> u32 {
+        match self {
+            Family::V4 => 12,
+            Family::V6 => 8,
+        }
+    }
+
+    fn destination_offset(self) -> u32 {
+        self.source_offset() + self.len()
+    }
+
+    fn bits(self) -> u32 {
+        self.len() * 8
+    }
+
+    fn greatest(self) -> u128 {
+        u128::MAX >> (128 - self.bits())
+    }
+
+    fn mask(self, prefix_len: u8) -> u128 {
+        let host = self.bits().saturating_sub(prefix_len.into());
+        self.greatest() & u128::MAX.checked_shl(host).unwrap_or(0)
+    }
+
+    fn first(self, net: IpNet) -> u128 {
+        match net {
+            IpNet::V4(net) => u32::from(net.network()).into(),
+            IpNet::V6(net) => net.network().into(),
+        }
+    }
+
+    fn last(self, net: IpNet) -> u128 {
+        self.first(net) | !self.mask(net.prefix_len()) & self.greatest()
+    }
+
+    fn bytes(self, address: u128) -> Vec<u8> {
+        match self {
+            Family::V4 => Ipv4Addr::from(address as u32).octets().to_vec(),
+            Family::V6 => Ipv6Addr::from(address).octets().to_vec(),
+        }
+    }
+}
+
+/// Where ranges of addresses begin, in ascending order, and to what the longest prefix that contains them leads.
+fn ranges(of: Family, prefixes: &[(IpNet, Option<usize>)]) -> Vec<(u128, Option<usize>)> {
+    let mut sorted: Vec<_> =
+        prefixes.iter().map(|(net, to)| (of.first(*net), net.prefix_len(), of.last(*net), *to)).collect();
+    sorted.sort_unstable();
+    let mut found = Vec::<(u128, Option<usize>)>::new();
+    // The prefixes around the present address, the longest last.
+    let mut around = Vec::<(u128, Option<usize>)>::new();
+    let mut begin = |start: u128, to: Option<usize>| {
+        found.pop_if(|(before, _)| *before == start);
+        if found.last().and_then(|(_, to)| *to) != to {
+            found.push((start, to));
+        }
+    };
+    let leave_before = |around: &mut Vec<(u128, Option<usize>)>, address: Option<u128>, begin: &mut dyn FnMut(_, _)| {
+        while let Some((last, _)) = around.pop_if(|(last, _)| address.is_none_or(|address| *last < address)) {
+            if last < of.greatest() {
+                begin(last + 1, around.last().and_then(|(_, to)| *to));
+            }
+        }
+    };
+    for (first, _, last, to) in sorted {
+        leave_before(&mut around, Some(first), &mut begin);
+        begin(first, to);
+        around.push((last, to));
+    }
+    leave_before(&mut around, None, &mut begin);
+    found
+}
+
+fn draw_chain(position: usize) -> String {
+    format!("to-{position}")
+}
+
+fn mark_chain(mark: u32) -> String {
+    format!("mark-{mark:x}")
+}
+
+fn tcp_flags() -> Expressions {
+    payload(TRANSPORT_HEADER, TCP_FLAGS, 1)
+}
+
+fn load(key: MetaKey) -> Expressions {
+    Expressions::Meta(vec![Meta::DestinationRegister(REGISTER), Meta::Key(key)])
+}
+
+fn payload(base: u32, offset: u32, len: u32) -> Expressions {
+    let place = [Payload::Base(base), Payload::Offset(offset), Payload::Len(len)];
+    Expressions::Payload([vec![Payload::DestinationRegister(REGISTER)], place.to_vec()].concat())
+}
+
+fn masked(mask: &[u8]) -> Expressions {
+    Expressions::Bitwise(vec![
+        Bitwise::SourceRegister(REGISTER),
+        Bitwise::DestinationRegister(REGISTER),
+        Bitwise::Length(mask.len() as u32),
+        Bitwise::Mask(DataAttribute::Value(mask.to_vec())),
+        Bitwise::Xor(DataAttribute::Value(vec![0; mask.len()])),
+    ])
+}
+
+fn compare(operator: Operator, data: Vec<u8>) -> Expressions {
+    Expressions::Cmp(vec![Cmp::SourceRegister(REGISTER), Cmp::Op(operator), Cmp::Data(DataAttribute::Value(data))])
+}
+
+/// Goes where the map with this number leads; where it leads nowhere, the rule does not match.
+fn lookup(id: u32) -> Expressions {
+    Expressions::Lookup(vec![
+        Lookup::Set(ANONYMOUS.into()),
+        Lookup::SourceRegister(REGISTER),
+        Lookup::DestinationRegister(Register::Verdict),
+        Lookup::SetId(id),
+    ])
+}
+
+fn jump(code: Verdict, chain: Option<String>) -> Expressions {
+    Expressions::Immediate(vec![
+        Immediate::DestinationRegister(Register::Verdict),
+        Immediate::Data(verdict(code, chain)),
+    ])
+}
+
+fn verdict(code: Verdict, chain: Option<String>) -> DataAttribute {
+    let chain = chain.map(VerdictAttribute::Chain);
+    DataAttribute::Verdict([VerdictAttribute::Code(code)].into_iter().chain(chain).collect())
+}
