@@ -64,6 +64,17 @@ struct host_weights {
 	__u32 path_id[PC_MAX_PATHS];
 };
 
+/* Key of map `sidestep_names`, which is not for the program: what the agent calls a path. */
+struct host_name_key {
+	struct host_prefix destination;
+	__u32 path_id;		/* 0: a note on the destination */
+};
+
+/* Value of map `sidestep_names`. */
+struct host_name {
+	char text[64];		/* UTF-8, ends with zero */
+};
+
 enum host_event_kind {
 	HOST_OPENED,	/* a connection got its first path */
 	HOST_DECIDED,	/* a draw, to another path or to the same */
@@ -124,6 +135,7 @@ enum host_counter {
 };
 
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
+_Static_assert(sizeof(struct host_name_key) == 28, "mirrored in Rust");
 _Static_assert(sizeof(struct host_weights) == 1232, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");

@@ -39,6 +39,14 @@ struct {
 	__type(value, struct host_weights);
 } sidestep_learnt SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096 * (PC_MAX_PATHS + 1));
+	__type(key, struct host_name_key);
+	__type(value, struct host_name);
+} sidestep_names SEC(".maps");
+
 struct conn {
 	struct pc_conn policy;
 	__u64 opened_ns;

@@ -56,9 +56,9 @@ mod router;
 pub use daemon::Shutdown;
 pub use error::AgentError;
 pub use host::{
-    ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, HostPath, Interfaces,
-    MetricsConfig, PathRecord, PathRoute, PathsRecord, Proposal, RecordFile, SetRecord, StaticDestination, StaticPath,
-    Via, propose, run_host, stop_host,
+    ByPath, ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, HostPath,
+    Interfaces, MetricsConfig, PathQuality, PathRecord, PathRoute, PathsRecord, Prefixes, Proposal, RecordFile,
+    SetRecord, Sockets, StaticDestination, StaticPath, Via, propose, run_host, stop_host,
 };
 pub use router::{ROUTER_METRICS, RouterOptions, run_router};
 

@@ -22,6 +22,7 @@ use netlink_packet_sock_diag::{
     inet::{ExtensionFlags, InetRequest, InetResponseBuffer, InetResponseHeader, SocketId, StateFlags},
 };
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
+use sidestep_model::{Rate, Span};
 
 use crate::error::{LinuxError, Result};
 
@@ -92,6 +93,14 @@ pub struct TcpInfo {
     pub rto_us: u32,
     /// Segments retransmitted since the start.
     pub retrans_total: u32,
+    /// Payload bytes retransmitted.
+    pub bytes_retrans: u64,
+    /// The last delivery rate in bytes a second (RFC draft-cheng-iccrg-delivery-rate-estimation); zero before the first.
+    pub delivery_rate: u64,
+    /// Whether that rate was limited by what the application gave to send.
+    pub app_limited: bool,
+    /// The lowest round-trip time of the last minutes in microseconds; `u32::MAX` before the first.
+    pub min_rtt_us: u32,
     /// Segments delivered, the SYN included.
     pub delivered: u32,
     /// Segments delivered whose acknowledgement echoed congestion (RFC 3168, section 6.1).
@@ -168,10 +177,36 @@ impl TcpInfo {
             srtt_us: word(offset_of!(tcp_info, tcpi_rtt))?,
             bytes_acked: long(offset_of!(tcp_info, tcpi_bytes_acked))?,
             bytes_sent: long(offset_of!(tcp_info, tcpi_bytes_sent))?,
+            bytes_retrans: long(offset_of!(tcp_info, tcpi_bytes_retrans))?,
+            delivery_rate: long(offset_of!(tcp_info, tcpi_delivery_rate))?,
+            app_limited: byte(APP_LIMITED_AT)? & 1 != 0,
+            min_rtt_us: word(offset_of!(tcp_info, tcpi_min_rtt))?,
             retrans_total: word(offset_of!(tcp_info, tcpi_total_retrans))?,
             delivered: word(offset_of!(tcp_info, tcpi_delivered))?,
             delivered_ce: word(offset_of!(tcp_info, tcpi_delivered_ce))?,
         })
+    }
+}
+
+impl TcpInfo {
+    /// The last delivery rate.
+    pub fn delivery_rate(&self) -> Rate {
+        Rate::from_bits_per_sec(self.delivery_rate.saturating_mul(8))
+    }
+
+    /// The lowest round-trip time of the last minutes; `None` before the first.
+    pub fn min_rtt(&self) -> Option<Span> {
+        (1..u32::MAX).contains(&self.min_rtt_us).then(|| Span::from_micros(self.min_rtt_us.into()))
+    }
+
+    /// The smoothed round-trip time; `None` before the first.
+    pub fn srtt(&self) -> Option<Span> {
+        (self.srtt_us > 0).then(|| Span::from_micros(self.srtt_us.into()))
+    }
+
+    /// The share of the payload sent that was sent again; `None` if nothing was sent.
+    pub fn loss(&self) -> Option<f64> {
+        (self.bytes_sent > 0).then(|| self.bytes_retrans as f64 / self.bytes_sent as f64)
     }
 }
 
@@ -190,6 +225,8 @@ impl From<u8> for TcpState {
     }
 }
 
+/// The byte whose lowest bit is `tcpi_delivery_rate_app_limited`, after that of the window scales.
+const APP_LIMITED_AT: usize = 7;
 /// The kernel never makes a dump's datagram longer (`netlink_recvmsg` in net/netlink/af_netlink.c).
 const DATAGRAM_LIMIT: usize = 32 << 10;
 
@@ -316,12 +353,15 @@ mod tests {
         assert_eq!(offset_of!(tcp_info, tcpi_delivered), 192);
         assert_eq!(offset_of!(tcp_info, tcpi_delivered_ce), 196);
         assert_eq!(offset_of!(tcp_info, tcpi_bytes_sent), 200);
+        assert_eq!(offset_of!(tcp_info, tcpi_bytes_retrans), 208);
+        assert_eq!(offset_of!(tcp_info, tcpi_min_rtt), 148);
+        assert_eq!(offset_of!(tcp_info, tcpi_delivery_rate), 160);
     }
 
     #[test]
     fn a_tcp_info_shorter_than_needed_is_refused() {
-        assert_eq!(TcpInfo::parse(&[0; 208]), Some(TcpInfo::default()));
-        assert_eq!(TcpInfo::parse(&[0; 207]), None);
+        assert_eq!(TcpInfo::parse(&[0; 216]), Some(TcpInfo::default()));
+        assert_eq!(TcpInfo::parse(&[0; 215]), None);
     }
 
     #[test]
@@ -343,6 +383,7 @@ mod tests {
             assert_eq!(info.bytes_acked, 100_001, "the bytes, and one for the SYN");
             assert_eq!((info.bytes_sent, info.retrans_total, info.delivered_ce), (100_000, 0, 0));
             assert!(info.cwnd >= 10 && info.mss > 1_000 && info.delivered > 1, "{info:?}");
+            assert!(info.delivery_rate > 10_000 && info.min_rtt().is_some() && info.loss() == Some(0.0), "{info:?}");
 
             let sockets = diag.tcp_sockets(&mut sockets).unwrap();
             assert_eq!(sockets.len(), 2);

@@ -147,6 +147,9 @@ impl Span {
 }
 
 impl Rate {
+    /// No rate, or one that is not known.
+    pub const ZERO: Rate = Rate(0);
+
     /// A rate of `bits` per second.
     pub const fn from_bits_per_sec(bits: u64) -> Self {
         Rate(bits)

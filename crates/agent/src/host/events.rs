@@ -1,6 +1,6 @@
 //! The record of what the path changer did, one JSON object a line.
 
-use std::{cell::RefCell, net::SocketAddr, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr, rc::Rc};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use sidestep_model::Time;
 
 use super::{
     paths::{DestinationPaths, HostPath},
+    quality::Prefixes,
     record_file::{RecordFile, RecordLog},
     summary,
 };
@@ -34,6 +35,12 @@ pub struct EventRecord {
     pub from: u32,
     /// Path ID after.
     pub to: u32,
+    /// Name of the path before; absent for `opened`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_name: Option<String>,
+    /// Name of the path after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_name: Option<String>,
     /// Whether the other end opened the connection.
     pub passive: bool,
     /// Whether the agent only records what it would do.
@@ -96,6 +103,9 @@ pub(super) struct Recorder(Rc<RefCell<Recording>>);
 struct Recording {
     log: Option<RecordLog>,
     dry_run: bool,
+    destinations: Prefixes,
+    /// The names of paths, by destination and Path ID.
+    names: BTreeMap<(IpNet, u32), String>,
 }
 
 impl From<&Event> for EventRecord {
@@ -114,6 +124,8 @@ impl From<&Event> for EventRecord {
             reason,
             from: event.from,
             to: event.to,
+            from_name: None,
+            to_name: None,
             passive: event.passive,
             dry_run: false,
         }
@@ -138,16 +150,32 @@ impl From<&DestinationPaths> for SetRecord {
 impl Recorder {
     /// Into a file, if one is named, and into the log.
     pub(super) fn new(file: Option<RecordFile>, dry_run: bool) -> Self {
-        Recorder(Rc::new(RefCell::new(Recording { log: file.map(RecordLog::open), dry_run })))
+        Recorder(Rc::new(RefCell::new(Recording {
+            log: file.map(RecordLog::open),
+            dry_run,
+            destinations: Prefixes::default(),
+            names: BTreeMap::new(),
+        })))
     }
 
     /// Records an event.
     pub(super) fn write(&self, event: &Event) {
-        summary::log_event(event);
-        let Recording { log, dry_run } = &mut *self.0.borrow_mut();
+        let Recording { log, dry_run, destinations, names } = &mut *self.0.borrow_mut();
+        let destination = destinations.covering(event.remote.ip());
+        let name = |id: u32| names.get(&(destination?, id));
+        summary::log_event(event, name(event.from), name(event.to));
         if let Some(log) = log {
-            log.line(&EventRecord { dry_run: *dry_run, ..EventRecord::from(event) });
+            let (from_name, to_name) = (name(event.from).cloned(), name(event.to).cloned());
+            log.line(&EventRecord { dry_run: *dry_run, from_name, to_name, ..EventRecord::from(event) });
         }
+    }
+
+    /// Takes note of what paths are called.
+    pub(super) fn name(&self, sets: &[DestinationPaths]) {
+        let mut recording = self.0.borrow_mut();
+        recording.destinations = sets.iter().map(|set| set.destination).collect();
+        let paths = sets.iter().flat_map(|set| set.paths.iter().map(|path| (set.destination, path)));
+        recording.names = paths.map(|(net, path)| ((net, path.id), path.name.clone())).collect();
     }
 
     /// Records that paths which came at `received` are in place.

@@ -8,7 +8,10 @@ use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
 use sidestep_policy::Reason;
 
-use super::paths::DestinationPaths;
+use super::{
+    paths::{DestinationPaths, HostPath},
+    quality::{ByPath, PathQuality},
+};
 
 const MOVES: Metric = Metric::counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
 const WOULD_BE_MOVES: Metric = Metric::counter(
@@ -25,6 +28,20 @@ const UNTOUCHED: Metric = Metric::counter(
 const CONNECTIONS: Metric = Metric::gauge(
     "sidestep_agent_connections",
     "Connections by destination prefix and path; would-be paths in a dry run",
+);
+const PATH_RATE: Metric = Metric::gauge(
+    "sidestep_agent_path_rate_bits_per_second",
+    "What the connections on a path deliver together: the sum of their last delivery rates",
+);
+const PATH_RTT: Metric = Metric::gauge(
+    "sidestep_agent_path_rtt_seconds",
+    "Mean of the smoothed round-trip times of the connections on a path",
+);
+const PATH_MIN_RTT: Metric =
+    Metric::gauge("sidestep_agent_path_min_rtt_seconds", "Lowest round-trip time of the connections on a path");
+const PATH_LOSS: Metric = Metric::gauge(
+    "sidestep_agent_path_loss_ratio",
+    "Share of the bytes sent that were sent again, of the open connections that are on a path now",
 );
 const ERRORS: Metric = Metric::counter(
     "sidestep_agent_errors",
@@ -67,6 +84,10 @@ pub const HOST_METRICS: &[Metric] = &[
     OPENED,
     UNTOUCHED,
     CONNECTIONS,
+    PATH_RATE,
+    PATH_RTT,
+    PATH_MIN_RTT,
+    PATH_LOSS,
     ERRORS,
     MAP_ENTRIES,
     MAP_CAPACITY,
@@ -95,6 +116,7 @@ pub(super) struct Reading<'a> {
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
     pub(super) connections: Vec<HostConnection>,
+    pub(super) quality: ByPath<PathQuality>,
     pub(super) maps: Vec<MapUse>,
     pub(super) runs: Vec<ProgramRuns>,
     pub(super) runs_counted: bool,
@@ -117,6 +139,7 @@ impl Reading<'_> {
         page.each(OPENED, sides.map(|(side, n)| labelled(&[("by", side)], n as f64)));
         page.one(UNTOUCHED, counters.untouched as f64);
         page.each(CONNECTIONS, self.by_path());
+        self.add_quality(&mut page);
         let errors = counters.errors().into_iter().chain([("fault", self.faults)]);
         page.each(ERRORS, errors.map(|(kind, n)| labelled(&[("kind", kind)], n as f64)));
         page.each(MAP_ENTRIES, self.maps.iter().map(|map| labelled(&[("map", &map.name)], map.entries as f64)));
@@ -136,6 +159,23 @@ impl Reading<'_> {
         page.one(ATTACHED, self.attached.into());
         page.one(DRY_RUN, self.dry_run.into());
         page
+    }
+
+    /// How each path does that has connections.
+    fn add_quality(&self, page: &mut Page) {
+        let each = |value: &dyn Fn(&PathQuality) -> Option<f64>| {
+            let paths = self.sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set.destination, path)));
+            let sample = |(destination, path): (IpNet, &HostPath)| {
+                let value = value(self.quality.get(&(destination, path.id))?)?;
+                let (destination, id) = (destination.to_string(), format!("{:08x}", path.id));
+                Some(labelled(&[("destination", &destination), ("path", &id), ("name", &path.name)], value))
+            };
+            paths.filter_map(sample).collect::<Vec<_>>()
+        };
+        page.each(PATH_RATE, each(&|one| Some(one.rate.bits_per_sec() as f64)));
+        page.each(PATH_RTT, each(&|one| one.rtt().map(Span::as_secs_f64)));
+        page.each(PATH_MIN_RTT, each(&|one| one.min_rtt.map(Span::as_secs_f64)));
+        page.each(PATH_LOSS, each(&PathQuality::loss));
     }
 
     /// How many connections there are on each path of each destination, with those that have none.
@@ -170,7 +210,7 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 mod tests {
     use sidestep_model::{Rate, Time};
 
-    use super::super::paths::{HostPath, PathRoute};
+    use super::super::paths::PathRoute;
     use super::*;
 
     fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {
@@ -218,6 +258,14 @@ mod tests {
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
                 .map(|remote| connection(remote, 1))
                 .to_vec(),
+            quality: BTreeMap::from([(
+                ("fd02:9::/32".parse().unwrap(), 1),
+                PathQuality {
+                    rate: Rate::from_mbits(3),
+                    min_rtt: Some(Span::from_millis(8)),
+                    ..PathQuality::default()
+                },
+            )]),
             maps: vec![MapUse { name: "sidestep_dests".into(), entries: 2, capacity: Some(4096) }],
             runs: Vec::new(),
             runs_counted: false,
@@ -237,6 +285,8 @@ mod tests {
             r#"sidestep_agent_errors_total{kind="mark_refused"} 4.0"#,
             r#"sidestep_agent_errors_total{kind="fault"} 5.0"#,
             r#"sidestep_agent_map_capacity{map="sidestep_dests"} 4096.0"#,
+            r#"sidestep_agent_path_rate_bits_per_second{destination="fd02:9::/32",path="00000001",name="path \"1\""} 3000000.0"#,
+            r#"sidestep_agent_path_min_rtt_seconds{destination="fd02:9::/32",path="00000001",name="path \"1\""} 0.008"#,
             "sidestep_agent_controller_connected 0.0",
             "sidestep_agent_paths_age_seconds 1.5",
             "sidestep_agent_replies_drawn 1.0",

@@ -7,6 +7,7 @@ mod init;
 mod metrics;
 mod ownership;
 mod paths;
+mod quality;
 mod reconcile;
 mod record_file;
 mod replies;
@@ -42,6 +43,7 @@ pub use self::{
     init::{Proposal, propose},
     metrics::HOST_METRICS,
     paths::{DestinationPaths, HostPath, PathRoute},
+    quality::{ByPath, PathQuality, Prefixes, Sockets},
     record_file::RecordFile,
 };
 use self::{
@@ -49,6 +51,7 @@ use self::{
     events::Recorder,
     metrics::Reading,
     ownership::tables,
+    quality::Measured,
     replies::Replies,
     slots::Slots,
     summary::Summary,
@@ -130,6 +133,8 @@ struct Host {
     left_out: usize,
     /// Destinations of the controller that the file has, too.
     shadowed: BTreeSet<IpNet>,
+    /// What takes the place of rates and round-trip times that are not given.
+    measured: Measured,
     /// While we have the kernel count runs of programs.
     run_stats: Option<RunStats>,
     /// The slots that have rules.
@@ -207,6 +212,7 @@ impl Host {
             sets: Vec::new(),
             left_out: 0,
             shadowed: BTreeSet::new(),
+            measured: Measured::default(),
             run_stats: run_stats(&options.config),
             rules: BTreeSet::new(),
             routes: BTreeMap::new(),
@@ -400,6 +406,7 @@ impl Daemon for Host {
         self.tend_replies();
         // The program wakes us only when many events wait.
         self.record()?;
+        self.measure()?;
         if self.summary.is_due() {
             self.summary.log(self.program.counters()?, self.options.dry_run);
         }
@@ -416,7 +423,9 @@ impl Daemon for Host {
 
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
         let connections = self.program.connections()?;
+        let destinations = self.sets.iter().map(|set| set.destination).collect();
         let reading = Reading {
+            quality: Sockets::read()?.by_path(&connections, &destinations),
             dry_run: self.options.dry_run,
             attached: !self.detached,
             controller: self.controller,

@@ -16,9 +16,13 @@ use super::{
     Host, MarkBits,
     events::SetRecord,
     paths::{self, DestinationPaths, HostPath},
+    quality::Sockets,
     slots::{self, Placement, Room},
 };
 use crate::AgentError;
+
+/// The note on a destination that the file and the controller have paths to.
+const FILE_WINS: &str = "the controller has paths to it, too: those of the file are used";
 
 impl Host {
     /// Makes rules, routes and map say what the controller and our own configuration say.
@@ -49,6 +53,8 @@ impl Host {
         let records = |sets: &[DestinationPaths]| sets.iter().map(SetRecord::from).collect::<Vec<_>>();
         let changed = records(&self.sets) != records(&placed);
         self.sets = placed;
+        self.recorder.name(&self.sets);
+        self.note_names()?;
         if changed || !self.at_work {
             self.recorder.paths(self.paths_at, &self.sets);
         }
@@ -105,10 +111,32 @@ impl Host {
             given.into_iter().partition(|set| own.contains(&set.destination.trunc()));
         let shadowed: BTreeSet<IpNet> = shadowed.into_iter().map(|set| set.destination).collect();
         for destination in shadowed.difference(&self.shadowed) {
-            tracing::warn!(%destination, "the controller has paths to it, too: those of the file are used");
+            tracing::warn!(%destination, "{FILE_WINS}");
         }
         self.shadowed = shadowed;
         self.own.iter().cloned().chain(added).collect()
+    }
+
+    /// Notes what paths are called, and which destinations of the controller are not used, for whoever looks at our state.
+    fn note_names(&mut self) -> Result<(), AgentError> {
+        let paths = self.sets.iter().flat_map(|set| set.paths.iter().map(|path| (set.destination, path)));
+        let names = paths.map(|(destination, path)| ((destination, path.id), path.name.clone()));
+        let shadowed = self.shadowed.iter().map(|destination| ((*destination, 0), FILE_WINS.to_string()));
+        Ok(self.program.set_names(&names.chain(shadowed).collect())?)
+    }
+
+    /// Measures paths whose rate or round-trip time is not given, and has the program know.
+    pub(super) fn measure(&mut self) -> Result<(), AgentError> {
+        if !self.measured.is_due(&self.sets) {
+            return Ok(());
+        }
+        let destinations = self.sets.iter().map(|set| set.destination).collect();
+        let now = Sockets::read()?.by_path(&self.program.connections()?, &destinations);
+        self.measured.take(&now);
+        let sets = std::mem::take(&mut self.sets);
+        let written = self.write_paths(&sets);
+        self.sets = sets;
+        written
     }
 
     /// Writes the sets into the program's map, and has connections take note of them.
@@ -119,7 +147,8 @@ impl Host {
         let mut written = self.inherited_destinations.clone();
         for set in sets {
             self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
-            if let Err(error) = self.program.set_paths(set.destination, &set.entries(&self.options.config.agent)) {
+            let entries = self.measured.complete(set).entries(&self.options.config.agent);
+            if let Err(error) = self.program.set_paths(set.destination, &entries) {
                 // The map has room for 4,096 destinations.
                 tracing::warn!(%error, "connections to this destination are left alone");
                 continue;

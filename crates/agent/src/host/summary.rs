@@ -71,15 +71,21 @@ pub(super) fn logs_events() -> bool {
 }
 
 /// Logs what happened to one connection.
-pub(super) fn log_event(event: &Event) {
+pub(super) fn log_event(event: &Event, from: Option<&String>, to: Option<&String>) {
+    if !logs_events() {
+        return;
+    }
     let (local, remote) = (event.local, event.remote);
+    // A path that has just gone has no name any more.
+    let name = |name: Option<&String>, id: u32| name.cloned().unwrap_or_else(|| format!("{id:08x}"));
+    let (from, to) = (name(from, event.from), name(to, event.to));
     match event.kind {
-        EventKind::Opened => tracing::trace!(%local, %remote, path = event.to, "opened"),
+        EventKind::Opened => tracing::trace!(%local, %remote, path = to, "opened"),
         EventKind::Decided(reason) if event.from == event.to => {
-            tracing::trace!(%local, %remote, reason = reason.as_str(), path = event.to, "stayed");
+            tracing::trace!(%local, %remote, reason = reason.as_str(), path = to, "stayed");
         }
         EventKind::Decided(reason) => {
-            tracing::debug!(%local, %remote, reason = reason.as_str(), from = event.from, to = event.to, "moved");
+            tracing::debug!(%local, %remote, reason = reason.as_str(), from, to, "moved");
         }
     }
 }

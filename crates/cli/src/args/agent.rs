@@ -101,9 +101,9 @@ pub struct ConnectionFilter {
     /// Only connections to this address or prefix
     #[arg(long, value_name = "PREFIX")]
     pub to: Option<String>,
-    /// Only connections on this path
-    #[arg(long, value_name = "ID", value_parser = parse_path_id)]
-    pub path: Option<u32>,
+    /// Only connections on the path of this name or ID
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
     /// Only connections that have moved
     #[arg(long)]
     pub moved: bool,
@@ -177,10 +177,6 @@ pub struct AgentRun {
     /// Say it as JSON
     #[arg(long, requires = "check")]
     pub json: bool,
-}
-
-fn parse_path_id(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 16).map_err(|_| "write it as status shows it, such as 0000001f".into())
 }
 
 fn parse_interval(text: &str) -> Result<Span, String> {

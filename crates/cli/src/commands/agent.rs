@@ -13,7 +13,7 @@ use sidestep_linux::bpf::host::Pins;
 
 use super::{
     print_json, runtime,
-    watch::{Connection, LearntPath, Watch},
+    watch::{Connection, LearntPath, PathSeen, Watch},
 };
 use crate::{
     args::AgentStatus,
@@ -31,6 +31,9 @@ pub fn status(args: &AgentStatus) -> Outcome {
     if !errors.is_empty() {
         println!("errors: {}", errors.join(", "));
     }
+    for (destination, note) in &seen.notes {
+        println!("{destination}: {note}");
+    }
     for learnt in &seen.learnt {
         let paths = learnt.paths.iter().map(LearntPath::to_string);
         println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));
@@ -38,6 +41,11 @@ pub fn status(args: &AgentStatus) -> Outcome {
     if seen.connections.is_empty() {
         return Ok(());
     }
+    let mut paths = Table::new();
+    paths.load_style(presets::NOTHING);
+    paths.set_header(PathSeen::COLUMNS);
+    paths.add_rows(seen.paths.iter().map(PathSeen::cells));
+    println!("{paths}\n");
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(Connection::COLUMNS);

@@ -9,8 +9,12 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_linux::bpf::host::{self, ControllerState, HostConnection, HostProgram, Pins};
-use sidestep_model::Time;
+use sidestep_agent::{Prefixes, Sockets};
+use sidestep_linux::{
+    bpf::host::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
+    sock_diag::TcpInfo,
+};
+use sidestep_model::{Span, Time};
 use sidestep_policy::{PathLearnt, Reason};
 
 use crate::{args::ConnectionFilter, failure::Failure};
@@ -43,10 +47,39 @@ pub struct Seen {
     pub moves: BTreeMap<&'static str, u64>,
     /// What went wrong since the program was loaded, by kind.
     pub errors: BTreeMap<&'static str, u64>,
+    /// What is to be noted of destinations.
+    pub notes: BTreeMap<IpNet, String>,
+    /// The paths that the connections which the filter lets through are on.
+    pub paths: Vec<PathSeen>,
     /// What connections have learnt together; nothing where each learns for itself.
     pub learnt: Vec<Learnt>,
     /// The connections that the filter lets through.
     pub connections: Vec<Connection>,
+}
+
+/// A path, by the connections on it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PathSeen {
+    /// The prefix that it leads to; `None` if that has just lost its paths.
+    pub destination: Option<IpNet>,
+    /// Eight hexadecimal digits, as the controller has them.
+    pub path: String,
+    /// What it is called.
+    pub name: Option<String>,
+    /// How many connections are on it.
+    pub connections: u64,
+    /// How often these have moved.
+    pub moves: u64,
+    /// Mbit/s that they deliver together.
+    pub rate_mbps: Option<f64>,
+    /// The mean of their smoothed round-trip times, in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Their lowest round-trip time, in milliseconds.
+    pub min_rtt_ms: Option<f64>,
+    /// The share of what they sent that they sent again.
+    pub loss: Option<f64>,
+    /// Bytes that they sent again.
+    pub retransmitted_bytes: Option<u64>,
 }
 
 /// What the connections to one destination have learnt together.
@@ -63,6 +96,8 @@ pub struct Learnt {
 pub struct LearntPath {
     /// Eight hexadecimal digits, as the controller has them.
     pub path: String,
+    /// What it is called.
+    pub name: Option<String>,
     /// What its initial weight is multiplied by: 1 for the best path, less for others.
     pub factor: f64,
     /// Milliseconds that a segment takes on it now, where the policy measures that.
@@ -85,8 +120,20 @@ pub struct Connection {
     pub passive: bool,
     /// Eight hexadecimal digits, as the controller has them.
     pub path: String,
+    /// What the path is called.
+    pub name: Option<String>,
     /// Seconds since it opened.
     pub age_s: f64,
+    /// Mbit/s that it delivered last.
+    pub rate_mbps: Option<f64>,
+    /// Its smoothed round-trip time in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Its lowest round-trip time in milliseconds.
+    pub min_rtt_ms: Option<f64>,
+    /// The share of what it sent that it sent again.
+    pub loss: Option<f64>,
+    /// Bytes that it sent again.
+    pub retransmitted_bytes: Option<u64>,
     /// Signals since it opened or its paths changed: decisions, and those held back.
     pub signals: u32,
     /// Draws after the first.
@@ -110,7 +157,7 @@ pub struct Last {
 
 struct Filter {
     to: Option<IpNet>,
-    path: Option<u32>,
+    path: Option<String>,
     moved: bool,
     reason: Option<String>,
 }
@@ -121,7 +168,7 @@ impl Watch {
         let pins = Pins { directory: Pins::locate(state.into()), program: false };
         let filter = Filter {
             to: filter.to.as_deref().map(prefix).transpose()?,
-            path: filter.path,
+            path: filter.path.clone(),
             moved: filter.moved,
             reason: filter.reason.clone(),
         };
@@ -141,7 +188,16 @@ impl Watch {
         let at_work = self.pins.holder().is_ok_and(|holder| !holder.is_gone());
         let last_seen = self.pins.last_seen().filter(|_| !at_work);
         let destinations = self.program.destinations()?;
-        let wanted = |one: &HostConnection| self.filter.lets_through(one);
+        let mut names = self.program.names()?;
+        let notes = destinations.iter().filter_map(|net| Some((*net, names.remove(&(*net, 0))?))).collect();
+        let around = Around {
+            now,
+            destinations: destinations.iter().copied().collect(),
+            names,
+            // It takes no privilege, but a kernel may lack it.
+            sockets: Sockets::read().unwrap_or_default(),
+        };
+        let wanted = |one: &HostConnection| self.filter.lets_through(one, &around);
         let mut connections: Vec<_> = self.program.connections()?.into_iter().filter(wanted).collect();
         connections.sort_by_key(|one| (one.remote, one.local));
         let counters = self.program.counters()?;
@@ -156,10 +212,12 @@ impl Watch {
                 _ => "none",
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
-            learnt: self.program.learnt()?.into_iter().map(Learnt::from).collect(),
+            learnt: self.program.learnt()?.into_iter().map(|one| Learnt::new(one, &around)).collect(),
+            notes,
+            paths: around.paths(&connections),
             moves: Reason::ALL.iter().map(|reason| reason.as_str()).zip(counters.moved).collect(),
             errors: counters.errors().into(),
-            connections: connections.iter().map(|one| Connection::new(one, &destinations, now)).collect(),
+            connections: connections.iter().map(|one| Connection::new(one, &around)).collect(),
             destinations,
         })
     }
@@ -189,9 +247,29 @@ impl Seen {
     }
 }
 
+impl PathSeen {
+    /// The headings of [`Self::cells`].
+    pub const COLUMNS: [&str; 8] =
+        ["destination", "path", "connections", "Mbit/s", "rtt ms", "lowest ms", "loss %", "their moves"];
+
+    /// A row for people.
+    pub fn cells(&self) -> [String; 8] {
+        [
+            self.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
+            self.name.clone().unwrap_or_else(|| self.path.clone()),
+            self.connections.to_string(),
+            shown(self.rate_mbps),
+            shown(self.rtt_ms),
+            shown(self.min_rtt_ms),
+            shown(self.loss.map(|loss| loss * 1e2)),
+            self.moves.to_string(),
+        ]
+    }
+}
+
 impl fmt::Display for LearntPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:.3}", self.path, self.factor)?;
+        write!(f, "{} {:.3}", self.name.as_ref().unwrap_or(&self.path), self.factor)?;
         if let Some(delay) = self.delay_ms {
             write!(f, " ({delay:.1} ms)")?;
         }
@@ -199,22 +277,73 @@ impl fmt::Display for LearntPath {
     }
 }
 
-impl From<host::Learnt> for Learnt {
-    fn from(learnt: host::Learnt) -> Self {
+/// What is known besides the connections.
+struct Around {
+    now: Time,
+    destinations: Prefixes,
+    names: Names,
+    sockets: Sockets,
+}
+
+impl Around {
+    /// The prefix whose paths a connection uses, and the name of its path.
+    fn path_of(&self, one: &HostConnection) -> (Option<IpNet>, Option<&String>) {
+        let destination = self.destinations.covering(one.remote.ip());
+        (destination, destination.and_then(|destination| self.names.get(&(destination, one.path))))
+    }
+
+    /// The paths that connections are on.
+    fn paths(&self, connections: &[HostConnection]) -> Vec<PathSeen> {
+        let mut moves: BTreeMap<(Option<IpNet>, u32), u64> = BTreeMap::new();
+        for one in connections {
+            *moves.entry((self.path_of(one).0, one.path)).or_default() += u64::from(one.moves);
+        }
+        let quality = self.sockets.by_path(connections, &self.destinations);
+        let seen = |((destination, path), moves): ((Option<IpNet>, u32), u64)| {
+            let of = destination.and_then(|destination| quality.get(&(destination, path)).copied());
+            let known = of.filter(|of| of.sent.get() > 0);
+            let alone = connections.iter().filter(|one| one.path == path && destination.is_none()).count() as u64;
+            PathSeen {
+                destination,
+                path: format!("{path:08x}"),
+                name: destination.and_then(|destination| self.names.get(&(destination, path)).cloned()),
+                connections: of.map_or(alone, |of| of.connections),
+                moves,
+                rate_mbps: known.map(|of| of.rate.bits_per_sec() as f64 / 1e6),
+                rtt_ms: of.and_then(|of| of.rtt()).map(milliseconds),
+                min_rtt_ms: of.and_then(|of| of.min_rtt).map(milliseconds),
+                loss: of.and_then(|of| of.loss()),
+                retransmitted_bytes: known.map(|of| of.retransmitted.get()),
+            }
+        };
+        moves.into_iter().map(seen).collect()
+    }
+}
+
+fn milliseconds(time: Span) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Learnt {
+    fn new(learnt: host::Learnt, around: &Around) -> Self {
         let path = |(id, of): (u32, PathLearnt)| LearntPath {
             path: format!("{id:08x}"),
+            name: around.names.get(&(learnt.destination, id)).cloned(),
             factor: of.factor,
             delay_ms: of.delay.map(|delay| delay.as_secs_f64() * 1e3),
             dead: of.dead,
         };
-        Learnt { destination: learnt.destination, paths: learnt.paths.into_iter().map(path).collect() }
+        Learnt { destination: learnt.destination, paths: learnt.paths.iter().copied().map(path).collect() }
     }
 }
 
 impl Filter {
-    fn lets_through(&self, one: &HostConnection) -> bool {
+    fn lets_through(&self, one: &HostConnection, around: &Around) -> bool {
         self.to.is_none_or(|to| to.contains(&one.remote.ip()))
-            && self.path.is_none_or(|path| one.path == path)
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|path| around.path_of(one).1 == Some(path) || u32::from_str_radix(path, 16) == Ok(one.path))
             && (!self.moved || one.moves > 0)
             && self.reason.as_ref().is_none_or(|reason| one.decided.is_some_and(|(_, why)| why.as_str() == reason))
     }
@@ -222,17 +351,35 @@ impl Filter {
 
 impl Connection {
     /// The headings of [`Self::cells`].
-    pub const COLUMNS: [&str; 8] =
-        ["local", "remote", "destination", "path", "age", "signals", "moves", "last decision"];
+    pub const COLUMNS: [&str; 11] = [
+        "local",
+        "remote",
+        "destination",
+        "path",
+        "age",
+        "Mbit/s",
+        "rtt ms",
+        "loss %",
+        "signals",
+        "moves",
+        "last decision",
+    ];
 
-    fn new(one: &HostConnection, destinations: &[IpNet], now: Time) -> Self {
-        let covering = destinations.iter().filter(|prefix| prefix.contains(&one.remote.ip()));
+    fn new(one: &HostConnection, around: &Around) -> Self {
+        let (now, info) = (around.now, around.sockets.of(one));
+        let (destination, name) = around.path_of(one);
         Connection {
             local: one.local,
             remote: one.remote,
-            destination: covering.max_by_key(|prefix| prefix.prefix_len()).copied(),
+            destination,
             passive: one.passive,
             path: format!("{:08x}", one.path),
+            name: name.cloned(),
+            rate_mbps: info.map(|info| info.delivery_rate().bits_per_sec() as f64 / 1e6),
+            rtt_ms: info.and_then(TcpInfo::srtt).map(milliseconds),
+            min_rtt_ms: info.and_then(TcpInfo::min_rtt).map(milliseconds),
+            loss: info.and_then(TcpInfo::loss),
+            retransmitted_bytes: info.map(|info| info.bytes_retrans),
             age_s: since(now, one.opened),
             signals: one.decisions.saturating_add(one.suppressed),
             decisions: one.decisions,
@@ -242,15 +389,23 @@ impl Connection {
         }
     }
 
+    /// What its path is called, or else the Path ID.
+    pub fn label(&self) -> &str {
+        self.name.as_ref().unwrap_or(&self.path)
+    }
+
     /// A row for people.
-    pub fn cells(&self) -> [String; 8] {
+    pub fn cells(&self) -> [String; 11] {
         let last = self.last.as_ref().map(|last| format!("{}, {} ago", last.reason, age(last.age_s)));
         [
             self.local.to_string(),
             self.remote.to_string(),
             self.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
-            self.path.clone(),
+            self.label().to_string(),
             age(self.age_s),
+            shown(self.rate_mbps),
+            shown(self.rtt_ms),
+            shown(self.loss.map(|loss| loss * 1e2)),
             self.signals.to_string(),
             self.moves.to_string(),
             last.unwrap_or_default(),
@@ -267,6 +422,11 @@ fn prefix(text: &str) -> Result<IpNet, Failure> {
         tracing::warn!("`--to {text}` has host bits; it is read as {}", prefix.trunc());
     }
     Ok(prefix.trunc())
+}
+
+/// A number with one digit after the point; nothing where it is not known.
+pub fn shown(number: Option<f64>) -> String {
+    number.map(|number| format!("{number:.1}")).unwrap_or_default()
 }
 
 fn since(now: Time, then: Time) -> f64 {

@@ -3,6 +3,7 @@
 use std::{fs, process::Command};
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use sidestep_linux::{cgroup::Cgroup, netns::NetNs};
 
 use crate::common::{PROGRAM, Room, root_or_skip};
@@ -52,9 +53,9 @@ fn a_configuration_is_written_from_the_machines_routes_and_follows_them() {
     // As `ip netns exec` starts it: with a /sys of its own, in which no control group is mounted.
     let group = Cgroup::create(&format!("sidestep-init-{}", std::process::id())).unwrap();
     let name = group.path().file_name().unwrap().to_str().unwrap();
-    let own_sys = "umount -l /sys && mount -t sysfs none /sys && exec \"$0\" \"$@\"";
+    let own_sys = "umount -l /sys && mount -t sysfs none /sys && mount -t bpf none /sys/fs/bpf && exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", own_sys, PROGRAM, "agent", "--config", &file, "--cgroup", name, "--no-state"]);
+    command.args(["--mount", "sh", "-c", own_sys, PROGRAM, "agent", "--config", &file, "--cgroup", name]);
     let log = room.path(&format!("{}.stdout", room.commands()));
     let mut agent = namespace.run(|| Ok(room.start_command(command))).unwrap();
     agent.wait_until("readiness", || fs::read_to_string(&log).is_ok_and(|text| text.contains("ready")));
@@ -65,6 +66,13 @@ fn a_configuration_is_written_from_the_machines_routes_and_follows_them() {
     let mut before = tables();
     before.sort();
     assert_eq!(before, ["default via fe80::b dev blue", "default via fe80::e dev red"]);
+    // Operators see names.
+    let target = agent.id().to_string();
+    let status = ["--mount", "--net", "--target", &target, PROGRAM, "agent", "status", "--json"];
+    let status = Command::new("nsenter").args(status).output().unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_else(|error| panic!("{error}: {status:?}"));
+    let names: Vec<_> = (0..2).map(|path| &status["learnt"][0]["paths"][path]["name"]).collect();
+    assert_eq!(names, ["blue", "red"], "{status}");
     // Another router takes over, as after a router advertisement.
     ip(&namespace, "-6 route replace default via fe80::bb dev blue metric 100");
     agent.wait_until("the new next hop", || tables().contains(&"default via fe80::bb dev blue".to_string()));

@@ -160,7 +160,7 @@ fn agents_that_cannot_work_say_why() {
 
     let config = room.write("agent.toml", ONE_PATH);
     let outside = run_apart(&room, &["agent", "--config", &config, "--cgroup", "/nonexistent"]);
-    assert!(outside.complaint(1).contains("/nonexistent"), "{outside:?}");
+    assert!(outside.complaint(2).starts_with("using /nonexistent: it is no control group"), "{outside:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, process::Command};
 
 use serde_json::Value;
+use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::common::Room;
 
@@ -55,6 +56,41 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
     let table = include_str!("../../../../docs/operations.md").lines().filter(|line| line.starts_with("| `sidestep_"));
     let documented: BTreeSet<_> = table.flat_map(|line| words(line.split('|').nth(1).unwrap())).collect();
     assert_eq!(documented, exported);
+}
+
+/// The text under `key` of a table.
+fn text<'a>(table: &'a Yaml, key: &str) -> &'a str {
+    table[key].as_str().unwrap_or_else(|| panic!("{key} of {table:?}"))
+}
+
+#[test]
+fn alert_rules_are_what_prometheus_reads_and_ask_for_metrics_that_are_exported() {
+    let daemons =
+        [sidestep_agent::HOST_METRICS, sidestep_agent::ROUTER_METRICS, sidestep_controller::CONTROLLER_METRICS]
+            .concat();
+    let exported: BTreeSet<String> = daemons.iter().map(|metric| metric.exported_name()).collect();
+    let file = YamlLoader::load_from_str(include_str!("../../../../packaging/prometheus/alerts.yaml")).unwrap();
+    let groups = file[0]["groups"].as_vec().unwrap();
+    let rules: Vec<&Yaml> = groups.iter().flat_map(|group| group["rules"].as_vec().unwrap()).collect();
+    let keys = ["alert", "expr", "for", "labels", "annotations"];
+    let mut names = BTreeSet::new();
+    for rule in &rules {
+        assert!(names.insert(text(rule, "alert")), "{rule:?} is there twice");
+        assert!(rule.as_hash().unwrap().keys().all(|key| keys.contains(&key.as_str().unwrap())), "{rule:?}");
+        let asked: BTreeSet<String> = words(text(rule, "expr")).collect();
+        assert!(!asked.is_empty() && asked.is_subset(&exported), "{asked:?}");
+        for (open, close) in [('(', ')'), ('{', '}'), ('[', ']'), ('"', '"')] {
+            let count = |bracket| text(rule, "expr").matches(bracket).count();
+            assert!(count(open) == count(close) && (open != close || count(open) % 2 == 0), "{rule:?}");
+        }
+        let wait =
+            rule["for"].as_str().map(|wait| wait.strip_suffix('m').and_then(|minutes| minutes.parse::<u32>().ok()));
+        assert_ne!(wait, Some(None), "{rule:?}");
+        assert!(["critical", "warning", "info"].contains(&text(&rule["labels"], "severity")), "{rule:?}");
+        let summary = text(&rule["annotations"], "summary");
+        assert_eq!(summary.matches("{{").count(), summary.matches("}}").count(), "{summary}");
+    }
+    assert!(names.len() > 8, "{names:?}");
 }
 
 /// The metrics in the queries of a dashboard's panels.

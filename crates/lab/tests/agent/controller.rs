@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, os::fd::AsFd, sync::Arc, thread};
 
-use sidestep_agent::{HostOptions, RouterOptions, StaticDestination, run_router};
+use sidestep_agent::{HostOptions, RouterOptions, StaticDestination, StaticPath, run_router};
 use sidestep_api::listen;
 use sidestep_controller::{Controller, PairPaths, serve};
 use sidestep_linux::{
@@ -87,17 +87,18 @@ struct Managed {
 }
 
 fn managed(lab: &Lab) -> Managed {
-    managed_with(lab, None)
+    managed_with(lab, None, Vec::new())
 }
 
-fn managed_with(lab: &Lab, pins: Option<Pins>) -> Managed {
+/// The agent keeps its state in `pins`, and has destinations of its own besides.
+fn managed_with(lab: &Lab, pins: Option<Pins>, own: Vec<StaticDestination>) -> Managed {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("controller.sock").display().to_string();
     let endpoint = format!("unix:{socket}");
     let (controller, sets) = controller(lab.topology.clone(), &endpoint);
     eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
     let router = router(lab, "A", &endpoint);
-    let agent = following(lab, &endpoint, pins, |_| {});
+    let agent = following(lab, &endpoint, pins, |options| options.config.destinations = own);
     Managed { agent, _router: router, controller, sets, endpoint, socket, _directory: directory }
 }
 
@@ -116,6 +117,28 @@ fn is_connected(lab: &Lab, node: &str, socket: &str) -> bool {
     let sockets = || Ok(fs::read_to_string("/proc/thread-self/net/unix").unwrap());
     let sockets = lab.network.node(lab.id(node)).run(sockets).unwrap();
     sockets.lines().any(|line| line.ends_with(socket))
+}
+
+#[test]
+fn a_prefix_that_the_file_and_the_controller_have_takes_the_paths_of_the_file_alone() {
+    if !root_or_skip("a prefix of the file and of the controller") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let mine = StaticPath { name: Some("mine".into()), ..plain("10 Mbit/s") };
+    let own = StaticDestination { prefix: lab.prefix("s").into(), paths: vec![mine] };
+    let Managed { _directory, socket, agent, controller: _controller, .. } = managed_with(&lab, None, vec![own]);
+    eventually("an agent that is connected", || is_connected(&lab, "h", &socket).then_some(()));
+    let routes = |table: u32| lab.ip("h", &format!("-6 route show table {table}"));
+    for _ in 0..10 {
+        assert!(routes(8301).starts_with("throw") && routes(8302).is_empty(), "{}{}", routes(8301), routes(8302));
+        thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let opened = eventually("an event", || agent.events().into_iter().find(|event| event.kind == "opened"));
+    assert_eq!((opened.from_name, opened.to_name), (None, Some("mine".into())));
+    agent.stop();
 }
 
 #[test]
@@ -158,7 +181,7 @@ fn an_agent_that_is_started_again_while_its_controller_is_away_leaves_all_as_it_
     for keeps_program in [false, true] {
         let (lab, kept) = (Lab::new(TWO_PATHS), Kept::new());
         let pins = kept.pins(keeps_program);
-        let managed = managed_with(&lab, Some(pins.clone()));
+        let managed = managed_with(&lab, Some(pins.clone()), Vec::new());
         let Managed { _directory, endpoint, controller: first, _router, agent, .. } = managed;
         let flow = Flow::start(lab.connect("h", "s"));
         flow.pass(SOME);

@@ -59,7 +59,16 @@ fn prometheus_reads_moves_paths_maps_and_runs_of_an_agent_at_work() {
 
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
-    assert_eq!(value(&scrape(&lab), &on(1)), Some(1.0));
+    let page = scrape(&lab);
+    assert_eq!(value(&page, &on(1)), Some(1.0));
+    let of_path = |metric: &str, slot: u32| {
+        on(slot).replace("sidestep_agent_connections", &format!("sidestep_agent_path_{metric}"))
+    };
+    for metric in ["rate_bits_per_second", "rtt_seconds", "min_rtt_seconds"] {
+        assert!(value(&page, &of_path(metric, 1)) > Some(0.0), "{metric}\n{page}");
+        assert_eq!(value(&page, &of_path(metric, 2)), None, "nobody is there");
+    }
+    assert_eq!(value(&page, &of_path("loss_ratio", 1)), Some(0.0));
     lab.swallow("R1", "Z", true);
     flow.pass(SOME);
     assert_eq!(slot(&flow.sender), 2);

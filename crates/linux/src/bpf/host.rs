@@ -1,6 +1,7 @@
 //! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
 
 mod load;
+mod names;
 mod pins;
 mod runs;
 mod slots;
@@ -25,6 +26,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::{
     load::{MapUse, ProgramRuns, RunStats},
+    names::Names,
     pins::{Holder, Pins},
     slots::{MAX_SLOTS, SlotPath},
     sockets::HostConnection,

@@ -1,6 +1,6 @@
 //! What `sidestep top` draws, and what keys do to it.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
+use std::{cmp::Reverse, time::Instant};
 
 use ratatui::{
     Frame,
@@ -13,7 +13,7 @@ use ratatui::{
 
 use crate::{
     args::Sort,
-    commands::watch::{Connection, Seen},
+    commands::watch::{Connection, PathSeen, Seen},
 };
 
 /// The state of the screen.
@@ -45,8 +45,11 @@ const WIDTHS: [(Constraint, Option<Sort>); Connection::COLUMNS.len()] = [
     (Constraint::Fill(3), None),
     (Constraint::Fill(3), Some(Sort::Remote)),
     (Constraint::Fill(2), None),
-    (Constraint::Length(9), Some(Sort::Path)),
-    (Constraint::Length(8), Some(Sort::Age)),
+    (Constraint::Length(10), Some(Sort::Path)),
+    (Constraint::Length(7), Some(Sort::Age)),
+    (Constraint::Length(7), None),
+    (Constraint::Length(7), None),
+    (Constraint::Length(6), None),
     (Constraint::Length(8), Some(Sort::Signals)),
     (Constraint::Length(6), Some(Sort::Moves)),
     (Constraint::Length(24), Some(Sort::Last)),
@@ -117,7 +120,7 @@ impl Screen {
             frame.render_widget(Line::from("no agent keeps its state here; waiting for one (q quits)"), frame.area());
             return;
         };
-        let paths = by_path(seen);
+        let paths = &seen.paths;
         // Paths have a third of the screen at most; the rest is for connections.
         let most = (frame.area().height / 3).max(2);
         let height = u16::try_from(paths.len() + 1).unwrap_or(u16::MAX).min(most);
@@ -126,7 +129,7 @@ impl Screen {
         let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(head);
         frame.render_widget(Line::from(seen.headline()), first);
         frame.render_widget(Line::from(totals(seen, self.rate)), second);
-        draw_paths(frame, path_area, &paths);
+        draw_paths(frame, path_area, paths);
         let state = if self.paused { format!("{HELP}   PAUSED") } else { HELP.to_string() };
         frame.render_widget(Line::from(state).style(Modifier::DIM), foot);
         draw_connections(frame, connection_area, seen, self.sort, &mut self.table);
@@ -147,7 +150,7 @@ impl Screen {
             Sort::Signals => connections.sort_by_key(|one| Reverse(one.signals)),
             Sort::Last => connections.sort_by(|a, b| since_last(a).total_cmp(&since_last(b))),
             Sort::Age => connections.sort_by(|a, b| b.age_s.total_cmp(&a.age_s)),
-            Sort::Path => connections.sort_by(|a, b| (a.destination, &a.path).cmp(&(b.destination, &b.path))),
+            Sort::Path => connections.sort_by(|a, b| (a.destination, a.label()).cmp(&(b.destination, b.label()))),
             Sort::Remote => {}
         }
         if self.reversed {
@@ -161,18 +164,6 @@ fn since_last(one: &Connection) -> f64 {
     one.last.as_ref().map_or(f64::INFINITY, |last| last.age_s)
 }
 
-/// Destination and path, how many connections are on it, and how often these have moved.
-fn by_path(seen: &Seen) -> BTreeMap<(String, &str), (usize, u64)> {
-    let mut paths = BTreeMap::new();
-    for one in &seen.connections {
-        let destination = one.destination.map(|prefix| prefix.to_string()).unwrap_or_default();
-        let (connections, moves) = paths.entry((destination, one.path.as_str())).or_insert((0, 0));
-        *connections += 1;
-        *moves += u64::from(one.moves);
-    }
-    paths
-}
-
 fn totals(seen: &Seen, rate: Option<f64>) -> String {
     let moved = seen.connections.iter().filter(|one| one.moves > 0).count();
     let signals: u64 = seen.connections.iter().map(|one| u64::from(one.signals)).sum();
@@ -184,15 +175,13 @@ fn totals(seen: &Seen, rate: Option<f64>) -> String {
     format!("{moved} moved, {signals} signals; {all} moves since the start{reasons}{rate}")
 }
 
-fn draw_paths(frame: &mut Frame<'_>, area: Rect, paths: &BTreeMap<(String, &str), (usize, u64)>) {
+fn draw_paths(frame: &mut Frame<'_>, area: Rect, paths: &[PathSeen]) {
     let hidden = (paths.len() + 1).saturating_sub(area.height.into());
-    let header = if hidden > 0 { format!("destination (+{hidden} more)") } else { "destination".into() };
-    let rows = paths.iter().map(|((destination, path), (connections, moves))| {
-        Row::new([destination.clone(), (*path).to_string(), connections.to_string(), moves.to_string()])
-    });
-    let widths = [Constraint::Length(44), Constraint::Length(9), Constraint::Length(12), Constraint::Length(14)];
-    let header = Row::new([header, "path".into(), "connections".into(), "their moves".into()]);
-    frame.render_widget(Table::new(rows, widths).header(header.style(Modifier::REVERSED)), area);
+    let [first, others @ ..] = PathSeen::COLUMNS.map(String::from);
+    let first = if hidden > 0 { format!("{first} (+{hidden} more)") } else { first };
+    let widths = [44, 16, 12, 9, 8, 10, 7, 14].map(Constraint::Length);
+    let header = Row::new([first].into_iter().chain(others)).style(Modifier::REVERSED);
+    frame.render_widget(Table::new(paths.iter().map(|path| Row::new(path.cells())), widths).header(header), area);
 }
 
 fn draw_connections(frame: &mut Frame<'_>, area: Rect, seen: &Seen, sort: Sort, state: &mut TableState) {
@@ -209,7 +198,7 @@ fn draw_connections(frame: &mut Frame<'_>, area: Rect, seen: &Seen, sort: Sort, 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{collections::BTreeMap, time::Duration};
 
     use ratatui::{Terminal, backend::TestBackend};
 
@@ -223,6 +212,16 @@ mod tests {
             destination: Some("fd02:0:9::/64".parse().unwrap()),
             passive: false,
             path: path.into(),
+            name: match path {
+                "0000000a" => Some("blue".into()),
+                "0000000b" => Some("green".into()),
+                _ => None,
+            },
+            rate_mbps: Some(12.34),
+            rtt_ms: Some(8.0),
+            min_rtt_ms: None,
+            loss: Some(0.012),
+            retransmitted_bytes: Some(7),
             age_s,
             signals: moves * 2,
             decisions: moves,
@@ -243,9 +242,30 @@ mod tests {
             destinations: vec!["fd02:0:9::/64".parse().unwrap()],
             moves: BTreeMap::from([("ecn", ecn), ("rto", 0)]),
             errors: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            paths: paths(&connections),
             learnt: Vec::new(),
             connections,
         }
+    }
+
+    /// A path for each that these connections are on.
+    fn paths(connections: &[Connection]) -> Vec<PathSeen> {
+        let mut names: Vec<_> = connections.iter().map(|one| (&one.path, &one.name)).collect();
+        names.sort();
+        names.dedup();
+        let path = |(path, name): (&String, &Option<String>)| PathSeen {
+            destination: Some("fd02:0:9::/64".parse().unwrap()),
+            path: path.clone(),
+            name: name.clone(),
+            connections: connections.iter().filter(|one| one.path == *path).count() as u64,
+            rate_mbps: Some(24.68),
+            rtt_ms: Some(8.0),
+            min_rtt_ms: Some(7.5),
+            loss: Some(0.012),
+            ..PathSeen::default()
+        };
+        names.into_iter().map(path).collect()
     }
 
     fn three() -> Vec<Connection> {
@@ -271,7 +291,7 @@ mod tests {
 
     /// The ports of the connections that are shown, from top to bottom.
     fn ports(screen: &mut Screen) -> String {
-        let lines = drawn(screen, 130, 30);
+        let lines = drawn(screen, 160, 30);
         lines.iter().filter_map(|line| line.strip_prefix("[fd02:0:1::1]:")?.get(..1).map(str::to_owned)).collect()
     }
 
@@ -281,17 +301,20 @@ mod tests {
         let start = Instant::now();
         screen.take(Some(seen(three(), 3)), start);
         screen.take(Some(seen(three(), 8)), start + Duration::from_secs(2));
-        let lines = drawn(&mut screen, 130, 12);
+        let lines = drawn(&mut screen, 160, 12);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(lines[0], "3 connections, paths to 1 destination, 90 s old, controller away");
         assert_eq!(lines[1], "2 moved, 10 signals; 8 moves since the start (ecn 8), 2.5 a second");
-        assert_eq!(words(&lines[2]), "destination path connections their moves");
-        assert_eq!(words(&lines[3]), "fd02:0:9::/64 0000000a 2 1");
-        assert_eq!(words(&lines[4]), "fd02:0:9::/64 0000000b 1 4");
-        assert_eq!(words(&lines[5]), "local remote destination path age signals moves last decision");
-        let first = "[fd02:0:1::1]:2 [fd02:0:9::1]:443 fd02:0:9::/64 0000000b 50 s 8 4 rto, 1.2 s ago";
+        assert_eq!(words(&lines[2]), "destination path connections Mbit/s rtt ms lowest ms loss % their moves");
+        assert_eq!(words(&lines[3]), "fd02:0:9::/64 blue 2 24.7 8.0 7.5 1.2 0");
+        assert_eq!(words(&lines[4]), "fd02:0:9::/64 green 1 24.7 8.0 7.5 1.2 0");
+        assert_eq!(
+            words(&lines[5]),
+            "local remote destination path age Mbit/s rtt ms loss % signals moves last decision"
+        );
+        let first = "[fd02:0:1::1]:2 [fd02:0:9::1]:443 fd02:0:9::/64 green 50 s 12.3 8.0 1.2 8 4 rto, 1.2 s ago";
         assert_eq!(words(&lines[6]), first);
-        assert_eq!(words(&lines[8]), "[fd02:0:1::1]:3 [fd02:0:9::1]:443 fd02:0:9::/64 0000000a 40 s 0 0");
+        assert_eq!(words(&lines[8]), "[fd02:0:1::1]:3 [fd02:0:9::1]:443 fd02:0:9::/64 blue 40 s 12.3 8.0 1.2 0 0");
         assert_eq!(lines[11], HELP);
     }
 
@@ -315,7 +338,7 @@ mod tests {
         press(&mut screen, KeyCode::PageUp);
         assert_eq!(ports(&mut screen), "312");
         press(&mut screen, KeyCode::Char(' '));
-        assert!(screen.is_paused() && drawn(&mut screen, 130, 12)[11].ends_with("PAUSED"));
+        assert!(screen.is_paused() && drawn(&mut screen, 160, 12)[11].ends_with("PAUSED"));
         assert_eq!(press(&mut screen, KeyCode::Char('x')), Then::GoOn);
         assert_eq!(press(&mut screen, KeyCode::Char('q')), Then::Quit);
         assert_eq!(screen.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Then::Quit);
@@ -326,7 +349,7 @@ mod tests {
         let mut screen = Screen::new(Sort::Path);
         let many = (0..40).map(|n| connection(n, &format!("{n:08x}"), 1.0, 0, None)).collect();
         screen.take(Some(seen(many, 0)), Instant::now());
-        let lines = drawn(&mut screen, 130, 24);
+        let lines = drawn(&mut screen, 160, 24);
         assert!(lines[2].starts_with("destination (+33 more)"), "{lines:#?}");
         assert!(lines[10].starts_with("local"), "{lines:#?}");
         for (width, height) in [(0, 0), (1, 1), (3, 2), (20, 4), (500, 200)] {
@@ -335,6 +358,6 @@ mod tests {
         screen.take(None, Instant::now());
         assert!(drawn(&mut screen, 80, 5)[0].starts_with("no agent"));
         screen.take(Some(seen(three(), 9)), Instant::now());
-        assert!(!drawn(&mut screen, 130, 12)[1].contains("a second"), "there is nothing to compare with");
+        assert!(!drawn(&mut screen, 160, 12)[1].contains("a second"), "there is nothing to compare with");
     }
 }
