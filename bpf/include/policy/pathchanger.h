@@ -223,9 +223,24 @@ POLICY_FN __u32 pc_measures(const struct pc_config *cfg, const struct pc_shared 
 	return cfg->policy == PC_DELAY_WEIGHTED && shared;
 }
 
+/* A connection that has delivered so many segments is no longer short. */
+#define PC_SHORT_SEGMENTS 500
+
+/*
+ * How far a connection is still a short one, Q16: what it has delivered says how much it is likely to
+ * send yet. Beyond PC_SHORT_SEGMENTS it falls with the square, so that those that send for long soon
+ * take all paths that have room.
+ */
+POLICY_FN __u32 pc_short(const struct pc_round *round)
+{
+	__u64 part = (PC_SHORT_SEGMENTS << 16) / pc_most(round->delivered, PC_SHORT_SEGMENTS);
+
+	return (__u32)((part * part) >> 16);
+}
+
 /* Draws one of the set `among`. */
 POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
-			const struct pc_shared *shared, __u64 now_ns, __u32 moving, __u32 among,
+			const struct pc_shared *shared, __u64 now_ns, __u32 short_q16, __u32 among,
 			__u32 random)
 {
 	struct pc_ask ask;
@@ -235,7 +250,7 @@ POLICY_FN __u32 pc_draw(const struct pc_conn *conn, const struct pc_config *cfg,
 		ask.n = conn->n_paths;
 		ask.among = among;
 		ask.random = random;
-		ask.moving = moving;
+		ask.short_q16 = short_q16;
 		return pc_quality_draw((const struct pc_paths *)paths, shared, &ask);
 	}
 	if (pc_weighs(cfg))
@@ -303,7 +318,7 @@ POLICY_FN void pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 
 		conn->chance_q32 = pc_exp3_chance(&conn->exp3, conn->n_paths, pc_explores(cfg), among, path);
 }
 
-/* The connection begins on its path. */
+/* The connection sends on its path from now on. */
 POLICY_FN void pc_begin(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared,
 		      __u64 now_ns)
 {
@@ -366,7 +381,7 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 	if (cfg->policy == PC_NEXT)
 		path = pc_in_turn(conn, among);
 	else
-		path = pc_draw(conn, cfg, paths, shared, round->now_ns, 1, among, random);
+		path = pc_draw(conn, cfg, paths, shared, round->now_ns, pc_short(round), among, random);
 	pc_restart(conn);
 	decision->decided = 1;
 	decision->moved = path != conn->current;
@@ -449,17 +464,21 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	among = pc_alive(conn, cfg, shared, now_ns, pc_all_paths(conn));
 	if (pc_measures(cfg, shared))
 		random = pc_evenly(shared, random);
-	pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, 0, among, random));
-	pc_begin(conn, cfg, shared, now_ns);
+	pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, PC_Q16_ONE, among, random));
 }
 
-/* The SYN of a new connection is about to leave, at the time that pc_open was told. */
+/*
+ * The SYN of a new connection is about to leave, at the time that pc_open was told. Only now it tries a
+ * path that had failed: a connection that is accepted may do nothing but receive, and prove nothing.
+ */
 POLICY_FN void pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
 {
 	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
 
-	if (quality)
-		pc_asked(quality, conn->round_ns);
+	if (!quality)
+		return;
+	pc_try(quality, conn->round_ns);
+	pc_asked(quality, conn->round_ns);
 }
 
 /*

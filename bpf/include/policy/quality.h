@@ -3,16 +3,26 @@
  * How good the paths to a destination have been lately, by what the connections of a host measured on
  * them: one scale for all paths, the time that a short transfer takes.
  *
- *     delay_i  = lowest round trip + transfer at the path's rate + what queues and losses lately added
- *     weight_i = initial weight / delay_i^2
+ *     base_i   = lowest round trip + transfer at the path's rate
+ *     delay_i  = base_i + what queues and losses lately added
+ *     weight_i = initial weight / (delay_i * max(base_i, least delay))^2
+ *
+ * The second factor keeps connections off a path that would be slower even if it were empty than the
+ * best one is now. It is the same for all paths that would not. So a slower path is used as far as the
+ * best one is congested, as in a Wardrop equilibrium, and nobody has to find out that it is slower.
  *
  * What was added is a moving average of samples: one for each round trip of each connection, which
- * weighs the more the longer there was none. It halves with each half-life that passes, as old information misleads (Mitzenmacher, "How useful is
- * old information?", 2000). So a path that nobody uses looks better with time, until somebody tries it.
+ * weighs the more the longer there was none. What a draw reads of it halves with each half-life that
+ * passes without one, as old information misleads (Mitzenmacher, "How useful is old information?",
+ * 2000). So a path that nobody uses looks better with time, until somebody tries it. The average itself
+ * stays: if that try finds the path as bad as it was, it is known at once; if it finds it good, it takes
+ * some more to be sure.
  *
- * A path is dead after a failure if nothing was delivered on it since. One connection at a time tries
- * it then, after a time that doubles. It is also left alone, before the first timeout, while a SYN that
- * left on it should have been answered and nothing was delivered since.
+ * A path is dead after a failure if nothing was delivered on it since. The first failure may well be
+ * the loss of a single segment, so the first wait is short; after a failure of one that tries it again
+ * waits are long, and double. One connection at a time tries the path. It is also left alone, before
+ * the first timeout, while a SYN that left on it should have been answered and nothing was delivered
+ * since.
  *
  * Several processors update this at once, with plain stores. A sample may be lost that way, which
  * changes an average by a 32nd of one sample.
@@ -38,13 +48,20 @@ _Static_assert(sizeof(struct pc_quality) == 64, "shared with Rust");
 #define PC_QUEUE_MIN_NS (1ULL << 22)
 /* About two seconds. */
 #define PC_HALF_LIFE_LOG 31
-/* A sample moves the average by a 32nd at least. */
+/*
+ * A sample moves the average by a 32nd at least, and by a quarter at most: a single transfer says more
+ * about itself than about the path. In between it gains weight by the time without one: a quarter in
+ * about a second.
+ */
 #define PC_SAMPLE_LOG 5
+#define PC_SAMPLE_MAX_LOG 2
+#define PC_SAMPLE_AGE_LOG 32
 /* What a lost segment costs: Linux's least retransmission timeout. */
 #define PC_LOSS_NS 200000000ULL
 /* Added times are cut to this (4 s). */
 #define PC_MAX_ADDED_NS (1ULL << 32)
-/* Waits after a failure: about four seconds, and one minute. */
+/* Waits after a first failure: about a quarter of a second; after others: four seconds, and one minute. */
+#define PC_HOLD_FIRST_NS (1ULL << 28)
 #define PC_HOLD_MIN_NS (1ULL << 32)
 #define PC_HOLD_MAX_NS (1ULL << 36)
 /* A path that delivered something to anybody so shortly before a timeout works. */
@@ -81,8 +98,8 @@ POLICY_FN void pc_sample(struct pc_quality *quality, __u64 now_ns, __u64 ns)
 {
 	__u64 added = quality->added_ns & (PC_MAX_ADDED_NS - 1);
 	__u64 age = pc_since(now_ns, quality->updated_ns);
-	/* A 32nd, and all of it after a half-life. */
-	__u64 share_q16 = pc_lesser((PC_Q16_ONE >> PC_SAMPLE_LOG) + (age >> (PC_HALF_LIFE_LOG - 16)), PC_Q16_ONE);
+	__u64 share_q16 = pc_lesser((PC_Q16_ONE >> PC_SAMPLE_LOG) + (age >> (PC_SAMPLE_AGE_LOG - 16)),
+				    PC_Q16_ONE >> PC_SAMPLE_MAX_LOG);
 
 	quality->added_ns = (added * (PC_Q16_ONE - share_q16) +
 			     pc_lesser(ns, PC_MAX_ADDED_NS - 1) * share_q16) >> 16;
@@ -120,8 +137,8 @@ POLICY_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
 	__u64 failed = pc_above(quality->failed_ns, quality->delivered_ns) &
 		       pc_above(quality->hold_ns, pc_since(now_ns, quality->failed_ns));
 
-	/* Without any round trip measured, no answer is late. */
-	return (__u32)(failed | (late & (1 - pc_zero(lowest))));
+	/* Without any SYN, or any round trip measured, no answer is late. */
+	return (__u32)(failed | (late & (1 - pc_zero(lowest)) & (1 - pc_zero(quality->asked_ns))));
 }
 
 /* A connection's SYN leaves on the path. */
@@ -131,7 +148,7 @@ POLICY_FN void pc_asked(struct pc_quality *quality, __u64 now_ns)
 		quality->asked_ns = now_ns;
 }
 
-/* A connection begins on the path: if that had failed, and may be tried, nobody else tries it soon; returns 0. */
+/* A connection that will deliver begins on the path: if that had failed, and may be tried, nobody else tries it soon; returns 0. */
 POLICY_LARGE_FN __u32 pc_try(struct pc_quality *quality, __u64 now_ns)
 {
 	if (!quality || quality->failed_ns <= quality->delivered_ns || quality->unproven ||
@@ -159,11 +176,13 @@ POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 
 	if (pc_since(now_ns, quality->delivered_ns) < PC_WORKS_NS + srtt_ns)
 		return 0;
 	if (quality->failed_ns <= quality->delivered_ns || before > 4 * quality->hold_ns)
-		quality->hold_ns = PC_HOLD_MIN_NS;
-	else if (!quality->unproven || before < quality->hold_ns)
+		/* That ACKs arrive again nobody measures, so there is nothing to wait for but time. */
+		quality->hold_ns = acks ? PC_HOLD_MIN_NS : PC_HOLD_FIRST_NS;
+	else if (before < quality->hold_ns)
+		/* Of the same losses, or on its way when the path failed. */
 		return 0;
 	else
-		quality->hold_ns = pc_least(quality->hold_ns * 2, PC_HOLD_MAX_NS);
+		quality->hold_ns = pc_least(pc_most(quality->hold_ns * 2, PC_HOLD_MIN_NS), PC_HOLD_MAX_NS);
 	quality->failed_ns = now_ns;
 	quality->unproven = acks;
 	return 0;

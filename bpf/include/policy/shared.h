@@ -77,8 +77,8 @@ struct pc_ask {
 	__u32 n; /* paths there are */
 	__u32 among; /* those that may be drawn, as a bit set */
 	__u32 random;
-	__u32 moving; /* 1: for a connection that has run for some time: only queues and losses count, since to
-			 send for long takes a path's rate, whatever its length */
+	__u32 short_q16; /* how far the time of a short transfer counts: less for a connection that has sent much,
+			    since to send for long takes a path's rate, whatever its length */
 };
 
 /*
@@ -108,11 +108,28 @@ POLICY_FN __u64 pc_base(const struct pc_path *path, const struct pc_quality *qua
 	return lowest + ((path->transfer_ns & (PC_MAX_NS - 1)) & (pc_zero(lowest) - 1));
 }
 
+/* What is asked of a path: the time that a short transfer takes on it if it is empty, as far as that counts. */
+POLICY_FN __u64 pc_asked_base(const struct pc_paths *paths, const struct pc_shared *shared, __u32 i,
+			      const struct pc_ask *ask, __u64 best)
+{
+	__u64 base = pc_base(&paths->path[i], &shared->quality[i]);
+
+	/* One that is not known counts as the best. */
+	base = pc_choose(base, best, pc_zero(base));
+	return best + ((pc_since(base, best) * (ask->short_q16 & (2 * PC_Q16_ONE - 1))) >> 16);
+}
+
+/* 1 if path `i` may be drawn. */
+POLICY_FN __u64 pc_may_draw(const struct pc_ask *ask, __u32 i)
+{
+	return ask->among >> i & pc_above(ask->n, i);
+}
+
 /* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
 POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
 				      const struct pc_ask *ask)
 {
-	__u64 best = 2 * PC_MAX_NS, total = 0, point, passed = 0;
+	__u64 best = 2 * PC_MAX_NS, least = 4 * PC_MAX_NS, total = 0, point, passed = 0;
 	/* Not the weights: Linux 6.1 counts each byte of the stack that functions below a program have. */
 	__u32 parts[PC_MAX_PATHS], i, path = 0;
 
@@ -126,14 +143,19 @@ POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct
 		best = pc_lesser(best, base);
 	}
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u64 delay = pc_base(&paths->path[i], &shared->quality[i]), part;
+		__u64 delay = pc_asked_base(paths, shared, i, ask, best) + pc_added(&shared->quality[i], ask->now_ns);
 
-		delay = pc_choose(delay, best, pc_zero(delay) | (ask->moving & 1));
-		delay += pc_added(&shared->quality[i], ask->now_ns);
+		least = pc_lesser(least, pc_choose(4 * PC_MAX_NS, delay, pc_may_draw(ask, i)));
+	}
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 base = pc_asked_base(paths, shared, i, ask, best);
+		__u64 delay = base + pc_added(&shared->quality[i], ask->now_ns), part;
+
 		/* One more each, so that nothing is divided by 0, and no path that may be drawn weighs 0. */
 		part = (best << 15) / ((delay >> 1) + 1);
+		part = (part * pc_lesser((least << 14) / ((base >> 2) + 1), PC_Q16_ONE)) >> 16;
 		part = ((part * part) >> 16) + 1;
-		parts[i] = (__u32)(part * (ask->among >> i & pc_above(ask->n, i)));
+		parts[i] = (__u32)(part * pc_may_draw(ask, i));
 		total += ((__u64)paths->path[i].weight + 1) * parts[i];
 	}
 	point = pc_scale(ask->random, total);

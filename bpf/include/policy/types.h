@@ -87,6 +87,11 @@ POLICY_FN __u64 pc_least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
+POLICY_FN __u64 pc_most(__u64 a, __u64 b)
+{
+	return a > b ? a : b;
+}
+
 /* `b` if `which` is 1, `a` if it is 0; no branch either. */
 POLICY_FN __u64 pc_choose(__u64 a, __u64 b, __u64 which)
 {

@@ -87,6 +87,21 @@ impl Host {
         counts
     }
 
+    /// Of a thousand connections whose SYNs leave now, those that begin on this path.
+    fn begun_on(&mut self, path: usize) -> Vec<Connection> {
+        let begin = |host: &mut Host| {
+            let connection = host.open();
+            connection.connect();
+            connection
+        };
+        (0..1_000).map(|_| begin(self)).filter(|connection| connection.path() == path).collect()
+    }
+
+    /// Whether others leave this path alone.
+    fn dead(&self, path: usize) -> bool {
+        self.shared.learnt(&(&knobs()).try_into().unwrap(), self.paths.len(), self.now)[path].dead
+    }
+
     /// Puts a connection on a path where nothing arrives, and has it meet a timeout.
     fn fail_on(&mut self, path: usize) -> Connection {
         let mut connection = self.open_on(path);
@@ -102,13 +117,39 @@ fn nothing_known_means_shares_by_capacity_and_known_round_trips() {
     let mut host = Host::new(&[10, 10, 10]);
     host.paths[0].weight *= 2;
     assert_eq!(host.drawn().iter().map(|n| (n + 25) / 50).collect::<Vec<_>>(), [10, 5, 5]);
-    // A short transfer takes 1.28 ms at 100 Mbit/s. The squares of the ratios of 11.28, 21.28 and 101.28 ms: 1, 0.28, 0.012.
-    let mut host = Host::new(&[10, 20, 100]);
+    // A short transfer takes 1.28 ms at 100 Mbit/s. The fourth powers of the ratios of 11.28, 15.28 and 101.28 ms, as empty
+    // paths are: 1, 0.297, 0.0002.
+    let mut host = Host::new(&[10, 14, 100]);
     let drawn = host.drawn();
-    assert!(
-        (762..784).contains(&drawn[0]) && (207..228).contains(&drawn[1]) && (3..14).contains(&drawn[2]),
-        "{drawn:?}"
-    );
+    assert!((760..782).contains(&drawn[0]) && (218..240).contains(&drawn[1]) && drawn[2] < 3, "{drawn:?}");
+}
+
+#[test]
+fn a_slower_path_is_used_as_far_as_the_best_one_is_congested() {
+    let mut host = Host::new(&[10, 40]);
+    host.transfers(200, &[12, 42]);
+    let empty = host.drawn()[1];
+    host.transfers(200, &[45, 42]);
+    let congested = host.drawn()[1];
+    assert!(empty < 15 && (350..650).contains(&congested), "{empty} and {congested} of 1000");
+}
+
+#[test]
+fn a_connection_that_has_sent_much_does_not_mind_a_longer_path() {
+    let longer = |delivered: u32| {
+        let mut host = Host::new(&[10, 10, 40]);
+        let mut count = 0;
+        for _ in 0..300 {
+            host.wait(60_000);
+            let mut connection = host.open_on(0);
+            let random = host.random.next_u32();
+            connection.handle_timeout(host.round(10, delivered), false, random);
+            count += usize::from(connection.path() == 2);
+        }
+        count
+    };
+    let [short, long] = [longer(100), longer(20_000)];
+    assert!(short < 15 && (120..180).contains(&long), "{short} and {long} of 300 moved to it");
 }
 
 #[test]
@@ -141,7 +182,7 @@ fn what_some_measure_others_go_by_and_it_is_forgotten() {
     let soon = share(&mut host);
     host.wait(30_000);
     let later = share(&mut host);
-    assert!(soon < 100 && later > 450, "a queue is forgotten: {soon} and then {later} of 1000");
+    assert!(soon < 100 && later > 430, "a queue is forgotten: {soon} and then {later} of 1000");
 }
 
 #[test]
@@ -171,18 +212,73 @@ fn a_path_on_which_nothing_arrives_is_left_alone_but_for_one_try_at_a_time() {
     host.wait(200);
     host.fail_on(1);
     assert_eq!(host.drawn()[1], 0, "dead");
-    assert!(host.shared.learnt(&(&knobs()).try_into().unwrap(), 3, host.now)[1].dead);
-    host.wait(4_300);
-    assert_eq!(host.drawn()[1], 1, "one tries it after four seconds");
+    assert!(host.dead(1));
+    host.wait(300);
+    let mut first = host.begun_on(1);
+    assert_eq!(first.len(), 1, "one tries it after a quarter of a second");
+    host.wait(1_000);
+    assert!(first[0].handle_timeout(host.round(0, 0), true, 0).moved);
+    host.wait(4_000);
+    assert_eq!(host.drawn()[1], 0, "as that failed, nobody else does for four seconds");
+    host.wait(300);
+    assert_eq!(host.begun_on(1).len(), 1);
     host.wait(4_300);
     assert_eq!(host.drawn()[1], 0, "and nobody for eight more");
     host.wait(4_300);
-    assert_eq!(host.drawn()[1], 1);
+    assert_eq!(host.begun_on(1).len(), 1);
     // The next one that tries it delivers.
     host.wait(17_200);
     while host.transfer(&all) != 1 {}
+    assert!(!host.dead(1), "alive again");
+    // It takes more than one delivery until it is trusted as before.
+    for _ in 0..20 {
+        host.wait(1_000);
+        host.transfers(6, &all);
+    }
     let drawn = host.drawn();
-    assert!(drawn.iter().all(|count| (300..367).contains(count)), "alive again: {drawn:?}");
+    assert!(drawn.iter().all(|count| (270..400).contains(count)), "{drawn:?}");
+}
+
+#[test]
+fn a_lost_segment_of_a_host_with_few_connections_keeps_others_away_for_a_moment_only() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(30, &[10, 10]);
+    // Nothing else is delivered meanwhile, so it looks as if the path had failed.
+    let mut unlucky = [host.open_on(0), host.open_on(0)];
+    for connection in &mut unlucky {
+        host.wait(250);
+        assert!(connection.handle_timeout(host.round(10, 5), false, 0).moved);
+        assert_eq!(host.drawn()[0], 0);
+    }
+    // The second timeout is of the same losses, and does not prolong it.
+    host.wait(50);
+    let mut trying = host.begun_on(0);
+    assert_eq!(trying.len(), 1);
+    host.wait(10);
+    trying[0].handle_round(host.round(10, 0), 0);
+    assert!(!host.dead(0), "its SYN was answered");
+}
+
+#[test]
+fn a_connection_that_is_accepted_tries_nothing() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(30, &[10, 10]);
+    host.wait(500);
+    host.fail_on(0);
+    host.wait(300);
+    // It may do nothing but receive, so nobody would learn that the path works again.
+    assert!(host.drawn()[0] > 5, "the wait is over for all of them");
+    assert_eq!(host.begun_on(0).len(), 1, "for those that send a SYN, one begins it anew");
+}
+
+#[test]
+fn no_answer_is_late_where_no_syn_has_left() {
+    let mut host = Host::new(&[10, 10]);
+    host.now = Time::from_nanos(1);
+    host.transfers(30, &[10, 10]);
+    // Time is counted from the start of the machine, and 500 ms are within the time that a SYN is awaited for.
+    host.wait(500);
+    assert!(host.drawn().iter().all(|count| *count > 300));
 }
 
 #[test]
@@ -223,13 +319,15 @@ fn a_timeout_on_a_path_that_works_for_others_does_not_make_it_dead() {
 #[test]
 fn if_all_paths_are_dead_all_are_tried_and_none_waits_longer_for_that() {
     let mut host = Host::new(&[10, 10]);
-    host.fail_on(0);
-    host.fail_on(1);
+    for mut connection in [host.open_on(0), host.open_on(1)] {
+        host.wait(100);
+        assert!(connection.handle_timeout(host.round(0, 0), true, 0).moved);
+    }
     assert!(host.drawn().iter().all(|count| *count > 300));
-    // One of them delivers. The other is tried after the same four seconds as ever.
-    while host.transfer(&[10, 10]) != 0 {}
-    host.wait(4_300);
-    assert_eq!(host.drawn()[1], 1);
+    // One of them delivers. The other is tried after the same quarter of a second as ever.
+    host.open_on(0).handle_round(host.round(10, 0), 0);
+    host.wait(300);
+    assert_eq!(host.begun_on(1).len(), 1);
 }
 
 #[test]
