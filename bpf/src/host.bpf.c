@@ -485,6 +485,26 @@ static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
 		count(HOST_MARK_REFUSED);
 }
 
+/*
+ * Connections with a path look their route up anew. The kernel keeps the route of a socket as long as it is valid; one that
+ * was looked up while our rules or routes were missing stays valid when these are back. Another mark, for a moment in which
+ * the socket's lock lets nothing out, makes it forget.
+ */
+SEC("iter/tcp")
+int sidestep_reroute(struct bpf_iter__tcp *ctx)
+{
+	struct sock *sk = socket_of(ctx->sk_common);
+	struct host_config *cfg = configured();
+	__u32 mark;
+
+	if (!cfg || !sk || !(sk->sk_mark & cfg->mark_mask))
+		return 0;
+	mark = sk->sk_mark;
+	set_mark(sk, cfg, mark ^ cfg->mark_mask);
+	set_mark(sk, cfg, mark);
+	return 0;
+}
+
 /* Releases a connection: its mark is again what it was. */
 static void leave(struct sock *sk, const struct host_config *cfg, const struct conn *conn)
 {

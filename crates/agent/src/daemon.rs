@@ -12,14 +12,17 @@
 use std::{ops::ControlFlow, time::Duration};
 
 use sidestep_api::{Connection, Latest, Watcher, chain};
-use sidestep_linux::netlink::LinkWatch;
+use sidestep_linux::netlink::{LinkWatch, RoutingChange};
 use sidestep_metrics::{Page, Scrapes};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::AgentError;
+use crate::{
+    AgentError,
+    audit::{Audit, next_audit},
+};
 
 /// How an operator ends a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,20 @@ pub(crate) trait Daemon {
     /// Notes interfaces or addresses that came, went or changed; [`reconcile`](Self::reconcile) follows.
     async fn handle_links(&mut self) -> Result<(), AgentError>;
 
+    /// Whether the daemon has rules and routes that [`compare`](Self::compare) looks after.
+    const AUDITS: bool = false;
+
+    /// Whether a change of rules or routes, by whomever, may be one after which they are worth comparing.
+    fn is_concerned(&self, _: &RoutingChange) -> bool {
+        false
+    }
+
+    /// Compares the kernel's rules and routes with the daemon's, now and then and after changes that concern it; returns
+    /// whether they differ, so that [`reconcile`](Self::reconcile) has to follow.
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        Ok(false)
+    }
+
     /// Makes the kernel have what the daemon wants; called again after each [`INTERVAL`](Self::INTERVAL) while it fails.
     async fn reconcile(&mut self) -> Result<(), AgentError>;
 
@@ -136,6 +153,7 @@ async fn work<D: Daemon>(
 ) -> Result<(), AgentError> {
     let mut watcher = daemon.follow().await?;
     let mut links = LinkWatch::open()?;
+    let mut audit = D::AUDITS.then(Audit::open).transpose()?;
     daemon.handle_start().await?;
     daemon.reconcile().await?;
 
@@ -180,6 +198,16 @@ async fn work<D: Daemon>(
                 settled = handled.is_err().then(|| Instant::now() + D::INTERVAL);
                 reconciles = handled.is_ok();
                 handled
+            }
+            () = next_audit(&mut audit, |change| daemon.is_concerned(change)) => {
+                let began = Instant::now();
+                // The kernel removes routes with their interface, which is nobody's fault and is handled as a whole.
+                let compared = if settled.is_some() { Ok(false) } else { daemon.compare().await };
+                if let Some(audit) = &mut audit {
+                    audit.done(began.elapsed());
+                }
+                reconciles = matches!(compared, Ok(true));
+                compared.map(drop)
             }
             Some(config) = inputs.configs.recv() => {
                 reconciles = true;

@@ -48,6 +48,7 @@
 //! # }
 //! ```
 
+mod audit;
 mod daemon;
 mod error;
 mod host;

@@ -1,5 +1,9 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
+mod rules;
+mod tables;
+mod watch;
+
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -7,23 +11,25 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, TryStreamExt, channel::mpsc::UnboundedReceiver};
+use futures::TryStreamExt;
 use ipnet::IpNet;
-use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
-    AddressFamily, RouteNetlinkMessage,
+    AddressFamily,
     link::{LinkAttribute, LinkMessage},
     neighbour::NeighbourState,
     route::{
         RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
         RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
     },
-    rule::{RuleAction, RuleAttribute, RuleMessage},
 };
-use netlink_sys::SocketAddr;
-use rtnetlink::{Handle, IpVersion, LinkUnspec, LinkVeth, MulticastGroup, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
+pub use self::{
+    rules::{MarkRule, Rule},
+    tables::{DefaultRoute, InnerRoute},
+    watch::{Change, LinkWatch, RoutingChange, RoutingWatch},
+};
 use crate::error::{LinuxError, Result};
 
 /// The routing protocol number that all our routes carry, so that they are recognised (`ip route show proto 83`).
@@ -47,13 +53,6 @@ pub struct Netlink {
     connection: JoinHandle<()>,
 }
 
-/// Reports interfaces, their addresses, and default routes that come, go, or change.
-#[derive(Debug)]
-pub struct LinkWatch {
-    messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
-    connection: JoinHandle<()>,
-}
-
 /// A next hop: where a node sends packets of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextHop {
@@ -61,17 +60,6 @@ pub struct NextHop {
     pub via: Option<IpAddr>,
     /// The interface's index.
     pub interface: u32,
-}
-
-/// A default route of the table `main`, by one next hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DefaultRoute {
-    /// Which packets it is for.
-    pub family: Family,
-    /// The kernel prefers the route with the lowest.
-    pub metric: u32,
-    /// Where it leads.
-    pub hop: NextHop,
 }
 
 /// What a router does with a packet whose destination is one of its SIDs (RFC 8986, section 4).
@@ -122,24 +110,6 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
-}
-
-/// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
-///
-/// It names the loopback interface as the incoming one, which the kernel takes for every packet that leaves a socket of
-/// the host. So packets that the host only forwards never match, whatever mark others give them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MarkRule {
-    /// Which packets.
-    pub family: Family,
-    /// Value of the masked mark.
-    pub mark: u32,
-    /// The bits that count.
-    pub mask: u32,
-    /// The table to look in.
-    pub table: u32,
-    /// Priority among the rules; the kernel tries lower numbers first.
-    pub priority: u32,
 }
 
 /// An interface as the kernel reports it.
@@ -276,118 +246,9 @@ impl Netlink {
             .ok_or_else(|| LinuxError::io(what(), io::Error::from_raw_os_error(libc::ENETUNREACH)))
     }
 
-    /// All our routes: those that carry [`PROTOCOL`].
-    pub async fn own_routes(&self) -> Result<Vec<(u32, IpNet)>> {
-        let mut ours = Vec::new();
-        for family in Family::ALL {
-            let routes = self.routes(family).await?;
-            let routes = routes.iter().filter(|route| route.header.protocol == RouteProtocol::from(PROTOCOL));
-            ours.extend(routes.filter_map(read_route));
-        }
-        Ok(ours)
-    }
-
-    /// The default routes of the table `main`, one for each next hop.
-    pub async fn default_routes(&self) -> Result<Vec<DefaultRoute>> {
-        let mut found = Vec::new();
-        for family in Family::ALL {
-            for route in self.routes(family).await?.iter().filter(|route| is_default(route)) {
-                let metric = route.attributes.iter().find_map(|attribute| match attribute {
-                    RouteAttribute::Priority(metric) => Some(*metric),
-                    _ => None,
-                });
-                let metric = metric.unwrap_or_default();
-                found.extend(read_next_hops(route).into_iter().map(|hop| DefaultRoute { family, metric, hop }));
-            }
-        }
-        Ok(found)
-    }
-
-    async fn routes(&self, family: Family) -> Result<Vec<RouteMessage>> {
-        let mut dump = RouteMessageBuilder::<IpAddr>::new().build();
-        dump.header.address_family = family.into();
-        let routes = self.handle.route().get(dump).execute().try_collect().await;
-        routes.map_err(|e| refused("listing routes", e))
-    }
-
-    /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
-    pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
-        let request = self.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
-        let mut request = request.action(RuleAction::ToTable);
-        request.message_mut().header.family = rule.family.into();
-        let local = [
-            RuleAttribute::FwMask(rule.mask),
-            RuleAttribute::Iifname("lo".into()),
-            RuleAttribute::Protocol(PROTOCOL.into()),
-        ];
-        request.message_mut().attributes.extend(local);
-        let added = request.execute().await;
-        tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
-    }
-
-    /// Adds a rule: packets from `source` are routed by `table`.
-    pub async fn add_source_rule(&self, source: Ipv6Addr, table: u32, priority: u32) -> Result<()> {
-        let request = self.handle.rule().add().v6().source_prefix(source, 128).table_id(table).priority(priority);
-        let added = request.action(RuleAction::ToTable).execute().await;
-        added.map_err(|e| refused(format!("adding the rule for packets from {source}"), e))
-    }
-
-    /// Removes every rule of ours that looks in one of `tables` at `priority`.
-    pub async fn delete_rules(&self, tables: std::ops::RangeInclusive<u32>, priority: u32) -> Result<()> {
-        for family in [IpVersion::V4, IpVersion::V6] {
-            let mut rules = self.handle.rule().get(family).execute();
-            while let Some(rule) = rules.try_next().await.map_err(|e| refused("listing rules", e))? {
-                let has = |wanted: &dyn Fn(&RuleAttribute) -> bool| rule.attributes.iter().any(wanted);
-                if is_ours(&rule, *tables.start())
-                    && has(&|a| matches!(a, RuleAttribute::Table(t) if tables.contains(t)))
-                    && has(&|a| matches!(a, RuleAttribute::Priority(p) if *p == priority))
-                {
-                    let deleted = self.handle.rule().del(rule).execute().await;
-                    tolerate(deleted, libc::ENOENT, || "removing a rule".to_string())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     #[cfg(test)]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
-    }
-}
-
-impl LinkWatch {
-    /// Listens in the calling thread's namespace; needs a Tokio runtime.
-    pub fn open() -> Result<Self> {
-        let opened = rtnetlink::new_multicast_connection(&[
-            MulticastGroup::Link,
-            MulticastGroup::Ipv4Ifaddr,
-            MulticastGroup::Ipv6Ifaddr,
-            MulticastGroup::Ipv4Route,
-            MulticastGroup::Ipv6Route,
-        ]);
-        let (connection, _, messages) =
-            opened.map_err(|error| LinuxError::io("listening for changes of interfaces", error))?;
-        Ok(LinkWatch { messages, connection: tokio::spawn(connection) })
-    }
-
-    /// Waits for a change; takes those that have already come with it together. Nothing is lost when it is dropped.
-    pub async fn changed(&mut self) {
-        loop {
-            match self.messages.next().await {
-                Some((message, _)) if matters(&message.payload) => break,
-                Some(_) => {}
-                // The kernel closed the socket, so nothing comes any more.
-                None => return std::future::pending().await,
-            }
-        }
-        while self.messages.try_recv().is_ok() {}
-    }
-}
-
-impl Drop for LinkWatch {
-    fn drop(&mut self) {
-        self.connection.abort();
     }
 }
 
@@ -530,19 +391,6 @@ fn read_next_hop(route: &RouteMessage) -> Option<NextHop> {
     Some(NextHop { via: read_gateway(&route.attributes), interface: interface? })
 }
 
-/// The next hops of a route: of a multipath route all, else the one.
-fn read_next_hops(route: &RouteMessage) -> Vec<NextHop> {
-    let multipath = route.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::MultiPath(hops) => Some(hops),
-        _ => None,
-    });
-    let one = |hop: &RouteNextHop| NextHop { via: read_gateway(&hop.attributes), interface: hop.interface_index };
-    match multipath {
-        Some(hops) => hops.iter().map(one).collect(),
-        None => read_next_hop(route).into_iter().collect(),
-    }
-}
-
 fn read_gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
     attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => read_address(address),
@@ -550,12 +398,6 @@ fn read_gateway(attributes: &[RouteAttribute]) -> Option<IpAddr> {
         RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
         _ => None,
     })
-}
-
-/// Whether a route of the table `main` is a default route to somewhere.
-fn is_default(route: &RouteMessage) -> bool {
-    let in_main = read_route(route).is_some_and(|(table, _)| table == MAIN_TABLE);
-    in_main && route.header.destination_prefix_length == 0 && route.header.kind == RouteType::Unicast
 }
 
 fn read_route(route: &RouteMessage) -> Option<(u32, IpNet)> {
@@ -579,35 +421,6 @@ fn read_address(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet(address) => Some((*address).into()),
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
-    }
-}
-
-/// Whether we made a rule, whose table is `first` for the first slot.
-///
-/// Version 0.1.0 set no protocol, as `ip` does not. Its rules are recognised by the slot, which names the table.
-fn is_ours(rule: &RuleMessage, first: u32) -> bool {
-    let (mut protocol, mut mark, mut mask, mut table) = (0, 0, 0_u32, 0_u32);
-    for attribute in &rule.attributes {
-        match attribute {
-            RuleAttribute::Protocol(number) => protocol = u8::from(*number),
-            RuleAttribute::FwMark(bits) => mark = *bits,
-            RuleAttribute::FwMask(bits) => mask = *bits,
-            RuleAttribute::Table(id) => table = *id,
-            _ => {}
-        }
-    }
-    let slot = mark.checked_shr(mask.trailing_zeros());
-    protocol == PROTOCOL
-        || protocol == 0 && slot.is_some_and(|slot| slot > 0 && table.checked_sub(first) == Some(slot - 1))
-}
-
-/// Whether a message tells of a link, an address or a default route. Other routes come and go all the time, ours too.
-fn matters(message: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
-    match message {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
-            is_default(route)
-        }
-        _ => true,
     }
 }
 

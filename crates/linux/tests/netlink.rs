@@ -1,11 +1,14 @@
 //! What is asked of rtnetlink is what the kernel then has, read back through iproute2.
 
-use std::{net::Ipv6Addr, process::Command};
+use std::{collections::BTreeMap, net::Ipv6Addr, process::Command};
 
 use ipnet::IpNet;
 use sidestep_linux::{
     LinuxError, Result,
-    netlink::{self, Family, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target},
+    netlink::{
+        self, Change, Family, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, RoutingChange, RoutingWatch, SidAction,
+        Target,
+    },
     netns::{NetNs, set_sysctl},
     tap::Tap,
     testing::root_or_skip,
@@ -268,6 +271,85 @@ fn packets_that_the_host_forwards_never_match_a_rule() {
             assert!(taken(&format!("mark 0x100 from {own}")).contains(&ours), "{own} is ours");
             let forwarded = taken(&format!("mark 0x100 from {stranger} iif eth"));
             assert!(forwarded.contains(&format!("via {neighbour}5 ")), "{forwarded}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn changes_of_rules_and_routes_are_reported_and_too_many_are_too() {
+    in_node("reports of changes", async |netlink, interface| {
+        let mut watch = RoutingWatch::open()?;
+        let ours: IpNet = "fd00:a::/64".parse().unwrap();
+        netlink.add_route(&route("fd00:a::/64", Target::Via(vec![hop("fe80::2", interface)]))).await?;
+        netlink
+            .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 830 })
+            .await?;
+        ip_command("-6 route del fd00:a::/64 table 8301");
+        ip_command("-6 rule del priority 830");
+        ip_command("-4 rule add priority 9 lookup 9");
+        let route =
+            |added| RoutingChange::Route { table: TABLE, destination: ours, change: Change { added, ours: true } };
+        let rule = |added, ours| RoutingChange::Rule(Change { added, ours });
+        for expected in [route(true), rule(true, true), route(false), rule(false, true), rule(true, false)] {
+            watch.changed(|change| *change == expected).await;
+        }
+
+        // More than the socket's buffer holds.
+        for number in 0..600_u32 {
+            let destination = Ipv6Addr::from((0xfd00 << 112) + (0xb << 96) + (u128::from(number) << 64));
+            let target = Target::Via(vec![hop("fe80::2", interface)]);
+            netlink
+                .add_route(&Route {
+                    destination: IpNet::new(destination.into(), 64).unwrap(),
+                    ..self::route("::/0", target)
+                })
+                .await?;
+        }
+        watch.changed(|change| *change == RoutingChange::Unknown).await;
+        // It goes on.
+        ip_command("-4 rule del priority 9");
+        watch.changed(|change| *change == rule(false, false)).await;
+        Ok(())
+    });
+}
+
+#[test]
+fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
+    in_node("missing routes", async |netlink, interface| {
+        ip_command("address add 10.0.0.1/24 dev eth");
+        let list = vec![ip("fd01::a"), ip("fd01::b")];
+        let several = vec![hop("fe80::2", interface), hop("fe80::3", interface)];
+        let installed: BTreeMap<_, _> = [
+            route("fd00:1::/64", Target::Via(vec![hop("fe80::2", interface)])),
+            route("fd00:2::/64", Target::Segments(list.clone(), hop("fe80::2", interface))),
+            route("fd00:3::/64", Target::Throw),
+            route("fd00:4::/64", Target::Via(several)),
+            route("10.1.0.0/16", Target::Via(vec![hop("10.0.0.2", interface)])),
+            route("10.2.0.0/16", Target::Via(vec![hop("fe80::2", interface)])),
+            route("10.3.0.0/16", Target::Encaps(list, hop("fe80::2", interface))),
+            route("10.4.0.0/16", Target::Throw),
+        ]
+        .into_iter()
+        .map(|route| ((route.table, route.destination), route))
+        .collect();
+        for route in installed.values() {
+            netlink.add_route(route).await?;
+        }
+        assert_eq!(netlink.missing_routes(&installed).await?, []);
+        let mut taken_away = Vec::new();
+        for (change, gone) in [
+            ("-6 route replace fd00:1::/64 via fe80::9 dev eth table 8301 proto 83", "fd00:1::/64"),
+            ("-6 route del fd00:2::/64 table 8301", "fd00:2::/64"),
+            ("-6 route del throw fd00:3::/64 table 8301", "fd00:3::/64"),
+            ("-4 route replace 10.1.0.0/16 via 10.0.0.9 dev eth table 8301 proto 83", "10.1.0.0/16"),
+            ("-4 route del 10.3.0.0/16 table 8301", "10.3.0.0/16"),
+            ("-4 route replace 10.4.0.0/16 via 10.0.0.9 dev eth table 8301", "10.4.0.0/16"),
+        ] {
+            ip_command(change);
+            taken_away.push((TABLE, gone.parse::<IpNet>().unwrap()));
+            taken_away.sort();
+            assert_eq!(netlink.missing_routes(&installed).await?, taken_away, "after {change}");
         }
         Ok(())
     });

@@ -9,6 +9,7 @@ use sidestep_model::Span;
 use sidestep_policy::Reason;
 
 use super::{
+    mending::Mended,
     paths::{DestinationPaths, HostPath},
     quality::{ByPath, PathQuality},
 };
@@ -71,6 +72,10 @@ const REPLIES_MENDED: Metric = Metric::counter(
     "sidestep_agent_replies_mended",
     "How often somebody else had changed or removed the table that draws paths of SYN-ACKs",
 );
+const MENDED: Metric = Metric::counter(
+    "sidestep_agent_mended",
+    "Rules and routes of the agent that others removed or changed, and that it put back",
+);
 const CONTROLLER: Metric =
     Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
 const ATTACHED: Metric = Metric::gauge("sidestep_agent_attached", "Whether the program acts on its control group");
@@ -99,6 +104,7 @@ pub const HOST_METRICS: &[Metric] = &[
     PATHS_LEFT_OUT,
     REPLIES_DRAWN,
     REPLIES_MENDED,
+    MENDED,
     CONTROLLER,
     ATTACHED,
     DRY_RUN,
@@ -113,6 +119,7 @@ pub(super) struct Reading<'a> {
     pub(super) left_out: usize,
     pub(super) replies_drawn: bool,
     pub(super) replies_mended: u64,
+    pub(super) mended: Mended,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
     pub(super) connections: Vec<HostConnection>,
@@ -154,6 +161,8 @@ impl Reading<'_> {
         page.one(PATHS_LEFT_OUT, self.left_out as f64);
         page.one(REPLIES_DRAWN, self.replies_drawn.into());
         page.one(REPLIES_MENDED, self.replies_mended as f64);
+        let mended = [("rule", self.mended.rules), ("route", self.mended.routes)];
+        page.each(MENDED, mended.map(|(kind, n)| labelled(&[("kind", kind)], f64::from(n))));
         let connected = (self.controller != ControllerState::None).then_some(self.controller);
         page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
         page.one(ATTACHED, self.attached.into());
@@ -253,6 +262,7 @@ mod tests {
             left_out: 1,
             replies_drawn: true,
             replies_mended: 2,
+            mended: Mended { rules: 2, routes: 5 },
             sets: &sets,
             counters,
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
@@ -287,6 +297,7 @@ mod tests {
             r#"sidestep_agent_map_capacity{map="sidestep_dests"} 4096.0"#,
             r#"sidestep_agent_path_rate_bits_per_second{destination="fd02:9::/32",path="00000001",name="path \"1\""} 3000000.0"#,
             r#"sidestep_agent_path_min_rtt_seconds{destination="fd02:9::/32",path="00000001",name="path \"1\""} 0.008"#,
+            r#"sidestep_agent_mended_total{kind="route"} 5.0"#,
             "sidestep_agent_controller_connected 0.0",
             "sidestep_agent_paths_age_seconds 1.5",
             "sidestep_agent_replies_drawn 1.0",

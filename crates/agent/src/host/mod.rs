@@ -4,6 +4,7 @@ mod cleanup;
 mod config;
 mod events;
 mod init;
+mod mending;
 mod metrics;
 mod ownership;
 mod paths;
@@ -16,6 +17,7 @@ mod summary;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
     ops::ControlFlow,
     path::PathBuf,
     sync::Arc,
@@ -28,7 +30,7 @@ use sidestep_linux::{
     bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
     claim::Claim,
     monotonic_now,
-    netlink::{Family, Netlink, Route},
+    netlink::{Family, Netlink, NextHop, Route, RoutingChange},
     netns::NetNsId,
 };
 use sidestep_metrics::{Page, Scrapes};
@@ -49,6 +51,7 @@ pub use self::{
 use self::{
     cleanup::{remove_routing, routes_in},
     events::Recorder,
+    mending::Mended,
     metrics::Reading,
     ownership::tables,
     quality::Measured,
@@ -142,6 +145,12 @@ struct Host {
     routes: BTreeMap<(u32, IpNet), Route>,
     /// The table that draws paths of SYN-ACKs.
     replies: Replies,
+    /// The first segments of all paths, and the next hops to those that the kernel has a route to.
+    firsts: BTreeSet<Ipv6Addr>,
+    hops: BTreeMap<Ipv6Addr, NextHop>,
+    mended: Mended,
+    /// Whether connections may have looked their route up while rules or routes were missing, and keep it.
+    reroutes: bool,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -217,6 +226,10 @@ impl Host {
             rules: BTreeSet::new(),
             routes: BTreeMap::new(),
             replies: Replies::default(),
+            firsts: BTreeSet::new(),
+            hops: BTreeMap::new(),
+            mended: Mended::default(),
+            reroutes: false,
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -272,6 +285,8 @@ impl Host {
             controller: self.controller as u32,
             paths_ns: self.paths_at.as_nanos(),
             netns_cookie: self.netns.cookie,
+            mended: self.mended.rules + self.mended.routes,
+            pad: 0,
         })
     }
 
@@ -341,6 +356,7 @@ impl Daemon for Host {
     /// How often to look for events, whether the state is still there, and whether the control group is.
     const INTERVAL: Duration = Duration::from_millis(500);
     const SETTLE: Duration = Duration::from_millis(100);
+    const AUDITS: bool = true;
 
     async fn follow(&self) -> Result<Option<Watcher<PathUpdate>>, AgentError> {
         let Some(endpoint) = &self.options.controller else { return Ok(None) };
@@ -385,11 +401,24 @@ impl Daemon for Host {
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.own = self.options.config.resolve_present(&interfaces(&self.netlink).await?);
         self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
+        self.reroutes = true;
         Ok(())
+    }
+
+    fn is_concerned(&self, change: &RoutingChange) -> bool {
+        Host::is_concerned(self, change)
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        Host::compare(self).await
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
         self.apply_paths().await?;
+        if self.reroutes {
+            self.program.reroute_connections()?;
+            self.reroutes = false;
+        }
         if self.at_work { Ok(()) } else { self.begin_work() }
     }
 
@@ -433,6 +462,7 @@ impl Daemon for Host {
             left_out: self.left_out,
             replies_drawn: self.replies.are_drawn(),
             replies_mended: self.replies.mended(),
+            mended: self.mended,
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(connections.len() as u64, self.events.waiting()),

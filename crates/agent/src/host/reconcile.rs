@@ -8,12 +8,12 @@ use std::{
 use ipnet::IpNet;
 use sidestep_linux::{
     bpf::host::MAX_SLOTS,
-    netlink::{Family, MarkRule, NextHop, Route},
+    netlink::{Family, NextHop, Route},
 };
 use sidestep_policy::raw::MAX_PATHS;
 
 use super::{
-    Host, MarkBits,
+    Host,
     events::SetRecord,
     paths::{self, DestinationPaths, HostPath},
     quality::Sockets,
@@ -34,7 +34,7 @@ impl Host {
     pub(super) async fn apply_paths(&mut self) -> Result<(), AgentError> {
         let mut sets = self.merged_sets();
         let received: usize = sets.iter().map(|set| set.paths.len()).sum();
-        let hops = self.first_hops(&sets).await?;
+        let hops = self.first_hops(&sets).await;
         for set in &mut sets {
             // No connection may draw a path that leads nowhere, or one that its mark has no room for.
             set.paths.retain(|path| path.is_reachable(&hops));
@@ -209,18 +209,28 @@ impl Host {
     }
 
     /// The next hop towards the first segment of each path, where the kernel has a route to it.
-    async fn first_hops(&self, sets: &[DestinationPaths]) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
+    ///
+    /// Both are noted: when a route to a first segment changes or appears, the path's own route follows.
+    async fn first_hops(&mut self, sets: &[DestinationPaths]) -> BTreeMap<Ipv6Addr, NextHop> {
         let firsts: BTreeSet<_> = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
+        let hops = self.look_up(&firsts).await;
+        let without: Vec<_> = firsts.iter().filter(|first| !hops.contains_key(first)).collect();
+        if !without.is_empty() && (hops != self.hops || firsts != self.firsts) {
+            tracing::warn!(first_segments = ?without, "no route leads there: their paths are left out until one does");
+        }
+        (self.firsts, self.hops) = (firsts, hops.clone());
+        hops
+    }
+
+    /// The next hops to these first segments, where the kernel has any.
+    pub(super) async fn look_up(&self, firsts: &BTreeSet<Ipv6Addr>) -> BTreeMap<Ipv6Addr, NextHop> {
         let mut hops = BTreeMap::new();
         for first in firsts {
-            match self.netlink.route_to(first).await {
-                Ok(hop) => {
-                    hops.insert(first, hop);
-                }
-                Err(error) => tracing::warn!(%error, "there is no route to a path's first hop: the path is left out"),
+            if let Ok(hop) = self.netlink.route_to(*first).await {
+                hops.insert(*first, hop);
             }
         }
-        Ok(hops)
+        hops
     }
 
     /// Installs a rule for each slot that any path uses; slots that already have theirs keep it.
@@ -228,17 +238,13 @@ impl Host {
         if self.options.dry_run {
             return Ok(());
         }
-        let MarkBits { mask, shift } = self.mark;
         for set in sets {
             let family = Family::of(set.destination);
             for slot in set.paths.iter().map(|path| path.slot) {
-                if self.rules.contains(&(family, slot)) {
-                    continue;
+                if !self.rules.contains(&(family, slot)) {
+                    self.netlink.add_rule(self.rule(family, slot)).await?;
+                    self.rules.insert((family, slot));
                 }
-                let table = self.options.table_base + slot;
-                let rule = MarkRule { family, mark: slot << shift, mask, table, priority: self.options.priority };
-                self.netlink.add_rule(rule).await?;
-                self.rules.insert((family, slot));
             }
         }
         Ok(())

@@ -41,6 +41,8 @@ pub struct Seen {
     pub controller: &'static str,
     /// Seconds since the paths came, from the controller or the configuration file.
     pub paths_age_s: Option<f64>,
+    /// Rules and routes of the agent that others removed, and that it put back.
+    pub mended: u32,
     /// Prefixes that have paths.
     pub destinations: Vec<IpNet>,
     /// Moves since the program was loaded, of all connections, by reason.
@@ -212,6 +214,7 @@ impl Watch {
                 _ => "none",
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
+            mended: config.map_or(0, |config| config.mended),
             learnt: self.program.learnt()?.into_iter().map(|one| Learnt::new(one, &around)).collect(),
             notes,
             paths: around.paths(&connections),
@@ -239,6 +242,9 @@ impl Seen {
             (false, None, _) => parts.push("no agent is at work".into()),
             (true, _, "none") => {}
             (true, _, state) => parts.push(format!("controller {state}")),
+        }
+        if self.mended > 0 {
+            parts.push(format!("rules and routes put back: {}", self.mended));
         }
         if self.dry_run {
             parts.push("dry run: nobody is moved, paths and moves are what they would be".into());

@@ -8,6 +8,7 @@ mod controller;
 mod directions;
 mod dry_run;
 mod ipv4;
+mod mending;
 mod metrics;
 mod mptcp;
 mod providers;

@@ -51,6 +51,8 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
             netns_inode: 0,
             paths_ns: 0,
             netns_cookie: 0,
+            mended: 0,
+            pad: 0,
         })
         .unwrap();
     let path = Path::new(7, "1 Gbit/s".parse().unwrap(), "1 ms".parse().unwrap()).to_raw();

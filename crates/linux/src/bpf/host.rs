@@ -78,6 +78,10 @@ pub struct HostConfig {
     pub paths_ns: u64,
     /// Cookie of the agent's network namespace, the only one in which the marks mean anything.
     pub netns_cookie: u64,
+    /// How many rules and routes the agent has put back. The program ignores it; `sidestep agent status` shows it.
+    pub mended: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 /// An agent's connection to its controller, in the order of `enum host_controller`.
@@ -195,7 +199,7 @@ struct HostPrefix {
     addr: [u8; 16],
 }
 
-const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 48);
+const _: () = assert!(size_of::<HostConfig>() == size_of::<raw::Config>() + 56);
 const _: () = assert!(size_of::<HostPrefix>() == 24);
 
 /// Bytes of `struct host_event`.

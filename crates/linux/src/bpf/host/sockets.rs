@@ -50,6 +50,11 @@ impl HostProgram {
         self.iterate("sidestep_adopt").map(drop)
     }
 
+    /// Makes connections with a path look their route up anew, as rules and routes were missing for a while.
+    pub fn reroute_connections(&self) -> Result<()> {
+        self.iterate("sidestep_reroute").map(drop)
+    }
+
     /// Releases all connections: their marks become what they were before.
     pub fn leave_connections(&self) -> Result<()> {
         self.iterate("sidestep_leave").map(drop)

@@ -1,0 +1,162 @@
+//! Rules: which packets are routed by which table.
+
+use std::{fmt, ops::RangeInclusive};
+
+use futures::TryStreamExt;
+use netlink_packet_route::{
+    AddressFamily,
+    rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage},
+};
+use rtnetlink::IpVersion;
+
+use super::{Family, Netlink, PROTOCOL, refused, tolerate};
+use crate::error::Result;
+
+/// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
+///
+/// It names the loopback interface as the incoming one, which the kernel takes for every packet that leaves a socket of
+/// the host. So packets that the host only forwards never match, whatever mark others give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkRule {
+    /// Which packets.
+    pub family: Family,
+    /// Value of the masked mark.
+    pub mark: u32,
+    /// The bits that count.
+    pub mask: u32,
+    /// The table to look in.
+    pub table: u32,
+    /// Priority among the rules; the kernel tries lower numbers first.
+    pub priority: u32,
+}
+
+/// A rule of anybody, as far as it matters to marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Which packets.
+    pub family: Family,
+    /// Priority among the rules; the kernel tries lower numbers first.
+    pub priority: u32,
+    /// The table to look in; zero for a rule that does something else.
+    pub table: u32,
+    /// Value of the masked mark.
+    pub mark: u32,
+    /// The bits of the mark that count; zero if none does.
+    pub mask: u32,
+    /// Whether it is for the packets that do *not* match.
+    pub inverted: bool,
+    /// The interface by which packets come; `lo` for those of the host's own sockets.
+    pub input: Option<String>,
+    /// The routing protocol that made it; zero if none is named.
+    pub protocol: u8,
+}
+
+impl Netlink {
+    /// All rules of both families.
+    pub async fn rules(&self) -> Result<Vec<Rule>> {
+        Ok(self.rule_messages().await?.iter().map(read).collect())
+    }
+
+    /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
+    pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
+        let request = self.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
+        let mut request = request.action(RuleAction::ToTable);
+        request.message_mut().header.family = rule.family.into();
+        let local = [
+            RuleAttribute::FwMask(rule.mask),
+            RuleAttribute::Iifname("lo".into()),
+            RuleAttribute::Protocol(PROTOCOL.into()),
+        ];
+        request.message_mut().attributes.extend(local);
+        let added = request.execute().await;
+        tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
+    }
+
+    /// Adds a rule: packets from `source` are routed by `table`.
+    pub async fn add_source_rule(&self, source: std::net::Ipv6Addr, table: u32, priority: u32) -> Result<()> {
+        let request = self.handle.rule().add().v6().source_prefix(source, 128).table_id(table).priority(priority);
+        let added = request.action(RuleAction::ToTable).execute().await;
+        added.map_err(|e| refused(format!("adding the rule for packets from {source}"), e))
+    }
+
+    /// Removes every rule of ours that looks in one of `tables` at `priority`.
+    pub async fn delete_rules(&self, tables: RangeInclusive<u32>, priority: u32) -> Result<()> {
+        for message in self.rule_messages().await? {
+            let rule = read(&message);
+            if rule.priority == priority && tables.contains(&rule.table) && rule.is_ours(*tables.start()) {
+                let deleted = self.handle.rule().del(message).execute().await;
+                tolerate(deleted, libc::ENOENT, || "removing a rule".to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn rule_messages(&self) -> Result<Vec<RuleMessage>> {
+        let mut all = Vec::new();
+        for family in [IpVersion::V4, IpVersion::V6] {
+            let rules: Vec<_> = self
+                .handle
+                .rule()
+                .get(family)
+                .execute()
+                .try_collect()
+                .await
+                .map_err(|e| refused("listing rules", e))?;
+            all.extend(rules);
+        }
+        Ok(all)
+    }
+}
+
+impl Rule {
+    /// Whether it is this rule of ours.
+    pub fn is(&self, rule: &MarkRule) -> bool {
+        let MarkRule { family, mark, mask, table, priority } = *rule;
+        (self.family, self.mark, self.mask, self.table, self.priority) == (family, mark, mask, table, priority)
+            && !self.inverted
+            && self.input.as_deref() == Some("lo")
+            && self.protocol == PROTOCOL
+    }
+
+    /// Whether we made it, if the first slot's table is `first`.
+    ///
+    /// Version 0.1.0 set no protocol, as `ip` does not. Its rules are recognised by the slot, which names the table.
+    fn is_ours(&self, first: u32) -> bool {
+        let slot = self.mark.checked_shr(self.mask.trailing_zeros()).unwrap_or(0);
+        self.protocol == PROTOCOL || self.protocol == 0 && slot > 0 && self.table.checked_sub(first) == Some(slot - 1)
+    }
+}
+
+impl fmt::Display for Rule {
+    /// As `ip rule` prints it, without what does not matter to marks.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let not = if self.inverted { "not " } else { "" };
+        write!(f, "{}: {not}from all fwmark {:#x}", self.priority, self.mark)?;
+        if self.mask != u32::MAX {
+            write!(f, "/{:#x}", self.mask)?;
+        }
+        if let Some(input) = &self.input {
+            write!(f, " iif {input}")?;
+        }
+        if self.table == 0 { Ok(()) } else { write!(f, " lookup {}", self.table) }
+    }
+}
+
+pub(super) fn read(message: &RuleMessage) -> Rule {
+    let family = if message.header.family == AddressFamily::Inet { Family::V4 } else { Family::V6 };
+    let inverted = message.header.flags.contains(RuleFlags::Invert);
+    let table = u32::from(message.header.table);
+    let mut rule = Rule { family, priority: 0, table, mark: 0, mask: 0, inverted, input: None, protocol: 0 };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(priority) => rule.priority = *priority,
+            RuleAttribute::Table(table) => rule.table = *table,
+            RuleAttribute::FwMark(mark) => rule.mark = *mark,
+            RuleAttribute::FwMask(mask) => rule.mask = *mask,
+            RuleAttribute::Iifname(name) => rule.input = Some(name.clone()),
+            RuleAttribute::Protocol(protocol) => rule.protocol = u8::from(*protocol),
+            _ => {}
+        }
+    }
+    rule
+}

@@ -1,0 +1,183 @@
+//! What the kernel reports of changes: interfaces and addresses, and apart from them rules and routes.
+
+use std::{fmt, future::poll_fn};
+
+use futures::{StreamExt, channel::mpsc::UnboundedReceiver};
+use ipnet::IpNet;
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    route::{RouteMessage, RouteProtocol},
+};
+use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE};
+use rtnetlink::MulticastGroup;
+use tokio::task::JoinHandle;
+
+use super::{PROTOCOL, read_route, rules, tables::is_default};
+use crate::error::{LinuxError, Result};
+
+/// Reports interfaces, their addresses, and default routes that come, go, or change.
+#[derive(Debug)]
+pub struct LinkWatch {
+    messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
+    connection: JoinHandle<()>,
+}
+
+/// A change of the rules or the routes of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutingChange {
+    /// A rule came or went.
+    Rule(Change),
+    /// A route came, was replaced, or went.
+    Route {
+        /// The table that it is in.
+        table: u32,
+        /// Where it leads to.
+        destination: IpNet,
+        /// What happened to it.
+        change: Change,
+    },
+    /// More changed than the kernel kept for us: anything may be different.
+    Unknown,
+}
+
+/// What happened to a rule or a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Whether it is there now.
+    pub added: bool,
+    /// Whether it carries [`PROTOCOL`]: we made it.
+    pub ours: bool,
+}
+
+/// Reports rules and routes that come, go, or change.
+///
+/// The kernel keeps as many reports as the socket's buffer holds. Whoever does not read them in time gets
+/// [`RoutingChange::Unknown`], so that no flood of changes takes more memory than that.
+pub struct RoutingWatch {
+    socket: TokioSocket,
+    buffer: Vec<u8>,
+}
+
+/// How many reports to read before other tasks have their turn.
+const BATCH: usize = 64;
+/// More reports than a socket's buffer holds.
+const MOST_KEPT: usize = 100_000;
+/// The longest report: the kernel makes each of them fit into a page or two.
+const LONGEST: usize = 32 << 10;
+
+impl LinkWatch {
+    /// Listens in the calling thread's namespace; needs a Tokio runtime.
+    pub fn open() -> Result<Self> {
+        let opened = rtnetlink::new_multicast_connection(&[
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ]);
+        let (connection, _, messages) =
+            opened.map_err(|error| LinuxError::io("listening for changes of interfaces", error))?;
+        Ok(LinkWatch { messages, connection: tokio::spawn(connection) })
+    }
+
+    /// Waits for a change; takes those that have already come with it together. Nothing is lost when it is dropped.
+    pub async fn changed(&mut self) {
+        loop {
+            match self.messages.next().await {
+                Some((message, _)) if matters(&message.payload) => break,
+                Some(_) => {}
+                // The kernel closed the socket, so nothing comes any more.
+                None => return std::future::pending().await,
+            }
+        }
+        while self.messages.try_recv().is_ok() {}
+    }
+}
+
+impl Drop for LinkWatch {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Whether a message tells of a link, an address or a default route. Other routes come and go all the time, ours too.
+fn matters(message: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
+    match message {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
+            is_default(route)
+        }
+        _ => true,
+    }
+}
+
+impl fmt::Debug for RoutingWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoutingWatch").finish_non_exhaustive()
+    }
+}
+
+impl RoutingWatch {
+    /// Listens in the calling thread's namespace; needs a Tokio runtime.
+    pub fn open() -> Result<Self> {
+        let failed = |error| LinuxError::io("listening for changes of rules and routes", error);
+        let mut socket = TokioSocket::new(NETLINK_ROUTE).map_err(failed)?;
+        socket.socket_mut().bind(&SocketAddr::new(0, 0)).map_err(failed)?;
+        for group in
+            [MulticastGroup::Ipv4Rule, MulticastGroup::Ipv6Rule, MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route]
+        {
+            socket.socket_ref().add_membership(group as u32).map_err(failed)?;
+        }
+        Ok(RoutingWatch { socket, buffer: Vec::with_capacity(LONGEST) })
+    }
+
+    /// Waits for a change that `concerns`, and passes over the others. Nothing is lost when it is dropped.
+    pub async fn changed(&mut self, concerns: impl Fn(&RoutingChange) -> bool) {
+        for read in 1_usize.. {
+            if read.is_multiple_of(BATCH) {
+                tokio::task::yield_now().await;
+            }
+            if self.next_change().await.is_some_and(|change| concerns(&change)) {
+                return;
+            }
+        }
+    }
+
+    /// The next report; `None` if it is of something else.
+    async fn next_change(&mut self) -> Option<RoutingChange> {
+        let RoutingWatch { socket, buffer } = self;
+        buffer.clear();
+        if poll_fn(|context| socket.poll_recv(context, buffer)).await.is_ok() {
+            return read_change(buffer);
+        }
+        // Reports are lost when the kernel's buffer is full (ENOBUFS), and all further ones too until it is empty, without
+        // another error. So empty it before whoever asked looks at the tables.
+        for _ in 0..MOST_KEPT {
+            buffer.clear();
+            if socket.socket_ref().recv(buffer, libc::MSG_DONTWAIT).is_err() {
+                break;
+            }
+        }
+        Some(RoutingChange::Unknown)
+    }
+}
+
+fn read_change(bytes: &[u8]) -> Option<RoutingChange> {
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).ok()?;
+    let route = |route: &RouteMessage, added| {
+        let (table, destination) = read_route(route)?;
+        let ours = route.header.protocol == RouteProtocol::from(PROTOCOL);
+        Some(RoutingChange::Route { table, destination, change: Change { added, ours } })
+    };
+    match &message.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) => route(message, true),
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(message)) => route(message, false),
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(message)) => {
+            Some(RoutingChange::Rule(Change { added: true, ours: rules::read(message).protocol == PROTOCOL }))
+        }
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRule(message)) => {
+            Some(RoutingChange::Rule(Change { added: false, ours: rules::read(message).protocol == PROTOCOL }))
+        }
+        _ => None,
+    }
+}
