@@ -50,8 +50,17 @@ struct host_paths {
 	__u32 generation;	/* changes when ids, their order or slots change, not when weights do */
 	struct host_prefix key;	/* under which these are here, and in `sidestep_learnt` */
 	__u8 slot[PC_MAX_PATHS];	/* of each path, in 1..=HOST_SLOTS, and 0 where there is none */
+	__u64 restricted;	/* the bits of all `sources` together; 0: no path restricts its sources */
+	__u64 sources[PC_MAX_PATHS];	/* prefixes whose addresses a path takes, as bits of `sidestep_sources`; 0: all */
 	struct pc_path path[PC_MAX_PATHS];
 };
+
+/*
+ * Value of map `sidestep_sources`, whose keys are the prefixes that any path names: a bit for this prefix and for each
+ * that contains it.
+ */
+typedef __u64 host_source_bits;
+#define HOST_SOURCES 64
 
 /*
  * Value of map `sidestep_learnt`, which has the keys of `sidestep_dests`. It is valid as long as its generation is that
@@ -133,6 +142,10 @@ enum host_counter {
 	HOST_STAYED,		/* draws that chose the same path again */
 	HOST_MOVED,		/* + enum pc_reason: moves by reason */
 	HOST_RECORDS_LOST = HOST_MOVED + PC_REASONS, /* not for the program: events that the agent could not write */
+	HOST_OTHER_NETNS,	/* sockets of other network namespaces, left alone */
+	HOST_TO_DEVICE,		/* connections bound to a device or in a VRF, left alone */
+	HOST_OWN_MARK,		/* connections left alone because somebody else set their mark */
+	HOST_NO_SOURCE,		/* connections left alone because no path takes their source address */
 	HOST_COUNTERS,
 };
 

@@ -47,6 +47,7 @@ enum {
 /* Values of bpf_sock_ops.op and bits of its callback flags. */
 enum {
 	BPF_SOCK_OPS_TCP_CONNECT_CB = 3,
+	BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB = 4,
 	BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5,
 	BPF_SOCK_OPS_RTO_CB = 8,
 	BPF_SOCK_OPS_RETRANS_CB = 9,
@@ -60,6 +61,7 @@ enum {
 	BPF_SOCK_OPS_RETRANS_CB_FLAG = 2,
 	BPF_SOCK_OPS_STATE_CB_FLAG = 4,
 	BPF_SOCK_OPS_RTT_CB_FLAG = 8,
+	BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG = 32,
 	BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG = 64,
 };
 
@@ -76,7 +78,10 @@ enum bpf_hdr_start_off {
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct bpf_sock {
+	__u32 bound_dev_if;
 	__u32 mark;
+	__u32 src_ip4;
+	__u32 src_ip6[4];
 };
 
 struct bpf_tcp_sock {
@@ -103,6 +108,17 @@ struct bpf_sock_ops {
 	__u32 local_port;
 	__u32 bpf_sock_ops_cb_flags;
 	__u32 state;
+	__u32 srtt_us;
+	union {
+		struct bpf_sock *sk;
+	};
+};
+
+struct bpf_sock_addr {
+	__u32 user_ip4;
+	__u32 user_ip6[4];
+	__u32 type;
+	__u32 protocol;
 	union {
 		struct bpf_sock *sk;
 	};
@@ -156,6 +172,11 @@ struct tcp_sock {
 	__u32 srtt_us;
 	__u32 rttvar_us;
 	struct tcp_options_received rx_opt;
+	__u8 bpf_sock_ops_cb_flags;
+	bool is_mptcp;
+	struct {
+		__u64 time;
+	} rcvq_space;
 };
 
 struct bpf_iter__tcp {

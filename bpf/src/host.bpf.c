@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The path changer inside TCP. It observes round trips, retransmits and timeouts of the connections of
- * one cgroup, asks the policy, and moves a connection by changing its mark: the agent's rules and
+ * The path changer inside TCP. It chooses a path when a socket of its cgroup connects, observes round trips,
+ * retransmits and timeouts, asks the policy, and moves a connection by changing its mark: the agent's rules and
  * tables make a route of each mark. Connections to destinations without paths cost one lookup.
+ *
+ * The mark says which path a connection is on. Until something happens to a connection, most policies need to
+ * know no more of it, so it has no storage (`pc_stateless`). It gets that with its first signal.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -15,6 +18,18 @@
 #define SO_MARK 36
 #define EVENTS_SIZE (256 * 1024)
 #define TCP_RTO_MIN_NS 200000000
+#define SOCK_STREAM 1
+#define IPPROTO_TCP 6
+
+/* With these the kernel tells us of a connection. One that has them, and a path's slot in its mark, is ours. */
+#define SYN_FLAGS (BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
+#define SIGNAL_FLAGS                                                                                                   \
+	(SYN_FLAGS | BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
+/*
+ * A connection that was accepted. The kernel has no room for a bit of ours beside a socket; this one has it call us
+ * for options that it does not know itself, which hardly any packet has.
+ */
+#define PASSIVE_FLAG BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -46,6 +61,15 @@ struct {
 	__type(key, struct host_name_key);
 	__type(value, struct host_name);
 } sidestep_names SEC(".maps");
+
+/* Source prefixes that paths name, and those that contain them, as bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, HOST_SOURCES);
+	__type(key, struct host_prefix);
+	__type(value, host_source_bits);
+} sidestep_sources SEC(".maps");
 
 struct conn {
 	struct pc_conn policy;
@@ -122,24 +146,60 @@ static void ends_of(struct host_ends *ends, const struct bpf_sock_ops *ops)
 	ends->remote_port = bpf_ntohl(ops->remote_port);
 }
 
-/* IPv4 through an IPv6 socket is IPv4. */
-static struct host_paths *paths_to(const struct host_ends *ends)
+/* The longest key. IPv4 through an IPv6 socket is IPv4. */
+static void key_of(struct host_prefix *key, const __u32 address[4])
 {
-	const __u32 *address = ends->remote_addr;
 	bool mapped = !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
-	struct host_prefix key = {};
-	__u32 *addr = (__u32 *)key.addr;
+	__u32 *addr = (__u32 *)key->addr;
 
+	__builtin_memset(key, 0, sizeof(*key));
 	if (mapped) {
-		key.family = 4;
-		key.len = 32 + 32;
+		key->family = 4;
+		key->len = 32 + 32;
 		addr[0] = address[3];
 	} else {
-		key.family = 6;
-		key.len = 32 + 128;
+		key->family = 6;
+		key->len = 32 + 128;
 		__builtin_memcpy(addr, address, 16);
 	}
+}
+
+static struct host_paths *paths_to(const struct host_ends *ends)
+{
+	struct host_prefix key;
+
+	key_of(&key, ends->remote_addr);
 	return bpf_map_lookup_elem(&sidestep_dests, &key);
+}
+
+/* The paths that take packets from this address, as a bit set. */
+static __noinline __u32 paths_from(const struct host_paths *paths, const __u32 *address)
+{
+	__u32 i, n = paths->n, allowed = (1u << (n & 31)) - 1;
+	struct host_prefix key;
+	host_source_bits *found, bits;
+
+	if (!paths->restricted)
+		return allowed;
+	key_of(&key, address);
+	found = bpf_map_lookup_elem(&sidestep_sources, &key);
+	bits = found ? *found : 0;
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		__u64 named = paths->sources[i];
+
+		/* Neither names the address, nor takes all. */
+		allowed &= ~((__u32)(pc_zero(named & bits) & (1 - pc_zero(named))) << i);
+	}
+	return allowed;
+}
+
+/* Not inlined, as below. */
+static __noinline __u32 paths_from_here(struct bpf_sock_ops *ops, const struct host_paths *paths)
+{
+	struct host_ends ends;
+
+	ends_of(&ends, ops);
+	return paths_from(paths, ends.local_addr);
 }
 
 /* Not inlined: the addresses must not take room on the stack while the policy decides. */
@@ -170,6 +230,25 @@ static __u32 path_id(const struct host_paths *paths, __u32 index)
 	return index < PC_MAX_PATHS ? paths->path[index].id : 0;
 }
 
+static __u32 slot_of(const struct host_config *cfg, __u32 mark)
+{
+	return (mark & cfg->mark_mask) >> (cfg->mark_shift & 31);
+}
+
+/* The path that a slot leads along; PC_MAX_PATHS if none does. A global function, which the verifier walks by itself. */
+__noinline __u32 sidestep_index_of(const struct host_paths *paths, __u32 slot)
+{
+	__u32 i;
+
+	if (!paths || !slot)
+		return PC_MAX_PATHS;
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		if (paths->slot[i] == slot)
+			return i;
+	}
+	return PC_MAX_PATHS;
+}
+
 static struct host_event *new_event(void)
 {
 	struct host_event *event = bpf_ringbuf_reserve(&sidestep_events, sizeof(*event), 0);
@@ -179,28 +258,49 @@ static struct host_event *new_event(void)
 	return event;
 }
 
+/* What happened to a connection. */
+struct change {
+	__u32 from_id;
+	__u32 to_id;
+	__u8 kind;
+	__u8 reason;
+	__u8 passive;
+};
+
 /* The agent looks twice a second by itself. Waking it for each event would cost more than everything else here. */
-static void submit(struct host_event *event, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
+static void submit(struct host_event *event, const struct change *change)
 {
 	event->time_ns = bpf_ktime_get_ns();
-	event->kind = kind;
-	event->reason = reason;
-	event->passive = conn->passive;
+	event->kind = change->kind;
+	event->reason = change->reason;
+	event->passive = change->passive;
 	event->pad = 0;
-	event->from_id = from_id;
-	event->to_id = conn->current_id;
+	event->from_id = change->from_id;
+	event->to_id = change->to_id;
 	bpf_ringbuf_submit(event, bpf_ringbuf_query(&sidestep_events, BPF_RB_AVAIL_DATA) < EVENTS_SIZE / 4 ?
 					  BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 }
 
-static void report(struct bpf_sock_ops *ops, const struct conn *conn, __u8 kind, __u8 reason, __u32 from_id)
+/* Not inlined: events are rare, and need not be on the stack of what follows. */
+static __noinline int report(struct bpf_sock_ops *ops, const struct change *change)
 {
 	struct host_event *event = new_event();
 
 	if (!event)
-		return;
+		return 0;
 	ends_of(&event->ends, ops);
-	submit(event, conn, kind, reason, from_id);
+	submit(event, change);
+	return 0;
+}
+
+static void report_decision(struct bpf_sock_ops *ops, const struct conn *conn, __u8 reason, __u32 from_id)
+{
+	struct change change = {
+		.from_id = from_id, .to_id = conn->current_id, .kind = HOST_DECIDED, .reason = reason,
+		.passive = conn->passive,
+	};
+
+	report(ops, &change);
 }
 
 /* The mark of a connection on path `index`: only our bits of it change. */
@@ -211,77 +311,291 @@ static __u32 mark_of(__u32 mark, const struct host_config *cfg, const struct hos
 	return (mark & ~cfg->mark_mask) | ((slot << cfg->mark_shift) & cfg->mark_mask);
 }
 
-/* Puts the connection on path `index`; the kernel looks its route up anew. */
-static bool take_path(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg,
-		      const struct host_paths *paths, __u32 index)
+/* Puts the connection with this mark on path `index`; the kernel looks its route up anew. `ctx` is the program's context. */
+static __always_inline bool take_path(void *ctx, __u32 mark, const struct host_config *cfg,
+				      const struct host_paths *paths, __u32 index)
 {
-	__u32 mark = mark_of(sk->mark, cfg, paths, index);
-
+	mark = mark_of(mark, cfg, paths, index);
 	if (cfg->dry_run)
 		return true;
-	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MARK, &mark, sizeof(mark))) {
+	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_MARK, &mark, sizeof(mark))) {
 		count(HOST_MARK_REFUSED);
 		return false;
 	}
 	return true;
 }
 
-static void open_connection(struct bpf_sock_ops *ops, bool passive)
+/* What is needed to begin a connection on a path. */
+struct opening {
+	const struct host_config *cfg;
+	struct host_paths *paths;
+	__u32 allowed; /* bit set of the paths that take the socket's address */
+	__u32 mark;
+	__u32 before; /* our bits of the mark, as the application set them */
+	bool passive;
+};
+
+/* Begins a connection with storage, because its policy or the mark that it had must be remembered. */
+static __always_inline bool begin_with_storage(void *ctx, struct bpf_sock *sk, const struct opening *opening)
 {
-	const struct host_config *cfg = configured();
-	struct host_paths *paths = paths_to_peer(ops);
-	struct bpf_sock *sk = ops->sk;
+	const struct host_config *cfg = opening->cfg;
+	struct host_paths *paths = opening->paths;
 	struct pc_shared *shared;
 	struct conn *conn;
-	__u32 flags;
 	__u64 now;
 
-	if (!cfg)
-		return;
-	if (!paths || !paths->n) {
-		count(HOST_UNTOUCHED);
-		return;
-	}
-	if (!sk)
-		return;
 	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!conn) {
 		count(HOST_NO_STORAGE);
-		return;
+		return false;
 	}
 	now = bpf_ktime_get_ns();
 	shared = shared_by(cfg, paths);
-	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared, now, bpf_get_prandom_u32());
-	if (!passive)
+	pc_open_among(&conn->policy, &cfg->policy, paths->path, paths->n, opening->allowed, shared, now,
+		      bpf_get_prandom_u32());
+	if (!opening->passive)
 		pc_connect(&conn->policy, &cfg->policy, shared);
 	conn->opened_ns = now;
 	conn->decided_ns = 0;
 	conn->reason = PC_NONE;
-	conn->mark_before = sk->mark & cfg->mark_mask;
+	conn->mark_before = opening->before;
 	conn->generation = paths->generation;
-	conn->passive = passive;
+	conn->passive = opening->passive;
 	conn->current_id = path_id(paths, conn->policy.current);
-	if (!take_path(ops, sk, cfg, paths, conn->policy.current))
+	return take_path(ctx, opening->mark, cfg, paths, conn->policy.current);
+}
+
+/* Begins a connection of which the mark says all that there is to know. */
+static __always_inline bool begin_by_mark(void *ctx, struct bpf_sock *sk, const struct opening *opening,
+					  struct pc_shared *shared)
+{
+	const struct host_config *cfg = opening->cfg;
+	struct host_paths *paths = opening->paths;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 index;
+
+	index = pc_first(&cfg->policy, paths->path, paths->n, opening->allowed, shared, now, bpf_get_prandom_u32());
+	if (!opening->passive)
+		pc_ask_on(&cfg->policy, shared, index, now);
+	return take_path(ctx, opening->mark, cfg, paths, index);
+}
+
+/* Puts a new connection on its first path; returns whether it has one. */
+static __always_inline bool begin(void *ctx, struct bpf_sock *sk, const struct opening *opening)
+{
+	const struct host_config *cfg = opening->cfg;
+	struct pc_shared *shared = shared_by(cfg, opening->paths);
+	bool done;
+
+	/* In a dry run no mark says anything. */
+	if (cfg->dry_run || opening->before || !pc_stateless(&cfg->policy, shared))
+		done = begin_with_storage(ctx, sk, opening);
+	else
+		done = begin_by_mark(ctx, sk, opening, shared);
+	if (done)
+		count(opening->passive ? HOST_PASSIVE : HOST_ACTIVE);
+	return done;
+}
+
+/* Our bits of the mark of a socket before it connects or is accepted, unless we have set them: for an earlier connection. */
+static __u32 mark_before(struct bpf_sock *sk, __u32 mark, const struct host_config *cfg)
+{
+	__u32 before = mark & cfg->mark_mask;
+	struct tcp_sock *tp;
+
+	if (!before)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	return tp && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTO_CB_FLAG ? 0 : before;
+}
+
+/* Whether paths can matter to a socket; counts those to which they do not. */
+static __always_inline bool may_take(const struct host_paths *paths, const struct bpf_sock *sk, __u32 allowed)
+{
+	/* The kernel looks for a route through that device, or in the VRF's table, whatever the mark says. */
+	if (sk->bound_dev_if) {
+		count(HOST_TO_DEVICE);
+		return false;
+	}
+	if (!allowed) {
+		count(HOST_NO_SOURCE);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * A socket connects. The kernel has not looked for a route yet, so the source address will be one that belongs to the
+ * path; if the socket is bound to an address, only paths that take this address are drawn.
+ */
+static __always_inline void choose_before_route(struct bpf_sock_addr *ctx, const struct host_ends *ends)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct opening opening = { .cfg = configured() };
+	const __u32 *local = ends->local_addr;
+
+	/* A dry run begins when the SYN leaves. */
+	if (!opening.cfg || opening.cfg->dry_run || !sk)
 		return;
-	flags = ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG |
-		BPF_SOCK_OPS_RETRANS_CB_FLAG;
+	if (bpf_get_netns_cookie(ctx) != opening.cfg->netns_cookie) {
+		count(HOST_OTHER_NETNS);
+		return;
+	}
+	opening.paths = paths_to(ends);
+	if (!opening.paths || !opening.paths->n) {
+		count(HOST_UNTOUCHED);
+		return;
+	}
+	if (local[0] || local[1] || local[3])
+		opening.allowed = paths_from(opening.paths, local);
+	else
+		opening.allowed = (1u << (opening.paths->n & 31)) - 1;
+	if (!may_take(opening.paths, sk, opening.allowed))
+		return;
+	opening.mark = sk->mark;
+	opening.before = mark_before(sk, opening.mark, opening.cfg);
+	begin(ctx, sk, &opening);
+}
+
+SEC("cgroup/connect4")
+int sidestep_connect4(struct bpf_sock_addr *ctx)
+{
+	struct host_ends ends;
+
+	if (ctx->type != SOCK_STREAM || ctx->protocol != IPPROTO_TCP || !ctx->sk)
+		return 1;
+	map_address(ends.remote_addr, ctx->user_ip4);
+	map_address(ends.local_addr, ctx->sk->src_ip4);
+	choose_before_route(ctx, &ends);
+	return 1;
+}
+
+SEC("cgroup/connect6")
+int sidestep_connect6(struct bpf_sock_addr *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct host_ends ends;
+
+	if (ctx->type != SOCK_STREAM || ctx->protocol != IPPROTO_TCP || !sk)
+		return 1;
+	ends.remote_addr[0] = ctx->user_ip6[0];
+	ends.remote_addr[1] = ctx->user_ip6[1];
+	ends.remote_addr[2] = ctx->user_ip6[2];
+	ends.remote_addr[3] = ctx->user_ip6[3];
+	ends.local_addr[0] = sk->src_ip6[0];
+	ends.local_addr[1] = sk->src_ip6[1];
+	ends.local_addr[2] = sk->src_ip6[2];
+	ends.local_addr[3] = sk->src_ip6[3];
+	choose_before_route(ctx, &ends);
+	return 1;
+}
+
+/* Has the kernel report the SYN's timeouts. */
+static void watch_syn(struct bpf_sock_ops *ops)
+{
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | SYN_FLAGS);
+}
+
+/* Has the kernel report what happens from now on, where that can matter. */
+static void watch(struct bpf_sock_ops *ops, const struct host_config *cfg, __u32 more)
+{
+	__u32 flags = ops->bpf_sock_ops_cb_flags | SYN_FLAGS | BPF_SOCK_OPS_RTT_CB_FLAG | more;
+
 	if (cfg->policy.ack_quiet_q16)
 		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	if (cfg->policy.shared && pc_learns(&cfg->policy))
 		flags |= BPF_SOCK_OPS_STATE_CB_FLAG;
 	bpf_sock_ops_cb_flags_set(ops, flags);
-	count(passive ? HOST_PASSIVE : HOST_ACTIVE);
-	if (cfg->events)
-		report(ops, conn, HOST_OPENED, PC_NONE, 0);
+}
+
+static void report_opened(struct bpf_sock_ops *ops, __u32 path_id, bool passive)
+{
+	struct change change = { .to_id = path_id, .kind = HOST_OPENED, .passive = passive };
+
+	report(ops, &change);
+}
+
+/* The path of a connection by its storage, or else by its mark; 0: it has none. */
+static __u32 present_id(const struct host_config *cfg, const struct host_paths *paths, struct bpf_sock *sk)
+{
+	struct conn *conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
+
+	return conn ? conn->current_id : path_id(paths, sidestep_index_of(paths, slot_of(cfg, sk->mark)));
+}
+
+/* A connection that has its addresses begins: one that was accepted, or one that connects and has no mark yet. */
+static __noinline int open_with_addresses(struct bpf_sock_ops *ops)
+{
+	bool passive = ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+	struct opening opening = { .cfg = configured(), .passive = passive };
+	struct bpf_sock *sk = ops->sk;
+
+	if (!opening.cfg || !sk)
+		return 0;
+	if (bpf_get_netns_cookie(ops) != opening.cfg->netns_cookie) {
+		count(HOST_OTHER_NETNS);
+		return 0;
+	}
+	opening.paths = paths_to_peer(ops);
+	if (!opening.paths || !opening.paths->n) {
+		count(HOST_UNTOUCHED);
+		return 0;
+	}
+	opening.allowed = paths_from_here(ops, opening.paths);
+	if (!may_take(opening.paths, sk, opening.allowed))
+		return 0;
+	opening.mark = sk->mark;
+	opening.before = mark_before(sk, opening.mark, opening.cfg);
+	if (!begin(ops, sk, &opening))
+		return 0;
+	if (passive)
+		watch(ops, opening.cfg, PASSIVE_FLAG);
+	else
+		watch_syn(ops);
+	if (opening.cfg->events)
+		report_opened(ops, present_id(opening.cfg, opening.paths, sk), passive);
+	return 0;
+}
+
+/*
+ * The SYN of a connection is about to leave. Its path was chosen when the socket connected; returns whether that is
+ * still to be done.
+ */
+static bool syn_leaves(struct bpf_sock_ops *ops)
+{
+	const struct host_config *cfg = configured();
+	struct bpf_sock *sk = ops->sk;
+	struct host_paths *paths;
+	struct tcp_sock *tp;
+
+	if (!cfg || !sk)
+		return false;
+	if (cfg->dry_run)
+		return true;
+	if (!slot_of(cfg, sk->mark)) {
+		/* The first subflow of a connection of MPTCP does not pass through connect4 and connect6. */
+		tp = bpf_skc_to_tcp_sock(sk);
+		return tp && tp->is_mptcp;
+	}
+	if (bpf_get_netns_cookie(ops) != cfg->netns_cookie)
+		return false;
+	watch_syn(ops);
+	if (!cfg->events)
+		return false;
+	paths = paths_to_peer(ops);
+	if (paths && !sk->bound_dev_if && sidestep_index_of(paths, slot_of(cfg, sk->mark)) < PC_MAX_PATHS)
+		report_opened(ops, present_id(cfg, paths, sk), false);
+	return false;
 }
 
 /* The path set changed under the connection: it learns anew, and stays on its path if that still exists. */
-static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths)
+static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths,
+			__u32 allowed)
 {
 	__u32 i, current, from_id = conn->current_id;
 
-	pc_open(&conn->policy, &cfg->policy, paths->path, paths->n, shared_by(cfg, paths), bpf_ktime_get_ns(),
-		bpf_get_prandom_u32());
+	pc_open_among(&conn->policy, &cfg->policy, paths->path, paths->n, allowed, shared_by(cfg, paths),
+		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
 	current = conn->policy.current;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		if (i < paths->n && paths->path[i].id == from_id)
@@ -296,15 +610,15 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 	}
 }
 
-static void adopt(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct host_config *cfg, struct conn *conn,
+static void adopt(struct bpf_sock_ops *ops, __u32 mark, const struct host_config *cfg, struct conn *conn,
 		  const struct host_paths *paths)
 {
 	__u32 from_id = conn->current_id;
 
-	choose_anew(cfg, conn, paths);
-	take_path(ops, sk, cfg, paths, conn->policy.current);
+	choose_anew(cfg, conn, paths, paths_from_here(ops, paths));
+	take_path(ops, mark, cfg, paths, conn->policy.current);
 	if (cfg->events && conn->current_id != from_id)
-		report(ops, conn, HOST_DECIDED, PC_NONE, from_id);
+		report_decision(ops, conn, PC_NONE, from_id);
 }
 
 static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
@@ -359,7 +673,79 @@ static bool came_again(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 *qui
 	return true;
 }
 
-static void signal(struct bpf_sock_ops *ops)
+/* Leaves a connection alone for good, because its mark is no longer ours or no longer matters. */
+static void let_go(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 why)
+{
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~(SIGNAL_FLAGS | PASSIVE_FLAG));
+	bpf_sk_storage_delete(&sidestep_conns, sk);
+	count(why);
+}
+
+/*
+ * About when a connection was established: when the kernel last tuned its receive buffer, for which it first starts the
+ * clock then. A connection that receives data looks younger than it is.
+ */
+static __u64 began_ns(struct bpf_sock *sk, __u64 now_ns)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+	if (!tp || !bpf_core_field_exists(tp->rcvq_space.time) || !tp->rcvq_space.time)
+		return now_ns;
+	return pc_least(tp->rcvq_space.time * 1000, now_ns);
+}
+
+static bool ends_round(const struct bpf_sock_ops *ops)
+{
+	return ops->op == BPF_SOCK_OPS_RTT_CB || ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB;
+}
+
+/*
+ * A signal for a connection without storage. If it matters, the connection gets storage, and 1 is returned. A global
+ * function, which the verifier walks by itself.
+ */
+__noinline int sidestep_first_signal(struct bpf_sock_ops *ops)
+{
+	const struct host_config *cfg = configured();
+	struct bpf_sock *sk = ops->sk;
+	struct host_paths *paths;
+	struct bpf_tcp_sock *tp;
+	struct pc_round round;
+	struct conn *conn;
+	__u32 current;
+
+	/* In a dry run no mark says anything; and nothing is left to be learnt of what has ended. */
+	if (!cfg || !sk || cfg->dry_run || ops->op == BPF_SOCK_OPS_STATE_CB)
+		return 0;
+	paths = paths_to_peer(ops);
+	tp = bpf_tcp_sock(sk);
+	if (!paths || !paths->n || !tp)
+		return 0;
+	current = sidestep_index_of(paths, slot_of(cfg, sk->mark));
+	if (sk->bound_dev_if || current >= PC_MAX_PATHS) {
+		let_go(ops, sk, sk->bound_dev_if ? HOST_TO_DEVICE : HOST_OWN_MARK);
+		return 0;
+	}
+	read_socket(tp, &round);
+	if (ends_round(ops) && pc_uneventful(&cfg->policy, paths->path, shared_by(cfg, paths), current, &round))
+		return 0;
+	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!conn) {
+		count(HOST_NO_STORAGE);
+		return 0;
+	}
+	conn->opened_ns = began_ns(sk, round.now_ns);
+	pc_resume(&conn->policy, &cfg->policy, paths->path, paths->n, paths_from_here(ops, paths),
+		  shared_by(cfg, paths), &round, conn->opened_ns, bpf_get_prandom_u32(), current);
+	conn->decided_ns = 0;
+	conn->reason = PC_NONE;
+	conn->mark_before = 0;
+	conn->generation = paths->generation;
+	conn->passive = !!(ops->bpf_sock_ops_cb_flags & PASSIVE_FLAG);
+	conn->current_id = path_id(paths, current);
+	return 1;
+}
+
+static __noinline int signal(struct bpf_sock_ops *ops)
 {
 	const struct host_config *cfg;
 	struct pc_decision decision = {};
@@ -369,32 +755,45 @@ static void signal(struct bpf_sock_ops *ops)
 	struct bpf_tcp_sock *tp;
 	struct conn *conn;
 	struct pc_round round;
-	__u32 random, from, from_id, quiet_q16 = 0;
+	__u32 random, from, from_id, mark, quiet_q16 = 0;
 
 	if (!sk)
-		return;
+		return 0;
 	/* First, because the kernel asks this for each packet. */
 	if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && !came_again(ops, sk, &quiet_q16))
-		return;
+		return 0;
 	cfg = configured();
+	/* The agent of another namespace may have set the flags. */
+	if (!cfg || bpf_get_netns_cookie(ops) != cfg->netns_cookie)
+		return 0;
 	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
-	if (!cfg || !conn)
-		return;
+	if (!conn) {
+		if (!sidestep_first_signal(ops))
+			return 0;
+		conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
+		if (!conn)
+			return 0;
+	}
+	mark = sk->mark;
 	paths = paths_to_peer(ops);
 	tp = bpf_tcp_sock(sk);
 	if (!paths || !paths->n || !tp)
-		return;
+		return 0;
 	if (conn->generation != paths->generation) {
 		if (ops->op != BPF_SOCK_OPS_STATE_CB)
-			adopt(ops, sk, cfg, conn, paths);
-		return;
+			adopt(ops, mark, cfg, conn, paths);
+		return 0;
 	}
-	random = bpf_get_prandom_u32();
 	from = conn->policy.current;
+	if (!cfg->dry_run && (sk->bound_dev_if || mark != mark_of(mark, cfg, paths, from))) {
+		let_go(ops, sk, sk->bound_dev_if ? HOST_TO_DEVICE : HOST_OWN_MARK);
+		return 0;
+	}
 	read_socket(tp, &round);
 	shared = shared_by(cfg, paths);
+	random = bpf_get_prandom_u32();
 
-	if (ops->op == BPF_SOCK_OPS_RTT_CB) {
+	if (ends_round(ops)) {
 		pc_round(&conn->policy, &cfg->policy, paths->path, shared, &round, random, &decision);
 	} else if (ops->op == BPF_SOCK_OPS_RETRANS_CB) {
 		pc_retransmit(&conn->policy, &cfg->policy, paths->path, shared, &round, ops->args[1], random, &decision);
@@ -409,15 +808,15 @@ static void signal(struct bpf_sock_ops *ops)
 		pc_timeout(&conn->policy, &cfg->policy, paths->path, shared, &round, syn, random, &decision);
 	}
 	if (!decision.decided)
-		return;
+		return 0;
 	from_id = conn->current_id;
 	conn->decided_ns = round.now_ns;
 	conn->reason = decision.reason;
 	if (decision.moved) {
-		if (!take_path(ops, sk, cfg, paths, decision.path)) {
+		if (!take_path(ops, mark, cfg, paths, decision.path)) {
 			/* It stays on its path, which goes on to earn its reward. */
 			pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), from);
-			return;
+			return 0;
 		}
 		conn->current_id = path_id(paths, decision.path);
 		if (decision.reason < PC_REASONS)
@@ -426,31 +825,58 @@ static void signal(struct bpf_sock_ops *ops)
 		count(HOST_STAYED);
 	}
 	if (cfg->events)
-		report(ops, conn, HOST_DECIDED, decision.reason, from_id);
+		report_decision(ops, conn, decision.reason, from_id);
+	return 0;
+}
+
+/*
+ * A connection opened here is established; before, only the SYN's timeouts mattered. Returns whether the SYN's round trip
+ * is known: it is not where the SYN was sent more than once, and there are no timestamps.
+ */
+static bool established(struct bpf_sock_ops *ops)
+{
+	const struct host_config *cfg;
+
+	if (!(ops->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTO_CB_FLAG))
+		return false;
+	cfg = configured();
+	if (!cfg || bpf_get_netns_cookie(ops) != cfg->netns_cookie)
+		return false;
+	watch(ops, cfg, 0);
+	return ops->srtt_us;
 }
 
 SEC("sockops")
 int sidestep_host(struct bpf_sock_ops *ops)
 {
+	bool opens = false, signals = false;
+
 	/* The kernel calls for much else, for instance for the first timeout of a connection. That ends here. */
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		open_connection(ops, false);
+		opens = syn_leaves(ops);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		signals = established(ops);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		open_connection(ops, true);
+		opens = true;
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
 	case BPF_SOCK_OPS_RETRANS_CB:
 	case BPF_SOCK_OPS_RTO_CB:
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		signal(ops);
+		signals = true;
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
-		if (ops->args[1] == BPF_TCP_CLOSE)
-			signal(ops);
+		signals = ops->args[1] == BPF_TCP_CLOSE;
 		break;
 	}
+	/* Each in one place, as the verifier walks a function anew for each. */
+	if (opens)
+		open_with_addresses(ops);
+	if (signals)
+		signal(ops);
 	return 1;
 }
 
@@ -475,6 +901,14 @@ static void ends_of_socket(struct host_ends *ends, const struct sock_common *com
 	}
 	ends->local_port = common->skc_num;
 	ends->remote_port = bpf_ntohs(common->skc_dport);
+}
+
+/* Whether a connection without storage is one of ours. */
+static bool is_ours(struct sock *sk, const struct host_config *cfg)
+{
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+
+	return !cfg->dry_run && slot_of(cfg, sk->sk_mark) && tp->bpf_sock_ops_cb_flags & BPF_SOCK_OPS_RTO_CB_FLAG;
 }
 
 static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
@@ -508,23 +942,39 @@ int sidestep_reroute(struct bpf_iter__tcp *ctx)
 /* Releases a connection: its mark is again what it was. */
 static void leave(struct sock *sk, const struct host_config *cfg, const struct conn *conn)
 {
-	set_mark(sk, cfg, (sk->sk_mark & ~cfg->mark_mask) | conn->mark_before);
-	bpf_sk_storage_delete(&sidestep_conns, sk);
+	if (conn) {
+		set_mark(sk, cfg, (sk->sk_mark & ~cfg->mark_mask) | conn->mark_before);
+		bpf_sk_storage_delete(&sidestep_conns, sk);
+	} else if (is_ours(sk, cfg)) {
+		set_mark(sk, cfg, sk->sk_mark & ~cfg->mark_mask);
+	}
 }
 
 SEC("iter/tcp")
 int sidestep_leave(struct bpf_iter__tcp *ctx)
 {
-	struct sock_common *common = ctx->sk_common;
-	struct sock *sk = socket_of(common);
-	struct host_config *cfg;
-	struct conn *conn;
+	struct sock *sk = socket_of(ctx->sk_common);
+	struct host_config *cfg = configured();
 
-	cfg = configured();
-	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
-	if (cfg && conn)
-		leave(sk, cfg, conn);
+	if (cfg && sk)
+		leave(sk, cfg, bpf_sk_storage_get(&sidestep_conns, sk, 0, 0));
 	return 0;
+}
+
+/* A connection without storage whose path is gone draws another one. */
+static __u32 draw_anew(struct sock *sk, const struct host_config *cfg, const struct host_paths *paths,
+		       const struct host_ends *ends)
+{
+	__u32 index = pc_first(&cfg->policy, paths->path, paths->n, paths_from(paths, ends->local_addr),
+			       shared_by(cfg, paths), bpf_ktime_get_ns(), bpf_get_prandom_u32());
+
+	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, index));
+	return index;
+}
+
+static bool is_passive(struct sock *sk)
+{
+	return ((struct tcp_sock *)sk)->bpf_sock_ops_cb_flags & PASSIVE_FLAG;
 }
 
 /* Connections take note of paths that changed, before their next signal. */
@@ -533,16 +983,18 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
 	struct sock *sk = socket_of(common);
+	struct change change = { .kind = HOST_DECIDED };
 	struct host_paths *paths;
 	struct host_event *event;
 	struct host_config *cfg;
 	struct host_ends ends;
 	struct conn *conn;
-	__u32 from_id;
 
 	cfg = configured();
-	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
-	if (!cfg || !conn)
+	if (!cfg || !sk)
+		return 0;
+	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
+	if (!conn && !is_ours(sk, cfg))
 		return 0;
 	ends_of_socket(&ends, common);
 	paths = paths_to(&ends);
@@ -550,17 +1002,27 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 		leave(sk, cfg, conn);
 		return 0;
 	}
-	if (conn->generation == paths->generation)
-		return 0;
-	from_id = conn->current_id;
-	choose_anew(cfg, conn, paths);
-	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, conn->policy.current));
-	if (!cfg->events || conn->current_id == from_id)
+	if (conn) {
+		if (conn->generation == paths->generation)
+			return 0;
+		change.from_id = conn->current_id;
+		choose_anew(cfg, conn, paths, paths_from(paths, ends.local_addr));
+		set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, conn->policy.current));
+		change.to_id = conn->current_id;
+		change.passive = conn->passive;
+	} else {
+		if (sidestep_index_of(paths, slot_of(cfg, sk->sk_mark)) < PC_MAX_PATHS)
+			return 0;
+		/* Nobody knows any more which path it was. */
+		change.to_id = path_id(paths, draw_anew(sk, cfg, paths, &ends));
+		change.passive = is_passive(sk);
+	}
+	if (!cfg->events || change.to_id == change.from_id)
 		return 0;
 	event = new_event();
 	if (event) {
 		event->ends = ends;
-		submit(event, conn, HOST_DECIDED, PC_NONE, from_id);
+		submit(event, &change);
 	}
 	return 0;
 }
@@ -594,21 +1056,33 @@ int sidestep_list(struct bpf_iter__tcp *ctx)
 	struct sock_common *common = ctx->sk_common;
 	struct sock *sk = socket_of(common);
 	struct seq_file *seq = ctx->meta->seq;
+	struct host_config *cfg = configured();
 	struct host_status status = {};
+	struct host_paths *paths;
 	struct conn *conn;
 
-	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
-	if (!conn)
+	if (!cfg || !sk)
 		return 0;
-	status.opened_ns = conn->opened_ns;
-	status.decided_ns = conn->decided_ns;
+	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
+	if (!conn && !is_ours(sk, cfg))
+		return 0;
 	ends_of_socket(&status.ends, common);
-	status.reason = conn->reason;
-	status.passive = conn->passive;
-	status.path_id = conn->current_id;
-	status.decisions = conn->policy.decisions;
-	status.moves = conn->policy.moves;
-	status.suppressed = conn->policy.suppressed;
+	if (conn) {
+		status.opened_ns = conn->opened_ns;
+		status.decided_ns = conn->decided_ns;
+		status.reason = conn->reason;
+		status.passive = conn->passive;
+		status.path_id = conn->current_id;
+		status.decisions = conn->policy.decisions;
+		status.moves = conn->policy.moves;
+		status.suppressed = conn->policy.suppressed;
+	} else {
+		paths = paths_to(&status.ends);
+		if (!paths || sidestep_index_of(paths, slot_of(cfg, sk->sk_mark)) >= PC_MAX_PATHS)
+			return 0;
+		status.passive = is_passive(sk);
+		status.path_id = path_id(paths, sidestep_index_of(paths, slot_of(cfg, sk->sk_mark)));
+	}
 	bpf_seq_write(seq, &status, sizeof(status));
 	return 0;
 }

@@ -118,7 +118,7 @@ struct pc_conn {
 	__u32 chance_q32; /* probability of the present path among those that could be drawn */
 	__u32 lost; /* segments retransmitted in this round */
 	__u32 queue_rounds; /* rounds in a row with a standing queue */
-	__u32 unused;
+	__u32 allowed; /* bit set of the paths that it may take, for instance by its source address; 0: all */
 };
 _Static_assert(sizeof(struct pc_conn) == 328, "shared with Rust");
 
@@ -150,15 +150,26 @@ POLICY_FN __u32 pc_learns(const struct pc_config *cfg)
 	return pc_is(cfg, PC_LEARNERS);
 }
 
+/* Those of the first `n` paths that are allowed, as a bit set; where that is none, all of them. */
+POLICY_FN __u32 pc_allowed(__u32 n, __u32 allowed)
+{
+	__u32 all = (1u << (n & 31)) - 1;
+
+	allowed &= all;
+	return allowed | (all & -(__u32)pc_zero(allowed));
+}
+
+/* The paths that a connection may take. */
+POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
+{
+	return pc_allowed(conn->n_paths, conn->allowed);
+}
+
 /* Whether any signal can move the connection. */
 POLICY_FN __u32 pc_can_move(const struct pc_conn *conn, const struct pc_config *cfg)
 {
-	return !pc_is(cfg, 1u << PC_STATIC | 1u << PC_FIXED) && conn->n_paths > 1;
-}
-
-POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
-{
-	return (1u << (conn->n_paths & 31)) - 1;
+	return !pc_is(cfg, 1u << PC_STATIC | 1u << PC_FIXED) &&
+	       pc_all_paths(conn) & ~(1u << PC_INDEX(conn->current));
 }
 
 /*
@@ -423,18 +434,13 @@ POLICY_FN void pc_stay(const struct pc_conn *conn, struct pc_decision *decision)
 	decision->decided = 0;
 }
 
-/*
- * A new connection over the first `n` of `paths` (more than PC_MAX_PATHS are ignored); conn->current
- * is its first path: paths[0] for PC_STATIC, else drawn. With no paths it stays at index 0 for good.
- * A decision on congestion has to wait once first, as there is no reward yet to learn from.
- */
-POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
-		       const struct pc_path *paths, __u32 n, struct pc_shared *shared, __u64 now_ns,
-		       __u32 random)
+/* Sets all of a connection's state but its path. */
+POLICY_FN void pc_prepare(struct pc_conn *conn, const struct pc_config *cfg,
+			  const struct pc_path *paths, __u32 n, __u32 allowed,
+			  const struct pc_shared *shared, __u64 now_ns, __u32 random)
 {
-	__u32 among;
-
 	conn->n_paths = n < PC_MAX_PATHS ? n : PC_MAX_PATHS;
+	conn->allowed = allowed;
 	conn->current = 0;
 	conn->delivered = 0;
 	conn->delivered_ce = 0;
@@ -446,7 +452,6 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	conn->suppressed = 0;
 	conn->failed = 0;
 	conn->chance_q32 = 0;
-	conn->unused = 0;
 	conn->lowest_rtt_ns = pc_lowest_rtt(paths, conn->n_paths);
 	conn->round_ns = now_ns;
 	conn->plb_pause_ns = 0;
@@ -454,31 +459,139 @@ POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_backoff_open(&conn->congestion, cfg->congestion_min_ns, now_ns);
 	pc_backoff_arm(&conn->congestion, now_ns, cfg->jitter_q16, pc_remix(random));
 	pc_backoff_open(&conn->failure, cfg->failure_min_ns, now_ns);
-	shared = pc_table(cfg, shared);
 	if (pc_measures(cfg, shared))
 		__builtin_memset(&conn->exp3, 0, sizeof(conn->exp3));
 	else
 		pc_set_weights(conn, paths, shared);
-	if (cfg->policy == PC_STATIC || conn->n_paths < 2)
+}
+
+/*
+ * A new connection over those of the first `n` of `paths` (more than PC_MAX_PATHS are ignored) that are
+ * in the bit set `allowed` (0: all); conn->current is its first path: the first allowed one for
+ * PC_STATIC, else drawn. With no paths it stays at index 0 for good. A decision on congestion has to
+ * wait once first, as there is no reward yet to learn from.
+ */
+POLICY_FN void pc_open_among(struct pc_conn *conn, const struct pc_config *cfg,
+			     const struct pc_path *paths, __u32 n, __u32 allowed,
+			     struct pc_shared *shared, __u64 now_ns, __u32 random)
+{
+	__u32 among;
+
+	shared = pc_table(cfg, shared);
+	pc_prepare(conn, cfg, paths, n, allowed, shared, now_ns, random);
+	if (conn->n_paths < 2)
 		return;
+	if (cfg->policy == PC_STATIC) {
+		conn->current = pc_nth(pc_all_paths(conn), 0);
+		return;
+	}
 	among = pc_alive(conn, cfg, shared, now_ns, pc_all_paths(conn));
 	if (pc_measures(cfg, shared))
 		random = pc_evenly(shared, random);
 	pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, PC_Q16_ONE, among, random));
 }
 
-/*
- * The SYN of a new connection is about to leave, at the time that pc_open was told. Only now it tries a
- * path that had failed: a connection that is accepted may do nothing but receive, and prove nothing.
- */
-POLICY_FN void pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
+/* A new connection that may take any of its paths. */
+POLICY_FN void pc_open(struct pc_conn *conn, const struct pc_config *cfg,
+		       const struct pc_path *paths, __u32 n, struct pc_shared *shared, __u64 now_ns,
+		       __u32 random)
 {
-	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
+	pc_open_among(conn, cfg, paths, n, 0, shared, now_ns, random);
+}
+
+/*
+ * Whether a connection can begin without a state, and get one with its first signal: it draws without
+ * weights of its own, and earns nothing.
+ */
+POLICY_FN __u32 pc_stateless(const struct pc_config *cfg, const struct pc_shared *shared)
+{
+	return pc_is(cfg, 1u << PC_STATIC | 1u << PC_RANDOM | 1u << PC_PLB) ||
+	       (cfg->shared && pc_measures(cfg, shared));
+}
+
+/* The first path of a connection that begins without a state, as pc_open_among draws it. */
+POLICY_FN __u32 pc_first(const struct pc_config *cfg, const struct pc_path *paths, __u32 n, __u32 allowed,
+			 struct pc_shared *shared, __u64 now_ns, __u32 random)
+{
+	struct pc_ask ask;
+
+	if (n < 2)
+		return 0;
+	allowed = pc_allowed(n, allowed);
+	if (cfg->policy == PC_STATIC)
+		return pc_nth(allowed, 0);
+	if (!pc_measures(cfg, shared))
+		return pc_nth(allowed, (__u32)pc_scale(random, pc_bits(allowed)));
+	ask.among = allowed & ~pc_dead_paths(shared, n, now_ns);
+	ask.among |= allowed & -(__u32)pc_zero(ask.among);
+	ask.now_ns = now_ns;
+	ask.n = n;
+	ask.random = pc_evenly(shared, random);
+	ask.short_q16 = PC_Q16_ONE;
+	return pc_quality_draw((const struct pc_paths *)paths, shared, &ask);
+}
+
+/*
+ * The SYN of a new connection is about to leave on `path`. Only now it tries a path that had failed: a
+ * connection that is accepted may do nothing but receive, and prove nothing.
+ */
+POLICY_FN void pc_ask_on(const struct pc_config *cfg, struct pc_shared *shared, __u32 path, __u64 now_ns)
+{
+	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), path);
 
 	if (!quality)
 		return;
-	pc_try(quality, conn->round_ns);
-	pc_asked(quality, conn->round_ns);
+	pc_try(quality, now_ns);
+	pc_asked(quality, now_ns);
+}
+
+/* The SYN of a new connection is about to leave, at the time that pc_open was told. */
+POLICY_FN void pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
+{
+	pc_ask_on(cfg, shared, conn->current, conn->round_ns);
+}
+
+/*
+ * A round trip of a connection without a state has ended on path `current`. Measures it and returns 1;
+ * but if the connection now needs a state, as it met marks or a queue, returns 0 and leaves the round
+ * to pc_resume and pc_round.
+ */
+POLICY_FN __u32 pc_uneventful(const struct pc_config *cfg, const struct pc_path *paths,
+			      struct pc_shared *shared, __u32 current, const struct pc_round *round)
+{
+	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), current);
+	__u64 lowest;
+
+	if (round->delivered_ce)
+		return 0;
+	if (!quality || !round->srtt_ns)
+		return 1;
+	lowest = pc_lowest(&paths[PC_INDEX(current)], quality);
+	if (cfg->queue_rounds && lowest &&
+	    pc_since(pc_lesser(round->srtt_ns, PC_MAX_NS), lowest) >= PC_QUEUE_MIN_NS + lowest / 4)
+		return 0;
+	pc_delivered(quality, round->now_ns, round->srtt_ns, 1, 0);
+	return 1;
+}
+
+/*
+ * The first signal of a connection that began without a state, about `began_ns`, and is on path
+ * `current`: gives it the state that it would have by now. No round before had marks. How much was
+ * delivered before this round is not known: a round delivers about a window.
+ */
+POLICY_FN void pc_resume(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+			 __u32 n, __u32 allowed, const struct pc_shared *shared,
+			 const struct pc_round *round, __u64 began_ns, __u32 random, __u32 current)
+{
+	__u64 window = round->cwnd_bytes / (round->mss ? round->mss : 1);
+
+	shared = cfg->shared ? shared : 0;
+	pc_prepare(conn, cfg, paths, n, allowed, shared, began_ns, random);
+	pc_take(conn, cfg, pc_all_paths(conn), current);
+	if (!round->srtt_ns)
+		return;
+	conn->settling = 0;
+	conn->delivered = round->delivered - (__u32)pc_lesser(round->delivered, window);
 }
 
 /*

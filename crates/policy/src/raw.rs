@@ -166,8 +166,8 @@ pub struct Conn {
     pub lost: u32,
     /// Rounds in a row with a standing queue.
     pub queue_rounds: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Bit set of the paths that the connection may take; 0: all.
+    pub allowed: u32,
 }
 
 /// `struct pc_shared`: what all connections to a destination have learnt together; C changes it by atomic steps.

@@ -26,6 +26,12 @@ const UNTOUCHED: Metric = Metric::counter(
     "sidestep_agent_connections_untouched",
     "Connections left alone, as their destination has no paths",
 );
+const LEFT_ALONE: Metric = Metric::counter(
+    "sidestep_agent_connections_left_alone",
+    "Connections left alone although their destination has paths: of another network namespace (netns; to any \
+     destination), bound to a device or in a VRF (device), with a mark that somebody else set (mark), with a source \
+     address that no path takes (source)",
+);
 const CONNECTIONS: Metric = Metric::gauge(
     "sidestep_agent_connections",
     "Connections by destination prefix and path; would-be paths in a dry run",
@@ -88,6 +94,7 @@ pub const HOST_METRICS: &[Metric] = &[
     STAYS,
     OPENED,
     UNTOUCHED,
+    LEFT_ALONE,
     CONNECTIONS,
     PATH_RATE,
     PATH_RTT,
@@ -145,6 +152,13 @@ impl Reading<'_> {
         let sides = [("here", counters.active), ("there", counters.passive)];
         page.each(OPENED, sides.map(|(side, n)| labelled(&[("by", side)], n as f64)));
         page.one(UNTOUCHED, counters.untouched as f64);
+        let left_alone = [
+            ("netns", counters.other_netns),
+            ("device", counters.to_device),
+            ("mark", counters.own_mark),
+            ("source", counters.no_source),
+        ];
+        page.each(LEFT_ALONE, left_alone.map(|(why, n)| labelled(&[("why", why)], n as f64)));
         page.each(CONNECTIONS, self.by_path());
         self.add_quality(&mut page);
         let errors = counters.errors().into_iter().chain([("fault", self.faults)]);
@@ -242,7 +256,7 @@ mod tests {
             remote: remote.parse().unwrap(),
             passive: false,
             path,
-            opened: Time::from_nanos(1),
+            opened: Some(Time::from_nanos(1)),
             decided: None,
             decisions: 0,
             moves: 0,

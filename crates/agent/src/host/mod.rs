@@ -453,6 +453,7 @@ impl Daemon for Host {
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
         let connections = self.program.connections()?;
         let destinations = self.sets.iter().map(|set| set.destination).collect();
+        let stored = connections.iter().filter(|one| one.opened.is_some()).count();
         let reading = Reading {
             quality: Sockets::read()?.by_path(&connections, &destinations),
             dry_run: self.options.dry_run,
@@ -465,7 +466,7 @@ impl Daemon for Host {
             mended: self.mended,
             sets: &self.sets,
             counters: self.program.counters()?,
-            maps: self.program.maps(connections.len() as u64, self.events.waiting()),
+            maps: self.program.maps(stored as u64, self.events.waiting()),
             connections,
             runs: self.program.runs()?,
             runs_counted: self.run_stats.is_some() || RunStats::by_sysctl(),

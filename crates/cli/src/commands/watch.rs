@@ -124,8 +124,8 @@ pub struct Connection {
     pub path: String,
     /// What the path is called.
     pub name: Option<String>,
-    /// Seconds since it opened.
-    pub age_s: f64,
+    /// Seconds since it opened; nothing is known of a connection to which nothing has happened yet.
+    pub age_s: Option<f64>,
     /// Mbit/s that it delivered last.
     pub rate_mbps: Option<f64>,
     /// Its smoothed round-trip time in milliseconds.
@@ -386,7 +386,7 @@ impl Connection {
             min_rtt_ms: info.and_then(TcpInfo::min_rtt).map(milliseconds),
             loss: info.and_then(TcpInfo::loss),
             retransmitted_bytes: info.map(|info| info.bytes_retrans),
-            age_s: since(now, one.opened),
+            age_s: one.opened.map(|opened| since(now, opened)),
             signals: one.decisions.saturating_add(one.suppressed),
             decisions: one.decisions,
             moves: one.moves,
@@ -408,7 +408,7 @@ impl Connection {
             self.remote.to_string(),
             self.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
             self.label().to_string(),
-            age(self.age_s),
+            self.age_s.map(age).unwrap_or_default(),
             shown(self.rate_mbps),
             shown(self.rtt_ms),
             shown(self.loss.map(|loss| loss * 1e2)),

@@ -11,6 +11,7 @@ mod ipv4;
 mod mending;
 mod metrics;
 mod mptcp;
+mod placement;
 mod providers;
 mod replies;
 mod segments;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use sidestep_linux::{
     bpf::host::{HostConfig, HostCounters, HostProgram, SlotPath},
     netlink,
-    netns::NetNs,
+    netns::{NetNs, NetNsId},
     testing::root_or_skip,
 };
 use sidestep_model::scenario::AgentKnobs;
@@ -50,7 +50,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
             events: 0,
             netns_inode: 0,
             paths_ns: 0,
-            netns_cookie: 0,
+            netns_cookie: namespace.run(NetNsId::current).unwrap().cookie,
             mended: 0,
             pad: 0,
         })

@@ -44,7 +44,8 @@ use crate::{
 #[derive(Debug)]
 pub struct HostProgram {
     object: Object,
-    link: Option<Link>,
+    /// The links of the programs at work; empty before they are attached.
+    links: Vec<Link>,
     pins: Option<Pins>,
     /// Whether the pins are new, and go when the program is dropped: nothing depends on them yet.
     provisional: bool,
@@ -76,7 +77,8 @@ pub struct HostConfig {
     pub controller: u32,
     /// When the paths came, by `CLOCK_MONOTONIC` in nanoseconds. The program ignores it; `sidestep agent status` shows it.
     pub paths_ns: u64,
-    /// Cookie of the agent's network namespace, the only one in which the marks mean anything.
+    /// Cookie of the agent's network namespace, the only one in which the marks mean anything: sockets of others are left
+    /// alone.
     pub netns_cookie: u64,
     /// How many rules and routes the agent has put back. The program ignores it; `sidestep agent status` shows it.
     pub mended: u32,
@@ -177,6 +179,14 @@ pub struct HostCounters {
     pub records_lost: u64,
     /// Moves by reason, in the order of [`Reason`].
     pub moved: [u64; Reason::ALL.len()],
+    /// Connections of other network namespaces, left alone.
+    pub other_netns: u64,
+    /// Connections that are bound to a device or belong to a VRF, left alone.
+    pub to_device: u64,
+    /// Connections left alone because the application, or somebody else, set their mark.
+    pub own_mark: u64,
+    /// Connections left alone because no path takes their source address.
+    pub no_source: u64,
 }
 
 impl HostCounters {
@@ -210,6 +220,8 @@ const FAMILY_BITS: u32 = 32;
 const MOVED: u32 = 7;
 /// Index of the counter of records that were lost.
 const RECORDS_LOST: u32 = MOVED + Reason::ALL.len() as u32;
+/// Index of the first counter of connections that are left alone.
+const OTHER_NETNS: u32 = RECORDS_LOST + 1;
 
 impl HostProgram {
     /// Loads the program into the kernel, which verifies it. With `pins` it takes over what an earlier program left there.
@@ -219,7 +231,7 @@ impl HostProgram {
     pub fn load(pins: Option<Pins>) -> Result<Self> {
         let Some(pins) = pins else {
             let object = load("host", open("host", bytecode!("host"))?)?;
-            return Ok(HostProgram { object, link: None, pins: None, provisional: false, _lock: None });
+            return Ok(HostProgram { object, links: Vec::new(), pins: None, provisional: false, _lock: None });
         };
         pins.make()?;
         let mut lock = pins.lock()?;
@@ -231,7 +243,9 @@ impl HostProgram {
         }
         let provisional = !pins.exist();
         match open_pinned(&pins) {
-            Ok(object) => Ok(HostProgram { object, link: None, pins: Some(pins), provisional, _lock: Some(lock) }),
+            Ok(object) => {
+                Ok(HostProgram { object, links: Vec::new(), pins: Some(pins), provisional, _lock: Some(lock) })
+            }
             // The directory may be new.
             Err(error) if provisional => pins.remove().and(Err(error)),
             Err(error) => Err(error),
@@ -250,7 +264,7 @@ impl HostProgram {
             return Ok(None);
         }
         let object = open_pinned(pins)?;
-        Ok(Some(HostProgram { object, link: None, pins: Some(pins.clone()), provisional: false, _lock: None }))
+        Ok(Some(HostProgram { object, links: Vec::new(), pins: Some(pins.clone()), provisional: false, _lock: None }))
     }
 
     /// Sets the configuration; connections follow it from their next signal on.
@@ -260,38 +274,43 @@ impl HostProgram {
         written.map_err(|error| failed("configuring the path changer", &error))
     }
 
-    /// Lets the program act on the sockets of the processes in `cgroup` and below.
+    /// Lets the programs act on the sockets of the processes in `cgroup` and below.
     pub fn attach(&mut self, cgroup: &Path) -> Result<()> {
         let what = || format!("attaching the path changer to {}", cgroup.display());
         let directory = File::open(cgroup).map_err(|error| LinuxError::io(what(), error))?;
-        let program = program(&self.object, "sidestep_host")?;
-        let left = self.pins.as_ref().map(|pins| pins.link(cgroup)).transpose()?.flatten();
-        let mut link = match left {
-            Some(mut link) => {
-                Pins::replace(&mut link, &program)?;
-                link
+        // Former links go last: a socket that connects meanwhile is known, or left alone.
+        let mut links = Vec::with_capacity(pins::LINKS.len());
+        for (pin, name) in pins::LINKS {
+            let program = program(&self.object, name)?;
+            let left = self.pins.as_ref().map(|pins| pins.link(pin, cgroup)).transpose()?.flatten();
+            let mut link = match left {
+                Some(mut link) => {
+                    Pins::replace(&mut link, &program)?;
+                    link
+                }
+                None => program.attach_cgroup(directory.as_raw_fd()).map_err(|error| failed(what(), &error))?,
+            };
+            if let Some(pins) = &self.pins {
+                pins.keep(pin, &mut link)?;
             }
-            None => program.attach_cgroup(directory.as_raw_fd()).map_err(|error| failed(what(), &error))?,
-        };
-        if let Some(pins) = &self.pins {
-            pins.keep(&mut link)?;
+            links.push(link);
         }
-        self.link = Some(link);
+        self.links = links;
         Ok(())
     }
 
-    /// Whether the program acts on `cgroup`. A control group that was removed and made anew is a different one.
+    /// Whether the programs act on `cgroup`. A control group that was removed and made anew is a different one.
     pub fn is_attached(&self, cgroup: &Path) -> bool {
-        self.link.as_ref().is_some_and(|link| pins::is_attached(link, cgroup))
+        self.links.len() == pins::LINKS.len() && self.links.iter().all(|link| pins::is_attached(link, cgroup))
     }
 
-    /// Removes everything: the program acts no longer, and connections get the marks back that they had before.
+    /// Removes everything: the programs act no longer, and connections get the marks back that they had before.
     pub fn remove(mut self) -> Result<()> {
         if let Some(pins) = &self.pins {
-            // The link's file is the last holder of the link.
+            // A link's file is the last holder of the link.
             pins.remove()?;
         }
-        self.link = None;
+        self.links.clear();
         self.leave_connections()
     }
 
@@ -354,6 +373,10 @@ impl HostProgram {
             stayed: read(6)?,
             records_lost: read(RECORDS_LOST)?,
             moved,
+            other_netns: read(OTHER_NETNS)?,
+            to_device: read(OTHER_NETNS + 1)?,
+            own_mark: read(OTHER_NETNS + 2)?,
+            no_source: read(OTHER_NETNS + 3)?,
         })
     }
 }

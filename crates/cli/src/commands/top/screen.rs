@@ -149,7 +149,7 @@ impl Screen {
             Sort::Moves => connections.sort_by_key(|one| Reverse(one.moves)),
             Sort::Signals => connections.sort_by_key(|one| Reverse(one.signals)),
             Sort::Last => connections.sort_by(|a, b| since_last(a).total_cmp(&since_last(b))),
-            Sort::Age => connections.sort_by(|a, b| b.age_s.total_cmp(&a.age_s)),
+            Sort::Age => connections.sort_by(|a, b| known_age(b).total_cmp(&known_age(a))),
             Sort::Path => connections.sort_by(|a, b| (a.destination, a.label()).cmp(&(b.destination, b.label()))),
             Sort::Remote => {}
         }
@@ -158,6 +158,11 @@ impl Screen {
         }
         self.scroll(0);
     }
+}
+
+/// The age of a connection; those of unknown age come last.
+fn known_age(one: &Connection) -> f64 {
+    one.age_s.unwrap_or(f64::NEG_INFINITY)
 }
 
 fn since_last(one: &Connection) -> f64 {
@@ -222,7 +227,7 @@ mod tests {
             min_rtt_ms: None,
             loss: Some(0.012),
             retransmitted_bytes: Some(7),
-            age_s,
+            age_s: Some(age_s),
             signals: moves * 2,
             decisions: moves,
             moves,

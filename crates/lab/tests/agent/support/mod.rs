@@ -29,7 +29,7 @@ use sidestep_proto::link::LinkState;
 pub use self::{
     agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},
     flow::Flow,
-    sockets::{connect, listen, socket_in, socket_of},
+    sockets::{connect, datagram_socket_in, listen, socket_in, socket_of},
 };
 
 /// Longer than anything should take on a machine that is busy with other tests.

@@ -27,8 +27,17 @@ pub fn socket_in(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int) -> Own
     socket_of(cgroup, namespace, family, libc::IPPROTO_TCP)
 }
 
+/// Makes a UDP socket of IPv6; no call on it takes longer than [`PATIENCE`].
+pub fn datagram_socket_in(cgroup: &Cgroup, namespace: &NetNs) -> OwnedFd {
+    make(cgroup, namespace, libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_UDP)
+}
+
 /// Makes a stream socket of this family and protocol; no call on it takes longer than [`PATIENCE`].
 pub fn socket_of(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, protocol: libc::c_int) -> OwnedFd {
+    make(cgroup, namespace, family, libc::SOCK_STREAM, protocol)
+}
+
+fn make(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> OwnedFd {
     let procs = cgroup.open_procs().unwrap();
     let (read, write) = nix::unistd::pipe().unwrap();
     let (procs_fd, namespace_fd, write_fd) = (procs.as_raw_fd(), namespace.raw_fd(), write.as_raw_fd());
@@ -42,7 +51,7 @@ pub fn socket_of(cgroup: &Cgroup, namespace: &NetNs, family: libc::c_int, protoc
             if libc::setns(namespace_fd, libc::CLONE_NEWNET) != 0 {
                 return 2;
             }
-            let socket = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol);
+            let socket = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
             libc::write(write_fd, (&raw const socket).cast(), 4);
             if socket < 0 { 3 } else { 0 }
         }

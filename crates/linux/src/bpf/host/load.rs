@@ -62,7 +62,7 @@ impl RunStats {
 }
 
 impl HostProgram {
-    /// How full each map is; arrays are left out, as they are always full. `connections` and `waiting` are the values of
+    /// How full each map is; arrays are left out, as they are always full. `connections` is how many have storage, and `waiting` the value of
     /// [`HostProgram::connections`] and [`Events::waiting`].
     pub fn maps(&self, connections: u64, waiting: u64) -> Vec<MapUse> {
         let measure = |map: libbpf_rs::Map<'_>| {

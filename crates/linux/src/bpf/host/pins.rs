@@ -40,8 +40,12 @@ pub struct Pins {
 #[derive(Debug)]
 pub struct Holder(File);
 
-/// The program's link.
+/// The first program's link.
 const LINK: &str = "sidestep_link";
+/// The names of the links' files, and of their programs. The first program tells the kernel which sockets to watch, so it
+/// comes first.
+pub(super) const LINKS: [(&str, &str); 3] =
+    [(LINK, "sidestep_host"), ("sidestep_connect4", "sidestep_connect4"), ("sidestep_connect6", "sidestep_connect6")];
 /// What earlier versions called it.
 const FORMER_LINK: &str = "link";
 /// The map by which others see that there is a state; the first to be used, and the last to go.
@@ -138,10 +142,10 @@ impl Pins {
         Ok(())
     }
 
-    /// The link that an earlier agent left, if it is attached to `cgroup`; a link to another group is removed.
-    pub(super) fn link(&self, cgroup: &Path) -> Result<Option<Link>> {
+    /// The link in the file `pin` that an earlier agent left, if it is attached to `cgroup`; a link to another group is removed.
+    pub(super) fn link(&self, pin: &str, cgroup: &Path) -> Result<Option<Link>> {
         self.rename_former_link()?;
-        let path = self.directory.join(LINK);
+        let path = self.directory.join(pin);
         if !path.exists() {
             return Ok(None);
         }
@@ -154,9 +158,9 @@ impl Pins {
         Ok(None)
     }
 
-    /// Pins or unpins the link, as [`program`](Self::program) says.
-    pub(super) fn keep(&self, link: &mut Link) -> Result<()> {
-        let path = self.directory.join(LINK);
+    /// Pins the link in the file `pin`, or unpins it, as [`program`](Self::program) says.
+    pub(super) fn keep(&self, pin: &str, link: &mut Link) -> Result<()> {
+        let path = self.directory.join(pin);
         let kept = match (self.program, path.exists()) {
             (true, false) => link.pin(&path),
             (false, true) => link.unpin(),
@@ -177,7 +181,7 @@ impl Pins {
         self.rename_former_link()?;
         let maps = super::map_names()?;
         let maps = maps.iter().map(String::as_str).filter(|name| *name != CONFIG);
-        for name in [LINK].into_iter().chain(maps).chain([CONFIG]) {
+        for name in LINKS.map(|(pin, _)| pin).into_iter().chain(maps).chain([CONFIG]) {
             let path = self.directory.join(name);
             tolerate(fs::remove_file(&path), &[ErrorKind::NotFound], || format!("removing {}", path.display()))?;
         }

@@ -38,10 +38,12 @@ struct HostPaths {
     generation: u32,
     key: HostPrefix,
     slot: [u8; MAX_PATHS],
+    restricted: u64,
+    sources: [u64; MAX_PATHS],
     path: [raw::Path; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostPaths>() == 32 + MAX_PATHS + size_of::<raw::Path>() * MAX_PATHS);
+const _: () = assert!(size_of::<HostPaths>() == 40 + MAX_PATHS + (8 + size_of::<raw::Path>()) * MAX_PATHS);
 
 /// Bytes of `struct host_marked`.
 const MARKED_LEN: usize = 20;
@@ -92,6 +94,8 @@ impl HostPaths {
             generation,
             key: HostPrefix::from(destination),
             slot: [0; MAX_PATHS],
+            restricted: 0,
+            sources: [0; MAX_PATHS],
             path: [raw::Path::default(); MAX_PATHS],
         };
         for ((slot, path), from) in value.slot.iter_mut().zip(&mut value.path).zip(paths) {

@@ -1,0 +1,229 @@
+//! Which sockets get a path when they connect, and which are left alone.
+
+use std::{
+    net::{SocketAddrV6, TcpStream, UdpSocket},
+    os::fd::{AsFd, AsRawFd},
+};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use sidestep_linux::{
+    bpf::host::{HostConnection, HostCounters, HostProgram},
+    testing::root_or_skip,
+};
+use sidestep_model::scenario::{AgentKnobs, PolicyName};
+
+use crate::{
+    support::{
+        Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, listen, mark, slot, socket_in,
+        socket_of, via,
+    },
+    takeover::{Kept, in_host},
+};
+
+/// An agent on `h` with paths to this prefix, of which the second is drawn.
+fn start(lab: &Lab, kept: &Kept, prefix: &str) -> Agent {
+    let paths = vec![via(lab, "h", "R1", "1 kbit/s"), via(lab, "h", "R2", "1 Tbit/s")];
+    Agent::start_with(lab, "h", knobs(), prefix, paths, Some(kept.pins(false)))
+}
+
+fn counters(kept: &Kept) -> HostCounters {
+    HostProgram::look(&kept.pins(false)).unwrap().unwrap().counters().unwrap()
+}
+
+fn server(lab: &Lab) -> SocketAddrV6 {
+    SocketAddrV6::new(lab.address("s"), PORT, 0, 0)
+}
+
+fn set_mark(socket: &impl AsFd, mark: u32) {
+    setsockopt(socket, sockopt::Mark, &mark).unwrap();
+}
+
+fn bind_to_device(socket: &impl AsFd, device: &str) {
+    setsockopt(socket, sockopt::BindToDevice, &device.into()).unwrap();
+}
+
+#[test]
+fn sockets_of_other_namespaces_in_the_control_group_are_left_alone() {
+    if !root_or_skip("sockets of another namespace") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    // The prefix has both hosts in it.
+    let agent = start(&lab, &kept, "fd02::/16");
+    let (host, other) = (lab.network.node(lab.id("h")), lab.network.node(lab.id("s")));
+    let any = SocketAddrV6::new(std::net::Ipv6Addr::UNSPECIFIED, PORT, 0, 0);
+    let [at_host, at_other] = [host, other].map(|node| listen(socket_in(&lab.cgroup.0, node, libc::AF_INET6), any));
+    let to_host = SocketAddrV6::new(lab.address("h"), PORT, 0, 0);
+    let from_other = connect(socket_in(&lab.cgroup.0, other, libc::AF_INET6), to_host).unwrap();
+    let accepted_at_host = at_host.accept().unwrap().0;
+    assert_eq!((mark(&from_other), slot(&accepted_at_host)), (0, 2));
+    let from_host = connect(socket_in(&lab.cgroup.0, host, libc::AF_INET6), server(&lab)).unwrap();
+    let accepted_at_other = at_other.accept().unwrap().0;
+    assert_eq!((slot(&from_host), mark(&accepted_at_other)), (2, 0));
+    let counted = counters(&kept);
+    assert_eq!((counted.active, counted.passive, counted.other_netns), (1, 1, 2));
+
+    let flow = Flow::start((from_other, accepted_at_host));
+    lab.swallow("Z", "R1", true);
+    lab.swallow("Z", "R2", true);
+    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    assert_eq!(counters(&kept).moved.iter().sum::<u64>(), 0, "its timeouts are no moves");
+    assert_eq!(mark(&flow.sender), 0);
+    agent.stop();
+    assert_eq!((mark(&flow.sender), mark(&accepted_at_other), mark(&from_host)), (0, 0, 0));
+}
+
+#[test]
+fn a_connection_bound_to_a_device_is_left_alone() {
+    if !root_or_skip("a connection that is bound to a device") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, &kept, &lab.prefix("s").to_string());
+    let listener = lab.serve("s");
+    let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+    bind_to_device(&socket, "R1");
+    let bound = connect(socket, server(&lab)).unwrap();
+    assert_eq!((mark(&bound), counters(&kept).to_device, counters(&kept).active), (0, 1, 0));
+
+    // One that is bound later has a path until its next signal; that counts as no move.
+    let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+    let client = connect(socket, server(&lab)).unwrap();
+    let [_first, accepted] = [(); 2].map(|()| listener.accept().unwrap().0);
+    assert_eq!(slot(&client), 2);
+    bind_to_device(&client, "R1");
+    let flow = Flow::start((client, accepted));
+    lab.swallow("R1", "Z", true);
+    eventually("the connection is left alone", || (counters(&kept).to_device == 2).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!((counters(&kept).moved.iter().sum::<u64>(), slot(&flow.sender)), (0, 2));
+    drop(bound);
+    agent.stop();
+}
+
+#[test]
+fn a_connection_whose_mark_the_application_sets_later_is_left_alone() {
+    if !root_or_skip("a mark that an application sets") {
+        return;
+    }
+    // Before and after the first signal, which gives the connection storage.
+    for (had_signal, own) in [(false, 0x7), (false, 0x15ab_5507), (true, 0x7), (true, 0x15ab_5507)] {
+        let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+        let agent = start(&lab, &kept, &lab.prefix("s").to_string());
+        let flow = Flow::start(lab.connect("h", "s"));
+        flow.pass(SOME);
+        assert_eq!(slot(&flow.sender), 2);
+        if had_signal {
+            lab.swallow("R2", "Z", true);
+            agent.moved("rto");
+            flow.pass(SOME);
+        }
+        let moves = counters(&kept).moved.iter().sum::<u64>();
+        set_mark(&flow.sender, own);
+        lab.swallow("R1", "Z", true);
+        lab.swallow("R2", "Z", true);
+        eventually("the connection is left alone", || (counters(&kept).own_mark == 1).then_some(()));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert_eq!((counters(&kept).moved.iter().sum::<u64>(), mark(&flow.sender)), (moves, own), "{had_signal}");
+        let listed = in_host(&lab, || HostProgram::look(&kept.pins(false)).unwrap().unwrap().connections().unwrap());
+        assert_eq!(listed, []);
+        agent.stop();
+        assert_eq!(mark(&flow.sender), own, "nor is it taken back");
+    }
+}
+
+#[test]
+fn a_connection_has_storage_from_its_first_signal_on_and_is_released_in_either_case() {
+    if !root_or_skip("connections without storage") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, &kept, &lab.prefix("s").to_string());
+    let list = || in_host(&lab, || HostProgram::look(&kept.pins(false)).unwrap().unwrap().connections().unwrap());
+    let (quiet, _server) = lab.connect("h", "s");
+    let other = lab.connect("h", "s");
+    let before = list();
+    assert!(before.len() == 2 && before[0].path == before[1].path, "{before:?}");
+    assert!(before.iter().all(|one| one.opened.is_none()), "{before:?}");
+    let flow = Flow::start(other);
+    flow.pass(SOME);
+    lab.swallow("R2", "Z", true);
+    flow.pass(SOME);
+    let same = |one: &HostConnection| one.path == before[0].path;
+    let mut stored: Vec<_> = list().iter().map(|one| (one.opened.is_some(), same(one), one.moves)).collect();
+    stored.sort_unstable();
+    assert_eq!(stored, [(false, true, 0), (true, false, 1)]);
+    assert_eq!([slot(&quiet), slot(&flow.sender)], [2, 1]);
+    agent.stop();
+    assert_eq!([mark(&quiet), mark(&flow.sender)], [0, 0]);
+}
+
+#[test]
+fn policies_that_remember_the_first_draw_have_storage_from_the_beginning() {
+    if !root_or_skip("a bandit's connection") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let paths = vec![via(&lab, "h", "R1", "1 kbit/s"), via(&lab, "h", "R2", "1 Tbit/s")];
+    let knobs = AgentKnobs { policy: PolicyName::Exp3, ..knobs() };
+    let agent = Agent::start_with(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, Some(kept.pins(false)));
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let list = || in_host(&lab, || HostProgram::look(&kept.pins(false)).unwrap().unwrap().connections().unwrap());
+    let one = list()[0];
+    assert!(one.opened.is_some() && slot(&flow.sender) == 2, "{one:?}");
+    lab.swallow("R2", "Z", true);
+    flow.pass(SOME);
+    assert_eq!((agent.moved("rto").from, slot(&flow.sender)), (one.path, 1));
+    agent.stop();
+}
+
+#[test]
+fn datagrams_and_connections_that_were_never_opened_keep_their_marks() {
+    if !root_or_skip("sockets of UDP") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let _agent = start(&lab, &kept, &lab.prefix("s").to_string());
+    let host = lab.network.node(lab.id("h"));
+    let datagrams = UdpSocket::from(crate::support::datagram_socket_in(&lab.cgroup.0, host));
+    datagrams.connect(server(&lab)).unwrap();
+    assert_eq!(nix::sys::socket::getsockopt(&datagrams, sockopt::Mark), Ok(0));
+    let unconnected = socket_of(&lab.cgroup.0, host, libc::AF_INET6, libc::IPPROTO_TCP);
+    assert_eq!(mark(&TcpStream::from(unconnected)), 0);
+    let counted = counters(&kept);
+    assert_eq!((counted.active, counted.untouched), (0, 0));
+}
+
+#[test]
+fn a_connection_of_tcp_fast_open_has_a_path() {
+    if !root_or_skip("TCP Fast Open") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, &kept, &lab.prefix("s").to_string());
+    let listener = lab.serve("s");
+    let one = |deferred: bool| {
+        let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+        if deferred {
+            // The SYN leaves with the first data.
+            setsockopt(&socket, sockopt::TcpFastOpenConnect, &true).unwrap();
+            let client = connect(socket, server(&lab)).unwrap();
+            std::io::Write::write_all(&mut &client, b"!").unwrap();
+            return client;
+        }
+        let to = nix::sys::socket::SockaddrStorage::from(server(&lab));
+        let flags = nix::sys::socket::MsgFlags::from_bits_retain(libc::MSG_FASTOPEN);
+        assert_eq!(nix::sys::socket::sendto(socket.as_raw_fd(), b"!", &to, flags), Ok(1));
+        TcpStream::from(socket)
+    };
+    for deferred in [true, false] {
+        let client = one(deferred);
+        let accepted = listener.accept().unwrap().0;
+        assert_eq!(slot(&client), 2, "{deferred}");
+        drop(accepted);
+    }
+    let opened = || agent.events().iter().filter(|one| one.kind == "opened" && one.to > 0).count();
+    eventually("a record of each", || (opened() == 2).then_some(()));
+    assert_eq!(counters(&kept).active, 2);
+}
