@@ -1,6 +1,7 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
 mod rules;
+mod sids;
 mod tables;
 mod watch;
 
@@ -27,6 +28,7 @@ use tokio::task::JoinHandle;
 
 pub use self::{
     rules::{MarkRule, Rule},
+    sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
     watch::{Change, LinkWatch, RoutingChange, RoutingWatch},
 };
@@ -36,6 +38,8 @@ use crate::error::{LinuxError, Result};
 pub const PROTOCOL: u8 = 83;
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
+/// The index of the loopback interface, in every namespace.
+pub const LOOPBACK: u32 = 1;
 
 /// How long to wait for memory before a route is tried again, in milliseconds.
 ///
@@ -86,7 +90,10 @@ pub enum Target {
     Encaps(Vec<Ipv6Addr>, NextHop),
     /// Nowhere: the lookup goes on with the next rule, as if this table had no route to the destination.
     Throw,
-    /// Here, as the destination is a SID; the kernel wants the route to name some interface that is up.
+    /// Here, as the destination is a SID; the kernel wants the route to name some interface, and removes it with the
+    /// interface, or when that goes down.
+    ///
+    /// On the [`LOOPBACK`] interface the route is of the type `local`: others there drop their packets.
     Sid(SidAction, u32),
 }
 
@@ -175,7 +182,7 @@ impl Netlink {
 
     /// Brings the loopback interface up.
     pub async fn loopback_up(&self) -> Result<()> {
-        let message = LinkUnspec::new_with_index(1).up().build();
+        let message = LinkUnspec::new_with_index(LOOPBACK).up().build();
         self.handle.link().set(message).execute().await.map_err(|e| refused("bringing the loopback interface up", e))
     }
 
@@ -320,7 +327,10 @@ fn message_of(route: &Route) -> RouteMessage {
             builder.output_interface(hop.interface).output_seg6(Seg6Mode::Encap, segments.clone())
         }
         Target::Throw => builder.kind(RouteType::Throw),
-        Target::Sid(action, interface) => builder.encap_seg6local(sid_attributes(action)).output_interface(*interface),
+        Target::Sid(action, interface) => {
+            let kind = if *interface == LOOPBACK { RouteType::Local } else { RouteType::Unicast };
+            builder.encap_seg6local(sid_attributes(action)).output_interface(*interface).kind(kind)
+        }
     };
     if let Some(mtu) = route.mtu {
         builder.get_mut().attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));

@@ -1,13 +1,21 @@
 //! What is asked of rtnetlink is what the kernel then has, read back through iproute2.
 
-use std::{collections::BTreeMap, net::Ipv6Addr, process::Command};
+use std::{
+    collections::BTreeMap,
+    net::Ipv6Addr,
+    os::fd::AsFd,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use ipnet::IpNet;
+use nix::unistd::{read, write};
 use sidestep_linux::{
     LinuxError, Result,
     netlink::{
-        self, Change, Family, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, RoutingChange, RoutingWatch, SidAction,
-        Target,
+        self, BindingSids, BoundSid, Change, Family, LOOPBACK, MAIN_TABLE, MarkRule, Netlink, NextHop, Route,
+        RoutingChange, RoutingWatch, SidAction, Target,
     },
     netns::{NetNs, set_sysctl},
     tap::Tap,
@@ -67,6 +75,89 @@ fn sids_do_what_their_actions_say() {
         }
         Ok(())
     });
+}
+
+#[test]
+fn a_binding_sid_on_the_loopback_interface_outlives_every_link_and_is_read_back() {
+    in_node("binding SIDs", async |netlink, interface| {
+        let (list, other) = (vec![ip("fd01:0:2::e"), ip("fd01:0:4::d6")], vec![ip("fd01:0:4::d6")]);
+        let bound = |segments: &[Ipv6Addr], on_loopback| BoundSid { segments: segments.to_vec(), on_loopback };
+        let sid = |list: &[Ipv6Addr], interface| {
+            let target = Target::Sid(SidAction::EndB6Encaps(list.to_vec()), interface);
+            Route { table: MAIN_TABLE, ..route("fd01:0:1:b::/128", target) }
+        };
+        let sids = BindingSids::open()?;
+        assert_eq!(sids.read().await?, BTreeMap::new());
+        // None of these is a binding SID of ours in the main table.
+        netlink.loopback_up().await?;
+        netlink.add_route(&Route { table: TABLE, ..sid(&list, interface) }).await?;
+        let end = Target::Sid(SidAction::End, interface);
+        netlink.add_route(&Route { table: MAIN_TABLE, ..route("fd01:0:1:e::/128", end) }).await?;
+        ip_command("-6 route add fd01:0:1:b:1::/128 encap seg6local action End.B6.Encaps srh segs fd01::1 dev eth");
+        assert_eq!(sids.read().await?, BTreeMap::new());
+        // What an earlier release put on a link is replaced in place.
+        netlink.add_route(&sid(&other, interface)).await?;
+        assert_eq!(sids.read().await?, [(ip("fd01:0:1:b::"), bound(&other, false))].into());
+        netlink.add_route(&sid(&list, LOOPBACK)).await?;
+        let expected = [(ip("fd01:0:1:b::"), bound(&list, true))].into();
+        assert_eq!(sids.read().await?, expected);
+        ip_command("link set eth down");
+        assert_eq!(sids.read().await?, expected);
+        netlink.delete_route(MAIN_TABLE, "fd01:0:1:b::/128".parse().unwrap()).await?;
+        assert_eq!(sids.read().await?, BTreeMap::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_packet_to_a_binding_sid_on_the_loopback_interface_is_encapsulated_and_forwarded() {
+    if !root_or_skip("forwarding by a binding SID") {
+        return;
+    }
+    const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+    const ETHERNET: usize = 14;
+    const IPV6: usize = 40;
+    let (host, sid, list) = (ip("fd02:0:9::1"), ip("fd01:0:1:b::"), [ip("fd01:0:2:e::"), ip("fd01:0:4:d6::")]);
+    // RFC 8200, section 3, and RFC 8754, section 2: no payload, and two segments of which one is left.
+    let header = [&[0x60, 0, 0, 0, 0, 40, 43, 64], &ip("fd02:0:8::1").octets()[..], &sid.octets()].concat();
+    let srh = [&[59, 4, 4, 1, 1, 0, 0, 0], &host.octets()[..], &sid.octets()].concat();
+    let forward = || {
+        for name in ["conf/all/forwarding", "conf/all/seg6_enabled", "conf/default/seg6_enabled"] {
+            set_sysctl(&format!("ipv6/{name}"), "1")?;
+        }
+        set_sysctl("ipv6/conf/default/accept_dad", "0")?;
+        let tap = Tap::create("eth", 10)?;
+        netlink::block_on(async |netlink| {
+            netlink.loopback_up().await?;
+            let interface = netlink.index_of("eth").await?;
+            netlink.bring_up(interface, 1500, MAC[0]).await?;
+            netlink.add_neighbour(interface, ip("fe80::2"), MAC[1]).await?;
+            let onward = Target::Via(vec![hop("fe80::2", interface)]);
+            let bound = Target::Sid(SidAction::EndB6Encaps(list.to_vec()), LOOPBACK);
+            for (destination, target) in [("fd01:0:2::/48", onward), ("fd01:0:1:b::/128", bound)] {
+                netlink.add_route(&Route { table: MAIN_TABLE, ..route(destination, target) }).await?;
+            }
+            Ok(())
+        })?;
+        write(tap.as_fd(), &[&MAC[0][..], &MAC[1], &[0x86, 0xdd], &header, &srh].concat()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut frame = [0; 2048];
+        while Instant::now() < deadline {
+            match read(tap.as_fd(), &mut frame) {
+                // Others are the kernel's own.
+                Ok(length) if length > ETHERNET + IPV6 && frame[ETHERNET + 24..ETHERNET + IPV6] == list[0].octets() => {
+                    return Ok(frame[ETHERNET..length].to_vec());
+                }
+                Ok(_) => {}
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        panic!("the router forwarded nothing");
+    };
+    let packet = NetNs::create().and_then(|router| router.run(forward)).unwrap();
+    let (outer, inner) = packet.split_at(IPV6 + 8 + 16 * list.len());
+    assert_eq!(outer[IPV6 + 8..IPV6 + 24], list[1].octets(), "the last segment comes first");
+    assert_eq!(inner[24..IPV6], host.octets(), "the inner list has advanced");
 }
 
 #[test]

@@ -1,16 +1,21 @@
 //! Congestion marks across decapsulation (`bpf/src/ecn_decap.bpf.c`).
 
-use std::os::fd::AsFd;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
 
 use libbpf_rs::{Object, TC_INGRESS, TcHook, TcHookBuilder};
 
 use super::{bytecode, failed, load, map, open, per_cpu_sum, program, set_constants};
 use crate::{error::Result, netlink::Interface};
 
-/// The program on the interfaces of a decapsulating router; detached when dropped.
-#[derive(Debug)]
+/// The program on the interfaces of a decapsulating router; detached when dropped, unless it is [left](Self::leave).
+#[derive(Debug, Default)]
 pub struct EcnDecap {
-    objects: Vec<Object>,
+    /// The program for each kind of interface, by whether its frames have an Ethernet header.
+    objects: BTreeMap<bool, Object>,
     hooks: Vec<TcHook>,
 }
 
@@ -25,25 +30,37 @@ const PRIORITY: u32 = 83;
 impl EcnDecap {
     /// Attaches the program to the ingress of each of `interfaces`.
     pub fn attach(interfaces: &[Interface]) -> Result<Self> {
-        let mut ecn = EcnDecap { objects: Vec::new(), hooks: Vec::new() };
-        for ethernet in [true, false] {
-            let kind: Vec<_> = interfaces.iter().filter(|interface| interface.ethernet == ethernet).collect();
-            if kind.is_empty() {
-                continue;
-            }
-            let object = load_for(if ethernet { 14 } else { 0 })?;
-            for interface in kind {
-                let hook = attach_one(&object, interface)?;
-                ecn.hooks.push(hook);
-            }
-            ecn.objects.push(object);
-        }
+        let mut ecn = EcnDecap::default();
+        interfaces.iter().try_for_each(|interface| ecn.add(interface))?;
         Ok(ecn)
+    }
+
+    /// Attaches the program to the ingress of one more interface, in the place of one that an earlier daemon left.
+    pub fn add(&mut self, interface: &Interface) -> Result<()> {
+        let object = match self.objects.entry(interface.ethernet) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(load_for(if interface.ethernet { 14 } else { 0 })?),
+        };
+        let hook = attach_one(object, interface)?;
+        self.hooks.push(hook);
+        Ok(())
+    }
+
+    /// Leaves the program where it is; the kernel keeps it until it is replaced or [removed](Self::remove).
+    pub fn leave(mut self) {
+        self.hooks.clear();
+    }
+
+    /// Removes the program from an interface where an earlier daemon left it; returns whether it was there.
+    pub fn remove(interface: &Interface) -> bool {
+        // Libbpf finds a filter by its place and wants no program for that.
+        let mut hook = hook_at(io::stderr().as_fd(), interface);
+        hook.query().is_ok() && hook.detach().is_ok()
     }
 
     /// How many marks were copied inward.
     pub fn copied(&self) -> Result<u64> {
-        self.objects.iter().map(|object| per_cpu_sum(&map(object, "sidestep_copied")?, 0)).sum()
+        self.objects.values().map(|object| per_cpu_sum(&map(object, "sidestep_copied")?, 0)).sum()
     }
 }
 
@@ -56,7 +73,7 @@ impl EcnProgram {
     /// Attaches it to the ingress of an Ethernet interface.
     pub fn attach(self, interface: &Interface) -> Result<EcnDecap> {
         let hook = attach_one(&self.0, interface)?;
-        Ok(EcnDecap { objects: vec![self.0], hooks: vec![hook] })
+        Ok(EcnDecap { objects: BTreeMap::from([(true, self.0)]), hooks: vec![hook] })
     }
 }
 
@@ -79,13 +96,18 @@ fn load_for(l2_len: u32) -> Result<Object> {
 
 fn attach_one(object: &Object, interface: &Interface) -> Result<TcHook> {
     let program = program(object, "sidestep_ecn")?;
-    let mut hook = TcHookBuilder::new(program.as_fd())
+    let mut hook = hook_at(program.as_fd(), interface);
+    let what = || format!("attaching the ECN program to {}", interface.name);
+    hook.create().map_err(|error| failed(what(), &error))?;
+    hook.attach().map_err(|error| failed(what(), &error))
+}
+
+/// Our filter's place on an interface.
+fn hook_at(program: BorrowedFd<'_>, interface: &Interface) -> TcHook {
+    TcHookBuilder::new(program)
         .ifindex(interface.index as i32)
         .replace(true)
         .handle(HANDLE)
         .priority(PRIORITY)
-        .hook(TC_INGRESS);
-    let what = || format!("attaching the ECN program to {}", interface.name);
-    hook.create().map_err(|error| failed(what(), &error))?;
-    hook.attach().map_err(|error| failed(what(), &error))
+        .hook(TC_INGRESS)
 }
