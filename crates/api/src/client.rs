@@ -24,7 +24,7 @@ use crate::{
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// The longest pause between attempts.
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// How long connecting and the first update may take together, and how long a report may take.
+/// How long connecting, the first update and a report may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the controller cannot be used.
@@ -222,14 +222,10 @@ where
 {
     let mut pause = FIRST_RETRY;
     loop {
-        let reason = match timeout(ANSWER_TIMEOUT, first_update(&open)).await {
+        let reason = match timeout(ANSWER_TIMEOUT, open()).await {
             Err(_) => "no answer".to_owned(),
             Ok(Err(reason)) => reason,
-            Ok(Ok((update, updates))) => {
-                pause = FIRST_RETRY;
-                deliver(sender, update);
-                drain(updates, sender).await
-            }
+            Ok(Ok(updates)) => drain(updates, sender, &mut pause).await,
         };
         lose(sender, Connection::Lost { reason });
         sleep(pause).await;
@@ -237,24 +233,26 @@ where
     }
 }
 
-async fn first_update<T, F, Fut>(open: &F) -> Result<(T, Updates<T>), String>
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = Result<Updates<T>, String>>,
-{
-    let mut updates = open().await?;
-    let update = updates.next().await.unwrap_or_else(|| Err(closed()))?;
-    Ok((update, updates))
-}
-
-/// Delivers updates until the connection breaks; says why it did.
-async fn drain<T>(mut updates: Updates<T>, sender: &watch::Sender<Latest<T>>) -> String {
+/// Delivers updates until the connection breaks; says why it did. The first one resets the pause between attempts.
+///
+/// A controller that has just started sends it when it has computed its paths. That may take longer than anybody should
+/// wait, so it counts as away meanwhile.
+async fn drain<T>(mut updates: Updates<T>, sender: &watch::Sender<Latest<T>>, pause: &mut Duration) -> String {
+    let mut next = match timeout(ANSWER_TIMEOUT, updates.next()).await {
+        Ok(first) => first,
+        Err(_) => {
+            lose(sender, Connection::Lost { reason: "it has not computed its paths yet".into() });
+            updates.next().await
+        }
+    };
     loop {
-        match updates.next().await {
+        match next {
             Some(Ok(update)) => deliver(sender, update),
             Some(Err(reason)) => return reason,
             None => return closed(),
         }
+        *pause = FIRST_RETRY;
+        next = updates.next().await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ipnet::Ipv6Net;
@@ -16,19 +16,34 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
-    plan::{self, Host, Plan, PlanError, Planner},
+    plan::{self, Host, Plan, PlanError, Planner, Sizes},
     usage::Meter,
 };
 
 /// The paths of a network and how full they are.
 ///
 /// Methods take `&self` and never wait, so that any number of calls can share it.
+///
+/// Locks are taken in the order of the fields.
 pub struct Controller {
     published: watch::Sender<Arc<Snapshot>>,
+    /// `None` until the first paths are computed.
+    planner: Mutex<Option<Planner>>,
+    /// What each router last reported.
+    reported: Mutex<BTreeMap<NodeId, Reported>>,
     meter: Mutex<Meter>,
-    planner: Mutex<Planner>,
-    /// Links that are down, by the last report of each router.
-    down: Mutex<BTreeMap<NodeId, BTreeSet<LinkId>>>,
+    knobs: PathKnobs,
+}
+
+/// What a router reported of its links.
+#[derive(Default)]
+struct Reported {
+    /// When, by the router daemon's clock; one that goes back is that of another daemon.
+    at: Duration,
+    /// The links that this daemon ever reported.
+    known: BTreeSet<LinkId>,
+    /// Those that are down.
+    down: BTreeSet<LinkId>,
 }
 
 /// The paths from one access router to another.
@@ -98,13 +113,32 @@ pub enum RequestError {
 impl Controller {
     /// A controller for this network; every host must have a prefix and an access router, every router a locator.
     pub fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
-        let planner = Planner::new(topology, knobs)?;
-        let plan = planner.current().clone();
+        let controller = Self::without_paths(topology, knobs)?;
+        controller.compute()?;
+        Ok(controller)
+    }
+
+    /// A controller that takes watchers and reports already; watchers wait until the paths are
+    /// [computed](Self::compute). Refuses what [`new`](Self::new) would.
+    pub fn without_paths(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
+        let plan = Plan::without_paths(Arc::new(topology), knobs)?;
         let meter = Meter::new(plan.topology.arc_count());
-        let snapshot = Snapshot { generation: 1, rates: meter.rates(), plan: Arc::new(plan) };
-        let published = watch::Sender::new(Arc::new(snapshot));
-        let (meter, planner) = (Mutex::new(meter), Mutex::new(planner));
-        Ok(Controller { published, meter, planner, down: Mutex::default() })
+        let snapshot = Snapshot { generation: 0, rates: meter.rates(), plan: Arc::new(plan), complete: false };
+        let (planner, reported, meter) = (Mutex::default(), Mutex::default(), Mutex::new(meter));
+        Ok(Controller { published: watch::Sender::new(Arc::new(snapshot)), planner, reported, meter, knobs })
+    }
+
+    /// Computes the paths for the first time, and publishes them; returns when that is done.
+    pub fn compute(&self) -> Result<(), PlanError> {
+        let mut planner = self.planner();
+        if planner.is_none() {
+            let mut new = Planner::new(self.snapshot().plan.topology.clone(), self.knobs)?;
+            // Routers may have reported meanwhile.
+            new.set_down(&self.links_down());
+            self.publish_plan(&new);
+            *planner = Some(new);
+        }
+        Ok(())
     }
 
     /// Refuses what [`new`](Self::new) would, without computing any path.
@@ -114,17 +148,13 @@ impl Controller {
 
     /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
     pub fn replace(&self, topology: Topology, knobs: PathKnobs) -> Result<(), PlanError> {
-        let new = Planner::new(topology, knobs)?;
-        let plan = new.current().clone();
-        // The links have other numbers now: routers report again which are down.
-        let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
-        down.clear();
+        let new = Planner::new(Arc::new(topology), knobs)?;
         let mut planner = self.planner();
-        *planner = new;
-        let mut meter = self.meter();
-        *meter = Meter::new(plan.topology.arc_count());
-        let generation = self.published.borrow().generation + 1;
-        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan: Arc::new(plan) }));
+        // The links have other numbers now: routers report again which are down.
+        self.reported().clear();
+        *self.meter() = Meter::new(new.current().topology.arc_count());
+        self.publish_plan(&new);
+        *planner = Some(new);
         Ok(())
     }
 
@@ -132,9 +162,14 @@ impl Controller {
     /// any path changed.
     ///
     /// All other links are up. Rates stay as measured. Links that the network does not have are ignored.
+    ///
+    /// Before the first paths are computed it does nothing.
     pub fn set_down(&self, down: &BTreeSet<LinkId>) -> bool {
+        self.planner().as_mut().is_some_and(|planner| self.follow_failures(planner, down))
+    }
+
+    fn follow_failures(&self, planner: &mut Planner, down: &BTreeSet<LinkId>) -> bool {
         let began = Instant::now();
-        let mut planner = self.planner();
         let recomputed = planner.set_down(down);
         let links = planner.current().topology.links();
         let names: Vec<&str> = down.iter().filter_map(|id| Some(links.get(id.index())?.name.as_str())).collect();
@@ -149,43 +184,67 @@ impl Controller {
         if recomputed.changed.is_empty() {
             return false;
         }
+        self.publish_plan(planner);
+        true
+    }
+
+    fn publish_plan(&self, planner: &Planner) {
         let plan = Arc::new(planner.current().clone());
         let meter = self.meter();
         let generation = self.published.borrow().generation + 1;
-        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan }));
-        true
+        self.published.send_replace(Arc::new(Snapshot { generation, rates: meter.rates(), plan, complete: true }));
     }
 
     /// Takes a router's counters, all or none; watchers see them with the next [`publish`](Self::publish).
     ///
     /// If a link went down or came up, watchers see the changed paths at once.
     pub fn record(&self, report: &UsageReport) -> Result<(), RequestError> {
-        let snapshot = self.snapshot();
-        let node = snapshot.router(&report.node)?;
-        let arcs = snapshot.reported_arcs(report)?;
-        let mut down = BTreeSet::new();
-        {
-            let mut meter = self.meter();
-            for (arc, counter) in arcs.into_iter().zip(&report.counters) {
-                meter.record(arc, report.at, counter.tx_bytes);
-                if counter.down {
-                    down.insert(arc.link());
-                }
-            }
+        if self.take(report)? {
+            self.follow_reports();
         }
-        self.hear_of_links(node, down);
         Ok(())
     }
 
-    /// A link is down if either end reports it. The last report of a router holds until its next one.
-    fn hear_of_links(&self, node: NodeId, down: BTreeSet<LinkId>) {
-        let mut known = self.down.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get(&node).map_or(down.is_empty(), |known| *known == down) {
-            return;
+    /// Takes a router's counters, all or none, and computes nothing; returns whether a link went down or came up.
+    pub(crate) fn take(&self, report: &UsageReport) -> Result<bool, RequestError> {
+        let snapshot = self.snapshot();
+        let node = snapshot.router(&report.node)?;
+        let arcs = snapshot.reported_arcs(report)?;
+        let mut reported = self.reported();
+        let before = reported.entry(node).or_default();
+        if report.at < before.at {
+            // Another daemon's first report. It may have been given other links.
+            before.known.clear();
         }
-        known.insert(node, down);
-        let all: BTreeSet<LinkId> = known.values().flatten().copied().collect();
-        self.set_down(&all);
+        before.at = report.at;
+        let mut down = before.known.clone();
+        let mut meter = self.meter();
+        for (arc, counter) in arcs.into_iter().zip(&report.counters) {
+            meter.record(arc, report.at, counter.tx_bytes);
+            before.known.insert(arc.link());
+            // What is missing from the report although this daemon has reported it before has lost its interface.
+            if counter.down {
+                down.insert(arc.link())
+            } else {
+                down.remove(&arc.link())
+            };
+        }
+        Ok(std::mem::replace(&mut before.down, down.clone()) != down)
+    }
+
+    /// Computes the paths for the links that are down by the last report of each router, and publishes the change.
+    ///
+    /// It may take long.
+    pub(crate) fn follow_reports(&self) {
+        // The planner first: whoever comes after us sees all that was reported before.
+        if let Some(planner) = self.planner().as_mut() {
+            self.follow_failures(planner, &self.links_down());
+        }
+    }
+
+    /// A link is down if either end reports it. The last report of a router holds until its next one.
+    fn links_down(&self) -> BTreeSet<LinkId> {
+        self.reported().values().flat_map(|router| &router.down).copied().collect()
     }
 
     /// Publishes the present rates; to be called once a second. Returns whether they changed.
@@ -196,8 +255,8 @@ impl Controller {
         self.published.send_if_modified(|current| {
             let changed = current.rates != rates;
             if changed {
-                let plan = current.plan.clone();
-                *current = Arc::new(Snapshot { generation: current.generation + 1, plan, rates });
+                let (plan, complete) = (current.plan.clone(), current.complete);
+                *current = Arc::new(Snapshot { generation: current.generation + 1, plan, rates, complete });
             }
             changed
         })
@@ -258,13 +317,27 @@ impl Controller {
         self.published.receiver_count()
     }
 
-    fn snapshot(&self) -> Arc<Snapshot> {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.published.borrow().clone()
     }
 
-    /// The planner; lock it before the meter.
-    fn planner(&self) -> MutexGuard<'_, Planner> {
+    /// What matters now, in one line.
+    pub fn status(&self) -> String {
+        let snapshot = self.snapshot();
+        if !snapshot.is_complete() {
+            return format!("computing paths between {} hosts", snapshot.plan.hosts.len());
+        }
+        let Sizes { pairs, paths, .. } = snapshot.sizes();
+        let (watchers, down) = (self.watchers(), self.links_down().len());
+        format!("{paths} paths of {pairs} pairs; {watchers} agents and routers connected; {down} links down")
+    }
+
+    fn planner(&self) -> MutexGuard<'_, Option<Planner>> {
         self.planner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reported(&self) -> MutexGuard<'_, BTreeMap<NodeId, Reported>> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn meter(&self) -> MutexGuard<'_, Meter> {
@@ -279,9 +352,26 @@ pub(crate) struct Snapshot {
     plan: Arc<Plan>,
     /// The rate on each arc, by arc id.
     rates: Vec<Rate>,
+    /// Whether the plan has its paths.
+    complete: bool,
 }
 
 impl Snapshot {
+    /// Whether the paths are computed. Watchers get nothing before that: they would take no paths for all there are.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Whether another state has the very same plan.
+    pub(crate) fn has_plan_of(&self, other: &Snapshot) -> bool {
+        Arc::ptr_eq(&self.plan, &other.plan)
+    }
+
+    /// How large the plan is.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.plan.sizes
+    }
+
     /// The update for a host.
     pub(crate) fn path_update(&self, host: &HostIdentity) -> Result<PathUpdate, RequestError> {
         let source = self.host(host)?;
@@ -351,7 +441,7 @@ impl Snapshot {
 
     /// Each path once, even if several sets have it.
     fn bindings_of(&self, router: NodeId) -> Vec<Binding> {
-        let paths = self.plan.pairs.values().flat_map(|paths| paths.iter()).filter(|path| path.ingress == router);
+        let paths = self.plan.beginning.get(&router).into_iter().flatten();
         let bound: BTreeMap<PathId, &RouterPath> = paths.map(|path| (path.id, path.as_ref())).collect();
         let binding = |path: &RouterPath| {
             let Plan { topology, locators, .. } = &*self.plan;

@@ -2,7 +2,7 @@
 
 use sidestep_metrics::{Metric, Page};
 
-use crate::controller::Controller;
+use crate::{controller::Controller, plan::Sizes};
 
 const STATE: Metric = Metric::gauge(
     "sidestep_controller_state_version",
@@ -20,12 +20,12 @@ pub const CONTROLLER_METRICS: &[Metric] = &[STATE, PATH_SETS, PATHS, BINDINGS, W
 impl Controller {
     /// The metrics page for Prometheus.
     pub fn page(&self) -> Page {
-        let sets = self.sets();
+        let Sizes { pairs, paths, bindings } = self.snapshot().sizes();
         let mut page = Page::default();
         page.one(STATE, self.version() as f64);
-        page.one(PATH_SETS, sets.iter().filter(|pair| !pair.paths.is_empty()).count() as f64);
-        page.one(PATHS, sets.iter().map(|pair| pair.paths.len()).sum::<usize>() as f64);
-        page.one(BINDINGS, self.bindings().iter().map(|router| router.bindings.len()).sum::<usize>() as f64);
+        page.one(PATH_SETS, pairs as f64);
+        page.one(PATHS, paths as f64);
+        page.one(BINDINGS, bindings as f64);
         page.one(WATCHERS, self.watchers() as f64);
         page
     }

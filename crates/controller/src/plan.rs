@@ -58,6 +58,21 @@ pub(crate) struct Plan {
     pub(crate) hosts: Arc<[Host]>,
     /// The paths between access routers, best first; only pairs that have any.
     pub(crate) pairs: BTreeMap<Ends, Arc<[Arc<RouterPath>]>>,
+    /// The same paths, by the access router where they begin. A path of several pairs is there several times.
+    pub(crate) beginning: BTreeMap<NodeId, Vec<Arc<RouterPath>>>,
+    /// How much that is.
+    pub(crate) sizes: Sizes,
+}
+
+/// How large a plan is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sizes {
+    /// Pairs of access routers that have paths.
+    pub(crate) pairs: usize,
+    /// Their paths.
+    pub(crate) paths: usize,
+    /// Path IDs that routers are to install.
+    pub(crate) bindings: usize,
 }
 
 /// Makes the [`Plan`]s of a network while its links fail and recover.
@@ -79,6 +94,15 @@ pub(crate) struct Host {
 }
 
 impl Plan {
+    /// The plan of a network of which no path is computed yet.
+    pub(crate) fn without_paths(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, PlanError> {
+        knobs.check()?;
+        let locators = Arc::new(Locators::new(&topology)?);
+        let hosts = hosts(&topology)?.into();
+        let (pairs, beginning, sizes) = Default::default();
+        Ok(Plan { topology, locators, hosts, pairs, beginning, sizes })
+    }
+
     /// The name of a node.
     pub(crate) fn name(&self, node: NodeId) -> &str {
         &self.topology.node(node).name
@@ -87,13 +111,10 @@ impl Plan {
 
 impl Planner {
     /// Computes the paths between all hosts of a network in which everything is up.
-    pub(crate) fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
-        let topology = Arc::new(topology);
-        let mut paths = sidestep_control::Planner::new(topology.clone(), knobs)?;
-        let locators = Arc::new(Locators::new(&topology)?);
-        let hosts = hosts(&topology)?.into();
+    pub(crate) fn new(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, PlanError> {
+        let plan = Plan::without_paths(topology.clone(), knobs)?;
+        let mut paths = sidestep_control::Planner::new(topology, knobs)?;
         paths.compute_all();
-        let plan = Plan { topology, locators, hosts, pairs: BTreeMap::new() };
         let mut planner = Planner { paths, plan };
         planner.plan();
         Ok(planner)
@@ -130,6 +151,16 @@ impl Planner {
         }
         let sets = self.paths.sets().filter(|(_, paths)| !paths.is_empty());
         self.plan.pairs = sets.map(|(ends, paths)| (ends.clone(), paths.clone())).collect();
+        self.plan.beginning.clear();
+        for path in self.plan.pairs.values().flat_map(|paths| paths.iter()) {
+            self.plan.beginning.entry(path.ingress).or_default().push(path.clone());
+        }
+        let bound = |paths: &Vec<Arc<RouterPath>>| paths.iter().map(|path| path.id).collect::<BTreeSet<_>>().len();
+        self.plan.sizes = Sizes {
+            pairs: self.plan.pairs.len(),
+            paths: self.plan.pairs.values().map(|paths| paths.len()).sum(),
+            bindings: self.plan.beginning.values().map(bound).sum(),
+        };
     }
 }
 

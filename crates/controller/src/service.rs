@@ -4,8 +4,10 @@ use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, future};
 use sidestep_api::{HostIdentity, Listener, UsageReport, proto, router_name};
+use sidestep_service::Supervisor;
 use tokio::{
     sync::watch,
+    task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
 use tokio_stream::wrappers::WatchStream;
@@ -19,6 +21,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves agents on `listener` until `shutdown`; the watchers' streams then end and the socket is gone.
+///
+/// Watchers wait until the paths are computed. The service manager hears that the controller listens, what it has, and
+/// that it publishes.
 pub async fn serve(
     controller: Arc<Controller>,
     listener: Listener,
@@ -37,7 +42,7 @@ pub async fn serve(
     tokio::select! {
         served = listener.serve(service, stop) => served,
         () = overdue => Ok(()),
-        never = publish_each_second(&controller) => match never {},
+        never = publish_each_second(&controller, Supervisor::from_env()) => match never {},
     }
 }
 
@@ -56,7 +61,11 @@ impl proto::path_control_server::PathControl for Service {
 
     async fn watch_paths(&self, hello: Request<proto::HostHello>) -> Result<Response<Self::WatchPathsStream>, Status> {
         let host = HostIdentity::try_from(hello.into_inner())?;
-        self.updates(move |state| state.path_update(&host).map(proto::PathUpdate::from), |update| &update.sets)
+        self.updates(
+            move |state| state.path_update(&host).map(proto::PathUpdate::from),
+            |_, _| true,
+            |update| &update.sets,
+        )
     }
 
     async fn watch_bindings(
@@ -66,24 +75,34 @@ impl proto::path_control_server::PathControl for Service {
         let router = router_name(hello.into_inner())?;
         self.updates(
             move |state| state.binding_update(&router).map(proto::BindingUpdate::from),
+            // Rates do not change what is bound.
+            |before, now| !now.has_plan_of(before),
             |update| &update.bindings,
         )
     }
 
     async fn report(&self, report: Request<proto::UsageReport>) -> Result<Response<proto::Ack>, Status> {
         let report = UsageReport::try_from(report.into_inner())?;
-        self.controller.record(&report)?;
+        if self.controller.take(&report)? {
+            let controller = self.controller.clone();
+            // It may compute for long, and others must not wait.
+            let followed = spawn_blocking(move || controller.follow_reports()).await;
+            followed.map_err(|error| Status::internal(error.to_string()))?;
+        }
         Ok(Response::new(proto::Ack {}))
     }
 }
 
 impl Service {
-    /// A stream of the `view` of each state, without repetitions of the same `content`.
+    /// A stream of the `view` of each complete state, without repetitions of the same `content`.
+    ///
+    /// `may_differ` says of two states whether their views may; those that cannot are not made.
     ///
     /// A watch channel holds only the last state, so a slow watcher skips states and delays no other.
     fn updates<T, C>(
         &self,
         view: impl Fn(&Snapshot) -> Result<T, RequestError> + Send + 'static,
+        may_differ: impl Fn(&Snapshot, &Snapshot) -> bool + Send + 'static,
         content: impl Fn(&T) -> &C + Send + 'static,
     ) -> Result<Response<Updates<T>>, Status>
     where
@@ -96,7 +115,12 @@ impl Service {
         let mut closing = self.closing.clone();
         let closed = async move { while closing.changed().await.is_ok() {} };
         let mut last: Option<T> = None;
+        let mut seen: Option<Arc<Snapshot>> = None;
         let updates = WatchStream::new(states).filter_map(move |state| {
+            if !state.is_complete() || seen.as_ref().is_some_and(|seen| !may_differ(seen, &state)) {
+                return future::ready(None);
+            }
+            seen = Some(state.clone());
             let update = view(&state).map_err(Status::from);
             let item = match (&last, update) {
                 (Some(last), Ok(update)) if content(last) == content(&update) => None,
@@ -120,11 +144,17 @@ impl From<RequestError> for Status {
     }
 }
 
-async fn publish_each_second(controller: &Controller) -> Infallible {
+async fn publish_each_second(controller: &Controller, mut supervisor: Supervisor) -> Infallible {
+    supervisor.ready();
     let mut ticks = interval(PUBLISH_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        controller.publish();
+        tokio::select! {
+            _ = ticks.tick() => {
+                controller.publish();
+                supervisor.status(&controller.status());
+            }
+            () = supervisor.due() => supervisor.ping(),
+        }
     }
 }

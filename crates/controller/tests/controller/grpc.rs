@@ -25,7 +25,11 @@ struct Server {
 
 impl Server {
     async fn start(endpoint: &str) -> Server {
-        let controller = Arc::new(Controller::new(topology(), KNOBS).unwrap());
+        Server::start_with(endpoint, Controller::new(topology(), KNOBS).unwrap()).await
+    }
+
+    async fn start_with(endpoint: &str, controller: Controller) -> Server {
+        let controller = Arc::new(controller);
         let listener = listen(endpoint).await.unwrap();
         let endpoint = listener.endpoint().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -81,6 +85,30 @@ async fn a_host_sees_its_paths_and_a_report_shows_as_usage() {
     let latest = until(&mut watcher, |latest| usage(latest) != Rate::default()).await;
     assert_eq!(usage(&latest), Rate::from_mbits(20));
     assert!(latest.update.unwrap().generation > update.generation);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn watchers_wait_for_a_controller_that_computes_and_it_knows_then_what_was_reported_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_with(&unix(&dir), Controller::without_paths(topology(), KNOBS).unwrap()).await;
+    let mut bindings = watch_bindings(&server.endpoint, "A", false).await.unwrap();
+    let mut paths = watch_paths(&server.endpoint, host("c1"), false).await.unwrap();
+    let mut report = report("A", 1, "A-m1", 0);
+    report.counters[0].down = true;
+    Reporter::new(&server.endpoint).unwrap().report(report).await.unwrap();
+    let refused = watch_bindings(&server.endpoint, "nosuch", true).await.unwrap_err().to_string();
+    assert!(refused.contains("there is no node `nosuch`"), "{refused}");
+    sleep(Duration::from_millis(1_200)).await;
+    assert_eq!([bindings.latest().update.is_some(), paths.latest().update.is_some()], [false; 2]);
+    assert!(server.controller.status().starts_with("computing paths between "), "{}", server.controller.status());
+
+    server.controller.compute().unwrap();
+    let latest = until(&mut bindings, |latest| latest.connection == Connection::Connected).await;
+    assert_eq!(latest.update.unwrap().bindings.len(), 2, "one of three paths has a link that is down");
+    let latest = until(&mut paths, |latest| latest.connection == Connection::Connected).await;
+    assert_eq!(latest.update.unwrap().sets[0].paths.len(), 2);
+    assert!(server.controller.status().ends_with("2 agents and routers connected; 1 links down"));
     server.stop().await;
 }
 

@@ -1,6 +1,9 @@
 //! Paths, ids, segment lists and usage, without a network.
 
+use std::time::Duration;
+
 use crate::common::{KNOBS, Wire, build, parallel, paths, report, topology, wire};
+use sidestep_api::{LinkCounter, UsageReport};
 use sidestep_controller::{Controller, PlanError, RequestError};
 use sidestep_model::{Rate, Span, scenario::PathKnobs, srv6};
 
@@ -153,6 +156,25 @@ fn usage_is_the_capacity_less_what_is_still_available() {
     assert_eq!(usage("m1", "m1-B", 15), Rate::from_mbits(15), "25 are left of 40");
     assert_eq!(usage("m1", "m1-B", 90), Rate::from_mbits(40), "never more than the capacity");
     assert_eq!(paths(&controller, "B", "A").last().unwrap().path.usage, Rate::default(), "the other direction is idle");
+}
+
+#[test]
+fn a_link_that_a_router_no_longer_reports_is_down_until_it_does_or_another_daemon_begins() {
+    let controller = Controller::new(topology(), KNOBS).unwrap();
+    let report = |secs: u64, links: &[&str]| {
+        let counters = links.iter().map(|link| LinkCounter { link: (*link).into(), tx_bytes: 0, down: false });
+        UsageReport { node: "A".into(), at: Duration::from_secs(secs), counters: counters.collect() }
+    };
+    let paths = |report: UsageReport| {
+        controller.record(&report).unwrap();
+        controller.sets()[0].paths.len()
+    };
+    assert_eq!(paths(report(1, &["A-m1", "A-m2"])), 3);
+    assert_eq!(paths(report(2, &["A-m1"])), 2, "the interface of A-m2 is gone");
+    assert_eq!(paths(report(3, &["A-m1"])), 2);
+    assert_eq!(paths(report(4, &["A-m1", "A-m2"])), 3);
+    assert_eq!(paths(report(5, &["A-m2"])), 2);
+    assert_eq!(paths(report(1, &["A-m2"])), 3, "a daemon that was started again without A-m1");
 }
 
 #[test]
