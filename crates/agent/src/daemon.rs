@@ -8,12 +8,16 @@
 //! **Fail static.** A daemon does not wait for its controller to begin: a controller that does not answer is away, and is
 //! tried again and again. An error ends a daemon only before it is at work. Later errors are logged, counted and tried
 //! again; meanwhile all stays as it is.
+//!
+//! **Supervised.** The loop tells the service manager when the daemon is ready and what matters, and pings it from where
+//! handlers are called: a daemon of which one hangs is started again.
 
 use std::{ops::ControlFlow, time::Duration};
 
 use sidestep_api::{Connection, Latest, Watcher, chain};
 use sidestep_linux::netlink::{LinkWatch, RoutingChange};
 use sidestep_metrics::{Page, Scrapes};
+use sidestep_service::Supervisor;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -114,6 +118,9 @@ pub(crate) trait Daemon {
         Ok(())
     }
 
+    /// What matters now, in one line for the operator.
+    fn status(&self) -> String;
+
     /// Reads the metrics; `faults` is how many errors the daemon has survived.
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError>;
 
@@ -131,17 +138,19 @@ pub(crate) async fn run<D: Daemon>(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
+    let mut supervisor = Supervisor::from_env();
     // Signals that came during the start are noticed here.
     tokio::task::yield_now().await;
     let (result, end) = tokio::select! {
         // A shutdown that came before the work begins prevents it.
         biased;
         shutdown = shutdown => (Ok(()), End::Shutdown(shutdown)),
-        result = work(&mut daemon, inputs, ready) => {
+        result = work(&mut daemon, inputs, &mut supervisor, ready) => {
             let end = if result.is_ok() { End::Finished } else { End::Failed };
             (result, end)
         }
     };
+    supervisor.stopping();
     let stopped = daemon.stop(end).await;
     result.and(stopped)
 }
@@ -149,6 +158,7 @@ pub(crate) async fn run<D: Daemon>(
 async fn work<D: Daemon>(
     daemon: &mut D,
     mut inputs: Inputs<D::Config>,
+    supervisor: &mut Supervisor,
     ready: impl FnOnce(),
 ) -> Result<(), AgentError> {
     let mut watcher = daemon.follow().await?;
@@ -172,7 +182,9 @@ async fn work<D: Daemon>(
             && let Some(ready) = ready.take()
         {
             ready();
+            supervisor.ready();
         }
+        supervisor.status(&daemon.status());
         let mut reconciles = false;
         let result = tokio::select! {
             _ = timeouts.tick() => {
@@ -217,6 +229,10 @@ async fn work<D: Daemon>(
                 let handled = event.and_then(|()| daemon.handle_event());
                 deaf = handled.is_err();
                 handled
+            }
+            () = supervisor.due() => {
+                supervisor.ping();
+                Ok(())
             }
             scrape = Scrapes::next_of(&mut inputs.scrapes) => {
                 daemon.read_metrics(faults.count).await.map(|page| scrape.answer(page))
@@ -346,6 +362,10 @@ mod tests {
         async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
             self.timeouts_left -= 1;
             Ok(if self.timeouts_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        }
+
+        fn status(&self) -> String {
+            String::new()
         }
 
         async fn read_metrics(&self, _: u64) -> Result<Page, AgentError> {

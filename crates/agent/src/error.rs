@@ -40,9 +40,6 @@ pub enum AgentError {
         "there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)"
     )]
     NothingToDo,
-    /// An interface named in the options does not exist.
-    #[error("there is no interface `{0}`; `ip link` lists those that exist")]
-    NoInterface(String),
     /// A number in the options is the kernel's own.
     #[error("{0}")]
     Reserved(String),
@@ -87,6 +84,9 @@ pub enum AgentError {
         /// The state directory.
         state: PathBuf,
     },
+    /// Another daemon of the kind works already.
+    #[error("another router daemon works in this network namespace; `sidestep router stop` ends it")]
+    Occupied,
 }
 
 impl AgentError {
@@ -102,11 +102,11 @@ impl AgentError {
             AgentError::Client(ClientError::Controller { .. })
             | AgentError::Metrics(_)
             | AgentError::File { .. }
-            | AgentError::NoInterface(_)
             | AgentError::Taken { .. }
             | AgentError::Elsewhere { .. }
             | AgentError::DoesNotEnd { .. }
-            | AgentError::Unreadable { .. } => true,
+            | AgentError::Unreadable { .. }
+            | AgentError::Occupied => true,
         }
     }
 }

@@ -61,7 +61,7 @@ pub use host::{
     Interfaces, MetricsConfig, PathQuality, PathRecord, PathRoute, PathsRecord, Prefixes, Proposal, RecordFile,
     SetRecord, Sockets, StaticDestination, StaticPath, Via, propose, run_host, stop_host,
 };
-pub use router::{ROUTER_METRICS, RouterOptions, run_router};
+pub use router::{ROUTER_METRICS, RouterOptions, run_router, stop_router};
 
 /// What `sidestep agent` and `sidestep router` print on standard output when they do their work.
 pub const READY: &str = "ready";

@@ -109,19 +109,45 @@ pub struct ControllerArgs {
 
 /// `sidestep router`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct RouterArgs {
+    /// What to do with a router daemon that is there
+    #[command(subcommand)]
+    pub command: Option<RouterCommand>,
+    /// How to run one
+    #[command(flatten)]
+    pub run: Option<RouterRun>,
+}
+
+/// `sidestep router …`.
+#[derive(Debug, Subcommand)]
+pub enum RouterCommand {
+    /// End the router daemon of this network namespace, and remove all that it made; also what a killed one left
+    Stop {
+        /// Print what was done as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// How to run a router daemon.
+#[derive(Debug, Args)]
+pub struct RouterRun {
     /// Where the controller is: `unix:/PATH` or `http://[ADDRESS]:PORT`
     #[arg(long, value_name = "ENDPOINT")]
     pub controller: String,
     /// This router's name in the controller's topology
     #[arg(long, value_name = "NAME")]
     pub node: String,
-    /// The interface of a link of this router; repeat for each
+    /// The interface of a link of this router, which need not exist yet; repeat for each
     #[arg(long = "link", value_name = "LINK=INTERFACE", value_parser = parse_link)]
     pub links: Vec<(String, String)>,
     /// Do not copy congestion marks inward before decapsulation
     #[arg(long)]
     pub no_ecn: bool,
+    /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next daemon to take over
+    #[arg(long)]
+    pub keep: bool,
     /// Let Prometheus read metrics at this address [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
     pub metrics: Option<SocketAddr>,

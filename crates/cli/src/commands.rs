@@ -29,9 +29,13 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Threads for what would hold up the loop of a daemon, such as computing paths.
+const BLOCKING_THREADS: usize = 4;
+
 /// A runtime with one thread: none of our daemons has work for more.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::run)
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.max_blocking_threads(BLOCKING_THREADS).enable_all().build().map_err(Failure::run)
 }
 
 /// Becomes true when the user, or the system, wants the process to end.

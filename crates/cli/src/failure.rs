@@ -3,6 +3,7 @@
 use std::{fmt, process::ExitCode};
 
 use sidestep_agent::AgentError;
+use sidestep_api::EndpointError;
 pub use sidestep_api::chain;
 use sidestep_linux::LinuxError;
 
@@ -61,13 +62,23 @@ impl From<LinuxError> for Failure {
     }
 }
 
+impl From<EndpointError> for Failure {
+    fn from(error: EndpointError) -> Self {
+        let message = chain(&error);
+        match error {
+            EndpointError::Syntax { .. } => Failure::usage(message),
+            EndpointError::Connect { .. } | EndpointError::Listen { .. } => Failure::run(message),
+        }
+    }
+}
+
 impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
         let kind = match &error {
             AgentError::Linux(error) if error.is_environment() => Kind::Environment,
-            AgentError::Config(_) | AgentError::NoInterface(_) => Kind::Usage,
-            error if !error.can_pass() => Kind::Usage,
-            _ => Kind::Run,
+            // Whoever starts the daemon again may find the interface, the address or the controller there.
+            _ if error.can_pass() => Kind::Run,
+            _ => Kind::Usage,
         };
         Failure { kind, message: chain(&error) }
     }

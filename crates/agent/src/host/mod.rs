@@ -450,6 +450,18 @@ impl Daemon for Host {
         self.record()
     }
 
+    fn status(&self) -> String {
+        let controller = match self.controller {
+            ControllerState::None => "",
+            ControllerState::Away => "controller away; ",
+            ControllerState::Connected => "controller connected; ",
+        };
+        let paths: usize = self.sets.iter().map(|set| set.paths.len()).sum();
+        let left_out = if self.left_out > 0 { format!(", {} left out", self.left_out) } else { String::new() };
+        let detached = if self.detached { "; the control group is gone" } else { "" };
+        format!("{controller}{paths} paths to {} destinations{left_out}{detached}", self.sets.len())
+    }
+
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
         let connections = self.program.connections()?;
         let destinations = self.sets.iter().map(|set| set.destination).collect();

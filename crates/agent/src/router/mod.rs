@@ -1,30 +1,32 @@
 //! The router daemon: installs what Path IDs stand for, keeps congestion marks across decapsulation, and reports
 //! how busy the links are.
 
+mod instance;
+mod links;
 mod metrics;
+mod reports;
+mod sids;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    collections::BTreeMap,
+    net::SocketAddr,
     ops::ControlFlow,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use sidestep_api::{
-    Binding, BindingUpdate, Connection, Latest, LinkCounter, Reporter, UsageReport, Watcher, watch_bindings,
-};
-use sidestep_linux::{
-    bpf::ecn::EcnDecap,
-    monotonic_now,
-    netlink::{Interface, MAIN_TABLE, Netlink, Route, SidAction, Target},
-};
+use sidestep_api::{BindingUpdate, Connection, Latest, UsageReport, Watcher, watch_bindings};
+use sidestep_linux::{bpf::ecn::EcnDecap, netlink::Netlink};
 use sidestep_metrics::{Page, Scrapes};
-use sidestep_model::srv6;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;
-use self::metrics::RouterReading;
+use self::{
+    instance::Instance,
+    links::Links,
+    metrics::RouterReading,
+    reports::Reports,
+    sids::{Sids, remove_sids},
+};
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
@@ -41,153 +43,85 @@ pub struct RouterOptions {
     pub links: BTreeMap<String, String>,
     /// Whether to copy congestion marks inward before decapsulation.
     pub ecn: bool,
+    /// Whether everything stays in place on a shutdown, for the next daemon to take over.
+    pub keep: bool,
     /// Where Prometheus may read metrics; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
 }
 
 /// Runs the router daemon until `shutdown` completes; calls `ready` when Path IDs are in place.
 ///
-/// On return its routes and programs are gone.
+/// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon
+/// failed. What an earlier daemon left is taken over in place, and stays as it is until the controller answers. An
+/// interface that does not exist is reported as a link that is down, until it appears. Whatever comes through `looks`
+/// has the daemon look at once at what it would look at within a second.
 pub async fn run_router(
     options: RouterOptions,
+    looks: UnboundedReceiver<()>,
     ready: impl FnOnce(),
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
-    let scrapes = Scrapes::listen_if(options.metrics).await?;
+    let metrics = options.metrics;
     let router = Router::start(options).await?;
-    // There is no configuration that could be read again: the channel is closed at once.
-    let (_, configs) = unbounded_channel();
-    let shutdown = async {
-        shutdown.await;
-        Shutdown::CleanUp
-    };
-    daemon::run(router, Inputs { configs, scrapes }, ready, shutdown).await
+    let scrapes = Scrapes::listen_if(metrics).await?;
+    daemon::run(router, Inputs { configs: looks, scrapes }, ready, shutdown).await
+}
+
+/// Ends the router daemon of the calling thread's network namespace, and removes what it or one before it left.
+///
+/// Returns whether there was anything.
+pub async fn stop_router() -> Result<bool, AgentError> {
+    let stopped = instance::stop().await?;
+    let netlink = Netlink::open()?;
+    let removed = remove_sids(&netlink).await?;
+    let programs = netlink.interfaces().await?.iter().filter(|interface| EcnDecap::remove(interface)).count();
+    Ok(stopped || removed + programs > 0)
 }
 
 /// The daemon's hold on the kernel, and its connection to the controller.
 struct Router {
     options: RouterOptions,
+    /// Says that this is the namespace's only router daemon, and takes requests to stop.
+    instance: Instance,
     netlink: Netlink,
-    reporter: Reporter,
-    /// Link names by interface index.
-    links: BTreeMap<u32, String>,
-    /// An interface that the routes of SIDs name; the kernel wants one, whichever it is.
-    interface: u32,
-    bindings: BTreeMap<Ipv6Addr, Vec<Ipv6Addr>>,
-    /// What the controller wants installed; `None` before its first answer.
-    update: Option<Arc<BindingUpdate>>,
-    /// Links that were down at the last report.
-    down: BTreeSet<String>,
-    ecn: Option<EcnDecap>,
-    /// What has been counted of reports and of the connection to the controller.
-    counted: RouterReading,
+    reports: Reports,
+    sids: Sids,
+    links: Links,
+    connected: bool,
     started: Instant,
 }
 
 impl Router {
     async fn start(options: RouterOptions) -> Result<Self, AgentError> {
-        let netlink = Netlink::open()?;
-        let interfaces = netlink.interfaces().await?;
-        let mut links = BTreeMap::new();
-        let mut used = Vec::new();
-        for (link, name) in &options.links {
-            let interface = interfaces.iter().find(|interface| interface.name == *name);
-            let interface = interface.ok_or_else(|| AgentError::NoInterface(name.clone()))?;
-            links.insert(interface.index, link.clone());
-            used.push(interface.clone());
-        }
-        let outside = |interface: &&Interface| !interface.loopback;
-        let interface = used.first().or_else(|| interfaces.iter().find(outside)).map(|interface| interface.index);
-        let interface = interface.ok_or_else(|| AgentError::NoInterface("any but the loopback".into()))?;
-        let ecn = if options.ecn { Some(EcnDecap::attach(&used)?) } else { None };
         Ok(Router {
-            reporter: Reporter::new(&options.controller)?,
+            instance: Instance::claim().await?,
+            netlink: Netlink::open()?,
+            reports: Reports::new(&options.controller)?,
+            sids: Sids::open()?,
+            links: Links::new(&options.links, options.ecn),
             options,
-            netlink,
-            links,
-            interface,
-            bindings: BTreeMap::new(),
-            update: None,
-            down: BTreeSet::new(),
-            ecn,
-            counted: RouterReading::default(),
+            connected: false,
             started: Instant::now(),
         })
     }
 
-    /// Reports the state of the links to the controller.
+    /// Looks at the links, and reports their state to the controller.
     async fn report(&mut self) -> Result<(), AgentError> {
-        let report = self.usage().await?;
-        let down: BTreeSet<_> = report.counters.iter().filter(|link| link.down).map(|link| link.link.clone()).collect();
-        if down != self.down {
-            tracing::info!(at_ns = monotonic_now().as_nanos(), ?down, "links that are down");
-            self.down = down;
-        }
-        // The watcher says when the controller is away; a report that is lost is followed by the next.
-        match self.reporter.report(report).await {
-            Ok(()) => self.counted.taken += 1,
-            Err(error) => {
-                self.counted.lost += 1;
-                tracing::debug!(%error, "a report was lost");
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes over the Path IDs that an earlier daemon left when it was killed, of which only the SIDs are known.
-    async fn adopt_installed(&mut self) -> Result<(), AgentError> {
-        for (table, destination) in self.netlink.own_routes().await? {
-            let IpAddr::V6(sid) = destination.addr() else { continue };
-            if table == MAIN_TABLE && destination.prefix_len() == 128 && srv6::is_binding_sid(sid) {
-                self.bindings.insert(sid, Vec::new());
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the installed Path IDs those of `bindings`.
-    ///
-    /// What is installed is noted at each step, so that one that fails or is cancelled leaves nothing unknown behind.
-    async fn install(&mut self, bindings: &[Binding]) -> Result<(), AgentError> {
-        let wanted: BTreeMap<_, _> =
-            bindings.iter().map(|binding| (binding.binding_sid, binding.segments.clone())).collect();
-        for (sid, segments) in &wanted {
-            if self.bindings.get(sid) != Some(segments) {
-                let target = Target::Sid(SidAction::EndB6Encaps(segments.clone()), self.interface);
-                let route = Route { table: MAIN_TABLE, destination: IpAddr::from(*sid).into(), target, mtu: None };
-                self.bindings.insert(*sid, segments.clone());
-                self.netlink.add_route(&route).await?;
-            }
-        }
-        let gone: Vec<_> = self.bindings.keys().filter(|sid| !wanted.contains_key(sid)).copied().collect();
-        for sid in gone {
-            self.netlink.delete_route(MAIN_TABLE, IpAddr::from(sid).into()).await?;
-            self.bindings.remove(&sid);
-        }
-        Ok(())
-    }
-
-    /// What the interfaces of links have sent, and whether they are up.
-    async fn usage(&self) -> Result<UsageReport, AgentError> {
-        let at = self.started.elapsed();
-        let interfaces = self.netlink.interfaces().await?;
-        let counter = |interface: &Interface| {
-            let link = self.links.get(&interface.index)?.clone();
-            Some(LinkCounter { link, tx_bytes: interface.tx_bytes, down: !interface.running })
-        };
-        Ok(UsageReport {
+        self.links.refresh(&self.netlink).await?;
+        self.reports.send(UsageReport {
             node: self.options.node.clone(),
-            at,
-            counters: interfaces.iter().filter_map(counter).collect(),
-        })
+            at: self.started.elapsed(),
+            counters: self.links.counters(),
+        });
+        Ok(())
     }
 }
 
 impl Daemon for Router {
     type Update = BindingUpdate;
-    type Config = std::convert::Infallible;
+    type Config = ();
 
-    /// How often link counters are reported.
+    /// How often the kernel is compared with what it should have, and link counters are reported.
     const INTERVAL: Duration = Duration::from_secs(1);
     /// A link that goes down or up is reported at once.
     const SETTLE: Duration = Duration::ZERO;
@@ -197,53 +131,83 @@ impl Daemon for Router {
     }
 
     async fn handle_start(&mut self) -> Result<(), AgentError> {
-        self.adopt_installed().await
+        self.links.refresh(&self.netlink).await
     }
 
     async fn handle_controller(&mut self, latest: Latest<BindingUpdate>) -> Result<(), AgentError> {
-        self.counted.connected = latest.connection == Connection::Connected;
+        self.connected = latest.connection == Connection::Connected;
         if let Connection::Lost { reason } = &latest.connection {
             tracing::warn!(reason, "the controller is away; the last Path IDs stay");
         }
-        self.update = latest.update.or(self.update.take());
+        if let Some(update) = &latest.update {
+            self.sids.want(&update.bindings);
+        }
         Ok(())
     }
 
-    async fn handle_config(&mut self, config: Self::Config) -> Result<(), AgentError> {
-        match config {}
+    async fn handle_config(&mut self, (): ()) -> Result<(), AgentError> {
+        self.report().await
     }
 
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.report().await
     }
 
-    /// Until the controller has said which Path IDs it wants, those of an earlier daemon stay.
     async fn reconcile(&mut self) -> Result<(), AgentError> {
-        match self.update.clone() {
-            Some(update) => self.install(&update.bindings).await,
-            None => Ok(()),
-        }
+        self.sids.reconcile(&self.netlink).await
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        if self.instance.is_to_stop() {
+            tracing::info!("asked to stop");
+            return Ok(ControlFlow::Break(()));
+        }
         self.report().await?;
+        // Also what nobody asked for may have changed: others flush routes.
+        self.sids.reconcile(&self.netlink).await?;
         Ok(ControlFlow::Continue(()))
     }
 
+    async fn next_event(&self) -> Result<(), AgentError> {
+        self.instance.asked().await
+    }
+
+    fn handle_event(&mut self) -> Result<(), AgentError> {
+        self.instance.take();
+        Ok(())
+    }
+
+    fn status(&self) -> String {
+        let controller = if self.connected { "connected" } else { "away" };
+        let down: Vec<&str> = self.links.down().iter().map(String::as_str).collect();
+        let down = if down.is_empty() { String::new() } else { format!("; links down: {}", down.join(" ")) };
+        format!("controller {controller}; {}{down}", self.sids.status())
+    }
+
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
-        let interfaces = self.netlink.interfaces().await?;
-        let sent = |interface: &Interface| Some((self.links.get(&interface.index)?.clone(), interface.tx_bytes));
         let reading = RouterReading {
-            path_ids: self.bindings.len(),
-            sent: interfaces.iter().filter_map(sent).collect(),
+            connected: self.connected,
+            taken: self.reports.taken(),
+            lost: self.reports.lost(),
+            sids: self.sids.count().await?,
+            links: self.links.readings(&self.netlink).await?,
+            marks: self.links.marks()?,
             faults,
-            marks: self.ecn.as_ref().map(EcnDecap::copied).transpose()?.unwrap_or(0),
-            ..self.counted.clone()
         };
         Ok(reading.page())
     }
 
-    async fn stop(mut self, _: End) -> Result<(), AgentError> {
-        self.install(&[]).await
+    async fn stop(self, end: End) -> Result<(), AgentError> {
+        let keeps = match end {
+            End::Shutdown(Shutdown::Keep) | End::Failed => true,
+            End::Shutdown(Shutdown::CleanUp) => self.options.keep,
+            End::Finished => false,
+        };
+        if keeps {
+            self.links.leave();
+            return Ok(());
+        }
+        remove_sids(&self.netlink).await?;
+        Ok(())
     }
 }

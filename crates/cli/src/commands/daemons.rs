@@ -9,9 +9,10 @@ use std::{
 
 use sidestep_agent::{
     HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, run_host, run_router,
+    stop_router,
 };
 use sidestep_api::HostIdentity;
-use sidestep_controller::{Controller, PairPaths, RouterBindings, serve};
+use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins};
 use sidestep_metrics::Scrapes;
 use sidestep_model::{
@@ -27,7 +28,7 @@ use tokio::{
 
 use super::{print_json, read, runtime};
 use crate::{
-    args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, ControllerArgs, RouterArgs},
+    args::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, ControllerArgs, RouterArgs, RouterCommand, RouterRun},
     failure::{Failure, Outcome, chain},
 };
 
@@ -39,28 +40,42 @@ pub fn controller(args: ControllerArgs) -> Outcome {
     let topology = read_topology(&args.topology)?;
     let knobs = PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
     knobs.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
-    let controller = Arc::new(Controller::new(topology, knobs).map_err(|error| Failure::usage(chain(&error)))?);
+    let wrong = |error: PlanError| Failure::usage(chain(&error));
+    let controller = Arc::new(Controller::without_paths(topology, knobs).map_err(wrong)?);
     if args.show {
+        controller.compute().map_err(wrong)?;
         return show(&controller, args.json);
     }
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
         if args.listen.starts_with(OWN_SOCKETS) {
             let _ = std::fs::create_dir_all("/run/sidestep");
         }
-        let listener = sidestep_api::listen(&args.listen).await.map_err(|error| Failure::usage(chain(&error)))?;
+        let listener = sidestep_api::listen(&args.listen).await?;
         let mut scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
         follow(args.topology, controller.clone(), knobs)?;
-        announce();
-        let measured = controller.clone();
+        let (measured, computing) = (controller.clone(), controller.clone());
         tokio::select! {
             served = serve(controller, listener, stopped()) => served.map_err(|error| Failure::run(chain(&error))),
+            // Agents that come meanwhile wait, and go on with what they have.
+            failure = async {
+                match spawn_blocking(move || computing.compute()).await {
+                    Ok(Ok(())) => announce(),
+                    Ok(Err(error)) => return wrong(error),
+                    Err(error) => return Failure::run(error),
+                }
+                std::future::pending().await
+            } => Err(failure),
             never = async {
                 loop {
                     Scrapes::next_of(&mut scrapes).await.answer(measured.page());
                 }
             } => never,
         }
-    })
+    });
+    // Nobody needs the paths any more that may be being computed.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn read_topology(path: &Path) -> Result<Topology, Failure> {
@@ -174,17 +189,28 @@ fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<Host
 
 /// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
 fn reread(path: Option<PathBuf>, given: MetricsConfig, follows: bool) -> UnboundedReceiver<HostConfig> {
-    let (send, configs) = unbounded_channel();
-    let (Some(path), Ok(mut hangups)) = (path, signal(SignalKind::hangup())) else { return configs };
+    at_hangups(move || {
+        let Some(path) = &path else {
+            tracing::info!("there is no configuration file to read again");
+            return None;
+        };
+        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
+        read_config(path, &given, follows).map_err(failed).ok()
+    })
+}
+
+/// What `read` gives at each SIGHUP, which would otherwise end the daemon.
+fn at_hangups<T: Send + 'static>(read: impl Fn() -> Option<T> + Send + 'static) -> UnboundedReceiver<T> {
+    let (send, receive) = unbounded_channel();
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return receive };
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            match read_config(&path, &given, follows) {
-                Ok(config) => drop(send.send(config)),
-                Err(error) => tracing::error!("the configuration stays what it was: {error}"),
+            if let Some(value) = read() {
+                drop(send.send(value));
             }
         }
     });
-    configs
+    receive
 }
 
 /// Where the agent keeps its state. `None`, with the reason, if the default place is not usable and the user named no
@@ -206,10 +232,42 @@ fn pins(args: &AgentRun) -> Result<(Option<Pins>, Option<LinuxError>), Failure> 
 
 /// Runs `sidestep router`.
 pub fn router(args: RouterArgs) -> Outcome {
-    let links: BTreeMap<_, _> = args.links.into_iter().collect();
-    let options =
-        RouterOptions { controller: args.controller, node: args.node, links, ecn: !args.no_ecn, metrics: args.metrics };
-    runtime()?.block_on(async { run_router(options, announce, stopped()).await }).map_err(Failure::from)
+    match (args.command, args.run) {
+        (Some(RouterCommand::Stop { json }), _) => stop_the_router(json),
+        (None, Some(run)) => run_the_router(run),
+        (None, None) => Err(Failure::usage("`sidestep router` needs --controller and --node")),
+    }
+}
+
+fn run_the_router(args: RouterRun) -> Outcome {
+    let options = RouterOptions {
+        controller: args.controller,
+        node: args.node,
+        links: args.links.into_iter().collect::<BTreeMap<_, _>>(),
+        ecn: !args.no_ecn,
+        keep: args.keep,
+        metrics: args.metrics,
+    };
+    runtime()?
+        .block_on(async { run_router(options, at_hangups(|| Some(())), announce, stopped_or_relieved()).await })
+        .map_err(Failure::from)
+}
+
+fn stop_the_router(json: bool) -> Outcome {
+    #[derive(serde::Serialize)]
+    struct Stopped {
+        schema: u32,
+        stopped: bool,
+    }
+    let stopped = runtime()?.block_on(stop_router())?;
+    if json {
+        return print_json(&Stopped { schema: 1, stopped });
+    }
+    match stopped {
+        true => println!("everything of the router daemon of this network namespace is removed"),
+        false => println!("there is nothing of a router daemon in this network namespace"),
+    }
+    Ok(())
 }
 
 /// Says that a configuration is in order, and what it holds.

@@ -19,6 +19,7 @@ mod reload;
 mod requests;
 mod simulation;
 mod soak;
+mod supervision;
 mod systems;
 mod topologies;
 mod traffic;

@@ -1,10 +1,10 @@
 //! A controller that ends and is started again: paths and connections stay as they are.
 
-use std::{collections::BTreeMap, fs, os::fd::AsFd, sync::Arc, thread};
+use std::{fs, sync::Arc, thread};
 
-use sidestep_agent::{HostOptions, RouterOptions, StaticDestination, StaticPath, run_router};
+use sidestep_agent::{HostOptions, StaticDestination, StaticPath};
 use sidestep_api::listen;
-use sidestep_controller::{Controller, PairPaths, serve};
+use sidestep_controller::{Controller, serve};
 use sidestep_linux::{
     bpf::host::{HostProgram, Pins},
     netns::set_sysctl,
@@ -16,17 +16,19 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::{
+    router::Router,
     support::{Agent, Flow, Lab, SOME, TABLE_BASE, eventually, knobs, mark, plain, slot},
     takeover::{Kept, in_host},
 };
 
-/// Two paths from A to B.
-const TWO_PATHS: &[(&str, &str, u32)] =
-    &[("h", "A", 1), ("A", "M", 1), ("M", "B", 1), ("A", "N", 2), ("N", "B", 2), ("B", "s", 1)];
 const PATHS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
 
+/// Two paths from A to B.
+pub const TWO_PATHS: &[(&str, &str, u32)] =
+    &[("h", "A", 1), ("A", "M", 1), ("M", "B", 1), ("A", "N", 2), ("N", "B", 2), ("B", "s", 1)];
+
 /// A daemon on a thread; ended when dropped.
-struct Daemon {
+pub struct Daemon {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -49,44 +51,32 @@ impl Drop for Daemon {
     }
 }
 
-fn controller(topology: Topology, endpoint: &str) -> (Daemon, Vec<PairPaths>) {
+/// A controller that listens at `endpoint`, and its state.
+pub fn controller(topology: Topology, endpoint: &str) -> (Daemon, Arc<Controller>) {
     let controller = Arc::new(Controller::new(topology, PATHS).unwrap());
-    let (sets, endpoint) = (controller.sets(), endpoint.to_owned());
+    let (state, endpoint) = (controller.clone(), endpoint.to_owned());
     let daemon = Daemon::start(async move |stopped| {
         let listener = listen(&endpoint).await.unwrap();
         serve(controller, listener, async { drop(stopped.await) }).await.unwrap();
     });
-    (daemon, sets)
-}
-
-fn router(lab: &Lab, node: &str, endpoint: &str) -> Daemon {
-    let namespace = lab.network.node(lab.id(node)).as_fd().try_clone_to_owned().unwrap();
-    let (controller, node) = (endpoint.to_owned(), node.to_owned());
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let daemon = Daemon::start(async move |stopped| {
-        nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let options = RouterOptions { controller, node, links: BTreeMap::new(), ecn: false, metrics: None };
-        let ready = move || ready.send(()).unwrap();
-        run_router(options, ready, async { drop(stopped.await) }).await.unwrap();
-    });
-    is_ready.recv().unwrap();
-    daemon
+    (daemon, state)
 }
 
 /// A host `h` whose paths to `s` come from a controller, which a router daemon at `A` follows as well.
 ///
 /// The agent ends first, and the controller last.
-struct Managed {
-    agent: Agent,
-    _router: Daemon,
-    controller: Daemon,
-    sets: Vec<PairPaths>,
-    endpoint: String,
+pub struct Managed {
+    pub agent: Agent,
+    pub router: Router,
+    pub controller: Daemon,
+    pub state: Arc<Controller>,
+    pub endpoint: String,
     socket: String,
     _directory: TempDir,
 }
 
-fn managed(lab: &Lab) -> Managed {
+/// Such a host in this network.
+pub fn managed(lab: &Lab) -> Managed {
     managed_with(lab, None, Vec::new())
 }
 
@@ -95,11 +85,11 @@ fn managed_with(lab: &Lab, pins: Option<Pins>, own: Vec<StaticDestination>) -> M
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("controller.sock").display().to_string();
     let endpoint = format!("unix:{socket}");
-    let (controller, sets) = controller(lab.topology.clone(), &endpoint);
+    let (controller, state) = controller(lab.topology.clone(), &endpoint);
     eventually("the controller's socket", || fs::exists(&socket).unwrap().then_some(()));
-    let router = router(lab, "A", &endpoint);
+    let router = Router::start(lab, &endpoint, &[("M", "M"), ("N", "N")]);
     let agent = following(lab, &endpoint, pins, |options| options.config.destinations = own);
-    Managed { agent, _router: router, controller, sets, endpoint, socket, _directory: directory }
+    Managed { agent, router, controller, state, endpoint, socket, _directory: directory }
 }
 
 /// The agent of `h`, with paths of the controller's only unless `adjust` gives it others.
@@ -147,7 +137,7 @@ fn a_controller_that_is_started_again_moves_nobody() {
         return;
     }
     let lab = Lab::new(TWO_PATHS);
-    let Managed { _directory, socket, endpoint, controller: first, sets, _router, agent } = managed(&lab);
+    let Managed { _directory, socket, endpoint, controller: first, state, router: _router, agent } = managed(&lab);
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     assert!(slot(&flow.sender) > 0, "it is on one of the controller's paths");
@@ -165,7 +155,7 @@ fn a_controller_that_is_started_again_moves_nobody() {
     flow.pass(SOME);
     assert_eq!((mark(&flow.sender), routes(), bindings()), before, "without a controller");
     let (_second, again) = controller(lab.topology.clone(), &endpoint);
-    assert_eq!(again, sets, "the same paths by the same ids");
+    assert_eq!(again.sets(), state.sets(), "the same paths by the same ids");
     eventually("agents that are back", || connected().then_some(()));
     flow.pass(SOME);
     assert_eq!((mark(&flow.sender), routes(), bindings()), before, "with the next one");
@@ -182,7 +172,7 @@ fn an_agent_that_is_started_again_while_its_controller_is_away_leaves_all_as_it_
         let (lab, kept) = (Lab::new(TWO_PATHS), Kept::new());
         let pins = kept.pins(keeps_program);
         let managed = managed_with(&lab, Some(pins.clone()), Vec::new());
-        let Managed { _directory, endpoint, controller: first, _router, agent, .. } = managed;
+        let Managed { _directory, endpoint, controller: first, router: _router, agent, .. } = managed;
         let flow = Flow::start(lab.connect("h", "s"));
         flow.pass(SOME);
         // No signal ever moves an idle connection, also where a busy machine delays packets.

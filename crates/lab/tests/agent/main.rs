@@ -14,6 +14,7 @@ mod mptcp;
 mod placement;
 mod providers;
 mod replies;
+mod router;
 mod segments;
 mod slots;
 mod soak;

@@ -1,0 +1,115 @@
+//! One router daemon for each network namespace, which can be asked to stop.
+//!
+//! The daemon listens at an abstract Unix socket, whose names belong to a network namespace, as routes do. So the name
+//! is taken exactly while a daemon works in this namespace, and there is no file that a killed one could leave.
+
+use std::{
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{self, SocketAddr},
+    },
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use nix::{
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    unistd::geteuid,
+};
+use sidestep_linux::LinuxError;
+use tokio::{
+    io::AsyncReadExt,
+    net::{UnixListener, UnixStream},
+};
+
+use crate::AgentError;
+
+/// The socket's name.
+const NAME: &str = "sidestep-router";
+/// How often, and how far apart, the name is tried: another daemon may be about to end.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a daemon may take to stop after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The right to be the router daemon of this namespace.
+pub(super) struct Instance {
+    listener: UnixListener,
+    /// Who has connected and is not judged yet.
+    came: Mutex<Option<UnixStream>>,
+    /// Who asked for the end; they see our end as that of this connection.
+    asked: Option<UnixStream>,
+}
+
+impl Instance {
+    /// Takes the name; fails if another router daemon works in this namespace, and does not end in this moment.
+    pub(super) async fn claim() -> Result<Self, AgentError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => AgentError::Occupied,
+            _ => LinuxError::io("listening for requests to stop", source).into(),
+        };
+        let address = address().map_err(failed)?;
+        let mut attempts = ATTEMPTS;
+        let listener = loop {
+            attempts -= 1;
+            match net::UnixListener::bind_addr(&address) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                bound => break bound.map_err(failed)?,
+            }
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        Ok(Instance { listener, came: Mutex::default(), asked: None })
+    }
+
+    /// Waits until somebody asks for the end.
+    pub(super) async fn asked(&self) -> Result<(), AgentError> {
+        if self.asked.is_some() {
+            return std::future::pending().await;
+        }
+        let failed = |error| LinuxError::io("accepting a request to stop", error);
+        let (stream, _) = self.listener.accept().await.map_err(failed)?;
+        *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        Ok(())
+    }
+
+    /// Takes a request; it counts if it is the superuser's, or of the daemon's own user.
+    pub(super) fn take(&mut self) {
+        let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(stream) = came else { return };
+        let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
+        if by.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+            self.asked = Some(stream);
+        } else {
+            tracing::warn!(?by, "a request to stop by a user who may not");
+        }
+    }
+
+    /// Whether somebody who may has asked for the end.
+    pub(super) fn is_to_stop(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+/// Has the daemon of this namespace stop, and waits for its end; returns whether there was one.
+pub(super) async fn stop() -> Result<bool, AgentError> {
+    let failed = |error: io::Error| LinuxError::io("asking the router daemon to stop", error);
+    let stream = match net::UnixStream::connect_addr(&address().map_err(failed)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(false),
+        Err(error) => return Err(failed(error).into()),
+    };
+    stream.set_nonblocking(true).map_err(failed)?;
+    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
+    match tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await {
+        Ok(_) => Ok(true),
+        Err(_) => Err(failed(io::Error::from(io::ErrorKind::TimedOut)).into()),
+    }
+}
+
+fn address() -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(NAME)
+}

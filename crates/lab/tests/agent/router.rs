@@ -1,0 +1,300 @@
+//! Router daemons that are killed and started again, and links that vanish: Path IDs and connections stay.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    os::fd::AsFd,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use sidestep_agent::{AgentError, RouterOptions, Shutdown, run_router, stop_router};
+use sidestep_linux::{netlink, testing::root_or_skip};
+use tokio::sync::{mpsc::unbounded_channel, oneshot};
+
+use crate::{
+    controller::{Managed, TWO_PATHS, controller, managed},
+    support::{Flow, Lab, PATIENCE, SOME, eventually, slot},
+};
+
+const METRICS: &str = "[::1]:9436";
+
+/// The router daemon of node `A`, on a thread; cleans up when dropped.
+pub struct Router {
+    stop: Option<oneshot::Sender<End>>,
+    thread: Option<thread::JoinHandle<Result<(), AgentError>>>,
+}
+
+/// How a router daemon ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    CleanUp,
+    Keep,
+    Killed,
+}
+
+impl Router {
+    /// Starts it with the links from `A` to these neighbours, each with the name of its interface.
+    pub fn start(lab: &Lab, endpoint: &str, links: &[(&str, &str)]) -> Router {
+        let (router, is_ready) = Router::spawn(lab, endpoint, links);
+        if is_ready.recv_timeout(PATIENCE).is_err() {
+            panic!("the router is not ready: {:?}", router.end(End::Killed));
+        }
+        router
+    }
+
+    /// Starts it, and does not wait; the receiver gets a message when it is ready.
+    fn spawn(lab: &Lab, endpoint: &str, links: &[(&str, &str)]) -> (Router, mpsc::Receiver<()>) {
+        let name = |neighbour: &str| lab.topology.link(lab.arc("A", neighbour).link()).name.clone();
+        let options = RouterOptions {
+            controller: endpoint.into(),
+            node: "A".into(),
+            links: links.iter().map(|(neighbour, interface)| (name(neighbour), (*interface).into())).collect(),
+            ecn: true,
+            keep: false,
+            metrics: Some(METRICS.parse().unwrap()),
+        };
+        let namespace = lab.network.node(lab.id("A")).as_fd().try_clone_to_owned().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let (shut, shutdown) = oneshot::channel();
+            let shutdown = async { shutdown.await.unwrap_or(Shutdown::CleanUp) };
+            let (_looks, looks) = unbounded_channel();
+            let router = run_router(options, looks, move || ready.send(()).unwrap(), shutdown);
+            runtime.block_on(async {
+                tokio::pin!(router);
+                let end = tokio::select! {
+                    ended = &mut router => return ended,
+                    end = stopped => end.unwrap_or(End::CleanUp),
+                };
+                match end {
+                    // What the kernel sees of a kill: everything is closed, and nothing cleared up.
+                    End::Killed => return Ok(()),
+                    End::Keep => shut.send(Shutdown::Keep).unwrap(),
+                    End::CleanUp => shut.send(Shutdown::CleanUp).unwrap(),
+                }
+                router.await
+            })
+        });
+        (Router { stop: Some(stop), thread: Some(thread) }, is_ready)
+    }
+
+    /// Waits until it ends by itself.
+    fn wait(mut self) -> Result<(), AgentError> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+
+    fn end(mut self, end: End) -> Result<(), AgentError> {
+        let _ = self.stop.take().unwrap().send(end);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        self.stop = None;
+        self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+/// What `ip monitor` sees of routes in a node; ended when dropped.
+struct Monitor(Child);
+
+impl Monitor {
+    fn start(lab: &Lab, node: &str) -> Monitor {
+        let spawn = || Ok(Command::new("ip").args(["-6", "monitor", "route"]).stdout(Stdio::piped()).spawn().unwrap());
+        let monitor = Monitor(lab.network.node(lab.id(node)).run(spawn).unwrap());
+        // It says nothing when it listens.
+        thread::sleep(Duration::from_millis(300));
+        monitor
+    }
+
+    /// How often a route to `destination` was removed.
+    fn removals(mut self, destination: &str) -> usize {
+        thread::sleep(Duration::from_millis(100));
+        self.0.kill().unwrap();
+        let mut text = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        text.lines().filter(|line| line.starts_with("Deleted") && line.contains(destination)).count()
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The binding SIDs that node `A` has, by the kernel.
+fn sids(lab: &Lab) -> Vec<String> {
+    let read = || {
+        netlink::block_on(async |_| {
+            let sids = netlink::BindingSids::open()?.read().await?;
+            assert!(sids.values().all(|bound| bound.on_loopback));
+            Ok(sids.keys().map(ToString::to_string).collect())
+        })
+    };
+    lab.network.node(lab.id("A")).run(read).unwrap()
+}
+
+/// The value of a metric of the router daemon.
+fn metric(lab: &Lab, name: &str) -> Option<f64> {
+    let read = || {
+        let mut page = String::new();
+        let mut stream = TcpStream::connect(METRICS).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        stream.read_to_string(&mut page).unwrap();
+        Ok(page)
+    };
+    let page = lab.network.node(lab.id("A")).run(read).unwrap();
+    page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// A connection on the second path, which has a Path ID.
+fn flow_on_the_second_path(lab: &Lab) -> Flow {
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    if slot(&flow.sender) == 1 {
+        lab.swallow("A", "M", true);
+        eventually("a move", || (slot(&flow.sender) == 2).then_some(()));
+        lab.swallow("A", "M", false);
+    }
+    flow.pass(SOME);
+    flow
+}
+
+#[test]
+fn a_connection_outlives_the_deletion_of_an_interface_the_kill_of_its_router_and_a_flush_of_its_sid() {
+    if !root_or_skip("a router daemon") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let Managed { agent: _agent, router, controller: _controller, state, endpoint, .. } = &mut managed(&lab);
+    let flow = flow_on_the_second_path(&lab);
+    let over_n = &lab.topology.link(lab.arc("A", "N").link()).name;
+    let from_h = state.sets().into_iter().find(|set| set.from == "A").unwrap();
+    let used = from_h.paths.iter().find(|path| path.links.contains(over_n)).unwrap().path.binding_sid.to_string();
+    // Another takes over, whose first interface can go without harm to the network itself.
+    for command in ["link add first type veth peer name other", "link set first up", "link set other up"] {
+        lab.ip("A", command);
+    }
+    let links = [("M", "first"), ("N", "N")];
+    let monitor = Monitor::start(&lab, "A");
+    let hand_over = |router: &mut Router, end: End| {
+        let old = std::mem::replace(router, Router { stop: None, thread: None });
+        old.end(end).unwrap();
+        assert!(flow.pass(SOME) < Duration::from_secs(2));
+        *router = Router::start(&lab, endpoint, &links);
+        assert!(flow.pass(SOME) < Duration::from_secs(2));
+    };
+    hand_over(router, End::Keep);
+    assert_eq!(sids(&lab).len(), 2);
+
+    // The interface goes, and with it all routes that name it.
+    lab.ip("A", "link del first");
+    assert!(flow.pass(SOME) < Duration::from_secs(2));
+    // The controller has heard of it: one path is left.
+    eventually("a report that the link is down", || (state.sets()[0].paths.len() == 1).then_some(()));
+    eventually("one Path ID", || (sids(&lab) == [used.clone()]).then_some(()));
+    assert_eq!(metric(&lab, "sidestep_router_path_ids"), Some(1.0));
+
+    hand_over(router, End::Killed);
+    assert_eq!(sids(&lab), std::slice::from_ref(&used));
+    assert_eq!(monitor.removals(&used), 0, "the SID was there all the time");
+
+    // Somebody removes it.
+    lab.ip("A", &format!("-6 route del {used}/128"));
+    eventually("the SID", || (sids(&lab) == [used.clone()]).then_some(()));
+    flow.pass(SOME);
+    eventually("the metric", || (metric(&lab, "sidestep_router_path_ids_put_back_total") == Some(1.0)).then_some(()));
+}
+
+#[test]
+fn a_router_without_its_controller_keeps_what_it_finds_and_only_a_stop_removes_it() {
+    if !root_or_skip("a router daemon") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!("unix:{}", directory.path().join("controller.sock").display());
+    let start = || Router::start(&lab, &endpoint, &[("M", "M"), ("N", "N")]);
+    let filters = || tc_filters(&lab, "M") + tc_filters(&lab, "N");
+
+    // Nothing is there, and nobody answers: it is ready all the same.
+    let router = start();
+    assert_eq!((sids(&lab).len(), filters()), (0, 2));
+    let (first, _) = controller(lab.topology.clone(), &endpoint);
+    eventually("Path IDs", || (sids(&lab).len() == 2).then_some(()));
+    let before = sids(&lab);
+    let second = Router::spawn(&lab, &endpoint, &[]).0.wait();
+    assert!(matches!(second, Err(AgentError::Occupied)), "{second:?}");
+
+    let monitor = Monitor::start(&lab, "A");
+    drop(first);
+    router.end(End::Keep).unwrap();
+    assert_eq!((sids(&lab), filters()), (before.clone(), 2));
+    let router = start();
+    assert_eq!((sids(&lab), filters()), (before.clone(), 2));
+    router.end(End::Killed).unwrap();
+    assert_eq!(sids(&lab), before);
+    let router = start();
+    assert_eq!((sids(&lab), filters()), (before.clone(), 2));
+    assert_eq!(monitor.removals(":b:"), 0);
+
+    assert!(stop(&lab));
+    router.wait().unwrap();
+    assert_eq!((sids(&lab).len(), filters()), (0, 0));
+    assert!(!stop(&lab), "nothing is left");
+    let (_controller, _) = controller(lab.topology.clone(), &endpoint);
+    let router = start();
+    assert_eq!(sids(&lab), before);
+    router.end(End::Killed).unwrap();
+    assert!(stop(&lab), "what a killed daemon left");
+    assert_eq!((sids(&lab).len(), filters()), (0, 0));
+    start().end(End::CleanUp).unwrap();
+    assert_eq!((sids(&lab).len(), filters()), (0, 0));
+}
+
+#[test]
+fn an_interface_that_is_absent_is_a_link_that_is_down_until_it_appears_whatever_its_index() {
+    if !root_or_skip("a router daemon") {
+        return;
+    }
+    let lab = Lab::new(TWO_PATHS);
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!("unix:{}", directory.path().join("controller.sock").display());
+    let (_controller, state) = controller(lab.topology.clone(), &endpoint);
+    let _router = Router::start(&lab, &endpoint, &[("M", "M"), ("N", "later")]);
+    let paths = |wanted: usize| {
+        let count = || state.sets().iter().map(|set| set.paths.len()).max();
+        eventually("the controller's paths", || (count() == Some(wanted)).then_some(()));
+    };
+    paths(1);
+    for _ in 0..2 {
+        lab.ip("A", "link add later type veth peer name other");
+        lab.ip("A", "link set other up");
+        lab.ip("A", "link set later up");
+        paths(2);
+        eventually("the program for ECN", || (tc_filters(&lab, "later") == 1).then_some(()));
+        lab.ip("A", "link del later");
+        paths(1);
+    }
+}
+
+/// `sidestep router stop` in node `A`.
+fn stop(lab: &Lab) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    lab.network.node(lab.id("A")).run(|| Ok(runtime.block_on(stop_router()).unwrap())).unwrap()
+}
+
+fn tc_filters(lab: &Lab, interface: &str) -> usize {
+    let run = || Ok(Command::new("tc").args(["filter", "show", "dev", interface, "ingress"]).output().unwrap());
+    let output = lab.network.node(lab.id("A")).run(run).unwrap();
+    String::from_utf8_lossy(&output.stdout).matches("handle 0x5353").count()
+}
