@@ -474,7 +474,6 @@ impl Daemon for Host {
             paths_age: monotonic_now().since(self.paths_at),
             left_out: self.left_out,
             replies_drawn: self.replies.are_drawn(),
-            replies_mended: self.replies.mended(),
             mended: self.mended,
             sets: &self.sets,
             counters: self.program.counters()?,
