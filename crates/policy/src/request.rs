@@ -52,7 +52,8 @@ impl Request {
     /// The index of the path of the next SYN-ACK; `random` is 32 uniform bits.
     pub fn draw_reply(&self, now: Time, random: u32) -> usize {
         let table = self.shared.as_ref().filter(|_| self.config.shared == 1);
-        let learnt = table.map(|shared| shared.learnt(&self.config, self.paths.len(), now)).unwrap_or_default();
+        let raw: Vec<_> = self.paths.iter().map(Path::to_raw).collect();
+        let learnt = table.map(|shared| shared.learnt(&self.config, &raw, now)).unwrap_or_default();
         let known = learnt.into_iter().map(Some).chain(std::iter::repeat(None));
         let path = |(path, learnt): (&Path, _)| ReplyPath { weight: path.weight, rtt: path.rtt, learnt };
         let paths: Vec<_> = self.paths.iter().zip(known).map(path).collect();

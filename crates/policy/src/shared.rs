@@ -17,10 +17,33 @@ pub struct Shared(raw::Shared);
 pub struct PathLearnt {
     /// What its initial weight is multiplied by, compared with the best path's, which has 1.
     pub factor: f64,
-    /// The time that a segment takes on it, where that is measured: the policy `delay-weighted` does.
+    /// The time that a short transfer's first segments take on it, where that is measured: the policy `delay-weighted` does.
     pub delay: Option<Span>,
     /// Whether nobody takes it, as it failed.
     pub dead: bool,
+}
+
+/// What a draw goes by (`quality.h`).
+struct Known {
+    /// The time that a short transfer takes on the empty path in nanoseconds; `None`: its round trip is not known.
+    base: Option<u64>,
+    added: u64,
+    measured: bool,
+    dead: bool,
+}
+
+impl Known {
+    fn of(path: &raw::Path, quality: &raw::Quality, now: Time) -> Self {
+        let now = now.as_nanos();
+        let measured = quality.lowest_ns.load(Ordering::Relaxed);
+        let lowest = if measured > 0 { measured } else { path.rtt_ns };
+        Known {
+            base: (lowest > 0).then(|| lowest.saturating_add(path.transfer_ns)),
+            added: raw::added(quality, now),
+            measured: measured > 0,
+            dead: raw::dead(quality, now),
+        }
+    }
 }
 
 impl Shared {
@@ -82,28 +105,32 @@ impl Shared {
         next
     }
 
-    /// What was learnt of each of the first `n` paths, by the policy that `config` has.
-    pub fn learnt(&self, config: &raw::Config, n: usize, now: Time) -> Vec<PathLearnt> {
+    /// What was learnt of each of `paths`, by the policy that `config` has.
+    pub fn learnt(&self, config: &raw::Config, paths: &[raw::Path], now: Time) -> Vec<PathLearnt> {
         if config.policy != raw::DELAY_WEIGHTED {
             let learnt = |factor| PathLearnt { factor, delay: None, dead: false };
-            return self.factors(n).into_iter().map(learnt).collect();
+            return self.factors(paths.len()).into_iter().map(learnt).collect();
         }
-        let qualities = self.0.quality.iter().take(n);
-        let delay = |quality: &raw::Quality| {
-            let lowest = quality.lowest_ns.load(Ordering::Relaxed);
-            (lowest > 0).then(|| Span::from_nanos(lowest.saturating_add(raw::added(quality, now.as_nanos()))))
+        let known = paths.iter().zip(&self.0.quality).map(|(path, quality)| Known::of(path, quality, now));
+        let known: Vec<_> = known.collect();
+        let best = known.iter().filter_map(|one| one.base).min().unwrap_or(1);
+        let delay = |one: &Known| one.base.unwrap_or(best).saturating_add(one.added);
+        // Where all are dead, all may be drawn.
+        let any_alive = known.iter().any(|one| !one.dead);
+        let drawn = known.iter().filter(|one| !(any_alive && one.dead));
+        let least = drawn.map(delay).min().unwrap_or(best) as f64;
+        // The weight of `quality.h`, without the initial one.
+        let weight = |one: &Known| {
+            let longer = (least / one.base.unwrap_or(best).max(1) as f64).min(1.0);
+            (best as f64 / delay(one).max(1) as f64 * longer).powi(2)
         };
-        let delays: Vec<_> = qualities.clone().map(delay).collect();
-        let least = delays.iter().flatten().min().copied();
-        let factor = |delay: Option<Span>| match (least, delay) {
-            (Some(least), Some(delay)) => (least.as_secs_f64() / delay.as_secs_f64().max(1e-9)).powi(2),
-            _ => 1.0,
+        let greatest = known.iter().map(weight).fold(f64::MIN_POSITIVE, f64::max);
+        let learnt = |one: &Known| PathLearnt {
+            factor: weight(one) / greatest,
+            delay: one.measured.then(|| Span::from_nanos(delay(one))),
+            dead: one.dead,
         };
-        let dead = |quality| raw::dead(quality, now.as_nanos());
-        qualities
-            .zip(delays)
-            .map(|(quality, delay)| PathLearnt { factor: factor(delay), delay, dead: dead(quality) })
-            .collect()
+        known.iter().map(learnt).collect()
     }
 
     /// The factor by which learning has lowered the weight of each of the first `n` paths, compared with the best one: 1

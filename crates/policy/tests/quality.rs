@@ -10,7 +10,7 @@ use sidestep_model::{
     Bytes, Rate, Span, Time,
     scenario::{AgentKnobs, PolicyName},
 };
-use sidestep_policy::{Connection, Path, Reason, Round, Shared};
+use sidestep_policy::{Connection, Path, PathLearnt, Reason, Round, Shared};
 
 const MSS: u32 = 1_448;
 
@@ -97,9 +97,15 @@ impl Host {
         (0..1_000).map(|_| begin(self)).filter(|connection| connection.path() == path).collect()
     }
 
+    /// What the host shows of its paths.
+    fn learnt(&self) -> Vec<PathLearnt> {
+        let paths: Vec<_> = self.paths.iter().map(Path::to_raw).collect();
+        self.shared.learnt(&(&knobs()).try_into().unwrap(), &paths, self.now)
+    }
+
     /// Whether others leave this path alone.
     fn dead(&self, path: usize) -> bool {
-        self.shared.learnt(&(&knobs()).try_into().unwrap(), self.paths.len(), self.now)[path].dead
+        self.learnt()[path].dead
     }
 
     /// Puts a connection on a path where nothing arrives, and has it meet a timeout.
@@ -150,6 +156,20 @@ fn a_connection_that_has_sent_much_does_not_mind_a_longer_path() {
     };
     let [short, long] = [longer(100), longer(20_000)];
     assert!(short < 15 && (120..180).contains(&long), "{short} and {long} of 300 moved to it");
+}
+
+#[test]
+fn what_is_shown_of_paths_is_what_draws_go_by() {
+    let mut host = Host::new(&[10, 14, 20]);
+    for rtts in [None, Some([11, 30, 21])] {
+        host.transfers(if rtts.is_some() { 200 } else { 0 }, &rtts.unwrap_or_default());
+        let factors: Vec<_> = host.learnt().iter().map(|path| path.factor).collect();
+        let sum: f64 = factors.iter().sum();
+        for (drawn, factor) in host.drawn().into_iter().zip(&factors) {
+            let expected = factor / sum * 1_000.0;
+            assert!((drawn as f64 - expected).abs() < 15.0, "{drawn} of 1000 instead of {expected}: {factors:?}");
+        }
+    }
 }
 
 #[test]
@@ -341,8 +361,7 @@ fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
             host.wait(pause_ms);
             connection.handle_round(host.round(110, round), 0);
         }
-        let learnt = host.shared.learnt(&(&knobs()).try_into().unwrap(), 2, host.now);
-        learnt[connection.path()].delay.unwrap().as_secs_f64() * 1e3
+        host.learnt()[connection.path()].delay.unwrap().as_secs_f64() * 1e3
     };
     for pause in [10, 100, 500, 1_000] {
         let delay = added(pause);

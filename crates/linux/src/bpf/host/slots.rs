@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
     super::{failed, map},
-    HostPrefix, HostProgram, read_prefix,
+    HostPrefix, HostProgram,
 };
 use crate::error::Result;
 
@@ -67,17 +67,21 @@ impl HostProgram {
 
     /// The slots of the paths to each destination, by Path ID.
     pub fn slots(&self) -> Result<BTreeMap<IpNet, BTreeMap<u32, u32>>> {
-        let dests = map(&self.object, "sidestep_dests")?;
-        let mut slots = BTreeMap::new();
-        for key in dests.keys() {
-            let read = dests.lookup(&key, MapFlags::ANY);
-            let value = read.map_err(|error| failed("reading the paths of a destination", &error))?;
-            let value = value.and_then(|value| HostPaths::read_from_bytes(&value).ok());
-            if let (Some(destination), Some(value)) = (read_prefix(&key), value) {
-                slots.insert(destination, value.slots());
-            }
-        }
-        Ok(slots)
+        let of = |destination| Ok(self.paths_to(destination)?.map(|value| (destination, value.slots())));
+        self.destinations()?.into_iter().filter_map(|destination| of(destination).transpose()).collect()
+    }
+
+    /// The paths to a destination, in the order in which the program knows them.
+    pub(super) fn paths_of(&self, destination: IpNet) -> Result<Vec<raw::Path>> {
+        let value = self.paths_to(destination)?;
+        Ok(value.map(|value| value.path.into_iter().take(value.n as usize).collect()).unwrap_or_default())
+    }
+
+    fn paths_to(&self, destination: IpNet) -> Result<Option<HostPaths>> {
+        let key = HostPrefix::from(destination);
+        let read = map(&self.object, "sidestep_dests")?.lookup(key.as_bytes(), MapFlags::ANY);
+        let value = read.map_err(|error| failed("reading the paths of a destination", &error))?;
+        Ok(value.and_then(|value| HostPaths::read_from_bytes(&value).ok()))
     }
 
     /// The other end of each socket of the calling thread's network namespace whose mark has a slot, and the slot.

@@ -45,7 +45,11 @@ impl HostProgram {
             let Some(weights) = self.weights(destination)? else { continue };
             let ids: Vec<_> = weights.path_id.into_iter().take_while(|id| *id > 0).collect();
             let shared = Shared::from_words(weights.shared);
-            let of_paths = shared.learnt(&config.policy, ids.len(), now);
+            let paths = self.paths_of(destination)?;
+            // A path that the program has just got, or has no more, is one of which nothing is known.
+            let path = |id: &u32| paths.iter().find(|path| path.id == *id).copied().unwrap_or_default();
+            let paths: Vec<_> = ids.iter().map(path).collect();
+            let of_paths = shared.learnt(&config.policy, &paths, now);
             learnt.push(Learnt { destination, paths: ids.into_iter().zip(of_paths).collect() });
         }
         learnt.sort_by_key(|one| one.destination);
