@@ -25,6 +25,23 @@ struct host_config {
 	__u32 pad;
 };
 
+/*
+ * Map `sidestep_layout`, one entry. Not for the program: agents of other versions read it, older and newer ones, so its
+ * shape never changes. It says whether the other maps are what the reader expects, and what to clear away if they are not.
+ */
+struct host_layout {
+	__u32 number;		/* of the layout of all maps; 0: not known */
+	__u32 mark_mask;	/* these are as in struct host_config */
+	__u32 mark_shift;
+	__u32 table_base;
+	__u32 priority;
+	__u32 dry_run;
+	__u32 netns_inode;
+	__u32 pad;
+	__u64 netns_cookie;
+	__u64 unused[3];
+};
+
 enum host_controller {
 	HOST_NO_CONTROLLER,	/* the agent works without one */
 	HOST_CONNECTED,
@@ -151,6 +168,7 @@ enum host_counter {
 
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
 _Static_assert(sizeof(struct host_name_key) == 28, "mirrored in Rust");
+_Static_assert(sizeof(struct host_layout) == 64, "for good");
 _Static_assert(sizeof(struct host_weights) == 1232, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
 _Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");

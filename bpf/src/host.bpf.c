@@ -39,6 +39,13 @@ struct {
 } sidestep_config SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_layout);
+} sidestep_layout SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 4096);
@@ -958,6 +965,27 @@ int sidestep_leave(struct bpf_iter__tcp *ctx)
 
 	if (cfg && sk)
 		leave(sk, cfg, bpf_sk_storage_get(&sidestep_conns, sk, 0, 0));
+	return 0;
+}
+
+/*
+ * Releases connections of which nothing is known but the slot in their marks, because another version left them: those
+ * to the prefixes in `sidestep_dests`.
+ */
+SEC("iter/tcp")
+int sidestep_clear(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct sock *sk = socket_of(common);
+	struct host_config *cfg;
+	struct host_ends ends;
+
+	cfg = configured();
+	if (!cfg || !sk || !(sk->sk_mark & cfg->mark_mask))
+		return 0;
+	ends_of_socket(&ends, common);
+	if (paths_to(&ends))
+		set_mark(sk, cfg, sk->sk_mark & ~cfg->mark_mask);
 	return 0;
 }
 

@@ -33,14 +33,17 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
     if let Some(place) = elsewhere.filter(|_| holder.is_gone()).and_then(NetNsId::find) {
         return Err(AgentError::Elsewhere { state: state(), place });
     }
-    match HostProgram::look(pins) {
+    if elsewhere.is_some() {
         // Its connections, if there are any, are not of this namespace.
-        _ if elsewhere.is_some() => pins.remove()?,
-        Ok(Some(program)) => program.remove()?,
-        Ok(None) => {}
-        Err(error) => {
-            tracing::warn!(%error, "the connections' marks cannot be restored");
-            pins.remove()?;
+        pins.remove()?;
+    } else if HostProgram::supersede(pins)?.is_none() {
+        match HostProgram::look(pins) {
+            Ok(Some(program)) => program.remove()?,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the connections' marks cannot be restored");
+                pins.remove()?;
+            }
         }
     }
     // An agent at work sees that its state is gone, and removes the rest.

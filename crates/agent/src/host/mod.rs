@@ -249,6 +249,14 @@ impl Host {
     /// Takes over what an earlier daemon left, or clears it away if its marks mean something else.
     async fn take_over(&mut self, before: Option<ProgramConfig>) -> Result<(), AgentError> {
         let config = self.program_config()?;
+        if let Some(superseded) = self.program.superseded() {
+            tracing::warn!(
+                "an agent of another version was here: its connections have their former marks, and are left alone"
+            );
+            if let Some(before) = superseded.config {
+                remove_routing(&self.netlink, &before).await?;
+            }
+        }
         if let Some(before) = before
             && before.place() != config.place()
         {

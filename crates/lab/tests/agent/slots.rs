@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddrV6,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -14,7 +15,7 @@ use sidestep_linux::testing::root_or_skip;
 use sidestep_model::scenario::{AgentKnobs, PolicyName};
 
 use crate::{
-    support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, eventually, knobs, slot, via},
+    support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, slot, socket_in, via},
     takeover::Kept,
 };
 
@@ -34,7 +35,13 @@ fn destination(prefix: &str, lab: &Lab, providers: &[&str]) -> StaticDestination
 
 /// Connections of which some are on each of `paths` paths.
 fn connections(lab: &Lab, count: usize, paths: usize) -> Vec<Flow> {
-    let flows: Vec<_> = (0..count).map(|_| Flow::start(lab.connect("h", "s"))).collect();
+    let listener = lab.serve("s");
+    let open = || {
+        let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+        let client = connect(socket, SocketAddrV6::new(lab.address("s"), PORT, 0, 0)).unwrap();
+        Flow::start((client, listener.accept().unwrap().0))
+    };
+    let flows: Vec<_> = (0..count).map(|_| open()).collect();
     for used in 1..=paths {
         assert!(flows.iter().any(|flow| slot(&flow.sender) == used), "a draw of {count} leaves path {used} out");
     }

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sidestep_agent::{StaticPath, stop_host};
 use sidestep_linux::{
     bpf::host::{HostProgram, Pins},
@@ -104,30 +105,85 @@ fn a_killed_agents_connections_stay_on_their_paths_and_the_next_one_moves_them_a
     }
 }
 
+/// How the state of an agent shows that it is another version's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Other {
+    /// The layout has another number; all maps have the same sizes.
+    Numbered,
+    /// It is from before there were numbers.
+    Unnumbered,
+    /// A map of another kind and size is in the place of the configuration.
+    Resized,
+}
+
+impl Other {
+    fn make(self, pins: &Pins) {
+        let pin = |name: &str| pins.directory.join(name);
+        match self {
+            Other::Numbered => {
+                let map = MapHandle::from_pinned_path(pin("sidestep_layout")).unwrap();
+                let mut layout = map.lookup(&[0; 4], MapFlags::ANY).unwrap().unwrap();
+                layout[0] ^= 1;
+                map.update(&[0; 4], &layout, MapFlags::ANY).unwrap();
+            }
+            Other::Unnumbered => {
+                for name in ["sidestep_layout", "sidestep_release"] {
+                    std::fs::remove_file(pin(name)).unwrap();
+                }
+            }
+            Other::Resized => std::fs::rename(pin("sidestep_counts"), pin("sidestep_config")).unwrap(),
+        }
+    }
+}
+
 #[test]
-fn state_that_another_version_left_in_another_layout_is_begun_anew() {
+fn connections_of_another_version_are_released_and_its_state_is_begun_anew() {
     if !root_or_skip("the state of another version") {
         return;
     }
-    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
-    let pins = kept.pins(true);
-    let agent = start(&lab, pins.clone());
-    let flow = flow(&lab);
-    agent.kill();
-    // A map of another kind and size in the place of the configuration.
-    std::fs::rename(pins.directory.join("sidestep_counts"), pins.directory.join("sidestep_config")).unwrap();
+    // Bits that an application set outside the mask, and within it.
+    const OUTSIDE: u32 = 0x0000_0007;
+    const WITHIN: u32 = 0x0500_0000;
+    for other in [Other::Numbered, Other::Unnumbered, Other::Resized] {
+        let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+        let (rules, routes) = (|| lab.ip("h", "-6 rule show"), || lab.ip("h", "-6 route show table all proto 83"));
+        let before = (rules(), routes());
+        let pins = kept.pins(true);
+        let killed = |own: u32| {
+            let agent = start(&lab, pins.clone());
+            let listener = lab.serve("s");
+            let socket = crate::support::socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+            nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Mark, &own).unwrap();
+            let server = std::net::SocketAddrV6::new(lab.address("s"), crate::support::PORT, 0, 0);
+            let flow = Flow::start((crate::support::connect(socket, server).unwrap(), listener.accept().unwrap().0));
+            assert_eq!(mark(&flow.sender), 0x0200_0000 | OUTSIDE);
+            agent.kill();
+            other.make(&pins);
+            flow
+        };
 
-    let next = start(&lab, pins.clone());
-    flow.pass(SOME);
-    let (fresh, listed) = (lab.connect("h", "s").0, in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap()));
-    assert_eq!([slot(&fresh), slot(&flow.sender)].map(|slot| slot > 0), [true; 2]);
-    let list = in_host(&lab, || listed.connections().unwrap());
-    let paths: Vec<_> = list.iter().map(|one| one.path).collect();
-    assert!(paths.len() == 2 && paths[0] == paths[1], "both are known, the former one by its mark: {list:?}");
-    next.stop();
-    assert!(!pins.exist());
-    assert_eq!((mark(&fresh), mark(&flow.sender)), (0, 0));
-    flow.pass(SOME);
+        let flow = killed(OUTSIDE);
+        assert!(in_host(&lab, || HostProgram::look(&pins).is_err()), "{other:?}: nobody reads it for what it is not");
+        let next = start(&lab, pins.clone());
+        assert_eq!(mark(&flow.sender), OUTSIDE, "{other:?}");
+        flow.pass(SOME);
+        let fresh = lab.connect("h", "s").0;
+        assert_eq!(slot(&fresh), 2, "{other:?}: its slots are free again");
+        let listed = in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap().connections().unwrap().len());
+        assert_eq!(listed, 1, "{other:?}: one is known, and by one program");
+        next.stop();
+        assert_eq!((mark(&fresh), pins.exist(), (rules(), routes())), (0, false, before.clone()), "{other:?}");
+        flow.pass(SOME);
+        drop(flow);
+
+        let flow = killed(OUTSIDE | WITHIN);
+        // What an application had in our bits is known only to the version that took them.
+        let released = if other == Other::Unnumbered { OUTSIDE } else { OUTSIDE | WITHIN };
+        assert!(stop(&lab, &pins), "{other:?}");
+        assert_eq!((mark(&flow.sender), pins.exist()), (released, false), "{other:?}");
+        assert_eq!((rules(), routes()), before, "{other:?}");
+        flow.pass(SOME);
+    }
 }
 
 #[test]

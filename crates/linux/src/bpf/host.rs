@@ -1,5 +1,6 @@
 //! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
 
+mod layout;
 mod load;
 mod names;
 mod pins;
@@ -25,6 +26,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use self::{
+    layout::Superseded,
     load::{MapUse, ProgramRuns, RunStats},
     names::Names,
     pins::{Holder, Pins},
@@ -49,6 +51,7 @@ pub struct HostProgram {
     pins: Option<Pins>,
     /// Whether the pins are new, and go when the program is dropped: nothing depends on them yet.
     provisional: bool,
+    superseded: Option<Superseded>,
     /// As long as this lock lives, no other agent works with the pins.
     _lock: Option<Flock<File>>,
 }
@@ -231,25 +234,41 @@ impl HostProgram {
     pub fn load(pins: Option<Pins>) -> Result<Self> {
         let Some(pins) = pins else {
             let object = load("host", open("host", bytecode!("host"))?)?;
-            return Ok(HostProgram { object, links: Vec::new(), pins: None, provisional: false, _lock: None });
+            return Ok(HostProgram {
+                object,
+                links: Vec::new(),
+                pins: None,
+                provisional: false,
+                superseded: None,
+                _lock: None,
+            });
         };
         pins.make()?;
         let mut lock = pins.lock()?;
-        if pins.exist() && !pins.fit(&open("host", bytecode!("host"))?) {
-            tracing::warn!("what another version left cannot be taken over; its connections stay where they are");
-            pins.remove()?;
+        let superseded = HostProgram::supersede(&pins)?;
+        if superseded.is_some() {
             pins.make()?;
             lock = pins.lock()?;
         }
         let provisional = !pins.exist();
-        match open_pinned(&pins) {
+        let opened = open_pinned(&pins).and_then(|object| {
+            layout::keep_release(&object, &pins.directory)?;
+            Ok(object)
+        });
+        match opened {
             Ok(object) => {
-                Ok(HostProgram { object, links: Vec::new(), pins: Some(pins), provisional, _lock: Some(lock) })
+                let lock = Some(lock);
+                Ok(HostProgram { object, links: Vec::new(), pins: Some(pins), provisional, superseded, _lock: lock })
             }
             // The directory may be new.
             Err(error) if provisional => pins.remove().and(Err(error)),
             Err(error) => Err(error),
         }
+    }
+
+    /// What became of the state that an agent of another version had left, if one had.
+    pub fn superseded(&self) -> Option<Superseded> {
+        self.superseded
     }
 
     /// From now on the pins stay when the program is dropped.
@@ -263,12 +282,18 @@ impl HostProgram {
         if !pins.exist() {
             return Ok(None);
         }
-        let object = open_pinned(pins)?;
-        Ok(Some(HostProgram { object, links: Vec::new(), pins: Some(pins.clone()), provisional: false, _lock: None }))
+        if !layout::fits(pins)? {
+            let what = format!("reading what the agent keeps in {}", pins.directory.display());
+            let other = "it is an agent of another version; ask with the program of its version";
+            return Err(LinuxError::io(what, io::Error::other(other)));
+        }
+        let (object, pins) = (open_pinned(pins)?, Some(pins.clone()));
+        Ok(Some(HostProgram { object, links: Vec::new(), pins, provisional: false, superseded: None, _lock: None }))
     }
 
     /// Sets the configuration; connections follow it from their next signal on.
     pub fn configure(&mut self, config: &HostConfig) -> Result<()> {
+        self.note_layout(config)?;
         let written =
             map(&self.object, "sidestep_config")?.update(&0u32.to_ne_bytes(), config.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed("configuring the path changer", &error))

@@ -230,6 +230,7 @@ pub fn knobs() -> AgentKnobs {
         gamma: 1e-5,
         ce_share: Ratio::from_ppb(1_000_000_000),
         retransmit_burst: 0,
+        queue_rounds: 0,
         silence_backoff: Backoff { min: Span::from_millis(10), max: Span::from_secs(1) },
         ..AgentKnobs::default()
     }

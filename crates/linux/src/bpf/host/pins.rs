@@ -20,7 +20,11 @@ use nix::{
     },
 };
 
-use super::{super::failed, HostConfig};
+use super::{
+    super::failed,
+    HostConfig,
+    layout::{self, RELEASE},
+};
 use crate::{
     error::{LinuxError, Result},
     mounts::Kind,
@@ -181,11 +185,20 @@ impl Pins {
         self.rename_former_link()?;
         let maps = super::map_names()?;
         let maps = maps.iter().map(String::as_str).filter(|name| *name != CONFIG);
-        for name in LINKS.map(|(pin, _)| pin).into_iter().chain(maps).chain([CONFIG]) {
+        for name in LINKS.map(|(pin, _)| pin).into_iter().chain([RELEASE]).chain(maps).chain([CONFIG]) {
             let path = self.directory.join(name);
             tolerate(fs::remove_file(&path), &[ErrorKind::NotFound], || format!("removing {}", path.display()))?;
         }
         self.remove_directories()
+    }
+
+    /// Removes the pins of the programs, which act no longer unless an agent is at work.
+    pub(super) fn unlink_programs(&self) -> Result<()> {
+        self.rename_former_link()?;
+        LINKS.iter().try_for_each(|(pin, _)| {
+            let path = self.directory.join(pin);
+            tolerate(fs::remove_file(&path), &[ErrorKind::NotFound], || format!("removing {}", path.display()))
+        })
     }
 
     fn remove_directories(&self) -> Result<()> {
@@ -223,8 +236,13 @@ impl Pins {
         self.directory.join(CONFIG).exists()
     }
 
-    /// The configuration that an agent has left, read without loading anything; `None` if there is none of this version.
+    /// The configuration that an agent has left, read without loading anything; `None` if there is none.
+    ///
+    /// Of another version's only those settings are there that say where its marks, rules and routes are.
     pub fn config(&self) -> Option<HostConfig> {
+        if !layout::fits(self).is_ok_and(|fits| fits) {
+            return layout::place_of(self);
+        }
         let map = MapHandle::from_pinned_path(self.directory.join(CONFIG)).ok()?;
         // A lookup fills as many bytes as the map's values have.
         let fits = (map.key_size(), map.value_size()) == (4, u32::try_from(size_of::<HostConfig>()).ok()?);
