@@ -14,13 +14,14 @@ use nix::unistd::{read, write};
 use sidestep_linux::{
     LinuxError, Result,
     netlink::{
-        self, BindingSids, BoundSid, Change, Family, LOOPBACK, MAIN_TABLE, MarkRule, Netlink, NextHop, Route,
-        RoutingChange, RoutingWatch, SidAction, Target,
+        self, BindingSids, BoundSid, Change, DefaultRoute, Family, LOOPBACK, LinkWatch, MAIN_TABLE, MarkRule, Netlink,
+        NextHop, Route, RoutingChange, RoutingWatch, SidAction, Target,
     },
     netns::{NetNs, set_sysctl},
     tap::Tap,
     testing::root_or_skip,
 };
+use tokio::time::timeout;
 
 const TABLE: u32 = 8301;
 
@@ -442,6 +443,42 @@ fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
             taken_away.sort();
             assert_eq!(netlink.missing_routes(&installed).await?, taken_away, "after {change}");
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn default_routes_are_read_with_all_of_their_next_hops_and_watched() {
+    in_node("default routes", async |netlink, interface| {
+        ip_command("address add 10.0.0.1/24 dev eth");
+        ip_command("-4 route add default via inet6 fe80::2 dev eth metric 7");
+        ip_command("route add default dev eth metric 8");
+        ip_command("route add default via 10.0.0.9 dev eth table 99");
+        ip_command("route add unreachable default metric 9");
+        ip_command("-6 route add default metric 5 nexthop via fe80::3 dev eth nexthop via fe80::4 dev eth");
+        let mut found = netlink.default_routes().await?;
+        found.sort_by_key(|route| (route.family, route.metric, route.hop.via));
+        let of = |family, metric, via: Option<&str>| {
+            let via = via.map(|via| via.parse().unwrap());
+            DefaultRoute { family, metric, hop: NextHop { via, interface } }
+        };
+        let expected = [
+            of(Family::V4, 7, Some("fe80::2")),
+            of(Family::V4, 8, None),
+            of(Family::V6, 5, Some("fe80::3")),
+            of(Family::V6, 5, Some("fe80::4")),
+        ];
+        assert_eq!(found, expected);
+
+        let mut watch = LinkWatch::open()?;
+        let wait = Duration::from_millis(200);
+        // The interface's own address may still come.
+        while timeout(wait, watch.changed()).await.is_ok() {}
+        ip_command("-6 route add fd00:b::/64 via fe80::2 dev eth");
+        ip_command("-6 route add default via fe80::2 dev eth table 8301");
+        assert!(timeout(wait, watch.changed()).await.is_err(), "other routes come and go all the time");
+        ip_command("route replace default via 10.0.0.2 dev eth metric 7");
+        assert!(timeout(wait * 20, watch.changed()).await.is_ok(), "a default route");
         Ok(())
     });
 }

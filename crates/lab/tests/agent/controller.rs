@@ -119,9 +119,13 @@ fn a_prefix_that_the_file_and_the_controller_have_takes_the_paths_of_the_file_al
     let own = StaticDestination { prefix: lab.prefix("s").into(), paths: vec![mine] };
     let Managed { _directory, socket, agent, controller: _controller, .. } = managed_with(&lab, None, vec![own]);
     eventually("an agent that is connected", || is_connected(&lab, "h", &socket).then_some(()));
-    let routes = |table: u32| lab.ip("h", &format!("-6 route show table {table}"));
+    let routes = || {
+        let all = lab.ip("h", "-6 route show table all");
+        let throws = all.contains(&format!("throw {} ", lab.prefix("s"))) && all.contains("table 8301");
+        (throws, all.matches("table 83").count())
+    };
     for _ in 0..10 {
-        assert!(routes(8301).starts_with("throw") && routes(8302).is_empty(), "{}{}", routes(8301), routes(8302));
+        assert_eq!(routes(), (true, 1), "{}", lab.ip("h", "-6 route show table all"));
         thread::sleep(std::time::Duration::from_millis(20));
     }
     let flow = Flow::start(lab.connect("h", "s"));
