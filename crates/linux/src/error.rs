@@ -56,4 +56,16 @@ impl LinuxError {
     pub fn is_environment(&self) -> bool {
         !matches!(self, LinuxError::Refused { .. })
     }
+
+    /// Whether the kernel has answered that it will not do this; else it was out of memory or busy, or was not reached at all, and
+    /// the same request may succeed.
+    pub fn is_answer(&self) -> bool {
+        const FOR_NOW: [i32; 5] = [libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::EBUSY];
+        match self {
+            LinuxError::Refused { source, .. } => {
+                source.raw_os_error().is_some_and(|number| !FOR_NOW.contains(&number))
+            }
+            LinuxError::Privilege { .. } | LinuxError::Missing { .. } => true,
+        }
+    }
 }

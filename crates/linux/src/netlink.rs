@@ -156,10 +156,19 @@ impl Netlink {
         Ok(Netlink { handle, connection: tokio::spawn(connection) })
     }
 
+    /// Opens the socket anew, in the calling thread's namespace, if it has failed: a send or receive that the kernel refuses ends
+    /// it, and all requests fail from then on.
+    pub fn renew(&mut self) -> Result<()> {
+        if self.connection.is_finished() {
+            *self = Netlink::open()?;
+        }
+        Ok(())
+    }
+
     /// All interfaces.
     pub async fn interfaces(&self) -> Result<Vec<Interface>> {
-        let links: Vec<LinkMessage> =
-            self.handle.link().get().execute().try_collect().await.map_err(|e| refused("listing interfaces", e))?;
+        let links = self.handle.link().get().execute().try_collect::<Vec<LinkMessage>>().await;
+        let links = answered(&self.connection, links).map_err(|e| refused("listing interfaces", e))?;
         Ok(links.iter().map(read_interface).collect())
     }
 
@@ -167,7 +176,7 @@ impl Netlink {
     pub async fn index_of(&self, name: &str) -> Result<u32> {
         let what = || format!("looking up interface {name}");
         let mut links = self.handle.link().get().match_name(name).execute();
-        match links.try_next().await.map_err(|e| refused(what(), e))? {
+        match answered(&self.connection, links.try_next().await).map_err(|e| refused(what(), e))? {
             Some(link) => Ok(link.header.index),
             None => Err(LinuxError::io(what(), io::Error::from_raw_os_error(libc::ENODEV))),
         }
@@ -221,7 +230,8 @@ impl Netlink {
         }
         let mut pauses = MEMORY_PAUSES.iter();
         loop {
-            match (self.handle.route().add(message_of(route)).replace().execute().await, pauses.next()) {
+            let added = self.handle.route().add(message_of(route)).replace().execute().await;
+            match (answered(&self.connection, added), pauses.next()) {
                 (Err(error), Some(pause)) if error_number(&error) == Some(libc::ENOMEM) => {
                     tokio::time::sleep(Duration::from_millis(*pause)).await;
                 }
@@ -238,7 +248,9 @@ impl Netlink {
         // Of any kind: for IPv4 the kernel compares it.
         let message = our_route(table, destination).scope(RouteScope::NoWhere).kind(RouteType::Unspec).build();
         let deleted = self.handle.route().del(message).execute().await;
-        tolerate(deleted, libc::ESRCH, || format!("removing the route to {destination} from table {table}"))
+        tolerate(answered(&self.connection, deleted), libc::ESRCH, || {
+            format!("removing the route to {destination} from table {table}")
+        })
     }
 
     /// The next hop to which the kernel would send a packet for `destination` now.
@@ -246,7 +258,7 @@ impl Netlink {
         let what = || format!("looking up the route to {destination}");
         let query = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(destination, 128).build();
         let mut answers = self.handle.route().get(query).execute();
-        let answer = answers.try_next().await.map_err(|e| refused(what(), e))?;
+        let answer = answered(&self.connection, answers.try_next().await).map_err(|e| refused(what(), e))?;
         answer
             .as_ref()
             .and_then(read_next_hop)
@@ -432,6 +444,14 @@ fn read_address(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
     }
+}
+
+/// The result of a request, unless the socket has failed meanwhile: then an answer is missing, which rtnetlink takes for success.
+fn answered<T>(
+    connection: &JoinHandle<()>,
+    result: std::result::Result<T, rtnetlink::Error>,
+) -> std::result::Result<T, rtnetlink::Error> {
+    if connection.is_finished() { result.and(Err(rtnetlink::Error::RequestFailed)) } else { result }
 }
 
 /// Turns a netlink failure into ours; SRv6 is the only optional feature that routes here need.

@@ -44,5 +44,5 @@ pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
-pub use request::{ReplyPath, Request, reply_weights};
+pub use request::{Request, reply_weights};
 pub use shared::{PathLearnt, Shared};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sidestep_model::{
-    Span, Time,
+    Time,
     scenario::{AgentKnobs, PolicyName},
 };
 
@@ -31,9 +31,6 @@ const SCALE: f64 = 1024.0;
 /// What a dead path gets of a draw: little, as it costs whoever it hits a second, but something, as it may be back.
 const DEAD_SHARE: f64 = 1.0 / 64.0;
 
-/// The least that a path gets that is not dead, as a part of an equal share.
-const LEAST_SHARE: f64 = 1.0 / 8.0;
-
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.
     pub fn new(knobs: &AgentKnobs, paths: &[Path], shared: Option<Arc<Shared>>) -> Result<Self, PolicyError> {
@@ -55,8 +52,7 @@ impl Request {
         let raw: Vec<_> = self.paths.iter().map(Path::to_raw).collect();
         let learnt = table.map(|shared| shared.learnt(&self.config, &raw, now)).unwrap_or_default();
         let known = learnt.into_iter().map(Some).chain(std::iter::repeat(None));
-        let path = |(path, learnt): (&Path, _)| ReplyPath { weight: path.weight, rtt: path.rtt, learnt };
-        let paths: Vec<_> = self.paths.iter().zip(known).map(path).collect();
+        let paths: Vec<_> = self.paths.iter().map(|path| path.weight).zip(known).collect();
         let weights = reply_weights(self.knobs.policy, &paths);
         let total: u64 = weights.iter().copied().map(u64::from).sum();
         let point = (u64::from(random) * total) >> 32;
@@ -73,92 +69,52 @@ impl Request {
     }
 }
 
-/// A path that may be drawn for a SYN-ACK.
-#[derive(Clone, Copy, Debug)]
-pub struct ReplyPath {
-    /// Its initial weight.
-    pub weight: u32,
-    /// Its round-trip propagation time; zero if it is not known.
-    pub rtt: Span,
-    /// What connections have learnt of it, if anything.
-    pub learnt: Option<PathLearnt>,
-}
-
-impl ReplyPath {
-    fn is_dead(&self) -> bool {
-        self.learnt.is_some_and(|learnt| learnt.dead)
-    }
-
-    /// The round trip: as measured, or else as it is known. A host that only receives measures none.
-    fn delay(&self) -> Option<Span> {
-        self.learnt.and_then(|learnt| learnt.delay).or(Some(self.rtt)).filter(|delay| *delay > Span::ZERO)
-    }
-}
-
 /// How likely each path is to be drawn for a SYN-ACK, compared with the others: as for a new connection, by its initial
-/// weight and by what is known of it.
+/// weight and by what was learnt of it.
 ///
-/// No path gets less than an eighth of an equal share, except dead ones: a path may die before anybody has learnt that it
-/// has. Each weight is at least 1, and they add up to about 1024. The static policy has one path, its first.
-pub fn reply_weights(policy: PolicyName, paths: &[ReplyPath]) -> Vec<u32> {
+/// Each weight is at least 1, and they add up to about 1024. The static policy has one path, its first.
+pub fn reply_weights(policy: PolicyName, paths: &[(u32, Option<PathLearnt>)]) -> Vec<u32> {
+    let is_dead = |learnt: &Option<PathLearnt>| learnt.is_some_and(|learnt| learnt.dead);
     // Where all are dead, none is worse than the others.
-    let some_alive = paths.iter().any(|path| !path.is_dead());
-    let draws_dead = |path: &ReplyPath| some_alive && path.is_dead();
-    let least = paths.iter().filter(|path| !draws_dead(path)).filter_map(ReplyPath::delay).min();
-    let factor = |path: &ReplyPath| match (policy, least, path.delay()) {
-        (PolicyName::DelayWeighted, Some(least), Some(delay)) => (least.as_secs_f64() / delay.as_secs_f64()).powi(2),
-        (PolicyName::DelayWeighted, ..) => 1.0,
-        _ => path.learnt.map_or(1.0, |learnt| learnt.factor),
-    };
-    let weight = |path: &ReplyPath| match policy {
+    let some_alive = paths.iter().any(|(_, learnt)| !is_dead(learnt));
+    let weight = |(initial, learnt): &(u32, Option<PathLearnt>)| match policy {
         PolicyName::Random => 1.0,
-        _ => f64::from(path.weight.max(1)) * factor(path).max(1e-6),
+        _ => f64::from((*initial).max(1)) * learnt.map_or(1.0, |learnt| learnt.factor).max(1e-6),
     };
+    let draws_dead = |path: &(u32, Option<PathLearnt>)| some_alive && is_dead(&path.1);
     let alive: f64 = paths.iter().filter(|path| !draws_dead(path)).map(weight).sum();
-    let floor = LEAST_SHARE / paths.len().max(1) as f64;
-    let part = |path| if draws_dead(path) { DEAD_SHARE } else { (weight(path) / alive).max(floor) };
+    let part = |path| if draws_dead(path) { DEAD_SHARE } else { weight(path) / alive };
     let taken = if policy == PolicyName::Static { 1 } else { usize::MAX };
     paths.iter().take(taken).map(|path| (part(path) * SCALE).round().max(1.0) as u32).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::Rate;
+    use sidestep_model::{Rate, Span};
 
     use super::*;
 
-    fn path(weight: u32) -> ReplyPath {
-        ReplyPath { weight, rtt: Span::ZERO, learnt: None }
-    }
-
-    fn learnt(weight: u32, factor: f64, dead: bool) -> ReplyPath {
-        ReplyPath { learnt: Some(PathLearnt { factor, delay: None, dead }), ..path(weight) }
-    }
-
-    fn far(weight: u32, rtt_ms: u64, measured_ms: Option<u64>) -> ReplyPath {
-        let learnt = PathLearnt { factor: 1.0, delay: measured_ms.map(Span::from_millis), dead: false };
-        ReplyPath { weight, rtt: Span::from_millis(rtt_ms), learnt: Some(learnt) }
+    fn weights(policy: PolicyName, paths: &[(u32, f64, bool)]) -> Vec<u32> {
+        let known = |(initial, factor, dead): &(u32, f64, bool)| {
+            (*initial, Some(PathLearnt { factor: *factor, delay: None, dead: *dead }))
+        };
+        reply_weights(policy, &paths.iter().map(known).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_reply_is_drawn_as_a_new_connection_is() {
-        assert_eq!(reply_weights(PolicyName::DelayWeighted, &[path(10), path(30)]), [256, 768]);
-        let lowered = [learnt(10, 1.0, false), learnt(30, 1.0 / 3.0, false)];
-        assert_eq!(reply_weights(PolicyName::Exp3, &lowered), [512, 512]);
-        assert_eq!(reply_weights(PolicyName::Random, &lowered), [512, 512]);
-        assert_eq!(reply_weights(PolicyName::Static, &lowered).len(), 1);
-        // The known round trip counts where none was measured.
-        assert_eq!(reply_weights(PolicyName::DelayWeighted, &[far(10, 10, None), far(40, 20, None)]), [512, 512]);
-        assert_eq!(reply_weights(PolicyName::DelayWeighted, &[far(10, 10, Some(20)), far(10, 20, None)]), [512, 512]);
+        assert_eq!(reply_weights(PolicyName::DelayWeighted, &[(10, None), (30, None)]), [256, 768]);
+        assert_eq!(weights(PolicyName::DelayWeighted, &[(10, 1.0, false), (30, 1.0 / 3.0, false)]), [512, 512]);
+        assert_eq!(weights(PolicyName::Random, &[(10, 1.0, false), (30, 0.1, false)]), [512, 512]);
+        assert_eq!(reply_weights(PolicyName::Static, &[(10, None), (30, None)]).len(), 1);
     }
 
     #[test]
     fn a_dead_path_gets_little_but_not_nothing_and_all_dead_ones_are_alike() {
-        let one_dead = [learnt(90, 1.0, true), path(10), path(10)];
-        assert_eq!(reply_weights(PolicyName::DelayWeighted, &one_dead), [16, 512, 512]);
-        let all_dead = [learnt(10, 1.0, true), learnt(10, 1.0, true)];
-        assert_eq!(reply_weights(PolicyName::DelayWeighted, &all_dead), [512, 512]);
-        assert_eq!(reply_weights(PolicyName::DelayWeighted, &[path(1_000_000), path(1)]), [1024, 64]);
+        let one_dead = [(90, 1.0, true), (10, 1.0, false), (10, 1.0, false)];
+        assert_eq!(weights(PolicyName::DelayWeighted, &one_dead), [16, 512, 512]);
+        assert_eq!(weights(PolicyName::DelayWeighted, &[(10, 1.0, true), (10, 1.0, true)]), [512, 512]);
+        assert_eq!(weights(PolicyName::DelayWeighted, &[(1_000_000, 1.0, false), (1, 1.0, false)]), [1024, 1]);
     }
 
     #[test]

@@ -14,12 +14,11 @@ use sidestep_linux::netlink::{Family, MarkRule, RoutingChange};
 use super::{Host, MarkBits, ownership::tables};
 use crate::AgentError;
 
-/// How many rules and routes were put back since the daemon began, and how often the table of nf_tables was.
+/// How many rules and routes were put back since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mended {
     pub(super) rules: u32,
     pub(super) routes: u32,
-    pub(super) replies: u32,
 }
 
 impl Host {
@@ -57,7 +56,7 @@ impl Host {
                  ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
             );
         }
-        Ok(lost != Mended::default() || self.look_up(&self.firsts).await != self.hops)
+        Ok(lost != Mended::default() || self.look_up(&self.firsts).await? != self.hops)
     }
 
     async fn forget_lost(&mut self) -> Result<Mended, AgentError> {
@@ -71,7 +70,7 @@ impl Host {
         for key in &missing {
             self.routes.remove(key);
         }
-        let lost = Mended { rules: (before - self.rules.len()) as u32, routes: missing.len() as u32, replies: 0 };
+        let lost = Mended { rules: (before - self.rules.len()) as u32, routes: missing.len() as u32 };
         // One that leads elsewhere now goes if it is no longer wanted.
         self.leftover_routes.extend(missing);
         Ok(lost)

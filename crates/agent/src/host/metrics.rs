@@ -74,6 +74,10 @@ const REPLIES_DRAWN: Metric = Metric::gauge(
     "sidestep_agent_replies_drawn",
     "Whether SYN-ACKs and resets are drawn a path; else they take the default route",
 );
+const REPLIES_MENDED: Metric = Metric::counter(
+    "sidestep_agent_replies_mended",
+    "How often somebody else had changed or removed the table that draws paths of SYN-ACKs",
+);
 const MENDED: Metric = Metric::counter(
     "sidestep_agent_mended",
     "Rules and routes of the agent that others removed or changed, and that it put back",
@@ -106,6 +110,7 @@ pub const HOST_METRICS: &[Metric] = &[
     DESTINATIONS,
     PATHS_LEFT_OUT,
     REPLIES_DRAWN,
+    REPLIES_MENDED,
     MENDED,
     CONTROLLER,
     ATTACHED,
@@ -120,6 +125,7 @@ pub(super) struct Reading<'a> {
     pub(super) paths_age: Span,
     pub(super) left_out: usize,
     pub(super) replies_drawn: bool,
+    pub(super) replies_mended: u64,
     pub(super) mended: Mended,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
@@ -168,7 +174,8 @@ impl Reading<'_> {
         page.one(DESTINATIONS, self.sets.iter().filter(|set| !set.paths.is_empty()).count() as f64);
         page.one(PATHS_LEFT_OUT, self.left_out as f64);
         page.one(REPLIES_DRAWN, self.replies_drawn.into());
-        let mended = [("rule", self.mended.rules), ("route", self.mended.routes), ("replies", self.mended.replies)];
+        page.one(REPLIES_MENDED, self.replies_mended as f64);
+        let mended = [("rule", self.mended.rules), ("route", self.mended.routes)];
         page.each(MENDED, mended.map(|(kind, n)| labelled(&[("kind", kind)], f64::from(n))));
         let connected = (self.controller != ControllerState::None).then_some(self.controller);
         page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
@@ -268,7 +275,8 @@ mod tests {
             paths_age: Span::from_millis(1_500),
             left_out: 1,
             replies_drawn: true,
-            mended: Mended { rules: 2, routes: 5, replies: 1 },
+            replies_mended: 2,
+            mended: Mended { rules: 2, routes: 5 },
             sets: &sets,
             counters,
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
@@ -307,7 +315,7 @@ mod tests {
             "sidestep_agent_controller_connected 0.0",
             "sidestep_agent_paths_age_seconds 1.5",
             "sidestep_agent_replies_drawn 1.0",
-            r#"sidestep_agent_mended_total{kind="replies"} 1.0"#,
+            "sidestep_agent_replies_mended_total 2.0",
         ] {
             assert!(page.lines().any(|there| there == line), "{line} is not in\n{page}");
         }

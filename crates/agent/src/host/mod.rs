@@ -347,10 +347,11 @@ impl Host {
     }
 
     /// Removes all that the daemon made; connections get the marks back that they had.
-    async fn remove(self) -> Result<(), AgentError> {
+    async fn remove(mut self) -> Result<(), AgentError> {
         let counters = self.program.counters().ok();
         let config = self.program_config()?;
         self.program.remove()?;
+        self.netlink.renew()?;
         remove_routing(&self.netlink, &config).await?;
         tracing::info!(?counters, "stopped");
         Ok(())
@@ -407,6 +408,7 @@ impl Daemon for Host {
 
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
         self.own = self.options.config.resolve_present(&interfaces(&self.netlink).await?);
         self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
         self.reroutes = true;
@@ -422,6 +424,7 @@ impl Daemon for Host {
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
         self.apply_paths().await?;
         if self.reroutes {
             self.program.reroute_connections()?;
@@ -482,6 +485,7 @@ impl Daemon for Host {
             paths_age: monotonic_now().since(self.paths_at),
             left_out: self.left_out,
             replies_drawn: self.replies.are_drawn(),
+            replies_mended: self.replies.mended(),
             mended: self.mended,
             sets: &self.sets,
             counters: self.program.counters()?,

@@ -34,7 +34,7 @@ impl Host {
     pub(super) async fn apply_paths(&mut self) -> Result<(), AgentError> {
         let mut sets = self.merged_sets();
         let received: usize = sets.iter().map(|set| set.paths.len()).sum();
-        let hops = self.first_hops(&sets).await;
+        let hops = self.first_hops(&sets).await?;
         for set in &mut sets {
             // No connection may draw a path that leads nowhere, or one that its mark has no room for.
             set.paths.retain(|path| path.is_reachable(&hops));
@@ -199,7 +199,7 @@ impl Host {
             let path = set.and_then(|set| Some(set.paths.remove(set.paths.iter().position(leaves)?)));
             match path {
                 // A privilege that lacks for one lacks for all.
-                Some(path) if !error.is_environment() => {
+                Some(path) if error.is_answer() && !error.is_environment() => {
                     tracing::warn!(%error, path = path.name, "a path is left out");
                     refused.insert((destination, path.id));
                 }
@@ -211,26 +211,29 @@ impl Host {
     /// The next hop towards the first segment of each path, where the kernel has a route to it.
     ///
     /// Both are noted: when a route to a first segment changes or appears, the path's own route follows.
-    async fn first_hops(&mut self, sets: &[DestinationPaths]) -> BTreeMap<Ipv6Addr, NextHop> {
+    async fn first_hops(&mut self, sets: &[DestinationPaths]) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
         let firsts: BTreeSet<_> = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
-        let hops = self.look_up(&firsts).await;
+        let hops = self.look_up(&firsts).await?;
         let without: Vec<_> = firsts.iter().filter(|first| !hops.contains_key(first)).collect();
         if !without.is_empty() && (hops != self.hops || firsts != self.firsts) {
             tracing::warn!(first_segments = ?without, "no route leads there: their paths are left out until one does");
         }
         (self.firsts, self.hops) = (firsts, hops.clone());
-        hops
+        Ok(hops)
     }
 
     /// The next hops to these first segments, where the kernel has any.
-    pub(super) async fn look_up(&self, firsts: &BTreeSet<Ipv6Addr>) -> BTreeMap<Ipv6Addr, NextHop> {
+    pub(super) async fn look_up(&self, firsts: &BTreeSet<Ipv6Addr>) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
         let mut hops = BTreeMap::new();
         for first in firsts {
-            if let Ok(hop) = self.netlink.route_to(*first).await {
-                hops.insert(*first, hop);
+            match self.netlink.route_to(*first).await {
+                Ok(hop) => drop(hops.insert(*first, hop)),
+                Err(error) if error.is_answer() => {}
+                // Paths must not go because a question was lost.
+                Err(error) => return Err(error.into()),
             }
         }
-        hops
+        Ok(hops)
     }
 
     /// Installs a rule for each slot that any path uses; slots that already have theirs keep it.

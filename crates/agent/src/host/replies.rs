@@ -9,8 +9,8 @@ use sidestep_linux::{
     bpf::host::{HostConfig as ProgramConfig, Learnt, SlotPath},
     nftables::{Draw, DrawTable, Share},
 };
-use sidestep_model::{Span, scenario::AgentKnobs};
-use sidestep_policy::{ReplyPath, reply_weights};
+use sidestep_model::scenario::AgentKnobs;
+use sidestep_policy::reply_weights;
 
 use super::{Host, MarkBits, paths::DestinationPaths};
 
@@ -28,6 +28,8 @@ pub(super) struct Replies {
     /// The table as the kernel had it when we last wrote it; `None` while it is not there.
     written: Option<Written>,
     looks: u32,
+    /// How often somebody else had changed or removed the table.
+    mended: u64,
     /// Whether the table is an earlier agent's, which stays until the controller has answered.
     inherited: bool,
     /// Whether the operator was told that the kernel refuses the table.
@@ -45,6 +47,11 @@ impl Replies {
     /// Whether the table is in place.
     pub(super) fn are_drawn(&self) -> bool {
         self.written.is_some() || self.inherited
+    }
+
+    /// How often the table was mended.
+    pub(super) fn mended(&self) -> u64 {
+        self.mended
     }
 
     /// Makes the table say `draws`.
@@ -77,32 +84,22 @@ impl Replies {
         }
     }
 
-    /// Mends the table if somebody else has changed it, and returns whether that was so; tries again if it could not be
-    /// written.
-    fn mend(&mut self) -> bool {
-        let (Some(table), Some(written)) = (&mut self.table, &mut self.written) else {
-            self.install();
-            return false;
-        };
+    /// Mends the table if somebody else has changed it, and tries again if it could not be written.
+    fn mend(&mut self) {
+        let (Some(table), Some(written)) = (&mut self.table, &mut self.written) else { return self.install() };
         match table.generation() {
-            Ok(generation) if generation == written.generation => return false,
+            Ok(generation) if generation == written.generation => return,
             Ok(_) => {}
-            Err(error) => {
-                tracing::debug!(%error, "the table that draws paths of replies cannot be read");
-                return false;
-            }
+            Err(error) => return tracing::debug!(%error, "the table that draws paths of replies cannot be read"),
         }
         match look(table) {
-            Ok(now) if now.fingerprint == written.fingerprint => {
-                *written = now;
-                false
-            }
+            Ok(now) if now.fingerprint == written.fingerprint => *written = now,
             _ => {
+                self.mended += 1;
                 tracing::warn!(
                     "somebody changed or removed the table that draws paths of SYN-ACKs: it is written again"
                 );
                 self.install();
-                true
             }
         }
     }
@@ -163,9 +160,7 @@ impl Host {
         if self.replies.table.is_none() || self.replies.inherited {
             return;
         }
-        if self.replies.mend() {
-            self.mended.replies += 1;
-        }
+        self.replies.mend();
         self.replies.looks = self.replies.looks.wrapping_add(1);
         if self.replies.looks.is_multiple_of(LOOKS_PER_WEIGHING) {
             let draws = self.draws(&self.sets);
@@ -221,12 +216,7 @@ fn is_off(present: &Draw, wanted: &Draw) -> bool {
 fn shares(set: &DestinationPaths, learnt: Option<&Learnt>, knobs: &AgentKnobs, mark: MarkBits) -> Vec<Share> {
     let of = |id: u32| learnt?.paths.iter().find(|(known, _)| *known == id).map(|(_, learnt)| *learnt);
     let entries = set.entries(knobs);
-    let path = |SlotPath { path, .. }: &SlotPath| ReplyPath {
-        weight: path.weight,
-        rtt: Span::from_nanos(path.rtt_ns),
-        learnt: of(path.id),
-    };
-    let paths: Vec<_> = entries.iter().map(path).collect();
+    let paths: Vec<_> = entries.iter().map(|entry| (entry.path.weight, of(entry.path.id))).collect();
     let share = |(entry, weight): (&SlotPath, u32)| {
         let mark = u32::from(entry.slot) << mark.shift;
         Share { mark, weight, sources: Vec::new() }
@@ -236,7 +226,7 @@ fn shares(set: &DestinationPaths, learnt: Option<&Learnt>, knobs: &AgentKnobs, m
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Rate, scenario::PolicyName};
+    use sidestep_model::{Rate, Span};
     use sidestep_policy::PathLearnt;
 
     use super::*;
@@ -262,10 +252,9 @@ mod tests {
     #[test]
     fn a_path_has_the_mark_of_its_slot_and_what_was_learnt_of_it() {
         let set = set(&[10, 30]);
-        let knobs = AgentKnobs { policy: PolicyName::Exp3, ..AgentKnobs::default() };
         let known = (2, PathLearnt { factor: 1.0 / 3.0, delay: None, dead: false });
         let learnt = Learnt { destination: set.destination, paths: vec![known] };
-        let shares = shares(&set, Some(&learnt), &knobs, MARK);
+        let shares = shares(&set, Some(&learnt), &AgentKnobs::default(), MARK);
         let share = |mark| Share { mark, weight: 512, sources: Vec::new() };
         assert_eq!(shares, [share(0x200), share(0x300)]);
     }

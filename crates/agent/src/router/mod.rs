@@ -150,10 +150,12 @@ impl Daemon for Router {
     }
 
     async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
         self.report().await
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
         self.sids.reconcile(&self.netlink).await
     }
 
@@ -162,6 +164,7 @@ impl Daemon for Router {
             tracing::info!("asked to stop");
             return Ok(ControlFlow::Break(()));
         }
+        self.netlink.renew()?;
         self.report().await?;
         // Also what nobody asked for may have changed: others flush routes.
         self.sids.reconcile(&self.netlink).await?;

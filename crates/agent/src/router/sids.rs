@@ -85,6 +85,7 @@ impl Sids {
     ///
     /// An error says that the kernel cannot be asked, or that the machine lacks what every SID needs.
     pub(super) async fn reconcile(&mut self, netlink: &Netlink) -> Result<(), AgentError> {
+        self.kernel.renew()?;
         let present = ours(&self.kernel).await?;
         // Before the controller has answered, what was found is to stay.
         let wanted = self.wanted.clone().unwrap_or_else(|| {

@@ -9,7 +9,7 @@ use netlink_packet_route::{
 };
 use rtnetlink::IpVersion;
 
-use super::{Family, Netlink, PROTOCOL, refused, tolerate};
+use super::{Family, Netlink, PROTOCOL, answered, refused, tolerate};
 use crate::error::Result;
 
 /// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
@@ -69,7 +69,9 @@ impl Netlink {
         ];
         request.message_mut().attributes.extend(local);
         let added = request.execute().await;
-        tolerate(added, libc::EEXIST, || format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask))
+        tolerate(answered(&self.connection, added), libc::EEXIST, || {
+            format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask)
+        })
     }
 
     /// Adds a rule: packets from `source` are routed by `table`.
@@ -85,7 +87,7 @@ impl Netlink {
             let rule = read(&message);
             if rule.priority == priority && tables.contains(&rule.table) && rule.is_ours(*tables.start()) {
                 let deleted = self.handle.rule().del(message).execute().await;
-                tolerate(deleted, libc::ENOENT, || "removing a rule".to_string())?;
+                tolerate(answered(&self.connection, deleted), libc::ENOENT, || "removing a rule".to_string())?;
             }
         }
         Ok(())
@@ -94,15 +96,8 @@ impl Netlink {
     async fn rule_messages(&self) -> Result<Vec<RuleMessage>> {
         let mut all = Vec::new();
         for family in [IpVersion::V4, IpVersion::V6] {
-            let rules: Vec<_> = self
-                .handle
-                .rule()
-                .get(family)
-                .execute()
-                .try_collect()
-                .await
-                .map_err(|e| refused("listing rules", e))?;
-            all.extend(rules);
+            let rules = self.handle.rule().get(family).execute().try_collect::<Vec<_>>().await;
+            all.extend(answered(&self.connection, rules).map_err(|e| refused("listing rules", e))?);
         }
         Ok(all)
     }

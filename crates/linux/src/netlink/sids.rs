@@ -16,7 +16,7 @@ use netlink_packet_route::{
 use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
-use super::{LOOPBACK, MAIN_TABLE, PROTOCOL, read_route, refused};
+use super::{LOOPBACK, MAIN_TABLE, PROTOCOL, answered, read_route, refused};
 use crate::error::{LinuxError, Result};
 
 /// Reads the binding SIDs (`End.B6.Encaps`) of ours that the kernel has in the main table.
@@ -46,6 +46,14 @@ impl BindingSids {
         Ok(BindingSids { handle, connection: tokio::spawn(connection) })
     }
 
+    /// Opens the socket anew, in the calling thread's namespace, if it has failed.
+    pub fn renew(&mut self) -> Result<()> {
+        if self.connection.is_finished() {
+            *self = BindingSids::open()?;
+        }
+        Ok(())
+    }
+
     /// All of them, by SID.
     pub async fn read(&self) -> Result<BTreeMap<Ipv6Addr, BoundSid>> {
         let mut dump = RouteMessageBuilder::<IpAddr>::new().table_id(MAIN_TABLE).build();
@@ -55,7 +63,7 @@ impl BindingSids {
         dump.header.scope = Default::default();
         dump.header.kind = RouteType::Unspec;
         let routes = self.handle.route().get(dump).execute().try_collect::<Vec<_>>().await;
-        let routes = routes.map_err(|error| refused("listing binding SIDs", error))?;
+        let routes = answered(&self.connection, routes).map_err(|error| refused("listing binding SIDs", error))?;
         let ours = routes.iter().filter(|route| route.header.protocol == RouteProtocol::from(PROTOCOL));
         Ok(ours.filter_map(read_binding).collect())
     }

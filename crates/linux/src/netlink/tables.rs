@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, RouteProtocol, RouteType};
 
 use super::{
-    Family, MAIN_TABLE, Netlink, NextHop, PROTOCOL, Route, Target, error_number, read_gateway, read_next_hop,
+    Family, MAIN_TABLE, Netlink, NextHop, PROTOCOL, Route, Target, answered, error_number, read_gateway, read_next_hop,
     read_route, refused,
 };
 use crate::error::{LinuxError, Result};
@@ -108,7 +108,8 @@ async fn dump(table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
         if table != 0 {
             query.attributes.push(RouteAttribute::Table(table));
         }
-        match handle.route().get(query).execute().try_collect::<Vec<_>>().await {
+        let routes = handle.route().get(query).execute().try_collect::<Vec<_>>().await;
+        match answered(&connection, routes) {
             Ok(routes) => all.extend(routes),
             // There is no such table yet, or the kernel does not know the family.
             Err(error)
