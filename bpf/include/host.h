@@ -67,8 +67,10 @@ struct host_paths {
 	__u32 generation;	/* changes when ids, their order or slots change, not when weights do */
 	struct host_prefix key;	/* under which these are here, and in `sidestep_learnt` */
 	__u8 slot[PC_MAX_PATHS];	/* of each path, in 1..=HOST_SLOTS, and 0 where there is none */
+	__u64 changed_ns;	/* since when they have this generation, CLOCK_MONOTONIC */
 	__u64 restricted;	/* the bits of all `sources` together; 0: no path restricts its sources */
 	__u64 sources[PC_MAX_PATHS];	/* prefixes whose addresses a path takes, as bits of `sidestep_sources`; 0: all */
+	__u32 address[PC_MAX_PATHS][4];	/* that sockets are bound to before they connect; IPv4 as ::ffff:a.b.c.d; 0: none */
 	struct pc_path path[PC_MAX_PATHS];
 };
 
@@ -77,7 +79,9 @@ struct host_paths {
  * that contains it.
  */
 typedef __u64 host_source_bits;
-#define HOST_SOURCES 64
+#define HOST_SOURCES 63
+/* The bit of addresses that are in none of these prefixes. */
+#define HOST_UNNAMED (1ULL << HOST_SOURCES)
 
 /*
  * Value of map `sidestep_learnt`, which has the keys of `sidestep_dests`. It is valid as long as its generation is that

@@ -117,11 +117,17 @@ struct bpf_sock_ops {
 struct bpf_sock_addr {
 	__u32 user_ip4;
 	__u32 user_ip6[4];
+	__u32 family;
 	__u32 type;
 	__u32 protocol;
 	union {
 		struct bpf_sock *sk;
 	};
+};
+
+/* For bpf_bind. */
+struct sockaddr {
+	unsigned short sa_family;
 };
 
 struct __sk_buff {

@@ -14,10 +14,13 @@
 #include "host.h"
 
 #define AF_INET 2
+#define AF_INET6 10
 #define SOL_SOCKET 1
 #define SO_MARK 36
 #define EVENTS_SIZE (256 * 1024)
 #define TCP_RTO_MIN_NS 200000000
+/* Within this time the agent has all connections take note of paths that changed. */
+#define ADOPTION_NS 1000000000ULL
 #define SOCK_STREAM 1
 #define IPPROTO_TCP 6
 
@@ -87,6 +90,7 @@ struct conn {
 	__u32 mark_before; /* what our bits were when the connection opened */
 	__u8 reason; /* of the last decision */
 	__u8 passive;
+	__u8 has_address; /* the policy knows which paths take the connection's address */
 };
 
 struct {
@@ -190,7 +194,7 @@ static __noinline __u32 paths_from(const struct host_paths *paths, const __u32 *
 		return allowed;
 	key_of(&key, address);
 	found = bpf_map_lookup_elem(&sidestep_sources, &key);
-	bits = found ? *found : 0;
+	bits = found ? *found : HOST_UNNAMED;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		__u64 named = paths->sources[i];
 
@@ -342,8 +346,8 @@ struct opening {
 	bool passive;
 };
 
-/* Begins a connection with storage, because its policy or the mark that it had must be remembered. */
-static __always_inline bool begin_with_storage(void *ctx, struct bpf_sock *sk, const struct opening *opening)
+/* Begins a connection with storage, because its policy or the mark that it had must be remembered; returns its path. */
+static __always_inline __u32 begin_with_storage(void *ctx, struct bpf_sock *sk, const struct opening *opening)
 {
 	const struct host_config *cfg = opening->cfg;
 	struct host_paths *paths = opening->paths;
@@ -354,7 +358,7 @@ static __always_inline bool begin_with_storage(void *ctx, struct bpf_sock *sk, c
 	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!conn) {
 		count(HOST_NO_STORAGE);
-		return false;
+		return PC_MAX_PATHS;
 	}
 	now = bpf_ktime_get_ns();
 	shared = shared_by(cfg, paths);
@@ -368,12 +372,13 @@ static __always_inline bool begin_with_storage(void *ctx, struct bpf_sock *sk, c
 	conn->mark_before = opening->before;
 	conn->generation = paths->generation;
 	conn->passive = opening->passive;
+	conn->has_address = 0;
 	conn->current_id = path_id(paths, conn->policy.current);
-	return take_path(ctx, opening->mark, cfg, paths, conn->policy.current);
+	return take_path(ctx, opening->mark, cfg, paths, conn->policy.current) ? conn->policy.current : PC_MAX_PATHS;
 }
 
-/* Begins a connection of which the mark says all that there is to know. */
-static __always_inline bool begin_by_mark(void *ctx, struct bpf_sock *sk, const struct opening *opening,
+/* Begins a connection of which the mark says all that there is to know; returns its path. */
+static __always_inline __u32 begin_by_mark(void *ctx, struct bpf_sock *sk, const struct opening *opening,
 					  struct pc_shared *shared)
 {
 	const struct host_config *cfg = opening->cfg;
@@ -384,24 +389,24 @@ static __always_inline bool begin_by_mark(void *ctx, struct bpf_sock *sk, const 
 	index = pc_first(&cfg->policy, paths->path, paths->n, opening->allowed, shared, now, bpf_get_prandom_u32());
 	if (!opening->passive)
 		pc_ask_on(&cfg->policy, shared, index, now);
-	return take_path(ctx, opening->mark, cfg, paths, index);
+	return take_path(ctx, opening->mark, cfg, paths, index) ? index : PC_MAX_PATHS;
 }
 
-/* Puts a new connection on its first path; returns whether it has one. */
-static __always_inline bool begin(void *ctx, struct bpf_sock *sk, const struct opening *opening)
+/* Puts a new connection on its first path, and returns that; PC_MAX_PATHS if it has none. */
+static __always_inline __u32 begin(void *ctx, struct bpf_sock *sk, const struct opening *opening)
 {
 	const struct host_config *cfg = opening->cfg;
 	struct pc_shared *shared = shared_by(cfg, opening->paths);
-	bool done;
+	__u32 index;
 
 	/* In a dry run no mark says anything. */
 	if (cfg->dry_run || opening->before || !pc_stateless(&cfg->policy, shared))
-		done = begin_with_storage(ctx, sk, opening);
+		index = begin_with_storage(ctx, sk, opening);
 	else
-		done = begin_by_mark(ctx, sk, opening, shared);
-	if (done)
+		index = begin_by_mark(ctx, sk, opening, shared);
+	if (index < PC_MAX_PATHS)
 		count(opening->passive ? HOST_PASSIVE : HOST_ACTIVE);
-	return done;
+	return index;
 }
 
 /* Our bits of the mark of a socket before it connects or is accepted, unless we have set them: for an earlier connection. */
@@ -431,6 +436,37 @@ static __always_inline bool may_take(const struct host_paths *paths, const struc
 	return true;
 }
 
+/* Of the kernel's sockaddr_in and sockaddr_in6. */
+struct bind_address {
+	__u16 family;
+	__be16 port;
+	__be32 word[6]; /* IPv4: the address; IPv6: the flow label, the address, the scope */
+};
+
+/*
+ * Binds a socket to the address that a path wants for a source. Where the host has lost that address, the kernel chooses
+ * another one.
+ */
+static __noinline int bind_source(struct bpf_sock_addr *ctx, const struct host_paths *paths, __u32 index)
+{
+	struct bind_address address = {};
+	const __u32 *wanted;
+
+	if (index >= PC_MAX_PATHS)
+		return 0;
+	wanted = paths->address[index];
+	if (!(wanted[0] | wanted[1] | wanted[2] | wanted[3]))
+		return 0;
+	if (ctx->family == AF_INET) {
+		address.family = AF_INET;
+		address.word[0] = wanted[3];
+		return bpf_bind(ctx, (struct sockaddr *)&address, 16);
+	}
+	address.family = AF_INET6;
+	__builtin_memcpy(&address.word[1], wanted, 16);
+	return bpf_bind(ctx, (struct sockaddr *)&address, sizeof(address));
+}
+
 /*
  * A socket connects. The kernel has not looked for a route yet, so the source address will be one that belongs to the
  * path; if the socket is bound to an address, only paths that take this address are drawn.
@@ -440,6 +476,8 @@ static __always_inline void choose_before_route(struct bpf_sock_addr *ctx, const
 	struct bpf_sock *sk = ctx->sk;
 	struct opening opening = { .cfg = configured() };
 	const __u32 *local = ends->local_addr;
+	bool bound = local[0] || local[1] || local[3];
+	__u32 index;
 
 	/* A dry run begins when the SYN leaves. */
 	if (!opening.cfg || opening.cfg->dry_run || !sk)
@@ -453,7 +491,7 @@ static __always_inline void choose_before_route(struct bpf_sock_addr *ctx, const
 		count(HOST_UNTOUCHED);
 		return;
 	}
-	if (local[0] || local[1] || local[3])
+	if (bound)
 		opening.allowed = paths_from(opening.paths, local);
 	else
 		opening.allowed = (1u << (opening.paths->n & 31)) - 1;
@@ -461,7 +499,9 @@ static __always_inline void choose_before_route(struct bpf_sock_addr *ctx, const
 		return;
 	opening.mark = sk->mark;
 	opening.before = mark_before(sk, opening.mark, opening.cfg);
-	begin(ctx, sk, &opening);
+	index = begin(ctx, sk, &opening);
+	if (!bound)
+		bind_source(ctx, opening.paths, index);
 }
 
 SEC("cgroup/connect4")
@@ -553,7 +593,7 @@ static __noinline int open_with_addresses(struct bpf_sock_ops *ops)
 		return 0;
 	opening.mark = sk->mark;
 	opening.before = mark_before(sk, opening.mark, opening.cfg);
-	if (!begin(ops, sk, &opening))
+	if (begin(ops, sk, &opening) >= PC_MAX_PATHS)
 		return 0;
 	if (passive)
 		watch(ops, opening.cfg, PASSIVE_FLAG);
@@ -707,8 +747,8 @@ static bool ends_round(const struct bpf_sock_ops *ops)
 }
 
 /*
- * A signal for a connection without storage. If it matters, the connection gets storage, and 1 is returned. A global
- * function, which the verifier walks by itself.
+ * Returns 1 if a signal is for a connection with storage. If it is the first one that matters to a connection, that gets
+ * storage now. A global function, which the verifier walks by itself.
  */
 __noinline int sidestep_first_signal(struct bpf_sock_ops *ops)
 {
@@ -720,16 +760,27 @@ __noinline int sidestep_first_signal(struct bpf_sock_ops *ops)
 	struct conn *conn;
 	__u32 current;
 
+	/* The agent of another namespace may have set the flags. */
+	if (!cfg || !sk || bpf_get_netns_cookie(ops) != cfg->netns_cookie)
+		return 0;
+	if (bpf_sk_storage_get(&sidestep_conns, sk, 0, 0))
+		return 1;
 	/* In a dry run no mark says anything; and nothing is left to be learnt of what has ended. */
-	if (!cfg || !sk || cfg->dry_run || ops->op == BPF_SOCK_OPS_STATE_CB)
+	if (cfg->dry_run || ops->op == BPF_SOCK_OPS_STATE_CB)
 		return 0;
 	paths = paths_to_peer(ops);
 	tp = bpf_tcp_sock(sk);
 	if (!paths || !paths->n || !tp)
 		return 0;
 	current = sidestep_index_of(paths, slot_of(cfg, sk->mark));
-	if (sk->bound_dev_if || current >= PC_MAX_PATHS) {
-		let_go(ops, sk, sk->bound_dev_if ? HOST_TO_DEVICE : HOST_OWN_MARK);
+	if (current >= PC_MAX_PATHS) {
+		/* The path may be gone, and the agent is about to give the connection another one. */
+		if (pc_since(bpf_ktime_get_ns(), paths->changed_ns) > ADOPTION_NS)
+			let_go(ops, sk, HOST_OWN_MARK);
+		return 0;
+	}
+	if (sk->bound_dev_if) {
+		let_go(ops, sk, HOST_TO_DEVICE);
 		return 0;
 	}
 	read_socket(tp, &round);
@@ -748,11 +799,23 @@ __noinline int sidestep_first_signal(struct bpf_sock_ops *ops)
 	conn->mark_before = 0;
 	conn->generation = paths->generation;
 	conn->passive = !!(ops->bpf_sock_ops_cb_flags & PASSIVE_FLAG);
+	conn->has_address = 1;
 	conn->current_id = path_id(paths, current);
 	return 1;
 }
 
-static __noinline int signal(struct bpf_sock_ops *ops)
+/* When a connection drew its first path, it may have had no address yet. */
+static __noinline int note_address(struct bpf_sock_ops *ops, const struct host_paths *paths, struct conn *conn)
+{
+	if (!paths->restricted || conn->has_address)
+		return 0;
+	conn->policy.allowed = paths_from_here(ops, paths);
+	conn->has_address = 1;
+	return 0;
+}
+
+/* A signal for a connection with storage. */
+static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 {
 	const struct host_config *cfg;
 	struct pc_decision decision = {};
@@ -762,25 +825,12 @@ static __noinline int signal(struct bpf_sock_ops *ops)
 	struct bpf_tcp_sock *tp;
 	struct conn *conn;
 	struct pc_round round;
-	__u32 random, from, from_id, mark, quiet_q16 = 0;
+	__u32 random, from, from_id, mark;
 
-	if (!sk)
-		return 0;
-	/* First, because the kernel asks this for each packet. */
-	if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && !came_again(ops, sk, &quiet_q16))
-		return 0;
 	cfg = configured();
-	/* The agent of another namespace may have set the flags. */
-	if (!cfg || bpf_get_netns_cookie(ops) != cfg->netns_cookie)
+	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
+	if (!cfg || !conn)
 		return 0;
-	conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
-	if (!conn) {
-		if (!sidestep_first_signal(ops))
-			return 0;
-		conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, 0);
-		if (!conn)
-			return 0;
-	}
 	mark = sk->mark;
 	paths = paths_to_peer(ops);
 	tp = bpf_tcp_sock(sk);
@@ -796,6 +846,7 @@ static __noinline int signal(struct bpf_sock_ops *ops)
 		let_go(ops, sk, sk->bound_dev_if ? HOST_TO_DEVICE : HOST_OWN_MARK);
 		return 0;
 	}
+	note_address(ops, paths, conn);
 	read_socket(tp, &round);
 	shared = shared_by(cfg, paths);
 	random = bpf_get_prandom_u32();
@@ -857,6 +908,8 @@ SEC("sockops")
 int sidestep_host(struct bpf_sock_ops *ops)
 {
 	bool opens = false, signals = false;
+	struct bpf_sock *sk = ops->sk;
+	__u32 quiet_q16 = 0;
 
 	/* The kernel calls for much else, for instance for the first timeout of a connection. That ends here. */
 	switch (ops->op) {
@@ -872,8 +925,11 @@ int sidestep_host(struct bpf_sock_ops *ops)
 	case BPF_SOCK_OPS_RTT_CB:
 	case BPF_SOCK_OPS_RETRANS_CB:
 	case BPF_SOCK_OPS_RTO_CB:
-	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		signals = true;
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		/* The kernel asks this for each packet. */
+		signals = sk && came_again(ops, sk, &quiet_q16);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		signals = ops->args[1] == BPF_TCP_CLOSE;
@@ -882,8 +938,8 @@ int sidestep_host(struct bpf_sock_ops *ops)
 	/* Each in one place, as the verifier walks a function anew for each. */
 	if (opens)
 		open_with_addresses(ops);
-	if (signals)
-		signal(ops);
+	if (signals && sidestep_first_signal(ops))
+		signal(ops, quiet_q16);
 	return 1;
 }
 

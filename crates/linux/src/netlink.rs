@@ -1,5 +1,6 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
+mod addresses;
 mod rules;
 mod sids;
 mod tables;
@@ -26,6 +27,7 @@ use netlink_packet_route::{
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
+pub use self::addresses::InterfaceAddress;
 pub use self::{
     rules::{MarkRule, Rule},
     sids::{BindingSids, BoundSid},

@@ -7,7 +7,7 @@ mod check;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     str::FromStr,
@@ -91,6 +91,9 @@ pub struct StaticPath {
     pub rtt: Span,
     /// Largest packet in bytes, where less than the interface's.
     pub mtu: Option<u32>,
+    /// Prefixes of the source addresses that it takes; none: those of its interface, or all.
+    #[serde(default)]
+    pub sources: Vec<IpNet>,
 }
 
 /// The next hop of a path.
@@ -152,6 +155,17 @@ impl HostConfig {
         let Ok(document) = Document::parse(text) else { return Vec::new() };
         let destinations = document.tables(document.root(), "destination").unwrap_or_default();
         destinations.iter().filter_map(|item| document.note_host_bits(item, "prefix")).collect()
+    }
+
+    /// Destinations with paths by next hops on several interfaces, of which one names no sources: its interface's
+    /// addresses are then taken for those that its provider lets through.
+    pub fn assumed_sources(&self) -> Vec<IpNet> {
+        let assumes = |destination: &&StaticDestination| {
+            let by_next_hop = || destination.paths.iter().filter(|path| path.via.is_some());
+            let interfaces: BTreeSet<_> = by_next_hop().filter_map(|path| path.dev.as_deref()).collect();
+            interfaces.len() > 1 && by_next_hop().any(|path| path.sources.is_empty())
+        };
+        self.destinations.iter().filter(assumes).map(|destination| destination.prefix).collect()
     }
 
     /// The paths, with interface names looked up in `interfaces`.
@@ -318,6 +332,7 @@ impl StaticPath {
             usage: Rate::default(),
             rtt: self.rtt,
             mtu: self.mtu,
+            sources: self.sources.clone(),
         })
     }
 }

@@ -246,6 +246,7 @@ mod tests {
             usage: Rate::default(),
             rtt: Span::from_millis(8),
             mtu: None,
+            sources: Vec::new(),
         };
         DestinationPaths { destination: prefix.parse().unwrap(), paths: ids.iter().map(path).collect() }
     }

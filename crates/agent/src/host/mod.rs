@@ -13,6 +13,7 @@ mod reconcile;
 mod record_file;
 mod replies;
 mod slots;
+mod sources;
 mod summary;
 
 use std::{

@@ -58,6 +58,8 @@ pub struct HostPath {
     pub rtt: Span,
     /// Largest packet in bytes, where less than the interface's.
     pub mtu: Option<u32>,
+    /// Prefixes of the source addresses that it takes, as the file names them.
+    pub sources: Vec<IpNet>,
 }
 
 /// The paths to one destination prefix.
@@ -84,6 +86,7 @@ impl DestinationPaths {
             usage: path.usage,
             rtt: path.rtt,
             mtu: path.plain_mtu.or(Some(path.route_mtu)),
+            sources: Vec::new(),
         };
         let set = |set: &sidestep_api::PathSet| DestinationPaths {
             destination: set.destination.into(),
@@ -223,6 +226,7 @@ mod tests {
             usage: Rate::from_mbits(usage),
             rtt: Span::from_millis(8),
             mtu: Some(1500),
+            sources: Vec::new(),
         }
     }
 

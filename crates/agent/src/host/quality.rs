@@ -257,6 +257,7 @@ mod tests {
             usage: Rate::default(),
             rtt: Span::ZERO,
             mtu: None,
+            sources: Vec::new(),
         };
         DestinationPaths { destination: net(), paths: (1..).zip(given).map(path).collect() }
     }

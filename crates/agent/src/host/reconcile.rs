@@ -88,6 +88,7 @@ impl Host {
         for set in sets {
             set.paths.retain(|path| !refused.contains(&(set.destination, path.id)));
         }
+        self.name_sources(placed, hops).await?;
         self.write_paths(placed)?;
         self.draw_replies(placed);
         let awaits = self.awaits_controller();

@@ -244,6 +244,7 @@ mod tests {
             usage: Rate::default(),
             rtt: Span::from_millis(10),
             mtu: None,
+            sources: Vec::new(),
         };
         let paths = rates.iter().enumerate().map(path).collect();
         DestinationPaths { destination: "2001:db8::/32".parse().unwrap(), paths }

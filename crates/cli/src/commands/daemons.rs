@@ -274,10 +274,20 @@ fn stop_the_router(json: bool) -> Outcome {
 fn checked(config: &HostConfig, json: bool) -> Outcome {
     let destinations = config.destinations.len();
     let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();
+    let assumed = config.assumed_sources();
     if json {
-        return print_json(&serde_json::json!({ "schema": 1, "destinations": destinations, "paths": paths }));
+        let whole = serde_json::json!({
+            "schema": 1, "destinations": destinations, "paths": paths, "assumed_sources": assumed,
+        });
+        return print_json(&whole);
     }
     println!("in order: {destinations} destinations with {paths} paths");
+    for prefix in assumed {
+        println!(
+            "warning: a path to {prefix} names no `sources`: it is taken to let through the addresses of its interface, and \
+             no other provider's; `sources = [\"::/0\"]` says that it takes all"
+        );
+    }
     Ok(())
 }
 

@@ -126,11 +126,20 @@ fn a_configuration_is_checked_without_privilege_and_without_effect() {
         .lines()
         .map(|line| line.strip_prefix("#:").unwrap_or(line).to_string() + "\n")
         .collect();
-    let suggested = room.write("suggested.toml", &suggested);
-    let ended = room.run(&["agent", "--check", "--json", "--config", &suggested]);
-    ended.is_fine();
-    let counted: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(counted, serde_json::json!({ "schema": 1, "destinations": 1, "paths": 2 }));
+    // Providers whose sources are not named are taken to be those of the interfaces, which is said.
+    let assuming: String =
+        suggested.lines().filter(|line| !line.starts_with("sources")).map(|line| line.to_string() + "\n").collect();
+    for (text, assumed) in [(suggested, vec![]), (assuming, vec!["2001:db8:5::/48"])] {
+        let file = room.write("suggested.toml", &text);
+        let ended = room.run(&["agent", "--check", "--json", "--config", &file]);
+        ended.is_fine();
+        let counted: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let counts = ["schema", "destinations", "paths"].map(|key| counted[key].as_u64());
+        assert_eq!(counts, [Some(1), Some(1), Some(2)]);
+        assert_eq!(counted["assumed_sources"], serde_json::json!(assumed));
+        let said = room.run(&["agent", "--check", "--config", &file]).stdout.contains("warning: a path to");
+        assert_eq!(said, !assumed.is_empty());
+    }
 
     let wrong = room.write("wrong.toml", "[agent]\ngama = 1\n");
     let ended = room.run(&["agent", "--check", "--config", &wrong]);

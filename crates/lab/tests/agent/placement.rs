@@ -1,13 +1,17 @@
 //! Which sockets get a path when they connect, and which are left alone.
 
 use std::{
-    net::{SocketAddrV6, TcpStream, UdpSocket},
-    os::fd::{AsFd, AsRawFd},
+    net::{Ipv6Addr, SocketAddrV6, TcpStream, UdpSocket},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::{
+    socket::{SockaddrIn6, setsockopt, sockopt},
+    time::TimeVal,
+};
 use sidestep_linux::{
     bpf::host::{HostConnection, HostCounters, HostProgram},
+    sock_diag::TcpInfo,
     testing::root_or_skip,
 };
 use sidestep_model::scenario::{AgentKnobs, PolicyName};
@@ -15,7 +19,7 @@ use sidestep_model::scenario::{AgentKnobs, PolicyName};
 use crate::{
     support::{
         Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, listen, mark, slot, socket_in,
-        socket_of, via,
+        socket_of, tail, via,
     },
     takeover::{Kept, in_host},
 };
@@ -174,7 +178,7 @@ fn policies_that_remember_the_first_draw_have_storage_from_the_beginning() {
     assert!(one.opened.is_some() && slot(&flow.sender) == 2, "{one:?}");
     lab.swallow("R2", "Z", true);
     flow.pass(SOME);
-    assert_eq!((agent.moved("rto").from, slot(&flow.sender)), (one.path, 1));
+    assert_eq!((agent.moved("rto").from, slot(&flow.sender)), (2, 1));
     agent.stop();
 }
 
@@ -226,4 +230,90 @@ fn a_connection_of_tcp_fast_open_has_a_path() {
     let opened = || agent.events().iter().filter(|one| one.kind == "opened" && one.to > 0).count();
     eventually("a record of each", || (opened() == 2).then_some(()));
     assert_eq!(counters(&kept).active, 2);
+}
+
+/// A second provider's address of `h`, behind `R2`; the host's own address is the first provider's.
+const SECOND: &str = "fd0b::5";
+
+/// Each provider drops what has a source address of the other one.
+fn with_source_filters() -> Lab {
+    let lab = Lab::new(TWO_PROVIDERS);
+    lab.ip("h", &format!("-6 address add {SECOND}/64 dev R2 nodad"));
+    lab.ip("Z", &format!("-6 route add fd0b::/64 via {} dev R2", tail(&lab, "R2", "Z")));
+    lab.ip("R2", &format!("-6 route add fd0b::/64 via {} dev h", tail(&lab, "h", "R2")));
+    lab.ip("R1", "-6 rule add from fd0b::/64 priority 10 blackhole");
+    lab.ip("R2", &format!("-6 rule add from {} priority 10 blackhole", lab.prefix("h")));
+    lab
+}
+
+fn bound_to(lab: &Lab, source: Ipv6Addr) -> OwnedFd {
+    let socket = socket_in(&lab.cgroup.0, lab.network.node(lab.id("h")), libc::AF_INET6);
+    nix::sys::socket::bind(socket.as_raw_fd(), &SockaddrIn6::from(SocketAddrV6::new(source, 0, 0, 0))).unwrap();
+    socket
+}
+
+#[test]
+fn a_new_connection_has_a_source_address_that_its_provider_takes() {
+    if !root_or_skip("providers that filter sources") {
+        return;
+    }
+    let lab = with_source_filters();
+    let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "1 Gbit/s")).to_vec();
+    let knobs = AgentKnobs { policy: PolicyName::Random, ..knobs() };
+    let agent = Agent::start(&lab, "h", knobs, &lab.prefix("s").to_string(), paths);
+    let sources = [lab.address("h"), SECOND.parse().unwrap()];
+    let mut taken = [0; 2];
+    for _ in 0..16 {
+        let client = lab.connect("h", "s").0;
+        let index = slot(&client) - 1;
+        taken[index] += 1;
+        assert_eq!(client.local_addr().unwrap().ip(), sources[index]);
+        // A SYN that was dropped would have come again after a second, and moved the connection.
+        assert_eq!(TcpInfo::of(&client).unwrap().retrans_total, 0);
+    }
+    assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
+    agent.stop();
+}
+
+#[test]
+fn a_connection_takes_only_paths_on_which_its_source_address_is_valid() {
+    if !root_or_skip("providers that filter sources, in mid-connection") {
+        return;
+    }
+    for named in [false, true] {
+        let lab = with_source_filters();
+        // The first path is drawn, where it may be.
+        let mut paths = vec![via(&lab, "h", "R1", "1 Tbit/s"), via(&lab, "h", "R2", "1 kbit/s")];
+        if named {
+            paths[0].sources = vec![lab.prefix("h").into()];
+            paths[1].sources = vec!["fd0b::/64".parse().unwrap()];
+        }
+        let kept = Kept::new();
+        let pins = Some(kept.pins(false));
+        let agent = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, pins);
+        let listener = lab.serve("s");
+        let open = |source| {
+            let client = connect(bound_to(&lab, source), server(&lab)).unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        let second = open(SECOND.parse().unwrap());
+        assert_eq!(slot(&second.0), 2, "{named}");
+        let first = Flow::start(open(lab.address("h")));
+        first.pass(SOME);
+        assert_eq!(slot(&first.sender), 1);
+        lab.swallow("R1", "Z", true);
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert_eq!((slot(&first.sender), counters(&kept).moved.iter().sum::<u64>()), (1, 0), "{named}");
+        lab.swallow("R1", "Z", false);
+        first.pass(SOME);
+
+        // An address that belongs to neither: no path takes it if all paths name what they take.
+        lab.ip("h", "-6 address add fd0c::5/128 dev lo");
+        let third = bound_to(&lab, "fd0c::5".parse().unwrap());
+        nix::sys::socket::setsockopt(&third, sockopt::SendTimeout, &TimeVal::new(0, 50_000)).unwrap();
+        let third = connect(third, server(&lab));
+        assert!(third.is_err(), "there is no way back");
+        assert_eq!(counters(&kept).no_source, u64::from(named));
+        agent.stop();
+    }
 }

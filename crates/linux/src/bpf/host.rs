@@ -7,9 +7,11 @@ mod pins;
 mod runs;
 mod slots;
 mod sockets;
+mod sources;
 mod weights;
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -25,6 +27,7 @@ use sidestep_policy::{Reason, raw};
 use tokio::io::{Interest, unix::AsyncFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use self::sources::Sources;
 pub use self::{
     layout::Superseded,
     load::{MapUse, ProgramRuns, RunStats},
@@ -32,6 +35,7 @@ pub use self::{
     pins::{Holder, Pins},
     slots::{MAX_SLOTS, SlotPath},
     sockets::HostConnection,
+    sources::{MAX_SOURCES, PathSources, SourcesByPath},
     weights::Learnt,
 };
 use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
@@ -48,6 +52,10 @@ pub struct HostProgram {
     object: Object,
     /// The links of the programs at work; empty before they are attached.
     links: Vec<Link>,
+    /// The generation of the paths to each destination, and since when they have it, in nanoseconds.
+    changed: BTreeMap<IpNet, (u32, u64)>,
+    /// The source addresses of paths, for those that are set from now on.
+    sources: Sources,
     pins: Option<Pins>,
     /// Whether the pins are new, and go when the program is dropped: nothing depends on them yet.
     provisional: bool,
@@ -237,6 +245,8 @@ impl HostProgram {
             return Ok(HostProgram {
                 object,
                 links: Vec::new(),
+                changed: BTreeMap::new(),
+                sources: Sources::default(),
                 pins: None,
                 provisional: false,
                 superseded: None,
@@ -258,7 +268,16 @@ impl HostProgram {
         match opened {
             Ok(object) => {
                 let lock = Some(lock);
-                Ok(HostProgram { object, links: Vec::new(), pins: Some(pins), provisional, superseded, _lock: lock })
+                Ok(HostProgram {
+                    object,
+                    links: Vec::new(),
+                    changed: BTreeMap::new(),
+                    sources: Sources::default(),
+                    pins: Some(pins),
+                    provisional,
+                    superseded,
+                    _lock: lock,
+                })
             }
             // The directory may be new.
             Err(error) if provisional => pins.remove().and(Err(error)),
@@ -288,7 +307,16 @@ impl HostProgram {
             return Err(LinuxError::io(what, io::Error::other(other)));
         }
         let (object, pins) = (open_pinned(pins)?, Some(pins.clone()));
-        Ok(Some(HostProgram { object, links: Vec::new(), pins, provisional: false, superseded: None, _lock: None }))
+        Ok(Some(HostProgram {
+            object,
+            links: Vec::new(),
+            changed: BTreeMap::new(),
+            sources: Sources::default(),
+            pins,
+            provisional: false,
+            superseded: None,
+            _lock: None,
+        }))
     }
 
     /// Sets the configuration; connections follow it from their next signal on.

@@ -268,5 +268,6 @@ fn path(rate: &str) -> StaticPath {
         rate: rate.parse().unwrap(),
         rtt: Span::from_millis(10),
         mtu: None,
+        sources: Vec::new(),
     }
 }

@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{
     super::{failed, map},
     HostPrefix, HostProgram,
+    sources::RawSources,
 };
 use crate::error::Result;
 
@@ -38,12 +39,14 @@ struct HostPaths {
     generation: u32,
     key: HostPrefix,
     slot: [u8; MAX_PATHS],
+    changed_ns: u64,
     restricted: u64,
     sources: [u64; MAX_PATHS],
+    address: [[u8; 16]; MAX_PATHS],
     path: [raw::Path; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostPaths>() == 40 + MAX_PATHS + (8 + size_of::<raw::Path>()) * MAX_PATHS);
+const _: () = assert!(size_of::<HostPaths>() == 48 + MAX_PATHS + (24 + size_of::<raw::Path>()) * MAX_PATHS);
 
 /// Bytes of `struct host_marked`.
 const MARKED_LEN: usize = 20;
@@ -59,7 +62,13 @@ impl HostProgram {
         if let Err(error) = self.keep_weights(destination, generation, paths) {
             tracing::warn!(%error, "each connection learns for itself");
         }
-        let value = HostPaths::new(destination, generation, paths);
+        let mut value = HostPaths::new(destination, generation, paths);
+        value.name_sources(|id| self.sources.of(destination, id));
+        let changed = self.changed.entry(destination).or_default();
+        if changed.0 != generation {
+            *changed = (generation, crate::monotonic_now().as_nanos());
+        }
+        value.changed_ns = changed.1;
         let written =
             map(&self.object, "sidestep_dests")?.update(value.key.as_bytes(), value.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
@@ -98,14 +107,26 @@ impl HostPaths {
             generation,
             key: HostPrefix::from(destination),
             slot: [0; MAX_PATHS],
+            changed_ns: 0,
             restricted: 0,
             sources: [0; MAX_PATHS],
+            address: [[0; 16]; MAX_PATHS],
             path: [raw::Path::default(); MAX_PATHS],
         };
         for ((slot, path), from) in value.slot.iter_mut().zip(&mut value.path).zip(paths) {
             (*slot, *path) = (from.slot, from.path);
         }
         value
+    }
+
+    /// Fills in the sources of each path.
+    fn name_sources(&mut self, of: impl Fn(u32) -> RawSources) {
+        let into = self.sources.iter_mut().zip(&mut self.address).zip(&self.path);
+        for ((takes, address), path) in into.take(self.n as usize) {
+            let sources = of(path.id);
+            (*takes, *address) = (sources.takes, sources.address);
+            self.restricted |= sources.takes;
+        }
     }
 
     fn slots(&self) -> BTreeMap<u32, u32> {
