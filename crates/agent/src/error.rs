@@ -58,6 +58,17 @@ pub enum AgentError {
         /// The bits of the mark.
         mask: u32,
     },
+    /// Somebody else uses one of the routing tables.
+    #[error(
+        "the routing table {table} holds a route to {destination} that is not of an agent; choose other tables (--table-base), \
+         or remove it: `ip route show table {table}`, with -6 for IPv6"
+    )]
+    Foreign {
+        /// The table.
+        table: u32,
+        /// The destination of the route.
+        destination: ipnet::IpNet,
+    },
     /// The agent's rules and routes are in another network namespace.
     #[error(
         "the agent of {state} left rules and routes in another network namespace; remove them there: \
@@ -103,6 +114,7 @@ impl AgentError {
             | AgentError::Metrics(_)
             | AgentError::File { .. }
             | AgentError::Taken { .. }
+            | AgentError::Foreign { .. }
             | AgentError::Elsewhere { .. }
             | AgentError::DoesNotEnd { .. }
             | AgentError::Unreadable { .. }

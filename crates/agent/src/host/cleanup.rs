@@ -24,6 +24,10 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 /// its own network namespace: elsewhere this is an error, and nothing is touched.
 pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
     if !pins.exist() {
+        // One that was killed before it began may have left maps that say nothing.
+        if pins.is_possible().is_ok() && pins.holder().is_ok_and(|holder| holder.is_gone()) {
+            pins.remove()?;
+        }
         return Ok(false);
     }
     let state = || pins.directory.clone();
@@ -33,15 +37,19 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
     if let Some(place) = elsewhere.filter(|_| holder.is_gone()).and_then(NetNsId::find) {
         return Err(AgentError::Elsewhere { state: state(), place });
     }
+    let mut readable = true;
     if elsewhere.is_some() {
         // Its connections, if there are any, are not of this namespace.
         pins.remove()?;
-    } else if HostProgram::supersede(pins)?.is_none() {
+    } else if HostProgram::supersede(pins)?.is_some() {
+        readable = false;
+    } else {
         match HostProgram::look(pins) {
             Ok(Some(program)) => program.remove()?,
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "the connections' marks cannot be restored");
+                readable = false;
                 pins.remove()?;
             }
         }
@@ -55,9 +63,9 @@ pub async fn stop_host(pins: &Pins) -> Result<bool, AgentError> {
     let ended = waited.await.is_ok();
     match config {
         Some(config) if elsewhere.is_none() => remove_routing(&Netlink::open()?, &config).await?,
-        None => return Err(AgentError::Unreadable { state: state() }),
-        // It went with its namespace, or with the agent.
-        Some(_) => {}
+        None if !readable => return Err(AgentError::Unreadable { state: state() }),
+        // They went with their namespace or with the agent, or it was killed before it made any.
+        Some(_) | None => {}
     }
     if ended { Ok(true) } else { Err(AgentError::DoesNotEnd { state: state() }) }
 }

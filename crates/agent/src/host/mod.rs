@@ -272,6 +272,7 @@ impl Host {
         if !self.options.dry_run {
             self.inherited_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
             self.inherited |= !self.inherited_routes.is_empty();
+            ownership::check_tables(&self.netlink, self.options.table_base, self.inherited).await?;
         }
         Ok(())
     }
@@ -435,13 +436,11 @@ impl Daemon for Host {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.options.pins.as_ref().is_some_and(|pins| !pins.exist()) {
+        if self.program.is_asked_to_end() {
             tracing::info!("the state is gone: asked to stop");
             return Ok(ControlFlow::Break(()));
         }
-        if let Some(pins) = &self.options.pins {
-            pins.touch()?;
-        }
+        let touched = self.options.pins.as_ref().map_or(Ok(()), Pins::touch);
         self.claim.iter().for_each(Claim::forget_askers);
         self.stay_attached();
         self.tend_replies();
@@ -451,6 +450,7 @@ impl Daemon for Host {
         if self.summary.is_due() {
             self.summary.log(self.program.counters()?, self.options.dry_run);
         }
+        touched?;
         Ok(ControlFlow::Continue(()))
     }
 
@@ -508,7 +508,7 @@ impl Daemon for Host {
             End::Shutdown(Shutdown::CleanUp) | End::Finished => self.options.keep,
         };
         // Without a state the next daemon would not know of its connections; but what an earlier one left is not ours.
-        let has_state = self.options.pins.as_ref().is_some_and(Pins::exist);
+        let has_state = self.options.pins.is_some() && !self.program.is_asked_to_end();
         if keeps && (has_state || !self.at_work) {
             return recorded;
         }

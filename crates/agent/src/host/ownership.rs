@@ -5,6 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use sidestep_linux::{
     bpf::host::{MAX_SLOTS, Pins},
     claim::{Claim, Claimant},
+    netlink::Netlink,
     netns::NetNsId,
 };
 
@@ -120,6 +121,18 @@ pub(super) async fn claim(options: &HostOptions) -> Result<Option<Claim>, AgentE
 
 fn touches(stake: &Stake, name: &str) -> bool {
     Stake::read(name).is_some_and(|other| stake.touches(&other))
+}
+
+/// Refuses to begin in tables that hold routes of others: ours would replace them. One who takes over only says so.
+pub(super) async fn check_tables(netlink: &Netlink, base: u32, takes_over: bool) -> Result<(), AgentError> {
+    match netlink.foreign_route(tables(base)).await? {
+        Some((table, destination)) if takes_over => {
+            tracing::warn!(table, %destination, "somebody else has put a route into a table of this agent");
+            Ok(())
+        }
+        Some((table, destination)) => Err(AgentError::Foreign { table, destination }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses the state of an agent whose rules and routes are in another network namespace; forgets one whose namespace is gone.

@@ -101,6 +101,13 @@ fn an_agent_that_is_ended_in_its_first_moments_leaves_nothing_of_its_own_and_all
         assert_eq!(host.traces(), NOTHING, "ended {delay:?} after its start");
     }
     for delay in (0..6).map(|n| Duration::from_millis(n * n * 8)) {
+        let agent = host.start(&host.state(), &[]);
+        thread::sleep(delay);
+        agent.kill();
+        host.run(&["agent", "stop", "--state", &host.state()]).is_fine();
+        assert_eq!(host.traces(), NOTHING, "killed {delay:?} after its start");
+    }
+    for delay in (0..6).map(|n| Duration::from_millis(n * n * 8)) {
         host.start_ready(&host.state(), &[]).kill();
         assert_eq!(host.traces(), ALL);
         let agent = host.start(&host.state(), &[]);
@@ -174,8 +181,9 @@ fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_t
     let place = outside.error(1).split("--net=").nth(1).unwrap().split(' ').next().unwrap().to_string();
     assert_eq!(place, format!("/proc/{}/ns/net", sleep.id()));
     assert_eq!(host.traces(), ALL, "nothing was touched");
+    let cgroup = host.cgroup.path().display().to_string();
     let elsewhere =
-        host.room.start(&["agent", "--config", &host.config, "--state", &state, "--cgroup", "/nonexistent"]).wait();
+        host.room.start(&["agent", "--config", &host.config, "--state", &state, "--cgroup", &cgroup]).wait();
     assert!(elsewhere.error(1).contains("left rules and routes in another network namespace"), "{elsewhere:?}");
     assert_eq!(host.traces(), ALL);
     // What the message says is what helps.
@@ -198,6 +206,47 @@ fn an_agent_at_work_can_be_stopped_from_another_network_namespace() {
     let outside = host.room.run(&["agent", "stop", "--state", &host.state()]);
     outside.is_fine();
     assert_eq!(agent.wait().code, Some(0));
+    assert_eq!(host.traces(), NOTHING);
+}
+
+#[test]
+fn an_agent_goes_on_when_the_file_system_of_its_state_is_unmounted() {
+    if !root_or_skip("an agent") {
+        return;
+    }
+    let host = Host::new("unmounted");
+    let mut agent = host.start_ready(&host.state(), &[]);
+    umount2(&host.bpf, MntFlags::MNT_DETACH).unwrap();
+    // It looks for a request to end twice a second.
+    thread::sleep(Duration::from_millis(1_200));
+    agent.wait_until_ready();
+    assert_eq!(host.traces(), (ALL.0, ALL.1, false));
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait().code, Some(0));
+    assert_eq!(host.traces(), NOTHING);
+}
+
+#[test]
+fn an_agent_does_not_begin_in_tables_that_others_use() {
+    if !root_or_skip("an agent") {
+        return;
+    }
+    let host = Host::new("tables");
+    host.ip("link set lo up");
+    host.ip("-6 route add 2001:db8::/64 dev lo table 8301");
+    let ended = host.start(&host.state(), &[]).wait();
+    assert!(ended.error(1).starts_with("the routing table 8301 holds a route to 2001:db8::/64 "), "{ended:?}");
+    assert_eq!(host.traces(), NOTHING);
+    assert!(host.ip("-6 route show table 8301").contains("2001:db8::/64 dev lo"));
+    // Whoever takes over says so, and works.
+    host.ip("-6 route flush table 8301");
+    host.start_ready(&host.state(), &[]).kill();
+    host.ip("-6 route add 2001:db8:1::/64 dev lo table 8301");
+    let agent = host.start_ready(&host.state(), &[]);
+    agent.signal(Signal::SIGTERM);
+    let ended = agent.wait();
+    assert!(ended.stderr.contains("somebody else has put a route into a table of this agent"), "{ended:?}");
+    assert!(host.ip("-6 route show table 8301").contains("2001:db8:1::/64 dev lo"), "it is not ours to remove");
     assert_eq!(host.traces(), NOTHING);
 }
 

@@ -61,7 +61,7 @@ pub struct HostProgram {
     provisional: bool,
     superseded: Option<Superseded>,
     /// As long as this lock lives, no other agent works with the pins.
-    _lock: Option<Flock<File>>,
+    lock: Option<Flock<File>>,
 }
 
 /// `struct host_config`: the program's settings, and what others need to know of the agent.
@@ -250,7 +250,7 @@ impl HostProgram {
                 pins: None,
                 provisional: false,
                 superseded: None,
-                _lock: None,
+                lock: None,
             });
         };
         pins.make()?;
@@ -276,7 +276,7 @@ impl HostProgram {
                     pins: Some(pins),
                     provisional,
                     superseded,
-                    _lock: lock,
+                    lock,
                 })
             }
             // The directory may be new.
@@ -293,6 +293,13 @@ impl HostProgram {
     /// From now on the pins stay when the program is dropped.
     pub fn keep_state(&mut self) {
         self.provisional = false;
+    }
+
+    /// Whether somebody has removed the pins, to have the agent end.
+    ///
+    /// The directory that was locked counts, not its path: that a mount is gone or covered is no request to end.
+    pub fn is_asked_to_end(&self) -> bool {
+        self.lock.as_ref().is_some_and(|directory| pins::is_empty(directory))
     }
 
     /// Opens what an agent keeps in `pins`, to read it while the agent works or after it was killed; `None` if there is
@@ -315,7 +322,7 @@ impl HostProgram {
             pins,
             provisional: false,
             superseded: None,
-            _lock: None,
+            lock: None,
         }))
     }
 

@@ -1,6 +1,9 @@
 //! What is in the routing tables now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use futures::TryStreamExt;
 use ipnet::IpNet;
@@ -53,6 +56,18 @@ impl Netlink {
     /// All our routes: those that carry [`PROTOCOL`].
     pub async fn own_routes(&self) -> Result<Vec<(u32, IpNet)>> {
         Ok(dump(0, PROTOCOL).await?.iter().filter_map(read_route).collect())
+    }
+
+    /// A route in one of these tables that does not carry [`PROTOCOL`].
+    pub async fn foreign_route(&self, tables: RangeInclusive<u32>) -> Result<Option<(u32, IpNet)>> {
+        for table in tables {
+            let routes = dump(table, 0).await?;
+            let mut foreign = routes.iter().filter(|route| route.header.protocol != RouteProtocol::from(PROTOCOL));
+            if let Some(place) = foreign.find_map(read_route) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
     }
 
     /// Those of `routes` that the kernel does not have, or has otherwise.

@@ -156,7 +156,7 @@ fn clear(config: &HostConfig, directory: &Path) -> Result<()> {
         pins: None,
         provisional: false,
         superseded: None,
-        _lock: None,
+        lock: None,
     };
     program.configure(config)?;
     // The keys have been the same in all versions.

@@ -12,9 +12,9 @@ use std::{
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, Program, ProgramAttachType, query::LinkTypeInfo};
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, Flock, FlockArg},
+    fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg},
     sys::{
-        stat::{UtimensatFlags, utimensat},
+        stat::{UtimensatFlags, fstatat, utimensat},
         statfs::{BPF_FS_MAGIC, statfs},
         time::TimeSpec,
     },
@@ -278,6 +278,11 @@ fn tolerate(result: io::Result<()>, fine: &[ErrorKind], what: impl Fn() -> Strin
         Err(error) if !fine.contains(&error.kind()) => Err(LinuxError::io(what(), error)),
         _ => Ok(()),
     }
+}
+
+/// Whether the directory has no state any more.
+pub(super) fn is_empty(directory: &File) -> bool {
+    fstatat(directory, CONFIG, AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENOENT)
 }
 
 /// Whether `link` is attached to `cgroup`. A control group's id is its directory's inode, and zero where it is gone.
