@@ -40,6 +40,16 @@ pub enum AgentError {
         "there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)"
     )]
     NothingToDo,
+    /// The bits of the mark are somebody else's, too.
+    #[error("mark_mask {mask:#x} meets {with}, so connections would be routed wrongly: {advice}")]
+    MarkCollision {
+        /// Our bits.
+        mask: u32,
+        /// Whose they are.
+        with: String,
+        /// Which others are free.
+        advice: String,
+    },
     /// A number in the options is the kernel's own.
     #[error("{0}")]
     Reserved(String),
@@ -108,6 +118,7 @@ impl AgentError {
             AgentError::Config(error) => matches!(error, ConfigError::NoInterface(..) | ConfigError::NoGateway(..)),
             AgentError::NothingToDo
             | AgentError::Reserved(_)
+            | AgentError::MarkCollision { .. }
             | AgentError::Endpoint(_)
             | AgentError::Client(ClientError::Endpoint(_)) => false,
             AgentError::Client(ClientError::Controller { .. })

@@ -57,9 +57,9 @@ mod router;
 pub use daemon::Shutdown;
 pub use error::AgentError;
 pub use host::{
-    ByPath, ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, HostPath,
-    Interfaces, MetricsConfig, PathQuality, PathRecord, PathRoute, PathsRecord, Prefixes, Proposal, RecordFile,
-    SetRecord, Sockets, StaticDestination, StaticPath, Via, propose, run_host, stop_host,
+    ByPath, Captured, ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions,
+    HostPath, Interfaces, MetricsConfig, PathQuality, PathRecord, PathRoute, PathsRecord, Prefixes, Proposal,
+    RecordFile, SetRecord, Sockets, StaticDestination, StaticPath, Via, captured, propose, run_host, stop_host,
 };
 pub use router::{ROUTER_METRICS, RouterOptions, run_router, stop_router};
 

@@ -33,6 +33,7 @@ pub mod bpf;
 pub mod cgroup;
 pub mod claim;
 mod error;
+pub mod marks;
 mod mounts;
 pub mod mptcp;
 pub mod netlink;

@@ -13,11 +13,13 @@ use ipnet::IpNet;
 use nix::unistd::{read, write};
 use sidestep_linux::{
     LinuxError, Result,
+    marks::{FilterUse, MarkAction, MarkUses},
     netlink::{
         self, BindingSids, BoundSid, Change, DefaultRoute, Family, LOOPBACK, LinkWatch, MAIN_TABLE, MarkRule, Netlink,
         NextHop, Route, RoutingChange, RoutingWatch, SidAction, Target,
     },
     netns::{NetNs, set_sysctl},
+    nftables::{Draw, DrawTable, Share},
     tap::Tap,
     testing::root_or_skip,
 };
@@ -479,6 +481,60 @@ fn default_routes_are_read_with_all_of_their_next_hops_and_watched() {
         assert!(timeout(wait, watch.changed()).await.is_err(), "other routes come and go all the time");
         ip_command("route replace default via 10.0.0.2 dev eth metric 7");
         assert!(timeout(wait * 20, watch.changed()).await.is_ok(), "a default route");
+        Ok(())
+    });
+}
+
+#[test]
+fn routes_within_prefixes_are_those_of_the_main_table_that_are_more_specific() {
+    in_node("routes within prefixes", async |netlink, _| {
+        ip_command("address add 10.0.0.1/24 dev eth");
+        for route in ["-6 route add fd00:a::/48 via fe80::2 dev eth", "-4 route add unreachable 10.3.0.0/16"] {
+            ip_command(route);
+        }
+        ip_command("-6 route add fd00:a:1::/64 via fe80::2 dev eth table 7");
+        let within = async |prefixes: &[&str]| {
+            let prefixes: Vec<IpNet> = prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
+            let found = netlink.inner_routes(&prefixes).await?;
+            Ok::<_, LinuxError>(
+                found.iter().map(|one| (one.destination.to_string(), one.connected)).collect::<Vec<_>>(),
+            )
+        };
+        let six = [("fd00:a::/48".to_string(), false), ("fd00:ee::/64".into(), true), ("fe80::/64".into(), true)];
+        assert_eq!(within(&["::/0"]).await?, six);
+        assert_eq!(within(&["0.0.0.0/0"]).await?, [("10.0.0.0/24".into(), true), ("10.3.0.0/16".into(), false)]);
+        assert_eq!(within(&["::/0", "fd00:a::/48"]).await?, six[1..], "it has paths by its name");
+        assert_eq!(within(&["fd00:a::/48", "fd00:ee::/64", "fd00:ee::/65", "10.3.1.0/24"]).await?, []);
+        Ok(())
+    });
+}
+
+#[test]
+fn marks_that_rules_of_others_look_at_or_change_are_read() {
+    in_node("marks of others", async |netlink, _| {
+        assert!(MarkUses::read(netlink).await?.rules.is_empty());
+        ip_command("-4 rule add fwmark 0x200/0xf00 lookup 2004 priority 9");
+        netlink
+            .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 830 })
+            .await?;
+        let share = |mark| Share { mark, weight: 1, sources: Vec::new() };
+        let draw = Draw { destination: "fd00:a::/64".parse().unwrap(), shares: vec![share(0x100), share(0x200)] };
+        for name in ["foreign", "sidestep-8300"] {
+            DrawTable::open(name, 0xff00)?.replace(std::slice::from_ref(&draw))?;
+        }
+        let uses = MarkUses::read(netlink).await?;
+        assert_eq!(
+            uses.rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["9: from all fwmark 0x200/0xf00 lookup 2004"]
+        );
+        let places: Vec<_> = uses.filters.iter().map(|filter| filter.place.as_str()).collect();
+        assert!(!places.is_empty() && places.iter().all(|place| place.starts_with("inet foreign ")), "{places:?}");
+        let changes = |filter: &FilterUse| matches!(filter.action, MarkAction::Changed(bits) if bits & 0xff00 != 0);
+        assert!(uses.filters.iter().any(changes), "{:?}", uses.filters);
+        let collisions = uses.collisions(0xff00, 63);
+        assert_eq!(collisions.iter().filter(|collision| collision.misroutes).count(), 1, "{collisions:?}");
+        assert!(collisions.iter().any(|collision| collision.with.contains("inet foreign")), "{collisions:?}");
+        assert!(uses.collisions(0x3f00_0000, 63).iter().all(|collision| !collision.misroutes));
         Ok(())
     });
 }

@@ -61,7 +61,7 @@ pub struct MetricsConfig {
 pub struct StaticDestination {
     /// The prefix.
     pub prefix: IpNet,
-    /// Its paths, at most 16.
+    /// Its paths, at most 16; without any, connections are left alone.
     #[serde(rename = "path")]
     pub paths: Vec<StaticPath>,
 }

@@ -9,7 +9,11 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use sidestep_linux::netlink::{Family, MarkRule, RoutingChange};
+use sidestep_linux::{
+    bpf::host::MAX_SLOTS,
+    marks::MarkUses,
+    netlink::{Family, MarkRule, RoutingChange},
+};
 
 use super::{Host, MarkBits, ownership::tables};
 use crate::AgentError;
@@ -31,7 +35,7 @@ impl Host {
                 if tables(self.options.table_base).contains(table) {
                     return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
                 }
-                self.leads_to_a_first_hop(destination)
+                self.leads_to_a_first_hop(destination) || self.exceptions.differ_by(*table, *destination, change.added)
             }
         }
     }
@@ -56,7 +60,32 @@ impl Host {
                  ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
             );
         }
-        Ok(lost != Mended::default() || self.look_up(&self.firsts).await? != self.hops)
+        Ok(lost != Mended::default()
+            || self.look_up(&self.firsts).await? != self.hops
+            || self.exceptions.changed(&self.netlink).await?)
+    }
+
+    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
+    pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
+        let uses = MarkUses::read(&self.netlink).await?;
+        let collisions = uses.collisions(self.mark.mask, (self.mark.slots() as u32).min(MAX_SLOTS));
+        self.collisions = collisions.len();
+        let free = uses.free_mask();
+        let advice = match free.filter(|free| *free != self.mark.mask) {
+            Some(free) => format!("set `mark_mask = {free:#x}` in [agent], which nothing seen here uses"),
+            None => "set `mark_mask` in [agent] to bits that nothing uses".into(),
+        };
+        let mask = self.mark.mask;
+        if let Some(first) = collisions.iter().find(|collision| collision.misroutes)
+            && !self.inherited
+            && !self.options.dry_run
+        {
+            return Err(AgentError::MarkCollision { mask, with: first.with.clone(), advice });
+        }
+        for collision in collisions {
+            tracing::warn!("mark_mask {mask:#x} meets {}: {advice}", collision.with);
+        }
+        Ok(())
     }
 
     async fn forget_lost(&mut self) -> Result<Mended, AgentError> {

@@ -82,6 +82,10 @@ const MENDED: Metric = Metric::counter(
     "sidestep_agent_mended",
     "Rules and routes of the agent that others removed or changed, and that it put back",
 );
+const COLLISIONS: Metric = Metric::gauge(
+    "sidestep_agent_mark_collisions",
+    "Rules of others that look at or change the agent's bits of the mark, when it started",
+);
 const CONTROLLER: Metric =
     Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
 const ATTACHED: Metric = Metric::gauge("sidestep_agent_attached", "Whether the program acts on its control group");
@@ -112,6 +116,7 @@ pub const HOST_METRICS: &[Metric] = &[
     REPLIES_DRAWN,
     REPLIES_MENDED,
     MENDED,
+    COLLISIONS,
     CONTROLLER,
     ATTACHED,
     DRY_RUN,
@@ -127,6 +132,7 @@ pub(super) struct Reading<'a> {
     pub(super) replies_drawn: bool,
     pub(super) replies_mended: u64,
     pub(super) mended: Mended,
+    pub(super) collisions: usize,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
     pub(super) connections: Vec<HostConnection>,
@@ -177,6 +183,7 @@ impl Reading<'_> {
         page.one(REPLIES_MENDED, self.replies_mended as f64);
         let mended = [("rule", self.mended.rules), ("route", self.mended.routes)];
         page.each(MENDED, mended.map(|(kind, n)| labelled(&[("kind", kind)], f64::from(n))));
+        page.one(COLLISIONS, self.collisions as f64);
         let connected = (self.controller != ControllerState::None).then_some(self.controller);
         page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
         page.one(ATTACHED, self.attached.into());
@@ -278,6 +285,7 @@ mod tests {
             replies_drawn: true,
             replies_mended: 2,
             mended: Mended { rules: 2, routes: 5 },
+            collisions: 1,
             sets: &sets,
             counters,
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]

@@ -3,6 +3,7 @@
 mod cleanup;
 mod config;
 mod events;
+mod exceptions;
 mod init;
 mod mending;
 mod metrics;
@@ -43,6 +44,7 @@ pub use self::{
     cleanup::stop_host,
     config::{ConfigError, HostConfig, Interfaces, MetricsConfig, StaticDestination, StaticPath, Via},
     events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
+    exceptions::{Captured, captured},
     init::{Proposal, propose},
     metrics::HOST_METRICS,
     paths::{DestinationPaths, HostPath, PathRoute},
@@ -52,6 +54,7 @@ pub use self::{
 use self::{
     cleanup::{remove_routing, routes_in},
     events::Recorder,
+    exceptions::Exceptions,
     mending::Mended,
     metrics::Reading,
     ownership::tables,
@@ -152,6 +155,10 @@ struct Host {
     mended: Mended,
     /// Whether connections may have looked their route up while rules or routes were missing, and keep it.
     reroutes: bool,
+    /// What the main table has within destinations with paths.
+    exceptions: Exceptions,
+    /// How many rules of others meet our bits of the mark.
+    collisions: usize,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -231,6 +238,8 @@ impl Host {
             hops: BTreeMap::new(),
             mended: Mended::default(),
             reroutes: false,
+            exceptions: Exceptions::default(),
+            collisions: 0,
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -268,6 +277,7 @@ impl Host {
                 self.program.reset_counters()?;
             }
         }
+        self.check_marks().await?;
         self.program.configure(&config)?;
         if !self.options.dry_run {
             self.inherited_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
@@ -488,6 +498,7 @@ impl Daemon for Host {
             replies_drawn: self.replies.are_drawn(),
             replies_mended: self.replies.mended(),
             mended: self.mended,
+            collisions: self.collisions,
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(stored as u64, self.events.waiting()),

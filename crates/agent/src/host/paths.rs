@@ -19,7 +19,7 @@ use sidestep_model::{
 };
 use sidestep_policy::raw;
 
-use super::slots::Slots;
+use super::{exceptions::surroundings, slots::Slots};
 
 /// How packets are put on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +189,22 @@ pub(super) fn routes(
             routes.insert((table, set.destination), route);
         }
     }
+    throw_exceptions(sets, &mut routes);
     routes
+}
+
+/// Leaves destinations without paths to the host's other tables, in each table that leads to what is around them.
+fn throw_exceptions(sets: &[DestinationPaths], routes: &mut BTreeMap<(u32, IpNet), Route>) {
+    let mut tables: BTreeMap<IpNet, Vec<u32>> = BTreeMap::new();
+    for (table, destination) in routes.keys() {
+        tables.entry(*destination).or_default().push(*table);
+    }
+    for destination in sets.iter().filter(|set| set.paths.is_empty()).map(|set| set.destination) {
+        let around = surroundings(sets, destination).and_then(|set| tables.get(&set.destination));
+        for table in around.into_iter().flatten().copied() {
+            routes.insert((table, destination), Route { table, destination, target: Target::Throw, mtu: None });
+        }
+    }
 }
 
 fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop>) -> Option<Target> {

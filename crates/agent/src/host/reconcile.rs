@@ -15,6 +15,7 @@ use sidestep_policy::raw::MAX_PATHS;
 use super::{
     Host,
     events::SetRecord,
+    exceptions::Exceptions,
     paths::{self, DestinationPaths, HostPath},
     quality::Sockets,
     slots::{self, Placement, Room},
@@ -40,6 +41,10 @@ impl Host {
             set.paths.retain(|path| path.is_reachable(&hops));
             set.paths.truncate(MAX_PATHS);
         }
+        self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
+        let left_alone = self.exceptions.sets(&sets);
+        let excepted: BTreeSet<_> = left_alone.iter().map(|set| set.destination).collect();
+        sets.extend(left_alone);
         let mut placed = Vec::new();
         for room in [Room::Free, Room::Free, Room::Any] {
             let placement = self.place(&sets, room)?;
@@ -50,6 +55,7 @@ impl Host {
             }
         }
         self.left_out = received - placed.iter().map(|set| set.paths.len()).sum::<usize>();
+        placed.retain(|set| !excepted.contains(&set.destination));
         let records = |sets: &[DestinationPaths]| sets.iter().map(SetRecord::from).collect::<Vec<_>>();
         let changed = records(&self.sets) != records(&placed);
         self.sets = placed;

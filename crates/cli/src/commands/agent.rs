@@ -34,6 +34,10 @@ pub fn status(args: &AgentStatus) -> Outcome {
     for (destination, note) in &seen.notes {
         println!("{destination}: {note}");
     }
+    if !seen.left_alone.is_empty() {
+        let prefixes: Vec<_> = seen.left_alone.iter().map(ToString::to_string).collect();
+        println!("left alone: {}", prefixes.join(", "));
+    }
     for learnt in &seen.learnt {
         let paths = learnt.paths.iter().map(LearntPath::to_string);
         println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));

@@ -8,12 +8,12 @@ use std::{
 };
 
 use sidestep_agent::{
-    HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, run_host, run_router,
-    stop_router,
+    Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, captured, run_host,
+    run_router, stop_router,
 };
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
-use sidestep_linux::{LinuxError, bpf::host::Pins};
+use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
 use sidestep_metrics::Scrapes;
 use sidestep_model::{
     Topology,
@@ -275,9 +275,11 @@ fn checked(config: &HostConfig, json: bool) -> Outcome {
     let destinations = config.destinations.len();
     let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();
     let assumed = config.assumed_sources();
+    let captured = runtime()?.block_on(captured(config))?;
     if json {
+        let shown: Vec<_> = captured.iter().map(shown_capture).collect();
         let whole = serde_json::json!({
-            "schema": 1, "destinations": destinations, "paths": paths, "assumed_sources": assumed,
+            "schema": 1, "destinations": destinations, "paths": paths, "assumed_sources": assumed, "captured": shown,
         });
         return print_json(&whole);
     }
@@ -288,7 +290,21 @@ fn checked(config: &HostConfig, json: bool) -> Outcome {
              no other provider's; `sources = [\"::/0\"]` says that it takes all"
         );
     }
+    for Captured { destination, paths, left_alone } in captured {
+        let names: Vec<_> = left_alone.iter().map(|route| route.destination.to_string()).collect();
+        match (paths, names.is_empty()) {
+            (0, _) => println!("{destination}: connections are left alone"),
+            (_, true) => println!("{destination}: all connections get a path"),
+            (_, false) => println!("{destination}: connections get a path, but for {}", names.join(", ")),
+        }
+    }
     Ok(())
+}
+
+fn shown_capture(captured: &Captured) -> serde_json::Value {
+    let shown = |route: &InnerRoute| serde_json::json!({ "prefix": route.destination, "connected": route.connected });
+    let left_alone: Vec<_> = captured.left_alone.iter().map(shown).collect();
+    serde_json::json!({ "destination": captured.destination, "paths": captured.paths, "left_alone": left_alone })
 }
 
 fn identity(node: Option<String>, prefixes: &[String]) -> Result<HostIdentity, Failure> {

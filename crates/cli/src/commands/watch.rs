@@ -43,6 +43,8 @@ pub struct Seen {
     pub paths_age_s: Option<f64>,
     /// Rules and routes of the agent that others removed, and that it put back.
     pub mended: u32,
+    /// Prefixes within those that have paths, to which connections are left alone.
+    pub left_alone: Vec<IpNet>,
     /// Prefixes that have paths.
     pub destinations: Vec<IpNet>,
     /// Moves since the program was loaded, of all connections, by reason.
@@ -183,13 +185,21 @@ impl Watch {
         Ok(Watch { pins, program, filter })
     }
 
+    /// The prefixes that have paths, and those that have none.
+    fn destinations(&self) -> Result<(Vec<IpNet>, Vec<IpNet>), Failure> {
+        let (with, without): (Vec<_>, Vec<_>) =
+            self.program.slots()?.into_iter().partition(|(_, paths)| !paths.is_empty());
+        let prefixes = |of: Vec<(IpNet, _)>| of.into_iter().map(|(prefix, _)| prefix).collect();
+        Ok((prefixes(with), prefixes(without)))
+    }
+
     /// The present state, with the connections of the caller's network namespace.
     pub fn look(&self) -> Result<Seen, Failure> {
         let config = self.program.config()?;
         let now = sidestep_linux::monotonic_now();
         let at_work = self.pins.holder().is_ok_and(|holder| !holder.is_gone());
         let last_seen = self.pins.last_seen().filter(|_| !at_work);
-        let destinations = self.program.destinations()?;
+        let (destinations, left_alone) = self.destinations()?;
         let mut names = self.program.names()?;
         let notes = destinations.iter().filter_map(|net| Some((*net, names.remove(&(*net, 0))?))).collect();
         let around = Around {
@@ -214,6 +224,7 @@ impl Watch {
                 _ => "none",
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
+            left_alone,
             mended: config.map_or(0, |config| config.mended),
             learnt: self.program.learnt()?.into_iter().map(|one| Learnt::new(one, &around)).collect(),
             notes,

@@ -7,6 +7,7 @@ mod congestion_control;
 mod controller;
 mod directions;
 mod dry_run;
+mod exceptions;
 mod ipv4;
 mod mending;
 mod metrics;

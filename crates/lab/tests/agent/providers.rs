@@ -172,7 +172,7 @@ fn a_plain_path_follows_the_hosts_own_routes_wherever_these_lead() {
     assert!(lab.ip("h", "-6 route show table 8301").starts_with(&format!("throw {}", lab.prefix("s"))));
 
     let gateway = tail(&lab, "R2", "h");
-    lab.ip("h", &format!("-6 route replace {} via {gateway} dev R2", lab.address("s")));
+    lab.ip("h", &format!("-6 route replace {} via {gateway} dev R2", lab.prefix("s")));
     let before = lab.carried(lab.arc("R2", "Z"));
     flow.pass(SOME);
     eventually("packets by the new route", || (lab.carried(lab.arc("R2", "Z")) >= before + SOME).then_some(()));

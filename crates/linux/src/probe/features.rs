@@ -116,6 +116,13 @@ pub const FEATURES: &[Feature] = &[
         "SYN-ACKs take the default route: while that is dead, nobody can open a connection to this host",
     ),
     feature(
+        "marks",
+        "bits of the mark that no rule of others uses",
+        "2.6.20",
+        [R, N, N],
+        "connections are routed wrongly: set `mark_mask` in [agent] to bits that are free",
+    ),
+    feature(
         "seg6-inline",
         "SRv6: headers inserted (seg6)",
         "4.10",

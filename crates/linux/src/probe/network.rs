@@ -7,14 +7,16 @@ use std::{
 };
 
 use nix::sched::{CloneFlags, unshare};
+use sidestep_model::scenario::AgentKnobs;
 
 use super::{
     Finding, Findings,
     machine::{Privileges, sysctl},
 };
 use crate::{
-    bpf::ecn::EcnProgram,
+    bpf::{ecn::EcnProgram, host::MAX_SLOTS},
     error::{LinuxError, Result},
+    marks::MarkUses,
     netlink::{Family, Interface, MAIN_TABLE, MarkRule, Netlink, NextHop, Route, SidAction, Target, block_on},
     netns::{NetNs, set_sysctl},
     nftables::{Draw, DrawTable, Share},
@@ -51,6 +53,7 @@ const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub fn probe(privileges: &Privileges) -> Findings {
     // Read these in the user's namespace, before the trials enter one of their own.
     let settings = Settings::read();
+    let marks = marks();
     // In a user namespace no program can be loaded.
     let ecn = match privileges.without_bpf() {
         Some(why) => Err(Finding::Untried(why)),
@@ -63,12 +66,30 @@ pub fn probe(privileges: &Privileges) -> Findings {
         }
         Err(error) => vec![("network-namespaces", Finding::failed(&error))],
     };
+    findings.push(("marks", marks));
     for id in IDS {
         if !findings.iter().any(|(found, _)| *found == id) {
             findings.push((id, Finding::Untried("needs a network namespace: root, or user namespaces".into())));
         }
     }
     findings
+}
+
+/// Whether rules of others leave our bits of the mark alone, in the namespace that the process was started in.
+fn marks() -> Finding {
+    let mask = AgentKnobs::default().mark_mask;
+    let uses = match block_on(MarkUses::read) {
+        Ok(uses) => uses,
+        Err(error) => return Finding::failed(&error),
+    };
+    let collisions = uses.collisions(mask, MAX_SLOTS);
+    if let Some(first) = collisions.iter().find(|collision| collision.misroutes) {
+        let free = uses.free_mask().map_or_else(String::new, |free| format!("; {free:#x} is free"));
+        return Finding::Missing(format!("mark_mask {mask:#x}, the default, meets {}{free}", first.with));
+    }
+    let met = collisions.iter().map(|collision| format!("{mask:#x} meets {}", collision.with));
+    let unseen = uses.unseen.iter().map(|what| format!("not read: {what}"));
+    Finding::Present(met.chain(unseen).collect::<Vec<_>>().join("; "))
 }
 
 /// A network namespace to try things in; without the right to make one, in a user namespace.

@@ -76,9 +76,6 @@ impl Checker<'_> {
             let message = format!("{prefix} never matches: its connections are IPv4; write it as `10.0.0.0/8`");
             return Err(document.error_at(item, "prefix", message));
         }
-        if destination.paths.is_empty() {
-            return Err(document.error_at(item, "path", format!("{prefix} has no path; add one or remove it")));
-        }
         if destination.paths.len() > MAX_PATHS {
             let message = format!("{prefix} has {} paths; {MAX_PATHS} are the most", destination.paths.len());
             return Err(document.error_in(item, "path", MAX_PATHS, message));

@@ -161,10 +161,8 @@ fn a_mistake_of_a_destination_is_shown_where_it_stands() {
     let at = |text: &str| complaint(text).lines().next().unwrap_or_default().to_string();
     assert!(at("[[destination]]\nprefix = \"2001:db8::/132\"\npath = []").starts_with("agent.toml:2:10: "));
     assert!(at("[[destination]]\nprefix = \"::/0\"\n").starts_with("agent.toml:1:1: missing field `path`"));
-    assert_eq!(
-        at("[[destination]]\nprefix = \"2001:db8::/32\"\npath = []"),
-        "agent.toml:3:8: 2001:db8::/32 has no path; add one or remove it"
-    );
+    let excluded = HostConfig::parse("[[destination]]\nprefix = \"2001:db8::/32\"\npath = []").unwrap();
+    assert_eq!(excluded.destinations[0].paths.len(), 0, "its connections are left alone");
     assert_eq!(
         at(&one_path("::ffff:10.9.0.0/112", r#"via = "fe80::1""#)),
         "agent.toml:2:10: ::ffff:10.9.0.0/112 never matches: its connections are IPv4; write it as `10.0.0.0/8`"

@@ -245,6 +245,7 @@ mod tests {
             controller: "away",
             paths_age_s: Some(90.0),
             destinations: vec!["fd02:0:9::/64".parse().unwrap()],
+            left_alone: Vec::new(),
             mended: 0,
             moves: BTreeMap::from([("ecn", ecn), ("rto", 0)]),
             errors: BTreeMap::new(),

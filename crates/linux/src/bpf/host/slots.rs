@@ -59,7 +59,9 @@ impl HostProgram {
         let paths = paths.get(..MAX_PATHS).unwrap_or(paths);
         let generation = generation(paths);
         // Before the paths: until these follow, and without a table, connections learn for themselves.
-        if let Err(error) = self.keep_weights(destination, generation, paths) {
+        if paths.is_empty() {
+            self.forget_weights(destination)?;
+        } else if let Err(error) = self.keep_weights(destination, generation, paths) {
             tracing::warn!(%error, "each connection learns for itself");
         }
         let mut value = HostPaths::new(destination, generation, paths);

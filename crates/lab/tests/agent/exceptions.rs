@@ -1,0 +1,119 @@
+//! Destinations within those that have paths, which are left alone; and rules of other programs beside the agent's.
+
+use sidestep_agent::{AgentError, StaticDestination};
+use sidestep_linux::testing::root_or_skip;
+use sidestep_model::scenario::AgentKnobs;
+
+use crate::support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, tail, via};
+
+/// Both paths lead to a black hole, but for packets that R1's own routes take to the server.
+fn everything(lab: &Lab) -> Agent {
+    let paths = ["R1", "R2"].map(|by| via(lab, "h", by, "1 Gbit/s")).to_vec();
+    Agent::start(lab, "h", knobs(), "::/0", paths)
+}
+
+#[test]
+fn connected_subnets_and_more_specific_routes_win_over_a_prefix_that_covers_them() {
+    if !root_or_skip("a prefix that covers everything") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    // The main table has routes to the server's prefix: replaced by the default alone, that prefix has paths.
+    lab.ip("h", &format!("-6 route del {}", lab.prefix("s")));
+    let agent = everything(&lab);
+    let route = || lab.ip("h", "-6 route show table 8301");
+    assert!(route().contains("throw fe80::/64"), "{}", route());
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_ne!(slot(&flow.sender), 0, "by the default route of ::/0");
+
+    // A VPN comes up: its route wins at once, for connections that exist, too.
+    let vpn = format!("-6 route add {} via {} dev R2", lab.prefix("s"), tail(&lab, "R2", "h"));
+    lab.ip("h", &vpn);
+    eventually("the connection to be left alone", || (mark(&flow.sender) == 0).then_some(()));
+    let before = (lab.carried(lab.arc("R1", "Z")), lab.carried(lab.arc("R2", "Z")));
+    flow.pass(SOME);
+    assert!(
+        lab.carried(lab.arc("R2", "Z")) - before.1 >= SOME / 2 && lab.carried(lab.arc("R1", "Z")) - before.0 < SOME
+    );
+    assert_eq!(mark(&lab.connect("h", "s").0), 0);
+    assert!(route().contains(&format!("throw {}", lab.prefix("s"))), "whoever else sets the mark: {}", route());
+    lab.ip("h", &format!("-6 route del {}", lab.prefix("s")));
+    eventually("paths again", || (slot(&lab.connect("h", "s").0) != 0).then_some(()));
+
+    // The same by name.
+    let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
+    let destinations = vec![
+        StaticDestination { prefix: "::/0".parse().unwrap(), paths },
+        StaticDestination { prefix: lab.prefix("s").into(), paths: Vec::new() },
+    ];
+    agent.reconfigure_all(knobs(), destinations);
+    eventually("the prefix to be left alone", || (mark(&lab.connect("h", "s").0) == 0).then_some(()));
+    agent.stop();
+    assert_eq!(route(), "");
+}
+
+/// The rules that other programs make; each leaves the server reachable without the agent.
+fn neighbours(lab: &Lab) {
+    for rule in [
+        "fwmark 0x200/0xf00 lookup 2004 priority 9",     // Cilium, to its proxy
+        "fwmark 0xa00/0xf00 lookup 2005 priority 10",    // Cilium, from its proxy
+        "not fwmark 0xca6c lookup 51820 priority 32764", // WireGuard (wg-quick)
+        "lookup main suppress_prefixlength 0 priority 32763",
+        "fwmark 0x80000/0xff0000 lookup main priority 5210", // Tailscale
+        "fwmark 0x4000/0x4000 lookup 100 priority 1000",     // by kube-proxy's mark
+        "to 172.17.0.0/16 lookup main priority 999 proto 4", // for Docker's bridge, by systemd-networkd
+    ] {
+        let family = if rule.contains("172.") { "-4" } else { "-6" };
+        lab.ip("h", &format!("{family} rule add {rule}"));
+    }
+    for table in [2004, 2005, 100] {
+        lab.ip("h", &format!("-6 route add blackhole default table {table}"));
+    }
+}
+
+#[test]
+fn connections_are_moved_beside_the_rules_of_other_programs_and_none_is_lost() {
+    if !root_or_skip("rules of other programs") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    neighbours(&lab);
+    let agent = Agent::start(
+        &lab,
+        "h",
+        knobs(),
+        &lab.prefix("s").to_string(),
+        ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec(),
+    );
+    let slots: Vec<_> = (0..20).map(|_| slot(&lab.connect("h", "s").0)).collect();
+    assert!(slots.contains(&1) && slots.contains(&2), "{slots:?}");
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let idle = ["R1", "R2"][2 - slot(&flow.sender)];
+    let before = lab.carried(lab.arc(idle, "Z"));
+    flow.pass(SOME);
+    assert!(lab.carried(lab.arc(idle, "Z")) - before < LITTLE, "it takes the path that its mark names");
+    agent.stop();
+}
+
+#[test]
+fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
+    if !root_or_skip("marks that collide") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    neighbours(&lab);
+    let start = |mark_mask| {
+        let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
+        let knobs = AgentKnobs { mark_mask, ..knobs() };
+        Agent::try_start_as(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, |_| {})
+    };
+    let refused = start(0xff00).err().unwrap().unwrap_err();
+    assert!(matches!(refused, AgentError::MarkCollision { .. }), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("the rule `9: from all fwmark 0x200/0xf00 lookup 2004`"), "{said}");
+    assert!(said.contains("set `mark_mask = 0x3f000000` in [agent]"), "{said}");
+    assert!(!lab.ip("h", "-6 rule show").contains("proto 83"), "nothing was made");
+    start(0x3f00_0000).unwrap().stop();
+}

@@ -1,0 +1,188 @@
+//! Who else uses bits of the packet mark: rules of routing, and rules of nf_tables (iptables makes such, too).
+//!
+//! What cannot be seen: BPF programs that read or write marks (Cilium's), filters of tc, and the old tables of iptables,
+//! of which only the presence shows.
+
+use std::{fmt, fs};
+
+use crate::{
+    error::Result,
+    netlink::{Netlink, PROTOCOL, Rule},
+};
+
+mod nftables;
+
+/// What was found of marks.
+#[derive(Clone, Debug, Default)]
+pub struct MarkUses {
+    /// The rules of routing that look at marks, without ours.
+    pub rules: Vec<Rule>,
+    /// The rules of nf_tables that look at marks or change them.
+    pub filters: Vec<FilterUse>,
+    /// What exists and could not be read.
+    pub unseen: Vec<String>,
+}
+
+/// What a rule of nf_tables does with marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterUse {
+    /// Where the rule is: family, table and chain.
+    pub place: String,
+    /// What it does.
+    pub action: MarkAction,
+}
+
+/// What is done with a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkAction {
+    /// It is compared, under a mask.
+    Compared {
+        /// The value.
+        mark: u32,
+        /// The bits that count.
+        mask: u32,
+    },
+    /// These bits of it are changed.
+    Changed(u32),
+}
+
+/// How our bits of the mark meet somebody's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collision {
+    /// Whose, for people.
+    pub with: String,
+    /// Whether packets with our marks are routed by their rule, or theirs by ours.
+    pub misroutes: bool,
+}
+
+/// Masks of six bits to choose from, those first where programs meet least.
+const CANDIDATES: [u32; 6] = [0x3f00_0000, 0x00fc_0000, 0x003f_0000, 0xfc00_0000, 0x0000_3f00, 0x0000_00fc];
+
+impl MarkUses {
+    /// Reads what there is in the calling thread's network namespace.
+    pub async fn read(netlink: &Netlink) -> Result<Self> {
+        let of_marks = |rule: &Rule| rule.mask != 0 && rule.protocol != PROTOCOL;
+        let rules = netlink.rules().await?.into_iter().filter(of_marks).collect();
+        let mut unseen = Vec::new();
+        let filters = nftables::read().unwrap_or_else(|error| {
+            unseen.push(format!("rules of nf_tables ({error})"));
+            Vec::new()
+        });
+        for (file, command) in
+            [("ip_tables_names", "iptables-legacy-save"), ("ip6_tables_names", "ip6tables-legacy-save")]
+        {
+            let names = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+            if !names.trim().is_empty() {
+                unseen.push(format!("old tables of iptables (see `{command} | grep -i mark`)"));
+            }
+        }
+        Ok(MarkUses { rules, filters, unseen })
+    }
+
+    /// How bits `mask` meet others' if their values are used up to `values`.
+    pub fn collisions(&self, mask: u32, values: u32) -> Vec<Collision> {
+        let ours = || (1..=values).map(|value| value << mask.trailing_zeros()).filter(|mark| mark & !mask == 0);
+        let rules = self.rules.iter().filter(|rule| {
+            let matches = |mark: u32| ((mark ^ rule.mark) & rule.mask == 0) != rule.inverted;
+            // Packets that only pass have none of our marks.
+            let is_local = rule.input.as_deref().is_none_or(|input| input == "lo");
+            let takes_ours = is_local && ours().any(|mark| matches(mark) != matches(0));
+            let is_taken = !rule.inverted && rule.mask & mask != 0 && ours().any(|mark| rule.mark & mask == mark);
+            takes_ours || is_taken
+        });
+        let rules = rules.map(|rule| Collision { with: format!("the rule `{rule}`"), misroutes: true });
+        let filters = self.filters.iter().filter(|filter| match filter.action {
+            MarkAction::Changed(bits) => bits & mask != 0,
+            MarkAction::Compared { mark, mask: bits } => {
+                ours().any(|ours| ((ours ^ mark) & bits == 0) != (mark & bits == 0))
+            }
+        });
+        let filters = filters.map(|filter| Collision { with: filter.to_string(), misroutes: false });
+        let mut all: Vec<_> = rules.chain(filters).collect();
+        all.dedup();
+        all
+    }
+
+    /// A mask of six bits that meets nobody's; `None` if there is none to suggest.
+    pub fn free_mask(&self) -> Option<u32> {
+        let meets = |mask: u32| self.collisions(mask, 63).iter().any(|collision| collision.misroutes);
+        let is_changed = |mask: u32| {
+            let changes = |filter: &FilterUse| matches!(filter.action, MarkAction::Changed(bits) if bits != u32::MAX && bits & mask != 0);
+            self.filters.iter().any(changes)
+        };
+        CANDIDATES.into_iter().find(|mask| !meets(*mask) && !is_changed(*mask))
+    }
+}
+
+impl fmt::Display for FilterUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.action {
+            MarkAction::Compared { mark, mask } => {
+                write!(f, "a rule of nf_tables in {}, which looks for the mark {mark:#x}/{mask:#x}", self.place)
+            }
+            MarkAction::Changed(bits) => {
+                write!(f, "a rule of nf_tables in {}, which changes the bits {bits:#x}", self.place)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Family;
+
+    fn rule(mark: u32, mask: u32) -> Rule {
+        let input = None;
+        Rule { family: Family::V4, priority: 9, table: 2004, mark, mask, inverted: false, input, protocol: 0 }
+    }
+
+    fn meets(rule: Rule, mask: u32) -> bool {
+        let uses = MarkUses { rules: vec![rule], ..MarkUses::default() };
+        !uses.collisions(mask, 63).is_empty()
+    }
+
+    #[test]
+    fn the_default_meets_none_of_the_common_rules() {
+        let default = sidestep_model::scenario::AgentKnobs::default().mark_mask;
+        let wireguard = Rule { inverted: true, ..rule(0xca6c, u32::MAX) };
+        for common in [
+            rule(0x200, 0xf00),        // Cilium, to its proxy
+            rule(0xd00, 0xf00),        // Cilium, IPsec
+            rule(0x80, 0x80),          // AWS VPC CNI
+            rule(0x8_0000, 0xff_0000), // Tailscale
+            rule(0x4000, 0x4000),      // kube-proxy's bit
+            wireguard,
+            rule(5, u32::MAX), // of an administrator
+        ] {
+            assert!(!meets(common.clone(), default), "{common}");
+        }
+        assert!(meets(rule(0x200, 0xf00), 0xff00), "the former default met Cilium's");
+        assert!(meets(rule(0x100_0000, u32::MAX), default));
+        assert!(meets(rule(0x1000_0000, 0xf000_0000), 0xff00_0000));
+        // They look at packets that come by an interface: ours do not, but theirs might have a slot of ours in their mark.
+        let passing = |mark| Rule { input: Some("eth0".into()), ..rule(mark, 0x3f00_0000) };
+        assert!(meets(passing(0x100_0000), default));
+        assert!(!meets(passing(0), default));
+        let inverted = Rule { inverted: true, ..rule(0, 0x3f00_0000) };
+        assert!(meets(inverted, default), "it is for all marks that we set");
+    }
+
+    #[test]
+    fn a_free_mask_is_one_that_nothing_seen_meets() {
+        let uses = |rules: Vec<Rule>, changed: &[u32]| {
+            let filter =
+                |bits: &u32| FilterUse { place: "ip mangle OUTPUT".into(), action: MarkAction::Changed(*bits) };
+            MarkUses { rules, filters: changed.iter().map(filter).collect(), unseen: Vec::new() }
+        };
+        assert_eq!(uses(Vec::new(), &[]).free_mask(), Some(0x3f00_0000));
+        assert_eq!(uses(vec![rule(0x100_0000, 0xff00_0000)], &[0x4000]).free_mask(), Some(0x00fc_0000));
+        assert_eq!(uses(vec![rule(0x100_0000, 0xff00_0000)], &[0xffff_0000]).free_mask(), Some(0x3f00));
+        assert_eq!(uses(Vec::new(), &[0xffff_0000, 0xffff]).free_mask(), None);
+        assert_eq!(
+            uses(Vec::new(), &[u32::MAX]).free_mask(),
+            Some(0x3f00_0000),
+            "nothing is free of a rule that sets all"
+        );
+    }
+}
