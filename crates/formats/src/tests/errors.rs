@@ -210,8 +210,23 @@ fn what_is_too_large_is_refused() {
     assert_eq!(read(&routers, "a.cch").map(|graph| graph.nodes.len()), Ok(MAX_NODES));
     let loops = |count| format!("1 @T -> {} = r0", "<1> ".repeat(count));
     assert_eq!(read(&loops(MAX_EDGES), "a.cch").map(|graph| graph.edges.len()), Ok(MAX_EDGES));
-    assert_snapshot!(complaint(&loops(MAX_EDGES + 1), "a.cch"), @"a.cch:1:16000018: there are more than 4000000 edges");
-    assert_snapshot!(complaint(&loops(2 * MAX_EDGES + 1), "a.cch"), @"a.cch:1:32000009: there are more than 4000000 edges");
+    assert_snapshot!(complaint(&loops(MAX_EDGES + 1), "a.cch"), @"
+    a.cch:1:16000018: there are more than 4000000 edges
+      |
+    1 | 1> <1> <1> <1> <1> <1> <1> <1> <1>  = r0
+      |                                         ^
+    ");
+    assert_snapshot!(complaint(&loops(2 * MAX_EDGES + 1), "a.cch"), @"
+    a.cch:1:32000009: there are more than 4000000 edges
+      |
+    1 | <1> <1> <1> <1> <1> <1> <1> <1> <1> <1> <1>  = r0
+      |                                         ^
+    ");
     let unknown: String = (0..=MAX_NODES).map(|uid| format!("<{uid}> ")).collect();
-    assert_snapshot!(complaint(&format!("1 @T -> {unknown} = r0"), "a.cch"), @"a.cch:1:8888899: there are more than 1000000 nodes");
+    assert_snapshot!(complaint(&format!("1 @T -> {unknown} = r0"), "a.cch"), @"
+    a.cch:1:8888899: there are more than 1000000 nodes
+      |
+    1 | 95> <999996> <999997> <999998> <999999> <1000000>  = r0
+      |                                         ^
+    ");
 }
