@@ -64,8 +64,13 @@ fn a_configuration_is_written_from_the_machines_routes_and_follows_them() {
         routes.lines().map(|line| line.split_whitespace().take(5).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
     };
     let mut before = tables();
+    before.retain(|route| route.starts_with("default"));
     before.sort();
     assert_eq!(before, ["default via fe80::b dev blue", "default via fe80::e dev red"]);
+    // The machine's own subnets are left alone, once its interfaces have their addresses.
+    let thrown = || tables().iter().filter(|route| route.starts_with("throw fe80::/64 ")).count();
+    agent.wait_until("the subnet of both interfaces in both tables", || thrown() == before.len());
+    assert_eq!(tables().len(), 2 * before.len(), "and nothing else: {:?}", tables());
     // Operators see names.
     let target = agent.id().to_string();
     let status = ["--mount", "--net", "--target", &target, PROGRAM, "agent", "status", "--json"];
