@@ -79,20 +79,27 @@ pub fn probe(privileges: &Privileges) -> Findings {
         Finding::Missing("this process is not root; use sudo".into())
     };
     let held = |missing: Option<String>| missing.map_or_else(Finding::present, Finding::Missing);
-    let groups = match cgroup::mount_point() {
-        Ok(path) => Finding::Present(format!("at {}", path.display())),
-        Err(error) => Finding::failed(&error),
-    };
     vec![
         ("root", root),
         ("capabilities", held(privileges.without_bpf())),
         ("perfmon", held(privileges.without(&[Privileges::PERFMON]))),
-        ("cgroup2", groups),
+        ("cgroup2", control_groups()),
         ("btf", types()),
         ("bpffs", bpf_file_system()),
         ("user-namespaces", user_namespaces()),
         ("congestion-control", congestion_controls()),
     ]
+}
+
+fn control_groups() -> Finding {
+    match (Kind::Cgroup2.mount_point(), cgroup::mount_point()) {
+        (Some(place), _) => Finding::Present(format!("at {}", place.display())),
+        // The path of a private mount means something to the process that made it only.
+        (None, Ok(_)) => {
+            Finding::Present("mounted nowhere here: the agent and the lab mount them for themselves".into())
+        }
+        (None, Err(error)) => Finding::failed(&error),
+    }
 }
 
 fn types() -> Finding {
