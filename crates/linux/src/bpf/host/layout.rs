@@ -110,7 +110,16 @@ pub(super) fn keep_release(object: &Object, directory: &Path) -> Result<()> {
 pub(super) fn fits(pins: &Pins) -> Result<bool> {
     let number = number()?;
     let same = read(&pins.directory).is_some_and(|layout| layout.number == number);
-    Ok(same && pins.fit(&open("host", bytecode!("host"))?))
+    Ok((same || is_blank(&pins.directory)) && pins.fit(&open("host", bytecode!("host"))?))
+}
+
+/// Whether no agent has configured what is pinned: one was ended before it began, and no map holds anything yet.
+///
+/// The configuration's map is pinned before the layout is noted, so there may be no number.
+fn is_blank(directory: &Path) -> bool {
+    let config = MapHandle::from_pinned_path(directory.join("sidestep_config"));
+    let bytes = config.and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY));
+    matches!(bytes, Ok(Some(bytes)) if bytes.iter().all(|byte| *byte == 0))
 }
 
 fn read(directory: &Path) -> Option<HostLayout> {
@@ -219,7 +228,31 @@ fn write_type(btf: &Btf<'_>, of: BtfType<'_>, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
     use super::*;
+    use crate::testing::root_or_skip;
+
+    /// As after a SIGKILL between the first pin and the first configuration.
+    #[test]
+    fn what_was_never_configured_is_no_other_version() {
+        if !root_or_skip("state without a configuration") {
+            return;
+        }
+        let room = tempfile::tempdir().unwrap();
+        mount(Some("bpf"), room.path(), Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
+        let pins = Pins { directory: room.path().join("state"), program: true };
+        let found = HostProgram::load(Some(pins.clone())).and_then(|mut program| {
+            program.keep_state();
+            drop(program);
+            let noted = HostProgram::supersede(&pins)?;
+            // Pinned after the configuration's map.
+            let removed = fs::remove_file(pins.directory.join(MAP)).map_err(|error| error.kind());
+            Ok((noted, removed, HostProgram::supersede(&pins)?, pins.config(), pins.exist()))
+        });
+        umount2(room.path(), MntFlags::MNT_DETACH).unwrap();
+        assert!(matches!(found, Ok((None, Ok(()), None, None, true))), "{found:?}");
+    }
 
     #[test]
     fn the_number_follows_from_every_field_that_outlives_an_agent() {
