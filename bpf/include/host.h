@@ -69,13 +69,13 @@ struct host_paths {
 	__u8 slot[PC_MAX_PATHS];	/* of each path, in 1..=HOST_SLOTS, and 0 where there is none */
 	__u64 changed_ns;	/* since when they have this generation, CLOCK_MONOTONIC */
 	__u64 restricted;	/* the bits of all `sources` together; 0: no path restricts its sources */
-	__u64 sources[PC_MAX_PATHS];	/* prefixes whose addresses a path takes, as bits of `sidestep_sources`; 0: all */
+	__u64 sources[PC_MAX_PATHS];	/* prefixes whose addresses a path takes, as bits of `sidestep_addrs`; 0: all */
 	__u32 address[PC_MAX_PATHS][4];	/* that sockets are bound to before they connect; IPv4 as ::ffff:a.b.c.d; 0: none */
 	struct pc_path path[PC_MAX_PATHS];
 };
 
 /*
- * Value of map `sidestep_sources`, whose keys are the prefixes that any path names: a bit for this prefix and for each
+ * Value of map `sidestep_addrs`, whose keys are the prefixes that any path names: a bit for this prefix and for each
  * that contains it.
  */
 typedef __u64 host_source_bits;

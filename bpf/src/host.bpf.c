@@ -79,7 +79,7 @@ struct {
 	__uint(max_entries, HOST_SOURCES);
 	__type(key, struct host_prefix);
 	__type(value, host_source_bits);
-} sidestep_sources SEC(".maps");
+} sidestep_addrs SEC(".maps");
 
 struct conn {
 	struct pc_conn policy;
@@ -193,7 +193,7 @@ static __noinline __u32 paths_from(const struct host_paths *paths, const __u32 *
 	if (!paths->restricted)
 		return allowed;
 	key_of(&key, address);
-	found = bpf_map_lookup_elem(&sidestep_sources, &key);
+	found = bpf_map_lookup_elem(&sidestep_addrs, &key);
 	bits = found ? *found : HOST_UNNAMED;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		__u64 named = paths->sources[i];
@@ -505,7 +505,7 @@ static __always_inline void choose_before_route(struct bpf_sock_addr *ctx, const
 }
 
 SEC("cgroup/connect4")
-int sidestep_connect4(struct bpf_sock_addr *ctx)
+int sidestep_con4(struct bpf_sock_addr *ctx)
 {
 	struct host_ends ends;
 
@@ -518,7 +518,7 @@ int sidestep_connect4(struct bpf_sock_addr *ctx)
 }
 
 SEC("cgroup/connect6")
-int sidestep_connect6(struct bpf_sock_addr *ctx)
+int sidestep_con6(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct host_ends ends;
@@ -988,7 +988,7 @@ static void set_mark(struct sock *sk, const struct host_config *cfg, __u32 mark)
  * the socket's lock lets nothing out, makes it forget.
  */
 SEC("iter/tcp")
-int sidestep_reroute(struct bpf_iter__tcp *ctx)
+int sidestep_lookup(struct bpf_iter__tcp *ctx)
 {
 	struct sock *sk = socket_of(ctx->sk_common);
 	struct host_config *cfg = configured();

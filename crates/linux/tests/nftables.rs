@@ -203,7 +203,9 @@ N"));
             links.server.run(|| Ok(Command::new("nft").args(["list", "table", "ip6", "other"]).output().unwrap()));
         let listing = String::from_utf8(listing.unwrap().stdout).unwrap();
         sh(&links.server, "nft delete table ip6 other");
-        (came, listing.contains("counter packets 3"))
+        // On a busy machine a SYN may be sent again, and is refused again.
+        let counted = listing.split_once("counter packets ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        (came, counted.is_some_and(|resets: u32| resets >= 3))
     };
     assert_eq!(with(0x10004), (3, true), "ours is added to the others");
     assert_eq!(with(0x10104).0, 0, "the mark of the dead link is not ours to change");

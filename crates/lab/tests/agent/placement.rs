@@ -9,6 +9,7 @@ use nix::sys::{
     socket::{SockaddrIn6, setsockopt, sockopt},
     time::TimeVal,
 };
+use sidestep_agent::{StaticDestination, StaticPath};
 use sidestep_linux::{
     bpf::host::{HostConnection, HostCounters, HostProgram},
     sock_diag::TcpInfo,
@@ -24,10 +25,14 @@ use crate::{
     takeover::{Kept, in_host},
 };
 
-/// An agent on `h` with paths to this prefix, of which the second is drawn.
+/// Two paths from `h`, of which the second is drawn.
+fn paths(lab: &Lab) -> Vec<StaticPath> {
+    vec![via(lab, "h", "R1", "1 kbit/s"), via(lab, "h", "R2", "1 Tbit/s")]
+}
+
+/// An agent on `h` with these paths to this prefix.
 fn start(lab: &Lab, kept: &Kept, prefix: &str) -> Agent {
-    let paths = vec![via(lab, "h", "R1", "1 kbit/s"), via(lab, "h", "R2", "1 Tbit/s")];
-    Agent::start_with(lab, "h", knobs(), prefix, paths, Some(kept.pins(false)))
+    Agent::start_with(lab, "h", knobs(), prefix, paths(lab), Some(kept.pins(false)))
 }
 
 fn counters(kept: &Kept) -> HostCounters {
@@ -52,8 +57,12 @@ fn sockets_of_other_namespaces_in_the_control_group_are_left_alone() {
         return;
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
-    // The prefix has both hosts in it.
-    let agent = start(&lab, &kept, "fd02::/16");
+    // Both hosts have paths to them, as far as the agent is concerned.
+    let to = |host: &str| StaticDestination { prefix: lab.prefix(host).into(), paths: paths(&lab) };
+    let agent = Agent::start_as(&lab, "h", knobs(), "2001:db8::/64", paths(&lab), |options| {
+        options.pins = Some(kept.pins(false));
+        options.config.destinations = vec![to("h"), to("s")];
+    });
     let (host, other) = (lab.network.node(lab.id("h")), lab.network.node(lab.id("s")));
     let any = SocketAddrV6::new(std::net::Ipv6Addr::UNSPECIFIED, PORT, 0, 0);
     let [at_host, at_other] = [host, other].map(|node| listen(socket_in(&lab.cgroup.0, node, libc::AF_INET6), any));

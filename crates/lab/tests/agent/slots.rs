@@ -140,6 +140,8 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
     let done = AtomicBool::new(false);
     let traced = thread::scope(|scope| {
         let reading = scope.spawn(|| trace.read_until(&done));
+        // The reader ends also when a step fails.
+        let ends = Ends(&done);
         let flows = connections(&lab, 8, 1);
         for change in 0..changes {
             let before = agent.changes();
@@ -150,7 +152,7 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
             flow.pass(SOME);
         }
         thread::sleep(Duration::from_millis(600)); // the agent reads events twice a second
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         reading.join().unwrap()
     });
     let mut moves: BTreeMap<u16, usize> = BTreeMap::new();
@@ -166,6 +168,15 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
         assert!(seen <= moves[&port], "port {port}: {seen} changes of the interface, {} moves", moves[&port]);
     }
     agent.stop();
+}
+
+/// Says that all is done when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The packets that leave a host, in their order.

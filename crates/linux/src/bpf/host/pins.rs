@@ -49,7 +49,7 @@ const LINK: &str = "sidestep_link";
 /// The names of the links' files, and of their programs. The first program tells the kernel which sockets to watch, so it
 /// comes first.
 pub(super) const LINKS: [(&str, &str); 3] =
-    [(LINK, "sidestep_host"), ("sidestep_connect4", "sidestep_connect4"), ("sidestep_connect6", "sidestep_connect6")];
+    [(LINK, "sidestep_host"), ("sidestep_con4", "sidestep_con4"), ("sidestep_con6", "sidestep_con6")];
 /// What earlier versions called it.
 const FORMER_LINK: &str = "link";
 /// The map by which others see that there is a state; the first to be used, and the last to go.

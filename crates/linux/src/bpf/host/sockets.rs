@@ -53,7 +53,7 @@ impl HostProgram {
 
     /// Makes connections with a path look their route up anew, as rules and routes were missing for a while.
     pub fn reroute_connections(&self) -> Result<()> {
-        self.iterate("sidestep_reroute").map(drop)
+        self.iterate("sidestep_lookup").map(drop)
     }
 
     /// Releases all connections: their marks become what they were before.

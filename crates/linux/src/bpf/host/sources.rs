@@ -1,4 +1,4 @@
-//! The source addresses that paths take (map `sidestep_sources`).
+//! The source addresses that paths take (map `sidestep_addrs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,7 @@ impl HostProgram {
         }
         let prefixes: Vec<_> = distinct.into_iter().take(MAX_SOURCES).collect();
         let sources = Sources { by_path, prefixes };
-        let map = map(&self.object, "sidestep_sources")?;
+        let map = map(&self.object, "sidestep_addrs")?;
         let failed = |error: libbpf_rs::Error| failed("writing the source prefixes of paths", &error);
         let wanted: BTreeMap<_, _> =
             sources.prefixes.iter().map(|prefix| (HostPrefix::from(*prefix).as_bytes().to_vec(), *prefix)).collect();
