@@ -38,7 +38,7 @@ pub use self::{
     sources::{MAX_SOURCES, PathSources, SourcesByPath},
     weights::Learnt,
 };
-use super::{bytecode, failed, load, map, open, per_cpu_sum, program};
+use super::{bytecode, failed, keys, load, map, open, per_cpu_sum, program};
 use crate::{
     error::{LinuxError, Result},
     netns::NetNsId,
@@ -383,7 +383,8 @@ impl HostProgram {
 
     /// The destinations that have paths.
     pub fn destinations(&self) -> Result<Vec<IpNet>> {
-        Ok(map(&self.object, "sidestep_dests")?.keys().filter_map(|key| read_prefix(&key)).collect())
+        let keys = keys(&map(&self.object, "sidestep_dests")?)?;
+        Ok(keys.iter().filter_map(|key| read_prefix(key)).collect())
     }
 
     /// Removes the paths to `destination`; connections to it stay on their paths.

@@ -6,7 +6,7 @@ pub mod host;
 pub mod idle;
 pub mod parity;
 
-use std::{io, path::Path};
+use std::{io, os::fd::AsRawFd, path::Path};
 
 use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 
@@ -62,6 +62,29 @@ fn map<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::Map<'obj>> {
         .maps()
         .find(|map| map.name() == name || is_pinned_as(map))
         .ok_or_else(|| LinuxError::io(format!("finding BPF map {name}"), io::Error::from(io::ErrorKind::NotFound)))
+}
+
+/// The keys of a map. Unlike an iterator of libbpf-rs, it does not take an error for the end.
+fn keys(map: &impl MapCore) -> Result<Vec<Vec<u8>>> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut next = vec![0; map.key_size() as usize];
+    // Were keys removed meanwhile, the kernel would begin again.
+    while keys.len() < map.max_entries() as usize {
+        let last = keys.last().map_or(std::ptr::null(), |key| key.as_ptr());
+        // SAFETY: both keys are as long as the map's keys are; the first may be null.
+        let status = unsafe {
+            libbpf_rs::libbpf_sys::bpf_map_get_next_key(map.as_fd().as_raw_fd(), last.cast(), next.as_mut_ptr().cast())
+        };
+        match status {
+            0 => keys.push(next.clone()),
+            status if status == -libc::ENOENT => break,
+            status => {
+                let error = io::Error::from_raw_os_error(status.saturating_neg());
+                return Err(LinuxError::io(format!("listing BPF map {}", map.name().to_string_lossy()), error));
+            }
+        }
+    }
+    Ok(keys)
 }
 
 fn program<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::ProgramMut<'obj>> {

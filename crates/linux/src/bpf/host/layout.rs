@@ -20,7 +20,7 @@ use libbpf_rs::{
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::{
-    super::{bytecode, failed, load, map, open, program},
+    super::{bytecode, failed, keys, load, map, open, program},
     HostConfig, HostProgram, Pins, read_prefix,
 };
 use crate::error::{LinuxError, Result};
@@ -109,7 +109,7 @@ pub(super) fn keep_release(object: &Object, directory: &Path) -> Result<()> {
 /// Whether what is pinned is laid out as the maps of this version are.
 pub(super) fn fits(pins: &Pins) -> Result<bool> {
     let number = number()?;
-    let same = read(&pins.directory).is_some_and(|layout| layout.number == number);
+    let same = read(&pins.directory)?.is_some_and(|layout| layout.number == number);
     Ok((same || is_blank(&pins.directory)) && pins.fit(&open("host", bytecode!("host"))?))
 }
 
@@ -122,17 +122,25 @@ fn is_blank(directory: &Path) -> bool {
     matches!(bytes, Ok(Some(bytes)) if bytes.iter().all(|byte| *byte == 0))
 }
 
-fn read(directory: &Path) -> Option<HostLayout> {
-    let map = MapHandle::from_pinned_path(directory.join(MAP)).ok()?;
-    if (map.key_size(), map.value_size()) != (4, 64) {
-        return None;
+/// The layout that was noted; `None` if there is none. What cannot be read is an error: the state must not pass for one of
+/// another version.
+fn read(directory: &Path) -> Result<Option<HostLayout>> {
+    let path = directory.join(MAP);
+    if !path.exists() {
+        return Ok(None);
     }
-    HostLayout::read_from_bytes(&map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??).ok()
+    let failed = |error: libbpf_rs::Error| failed(format!("reading {}", path.display()), &error);
+    let map = MapHandle::from_pinned_path(&path).map_err(failed)?;
+    if (map.key_size(), map.value_size()) != (4, 64) {
+        return Ok(None);
+    }
+    let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+    Ok(bytes.and_then(|bytes| HostLayout::read_from_bytes(&bytes).ok()))
 }
 
 /// Where the marks, rules and routes are of the agent that left this; no other setting is known.
 pub(super) fn place_of(pins: &Pins) -> Option<HostConfig> {
-    let layout = read(&pins.directory);
+    let layout = read(&pins.directory).ok().flatten();
     let place = layout.map(|layout| layout.place).or_else(|| unnumbered_place(&pins.directory))?;
     let [mark_mask, mark_shift, table_base, priority, dry_run] = place;
     let (netns_inode, netns_cookie) = layout.map_or((0, 0), |layout| (layout.netns_inode, layout.netns_cookie));
@@ -170,7 +178,8 @@ fn clear(config: &HostConfig, directory: &Path) -> Result<()> {
     program.configure(config)?;
     // The keys have been the same in all versions.
     let left = MapHandle::from_pinned_path(directory.join("sidestep_dests"));
-    for destination in left.iter().flat_map(|map| map.keys()).filter_map(|key| read_prefix(&key)) {
+    let left = left.iter().map(keys).collect::<Result<Vec<_>>>()?;
+    for destination in left.iter().flatten().filter_map(|key| read_prefix(key)) {
         program.set_paths(destination, &[])?;
     }
     program.iterate("sidestep_clear").map(drop)

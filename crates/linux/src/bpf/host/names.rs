@@ -7,7 +7,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
-    super::{failed, map},
+    super::{failed, keys, map},
     HostPrefix, HostProgram, read_prefix,
 };
 use crate::error::Result;
@@ -52,7 +52,7 @@ impl HostProgram {
     pub fn names(&self) -> Result<Names> {
         let map = map(&self.object, "sidestep_names")?;
         let mut names = Names::new();
-        for key in map.keys() {
+        for key in keys(&map)? {
             let read = map.lookup(&key, MapFlags::ANY).map_err(|error| failed("reading the names of paths", &error))?;
             let id = key.get(size_of::<HostPrefix>()..).and_then(|id| Some(u32::from_ne_bytes(*id.first_chunk()?)));
             let destination = key.get(..size_of::<HostPrefix>()).and_then(read_prefix);
