@@ -382,7 +382,9 @@ impl Snapshot {
             let paths = paths.iter().filter_map(|path| self.host_path(source, destination, path)).collect();
             Some(PathSet { destination: destination.prefix, paths })
         };
-        Ok(PathUpdate { generation: self.generation, sets: plan.hosts.iter().filter_map(set).collect() })
+        // A host with two access routers would else have paths to itself.
+        let others = plan.hosts.iter().filter(|destination| destination.node != source.node);
+        Ok(PathUpdate { generation: self.generation, sets: others.filter_map(set).collect() })
     }
 
     /// The update for an access router.
