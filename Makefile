@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test test-kernels test-packetdrill soak soak-lab bench bench-ns3 deb test-deb clean
+.PHONY: all deps build demo test test-kernels test-packetdrill test-faults soak soak-lab bench bench-ns3 deb test-deb clean
 
 all: build
 
@@ -21,8 +21,11 @@ demo: build ## The main job: connections step aside from congestion, in the lab
 test: deps ## Format, lints, documentation, unit, property and kernel tests
 	@CARGO=$(CARGO) scripts/test
 
-soak: deps ## Kill agents and cut links at random under traffic, 200 times: nothing may be lost
+soak: deps ## 1,000 faults at random under traffic (daemons, links, interfaces, rules, routes): nothing may be lost
 	@CARGO=$(CARGO) scripts/soak
+
+test-faults: deps ## Have each call of the agent to the kernel fail once: what works is never destroyed
+	@CARGO=$(CARGO) scripts/test-faults
 
 soak-lab: deps ## Kill labs at random instants, 200 times: the next one cleans up, and touches nothing else
 	@CARGO=$(CARGO) scripts/soak-lab

@@ -8,6 +8,7 @@ mod controller;
 mod directions;
 mod dry_run;
 mod exceptions;
+mod faults;
 mod ipv4;
 mod mending;
 mod metrics;

@@ -6,7 +6,7 @@ mod sockets;
 
 use std::{
     net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
-    process::Command,
+    process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
@@ -138,13 +138,31 @@ impl Lab {
         self.network.node(self.id(server)).run(bind).unwrap()
     }
 
+    /// Whether iproute2 does in a node what it is asked.
+    pub fn try_ip(&self, node: &str, arguments: &str) -> bool {
+        self.iproute2(node, arguments).status.success()
+    }
+
+    fn iproute2(&self, node: &str, arguments: &str) -> Output {
+        let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed"));
+        self.network.node(self.id(node)).run(run).unwrap()
+    }
+
     /// What iproute2 prints in a node, in one line.
     pub fn ip(&self, node: &str, arguments: &str) -> String {
-        let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed"));
-        let output = self.network.node(self.id(node)).run(run).unwrap();
+        let output = self.iproute2(node, arguments);
         assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+        one_line(&output)
     }
+
+    /// What iproute2 prints in a node, in one line; also where it fails, as it does for a table without routes.
+    pub fn ip_output(&self, node: &str, arguments: &str) -> String {
+        one_line(&self.iproute2(node, arguments))
+    }
+}
+
+fn one_line(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl TestGroup {

@@ -1,0 +1,196 @@
+//! Every call to the kernel fails once: what works is never destroyed, and a failed start leaves nothing behind.
+//!
+//! `strace` makes one system call of the program fail, each time another. Some of the calls with every test run; `make
+//! test-faults` takes all. `SIDESTEP_FAULTS` says that each so-many-th call is to fail.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use sidestep_linux::testing::root_or_skip;
+
+use crate::{
+    soak::{program, within},
+    support::{Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, tail},
+    takeover::Kept,
+};
+
+/// Each so-many-th call fails with the other tests.
+const SOME_CALLS: usize = 20;
+/// The calls by which the agent reaches programs, maps, rules and routes, and an error that the kernel can give.
+const CALLS: [(&str, &str); 3] = [("bpf", "ENOMEM"), ("sendto", "ENOBUFS"), ("recvfrom", "ENOBUFS")];
+/// How long a start may take that is traced.
+const START: Duration = Duration::from_secs(20);
+/// The priority of the agent's rules.
+const PRIORITY: &str = "830";
+
+#[test]
+fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
+    if !root_or_skip("calls that fail") {
+        return;
+    }
+    let Some(program) = program() else {
+        println!("skipped: the program is not built; `cargo build -p sidestep`");
+        return;
+    };
+    let every = std::env::var("SIDESTEP_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(SOME_CALLS);
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let trial = Trial::new(&program, &lab, &kept);
+    let nothing = trial.installed();
+
+    // A first start finds nothing.
+    let counts = trial.count();
+    let (mut tried, mut refused) = (0, 0);
+    for (call, error) in CALLS {
+        let calls = counts[CALLS.iter().position(|(name, _)| *name == call).unwrap()];
+        for nth in (1..=calls).step_by(every) {
+            tried += 1;
+            let context = format!("call {nth} of {calls} of {call} fails at a first start");
+            match trial.start(Some((call, error, nth))) {
+                Started::Works(agent) => {
+                    eventually(&context, || trial.is_whole().then_some(()));
+                    end(agent);
+                    trial.stop(&context);
+                }
+                Started::Refuses(reason) => {
+                    refused += 1;
+                    assert!(!reason.is_empty() && !reason.contains("panicked"), "{context}: {reason}");
+                }
+            }
+            assert_eq!((trial.installed(), trial.state.exists()), (nothing.clone(), false), "{context}");
+        }
+    }
+
+    // A later one takes over what an agent has left that was killed.
+    let Started::Works(agent) = trial.start(None) else { panic!("an undisturbed start fails") };
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    let (whole, before) = (trial.installed(), mark(&flow.sender));
+    assert!(trial.is_whole() && before != 0, "{whole:?}");
+    end(agent);
+    for (call, error) in CALLS {
+        let calls = counts[CALLS.iter().position(|(name, _)| *name == call).unwrap()];
+        for nth in (1..=calls).step_by(every) {
+            tried += 1;
+            let context = format!("call {nth} of {calls} of {call} fails when another agent's work is taken over");
+            match trial.start(Some((call, error, nth))) {
+                Started::Works(agent) => {
+                    eventually(&context, || trial.is_whole().then_some(()));
+                    end(agent);
+                }
+                Started::Refuses(reason) => {
+                    refused += 1;
+                    assert!(!reason.is_empty() && !reason.contains("panicked"), "{context}: {reason}");
+                }
+            }
+            assert_eq!((trial.installed(), mark(&flow.sender)), (whole.clone(), before), "{context}");
+            flow.pass(SOME);
+        }
+    }
+    trial.stop("at the end");
+    println!("{tried} calls failed, {refused} of them ended the agent's start");
+    assert_eq!((trial.installed(), trial.state.exists(), mark(&flow.sender)), (nothing, false, 0));
+}
+
+/// An agent with two paths, whose calls can be made to fail.
+struct Trial<'a> {
+    program: &'a Path,
+    lab: &'a Lab,
+    state: PathBuf,
+    config: PathBuf,
+    trace: PathBuf,
+}
+
+/// How a start ended.
+enum Started {
+    Works(Child),
+    /// It ended with this on standard error.
+    Refuses(String),
+}
+
+impl<'a> Trial<'a> {
+    fn new(program: &'a Path, lab: &'a Lab, kept: &Kept) -> Self {
+        let path = |provider| {
+            let via = tail(lab, provider, "h");
+            format!(
+                "[[destination.path]]\nvia = \"{via}\"\ndev = \"{provider}\"\nrate = \"1 Gbit/s\"\nrtt = \"6 ms\"\n"
+            )
+        };
+        let text = format!("[[destination]]\nprefix = \"{}\"\n{}{}", lab.prefix("s"), path("R1"), path("R2"));
+        let [config, trace] = ["faults.toml", "trace"].map(|name| kept.files().join(name));
+        fs::write(&config, text).unwrap();
+        Trial { program, lab, state: kept.pins(false).directory, config, trace }
+    }
+
+    /// Rules and routes of the host.
+    fn installed(&self) -> [String; 2] {
+        ["-6 rule show", "-6 route show table all proto 83"].map(|what| self.lab.ip("h", what))
+    }
+
+    fn is_whole(&self) -> bool {
+        let [rules, routes] = self.installed();
+        rules.matches(&format!("{PRIORITY}:")).count() == 2 && routes.matches(" table 83").count() == 2
+    }
+
+    /// Starts an agent of which this call fails: its name, the error, and which of these calls, counted from one.
+    fn start(&self, fault: Option<(&str, &str, usize)>) -> Started {
+        let mut command = within(Path::new("strace"), self.lab, "h");
+        // -D: the agent is our child, and the tracer nobody's.
+        command.args(["-D", "-f", "-qq", "-e", &format!("trace={}", CALLS.map(|(call, _)| call).join(","))]);
+        command.arg("-o").arg(&self.trace);
+        if let Some((call, error, nth)) = fault {
+            command.args(["-e", &format!("inject={call}:error={error}:when={nth}")]);
+        }
+        command.arg(self.program).arg("agent").arg("--config").arg(&self.config).arg("--state").arg(&self.state);
+        command.arg("--cgroup").arg(self.lab.cgroup.0.path());
+        command.args(["--table-base", &TABLE_BASE.to_string(), "--rule-priority", PRIORITY]);
+        let mut agent = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (mut out, mut errors) = (BufReader::new(agent.stdout.take().unwrap()), agent.stderr.take().unwrap());
+        let (send, first) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            let _ = out.read_line(&mut line);
+            let _ = send.send(line);
+        });
+        match first.recv_timeout(START) {
+            Ok(line) if line.trim() == "ready" => Started::Works(agent),
+            Ok(_) => {
+                let mut reason = String::new();
+                errors.read_to_string(&mut reason).unwrap();
+                assert!(!agent.wait().unwrap().success(), "{reason}");
+                Started::Refuses(reason)
+            }
+            Err(_) => {
+                let _ = agent.kill();
+                panic!("an agent neither works nor ends: {fault:?}")
+            }
+        }
+    }
+
+    /// How many of each of [`CALLS`] an undisturbed first start makes.
+    fn count(&self) -> [usize; CALLS.len()] {
+        let Started::Works(agent) = self.start(None) else { panic!("an undisturbed start fails") };
+        end(agent);
+        let trace = fs::read_to_string(&self.trace).unwrap();
+        self.stop("an undisturbed start");
+        CALLS.map(|(call, _)| trace.lines().filter(|line| line.contains(&format!(" {call}("))).count())
+    }
+
+    fn stop(&self, context: &str) {
+        let stop = within(self.program, self.lab, "h").args(["agent", "stop", "--state"]).arg(&self.state).output();
+        let stop = stop.unwrap();
+        assert!(stop.status.success(), "{context}: {}", String::from_utf8_lossy(&stop.stderr));
+    }
+}
+
+/// Ends an agent as `kill -9` does.
+fn end(mut agent: Child) {
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}
