@@ -2,9 +2,9 @@
 //!
 //! A rule that is gone is seen by nothing else: the mark stays on the connection, whose packets take the default route,
 //! and the policy would learn from moves that move nothing. The kernel reports the loss at once, and the rule is back
-//! within some hundredths of a second; connections that looked their route up meanwhile do so again. No timeout of TCP is
-//! as short, and of a path's delay one round trip is measured wrongly at most. That is why the program goes on deciding
-//! meanwhile.
+//! within some hundredths of a second; connections that looked their route up meanwhile do so again. A timeout of TCP
+//! takes longer, unless the machine is very busy, and of a path's delay one round trip is measured wrongly at most. That is
+//! why the program goes on deciding meanwhile.
 
 use std::net::IpAddr;
 
