@@ -619,4 +619,14 @@ mod tests {
         bytes[44] = 9;
         assert_eq!(read_event(&bytes), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_lies_in_a_pinned_map_makes_a_reader_panic(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..2_000),
+        ) {
+            let _ = (read_prefix(&bytes), read_event(&bytes), names::read_name(&bytes), HostConfig::read(&bytes));
+            let _ = (slots::read_marked(&bytes), sockets::read_status(&bytes));
+        }
+    }
 }

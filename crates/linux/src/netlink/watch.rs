@@ -1,6 +1,6 @@
 //! What the kernel reports of changes: interfaces and addresses, and apart from them rules and routes.
 
-use std::{fmt, future::poll_fn};
+use std::{fmt, future::poll_fn, time::Duration};
 
 use futures::{StreamExt, channel::mpsc::UnboundedReceiver};
 use ipnet::IpNet;
@@ -66,6 +66,9 @@ const MOST_KEPT: usize = 100_000;
 /// The longest report: the kernel makes each of them fit into a page or two.
 const LONGEST: usize = 32 << 10;
 
+/// How long to wait before a socket that cannot be opened is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
 impl LinkWatch {
     /// Listens in the calling thread's namespace; needs a Tokio runtime.
     pub fn open() -> Result<Self> {
@@ -87,8 +90,18 @@ impl LinkWatch {
             match self.messages.next().await {
                 Some((message, _)) if matters(&message.payload) => break,
                 Some(_) => {}
-                // The kernel closed the socket, so nothing comes any more.
-                None => return std::future::pending().await,
+                // The socket failed: with too many changes at once, the kernel has no room for them. What they were is not
+                // known, so there was one.
+                None => {
+                    match LinkWatch::open() {
+                        Ok(watch) => *self = watch,
+                        Err(error) => {
+                            tracing::debug!(%error, "changes of interfaces are not heard");
+                            tokio::time::sleep(PAUSE).await;
+                        }
+                    }
+                    break;
+                }
             }
         }
         while self.messages.try_recv().is_ok() {}
@@ -179,5 +192,97 @@ fn read_change(bytes: &[u8]) -> Option<RoutingChange> {
             Some(RoutingChange::Rule(Change { added: false, ours: rules::read(message).protocol == PROTOCOL }))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::NetlinkHeader;
+    use proptest::prelude::*;
+    use tokio::time::timeout;
+
+    use super::{super::Netlink, *};
+    use crate::{netns::NetNs, testing::root_or_skip};
+
+    #[test]
+    fn a_watch_whose_socket_has_failed_says_so_and_hears_the_next_change() {
+        if !root_or_skip("watching interfaces") {
+            return;
+        }
+        let watch = async {
+            let mut watch = LinkWatch::open().unwrap();
+            watch.connection.abort();
+            let patience = Duration::from_secs(5);
+            timeout(patience, watch.changed()).await.unwrap();
+            Netlink::open().unwrap().loopback_up().await.unwrap();
+            timeout(patience, watch.changed()).await.unwrap();
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let inside = || {
+            runtime.block_on(watch);
+            Ok(())
+        };
+        NetNs::create().unwrap().run(inside).unwrap();
+    }
+
+    /// Hands a message to each reader that such messages have.
+    fn read(bytes: &[u8]) {
+        let _ = read_change(bytes);
+        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else { return };
+        let _ = matters(&message.payload);
+        match message.payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                drop(super::super::read_interface(&link))
+            }
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(rule)) => drop(rules::read(&rule)),
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                let _ = (read_route(&route), super::super::read_next_hop(&route));
+            }
+            _ => {}
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_makes_a_reader_panic(
+            kind in prop::sample::select(vec![16u16, 17, 20, 21, 24, 25, 32, 33]),
+            body in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut header = NetlinkHeader::default();
+            header.message_type = kind;
+            header.length = 16 + body.len() as u32;
+            let mut bytes = vec![0; 16];
+            netlink_packet_core::Emitable::emit(&header, &mut bytes);
+            bytes.extend(body);
+            read(&bytes);
+        }
+
+        #[test]
+        fn no_damage_to_a_route_makes_a_reader_panic(
+            damage in prop::collection::vec((0usize..200, any::<u8>()), 0..4),
+            length in 0usize..=200,
+        ) {
+            let route = super::super::Route {
+                table: 8301,
+                destination: "2001:db8::/32".parse().unwrap(),
+                target: super::super::Target::Segments(
+                    vec!["fd01::1".parse().unwrap()],
+                    super::super::NextHop { via: Some("fe80::1".parse().unwrap()), interface: 3 },
+                ),
+                mtu: Some(1400),
+            };
+            let message = RouteNetlinkMessage::NewRoute(super::super::message_of(&route));
+            let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
+            message.finalize();
+            let mut bytes = vec![0; message.buffer_len()];
+            message.serialize(&mut bytes);
+            for (place, value) in damage {
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte = value;
+                }
+            }
+            bytes.truncate(length);
+            read(&bytes);
+        }
     }
 }

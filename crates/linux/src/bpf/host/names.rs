@@ -76,7 +76,7 @@ fn write_name(name: &str) -> [u8; NAME_LEN] {
     bytes
 }
 
-fn read_name(bytes: &[u8]) -> String {
+pub(super) fn read_name(bytes: &[u8]) -> String {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -143,7 +143,7 @@ fn generation(paths: &[SlotPath]) -> u32 {
     bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
 }
 
-fn read_marked(bytes: &[u8]) -> Option<(IpAddr, u32)> {
+pub(super) fn read_marked(bytes: &[u8]) -> Option<(IpAddr, u32)> {
     let (address, slot) = bytes.split_at_checked(16)?;
     let address = Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).to_canonical();
     Some((address, u32::from_ne_bytes(slot.try_into().ok()?)))

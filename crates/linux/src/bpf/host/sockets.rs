@@ -71,7 +71,7 @@ impl HostProgram {
     }
 }
 
-fn read_status(bytes: &[u8]) -> Option<HostConnection> {
+pub(super) fn read_status(bytes: &[u8]) -> Option<HostConnection> {
     let bytes: &[u8; STATUS_LEN] = bytes.try_into().ok()?;
     let u16_at = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

@@ -136,4 +136,21 @@ mod tests {
         assert_eq!(HostWeights::read_from_bytes(written.as_bytes()), Ok(written));
         assert!(HostWeights::read_from_bytes(&[0; size_of::<HostWeights>() - 1]).is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn what_was_learnt_is_shown_whatever_lies_in_the_maps(
+            words in proptest::collection::vec(proptest::prelude::any::<u64>(), SHARED_WORDS),
+            config in proptest::collection::vec(proptest::prelude::any::<u8>(), size_of::<raw::Config>()),
+            paths in proptest::collection::vec(
+                proptest::collection::vec(proptest::prelude::any::<u8>(), size_of::<raw::Path>()), 0..=MAX_PATHS),
+            now in proptest::prelude::any::<u64>(),
+        ) {
+            let paths: Vec<_> = paths.iter().map(|path| raw::Path::read_from_bytes(path).unwrap()).collect();
+            let config = raw::Config::read_from_bytes(&config).unwrap();
+            let shared = Shared::from_words(words.try_into().unwrap());
+            let learnt = shared.learnt(&config, &paths, sidestep_model::Time::from_nanos(now));
+            assert_eq!(learnt.len(), paths.len());
+        }
+    }
 }
