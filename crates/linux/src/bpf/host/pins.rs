@@ -202,14 +202,24 @@ impl Pins {
     }
 
     fn remove_directories(&self) -> Result<()> {
+        // The root of a BPF file system is always sticky: it is another device than the directory above it.
+        let device = |directory: &Path| fs::symlink_metadata(directory).map(|found| found.dev()).ok();
         let is_ours = |directory: &&Path| {
             fs::symlink_metadata(directory)
                 .is_ok_and(|found| found.is_dir() && found.permissions().mode() & STICKY != 0)
+                && directory.parent().and_then(device) == device(directory)
         };
         for directory in self.directory.ancestors().take_while(is_ours) {
             match fs::remove_dir(directory) {
-                // Somebody else's pins are there, or it is the root of the file system.
-                Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::ResourceBusy) => break,
+                // Somebody else's pins are there, or the directory above is not ours. An empty directory does no harm.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::DirectoryNotEmpty | ErrorKind::ResourceBusy | ErrorKind::PermissionDenied
+                    ) =>
+                {
+                    break;
+                }
                 removed => {
                     tolerate(removed, &[ErrorKind::NotFound], || format!("removing {}", directory.display()))?;
                 }
