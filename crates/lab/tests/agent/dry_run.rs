@@ -1,7 +1,10 @@
 //! An agent that only records what it would do.
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
-use sidestep_model::{Bytes, Queue, QueueLimit, Rate, Ratio, scenario::AgentKnobs};
+use sidestep_model::{
+    Bytes, Queue, QueueLimit, Rate, Ratio,
+    scenario::{AgentKnobs, PolicyName},
+};
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, knobs, mark, via},
@@ -32,7 +35,9 @@ fn a_dry_run_decides_under_congestion_and_moves_nobody() {
     let (lab, kept) = (congested(), Kept::new());
     let rules = lab.ip("h", "-6 rule");
     let paths = ["R1", "R2"].map(|provider| via(&lab, "h", provider, "8 Mbit/s")).to_vec();
-    let agent = Agent::start_as(&lab, "h", heeds_marks(), &lab.prefix("s").to_string(), paths, |options| {
+    // It always takes the other path; `delay-weighted` may draw the same one for long.
+    let knobs = AgentKnobs { policy: PolicyName::Plb, ..heeds_marks() };
+    let agent = Agent::start_as(&lab, "h", knobs, &lab.prefix("s").to_string(), paths, |options| {
         (options.dry_run, options.pins) = (true, Some(kept.pins(false)));
     });
     let (client, server) = lab.connect("h", "s");
