@@ -19,10 +19,11 @@ use nix::{
     unistd::Uid,
 };
 
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    probe::machine::Privileges,
+};
 
-/// The bit of CAP_NET_ADMIN in the capabilities that `/proc/PID/status` shows.
-const NET_ADMIN: u64 = 1 << 12;
 /// What `/proc/net/unix` shows of a socket that listens (`__SO_ACCEPTCON`).
 const LISTENS: &str = "00010000";
 
@@ -90,9 +91,7 @@ impl Claimant {
 }
 
 fn may_route(process: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & NET_ADMIN != 0)
+    Privileges::of(&process.to_string()).has(Privileges::NET_ADMIN)
 }
 
 #[cfg(test)]

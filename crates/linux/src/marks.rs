@@ -6,6 +6,7 @@
 use std::{fmt, fs};
 
 use crate::{
+    bpf::host::MAX_SLOTS,
     error::Result,
     netlink::{Netlink, PROTOCOL, Rule},
 };
@@ -105,7 +106,7 @@ impl MarkUses {
 
     /// A mask of six bits that meets nobody's; `None` if there is none to suggest.
     pub fn free_mask(&self) -> Option<u32> {
-        let meets = |mask: u32| self.collisions(mask, 63).iter().any(|collision| collision.misroutes);
+        let meets = |mask: u32| self.collisions(mask, MAX_SLOTS).iter().any(|collision| collision.misroutes);
         let is_changed = |mask: u32| {
             let changes = |filter: &FilterUse| matches!(filter.action, MarkAction::Changed(bits) if bits != u32::MAX && bits & mask != 0);
             self.filters.iter().any(changes)

@@ -153,8 +153,9 @@ const SOL_MPTCP: libc::c_int = 284;
 const MPTCP_INFO: libc::c_int = 1;
 const MPTCP_TCPINFO: libc::c_int = 2;
 const FLAG_FALLBACK: u32 = 1;
-/// As much of each struct tcp_info as [`TcpInfo`] reads, and a multiple of eight.
-const SUBFLOW_INFO: usize = 208;
+/// As much of each struct tcp_info as [`TcpInfo`] reads, which must be a multiple of eight.
+const SUBFLOW_INFO: usize = TcpInfo::NEEDED;
+const _: () = assert!(SUBFLOW_INFO.is_multiple_of(8));
 
 /// A command to a family of generic netlink.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 mod addresses;
 mod rules;
 mod sids;
+mod socket;
 mod tables;
 mod watch;
 
@@ -24,11 +25,11 @@ use netlink_packet_route::{
         RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
     },
 };
-use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
-use tokio::task::JoinHandle;
+use rtnetlink::{LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-pub use self::addresses::InterfaceAddress;
+use self::socket::Socket;
 pub use self::{
+    addresses::InterfaceAddress,
     rules::{MarkRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
@@ -55,8 +56,7 @@ const NEEDS_SEG6: &str = "it needs SRv6 (CONFIG_IPV6_SEG6_LWTUNNEL, Linux 4.14 o
 /// A netlink socket in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Netlink {
-    handle: Handle,
-    connection: JoinHandle<()>,
+    socket: Socket,
 }
 
 /// A next hop: where a node sends packets of a route.
@@ -153,32 +153,26 @@ impl Family {
 impl Netlink {
     /// Opens a socket in the calling thread's namespace; needs a Tokio runtime.
     pub fn open() -> Result<Self> {
-        let (connection, handle, _) =
-            rtnetlink::new_connection().map_err(|error| LinuxError::io("opening a netlink socket", error))?;
-        Ok(Netlink { handle, connection: tokio::spawn(connection) })
+        Ok(Netlink { socket: Socket::open(false)? })
     }
 
-    /// Opens the socket anew, in the calling thread's namespace, if it has failed: a send or receive that the kernel refuses ends
-    /// it, and all requests fail from then on.
+    /// Opens the socket anew, in the calling thread's namespace, if it has failed. All requests fail until then.
     pub fn renew(&mut self) -> Result<()> {
-        if self.connection.is_finished() {
-            *self = Netlink::open()?;
-        }
-        Ok(())
+        self.socket.renew()
     }
 
     /// All interfaces.
     pub async fn interfaces(&self) -> Result<Vec<Interface>> {
-        let links = self.handle.link().get().execute().try_collect::<Vec<LinkMessage>>().await;
-        let links = answered(&self.connection, links).map_err(|e| refused("listing interfaces", e))?;
+        let links = self.socket.handle.link().get().execute().try_collect::<Vec<LinkMessage>>().await;
+        let links = self.socket.answered(links).map_err(|e| refused("listing interfaces", e))?;
         Ok(links.iter().map(read_interface).collect())
     }
 
     /// The index of the interface called `name`.
     pub async fn index_of(&self, name: &str) -> Result<u32> {
         let what = || format!("looking up interface {name}");
-        let mut links = self.handle.link().get().match_name(name).execute();
-        match answered(&self.connection, links.try_next().await).map_err(|e| refused(what(), e))? {
+        let mut links = self.socket.handle.link().get().match_name(name).execute();
+        match self.socket.answered(links.try_next().await).map_err(|e| refused(what(), e))? {
             Some(link) => Ok(link.header.index),
             None => Err(LinuxError::io(what(), io::Error::from_raw_os_error(libc::ENODEV))),
         }
@@ -187,41 +181,42 @@ impl Netlink {
     /// Brings an interface up, with this MTU and Ethernet address.
     pub async fn bring_up(&self, interface: u32, mtu: u32, address: [u8; 6]) -> Result<()> {
         let message = LinkUnspec::new_with_index(interface).mtu(mtu).address(address.to_vec()).up().build();
-        let set = self.handle.link().set(message).execute().await;
-        set.map_err(|e| refused(format!("bringing interface {interface} up"), e))
+        let set = self.socket.handle.link().set(message).execute().await;
+        self.socket.answered(set).map_err(|e| refused(format!("bringing interface {interface} up"), e))
     }
 
     /// Brings the loopback interface up.
     pub async fn loopback_up(&self) -> Result<()> {
         let message = LinkUnspec::new_with_index(LOOPBACK).up().build();
-        self.handle.link().set(message).execute().await.map_err(|e| refused("bringing the loopback interface up", e))
+        let set = self.socket.handle.link().set(message).execute().await;
+        self.socket.answered(set).map_err(|e| refused("bringing the loopback interface up", e))
     }
 
     /// Makes two interfaces whose cable connects them, both down.
     pub async fn add_veth(&self, name: &str, peer: &str) -> Result<()> {
-        let add = self.handle.link().add(LinkVeth::new(name, peer).build()).execute().await;
-        add.map_err(|e| refused(format!("adding the interfaces {name} and {peer}"), e))
+        let add = self.socket.handle.link().add(LinkVeth::new(name, peer).build()).execute().await;
+        self.socket.answered(add).map_err(|e| refused(format!("adding the interfaces {name} and {peer}"), e))
     }
 
     /// Gives an interface to another namespace, and another name.
     pub async fn move_to(&self, interface: u32, name: &str, namespace: BorrowedFd<'_>) -> Result<()> {
         let message = LinkUnspec::new_with_index(interface).name(name.to_string());
         let message = message.setns_by_fd(namespace.as_raw_fd()).build();
-        let set = self.handle.link().set(message).execute().await;
-        set.map_err(|e| refused(format!("moving interface {name} to another namespace"), e))
+        let set = self.socket.handle.link().set(message).execute().await;
+        self.socket.answered(set).map_err(|e| refused(format!("moving interface {name} to another namespace"), e))
     }
 
     /// Adds an address to an interface.
     pub async fn add_address(&self, interface: u32, address: Ipv6Addr, prefix_len: u8) -> Result<()> {
-        let add = self.handle.address().add(interface, address.into(), prefix_len).replace().execute().await;
-        add.map_err(|e| refused(format!("adding address {address}/{prefix_len}"), e))
+        let add = self.socket.handle.address().add(interface, address.into(), prefix_len).replace().execute().await;
+        self.socket.answered(add).map_err(|e| refused(format!("adding address {address}/{prefix_len}"), e))
     }
 
     /// Names a neighbour's Ethernet address for good, so that nothing has to be discovered.
     pub async fn add_neighbour(&self, interface: u32, neighbour: Ipv6Addr, address: [u8; 6]) -> Result<()> {
-        let request = self.handle.neighbours().add(interface, neighbour.into());
+        let request = self.socket.handle.neighbours().add(interface, neighbour.into());
         let add = request.state(NeighbourState::Permanent).link_layer_address(&address).replace().execute().await;
-        add.map_err(|e| refused(format!("adding neighbour {neighbour}"), e))
+        self.socket.answered(add).map_err(|e| refused(format!("adding neighbour {neighbour}"), e))
     }
 
     /// Adds a route, or replaces the one for the same destination in its table.
@@ -232,8 +227,8 @@ impl Netlink {
         }
         let mut pauses = MEMORY_PAUSES.iter();
         loop {
-            let added = self.handle.route().add(message_of(route)).replace().execute().await;
-            match (answered(&self.connection, added), pauses.next()) {
+            let added = self.socket.handle.route().add(message_of(route)).replace().execute().await;
+            match (self.socket.answered(added), pauses.next()) {
                 (Err(error), Some(pause)) if error_number(&error) == Some(libc::ENOMEM) => {
                     tokio::time::sleep(Duration::from_millis(*pause)).await;
                 }
@@ -249,8 +244,8 @@ impl Netlink {
     pub async fn delete_route(&self, table: u32, destination: IpNet) -> Result<()> {
         // Of any kind: for IPv4 the kernel compares it.
         let message = our_route(table, destination).scope(RouteScope::NoWhere).kind(RouteType::Unspec).build();
-        let deleted = self.handle.route().del(message).execute().await;
-        tolerate(answered(&self.connection, deleted), libc::ESRCH, || {
+        let deleted = self.socket.handle.route().del(message).execute().await;
+        tolerate(self.socket.answered(deleted), libc::ESRCH, || {
             format!("removing the route to {destination} from table {table}")
         })
     }
@@ -259,8 +254,8 @@ impl Netlink {
     pub async fn route_to(&self, destination: Ipv6Addr) -> Result<NextHop> {
         let what = || format!("looking up the route to {destination}");
         let query = RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(destination, 128).build();
-        let mut answers = self.handle.route().get(query).execute();
-        let answer = answered(&self.connection, answers.try_next().await).map_err(|e| refused(what(), e))?;
+        let mut answers = self.socket.handle.route().get(query).execute();
+        let answer = self.socket.answered(answers.try_next().await).map_err(|e| refused(what(), e))?;
         answer
             .as_ref()
             .and_then(read_next_hop)
@@ -268,14 +263,8 @@ impl Netlink {
     }
 
     #[cfg(test)]
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-}
-
-impl Drop for Netlink {
-    fn drop(&mut self) {
-        self.connection.abort();
+    pub(crate) fn handle(&self) -> &rtnetlink::Handle {
+        &self.socket.handle
     }
 }
 
@@ -446,14 +435,6 @@ fn read_address(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
     }
-}
-
-/// The result of a request, unless the socket has failed meanwhile: then an answer is missing, which rtnetlink takes for success.
-fn answered<T>(
-    connection: &JoinHandle<()>,
-    result: std::result::Result<T, rtnetlink::Error>,
-) -> std::result::Result<T, rtnetlink::Error> {
-    if connection.is_finished() { result.and(Err(rtnetlink::Error::RequestFailed)) } else { result }
 }
 
 /// Turns a netlink failure into ours; SRv6 is the only optional feature that routes here need.

@@ -161,6 +161,9 @@ impl TcpInfo {
         Self::parse(known).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "TCP_INFO is too short"))
     }
 
+    /// How many bytes of `struct tcp_info` are read.
+    pub(crate) const NEEDED: usize = offset_of!(tcp_info, tcpi_bytes_retrans) + size_of::<u64>();
+
     /// Reads the kernel's `struct tcp_info`; `None` if it is shorter than what is needed of it (Linux 4.19 and later
     /// have all).
     pub fn parse(bytes: &[u8]) -> Option<Self> {
@@ -360,6 +363,7 @@ mod tests {
 
     #[test]
     fn a_tcp_info_shorter_than_needed_is_refused() {
+        assert_eq!(TcpInfo::NEEDED, 216);
         assert_eq!(TcpInfo::parse(&[0; 216]), Some(TcpInfo::default()));
         assert_eq!(TcpInfo::parse(&[0; 215]), None);
     }

@@ -10,7 +10,6 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::host::MAX_SLOTS,
     marks::MarkUses,
     netlink::{Family, MarkRule, RoutingChange},
 };
@@ -68,7 +67,7 @@ impl Host {
     /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
     pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
         let uses = MarkUses::read(&self.netlink).await?;
-        let collisions = uses.collisions(self.mark.mask, (self.mark.slots() as u32).min(MAX_SLOTS));
+        let collisions = uses.collisions(self.mark.mask, self.mark.slots());
         self.collisions = collisions.len();
         let free = uses.free_mask();
         let advice = match free.filter(|free| *free != self.mark.mask) {

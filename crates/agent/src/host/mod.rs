@@ -29,7 +29,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, MAX_SLOTS, Pins, RunStats},
     claim::Claim,
     monotonic_now,
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},
@@ -190,9 +190,10 @@ impl MarkBits {
         MarkBits { mask, shift: mask.trailing_zeros() }
     }
 
-    /// How many paths the bits can distinguish, besides zero, which is the default route.
-    fn slots(self) -> usize {
-        (self.mask >> self.shift) as usize
+    /// How many slots there are besides zero, which is the default route: as many as the bits can distinguish, and no more than
+    /// there are tables.
+    fn slots(self) -> u32 {
+        (self.mask >> self.shift).min(MAX_SLOTS)
     }
 }
 

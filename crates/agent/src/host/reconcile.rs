@@ -6,10 +6,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use sidestep_linux::{
-    bpf::host::MAX_SLOTS,
-    netlink::{Family, NextHop, Route},
-};
+use sidestep_linux::netlink::{Family, NextHop, Route};
 use sidestep_policy::raw::MAX_PATHS;
 
 use super::{
@@ -69,7 +66,7 @@ impl Host {
 
     /// Gives each path a slot.
     fn place(&self, sets: &[DestinationPaths], room: Room) -> Result<Placement, AgentError> {
-        let most = (self.mark.slots() as u32).min(MAX_SLOTS);
+        let most = self.mark.slots();
         let marked = if self.options.dry_run { Vec::new() } else { self.program.marked_sockets()? };
         let placement = slots::place(&self.slots, sets, most, &marked, room);
         for destination in placement.unsafe_for.iter().filter(|_| !self.options.dry_run) {
@@ -140,10 +137,11 @@ impl Host {
         let destinations = self.sets.iter().map(|set| set.destination).collect();
         let now = Sockets::read()?.by_path(&self.program.connections()?, &destinations);
         self.measured.take(&now);
-        let sets = std::mem::take(&mut self.sets);
-        let written = self.write_paths(&sets);
-        self.sets = sets;
-        written
+        for set in std::mem::take(&mut self.sets) {
+            self.write_set(&set);
+            self.sets.push(set);
+        }
+        self.adopt()
     }
 
     /// Writes the sets into the program's map, and has connections take note of them.
@@ -152,16 +150,7 @@ impl Host {
             self.inherited_destinations.clear();
         }
         let mut written = self.inherited_destinations.clone();
-        for set in sets {
-            self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
-            let entries = self.measured.complete(set).entries(&self.options.config.agent);
-            if let Err(error) = self.program.set_paths(set.destination, &entries) {
-                // The map has room for 4,096 destinations.
-                tracing::warn!(%error, "connections to this destination are left alone");
-                continue;
-            }
-            self.inherited_destinations.remove(&set.destination);
-            self.slots.insert(set.destination, set.slots());
+        for set in sets.iter().filter(|set| self.write_set(set)) {
             written.insert(set.destination);
         }
         let gone: Vec<_> = self.slots.keys().filter(|net| !written.contains(net)).copied().collect();
@@ -170,6 +159,25 @@ impl Host {
             self.program.remove_paths(destination)?;
             self.slots.remove(&destination);
         }
+        self.adopt()
+    }
+
+    /// Writes one set into the program's map; returns whether there was room for it.
+    fn write_set(&mut self, set: &DestinationPaths) -> bool {
+        self.adopted &= self.slots.get(&set.destination) == Some(&set.slots());
+        let entries = self.measured.complete(set).entries(&self.options.config.agent);
+        if let Err(error) = self.program.set_paths(set.destination, &entries) {
+            // The map has room for 4,096 destinations.
+            tracing::warn!(%error, "connections to this destination are left alone");
+            return false;
+        }
+        self.inherited_destinations.remove(&set.destination);
+        self.slots.insert(set.destination, set.slots());
+        true
+    }
+
+    /// Has connections take note of what has changed in the map.
+    fn adopt(&mut self) -> Result<(), AgentError> {
         if !self.adopted {
             // Before their routes go, and not only with their next signal: an idle connection has none.
             self.program.adopt_paths()?;

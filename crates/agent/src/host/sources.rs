@@ -29,8 +29,9 @@ impl Host {
     ) -> Result<(), AgentError> {
         let addresses = self.netlink.addresses().await?;
         let mut by_path = SourcesByPath::new();
-        for set in sets {
-            let default = self.netlink.source_towards(some_address(set.destination)).await;
+        // Destinations that are left alone have none.
+        for set in sets.iter().filter(|set| !set.paths.is_empty()) {
+            let default = self.netlink.source_towards(some_address(set.destination)).await?;
             for (path, sources) in set.paths.iter().zip(sources_of(set, hops, &addresses, default)) {
                 if !path.sources.is_empty() && sources.address.is_none() {
                     tracing::warn!(path = path.name, destination = %set.destination, "no address of this host is among its sources");

@@ -1,14 +1,18 @@
 //! Destinations within those that have paths, which are left alone; and rules of other programs beside the agent's.
 
+use std::{thread, time::Duration};
+
 use sidestep_agent::{AgentError, StaticDestination};
 use sidestep_linux::testing::root_or_skip;
-use sidestep_model::scenario::AgentKnobs;
+use sidestep_model::{Span, scenario::AgentKnobs};
 
 use crate::support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, tail, via};
 
 /// Both paths lead to a black hole, but for packets that R1's own routes take to the server.
 fn everything(lab: &Lab) -> Agent {
-    let paths = ["R1", "R2"].map(|by| via(lab, "h", by, "1 Gbit/s")).to_vec();
+    let mut paths = ["R1", "R2"].map(|by| via(lab, "h", by, "1 Gbit/s")).to_vec();
+    // One is to be measured, which happens again and again.
+    paths[1].rtt = Span::ZERO;
     Agent::start(lab, "h", knobs(), "::/0", paths)
 }
 
@@ -37,6 +41,9 @@ fn connected_subnets_and_more_specific_routes_win_over_a_prefix_that_covers_them
         lab.carried(lab.arc("R2", "Z")) - before.1 >= SOME / 2 && lab.carried(lab.arc("R1", "Z")) - before.0 < SOME
     );
     assert_eq!(mark(&lab.connect("h", "s").0), 0);
+    // What is measured each five seconds concerns paths, and not what is left alone.
+    thread::sleep(Duration::from_millis(5500));
+    assert_eq!(mark(&lab.connect("h", "s").0), 0, "after a measurement");
     assert!(route().contains(&format!("throw {}", lab.prefix("s"))), "whoever else sets the mark: {}", route());
     lab.ip("h", &format!("-6 route del {}", lab.prefix("s")));
     eventually("paths again", || (slot(&lab.connect("h", "s").0) != 0).then_some(()));

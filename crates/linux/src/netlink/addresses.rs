@@ -27,24 +27,28 @@ pub struct InterfaceAddress {
 impl Netlink {
     /// The addresses of global scope of all interfaces.
     pub async fn addresses(&self) -> Result<Vec<InterfaceAddress>> {
-        let mut dump = self.handle.address().get().execute();
-        let mut addresses = Vec::new();
-        while let Some(message) = dump.try_next().await.map_err(|e| refused("listing addresses", e))? {
-            addresses.extend(read_interface_address(&message));
-        }
-        Ok(addresses)
+        let all = self.socket.handle.address().get().execute().try_collect::<Vec<_>>().await;
+        let all = self.socket.answered(all).map_err(|e| refused("listing addresses", e))?;
+        Ok(all.iter().filter_map(read_interface_address).collect())
     }
 
     /// The source address that the kernel would choose now for a packet without a mark to `destination`; `None` where it
     /// has no route.
-    pub async fn source_towards(&self, destination: IpAddr) -> Option<IpAddr> {
+    pub async fn source_towards(&self, destination: IpAddr) -> Result<Option<IpAddr>> {
         let bits = if destination.is_ipv4() { 32 } else { 128 };
-        let query = RouteMessageBuilder::<IpAddr>::new().destination_prefix(destination, bits).ok()?.build();
-        let answer = self.handle.route().get(query).execute().try_next().await.ok()??;
-        answer.attributes.iter().find_map(|attribute| match attribute {
+        let Ok(query) = RouteMessageBuilder::<IpAddr>::new().destination_prefix(destination, bits) else {
+            return Ok(None);
+        };
+        let answer = self.socket.handle.route().get(query.build()).execute().try_next().await;
+        let what = || format!("looking up the source address towards {destination}");
+        let answer = match self.socket.answered(answer).map_err(|e| refused(what(), e)) {
+            Err(error) if error.is_answer() => None,
+            answer => answer?,
+        };
+        Ok(answer.iter().flat_map(|answer| &answer.attributes).find_map(|attribute| match attribute {
             RouteAttribute::PrefSource(address) => read_address(address),
             _ => None,
-        })
+        }))
     }
 }
 

@@ -9,7 +9,7 @@ use netlink_packet_route::{
 };
 use rtnetlink::IpVersion;
 
-use super::{Family, Netlink, PROTOCOL, answered, refused, tolerate};
+use super::{Family, Netlink, PROTOCOL, refused, tolerate};
 use crate::error::Result;
 
 /// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
@@ -59,7 +59,7 @@ impl Netlink {
 
     /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
     pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
-        let request = self.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
+        let request = self.socket.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
         let mut request = request.action(RuleAction::ToTable);
         request.message_mut().header.family = rule.family.into();
         let local = [
@@ -69,16 +69,17 @@ impl Netlink {
         ];
         request.message_mut().attributes.extend(local);
         let added = request.execute().await;
-        tolerate(answered(&self.connection, added), libc::EEXIST, || {
+        tolerate(self.socket.answered(added), libc::EEXIST, || {
             format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask)
         })
     }
 
     /// Adds a rule: packets from `source` are routed by `table`.
     pub async fn add_source_rule(&self, source: std::net::Ipv6Addr, table: u32, priority: u32) -> Result<()> {
-        let request = self.handle.rule().add().v6().source_prefix(source, 128).table_id(table).priority(priority);
+        let request =
+            self.socket.handle.rule().add().v6().source_prefix(source, 128).table_id(table).priority(priority);
         let added = request.action(RuleAction::ToTable).execute().await;
-        added.map_err(|e| refused(format!("adding the rule for packets from {source}"), e))
+        self.socket.answered(added).map_err(|e| refused(format!("adding the rule for packets from {source}"), e))
     }
 
     /// Removes every rule of ours that looks in one of `tables` at `priority`.
@@ -86,8 +87,8 @@ impl Netlink {
         for message in self.rule_messages().await? {
             let rule = read(&message);
             if rule.priority == priority && tables.contains(&rule.table) && rule.is_ours(*tables.start()) {
-                let deleted = self.handle.rule().del(message).execute().await;
-                tolerate(answered(&self.connection, deleted), libc::ENOENT, || "removing a rule".to_string())?;
+                let deleted = self.socket.handle.rule().del(message).execute().await;
+                tolerate(self.socket.answered(deleted), libc::ENOENT, || "removing a rule".to_string())?;
             }
         }
         Ok(())
@@ -96,8 +97,8 @@ impl Netlink {
     async fn rule_messages(&self) -> Result<Vec<RuleMessage>> {
         let mut all = Vec::new();
         for family in [IpVersion::V4, IpVersion::V6] {
-            let rules = self.handle.rule().get(family).execute().try_collect::<Vec<_>>().await;
-            all.extend(answered(&self.connection, rules).map_err(|e| refused("listing rules", e))?);
+            let rules = self.socket.handle.rule().get(family).execute().try_collect::<Vec<_>>().await;
+            all.extend(self.socket.answered(rules).map_err(|e| refused("listing rules", e))?);
         }
         Ok(all)
     }

@@ -13,19 +13,17 @@ use netlink_packet_route::{
         Seg6LocalAction,
     },
 };
-use rtnetlink::{Handle, RouteMessageBuilder};
-use tokio::task::JoinHandle;
+use rtnetlink::RouteMessageBuilder;
 
-use super::{LOOPBACK, MAIN_TABLE, PROTOCOL, answered, read_route, refused};
-use crate::error::{LinuxError, Result};
+use super::{LOOPBACK, MAIN_TABLE, PROTOCOL, Socket, read_route, refused};
+use crate::error::Result;
 
 /// Reads the binding SIDs (`End.B6.Encaps`) of ours that the kernel has in the main table.
 ///
 /// The kernel passes over all other routes itself, so that a router with a full routing table can ask often.
 #[derive(Debug)]
 pub struct BindingSids {
-    handle: Handle,
-    connection: JoinHandle<()>,
+    socket: Socket,
 }
 
 /// A binding SID as the kernel has it.
@@ -40,18 +38,12 @@ pub struct BoundSid {
 impl BindingSids {
     /// Opens a socket in the calling thread's namespace; needs a Tokio runtime.
     pub fn open() -> Result<Self> {
-        // Only a strict socket has the kernel filter what it lists.
-        let (connection, handle, _) = rtnetlink::new_connection_with_strict_check()
-            .map_err(|error| LinuxError::io("opening a netlink socket", error))?;
-        Ok(BindingSids { handle, connection: tokio::spawn(connection) })
+        Ok(BindingSids { socket: Socket::open(true)? })
     }
 
     /// Opens the socket anew, in the calling thread's namespace, if it has failed.
     pub fn renew(&mut self) -> Result<()> {
-        if self.connection.is_finished() {
-            *self = BindingSids::open()?;
-        }
-        Ok(())
+        self.socket.renew()
     }
 
     /// All of them, by SID.
@@ -62,16 +54,10 @@ impl BindingSids {
         // The kernel refuses a strict request that names anything beyond what it filters by.
         dump.header.scope = Default::default();
         dump.header.kind = RouteType::Unspec;
-        let routes = self.handle.route().get(dump).execute().try_collect::<Vec<_>>().await;
-        let routes = answered(&self.connection, routes).map_err(|error| refused("listing binding SIDs", error))?;
+        let routes = self.socket.handle.route().get(dump).execute().try_collect::<Vec<_>>().await;
+        let routes = self.socket.answered(routes).map_err(|error| refused("listing binding SIDs", error))?;
         let ours = routes.iter().filter(|route| route.header.protocol == RouteProtocol::from(PROTOCOL));
         Ok(ours.filter_map(read_binding).collect())
-    }
-}
-
-impl Drop for BindingSids {
-    fn drop(&mut self) {
-        self.connection.abort();
     }
 }
 

@@ -10,10 +10,10 @@ use ipnet::IpNet;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, RouteProtocol, RouteType};
 
 use super::{
-    Family, MAIN_TABLE, Netlink, NextHop, PROTOCOL, Route, Target, answered, error_number, read_gateway, read_next_hop,
+    Family, MAIN_TABLE, Netlink, NextHop, PROTOCOL, Route, Socket, Target, error_number, read_gateway, read_next_hop,
     read_route, refused,
 };
-use crate::error::{LinuxError, Result};
+use crate::error::Result;
 
 /// A route of the main table to a part of some prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Netlink {
     /// The default routes of the table `main`, one for each next hop.
     pub async fn default_routes(&self) -> Result<Vec<DefaultRoute>> {
         let mut found = Vec::new();
-        for route in dump(MAIN_TABLE, 0).await?.iter().filter(|route| is_default(route)) {
+        for route in dump(&Socket::open(true)?, MAIN_TABLE, 0).await?.iter().filter(|route| is_default(route)) {
             let Some((_, destination)) = read_route(route) else { continue };
             let metric = route.attributes.iter().find_map(|attribute| match attribute {
                 RouteAttribute::Priority(metric) => Some(*metric),
@@ -55,13 +55,14 @@ impl Netlink {
 
     /// All our routes: those that carry [`PROTOCOL`].
     pub async fn own_routes(&self) -> Result<Vec<(u32, IpNet)>> {
-        Ok(dump(0, PROTOCOL).await?.iter().filter_map(read_route).collect())
+        Ok(dump(&Socket::open(true)?, 0, PROTOCOL).await?.iter().filter_map(read_route).collect())
     }
 
     /// A route in one of these tables that does not carry [`PROTOCOL`].
     pub async fn foreign_route(&self, tables: RangeInclusive<u32>) -> Result<Option<(u32, IpNet)>> {
+        let socket = Socket::open(true)?;
         for table in tables {
-            let routes = dump(table, 0).await?;
+            let routes = dump(&socket, table, 0).await?;
             let mut foreign = routes.iter().filter(|route| route.header.protocol != RouteProtocol::from(PROTOCOL));
             if let Some(place) = foreign.find_map(read_route) {
                 return Ok(Some(place));
@@ -73,7 +74,7 @@ impl Netlink {
     /// Those of `routes` that the kernel does not have, or has otherwise.
     pub async fn missing_routes(&self, routes: &BTreeMap<(u32, IpNet), Route>) -> Result<Vec<(u32, IpNet)>> {
         let mut missing: BTreeMap<_, _> = routes.iter().collect();
-        for message in dump(0, PROTOCOL).await? {
+        for message in dump(&Socket::open(true)?, 0, PROTOCOL).await? {
             let Some(key) = read_route(&message) else { continue };
             if missing.get(&key).is_some_and(|route| leads_alike(route, &message)) {
                 missing.remove(&key);
@@ -89,7 +90,7 @@ impl Netlink {
         let mut found = BTreeMap::new();
         let prefixes: BTreeSet<_> = prefixes.iter().collect();
         let lengths: BTreeSet<_> = prefixes.iter().map(|prefix| prefix.prefix_len()).collect();
-        for message in dump(MAIN_TABLE, 0).await? {
+        for message in dump(&Socket::open(true)?, MAIN_TABLE, 0).await? {
             let Some((MAIN_TABLE, destination)) = read_route(&message) else { continue };
             let covering = |length: &u8| IpNet::new(destination.addr(), *length).map(|net| net.trunc());
             let mut shorter = lengths.range(..destination.prefix_len());
@@ -107,13 +108,10 @@ impl Netlink {
     }
 }
 
-/// The routes of both families, of one table and one protocol where these are not zero.
+/// The routes of both families, of one table and one protocol where these are not zero, by a strict socket.
 ///
 /// The kernel selects them: on a router with all routes of the Internet this saves the reading of a million.
-async fn dump(table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
-    let opened = rtnetlink::new_connection_with_strict_check();
-    let (connection, handle, _) = opened.map_err(|error| LinuxError::io("opening a netlink socket", error))?;
-    let connection = tokio::spawn(connection);
+async fn dump(socket: &Socket, table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
     let mut all = Vec::new();
     let mut result = Ok(());
     for family in Family::ALL {
@@ -123,8 +121,8 @@ async fn dump(table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
         if table != 0 {
             query.attributes.push(RouteAttribute::Table(table));
         }
-        let routes = handle.route().get(query).execute().try_collect::<Vec<_>>().await;
-        match answered(&connection, routes) {
+        let routes = socket.handle.route().get(query).execute().try_collect::<Vec<_>>().await;
+        match socket.answered(routes) {
             Ok(routes) => all.extend(routes),
             // There is no such table yet, or the kernel does not know the family.
             Err(error)
@@ -132,7 +130,6 @@ async fn dump(table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
             Err(error) => result = Err(refused("listing routes", error)),
         }
     }
-    connection.abort();
     result.map(|()| all)
 }
 

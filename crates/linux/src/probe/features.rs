@@ -102,7 +102,7 @@ pub const FEATURES: &[Feature] = &[
         "BPF file system mounted",
         "4.4",
         [U, N, N],
-        "a killed agent's connections stay on their paths, and the next agent does not move them",
+        "what a killed agent's connections learnt, and the marks that they had before, are lost",
     ),
     feature("user-namespaces", "user namespaces", "3.8", [N, N, N], "`sidestep doctor` tries networks only as root"),
     feature("network-namespaces", "network namespaces", "3.0", [N, N, R], "no lab"),

@@ -34,7 +34,12 @@ impl Privileges {
 
     /// The capabilities of the calling thread; none if the kernel does not say.
     pub fn read() -> Self {
-        Self::parse(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
+        Self::of("thread-self")
+    }
+
+    /// The capabilities of a process, by its name in `/proc`; none if the kernel does not say.
+    pub(crate) fn of(process: &str) -> Self {
+        Self::parse(&fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default())
     }
 
     /// Whether the process has `capability`; CAP_SYS_ADMIN includes those that were split from it.

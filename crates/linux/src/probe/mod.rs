@@ -5,7 +5,7 @@
 
 mod bpf;
 mod features;
-mod machine;
+pub(crate) mod machine;
 mod network;
 
 pub use features::{FEATURES, Feature, Need};

@@ -28,7 +28,8 @@ use crate::error::{LinuxError, Result};
 /// Counts changes of what a field means, and of `struct host_event`, which the layout's number does not follow from.
 const REVISION: u32 = 1;
 /// The types of what outlives an agent, with all that they contain.
-const ROOTS: [&str; 6] = ["host_layout", "host_config", "host_prefix", "host_paths", "host_weights", "conn"];
+const ROOTS: [&str; 8] =
+    ["host_layout", "host_config", "host_prefix", "host_paths", "host_weights", "host_name_key", "host_name", "conn"];
 
 /// The map with the number.
 const MAP: &str = "sidestep_layout";

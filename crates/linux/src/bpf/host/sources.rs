@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use zerocopy::IntoBytes;
 
 use super::{
-    super::{failed, map},
+    super::{failed, keys, map},
     HostPrefix, HostProgram,
 };
 use crate::error::Result;
@@ -66,7 +66,7 @@ impl HostProgram {
         let failed = |error: libbpf_rs::Error| failed("writing the source prefixes of paths", &error);
         let wanted: BTreeMap<_, _> =
             sources.prefixes.iter().map(|prefix| (HostPrefix::from(*prefix).as_bytes().to_vec(), *prefix)).collect();
-        let stale: Vec<_> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
+        let stale: Vec<_> = keys(&map)?.into_iter().filter(|key| !wanted.contains_key(key)).collect();
         for (key, prefix) in &wanted {
             map.update(key, &sources.covering(*prefix).to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         }
