@@ -27,14 +27,6 @@ pub enum AgentError {
     /// The port of the metrics cannot be listened at.
     #[error(transparent)]
     Metrics(#[from] ListenError),
-    /// A file cannot be written.
-    #[error("writing {path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
     /// Neither a controller nor paths of its own.
     #[error(
         "there is nothing to do: name a controller (--controller), or give paths in a configuration file (--config)"
@@ -123,7 +115,6 @@ impl AgentError {
             | AgentError::Client(ClientError::Endpoint(_)) => false,
             AgentError::Client(ClientError::Controller { .. })
             | AgentError::Metrics(_)
-            | AgentError::File { .. }
             | AgentError::Taken { .. }
             | AgentError::Foreign { .. }
             | AgentError::Elsewhere { .. }

@@ -313,8 +313,7 @@ fn method(tournament: &Tournament) -> Markup {
                 (seeds) " seeds. In a fixed assignment a connection keeps the path that it draws when it opens. With up to \
                  three paths all sets of paths are tried, with more the k fastest and the k nearest; each evenly and, where \
                  rates differ, by rate. The best is chosen by the same seeds, which flatters it a little. A set without the path \
-                 that routing prefers moves the default route too, which carries the answers to SYNs; so it may avoid a \
-                 failure that no policy can. A policy that moves connections can do better than any fixed assignment: its \
+                 that routing prefers moves the default route too. A policy that moves connections can do better than any fixed assignment: its \
                  regret is then below zero. So may plain TCP, whose packets have no segment routing header."
             },
             None => p { "Regret against the best fixed assignment was not computed; " code { "--regret" } " does." },

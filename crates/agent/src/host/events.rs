@@ -92,7 +92,7 @@ pub struct PathRecord {
 pub enum EventLine {
     /// What happened to a connection.
     Connection(EventRecord),
-    /// Paths that came from the controller.
+    /// Other paths are in place, whether from the file or from the controller.
     Paths(PathsRecord),
 }
 

@@ -48,17 +48,12 @@ impl Summary {
                 "connections moved in the last minute"
             );
         }
-        let failures = |counters: &HostCounters| {
-            [counters.no_storage, counters.mark_refused, counters.events_lost, counters.records_lost]
-        };
-        let (old, new) = (failures(&before), failures(&now));
-        if new != old {
-            let [no_storage, mark_refused, events_lost, records_lost] = new;
+        if now.errors() != before.errors() {
             tracing::warn!(
-                no_storage,
-                mark_refused,
-                events_lost,
-                records_lost,
+                no_storage = now.no_storage,
+                mark_refused = now.mark_refused,
+                events_lost = now.events_lost,
+                records_lost = now.records_lost,
                 "not all went well; counted since the program was loaded"
             );
         }

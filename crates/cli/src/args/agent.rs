@@ -153,7 +153,7 @@ pub struct AgentRun {
     /// /sys/fs/bpf/sidestep]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Keep nothing: a killed agent's connections stay on their paths, but the next agent does not move them
+    /// Keep nothing: a killed agent's connections stay on their paths and the next agent moves them, but what they learnt and the marks that they had before are lost
     #[arg(long, conflicts_with = "state")]
     pub no_state: bool,
     /// What new connections do while a killed agent is away: default-route, or last-paths

@@ -56,9 +56,8 @@ fn a_configuration_is_written_from_the_machines_routes_and_follows_them() {
     let own_sys = "umount -l /sys && mount -t sysfs none /sys && mount -t bpf none /sys/fs/bpf && exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", own_sys, PROGRAM, "agent", "--config", &file, "--cgroup", name]);
-    let log = room.path(&format!("{}.stdout", room.commands()));
     let mut agent = namespace.run(|| Ok(room.start_command(command))).unwrap();
-    agent.wait_until("readiness", || fs::read_to_string(&log).is_ok_and(|text| text.contains("ready")));
+    agent.wait_until_ready();
     let tables = || {
         let routes = ip(&namespace, "-6 route show table all proto 83");
         routes.lines().map(|line| line.split_whitespace().take(5).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()

@@ -101,11 +101,6 @@ impl Room {
         path.display().to_string()
     }
 
-    /// How many commands were started; the output of the next one goes to a file of this number.
-    pub fn commands(&self) -> u32 {
-        self.commands.load(Ordering::Relaxed)
-    }
-
     /// Starts the program with `arguments`.
     pub fn start(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(PROGRAM);

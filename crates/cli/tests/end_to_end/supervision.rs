@@ -1,9 +1,7 @@
 //! What daemons tell the service manager that started them, and which of their ends it may try again.
 
 use std::{
-    fs,
     os::unix::net::UnixDatagram,
-    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -130,8 +128,7 @@ fn a_controller_listens_while_it_computes() {
     manager.told("READY=1");
     assert!(socket.exists(), "it listens");
     assert_eq!(manager.told("STATUS="), "STATUS=computing paths between 60 hosts");
-    let printed = || fs::read_to_string(room.path("0.stdout")).unwrap();
-    running.wait_until("paths", || printed() == "ready\n");
+    running.wait_until_ready();
     manager.told("WATCHDOG=1");
     let paths =
         |message: &String| message.contains(" paths of 3540 pairs; 0 agents and routers connected; 0 links down");
@@ -187,16 +184,11 @@ fn what_may_be_there_later_does_not_end_a_daemon_with_the_code_of_wrong_usage() 
         ip("link set lo up");
         let router = ["router", "--controller", gone, "--node", "A"];
         let mut first = room.start(&router);
-        let printed = room.path("8.stdout");
-        first.wait_until("readiness", || is_ready(&printed));
+        first.wait_until_ready();
         let second = room.run(&router);
         assert_eq!(room.run(&["router", "stop", "--json"]).stdout, "{\n  \"schema\": 1,\n  \"stopped\": true\n}\n");
         (first.wait(), second)
     });
     assert!(second.complaint(1).contains("sidestep router stop"), "{second:?}");
     assert_eq!(first.code, Some(0), "{first:?}");
-}
-
-fn is_ready(printed: &Path) -> bool {
-    fs::read_to_string(printed).is_ok_and(|text| text == "ready\n")
 }

@@ -16,8 +16,9 @@ use std::{
 use sidestep_linux::testing::root_or_skip;
 
 use crate::{
-    soak::{program, within},
-    support::{Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, tail},
+    support::{
+        Flow, Lab, PRIORITY, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, program, tail, via_text, within,
+    },
     takeover::Kept,
 };
 
@@ -27,8 +28,6 @@ const SOME_CALLS: usize = 20;
 const CALLS: [(&str, &str); 3] = [("bpf", "ENOMEM"), ("sendto", "ENOBUFS"), ("recvfrom", "ENOBUFS")];
 /// How long a start may take that is traced.
 const START: Duration = Duration::from_secs(20);
-/// The priority of the agent's rules.
-const PRIORITY: &str = "830";
 
 #[test]
 fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
@@ -47,8 +46,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
     // A first start finds nothing.
     let counts = trial.count();
     let (mut tried, mut refused) = (0, 0);
-    for (call, error) in CALLS {
-        let calls = counts[CALLS.iter().position(|(name, _)| *name == call).unwrap()];
+    for ((call, error), calls) in std::iter::zip(CALLS, counts) {
         for nth in (1..=calls).step_by(every) {
             tried += 1;
             let context = format!("call {nth} of {calls} of {call} fails at a first start");
@@ -58,10 +56,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
                     end(agent);
                     trial.stop(&context);
                 }
-                Started::Refuses(reason) => {
-                    refused += 1;
-                    assert!(!reason.is_empty() && !reason.contains("panicked"), "{context}: {reason}");
-                }
+                Started::Refuses => refused += 1,
             }
             assert_eq!((trial.installed(), trial.state.exists()), (nothing.clone(), false), "{context}");
         }
@@ -74,8 +69,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
     let (whole, before) = (trial.installed(), mark(&flow.sender));
     assert!(trial.is_whole() && before != 0, "{whole:?}");
     end(agent);
-    for (call, error) in CALLS {
-        let calls = counts[CALLS.iter().position(|(name, _)| *name == call).unwrap()];
+    for ((call, error), calls) in std::iter::zip(CALLS, counts) {
         for nth in (1..=calls).step_by(every) {
             tried += 1;
             let context = format!("call {nth} of {calls} of {call} fails when another agent's work is taken over");
@@ -84,10 +78,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
                     eventually(&context, || trial.is_whole().then_some(()));
                     end(agent);
                 }
-                Started::Refuses(reason) => {
-                    refused += 1;
-                    assert!(!reason.is_empty() && !reason.contains("panicked"), "{context}: {reason}");
-                }
+                Started::Refuses => refused += 1,
             }
             assert_eq!((trial.installed(), mark(&flow.sender)), (whole.clone(), before), "{context}");
             flow.pass(SOME);
@@ -110,21 +101,15 @@ struct Trial<'a> {
 /// How a start ended.
 enum Started {
     Works(Child),
-    /// It ended with this on standard error.
-    Refuses(String),
+    /// It ended, and said why on standard error.
+    Refuses,
 }
 
 impl<'a> Trial<'a> {
     fn new(program: &'a Path, lab: &'a Lab, kept: &Kept) -> Self {
-        let path = |provider| {
-            let via = tail(lab, provider, "h");
-            format!(
-                "[[destination.path]]\nvia = \"{via}\"\ndev = \"{provider}\"\nrate = \"1 Gbit/s\"\nrtt = \"6 ms\"\n"
-            )
-        };
+        let path = |provider| via_text(tail(lab, provider, "h"), provider);
         let text = format!("[[destination]]\nprefix = \"{}\"\n{}{}", lab.prefix("s"), path("R1"), path("R2"));
-        let [config, trace] = ["faults.toml", "trace"].map(|name| kept.files().join(name));
-        fs::write(&config, text).unwrap();
+        let (config, trace) = (kept.file("faults.toml", &text), kept.files().join("trace"));
         Trial { program, lab, state: kept.pins(false).directory, config, trace }
     }
 
@@ -163,8 +148,9 @@ impl<'a> Trial<'a> {
             Ok(_) => {
                 let mut reason = String::new();
                 errors.read_to_string(&mut reason).unwrap();
-                assert!(!agent.wait().unwrap().success(), "{reason}");
-                Started::Refuses(reason)
+                assert!(!agent.wait().unwrap().success(), "{fault:?}: {reason}");
+                assert!(!reason.is_empty() && !reason.contains("panicked"), "{fault:?}: {reason}");
+                Started::Refuses
             }
             Err(_) => {
                 let _ = agent.kill();

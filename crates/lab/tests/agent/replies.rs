@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sidestep_agent::{MetricsConfig, StaticPath, stop_host};
+use sidestep_agent::{MetricsConfig, StaticPath};
 use sidestep_linux::{netlink, nftables::flush_ruleset, testing::root_or_skip};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     support::{
         Agent, Lab, MASK, PORT, TABLE_BASE, TWO_PROVIDERS, eventually, knobs, listen, plain, slot, socket_in, via,
     },
-    takeover::{Kept, in_host},
+    takeover::{Kept, in_host, stop},
 };
 
 /// Long enough for one SYN-ACK, and too short for a second.
@@ -89,9 +89,7 @@ fn everybody_connects_to_a_server_whose_default_route_is_dead_whoever_dies_or_fl
     // `agent stop` removes what a killed agent left.
     start(&lab, &kept, false).kill();
     assert_ne!(table(&lab), "");
-    let pins = kept.pins(true);
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    assert!(in_host(&lab, || runtime().block_on(stop_host(&pins)).unwrap()));
+    assert!(stop(&lab, &kept.pins(true)));
     assert_eq!(table(&lab), "");
 }
 

@@ -7,7 +7,6 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Ipv6Addr, Shutdown, SocketAddrV6, TcpListener, TcpStream},
-    os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
@@ -26,7 +25,7 @@ use sidestep_model::topology_file;
 use sidestep_proto::link::LinkState;
 
 use crate::{
-    support::{Lab, PORT, TABLE_BASE, connect, socket_in, tail},
+    support::{Lab, PORT, PRIORITY, TABLE_BASE, connect, program, socket_in, tail, via_text, within},
     takeover::Kept,
 };
 
@@ -58,8 +57,6 @@ const SPARE: &str = "spare";
 const OWN_PREFIX: &str = "fd02:0:1::";
 /// The agent's tables.
 const TABLES: [u32; 3] = [TABLE_BASE + 1, TABLE_BASE + 2, TABLE_BASE + 3];
-/// The priority of the agent's rules.
-const PRIORITY: &str = "830";
 
 #[derive(Debug, Default)]
 struct Tally {
@@ -100,12 +97,6 @@ impl Fault {
         Fault::InterfaceDeleted,
         Fault::InterfaceDown,
     ];
-}
-
-/// The program itself, which is built beside the tests.
-pub fn program() -> Option<PathBuf> {
-    let beside = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("sidestep"));
-    std::env::var_os("SIDESTEP_PROGRAM").map(PathBuf::from).or_else(beside).filter(|program| program.exists())
 }
 
 #[test]
@@ -268,20 +259,6 @@ impl<'a> World<'a> {
     }
 }
 
-/// A program in a node.
-pub fn within(program: &Path, lab: &Lab, node: &str) -> Command {
-    let namespace = lab.network.node(lab.id(node)).raw_fd();
-    let mut command = Command::new(program);
-    // SAFETY: one system call, on a descriptor that lives as long as the lab.
-    unsafe {
-        command.pre_exec(move || match libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        })
-    };
-    command
-}
-
 fn started(mut command: Command) -> Child {
     // To look at what daemons say: SIDESTEP_LOG=info, and a file for it.
     let errors =
@@ -414,12 +391,13 @@ impl Drop for End<'_> {
 }
 
 fn configuration(lab: &Lab) -> String {
-    let via = |address: &str, dev: &str| {
-        format!("[[destination.path]]\nvia = \"{address}\"\ndev = \"{dev}\"\nrate = \"1 Gbit/s\"\nrtt = \"6 ms\"\n")
-    };
-    let [a, r] = ["A", "R"].map(|provider| via(&tail(lab, provider, "h").to_string(), provider));
+    let [a, r] = ["A", "R"].map(|provider| via_text(tail(lab, provider, "h"), provider));
     let agent = "[agent]\nsilence_backoff = { min = \"10 ms\", max = \"1 s\" }\n";
-    format!("{agent}[[destination]]\nprefix = \"{}\"\n{a}{r}{}", lab.prefix("t"), via("fe80::b", SPARE))
+    format!(
+        "{agent}[[destination]]\nprefix = \"{}\"\n{a}{r}{}",
+        lab.prefix("t"),
+        via_text("fe80::b".parse().unwrap(), SPARE)
+    )
 }
 
 /// Answers each connection with a checksum of what came.
@@ -486,13 +464,4 @@ const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
 /// FNV-1a.
 fn checksum(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-impl Kept {
-    /// Writes a file for agents to read, outside the BPF file system.
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.files().join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
 }

@@ -1,6 +1,10 @@
 //! Agents that are killed, stopped by another process, or replaced by another agent: no connection notices.
 
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sidestep_agent::{StaticPath, stop_host};
@@ -29,6 +33,13 @@ impl Kept {
     /// A directory that is not on it.
     pub fn files(&self) -> &Path {
         self.files.path()
+    }
+
+    /// Writes a file for agents to read, outside the BPF file system.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.files().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
     }
 
     pub fn pins(&self, program: bool) -> Pins {
@@ -60,15 +71,11 @@ fn flow(lab: &Lab) -> Flow {
 
 /// Runs `act` on a thread in the namespace of `h`.
 pub fn in_host<T: Send>(lab: &Lab, act: impl FnOnce() -> T + Send) -> T {
-    let namespace = std::os::fd::AsFd::as_fd(lab.network.node(lab.id("h"))).try_clone_to_owned().unwrap();
-    let enter = || {
-        nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        act()
-    };
-    std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+    lab.network.node(lab.id("h")).run(|| Ok(act())).unwrap()
 }
 
-fn stop(lab: &Lab, pins: &Pins) -> bool {
+/// Ends the agent of `h` from outside; whether there was anything.
+pub fn stop(lab: &Lab, pins: &Pins) -> bool {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     in_host(lab, || runtime().block_on(stop_host(pins)).unwrap())
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod flow;
+mod program;
 mod sockets;
 
 use std::{
@@ -29,6 +30,7 @@ use sidestep_proto::link::LinkState;
 pub use self::{
     agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},
     flow::Flow,
+    program::{PRIORITY, program, via_text, within},
     sockets::{connect, datagram_socket_in, listen, socket_in, socket_of},
 };
 
