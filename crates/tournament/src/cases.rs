@@ -1,4 +1,6 @@
 //! The scenarios. They were chosen before any policy was tuned on them, and stay as they are.
+//!
+//! A scenario that has judged a policy, so that its results were seen, is for tuning from then on; new ones judge the next.
 
 mod alike;
 mod differ;
@@ -33,7 +35,7 @@ pub struct Case {
 pub enum Set {
     /// It may be looked at while a policy is tuned.
     Tuning,
-    /// It is kept for the last judgement.
+    /// It is kept for the next judgement; then it is for tuning.
     Judging,
 }
 
@@ -180,17 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn every_family_and_every_class_has_cases_to_tune_on_and_cases_to_judge_by() {
+    fn every_class_has_cases_to_tune_on_and_there_are_enough_of_all_kinds_to_judge_by() {
         let mut sets: BTreeMap<&str, BTreeSet<Set>> = BTreeMap::new();
         for case in cases() {
-            let family = case.name.split('-').next().unwrap();
-            for group in [family, case.class.as_str()] {
-                sets.entry(group).or_default().insert(case.set);
-            }
+            sets.entry(case.class.as_str()).or_default().insert(case.set);
         }
-        let lacking: Vec<_> = sets.iter().filter(|(_, sets)| sets.len() < 2).collect();
-        assert!(lacking.is_empty(), "{lacking:?}");
+        assert!(sets.len() == Class::ALL.len() && sets.values().all(|sets| sets.len() == 2), "{sets:?}");
         let judging = cases().filter(|case| case.set == Set::Judging).count();
-        assert!((cases().count() * 2 / 5..=cases().count() * 3 / 5).contains(&judging), "{judging}");
+        assert!(judging >= 8, "{judging}");
     }
 }

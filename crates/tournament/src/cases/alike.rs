@@ -17,14 +17,14 @@ pub(super) const CASES: &[Case] = &[
         "Short transfers at 30 % load: plain TCP’s path is nearly full, the others are free.",
         || equal().flow(short("30 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "equal-10-short",
         Alike,
         SHORT,
         "Short transfers at 10 % load: plain TCP’s path has room for all, and spreading gains little.",
         || equal().flow(short("10 %", ALL)),
     ),
-    Case::judging("equal-60-short", Alike, SHORT, "Short transfers at 60 % load, which one path cannot carry.", || {
+    Case::tuning("equal-60-short", Alike, SHORT, "Short transfers at 60 % load, which one path cannot carry.", || {
         equal().flow(short("60 %", ALL))
     }),
     Case::tuning(
@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
         "Short transfers at 90 % load: each path that is chosen too often overflows.",
         || equal().flow(short("90 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "equal-110-short",
         Alike,
         SHORT,
@@ -48,11 +48,11 @@ pub(super) const CASES: &[Case] = &[
         "The web-search workload at 60 % load: few long flows among many short ones.",
         || equal().set("duration", "180 s").flow(web_search("60 %", ALL)),
     ),
-    Case::judging("equal-90-web", Alike, SHORT, "The web-search workload at 90 % load.", || {
+    Case::tuning("equal-90-web", Alike, SHORT, "The web-search workload at 90 % load.", || {
         equal().set("duration", "180 s").flow(web_search("90 %", ALL))
     }),
     Case::tuning("equal-long", Alike, LONG, "Twelve connections that send all the time.", || equal().flow(long())),
-    Case::judging(
+    Case::tuning(
         "equal-mix",
         Alike,
         MIX,
@@ -66,7 +66,7 @@ pub(super) const CASES: &[Case] = &[
         "Forty users who fetch 20 kB again and again over new connections, as `ab -c 40` does.",
         || equal().flow(closed_loop("c*", "s*", 10, "1 ms", "20 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "equal-both-ways",
         Alike,
         MIX,
@@ -81,20 +81,16 @@ pub(super) const CASES: &[Case] = &[
     Case::tuning("paths-2-short", Alike, SHORT, "Two paths of 30 Mbit/s and short transfers at 60 % load.", || {
         alike(2, "30 Mbit/s", 4).flow(short("60 %", ALL))
     }),
-    Case::judging(
+    Case::tuning(
         "paths-6-long",
         Alike,
         LONG,
         "Six paths of 10 Mbit/s and twelve connections that send all the time.",
         || alike(6, "10 Mbit/s", 4).flow(long()),
     ),
-    Case::judging(
-        "paths-16-short",
-        Alike,
-        SHORT,
-        "Sixteen paths of 4 Mbit/s and short transfers at 60 % load.",
-        || sixteen().flow(short("60 %", "64 Mbit/s")),
-    ),
+    Case::tuning("paths-16-short", Alike, SHORT, "Sixteen paths of 4 Mbit/s and short transfers at 60 % load.", || {
+        sixteen().flow(short("60 %", "64 Mbit/s"))
+    }),
     Case::tuning(
         "paths-16-long",
         Alike,
@@ -109,7 +105,7 @@ pub(super) const CASES: &[Case] = &[
         "Two hosts decide apart, each for six connections that send all the time.",
         || alike(3, "20 Mbit/s", 2).flow(bulk("c*", "s*").with("connections", 6)),
     ),
-    Case::judging(
+    Case::tuning(
         "hosts-50-users",
         Alike,
         CLOSED,
@@ -123,7 +119,7 @@ pub(super) const CASES: &[Case] = &[
         "Two hundred hosts decide apart, on six paths, for short transfers at 75 % load.",
         || alike(6, "10 Mbit/s", 200).flow(short("75 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "hosts-200-long",
         Alike,
         LONG,
@@ -134,7 +130,7 @@ pub(super) const CASES: &[Case] = &[
     Case::tuning("incast-32", Alike, BURST, "Each second 32 hosts send 32 kB to one host at the same instant.", || {
         bursts(32, "32 kB")
     }),
-    Case::judging(
+    Case::tuning(
         "incast-100",
         Alike,
         BURST,
@@ -148,7 +144,7 @@ pub(super) const CASES: &[Case] = &[
         "CUBIC without ECN, short transfers at 75 % load: congestion shows only as loss.",
         || without_ecn("cubic").flow(short("75 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "cubic-noecn-long",
         Alike,
         LONG,
@@ -158,9 +154,37 @@ pub(super) const CASES: &[Case] = &[
     Case::tuning("reno-ecn-long", Alike, LONG, "Reno with ECN, twelve connections that send all the time.", || {
         equal().set("tcp.congestion_control", "reno").flow(long())
     }),
-    Case::judging("reno-noecn-short", Alike, SHORT, "Reno without ECN, short transfers at 75 % load.", || {
+    Case::tuning("reno-noecn-short", Alike, SHORT, "Reno without ECN, short transfers at 75 % load.", || {
         without_ecn("reno").flow(short("75 %", ALL))
     }),
+    Case::judging(
+        "paths-4-mix",
+        Alike,
+        MIX,
+        "Four paths of 15 Mbit/s, short transfers at 45 % load beside four connections that send all the time.",
+        || alike(4, "15 Mbit/s", 4).flow(short("45 %", ALL)).flow(bulk("c*", "s*")),
+    ),
+    Case::judging(
+        "hosts-100-users",
+        Alike,
+        CLOSED,
+        "A hundred hosts decide apart on eight paths of 8 Mbit/s, each for a user who fetches 40 kB and thinks.",
+        || {
+            let network = alike(8, "8 Mbit/s", 100).set("paths.max_paths", 8);
+            network.flow(sized(closed_loop("c*", "s*", 1, "400 ms", "0"), "40 kB"))
+        },
+    ),
+    Case::judging(
+        "cubic-noecn-far",
+        Alike,
+        SHORT,
+        "CUBIC without ECN on five paths with a round trip of 50 ms, short transfers at 65 % load.",
+        || {
+            let network = alike(5, "12 Mbit/s", 4).network("delay", "6 ms").network("ecn", "never");
+            let network = network.set("tcp.ecn", false).set("tcp.congestion_control", "cubic");
+            network.set("paths.max_paths", 5).flow(short("65 %", ALL))
+        },
+    ),
 ];
 
 /// Sixteen paths, whose short queues hold as long as those of faster paths.

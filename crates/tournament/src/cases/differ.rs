@@ -30,6 +30,21 @@ const UPLINKS: &[Path] = &[path("50 Mbit/s"), Path { delay: "8 ms", ..path("10 M
 /// The uplinks of a smaller branch: cable, and a mobile network.
 const SMALL_UPLINKS: &[Path] = &[path("25 Mbit/s"), Path { delay: "12 ms", ..path("4 Mbit/s") }];
 
+/// The uplinks of a third branch: fibre, cable, and a mobile network.
+const THREE_UPLINKS: &[Path] = &[
+    Path { delay: "2 ms", ..path("30 Mbit/s") },
+    Path { delay: "5 ms", ..path("12 Mbit/s") },
+    Path { delay: "15 ms", ..path("3 Mbit/s") },
+];
+const SIX: &[Path] = &[
+    path("24 Mbit/s"),
+    Path { delay: "3 ms", ..path("20 Mbit/s") },
+    Path { delay: "9 ms", ..path("12 Mbit/s") },
+    Path { delay: "20 ms", ..path("8 Mbit/s") },
+    Path { delay: "5 ms", ..path("6 Mbit/s") },
+    path("2 Mbit/s"),
+];
+
 pub(super) const CASES: &[Case] = &[
     Case::tuning(
         "unequal-2to1-short",
@@ -38,14 +53,14 @@ pub(super) const CASES: &[Case] = &[
         "Rates of 40 and 20 Mbit/s, short transfers at half of both: the faster path alone would do.",
         || differ(TWO_TO_ONE).flow(short("50 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-2to1-long",
         Differ,
         LONG,
         "Rates of 40 and 20 Mbit/s, twelve connections that send all the time.",
         || differ(TWO_TO_ONE).flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-10to1-short",
         Differ,
         SHORT,
@@ -66,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
         "Rates of 50, 10 and 5 Mbit/s, and forty users who fetch 20 kB again and again.",
         || differ(FIFTY_TEN_FIVE).flow(closed_loop("c*", "s*", 10, "1 ms", "20 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-5-50-closed",
         Differ,
         CLOSED,
@@ -80,14 +95,14 @@ pub(super) const CASES: &[Case] = &[
         "Round trips of 8 and 80 ms; the near path alone would carry the short transfers.",
         || differ(NEAR_AND_FAR).flow(short("40 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "delay-8-80-long",
         Differ,
         LONG,
         "Round trips of 8 and 80 ms, twelve connections that send all the time.",
         || differ(NEAR_AND_FAR).flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "far-fat-short",
         Differ,
         SHORT,
@@ -108,7 +123,7 @@ pub(super) const CASES: &[Case] = &[
         "One path loses 1 %, and plain TCP is on another that alone would do for the short transfers.",
         || differ(SECOND_LOSES).flow(short("25 %", ALL)),
     ),
-    Case::judging("lossy-long", Differ, LONG, "One path loses 1 %; twelve connections send all the time.", || {
+    Case::tuning("lossy-long", Differ, LONG, "One path loses 1 %; twelve connections send all the time.", || {
         differ(SECOND_LOSES).flow(long())
     }),
     Case::tuning(
@@ -118,7 +133,7 @@ pub(super) const CASES: &[Case] = &[
         "One path has a tenth of the rate that the controller believes; plain TCP is on another that would do.",
         || hidden().flow(short("25 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-long",
         Differ,
         LONG,
@@ -132,75 +147,127 @@ pub(super) const CASES: &[Case] = &[
         "A branch with uplinks of 50 and 10 Mbit/s: users fetch and send, and a backup runs.",
         || branch(UPLINKS, 5, "400 ms", 2),
     ),
-    Case::judging(
+    Case::tuning(
         "branch-backup",
         Differ,
         MIX,
         "The same branch at night: few users, and a backup over eight connections.",
         || branch(UPLINKS, 2, "1 s", 8),
     ),
-    Case::judging(
+    Case::tuning(
         "branch-small",
         Differ,
         MIX,
         "A branch with uplinks of 25 and 4 Mbit/s: users fetch and send, and a backup runs.",
         || branch(SMALL_UPLINKS, 3, "500 ms", 1),
     ),
-    Case::judging(
+    Case::tuning(
         "branch-uploads",
         Differ,
         SHORT,
         "Users behind uplinks of 50 and 10 Mbit/s send documents of 300 kB at 40 % of both.",
         || differ(UPLINKS).flow(sized(load("c*", "s*", "40 %", ALL), "300 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-web",
         Differ,
         SHORT,
         "One path has a tenth of the rate that the controller believes; the web-search workload.",
         || hidden().set("duration", "120 s").flow(web_search("25 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-two-short",
         Differ,
         SHORT,
         "Of two paths one has a tenth of the rate that the controller believes; plain TCP is on the other.",
         || differ(&[path("20 Mbit/s"); 2]).event(tenth("2 Mbit/s")).flow(short("30 %", "20 Mbit/s")),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-3to1-short",
         Differ,
         SHORT,
         "Rates of 30 and 10 Mbit/s, short transfers at half of both.",
         || differ(THREE_TO_ONE).flow(short("50 %", "40 Mbit/s")),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-two-slow-short",
         Differ,
         SHORT,
         "Two paths of 20 Mbit/s and two of 2, short transfers at 40 % of all.",
         || differ(TWO_ARE_SLOW).flow(short("40 %", "44 Mbit/s")),
     ),
-    Case::judging(
+    Case::tuning(
         "delay-slow-near-short",
         Differ,
         SHORT,
         "A path of 40 Mbit/s with a round trip of 50 ms, one of 6 Mbit/s with 8 ms; short transfers at 30 % of both.",
         || differ(SLOW_IS_NEAR).flow(short("30 %", "46 Mbit/s")),
     ),
-    Case::judging(
+    Case::tuning(
         "delay-8-200-short",
         Differ,
         SHORT,
         "Round trips of 8 and 200 ms, short transfers at 80 % of the near path.",
         || differ(NEAR_AND_SATELLITE).flow(short("80 %", "30 Mbit/s")),
     ),
-    Case::judging(
+    Case::tuning(
         "hosts-50-unequal",
         Differ,
         CLOSED,
         "Fifty hosts decide apart on paths of 40 and 10 Mbit/s, each for two users who fetch pages and think.",
         || differ_for(50, FOUR_TO_ONE).flow(sized(closed_loop("c*", "s*", 2, "500 ms", "0"), "30 kB")),
+    ),
+    Case::judging(
+        "unequal-4to1-documents",
+        Differ,
+        SHORT,
+        "Rates of 24 and 6 Mbit/s with equal delays, transfers of 150 kB at 45 % of both.",
+        || differ(&[path("24 Mbit/s"), path("6 Mbit/s")]).flow(sized(load("c*", "s*", "45 %", "30 Mbit/s"), "150 kB")),
+    ),
+    Case::judging(
+        "delay-20-60-short",
+        Differ,
+        SHORT,
+        "Two paths of 25 Mbit/s with round trips of 20 and 60 ms, short transfers at 70 % of the near one.",
+        || {
+            let [near, far] = ["4 ms", "14 ms"].map(|delay| Path { delay, ..path("25 Mbit/s") });
+            differ(&[near, far]).flow(short("70 %", "25 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "hidden-two-users",
+        Differ,
+        CLOSED,
+        "Of two paths of 32 Mbit/s one has an eighth of that; two hosts decide apart, each for six users who fetch and think.",
+        || {
+            let network = differ_for(2, &[path("32 Mbit/s"); 2]).event(tenth("4 Mbit/s"));
+            network.flow(sized(closed_loop("c*", "s1", 6, "250 ms", "0"), "50 kB"))
+        },
+    ),
+    Case::judging(
+        "lossy-two-users",
+        Differ,
+        CLOSED,
+        "Of two paths of 20 Mbit/s with a round trip of 20 ms one loses 2 %; users fetch 40 kB and think.",
+        || {
+            let good = Path { delay: "4 ms", ..path("20 Mbit/s") };
+            let network = differ(&[good, Path { loss: "2 %", ..good }]);
+            network.flow(sized(closed_loop("c*", "s*", 5, "300 ms", "0"), "40 kB"))
+        },
+    ),
+    Case::judging(
+        "branch-three",
+        Differ,
+        MIX,
+        "A branch with uplinks of 30, 12 and 3 Mbit/s: users fetch and send, and a backup runs over three connections.",
+        || branch(THREE_UPLINKS, 4, "600 ms", 3),
+    ),
+    Case::judging(
+        "unequal-six-short",
+        Differ,
+        SHORT,
+        "Six paths from 24 Mbit/s down to 2, those between with longer round trips; short transfers at half of all.",
+        || differ(SIX).flow(short("50 %", "72 Mbit/s")),
     ),
 ];
 

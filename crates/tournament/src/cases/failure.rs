@@ -1,12 +1,12 @@
 //! A path that fails for six of twenty seconds, with routing's knowledge or without.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, down, up};
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, closed_loop, down, up};
 
 use super::{
-    Case,
+    CLOSED, Case,
     Class::Failure,
     LONG, SHORT,
-    network::{ALL, equal, long, short},
+    network::{ALL, alike, equal, long, short, sized},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -17,14 +17,14 @@ pub(super) const CASES: &[Case] = &[
         "A path goes down and comes up again, which routing notices; plain TCP is on another that would do.",
         || fails(down, "path-2").flow(short("25 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "down-long",
         Failure,
         LONG,
         "A path goes down and comes up again, which routing notices; twelve connections send all the time.",
         || fails(down, "path-2").flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "down-default-short",
         Failure,
         SHORT,
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
         "The path that routing prefers goes down and comes up again; twelve connections send all the time.",
         || fails(down, "path-1").flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "silent-one-way-short",
         Failure,
         SHORT,
@@ -59,14 +59,14 @@ pub(super) const CASES: &[Case] = &[
         "A path silently loses everything; plain TCP is on another that would do.",
         || fails(blackhole, "path-2").flow(short("25 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "silent-both-long",
         Failure,
         LONG,
         "A path silently loses everything; twelve connections send all the time.",
         || fails(blackhole, "path-2").flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "silent-default-short",
         Failure,
         SHORT,
@@ -80,6 +80,27 @@ pub(super) const CASES: &[Case] = &[
         "The path that routing prefers silently loses everything; twelve connections send all the time.",
         || fails(blackhole, "path-1").flow(long()),
     ),
+    Case::judging(
+        "silent-two-users",
+        Failure,
+        CLOSED,
+        "Of two paths of 30 Mbit/s one silently loses everything for eight seconds; plain TCP is on the other.",
+        || {
+            let network = alike(2, "30 Mbit/s", 6).event(blackhole("5 s").path("path-2"));
+            let users = closed_loop("c*", "s*", 3, "400 ms", "0");
+            network.event(up("13 s").path("path-2")).flow(sized(users, "60 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-back-short",
+        Failure,
+        SHORT,
+        "One of four paths silently loses all that servers answer; plain TCP is on another that would do.",
+        || {
+            let network = alike(4, "20 Mbit/s", 4).event(back("7 s").path("path-3"));
+            network.event(up("14 s").path("path-3")).flow(short("15 %", "80 Mbit/s"))
+        },
+    ),
 ];
 
 /// Three equal paths, of which one fails in this way from 6 to 12 s.
@@ -90,4 +111,9 @@ fn fails(way: fn(&str) -> Part, path: &str) -> ScenarioBuilder {
 /// Swallows what arrives in the direction of the data.
 fn one_way(at: &str) -> Part {
     blackhole(at).with("direction", "forward")
+}
+
+/// Swallows what arrives against the direction of the data.
+fn back(at: &str) -> Part {
+    blackhole(at).with("direction", "reverse")
 }

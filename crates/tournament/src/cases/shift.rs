@@ -1,12 +1,12 @@
 //! Load or capacity that shifts from path to path each ten seconds: what was learnt goes out of date.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, cbr, load, part};
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, cbr, closed_loop, load, part};
 
 use super::{
-    Case,
+    CLOSED, Case,
     Class::Shift,
     LONG, MIX, SHORT,
-    network::{ALL, access, differ, long, path, short, sized},
+    network::{ALL, Path, access, differ, long, path, short, sized},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -17,14 +17,14 @@ pub(super) const CASES: &[Case] = &[
         "Cross-traffic takes 80 % of one path, of another each 10 s; short transfers.",
         || shifting_load().flow(short("40 %", ALL)),
     ),
-    Case::judging(
+    Case::tuning(
         "shift-load-long",
         Shift,
         LONG,
         "Cross-traffic takes 80 % of one path, of another each 10 s; twelve connections send all the time.",
         || shifting_load().flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "shift-rate-short",
         Shift,
         SHORT,
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
         "One path has a fifth of its rate, another each 10 s; twelve connections send all the time.",
         || shifting_rate().flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "shift-minute-short",
         Shift,
         SHORT,
@@ -56,12 +56,25 @@ pub(super) const CASES: &[Case] = &[
         "A content provider with four transits: pages and long downloads; the first transit loses most of its rate.",
         || provider("20 %", "40 %", 2),
     ),
-    Case::judging(
+    Case::tuning(
         "provider-evening",
         Shift,
         MIX,
         "The same provider in the evening: more pages, fewer downloads.",
         || provider("50 %", "90 %", 1),
+    ),
+    Case::judging(
+        "shift-burst-users",
+        Shift,
+        CLOSED,
+        "On two unequal paths cross-traffic takes nine tenths of the faster one for seven seconds; users fetch and think.",
+        || {
+            let network = differ(&[path("40 Mbit/s"), Path { delay: "3 ms", ..path("16 Mbit/s") }]);
+            let network = network.set("duration", "24 s").host("x").link_with("x", "m1", access());
+            let network = network.host("y").link_with("y", "B", access());
+            let burst = cbr("x", "y", "36 Mbit/s").with("start", "8 s").with("stop", "15 s");
+            network.flow(burst).flow(sized(closed_loop("c*", "s*", 6, "300 ms", "0"), "40 kB"))
+        },
     ),
 ];
 
