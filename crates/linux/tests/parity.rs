@@ -6,7 +6,10 @@ use std::sync::Arc;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_linux::{
-    bpf::{host::HostProgram, parity::PolicyParity},
+    bpf::{
+        host::HostProgram,
+        parity::{BALANCE_CALLS, PolicyParity},
+    },
     testing::root_or_skip,
 };
 use sidestep_model::{
@@ -15,6 +18,7 @@ use sidestep_model::{
 };
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Round, Shared,
+    balance::{BalanceCall, MAX_PATHS as MOST_BALANCED, RawPath, RawSet},
     flow_hash::{self, FlowHashCall, FlowKey, Symmetry},
     raw::{self, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
@@ -140,6 +144,55 @@ fn the_kernel_and_the_simulator_hash_flows_alike() {
             kernel.flow_hash(&mut context).unwrap();
             assert_eq!(context, FlowHashCall { hash, picked: flow_hash::pick(hash, choices), ..call }, "{key:?}");
         }
+    }
+}
+
+#[test]
+fn the_kernel_and_the_simulator_choose_a_million_flows_paths_alike() {
+    if !root_or_skip("the balancer in BPF") {
+        return;
+    }
+    let kernel = PolicyParity::load().unwrap();
+    let mut random = Pcg32::new(1, 4);
+    let mut calls = [BalanceCall::default(); BALANCE_CALLS];
+    let mut chosen = [0_u32; MOST_BALANCED];
+    for round in 0..1_000 {
+        let set = any_set(&mut random);
+        for (number, call) in calls.iter_mut().enumerate() {
+            let key = any_key(&mut random, number as u32).to_raw();
+            // Mostly all paths are live; sometimes a few are, or none.
+            let live = if number % 2 == 0 { u32::MAX } else { random.next_u32() & random.next_u32() };
+            *call = BalanceCall { set, key, live, last: random.next_u32() % 40, ..BalanceCall::default() };
+        }
+        let expected = calls.map(BalanceCall::answered);
+        kernel.balance(&mut calls).unwrap();
+        assert!(calls == expected, "round {round}: {set:?}");
+        let n = set.n.min(MOST_BALANCED as u32);
+        for call in &calls {
+            assert!(if n == 0 { call.chosen == u32::MAX } else { call.chosen < n && call.next < n }, "{call:?}");
+            chosen.get_mut(call.chosen as usize).into_iter().for_each(|count| *count += 1);
+        }
+    }
+    assert!(chosen.iter().all(|count| *count > 2_000), "{chosen:?}");
+}
+
+/// Any set of paths, those included that the safe face refuses: none, too many, an unknown mode, weights of 0 only.
+fn any_set(random: &mut Pcg32) -> RawSet {
+    let weights = random.next_u32() % 4;
+    let mut path = [RawPath::default(); MOST_BALANCED];
+    for path in &mut path {
+        let any = random.next_u32() >> (random.next_u32() % 32);
+        path.id = random.next_u32() >> (random.next_u32() % 32);
+        path.weight = [0, 1, u32::MAX, any][weights as usize];
+        path.weight *= u32::from(!random.next_u32().is_multiple_of(4));
+    }
+    RawSet {
+        generation: random.next_u64(),
+        mode: random.next_u32() % 4,
+        seed: random.next_u32(),
+        n: random.next_u32() % 40,
+        unused: 0,
+        path,
     }
 }
 

@@ -31,6 +31,7 @@
 //! # Ok::<(), sidestep_model::scenario::ParseError>(())
 //! ```
 
+mod balance;
 pub mod generate;
 mod graph;
 mod ids;
@@ -43,6 +44,7 @@ pub mod topology_file;
 mod units;
 pub mod workload;
 
+pub use balance::BalanceMode;
 pub use generate::{Backbone, Dumbbell, FatTree, ParallelPaths};
 pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing};
 pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};

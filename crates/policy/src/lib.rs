@@ -13,7 +13,7 @@
 //! - [`path`](Connection::path) and [`raw`](Connection::raw) read the state.
 //!
 //! A [`Request`] is a connection that the host has not accepted yet: it draws paths of SYN-ACKs. [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
-//! among equal paths. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
+//! among equal paths, and [`balance`] among the paths between two edge routers. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
 //! [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
 //!
 //! ```
@@ -32,6 +32,7 @@
 //! # Ok::<(), sidestep_policy::PolicyError>(())
 //! ```
 
+pub mod balance;
 mod config;
 mod connection;
 mod exp3;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The policy's functions under linkable names, for raw.rs. */
+#include "policy/balance.h"
 #include "policy/flow_hash.h"
 #include "policy/pathchanger.h"
 
@@ -131,4 +132,24 @@ __u32 native_flow_hash(const struct flow_hash_key *key, __u32 seed, __u32 symmet
 __u32 native_flow_hash_pick(__u32 hash, __u32 n)
 {
 	return flow_hash_pick(hash, n);
+}
+
+__u32 native_balance_hash(const struct balance_set *set, const struct flow_hash_key *key)
+{
+	return balance_hash(set, key);
+}
+
+__u32 native_balance_choose(const struct balance_set *set, __u32 live, __u32 hash)
+{
+	return balance_choose(set, live, hash);
+}
+
+__u32 native_balance_next(const struct balance_set *set, __u32 live, __u32 last)
+{
+	return balance_next(set, live, last);
+}
+
+__u64 native_balance_digest(const struct balance_set *set)
+{
+	return balance_digest(set);
 }

@@ -2,13 +2,17 @@
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sidestep_policy::{
+    balance::BalanceCall,
     flow_hash::FlowHashCall,
     raw::{Parity, SHARED_WORDS, Sharing},
 };
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::{bytecode, failed, load, map, open, program};
 use crate::error::Result;
+
+/// How many calls of the balancer the kernel answers in one run (`BALANCE_CALLS`).
+pub const BALANCE_CALLS: usize = 1_000;
 
 /// The program, loaded.
 #[derive(Debug)]
@@ -49,7 +53,23 @@ impl PolicyParity {
         run.map(drop).map_err(|error| failed("hashing a flow in the kernel", &error))
     }
 
-    /// What lies in that table.
+    /// Has the kernel answer calls of the edges' balancer, of which it takes [`BALANCE_CALLS`] at once.
+    pub fn balance(&self, calls: &mut [BalanceCall; BALANCE_CALLS]) -> Result<()> {
+        let table = map(&self.object, "balance_calls")?;
+        let keys: Vec<u8> = (0..BALANCE_CALLS as u32).flat_map(u32::to_ne_bytes).collect();
+        let written = table.update_batch(&keys, calls.as_bytes(), BALANCE_CALLS as u32, MapFlags::ANY, MapFlags::ANY);
+        written.map_err(|error| failed("handing the kernel flows to balance", &error))?;
+        let run = program(&self.object, "policy_balance")?.test_run(ProgramInput::default());
+        run.map_err(|error| failed("balancing flows in the kernel", &error))?;
+        let answers = table.lookup_batch(BALANCE_CALLS as u32, MapFlags::ANY, MapFlags::ANY);
+        let answers = answers.map_err(|error| failed("reading the paths of flows", &error))?;
+        for (call, (_, answer)) in calls.iter_mut().zip(answers) {
+            *call = BalanceCall::read_from_bytes(&answer).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// What lies in the table of shared weights.
     pub fn shared(&self) -> Result<[u64; SHARED_WORDS]> {
         let read = map(&self.object, "learnt")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         let bytes = read.map_err(|error| failed("reading shared weights", &error))?.unwrap_or_default();
