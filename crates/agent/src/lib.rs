@@ -52,14 +52,18 @@ mod audit;
 mod daemon;
 mod error;
 mod host;
+mod paths;
 mod router;
 
 pub use daemon::Shutdown;
 pub use error::AgentError;
 pub use host::{
-    ByPath, Captured, ConfigError, DestinationPaths, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions,
-    HostPath, Interfaces, MetricsConfig, PathQuality, PathRecord, PathRoute, PathsRecord, Prefixes, Proposal,
-    RecordFile, SetRecord, Sockets, StaticDestination, StaticPath, Via, captured, propose, run_host, stop_host,
+    ByPath, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality, PathRecord,
+    PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, propose, run_host, stop_host,
+};
+pub use paths::{
+    Captured, ConfigError, DestinationPaths, HostPath, Interfaces, PathRoute, Place, Places, StaticDestination,
+    StaticPath, Via, captured,
 };
 pub use router::{ROUTER_METRICS, RouterOptions, run_router, stop_router};
 

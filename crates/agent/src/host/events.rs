@@ -11,12 +11,14 @@ use sidestep_linux::{
 use sidestep_model::Time;
 
 use super::{
-    paths::{DestinationPaths, HostPath},
     quality::Prefixes,
     record_file::{RecordFile, RecordLog},
     summary,
 };
-use crate::AgentError;
+use crate::{
+    AgentError,
+    paths::{DestinationPaths, HostPath},
+};
 
 /// One line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use sidestep_policy::Reason;
 
 use super::{
     mending::Mended,
-    paths::{DestinationPaths, HostPath},
     quality::{ByPath, PathQuality},
 };
+use crate::paths::{DestinationPaths, HostPath};
 
 const MOVES: Metric = Metric::counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
 const WOULD_BE_MOVES: Metric = Metric::counter(
@@ -240,8 +240,8 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 mod tests {
     use sidestep_model::{Rate, Time};
 
-    use super::super::paths::PathRoute;
     use super::*;
+    use crate::paths::PathRoute;
 
     fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {
         let path = |id: &u32| HostPath {

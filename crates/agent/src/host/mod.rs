@@ -3,17 +3,14 @@
 mod cleanup;
 mod config;
 mod events;
-mod exceptions;
 mod init;
 mod mending;
 mod metrics;
 mod ownership;
-mod paths;
 mod quality;
 mod reconcile;
 mod record_file;
 mod replies;
-mod slots;
 mod sources;
 mod summary;
 
@@ -42,30 +39,27 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
     cleanup::stop_host,
-    config::{ConfigError, HostConfig, Interfaces, MetricsConfig, StaticDestination, StaticPath, Via},
+    config::{HostConfig, MetricsConfig},
     events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
-    exceptions::{Captured, captured},
     init::{Proposal, propose},
     metrics::HOST_METRICS,
-    paths::{DestinationPaths, HostPath, PathRoute},
     quality::{ByPath, PathQuality, Prefixes, Sockets},
     record_file::RecordFile,
 };
 use self::{
     cleanup::{remove_routing, routes_in},
     events::Recorder,
-    exceptions::Exceptions,
     mending::Mended,
     metrics::Reading,
     ownership::tables,
     quality::Measured,
     replies::Replies,
-    slots::Slots,
     summary::Summary,
 };
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
+    paths::{ConfigError, DestinationPaths, Exceptions, Interfaces, Slots},
 };
 
 /// What the host daemon needs to know.

@@ -15,7 +15,7 @@ use sidestep_linux::{
 };
 use sidestep_model::{Bytes, Rate, Span};
 
-use super::paths::{DestinationPaths, HostPath};
+use crate::paths::{DestinationPaths, HostPath};
 
 /// What the kernel knows of each TCP connection of a network namespace.
 #[derive(Clone, Debug, Default)]
@@ -200,8 +200,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::super::paths::PathRoute;
     use super::*;
+    use crate::paths::PathRoute;
 
     fn info(megabits: u64, min_rtt_ms: u32, app_limited: bool) -> TcpInfo {
         TcpInfo {

@@ -9,15 +9,11 @@ use ipnet::IpNet;
 use sidestep_linux::netlink::{Family, NextHop, Route};
 use sidestep_policy::raw::MAX_PATHS;
 
-use super::{
-    Host,
-    events::SetRecord,
-    exceptions::Exceptions,
-    paths::{self, DestinationPaths, HostPath},
-    quality::Sockets,
-    slots::{self, Placement, Room},
+use super::{Host, events::SetRecord, quality::Sockets};
+use crate::{
+    AgentError,
+    paths::{self, DestinationPaths, Exceptions, HostPath, Placement, Room},
 };
-use crate::AgentError;
 
 /// The note on a destination that the file and the controller have paths to.
 const FILE_WINS: &str = "the controller has paths to it, too: those of the file are used";
@@ -68,7 +64,7 @@ impl Host {
     fn place(&self, sets: &[DestinationPaths], room: Room) -> Result<Placement, AgentError> {
         let most = self.mark.slots();
         let marked = if self.options.dry_run { Vec::new() } else { self.program.marked_sockets()? };
-        let placement = slots::place(&self.slots, sets, most, &marked, room);
+        let placement = paths::place(&self.slots, sets, most, &marked, room);
         for destination in placement.unsafe_for.iter().filter(|_| !self.options.dry_run) {
             tracing::warn!(
                 %destination,

@@ -12,7 +12,8 @@ use sidestep_linux::{
 use sidestep_model::scenario::AgentKnobs;
 use sidestep_policy::reply_weights;
 
-use super::{Host, MarkBits, paths::DestinationPaths};
+use super::{Host, MarkBits};
+use crate::paths::DestinationPaths;
 
 /// A weight is changed in the kernel when it is off by more than this part of it.
 const TOLERANCE: f64 = 0.2;
@@ -230,7 +231,7 @@ mod tests {
     use sidestep_policy::PathLearnt;
 
     use super::*;
-    use crate::host::paths::{HostPath, PathRoute};
+    use crate::paths::{HostPath, PathRoute};
 
     const MARK: MarkBits = MarkBits { mask: 0xff00, shift: 8 };
 

@@ -14,11 +14,11 @@ use sidestep_linux::{
     netlink::{Family, InterfaceAddress, NextHop},
 };
 
-use super::{
-    Host,
+use super::Host;
+use crate::{
+    AgentError,
     paths::{DestinationPaths, HostPath, PathRoute},
 };
-use crate::AgentError;
 
 impl Host {
     /// Tells the program which sources the paths of these sets take.

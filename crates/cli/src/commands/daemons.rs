@@ -275,7 +275,7 @@ fn checked(config: &HostConfig, json: bool) -> Outcome {
     let destinations = config.destinations.len();
     let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();
     let assumed = config.assumed_sources();
-    let captured = runtime()?.block_on(captured(config))?;
+    let captured = runtime()?.block_on(captured(&config.destinations))?;
     if json {
         let shown: Vec<_> = captured.iter().map(shown_capture).collect();
         let whole = serde_json::json!({

@@ -3,7 +3,12 @@
 use proptest::prelude::*;
 use sidestep_policy::raw::MAX_PATHS;
 
+use std::collections::BTreeMap;
+
+use sidestep_linux::netlink::{DefaultRoute, Family, NextHop};
+
 use super::*;
+use crate::paths::PathRoute;
 
 const COLLIDING: [&str; 2] = ["fd01:ba67:bc81::2c89", "fd01:6dd:8bed::a400"];
 

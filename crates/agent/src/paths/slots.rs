@@ -15,14 +15,14 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::paths::DestinationPaths;
+use super::routes::DestinationPaths;
 
 /// The slot of each path, by destination and Path ID.
-pub(super) type Slots = BTreeMap<IpNet, BTreeMap<u32, u32>>;
+pub(crate) type Slots = BTreeMap<IpNet, BTreeMap<u32, u32>>;
 
 /// Which slots may be given to paths that come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(crate) enum Room {
     /// Those that nothing points at. Paths without a slot wait for those that become free.
     Free,
     /// If no such slot is left, any that no other path of the destination keeps. Paths without a slot are left out.
@@ -31,18 +31,18 @@ pub(super) enum Room {
 
 /// The slots that are to be in place next.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Placement {
+pub(crate) struct Placement {
     /// The slots; a path that is missing has none.
-    pub(super) slots: Slots,
+    pub(crate) slots: Slots,
     /// Whether paths wait for slots that become free once these are in place.
-    pub(super) waits: bool,
+    pub(crate) waits: bool,
     /// Destinations for which a slot changes its path while connections may point at it.
-    pub(super) unsafe_for: BTreeSet<IpNet>,
+    pub(crate) unsafe_for: BTreeSet<IpNet>,
 }
 
 /// Gives each of the `wanted` paths a slot in 1..=`most`, where `now` is in place and `marked` are the sockets whose marks
 /// have a slot.
-pub(super) fn place(
+pub(crate) fn place(
     now: &Slots,
     wanted: &[DestinationPaths],
     most: u32,
@@ -161,7 +161,7 @@ mod tests {
     use sidestep_model::{Rate, Span};
 
     use super::{
-        super::paths::{HostPath, PathRoute},
+        super::routes::{HostPath, PathRoute},
         *,
     };
 

@@ -8,7 +8,7 @@
 use ipnet::IpNet;
 use sidestep_linux::netlink::{InnerRoute, MAIN_TABLE, Netlink};
 
-use super::{HostConfig, paths::DestinationPaths};
+use super::{file::StaticDestination, routes::DestinationPaths};
 use crate::AgentError;
 
 /// Most routes of the main table that are heeded. The program's map has room for 4,096 destinations.
@@ -16,7 +16,7 @@ const MOST: usize = 1024;
 
 /// What the main table has within the destinations.
 #[derive(Debug, Default)]
-pub(super) struct Exceptions {
+pub(crate) struct Exceptions {
     /// The destinations that were looked at.
     around: Vec<IpNet>,
     /// The routes that were found within them.
@@ -25,7 +25,7 @@ pub(super) struct Exceptions {
 
 impl Exceptions {
     /// Looks within the destinations of `sets`.
-    pub(super) async fn find(netlink: &Netlink, sets: &[DestinationPaths]) -> Result<Self, AgentError> {
+    pub(crate) async fn find(netlink: &Netlink, sets: &[DestinationPaths]) -> Result<Self, AgentError> {
         let around: Vec<_> = sets.iter().map(|set| set.destination.trunc()).collect();
         let inner = netlink.inner_routes(&around).await?;
         if inner.len() > MOST {
@@ -39,19 +39,19 @@ impl Exceptions {
     }
 
     /// Whether the main table has other routes there than when it was looked at.
-    pub(super) async fn changed(&self, netlink: &Netlink) -> Result<bool, AgentError> {
+    pub(crate) async fn changed(&self, netlink: &Netlink) -> Result<bool, AgentError> {
         Ok(netlink.inner_routes(&self.around).await? != self.inner)
     }
 
     /// Whether a route of `table` that came or went is one more within the destinations, or one less.
-    pub(super) fn differ_by(&self, table: u32, destination: IpNet, added: bool) -> bool {
+    pub(crate) fn differ_by(&self, table: u32, destination: IpNet, added: bool) -> bool {
         let is_within = |net: &IpNet| net.prefix_len() < destination.prefix_len() && net.contains(&destination);
         let is_known = self.inner.binary_search_by_key(&destination, |route| route.destination).is_ok();
         table == MAIN_TABLE && is_known != added && self.around.iter().any(is_within)
     }
 
     /// The routes that win over paths: those around which the nearest of `sets` has paths.
-    pub(super) fn winning<'a>(&'a self, sets: &'a [DestinationPaths]) -> impl Iterator<Item = &'a InnerRoute> {
+    pub(crate) fn winning<'a>(&'a self, sets: &'a [DestinationPaths]) -> impl Iterator<Item = &'a InnerRoute> {
         let all = self.inner.len() <= MOST;
         let has_paths =
             |route: &&InnerRoute| surroundings(sets, route.destination).is_some_and(|around| !around.paths.is_empty());
@@ -59,14 +59,14 @@ impl Exceptions {
     }
 
     /// The same as destinations without paths.
-    pub(super) fn sets(&self, sets: &[DestinationPaths]) -> Vec<DestinationPaths> {
+    pub(crate) fn sets(&self, sets: &[DestinationPaths]) -> Vec<DestinationPaths> {
         let left_alone = |route: &InnerRoute| DestinationPaths { destination: route.destination, paths: Vec::new() };
         self.winning(sets).map(left_alone).collect()
     }
 }
 
 /// The longest destination of `sets` that contains `inner` and more.
-pub(super) fn surroundings(sets: &[DestinationPaths], inner: IpNet) -> Option<&DestinationPaths> {
+pub(crate) fn surroundings(sets: &[DestinationPaths], inner: IpNet) -> Option<&DestinationPaths> {
     let contains = |set: &&DestinationPaths| {
         set.destination.prefix_len() < inner.prefix_len() && set.destination.contains(&inner.network())
     };
@@ -84,10 +84,10 @@ pub struct Captured {
     pub left_alone: Vec<InnerRoute>,
 }
 
-/// What a configuration captures on this machine as it is now; needs no privilege, but a Tokio runtime.
-pub async fn captured(config: &HostConfig) -> Result<Vec<Captured>, AgentError> {
+/// What destinations of a configuration capture on this machine as it is now; needs no privilege, but a Tokio runtime.
+pub async fn captured(destinations: &[StaticDestination]) -> Result<Vec<Captured>, AgentError> {
     let netlink = Netlink::open()?;
-    let around: Vec<_> = config.destinations.iter().map(|destination| destination.prefix.trunc()).collect();
+    let around: Vec<_> = destinations.iter().map(|destination| destination.prefix.trunc()).collect();
     let inner = netlink.inner_routes(&around).await?;
     let nearest = |route: &InnerRoute| {
         let contains =
@@ -98,10 +98,5 @@ pub async fn captured(config: &HostConfig) -> Result<Vec<Captured>, AgentError> 
         let within = inner.iter().filter(|route| paths > 0 && nearest(route) == Some(destination));
         Captured { destination, paths, left_alone: within.copied().collect() }
     };
-    Ok(around
-        .iter()
-        .copied()
-        .zip(config.destinations.iter().map(|destination| destination.paths.len()))
-        .map(one)
-        .collect())
+    Ok(around.iter().copied().zip(destinations.iter().map(|destination| destination.paths.len())).map(one).collect())
 }

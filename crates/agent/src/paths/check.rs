@@ -10,9 +10,8 @@ use sidestep_model::{
         document::{Document, Item},
     },
 };
-use sidestep_policy::raw::MAX_PATHS;
 
-use super::{HostConfig, StaticDestination, StaticPath, Via};
+use super::file::{StaticDestination, StaticPath, Via};
 
 /// Where the file names each interface for the first time, for errors that only the machine shows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,27 +32,20 @@ const MAX_INTERFACE: usize = 15;
 const MAX_NAME: usize = 63;
 
 /// Checks what the types of the fields cannot: each mistake is reported at the value that has to change.
-pub(super) struct Checker<'a> {
-    pub(super) document: &'a Document<'a>,
-    pub(super) config: &'a HostConfig,
+pub(crate) struct Checker<'a> {
+    pub(crate) document: &'a Document<'a>,
+    pub(crate) destinations: &'a [StaticDestination],
+    /// Most paths of a destination.
+    pub(crate) most_paths: usize,
 }
 
 impl Checker<'_> {
-    /// Checks everything, and notes where the file names interfaces.
-    pub(super) fn check(&self) -> Result<Places, ParseError> {
+    /// Checks all destinations, and notes where the file names interfaces.
+    pub(crate) fn check(&self) -> Result<Places, ParseError> {
         let (document, root) = (self.document, self.document.root());
-        // A file that an editor or a full disk has emptied is no wish to have no paths any more.
-        if root.get_ref().as_table().is_none_or(|table| table.is_empty()) {
-            let message = "the file says nothing; write `[agent]` if every setting is to have its default";
-            return Err(document.error(0..0, message));
-        }
-        let agent = root.get_ref().get("agent").unwrap_or(root);
-        let most = self.config.destinations.iter().map(|d| d.paths.len()).max().unwrap_or(0).clamp(1, MAX_PATHS);
-        let checked = self.config.agent.check(most);
-        checked.map_err(|error| document.error_at(agent, error.knob, &error))?;
         let mut places = Places::default();
         let mut seen = Vec::new();
-        for (item, destination) in document.tables(root, "destination")?.iter().zip(&self.config.destinations) {
+        for (item, destination) in document.tables(root, "destination")?.iter().zip(self.destinations) {
             let prefix = destination.prefix.trunc();
             if seen.contains(&prefix) {
                 let message = format!("{prefix} is here a second time; put all of its paths into one [[destination]]");
@@ -76,9 +68,10 @@ impl Checker<'_> {
             let message = format!("{prefix} never matches: its connections are IPv4; write it as `10.0.0.0/8`");
             return Err(document.error_at(item, "prefix", message));
         }
-        if destination.paths.len() > MAX_PATHS {
-            let message = format!("{prefix} has {} paths; {MAX_PATHS} are the most", destination.paths.len());
-            return Err(document.error_in(item, "path", MAX_PATHS, message));
+        if destination.paths.len() > self.most_paths {
+            let (paths, most) = (destination.paths.len(), self.most_paths);
+            let message = format!("{prefix} has {paths} paths; {most} are the most");
+            return Err(document.error_in(item, "path", most, message));
         }
         let mut before: Vec<&StaticPath> = Vec::new();
         for (item, path) in document.tables(item, "path")?.iter().zip(&destination.paths) {
@@ -209,7 +202,7 @@ impl Checker<'_> {
     fn check_first_segment(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
         let first = path.segments.as_ref().and_then(|list| list.first().copied()).or(path.path_id);
         let Some(first) = first else { return Ok(()) };
-        let catches = self.config.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
+        let catches = self.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
         let Some(StaticDestination { prefix: other, .. }) = catches else { return Ok(()) };
         let key = if path.segments.is_some() { "segments" } else { "path_id" };
         let message = format!(
@@ -244,12 +237,12 @@ fn is_unicast(address: IpAddr) -> bool {
 
 impl Places {
     /// The place of an interface.
-    pub(super) fn of(&self, interface: &str) -> Place {
+    pub(crate) fn of(&self, interface: &str) -> Place {
         Place(self.0.get(interface).cloned().map(Box::new))
     }
 
     /// Puts the file's name in front of every place.
-    pub(super) fn in_file(self, file: &str) -> Self {
+    pub(crate) fn in_file(self, file: &str) -> Self {
         Places(self.0.into_iter().map(|(interface, place)| (interface, place.in_file(file))).collect())
     }
 }

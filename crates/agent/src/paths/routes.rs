@@ -1,4 +1,4 @@
-//! A host's paths, from the controller or the file, and what they become: routes in the kernel, entries of the program's map.
+//! Paths, from the controller or the file, and what they become: routes in the kernel, entries of the path changer's map.
 
 use std::{
     collections::BTreeMap,
@@ -105,7 +105,7 @@ impl DestinationPaths {
     }
 
     /// The paths that have a slot in `slots`, with it.
-    pub(super) fn placed(&self, slots: &Slots) -> DestinationPaths {
+    pub(crate) fn placed(&self, slots: &Slots) -> DestinationPaths {
         let own = slots.get(&self.destination);
         let slot = |path: &HostPath| own.and_then(|own| own.get(&path.id)).copied();
         let paths = self.paths.iter().filter_map(|path| Some(HostPath { slot: slot(path)?, ..path.clone() }));
@@ -113,7 +113,7 @@ impl DestinationPaths {
     }
 
     /// The slot of each path, by its id.
-    pub(super) fn slots(&self) -> BTreeMap<u32, u32> {
+    pub(crate) fn slots(&self) -> BTreeMap<u32, u32> {
         self.paths.iter().map(|path| (path.id, path.slot)).collect()
     }
 
@@ -121,7 +121,7 @@ impl DestinationPaths {
     ///
     /// They come in the order of their slots, so that nothing changes when the file's order does; but in the order of the
     /// file for policies to which that means something.
-    pub(super) fn entries(&self, knobs: &AgentKnobs) -> Vec<SlotPath> {
+    pub(crate) fn entries(&self, knobs: &AgentKnobs) -> Vec<SlotPath> {
         let initial = knobs.initial_weights();
         let entry = |path: &HostPath| {
             // A slot is at most MAX_SLOTS.
@@ -155,12 +155,12 @@ impl HostPath {
     }
 
     /// Whether there is a route to its first segment.
-    pub(super) fn is_reachable(&self, hops: &BTreeMap<Ipv6Addr, NextHop>) -> bool {
+    pub(crate) fn is_reachable(&self, hops: &BTreeMap<Ipv6Addr, NextHop>) -> bool {
         self.first_hop().is_none_or(|first| hops.contains_key(&first))
     }
 
     /// The SID whose route decides through which interface packets leave the host; `None` where no SID does.
-    pub(super) fn first_hop(&self) -> Option<Ipv6Addr> {
+    pub(crate) fn first_hop(&self) -> Option<Ipv6Addr> {
         match &self.route {
             PathRoute::Segments(segments) => segments.first().copied(),
             PathRoute::PathId(sid) | PathRoute::AccessRouter(sid) => Some(*sid),
@@ -172,7 +172,7 @@ impl HostPath {
 /// The routes for `sets`, by table and destination; `hops` holds the next hop to each path's first segment.
 ///
 /// Paths whose first segment has no next hop are left out.
-pub(super) fn routes(
+pub(crate) fn routes(
     sets: &[DestinationPaths],
     table_base: u32,
     hops: &BTreeMap<Ipv6Addr, NextHop>,

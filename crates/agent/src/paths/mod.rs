@@ -1,0 +1,21 @@
+//! Paths as hosts and edges have them: in a configuration file, in mark slots, and as routes of the kernel.
+
+mod check;
+mod exceptions;
+mod file;
+mod routes;
+mod slots;
+
+pub(crate) use self::{
+    check::Checker,
+    exceptions::Exceptions,
+    file::{resolve, resolve_present},
+    routes::routes,
+    slots::{Placement, Room, Slots, place},
+};
+pub use self::{
+    check::{Place, Places},
+    exceptions::{Captured, captured},
+    file::{ConfigError, Interfaces, StaticDestination, StaticPath, Via},
+    routes::{DestinationPaths, HostPath, PathRoute},
+};
