@@ -8,10 +8,12 @@
 
 mod connection;
 mod coupled;
+mod olia;
 mod reassembly;
 
 pub use connection::{Assigned, Connection};
 pub use coupled::{Path, increase, shrink};
+pub use olia::Olia;
 pub use reassembly::Reassembly;
 pub use sidestep_model::scenario::{Coupling, Scheduler};
 

@@ -1,4 +1,4 @@
-//! The simulator's benchmarks: five networks, on which other simulators are measured as well.
+//! The simulator's benchmarks: networks on which other simulators are measured as well.
 
 use std::fmt::Write;
 
@@ -20,6 +20,8 @@ pub enum Case {
     Dumbbell500,
     /// 32 MPTCP connections of 4 subflows through it, coupled by LIA.
     Mptcp4,
+    /// 32 MPTCP connections of 32 subflows through it, coupled by OLIA.
+    Mptcp32,
     /// A fat tree of 128 hosts at 10 Gbit/s, each sending to one other.
     FatTree128,
     /// A fat tree of 1024 hosts, each sending to one other over 8 subflows coupled by LIA.
@@ -48,7 +50,8 @@ const MSS: u16 = 1500 - 72;
 
 impl Case {
     /// All of them.
-    pub const ALL: [Case; 5] = [Case::Dumbbell32, Case::Dumbbell500, Case::Mptcp4, Case::FatTree128, Case::FatTree1024];
+    pub const ALL: [Case; 6] =
+        [Case::Dumbbell32, Case::Dumbbell500, Case::Mptcp4, Case::Mptcp32, Case::FatTree128, Case::FatTree1024];
 
     /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
@@ -56,6 +59,7 @@ impl Case {
             Case::Dumbbell32 => "dumbbell-32",
             Case::Dumbbell500 => "dumbbell-500",
             Case::Mptcp4 => "mptcp-lia-4",
+            Case::Mptcp32 => "mptcp-olia-32",
             Case::FatTree128 => "fat-tree-128",
             Case::FatTree1024 => "fat-tree-1024-mptcp-8",
         }
@@ -64,7 +68,7 @@ impl Case {
     /// How long it is simulated by default.
     pub fn duration(self) -> Span {
         match self {
-            Case::Dumbbell32 | Case::Dumbbell500 | Case::Mptcp4 => Span::from_secs(20),
+            Case::Dumbbell32 | Case::Dumbbell500 | Case::Mptcp4 | Case::Mptcp32 => Span::from_secs(20),
             Case::FatTree128 => Span::from_millis(200),
             Case::FatTree1024 => Span::from_millis(50),
         }
@@ -91,6 +95,7 @@ impl Case {
             Case::Dumbbell32 => Plan::dumbbell(32, 1, seed),
             Case::Dumbbell500 => Plan::dumbbell(500, 1, seed),
             Case::Mptcp4 => Plan::dumbbell(32, 4, seed),
+            Case::Mptcp32 => Ok(Plan { coupling: Coupling::Olia, ..Plan::dumbbell(32, 32, seed)? }),
             Case::FatTree128 => Plan::fat_tree(8, 1, seed),
             Case::FatTree1024 => Plan::fat_tree(16, 8, seed),
         }
@@ -111,6 +116,7 @@ pub enum Tcp {
 struct Plan {
     topology: Topology,
     subflows: usize,
+    coupling: Coupling,
     jitter: Span,
     config: Config,
     /// When each begins, and its subflows' routes; where there is one, all subflows share it.
@@ -157,7 +163,7 @@ impl Plan {
         let bottleneck = link.map(|link| link.arc(sidestep_model::Direction::AToB));
         // A packet's time on the host's link: what keeps flows of equal round trips from falling into step.
         let jitter = Span::from_micros(12);
-        Ok(Plan { topology, subflows, jitter, config: Config::default(), flows, bottleneck })
+        Ok(Plan { topology, subflows, coupling: Coupling::Lia, jitter, config: Config::default(), flows, bottleneck })
     }
 
     fn fat_tree(k: u32, subflows: usize, seed: u64) -> Result<Plan, TopologyError> {
@@ -178,7 +184,15 @@ impl Plan {
             }
             flows.push((start(seed, number as u32, Span::from_millis(1)), routes));
         }
-        Ok(Plan { topology, subflows, jitter: Span::from_micros(1), config, flows, bottleneck: None })
+        Ok(Plan {
+            topology,
+            subflows,
+            coupling: Coupling::Lia,
+            jitter: Span::from_micros(1),
+            config,
+            flows,
+            bottleneck: None,
+        })
     }
 
     fn build(self, seed: u64, tcp: Tcp) -> Bench {
@@ -192,7 +206,7 @@ impl Plan {
             let routes = paths.iter().map(|[data, acks]| (add_route(&mut world, data), add_route(&mut world, acks)));
             let routes: Vec<(RouteId, RouteId)> = routes.collect();
             let subflows: Vec<_> = routes.into_iter().cycle().take(self.subflows).collect();
-            flows.push((at, add(&mut world, &subflows)));
+            flows.push((at, add(&mut world, self.coupling, &subflows)));
         }
         Bench { world, flows, bottleneck: self.bottleneck }
     }
@@ -282,13 +296,13 @@ fn world(topology: &Topology, subflows: usize, seed: u64, jitter: Span, tcp: Con
     World::new(network, tcp, Sizes::default(), ())
 }
 
-fn add(world: &mut World<()>, routes: &[(RouteId, RouteId)]) -> FlowId {
+fn add(world: &mut World<()>, coupling: Coupling, routes: &[(RouteId, RouteId)]) -> FlowId {
     let (forward, reverse) = routes[0];
     let spec = FlowSpec { forward, reverse, bytes: None, mss: MSS, tcp: TcpId::default() };
     if routes.len() == 1 {
         return world.add_flow(spec);
     }
-    let mptcp = mptcp::Config { coupling: Coupling::Lia, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
+    let mptcp = mptcp::Config { coupling, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
     world.add_connection(FlowSpec { mss: MSS - Sizes::default().mptcp_data, ..spec }, mptcp, routes)
 }
 

@@ -213,7 +213,7 @@ pub enum Bench {
     Policies(PolicyArgs),
     /// Packets times links per second of the simulator, on five networks
     Sim {
-        /// One of them: dumbbell-32, dumbbell-500, mptcp-lia-4, fat-tree-128, fat-tree-1024-mptcp-8 [default: all]
+        /// One of them: dumbbell-32, dumbbell-500, mptcp-lia-4, mptcp-olia-32, fat-tree-128, fat-tree-1024-mptcp-8 [default: all]
         #[arg(long, value_name = "NAME")]
         case: Option<String>,
         /// How long to simulate, in seconds [default: as long as shows its speed]

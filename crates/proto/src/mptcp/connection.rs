@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Config, Coupling, Path, Scheduler, coupled};
+use super::{Config, Coupling, Olia, Path, Scheduler, coupled};
 use crate::{
     packet::Packet,
     tcp::{Acked, Sender, Signals, State},
@@ -29,6 +29,10 @@ pub struct Connection {
     /// LIA: α over the sum of windows, and for how many more segments it holds.
     lia: f64,
     lia_holds: u32,
+    /// OLIA's view of the subflows.
+    olia: Option<Olia>,
+    /// The subflow that was given data last. What is sent after an idle time begins with a smaller window.
+    assigned: usize,
     /// No subflow had room at the last check, so only a subflow whose window has opened since then has room.
     saturated: bool,
 }
@@ -70,6 +74,8 @@ impl Connection {
             reinject: VecDeque::new(),
             lia: 0.0,
             lia_holds: 0,
+            olia: (config.coupling == Coupling::Olia).then(|| Olia::new(subflows)),
+            assigned: 0,
             saturated: false,
         }
     }
@@ -94,6 +100,7 @@ impl Connection {
     /// `hint` is the subflow whose window has just opened: mostly the only one with room.
     #[inline]
     pub fn poll_transmit(&mut self, config: &Config, subflows: &mut [Sender], hint: usize) -> Option<Assigned> {
+        self.note_restart(subflows);
         if config.scheduler == Scheduler::Redundant {
             return self.poll_redundant(subflows);
         }
@@ -152,6 +159,8 @@ impl Connection {
             }
             if acked.in_avoidance {
                 self.grow(config.coupling, subflows, subflow, acked.segments);
+            } else {
+                self.note_change(subflows, subflow);
             }
         }
         if acked.signals.any() {
@@ -188,6 +197,7 @@ impl Connection {
             all.dedup();
             self.reinject = all.into();
         }
+        self.note_change(subflows, subflow);
     }
 
     /// Data segments not acknowledged.
@@ -203,6 +213,7 @@ impl Connection {
 
     fn assign(&mut self, subflows: &mut [Sender], subflow: usize, data_seq: u32) -> Assigned {
         self.subflows[subflow].mapping.push_back(data_seq);
+        self.assigned = subflow;
         subflows[subflow].supply(1);
         Assigned { subflow, data_seq }
     }
@@ -276,31 +287,76 @@ impl Connection {
             subflows[subflow].set_cwnd(own + acked_f * self.lia.min(1.0 / own));
             return;
         }
+        if self.olia.is_some() {
+            return self.grow_by_olia(subflows, subflow, acked_f);
+        }
         let mut paths = [EMPTY; MAX_PATHS];
         let count = self.paths(subflows, &mut paths);
         let window = own + coupled::increase(coupling, &paths[..count], subflow, acked_f);
         subflows[subflow].set_cwnd(window.max(1.0));
     }
 
-    /// The paths for coupling: the subflows with a measured round-trip time; the others count as nothing.
+    #[inline]
+    fn grow_by_olia(&mut self, subflows: &mut [Sender], subflow: usize, acked: f64) {
+        let path = self.path(subflows, subflow);
+        let (Some(olia), Some(path)) = (&mut self.olia, path) else { return };
+        olia.set(subflow, Some(&path));
+        let cwnd = (path.cwnd + olia.increase(subflow, &path, acked)).max(1.0);
+        olia.set(subflow, Some(&Path { cwnd, ..path }));
+        subflows[subflow].set_cwnd(cwnd);
+    }
+
+    /// Something of a subflow has changed that OLIA looks at.
+    #[inline]
+    fn note_change(&mut self, subflows: &[Sender], subflow: usize) {
+        if self.olia.is_some() {
+            let path = self.path(subflows, subflow);
+            self.olia.iter_mut().for_each(|olia| olia.set(subflow, path.as_ref()));
+        }
+    }
+
+    /// The subflow that was given data last may have begun with a smaller window after an idle time.
+    #[inline]
+    fn note_restart(&mut self, subflows: &[Sender]) {
+        let cwnd = subflows.get(self.assigned).map_or(0.0, Sender::cwnd);
+        if self.olia.as_ref().is_some_and(|olia| olia.window(self.assigned).is_some_and(|known| known != cwnd)) {
+            self.note_change(subflows, self.assigned);
+        }
+    }
+
+    /// A subflow as coupling sees it; `None` if it does not count, as it has no round-trip time yet, or has failed.
+    #[inline]
+    fn path(&self, subflows: &[Sender], subflow: usize) -> Option<Path> {
+        let (sender, own) = (subflows.get(subflow)?, self.subflows.get(subflow)?);
+        let rtt = sender.srtt().filter(|_| !matches!(sender.state(), State::Closed | State::SynSent) && !own.failed)?;
+        Some(Path {
+            cwnd: sender.cwnd(),
+            rtt: rtt.as_secs_f64(),
+            between_losses: own.between_losses.max(own.since_loss),
+        })
+    }
+
+    /// The paths for coupling; a subflow that does not count is [`EMPTY`].
     fn paths(&self, subflows: &[Sender], paths: &mut [Path; MAX_PATHS]) -> usize {
         let count = subflows.len().min(MAX_PATHS);
-        for ((path, sender), own) in paths.iter_mut().zip(subflows).zip(&self.subflows) {
-            let measured = sender.srtt().filter(|_| !matches!(sender.state(), State::Closed | State::SynSent));
-            *path = match measured {
-                Some(rtt) if !own.failed => Path {
-                    cwnd: sender.cwnd(),
-                    rtt: rtt.as_secs_f64(),
-                    between_losses: own.between_losses.max(own.since_loss),
-                },
-                _ => EMPTY,
-            };
+        for (index, path) in paths.iter_mut().enumerate().take(count) {
+            *path = self.path(subflows, index).unwrap_or(EMPTY);
         }
         count
+    }
+
+    /// The growth of a subflow's window as OLIA keeps it, and as it follows from a look at all subflows.
+    #[cfg(test)]
+    pub(super) fn audit(&self, subflows: &[Sender], subflow: usize) -> Option<(f64, f64)> {
+        let own = self.path(subflows, subflow)?;
+        let mut paths = [EMPTY; MAX_PATHS];
+        let count = self.paths(subflows, &mut paths);
+        let scanned = coupled::increase(Coupling::Olia, &paths[..count], subflow, 1.0);
+        self.olia.as_ref().map(|olia| (olia.increase(subflow, &own, 1.0), scanned))
     }
 }
 
 /// Most subflows of a connection that are coupled.
-const MAX_PATHS: usize = 64;
+const MAX_PATHS: usize = Olia::MAX_SUBFLOWS;
 /// A subflow that does not count.
 const EMPTY: Path = Path { cwnd: 0.0, rtt: 1.0, between_losses: 0.0 };

@@ -3,10 +3,15 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use sidestep_model::{Span, Time};
 
 use super::{
     coupled::{Path, increase, lia, shrink},
     *,
+};
+use crate::{
+    packet::{Kind, Packet},
+    tcp::{self, Algorithm, Sender},
 };
 
 fn path(cwnd: f64, rtt: f64) -> Path {
@@ -58,12 +63,122 @@ fn balia_follows_the_draft() {
     assert_eq!(shrink(Coupling::Balia, &paths, 1), 20.0);
 }
 
-fn paths() -> impl Strategy<Value = Vec<Path>> {
+fn any_path() -> impl Strategy<Value = Path> {
     let path = (1.0..1_000.0f64, 0.0001..1.0f64, 0.0..1e6f64);
-    prop::collection::vec(path.prop_map(|(cwnd, rtt, between_losses)| Path { cwnd, rtt, between_losses }), 1..9)
+    path.prop_map(|(cwnd, rtt, between_losses)| Path { cwnd, rtt, between_losses })
+}
+
+fn fine() -> impl Strategy<Value = Option<Path>> {
+    any_path().prop_map(Some)
+}
+
+fn paths() -> impl Strategy<Value = Vec<Path>> {
+    prop::collection::vec(any_path(), 1..9)
+}
+
+/// A connection coupled by OLIA that always has data, and its subflows.
+struct Rig {
+    tcp: tcp::Config,
+    config: Config,
+    senders: Vec<Sender>,
+    connection: Connection,
+    now: Time,
+}
+
+impl Rig {
+    fn new(subflows: usize) -> Rig {
+        let tcp = tcp::Config { algorithm: Algorithm::Coupled, ..tcp::Config::default() };
+        let config = Config { coupling: Coupling::Olia, scheduler: Scheduler::RoundRobin, receive_buffer: 1 << 20 };
+        let mut connection = Connection::new(&config, subflows);
+        connection.supply(1 << 20);
+        let mut senders = vec![Sender::new(&tcp); subflows];
+        senders.iter_mut().for_each(Sender::open);
+        Rig { tcp, config, senders, connection, now: Time::ZERO + Span::from_millis(1) }
+    }
+
+    /// Time goes on by `span`, and then a subflow gets an ACK, a loss or a timeout.
+    fn step(&mut self, subflow: usize, event: u8, span: Span) {
+        let sent = self.now;
+        self.now += span;
+        let sender = &self.senders[subflow];
+        let ack = Packet { kind: Kind::Ack, sent, window: 1 << 20, ..Packet::default() };
+        let outstanding = sender.in_flight();
+        let packet = match event {
+            _ if sender.state() == tcp::State::SynSent => Packet { kind: Kind::SynAck, ..ack },
+            0 => return self.time_out(subflow),
+            // The first segment is lost, and four after it arrive.
+            1 if outstanding > 4 => Packet { seq: sender.una(), sack: [(1, 5), (0, 0), (0, 0)], ..ack },
+            2 => Packet { seq: sender.una() + outstanding, ..ack },
+            _ => Packet { seq: sender.una() + outstanding.min(2), ..ack },
+        };
+        let acked = self.senders[subflow].handle_ack(&self.tcp, self.now, &packet);
+        self.connection.handle_ack(&self.config, &mut self.senders, subflow, &packet, &acked);
+        self.send(subflow);
+    }
+
+    fn time_out(&mut self, subflow: usize) {
+        if let Some((due, _)) = self.senders[subflow].poll_timeout() {
+            self.now = self.now.max(due);
+            let signals = self.senders[subflow].handle_timeout(&self.tcp, self.now);
+            self.connection.handle_signals(&self.config, &mut self.senders, subflow, signals);
+            self.send(subflow);
+        }
+    }
+
+    fn send(&mut self, subflow: usize) {
+        while self.senders[subflow].poll_transmit(&self.tcp, self.now).is_some() {}
+        while let Some(assigned) = self.connection.poll_transmit(&self.config, &mut self.senders, subflow) {
+            while self.senders[assigned.subflow].poll_transmit(&self.tcp, self.now).is_some() {}
+        }
+    }
+}
+
+/// Few different values, so that subflows are often equally wide, or equally good.
+fn coarse() -> impl Strategy<Value = Option<Path>> {
+    let path = (1u8..5, 1u8..4, 0u8..4).prop_map(|(cwnd, rtt, between_losses)| Path {
+        cwnd: f64::from(cwnd),
+        rtt: f64::from(rtt) * 0.01,
+        between_losses: f64::from(between_losses) * 10.0,
+    });
+    prop_oneof![4 => path.prop_map(Some), 1 => Just(None)]
 }
 
 proptest! {
+    #[test]
+    fn olia_by_changes_agrees_with_a_look_at_all_subflows(
+        count in 1usize..33,
+        changes in prop::collection::vec((0usize..32, prop_oneof![coarse(), fine()]), 0..3_000),
+    ) {
+        let (mut olia, mut present) = (Olia::new(count), vec![None; count]);
+        for (subflow, path) in changes {
+            let subflow = subflow % count;
+            olia.set(subflow, path.as_ref());
+            present[subflow] = path;
+            let closed = Path { cwnd: 0.0, rtt: 1.0, between_losses: 0.0 };
+            let paths: Vec<Path> = present.iter().map(|path| path.unwrap_or(closed)).collect();
+            for which in [subflow, (subflow * 7 + 3) % count] {
+                let Some(own) = present[which] else { continue };
+                let (kept, scanned) = (olia.increase(which, &own, 2.0), increase(Coupling::Olia, &paths, which, 2.0));
+                prop_assert!((kept - scanned).abs() <= 1e-9 * scanned.abs().max(1e-3), "{} {}", kept, scanned);
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_keeps_olia_up_to_date_through_acks_losses_timeouts_and_idle_times(
+        events in prop::collection::vec((0usize..8, 0u8..8, 1u64..200), 0..400),
+    ) {
+        let mut rig = Rig::new(8);
+        for (subflow, event, millis) in events {
+            rig.step(subflow, event, Span::from_millis(millis));
+            for subflow in 0..8 {
+                if let Some((kept, scanned)) = rig.connection.audit(&rig.senders, subflow) {
+                    prop_assert!((kept - scanned).abs() <= 1e-9 * scanned.abs().max(1e-3), "{} {}", kept, scanned);
+                }
+            }
+        }
+    }
+
     #[test]
     fn one_path_alone_grows_as_reno_does(cwnd in 1.0..1_000.0f64, rtt in 0.0001..1.0f64, acked in 1.0..3.0f64) {
         for coupling in [Coupling::Lia, Coupling::Olia, Coupling::Balia] {
