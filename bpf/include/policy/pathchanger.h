@@ -307,12 +307,7 @@ POLICY_FN struct pc_quality *pc_quality_of(const struct pc_config *cfg, struct p
 POLICY_FN __u32 pc_alive(const struct pc_conn *conn, const struct pc_config *cfg,
 			 const struct pc_shared *shared, __u64 now_ns, __u32 among)
 {
-	__u32 alive;
-
-	if (!pc_measures(cfg, shared))
-		return among;
-	alive = among & ~pc_dead_paths(shared, conn->n_paths, now_ns);
-	return alive ? alive : among;
+	return pc_measures(cfg, shared) ? pc_not_dead(shared, conn->n_paths, among, now_ns) : among;
 }
 
 POLICY_FN void pc_set_weights(struct pc_conn *conn, const struct pc_path *paths,
@@ -485,10 +480,11 @@ POLICY_FN void pc_open_among(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->current = pc_nth(pc_all_paths(conn), 0);
 		return;
 	}
-	among = pc_alive(conn, cfg, shared, now_ns, pc_all_paths(conn));
+	among = pc_all_paths(conn);
 	if (pc_measures(cfg, shared))
-		random = pc_evenly(shared, random);
-	pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, PC_Q16_ONE, among, random));
+		conn->current = pc_first_among(paths, conn->n_paths, among, shared, now_ns, random);
+	else
+		pc_take(conn, cfg, among, pc_draw(conn, cfg, paths, shared, now_ns, PC_Q16_ONE, among, random));
 }
 
 /* A new connection that may take any of its paths. */
@@ -513,8 +509,6 @@ POLICY_FN __u32 pc_stateless(const struct pc_config *cfg, const struct pc_shared
 POLICY_FN __u32 pc_first(const struct pc_config *cfg, const struct pc_path *paths, __u32 n, __u32 allowed,
 			 struct pc_shared *shared, __u64 now_ns, __u32 random)
 {
-	struct pc_ask ask;
-
 	if (n < 2)
 		return 0;
 	allowed = pc_allowed(n, allowed);
@@ -522,13 +516,7 @@ POLICY_FN __u32 pc_first(const struct pc_config *cfg, const struct pc_path *path
 		return pc_nth(allowed, 0);
 	if (!pc_measures(cfg, shared))
 		return pc_nth(allowed, (__u32)pc_scale(random, pc_bits(allowed)));
-	ask.among = allowed & ~pc_dead_paths(shared, n, now_ns);
-	ask.among |= allowed & -(__u32)pc_zero(ask.among);
-	ask.now_ns = now_ns;
-	ask.n = n;
-	ask.random = pc_evenly(shared, random);
-	ask.short_q16 = PC_Q16_ONE;
-	return pc_quality_draw((const struct pc_paths *)paths, shared, &ask);
+	return pc_first_among(paths, n, allowed, shared, now_ns, random);
 }
 
 /*

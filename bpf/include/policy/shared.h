@@ -18,12 +18,26 @@
 #include "exp3.h"
 #include "quality.h"
 
+/*
+ * The weights of the first draws of connections, as they were lately: to compute them takes longer than
+ * all the rest of a draw. Processors write this at once, without locks; a draw that reads half of one
+ * table and half of another goes by weights of which each was right within PC_DRAWS_NS.
+ */
+struct pc_draws {
+	__u64 until_ns; /* to be used before this time; 0: never */
+	__u64 sum[PC_MAX_PATHS]; /* of the weights of a path and all before it */
+};
+
 struct pc_shared {
 	__u64 log_gain[PC_MAX_PATHS]; /* base 2, Q32, modulo 2^64 */
 	struct pc_quality quality[PC_MAX_PATHS]; /* PC_DELAY_WEIGHTED */
 	__u64 sequence; /* of the first draws of connections; its lower half counts */
+	struct pc_draws draws; /* PC_DELAY_WEIGHTED */
 };
-_Static_assert(sizeof(struct pc_shared) == 1160, "shared with Rust");
+_Static_assert(sizeof(struct pc_shared) == 1296, "shared with Rust");
+
+/* For so long the weights of first draws are not computed anew (1 ms). */
+#define PC_DRAWS_NS (1ULL << 20)
 
 /* A factor of 1024. */
 #define PC_SHARED_DEPTH (10LL << 32)
@@ -125,16 +139,18 @@ POLICY_FN __u64 pc_may_draw(const struct pc_ask *ask, __u32 i)
 	return ask->among >> i & pc_above(ask->n, i);
 }
 
-/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
-POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
-				      const struct pc_ask *ask)
-{
-	__u64 best = 2 * PC_MAX_NS, least = 4 * PC_MAX_NS, total = 0, point, passed = 0;
-	/* Not the weights: Linux 6.1 counts each byte of the stack that functions below a program have. */
-	__u32 parts[PC_MAX_PATHS], i, path = 0;
+/* What the weights of all paths are compared with. */
+struct pc_scales {
+	__u64 best; /* the least time that a short transfer takes on an empty path */
+	__u64 least; /* the least that it takes now, on one that may be drawn */
+};
 
-	if (!paths || !shared || !ask)
-		return 0;
+POLICY_FN void pc_scales_of(struct pc_scales *scales, const struct pc_paths *paths, const struct pc_shared *shared,
+			    const struct pc_ask *ask)
+{
+	__u64 best = 2 * PC_MAX_NS, least = 4 * PC_MAX_NS;
+	__u32 i;
+
 	for (i = 0; i < PC_MAX_PATHS; i++) {
 		__u64 base = pc_base(&paths->path[i], &shared->quality[i]);
 
@@ -147,15 +163,38 @@ POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct
 
 		least = pc_lesser(least, pc_choose(4 * PC_MAX_NS, delay, pc_may_draw(ask, i)));
 	}
-	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u64 base = pc_asked_base(paths, shared, i, ask, best);
-		__u64 delay = base + pc_added(&shared->quality[i], ask->now_ns), part;
+	scales->best = best;
+	scales->least = least;
+}
 
-		/* One more each, so that nothing is divided by 0, and no path that may be drawn weighs 0. */
-		part = (best << 15) / ((delay >> 1) + 1);
-		part = (part * pc_lesser((least << 14) / ((base >> 2) + 1), PC_Q16_ONE)) >> 16;
-		part = ((part * part) >> 16) + 1;
-		parts[i] = (__u32)(part * pc_may_draw(ask, i));
+/* What the weight of path `i` is, for each unit of its initial one (quality.h), Q16; 0 if it may not be drawn. */
+POLICY_FN __u32 pc_part_of(const struct pc_scales *scales, const struct pc_paths *paths,
+			   const struct pc_shared *shared, const struct pc_ask *ask, __u32 i)
+{
+	__u64 base = pc_asked_base(paths, shared, i, ask, scales->best);
+	__u64 delay = base + pc_added(&shared->quality[i], ask->now_ns), part;
+
+	/* One more each, so that nothing is divided by 0, and no path that may be drawn weighs 0. */
+	part = (scales->best << 15) / ((delay >> 1) + 1);
+	part = (part * pc_lesser((scales->least << 14) / ((base >> 2) + 1), PC_Q16_ONE)) >> 16;
+	part = ((part * part) >> 16) + 1;
+	return (__u32)(part * pc_may_draw(ask, i));
+}
+
+/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
+POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
+				      const struct pc_ask *ask)
+{
+	__u64 total = 0, point, passed = 0;
+	/* Not the weights: Linux 6.1 counts each byte of the stack that functions below a program have. */
+	__u32 parts[PC_MAX_PATHS], i, path = 0;
+	struct pc_scales scales;
+
+	if (!paths || !shared || !ask)
+		return 0;
+	pc_scales_of(&scales, paths, shared, ask);
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		parts[i] = pc_part_of(&scales, paths, shared, ask, i);
 		total += ((__u64)paths->path[i].weight + 1) * parts[i];
 	}
 	point = pc_scale(ask->random, total);
@@ -177,6 +216,85 @@ POLICY_LARGE_FN __u32 pc_dead_paths(const struct pc_shared *shared, __u32 n, __u
 	for (i = 0; i < PC_MAX_PATHS; i++)
 		dead |= (pc_dead(&shared->quality[i], now_ns) & (__u32)pc_above(n, i)) << i;
 	return dead;
+}
+
+/* Those of the set `among` that are not dead; all of them if they all are. */
+POLICY_FN __u32 pc_not_dead(const struct pc_shared *shared, __u32 n, __u32 among, __u64 now_ns)
+{
+	__u32 alive = among & ~pc_dead_paths(shared, n, now_ns);
+
+	return alive | (among & -(__u32)pc_zero(alive));
+}
+
+/* Computes the weights of first draws among those of the first `n` of `paths` that are in the set `among`; returns 0. */
+POLICY_LARGE_FN __u32 pc_weigh_draws(const struct pc_paths *paths, struct pc_shared *shared, __u32 n, __u32 among,
+				     __u64 now_ns)
+{
+	struct pc_ask ask = { .now_ns = now_ns, .n = n, .among = among, .short_q16 = PC_Q16_ONE };
+	struct pc_scales scales;
+	__u64 sum = 0;
+	__u32 i;
+
+	if (!paths || !shared)
+		return 0;
+	pc_scales_of(&scales, paths, shared, &ask);
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		sum += ((__u64)paths->path[i].weight + 1) * pc_part_of(&scales, paths, shared, &ask, i);
+		shared->draws.sum[i] = sum;
+	}
+	shared->draws.until_ns = now_ns + PC_DRAWS_NS;
+	return 0;
+}
+
+/* The path that `random` means in the table of first draws; an index below n. */
+POLICY_FN __u32 pc_look_up(const struct pc_draws *draws, __u32 n, __u32 random)
+{
+	__u64 point = pc_scale(random, draws->sum[PC_MAX_PATHS - 1]);
+	__u32 i;
+
+	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
+		if (point < draws->sum[i])
+			break;
+	}
+	return i < n ? i : 0;
+}
+
+/*
+ * Draws the first path of a connection that may take any of the first `n` of `paths`, as pc_quality_draw would have done
+ * within the last PC_DRAWS_NS. Yet a path that has died since is left out at once.
+ */
+POLICY_LARGE_FN __u32 pc_first_draw(const struct pc_paths *paths, struct pc_shared *shared, __u32 n, __u64 now_ns,
+				    __u32 random)
+{
+	__u32 path;
+
+	if (!paths || !shared)
+		return 0;
+	/* Those that seem to be from the future are not used either. */
+	if (shared->draws.until_ns - now_ns - 1 < PC_DRAWS_NS) {
+		path = pc_look_up(&shared->draws, n, random);
+		if (!pc_dead(&shared->quality[PC_INDEX(path)], now_ns))
+			return path;
+	}
+	pc_weigh_draws(paths, shared, n, pc_not_dead(shared, n, (1u << (n & 31)) - 1, now_ns), now_ns);
+	return pc_look_up(&shared->draws, n, random);
+}
+
+/* Draws the first path of a connection that may take those of the first `n` of `paths` that are in the set `allowed`. */
+POLICY_FN __u32 pc_first_among(const struct pc_path *paths, __u32 n, __u32 allowed, struct pc_shared *shared,
+			       __u64 now_ns, __u32 random)
+{
+	struct pc_ask ask;
+
+	random = pc_evenly(shared, random);
+	if (allowed == (1u << (n & 31)) - 1)
+		return pc_first_draw((const struct pc_paths *)paths, shared, n, now_ns, random);
+	ask.now_ns = now_ns;
+	ask.n = n;
+	ask.among = pc_not_dead(shared, n, allowed, now_ns);
+	ask.random = random;
+	ask.short_q16 = PC_Q16_ONE;
+	return pc_quality_draw((const struct pc_paths *)paths, shared, &ask);
 }
 
 /* The shortest queue among the first `n` paths but `without`, in ns; the greatest number where there is none. */

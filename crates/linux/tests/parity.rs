@@ -237,10 +237,12 @@ impl History {
         let paths: Vec<_> = (0..n).map(|id| any_path(&mut random, id as u32)).collect();
         let (now, draw) = (Time::from_nanos(u64::from(random.next_u32())), random.next_u32());
         let shared = Arc::new(Shared::from_words(any_words(&mut random, now)));
-        let open = |draw| Connection::open_among(&knobs, &paths, Some(shared.clone()), now, draw).unwrap();
-        let neighbour = open(!draw);
+        let open = |at, draw| Connection::open_among(&knobs, &paths, Some(shared.clone()), at, draw).unwrap();
+        // The weights by which it drew may be used again, or are too old.
+        let before = Span::from_nanos(u64::from(random.next_u32() % 2_000_000));
+        let neighbour = open(Time::from_nanos(now.as_nanos().saturating_sub(before.as_nanos())), !draw);
         let table = shared.words();
-        let native = open(draw);
+        let native = open(now, draw);
 
         let mut context = Parity { op: OPEN, random: draw, n_paths: n as u32, ..Parity::default() };
         context.config = raw::Config::try_from(&knobs).unwrap();

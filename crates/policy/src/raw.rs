@@ -180,6 +180,18 @@ pub struct Shared {
     pub quality: [Quality; MAX_PATHS],
     /// Of the first draws of connections.
     pub sequence: AtomicU64,
+    /// The weights of the first draws of connections.
+    pub draws: Draws,
+}
+
+/// `struct pc_draws`: the weights of the first draws of connections, as they were lately.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Draws {
+    /// To be used before this time; 0: never.
+    pub until_ns: AtomicU64,
+    /// Of the weights of a path and all before it.
+    pub sum: [AtomicU64; MAX_PATHS],
 }
 
 /// `struct pc_quality`: what a host's connections lately measured on a path.
@@ -316,7 +328,7 @@ macro_rules! sizes {
     )*};
 }
 sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 1048);
-sizes!(Sharing: 168, Shared: 1160, Quality: 64);
+sizes!(Sharing: 168, Shared: 1296, Quality: 64);
 
 unsafe extern "C" {
     fn native_pc_open(

@@ -72,13 +72,17 @@ impl Shared {
             unproven: next(),
             asked_ns: next(),
         });
-        Shared(raw::Shared { log_gain, quality, sequence: next() })
+        let sequence = next();
+        let draws = raw::Draws { until_ns: next(), sum: std::array::from_fn(|_| next()) };
+        Shared(raw::Shared { log_gain, quality, sequence, draws })
     }
 
     /// The words of C's `struct pc_shared`.
     pub fn words(&self) -> [u64; SHARED_WORDS] {
         let quality = self.0.quality.iter().flat_map(raw::Quality::words);
-        let mut words = self.0.log_gain.iter().chain(quality).chain([&self.0.sequence]);
+        let draws = &self.0.draws;
+        let draws = [&self.0.sequence, &draws.until_ns].into_iter().chain(&draws.sum);
+        let mut words = self.0.log_gain.iter().chain(quality).chain(draws);
         std::array::from_fn(|_| words.next().map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 

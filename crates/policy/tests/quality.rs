@@ -184,6 +184,31 @@ fn draws_are_more_even_than_chance_makes_them() {
 }
 
 #[test]
+fn weights_of_first_draws_may_be_a_millisecond_old_but_a_path_that_dies_is_left_out_at_once() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(40, &[10, 10]);
+    host.wait(500);
+    let mut slow = host.open_on(1);
+    let before = host.drawn();
+    for delivered in (10..200).step_by(10) {
+        slow.handle_round(host.round(300, delivered), 0);
+    }
+    // Draws are spread so evenly that a thousand of them differ by chance in a few.
+    let unmoved = host.drawn()[1].abs_diff(before[1]) < 10;
+    assert!(unmoved, "to compute weights takes longer than to draw, so they are not computed for each");
+    host.wait(2);
+    assert!(host.drawn()[1] * 4 < before[1], "{:?} after {before:?}", host.drawn());
+
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(40, &[10, 10]);
+    let mut failing = host.open_on(0);
+    host.wait(500);
+    assert!(host.drawn()[0] > 300, "weights are known for this millisecond");
+    assert!(failing.handle_timeout(host.round(10, 5), false, 0).moved);
+    assert_eq!(host.drawn()[0], 0);
+}
+
+#[test]
 fn what_some_measure_others_go_by_and_it_is_forgotten() {
     let mut host = Host::new(&[10, 10]);
     let slow = [10, 90];
@@ -317,6 +342,7 @@ fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
     host.wait(30);
     assert_eq!(host.drawn()[0], 0, "it is late");
     asking.handle_round(host.round(130, 0), 0);
+    host.wait(2);
     assert!(host.drawn()[0] > 0, "it came, and was slow");
     // One that is refused is never answered by what is measured.
     drop(ask(&mut host));
