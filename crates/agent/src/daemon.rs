@@ -1,52 +1,28 @@
-//! The loop that all daemons share: start, reconcile, follow the controller and the kernel, serve metrics, stop.
+//! What the daemons at the kernel listen to, for the loop that all daemons share (`sidestep-service`).
 //!
-//! A daemon implements [`Daemon`], with a handler for each kind of input. [`run`] waits for the inputs and
-//! calls one handler at a time, so a handler never runs beside another. Handlers note what the daemon wants;
-//! [`Daemon::reconcile`] makes the kernel have it. When a shutdown comes, the handler at work is dropped at its next
-//! `await`; a daemon therefore notes each thing that it makes before the kernel is asked for it.
+//! A daemon implements [`Daemon`], with a handler for each kind of input: the controller, a new configuration, changes of
+//! interfaces, and changes of rules and routes. It takes those that it needs and leaves the others. [`run`] gives them to
+//! the loop, which calls one handler at a time and then, where that is needed, [`Daemon::reconcile`].
 //!
 //! **Fail static.** A daemon does not wait for its controller to begin: a controller that does not answer is away, and is
-//! tried again and again. An error ends a daemon only before it is at work. Later errors are logged, counted and tried
-//! again; meanwhile all stays as it is.
-//!
-//! **Supervised.** The loop tells the service manager when the daemon is ready and what matters, and pings it from where
-//! handlers are called: a daemon of which one hangs is started again.
+//! tried again and again.
 
 use std::{ops::ControlFlow, time::Duration};
 
 use sidestep_api::{Connection, Latest, Watcher, chain};
 use sidestep_linux::netlink::{LinkWatch, RoutingChange};
 use sidestep_metrics::{Page, Scrapes};
-use sidestep_service::Supervisor;
+pub(crate) use sidestep_service::{End, Shutdown};
+use sidestep_service::{Fault, Handled};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, sleep_until},
 };
 
 use crate::{
     AgentError,
     audit::{Audit, next_audit},
 };
-
-/// How an operator ends a daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    /// The daemon removes what it made in the kernel, unless its options say otherwise.
-    CleanUp,
-    /// The daemon leaves everything in place for the next one.
-    Keep,
-}
-
-/// Why a daemon stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// An operator ended it.
-    Shutdown(Shutdown),
-    /// The daemon found that its work is over.
-    Finished,
-    /// A handler returned an error.
-    Failed,
-}
 
 /// What reaches a daemon from outside, besides the controller and the kernel.
 pub(crate) struct Inputs<C> {
@@ -61,7 +37,7 @@ pub(crate) struct Inputs<C> {
 /// An error from [`handle_start`](Self::handle_start) or the first [`reconcile`](Self::reconcile) ends the daemon. Later
 /// ones do not, but for those before it is ready that waiting cannot mend. `stop` is called in every case, exactly once.
 pub(crate) trait Daemon {
-    /// What the controller sends to this kind of daemon.
+    /// What the controller sends to this kind of daemon; `()` where none is followed.
     type Update;
     /// What an operator may replace while the daemon works.
     type Config;
@@ -74,13 +50,17 @@ pub(crate) trait Daemon {
     /// Begins to follow the controller; `None` if the daemon works without one.
     ///
     /// It does not wait for an answer: only an address that can never be a controller's is an error.
-    async fn follow(&self) -> Result<Option<Watcher<Self::Update>>, AgentError>;
+    async fn follow(&self) -> Result<Option<Watcher<Self::Update>>, AgentError> {
+        Ok(None)
+    }
 
     /// Begins the work, with nothing known from the controller.
     async fn handle_start(&mut self) -> Result<(), AgentError>;
 
     /// Notes an update, or a change of the connection to the controller; [`reconcile`](Self::reconcile) follows an update.
-    async fn handle_controller(&mut self, latest: Latest<Self::Update>) -> Result<(), AgentError>;
+    async fn handle_controller(&mut self, _: Latest<Self::Update>) -> Result<(), AgentError> {
+        Ok(())
+    }
 
     /// Notes a new configuration; [`reconcile`](Self::reconcile) follows.
     async fn handle_config(&mut self, config: Self::Config) -> Result<(), AgentError>;
@@ -133,147 +113,144 @@ pub(crate) trait Daemon {
 /// It calls `ready` when the daemon has started and the controller has answered, or has proved to be away. The daemon's own
 /// error comes before one of stopping it.
 pub(crate) async fn run<D: Daemon>(
-    mut daemon: D,
+    daemon: D,
     inputs: Inputs<D::Config>,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
-    let mut supervisor = Supervisor::from_env();
-    // Signals that came during the start are noticed here.
-    tokio::task::yield_now().await;
-    let (result, end) = tokio::select! {
-        // A shutdown that came before the work begins prevents it.
-        biased;
-        shutdown = shutdown => (Ok(()), End::Shutdown(shutdown)),
-        result = work(&mut daemon, inputs, &mut supervisor, ready) => {
-            let end = if result.is_ok() { End::Finished } else { End::Failed };
-            (result, end)
-        }
-    };
-    supervisor.stopping();
-    let stopped = daemon.stop(end).await;
-    result.and(stopped)
+    let listening = Listening { daemon, configs: inputs.configs, sources: None, settled: None, deaf: false };
+    sidestep_service::run(listening, inputs.scrapes, ready, shutdown).await
 }
 
-async fn work<D: Daemon>(
-    daemon: &mut D,
-    mut inputs: Inputs<D::Config>,
-    supervisor: &mut Supervisor,
-    ready: impl FnOnce(),
-) -> Result<(), AgentError> {
-    let mut watcher = daemon.follow().await?;
-    let mut links = LinkWatch::open()?;
-    let mut audit = D::AUDITS.then(Audit::open).transpose()?;
-    daemon.handle_start().await?;
-    daemon.reconcile().await?;
+impl Fault for AgentError {
+    fn can_pass(&self) -> bool {
+        AgentError::can_pass(self)
+    }
 
-    let mut ready = Some(ready);
-    let mut faults = Faults::default();
-    // Whether the controller has answered or proved to be away, and whether the kernel may lack something that is wanted.
-    let (mut answered, mut differs) = (watcher.is_none(), false);
-    let mut settled: Option<Instant> = None;
-    // What the daemon waits for itself has failed, and is left alone until the next timeout.
-    let mut deaf = false;
-    let mut timeouts = interval(D::INTERVAL);
-    timeouts.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        if answered
-            && !differs
-            && let Some(ready) = ready.take()
-        {
-            ready();
-            supervisor.ready();
-        }
-        supervisor.status(&daemon.status());
-        let mut reconciles = false;
-        let result = tokio::select! {
-            _ = timeouts.tick() => {
-                (deaf, reconciles) = (false, differs);
-                match daemon.handle_timeout().await {
-                    Ok(ControlFlow::Break(())) => return Ok(()),
-                    other => other.map(drop),
-                }
-            }
-            latest = next_update(&mut watcher) => {
-                // Nothing comes any more only when the runtime shuts down.
-                let Some(latest) = latest else { return Ok(()) };
-                answered |= latest.connection != Connection::Connecting;
-                reconciles = latest.connection == Connection::Connected;
-                daemon.handle_controller(latest).await
-            }
-            () = links.changed() => {
-                settled = settled.or_else(|| Some(Instant::now() + D::SETTLE));
-                Ok(())
-            }
-            () = reached(settled) => {
-                let handled = daemon.handle_links().await;
-                settled = handled.is_err().then(|| Instant::now() + D::INTERVAL);
-                reconciles = handled.is_ok();
-                handled
-            }
-            () = next_audit(&mut audit, |change| daemon.is_concerned(change)) => {
-                let began = Instant::now();
-                // The kernel removes routes with their interface, which is nobody's fault and is handled as a whole.
-                let compared = if settled.is_some() { Ok(false) } else { daemon.compare().await };
-                if let Some(audit) = &mut audit {
-                    audit.done(began.elapsed());
-                }
-                reconciles = matches!(compared, Ok(true));
-                compared.map(drop)
-            }
-            Some(config) = inputs.configs.recv() => {
-                reconciles = true;
-                daemon.handle_config(config).await
-            }
-            event = daemon.next_event(), if !deaf => {
-                let handled = event.and_then(|()| daemon.handle_event());
-                deaf = handled.is_err();
-                handled
-            }
-            () = supervisor.due() => {
-                supervisor.ping();
-                Ok(())
-            }
-            scrape = Scrapes::next_of(&mut inputs.scrapes) => {
-                daemon.read_metrics(faults.count).await.map(|page| scrape.answer(page))
-            }
-        };
-        faults.note(result, ready.is_none())?;
-        if reconciles {
-            let reconciled = daemon.reconcile().await;
-            if differs && reconciled.is_ok() {
-                tracing::info!("what had failed is done");
-            }
-            differs = reconciled.is_err();
-            faults.note(reconciled, ready.is_none())?;
-        }
+    fn message(&self) -> String {
+        chain(self)
     }
 }
 
-/// The errors that a daemon has survived.
-#[derive(Default)]
-struct Faults {
-    count: u64,
-    /// What was logged last: the same again is logged quietly.
-    last: String,
+/// A daemon with what it listens to.
+struct Listening<D: Daemon> {
+    daemon: D,
+    configs: UnboundedReceiver<D::Config>,
+    /// `None` until the daemon starts.
+    sources: Option<Sources<D::Update>>,
+    /// When changes of interfaces are handled that have come.
+    settled: Option<Instant>,
+    /// What the daemon waits for itself has failed, and is left alone until the next timeout.
+    deaf: bool,
 }
 
-impl Faults {
-    /// Counts and logs an error, and lets the daemon go on; unless it is not ready yet, and waiting cannot mend the error.
-    fn note(&mut self, result: Result<(), AgentError>, is_ready: bool) -> Result<(), AgentError> {
-        let Err(error) = result else { return Ok(()) };
-        if !is_ready && !error.can_pass() {
-            return Err(error);
+/// The controller and the kernel.
+struct Sources<U> {
+    watcher: Option<Watcher<U>>,
+    /// Whether the controller has answered or proved to be away.
+    answered: bool,
+    links: LinkWatch,
+    audit: Option<Audit>,
+}
+
+enum Event<U, C> {
+    Controller(Latest<U>),
+    Config(C),
+    Links,
+    Audit,
+    /// The daemon's own, or why none comes.
+    Own(Result<(), AgentError>),
+}
+
+impl<D: Daemon> sidestep_service::Daemon for Listening<D> {
+    type Error = AgentError;
+    type Event = Event<D::Update, D::Config>;
+    const INTERVAL: Duration = D::INTERVAL;
+
+    async fn start(&mut self) -> Result<(), AgentError> {
+        let watcher = self.daemon.follow().await?;
+        let audit = D::AUDITS.then(Audit::open).transpose()?;
+        let answered = watcher.is_none();
+        self.sources = Some(Sources { watcher, answered, links: LinkWatch::open()?, audit });
+        self.daemon.handle_start().await
+    }
+
+    async fn next_event(&mut self) -> Option<Self::Event> {
+        let Listening { daemon, configs, sources, settled, deaf } = self;
+        let Sources { watcher, links, audit, .. } = sources.as_mut()?;
+        loop {
+            let event = tokio::select! {
+                // Nothing comes any more only when the runtime shuts down.
+                latest = next_update(watcher) => Event::Controller(latest?),
+                () = links.changed() => {
+                    *settled = settled.or_else(|| Some(Instant::now() + D::SETTLE));
+                    continue;
+                }
+                () = reached(*settled) => Event::Links,
+                () = next_audit(audit, |change| daemon.is_concerned(change)) => Event::Audit,
+                Some(config) = configs.recv() => Event::Config(config),
+                event = daemon.next_event(), if !*deaf => Event::Own(event),
+            };
+            return Some(event);
         }
-        self.count += 1;
-        let message = chain(&error);
-        if message == self.last {
-            tracing::debug!("failed again: {message}");
-        } else {
-            tracing::warn!("failed, and is tried again; all stays as it is: {message}");
+    }
+
+    async fn handle_event(&mut self, event: Self::Event) -> Handled<AgentError> {
+        let Listening { daemon, sources, settled, .. } = self;
+        match event {
+            Event::Controller(latest) => {
+                let reconciles = latest.connection == Connection::Connected;
+                if let Some(sources) = sources {
+                    sources.answered |= latest.connection != Connection::Connecting;
+                }
+                Handled { result: daemon.handle_controller(latest).await, reconciles }
+            }
+            Event::Config(config) => Handled { result: daemon.handle_config(config).await, reconciles: true },
+            Event::Links => {
+                let result = daemon.handle_links().await;
+                *settled = result.is_err().then(|| Instant::now() + D::INTERVAL);
+                Handled { reconciles: result.is_ok(), result }
+            }
+            Event::Audit => {
+                let began = Instant::now();
+                // The kernel removes routes with their interface, which is nobody's fault and is handled as a whole.
+                let compared = if settled.is_some() { Ok(false) } else { daemon.compare().await };
+                if let Some(audit) = sources.as_mut().and_then(|sources| sources.audit.as_mut()) {
+                    audit.done(began.elapsed());
+                }
+                Handled { reconciles: matches!(compared, Ok(true)), result: compared.map(drop) }
+            }
+            Event::Own(event) => {
+                let result = event.and_then(|()| daemon.handle_event());
+                self.deaf = result.is_err();
+                Handled { result, reconciles: false }
+            }
         }
-        self.last = message;
-        Ok(())
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.daemon.reconcile().await
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        self.deaf = false;
+        self.daemon.handle_timeout().await
+    }
+
+    fn is_ready(&self) -> bool {
+        self.sources.as_ref().is_some_and(|sources| sources.answered)
+    }
+
+    fn status(&self) -> String {
+        self.daemon.status()
+    }
+
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
+        self.daemon.read_metrics(faults).await
+    }
+
+    async fn stop(self, end: End) -> Result<(), AgentError> {
+        self.daemon.stop(end).await
     }
 }
 
@@ -311,8 +288,6 @@ mod tests {
         seen: Rc<RefCell<Vec<String>>>,
         timeouts_left: u32,
         controller: Option<&'static str>,
-        /// How each reconciliation ends; those after the last succeed.
-        reconciliations: Vec<Result<(), AgentError>>,
     }
 
     impl Notes {
@@ -354,9 +329,8 @@ mod tests {
         }
 
         async fn reconcile(&mut self) -> Result<(), AgentError> {
-            let result = if self.reconciliations.is_empty() { Ok(()) } else { self.reconciliations.remove(0) };
-            self.note(if result.is_ok() { "reconciled" } else { "failed" });
-            result
+            self.note("reconciled");
+            Ok(())
         }
 
         async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
@@ -399,47 +373,10 @@ mod tests {
         Notes { timeouts_left, ..Notes::default() }
     }
 
-    fn refused() -> Result<(), AgentError> {
-        Err(sidestep_linux::LinuxError::io("trying", std::io::ErrorKind::OutOfMemory).into())
-    }
-
     #[test]
-    fn a_daemon_starts_is_ready_works_and_stops_once() {
+    fn each_configuration_is_handled_and_reconciled() {
         let (seen, result) = run_notes(lasting(5), &[7, 8], std::future::pending());
         let work = ["config 7", "reconciled", "config 8", "reconciled"];
-        assert_eq!(seen, [&["start", "reconciled", "ready"], &work[..], &["stop Finished"]].concat());
-        assert!(result.is_ok());
-    }
-
-    #[test]
-    fn an_operator_ends_a_daemon_and_says_whether_it_keeps_its_work() {
-        for wish in [Shutdown::CleanUp, Shutdown::Keep] {
-            let shutdown = async {
-                tokio::time::sleep(Duration::from_millis(30)).await;
-                wish
-            };
-            let (seen, result) = run_notes(lasting(10_000), &[], shutdown);
-            assert_eq!(seen[..3], ["start", "reconciled", "ready"]);
-            assert_eq!(seen[3..], [format!("stop Shutdown({wish:?})")]);
-            assert!(result.is_ok());
-            let (seen, _) = run_notes(lasting(10_000), &[], std::future::ready(wish));
-            assert_eq!(seen, [format!("stop Shutdown({wish:?})")], "ended before it began");
-        }
-    }
-
-    #[test]
-    fn an_error_before_the_daemon_is_at_work_ends_it_and_is_its_result() {
-        let daemon = Notes { reconciliations: vec![refused()], ..lasting(10_000) };
-        let (seen, result) = run_notes(daemon, &[7, 8], std::future::pending());
-        assert_eq!(seen, ["start", "failed", "stop Failed"]);
-        assert!(matches!(result, Err(AgentError::Linux(_))), "{result:?}");
-    }
-
-    #[test]
-    fn an_error_at_work_does_not_end_the_daemon_and_is_tried_again() {
-        let reconciliations = vec![Ok(()), refused(), refused(), Err(AgentError::NothingToDo)];
-        let (seen, result) = run_notes(Notes { reconciliations, ..lasting(8) }, &[7], std::future::pending());
-        let work = ["config 7", "failed", "failed", "failed", "reconciled"];
         assert_eq!(seen, [&["start", "reconciled", "ready"], &work[..], &["stop Finished"]].concat());
         assert!(result.is_ok());
     }

@@ -5,8 +5,8 @@
 //! the usage and the state of its links to the controller.
 //!
 //! [`run_host`] and [`run_router`] run a daemon until a future of the caller's completes; [`stop_host`] ends an agent from
-//! outside. Both daemons share one loop: it waits for the controller, for new configurations, for changes of interfaces,
-//! for timeouts and for readers of the metrics, calls one handler at a time, and stops the daemon once. Their settings are
+//! outside. Both work in the loop that all daemons share (`sidestep-service`), and listen to the controller, to new
+//! configurations, and to changes of interfaces, rules and routes. Their settings are
 //! [`HostOptions`], [`HostConfig`] (the configuration file) and [`RouterOptions`]. [`EventRecord`] and [`PathsRecord`] are the
 //! lines that the host daemon records.
 //!
@@ -55,7 +55,6 @@ mod host;
 mod paths;
 mod router;
 
-pub use daemon::Shutdown;
 pub use error::AgentError;
 pub use host::{
     ByPath, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality, PathRecord,
@@ -66,6 +65,7 @@ pub use paths::{
     StaticPath, Via, captured,
 };
 pub use router::{ROUTER_METRICS, RouterOptions, run_router, stop_router};
+pub use sidestep_service::Shutdown;
 
 /// What `sidestep agent` and `sidestep router` print on standard output when they do their work.
 pub const READY: &str = "ready";

@@ -5,6 +5,7 @@ use std::{fmt, process::ExitCode};
 use sidestep_agent::AgentError;
 use sidestep_api::EndpointError;
 pub use sidestep_api::chain;
+use sidestep_controller::ServeError;
 use sidestep_linux::LinuxError;
 
 /// Why a command failed, by what the user can do about it.
@@ -69,6 +70,16 @@ impl From<EndpointError> for Failure {
             EndpointError::Syntax { .. } => Failure::usage(message),
             EndpointError::Connect { .. } | EndpointError::Listen { .. } => Failure::run(message),
         }
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let kind = match &error {
+            ServeError::Plan(_) => Kind::Usage,
+            ServeError::Transport(_) | ServeError::Panic(_) => Kind::Run,
+        };
+        Failure { kind, message: chain(&error) }
     }
 }
 

@@ -147,8 +147,8 @@ impl Controller {
     }
 
     /// Takes a changed network; paths that stay keep their ids, rates are measured anew.
-    pub fn replace(&self, topology: Topology, knobs: PathKnobs) -> Result<(), PlanError> {
-        let new = Planner::new(Arc::new(topology), knobs)?;
+    pub fn replace(&self, topology: Topology) -> Result<(), PlanError> {
+        let new = Planner::new(Arc::new(topology), self.knobs)?;
         let mut planner = self.planner();
         // The links have other numbers now: routers report again which are down.
         self.reported().clear();

@@ -1,7 +1,8 @@
 //! The controller. It computes the paths between access routers by the rules of `sidestep-control`, and streams them
 //! and their SIDs to the agents. The routers report how full the links are.
 //!
-//! [`Controller`] has no socket and no clock; [`serve`] gives it both. Its methods are of three kinds:
+//! [`Controller`] has no socket and no clock; [`serve`] gives it both, by the loop that all daemons share
+//! (`sidestep-service`). Its methods are of three kinds:
 //!
 //! - Inputs: `replace` takes a changed network, `set_down` the links that are down, and `record` a router's counters.
 //! - `publish`, called once a second, makes the measured rates visible to agents.
@@ -23,12 +24,13 @@
 //! ```
 
 mod controller;
+mod daemon;
 mod metrics;
 mod plan;
 mod service;
 mod usage;
 
 pub use controller::{Controller, PairPaths, PathInfo, RequestError, RouterBindings};
+pub use daemon::{ServeError, serve};
 pub use metrics::CONTROLLER_METRICS;
 pub use plan::PlanError;
-pub use service::serve;

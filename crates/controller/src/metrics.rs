@@ -13,13 +13,14 @@ const PATHS: Metric = Metric::gauge("sidestep_controller_paths", "Paths between 
 const BINDINGS: Metric = Metric::gauge("sidestep_controller_bindings", "Path IDs that routers are to install");
 const WATCHERS: Metric =
     Metric::gauge("sidestep_controller_watchers", "Agents of hosts and routers that are connected");
+const FAULTS: Metric = Metric::counter("sidestep_controller_faults", "Errors after which the controller went on");
 
 /// Every metric of the controller.
-pub const CONTROLLER_METRICS: &[Metric] = &[STATE, PATH_SETS, PATHS, BINDINGS, WATCHERS];
+pub const CONTROLLER_METRICS: &[Metric] = &[STATE, PATH_SETS, PATHS, BINDINGS, WATCHERS, FAULTS];
 
 impl Controller {
-    /// The metrics page for Prometheus.
-    pub fn page(&self) -> Page {
+    /// The metrics page for Prometheus; `faults` is how many errors the daemon has survived.
+    pub fn page(&self, faults: u64) -> Page {
         let Sizes { pairs, paths, bindings } = self.snapshot().sizes();
         let mut page = Page::default();
         page.one(STATE, self.version() as f64);
@@ -27,6 +28,7 @@ impl Controller {
         page.one(PATHS, paths as f64);
         page.one(BINDINGS, bindings as f64);
         page.one(WATCHERS, self.watchers() as f64);
+        page.one(FAULTS, faults as f64);
         page
     }
 }

@@ -1,52 +1,17 @@
 //! The controller as a gRPC service.
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt, future};
-use sidestep_api::{HostIdentity, Listener, UsageReport, proto, router_name};
-use sidestep_service::Supervisor;
-use tokio::{
-    sync::watch,
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep},
-};
+use sidestep_api::{HostIdentity, UsageReport, proto, router_name};
+use tokio::{sync::watch, task::spawn_blocking};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use crate::controller::{Controller, RequestError, Snapshot};
 
-/// How often changed usage is sent out.
-const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// How long calls may take to end after the shutdown; a watcher that does not read must not hold it up.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// Serves agents on `listener` until `shutdown`; the watchers' streams then end and the socket is gone.
-///
-/// Watchers wait until the paths are computed. The service manager hears that the controller listens, what it has, and
-/// that it publishes.
-pub async fn serve(
-    controller: Arc<Controller>,
-    listener: Listener,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), tonic::transport::Error> {
-    let (open, mut closing) = watch::channel(());
-    let service = Service { controller: controller.clone(), closing: closing.clone() };
-    let stop = async move {
-        shutdown.await;
-        drop(open);
-    };
-    let overdue = async move {
-        while closing.changed().await.is_ok() {}
-        sleep(GRACE).await;
-    };
-    tokio::select! {
-        served = listener.serve(service, stop) => served,
-        () = overdue => Ok(()),
-        never = publish_each_second(&controller, Supervisor::from_env()) => match never {},
-    }
-}
-
-struct Service {
+/// What answers the calls of agents.
+pub(crate) struct Service {
     controller: Arc<Controller>,
     /// Its sender is dropped when the service is to end.
     closing: watch::Receiver<()>,
@@ -94,6 +59,11 @@ impl proto::path_control_server::PathControl for Service {
 }
 
 impl Service {
+    /// Answers from `controller`; streams end when the sender of `closing` is dropped.
+    pub(crate) fn new(controller: Arc<Controller>, closing: watch::Receiver<()>) -> Self {
+        Service { controller, closing }
+    }
+
     /// A stream of the `view` of each complete state, without repetitions of the same `content`.
     ///
     /// `may_differ` says of two states whether their views may; those that cannot are not made.
@@ -140,21 +110,6 @@ impl From<RequestError> for Status {
         match error {
             RequestError::UnknownNode(_) | RequestError::UnknownPrefix(_) => Status::not_found(error.to_string()),
             _ => Status::invalid_argument(error.to_string()),
-        }
-    }
-}
-
-async fn publish_each_second(controller: &Controller, mut supervisor: Supervisor) -> Infallible {
-    supervisor.ready();
-    let mut ticks = interval(PUBLISH_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {
-                controller.publish();
-                supervisor.status(&controller.status());
-            }
-            () = supervisor.due() => supervisor.ping(),
         }
     }
 }

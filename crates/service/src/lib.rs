@@ -1,9 +1,18 @@
-//! What a daemon tells the service manager that started it, by the protocol of `sd_notify(3)`.
+//! The loop that all daemons share: start, reconcile, survive errors, tell the service manager, serve metrics, stop.
 //!
-//! A daemon's loop owns a [`Supervisor`]. It says when the daemon is [`ready`](Supervisor::ready), in one line
-//! [what matters](Supervisor::status) now, and that it is [`stopping`](Supervisor::stopping). Whenever a ping is
-//! [`due`](Supervisor::due), the loop [`ping`](Supervisor::ping)s, and so shows that it turns: a daemon that hangs is
-//! started again. Without a service manager all of that does nothing.
+//! A daemon implements [`Daemon`], with a handler for each kind of input. [`run`] waits for the inputs and calls one
+//! handler at a time, so a handler never runs beside another. Handlers note what the daemon wants;
+//! [`Daemon::reconcile`] makes the world have it. When a [`Shutdown`] comes, the handler at work is dropped at its next
+//! `await`; a daemon therefore notes each thing that it makes before it is made.
+//!
+//! **Fail static.** An error ends a daemon only before it is at work. Later errors are logged, counted and tried again;
+//! meanwhile all stays as it is.
+//!
+//! **Supervised.** The loop owns a [`Supervisor`], which speaks to the service manager by the protocol of `sd_notify(3)`. It
+//! says when the daemon is [`ready`](Supervisor::ready), in one line [what matters](Supervisor::status) now, and that it is
+//! [`stopping`](Supervisor::stopping). Whenever a ping is [`due`](Supervisor::due), the loop [`ping`](Supervisor::ping)s
+//! from where handlers are called: a daemon of which one hangs is started again. Without a service manager all of that does
+//! nothing.
 //!
 //! ```
 //! use sidestep_service::Supervisor;
@@ -13,17 +22,36 @@
 //! supervisor.status("2 of 2 Path IDs installed");
 //! ```
 
-use std::time::Duration;
+mod daemon;
 
-use sd_notify::{NotifyState, notify, watchdog_enabled};
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::Duration,
+};
+
+pub use daemon::{Daemon, End, Fault, Handled, Shutdown, run};
+use sd_notify::{NotifyState, watchdog_enabled};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Pings for each time that the service manager waits for one.
 const PINGS: u32 = 3;
 
 /// The service manager, or nobody.
+///
+/// It is never waited for but to say that the daemon is ready: one that does not read must not hold the daemon up.
 #[derive(Debug)]
 pub struct Supervisor {
+    /// Where it reads.
+    address: Option<SocketAddr>,
     /// How often it wants to be pinged; `None` if it does not.
     period: Option<Duration>,
     pings: Option<Interval>,
@@ -33,25 +61,29 @@ pub struct Supervisor {
 impl Supervisor {
     /// The service manager that the environment names.
     pub fn from_env() -> Self {
-        Supervisor { period: watchdog_enabled().map(|patience| patience / PINGS), pings: None, status: String::new() }
+        let address = env::var_os("NOTIFY_SOCKET").and_then(|address| read_address(&address).ok());
+        let period = watchdog_enabled().map(|patience| patience / PINGS);
+        Supervisor { address, period, pings: None, status: String::new() }
     }
 
     /// Says that the daemon does its work.
     pub fn ready(&self) {
-        tell(NotifyState::Ready);
+        self.tell(&NotifyState::Ready, true);
     }
 
     /// Says that the daemon ends.
     pub fn stopping(&self) {
-        tell(NotifyState::Stopping);
+        self.tell(&NotifyState::Stopping, false);
     }
 
     /// Says what matters now, in one line; the same again is not said twice.
     pub fn status(&mut self, status: &str) {
         if self.status != status {
             // A line break would end the message.
-            status.replace(['\n', '\r'], " ").clone_into(&mut self.status);
-            tell(NotifyState::Status(&self.status));
+            let line = status.replace(['\n', '\r'], " ");
+            if self.tell(&NotifyState::Status(&line), false) {
+                status.clone_into(&mut self.status);
+            }
         }
     }
 
@@ -68,12 +100,62 @@ impl Supervisor {
 
     /// Shows that the daemon's loop turns.
     pub fn ping(&self) {
-        tell(NotifyState::Watchdog);
+        self.tell(&NotifyState::Watchdog, false);
+    }
+
+    /// Sends a message, and returns whether it need not be sent again. Unless it `waits`, there has to be room for it.
+    fn tell(&self, state: &NotifyState<'_>, waits: bool) -> bool {
+        let Some(address) = &self.address else { return true };
+        let send = || {
+            let socket = UnixDatagram::unbound()?;
+            socket.set_nonblocking(!waits)?;
+            socket.send_to_addr(state.to_string().as_bytes(), address)
+        };
+        let sent = send();
+        if let Err(error) = &sent {
+            tracing::debug!(%error, "the service manager does not listen");
+        }
+        sent.is_ok()
     }
 }
 
-fn tell(state: NotifyState<'_>) {
-    if let Err(error) = notify(&[state]) {
-        tracing::debug!(%error, "the service manager does not listen");
+/// The address that `NOTIFY_SOCKET` names: a file, or after an `@` an abstract name.
+fn read_address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_manager_that_does_not_read_holds_nobody_up_and_hears_the_last_status_later() {
+        let name = format!("@sidestep-service-test.{}", std::process::id());
+        let address = read_address(OsStr::new(&name)).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let mut supervisor = Supervisor { address: Some(address), period: None, pings: None, status: String::new() };
+        let read = || {
+            let mut buffer = [0; 100];
+            let length = manager.recv(&mut buffer).unwrap();
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        };
+        supervisor.ready();
+        supervisor.status("first\nline");
+        supervisor.status("first\nline");
+        supervisor.ping();
+        assert_eq!([read(), read(), read()], ["READY=1", "STATUS=first line", "WATCHDOG=1"]);
+
+        // More than the kernel keeps for it (`net.unix.max_dgram_qlen`).
+        for _ in 0..1_000 {
+            supervisor.ping();
+        }
+        supervisor.status("second");
+        manager.set_nonblocking(true).unwrap();
+        while manager.recv(&mut [0; 100]).is_ok() {}
+        supervisor.status("second");
+        assert_eq!(read(), "STATUS=second");
     }
 }

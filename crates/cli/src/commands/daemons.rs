@@ -52,30 +52,25 @@ pub fn controller(args: ControllerArgs) -> Outcome {
             let _ = std::fs::create_dir_all("/run/sidestep");
         }
         let listener = sidestep_api::listen(&args.listen).await?;
-        let mut scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
-        follow(args.topology, controller.clone(), knobs)?;
-        let (measured, computing) = (controller.clone(), controller.clone());
-        tokio::select! {
-            served = serve(controller, listener, stopped()) => served.map_err(|error| Failure::run(chain(&error))),
-            // Agents that come meanwhile wait, and go on with what they have.
-            failure = async {
-                match spawn_blocking(move || computing.compute()).await {
-                    Ok(Ok(())) => announce(),
-                    Ok(Err(error)) => return wrong(error),
-                    Err(error) => return Failure::run(error),
-                }
-                std::future::pending().await
-            } => Err(failure),
-            never = async {
-                loop {
-                    Scrapes::next_of(&mut scrapes).await.answer(measured.page());
-                }
-            } => never,
-        }
+        let scrapes = Scrapes::listen_if(args.metrics).await.map_err(Failure::run)?;
+        let path = args.topology;
+        let topologies = at_hangups(move || {
+            let failed = |error| tracing::error!("the topology stays what it was: {error}");
+            read_network(&path, knobs).map_err(failed).ok()
+        });
+        Ok(serve(controller, listener, topologies, scrapes, announce, stopped()).await?)
     });
     // Nobody needs the paths any more that may be being computed.
     runtime.shutdown_background();
     outcome
+}
+
+/// Reads a topology for which a controller can compute paths.
+fn read_network(path: &Path, knobs: PathKnobs) -> Result<Topology, Failure> {
+    let topology = read_topology(path)?;
+    let failed = |error| Failure::usage(format!("{}: {}", path.display(), chain(&error)));
+    Controller::check(&topology, knobs).map_err(failed)?;
+    Ok(topology)
 }
 
 fn read_topology(path: &Path) -> Result<Topology, Failure> {
@@ -91,34 +86,6 @@ fn warn_of(notes: Vec<ParseError>, path: &Path) {
     for note in notes {
         tracing::warn!("{}", note.in_file(path.display().to_string()));
     }
-}
-
-/// Reads the topology file again at each SIGHUP. If it is unreadable or has a mistake, the network stays as it is.
-fn follow(path: PathBuf, controller: Arc<Controller>, knobs: PathKnobs) -> Result<(), Failure> {
-    let mut hangups = signal(SignalKind::hangup()).map_err(|error| Failure::environment(chain(&error)))?;
-    tokio::spawn(async move {
-        while hangups.recv().await.is_some() {
-            let (path, controller) = (path.clone(), controller.clone());
-            // It may compute for long, and agents must not wait.
-            let replaced = spawn_blocking(move || replace(&path, &controller, knobs)).await;
-            let problem = match replaced {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(error) => error.to_string(),
-            };
-            tracing::error!("the topology stays what it was: {problem}");
-        }
-    });
-    Ok(())
-}
-
-fn replace(path: &Path, controller: &Controller, knobs: PathKnobs) -> Result<(), Failure> {
-    let topology = read_topology(path)?;
-    let (nodes, links) = (topology.nodes().len(), topology.links().len());
-    let failed = |error| Failure::usage(format!("{}: {}", path.display(), chain(&error)));
-    controller.replace(topology, knobs).map_err(failed)?;
-    tracing::info!(nodes, links, "read the topology again");
-    Ok(())
 }
 
 /// Runs `sidestep agent`.
@@ -200,12 +167,15 @@ fn reread(path: Option<PathBuf>, given: MetricsConfig, follows: bool) -> Unbound
 }
 
 /// What `read` gives at each SIGHUP, which would otherwise end the daemon.
-fn at_hangups<T: Send + 'static>(read: impl Fn() -> Option<T> + Send + 'static) -> UnboundedReceiver<T> {
+fn at_hangups<T: Send + 'static>(read: impl Fn() -> Option<T> + Send + Sync + 'static) -> UnboundedReceiver<T> {
     let (send, receive) = unbounded_channel();
     let Ok(mut hangups) = signal(SignalKind::hangup()) else { return receive };
+    let read = Arc::new(read);
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            if let Some(value) = read() {
+            let read = read.clone();
+            // The file may be large or far away, and the daemon must not wait.
+            if let Ok(Some(value)) = spawn_blocking(move || read()).await {
                 drop(send.send(value));
             }
         }

@@ -68,6 +68,17 @@ async fn a_controller_that_gets_sighup_reads_its_topology_again_and_keeps_it_whe
     let text = fs::read_to_string(&log).unwrap();
     assert!(text.contains(&format!("{file}:")) && text.contains("`m1`"), "{text}");
 
+    // A host that is linked to nothing.
+    let alone = network(&["m1"]).replacen(
+        "[topology]\nnode = [",
+        "[topology]\nnode = [{ name = \"s2\", kind = \"host\" }, ",
+        1,
+    );
+    room.write("network.toml", &alone);
+    hang_up(&mut running, &log, "host `s2` is not linked to any router");
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains(&format!("{file}: host `s2`")), "{text}");
+
     // A file that is no more.
     fs::remove_file(&file).unwrap();
     hang_up(&mut running, &log, "No such file");

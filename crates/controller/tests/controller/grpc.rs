@@ -7,11 +7,11 @@ use sidestep_api::{
     Connection, HostIdentity, Latest, Reporter, Watcher, listen, proto::path_control_client::PathControlClient,
     watch_bindings, watch_paths,
 };
-use sidestep_controller::{Controller, serve};
-use sidestep_model::{Rate, Span};
+use sidestep_controller::{Controller, ServeError, serve};
+use sidestep_model::{Rate, Span, Topology};
 use tokio::{
-    sync::oneshot,
-    task::JoinHandle,
+    sync::{mpsc, oneshot},
+    task::{JoinHandle, spawn_blocking},
     time::{Instant, sleep, timeout},
 };
 use tonic::Code;
@@ -19,8 +19,10 @@ use tonic::Code;
 struct Server {
     controller: Arc<Controller>,
     endpoint: String,
+    topologies: mpsc::UnboundedSender<Topology>,
+    computed: oneshot::Receiver<()>,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    task: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Server {
@@ -32,10 +34,12 @@ impl Server {
         let controller = Arc::new(controller);
         let listener = listen(endpoint).await.unwrap();
         let endpoint = listener.endpoint().unwrap();
-        let (stop, stopped) = oneshot::channel();
+        let ((stop, stopped), (compute, computed)) = (oneshot::channel(), oneshot::channel());
+        let (topologies, changed) = mpsc::unbounded_channel();
         let stopped = async move { drop(stopped.await) };
-        let task = tokio::spawn(serve(controller.clone(), listener, stopped));
-        Server { controller, endpoint, stop, task }
+        let announce = || compute.send(()).unwrap();
+        let task = tokio::spawn(serve(controller.clone(), listener, changed, None, announce, stopped));
+        Server { controller, endpoint, topologies, computed, stop, task }
     }
 
     async fn stop(self) {
@@ -88,28 +92,39 @@ async fn a_host_sees_its_paths_and_a_report_shows_as_usage() {
     server.stop().await;
 }
 
-#[tokio::test]
-async fn watchers_wait_for_a_controller_that_computes_and_it_knows_then_what_was_reported_meanwhile() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::start_with(&unix(&dir), Controller::without_paths(topology(), KNOBS).unwrap()).await;
-    let mut bindings = watch_bindings(&server.endpoint, "A", false).await.unwrap();
-    let mut paths = watch_paths(&server.endpoint, host("c1"), false).await.unwrap();
-    let mut report = report("A", 1, "A-m1", 0);
-    report.counters[0].down = true;
-    Reporter::new(&server.endpoint).unwrap().report(report).await.unwrap();
-    let refused = watch_bindings(&server.endpoint, "nosuch", true).await.unwrap_err().to_string();
-    assert!(refused.contains("there is no node `nosuch`"), "{refused}");
-    sleep(Duration::from_millis(1_200)).await;
-    assert_eq!([bindings.latest().update.is_some(), paths.latest().update.is_some()], [false; 2]);
-    assert!(server.controller.status().starts_with("computing paths between "), "{}", server.controller.status());
+#[test]
+fn watchers_wait_for_a_controller_that_computes_and_it_knows_then_what_was_reported_meanwhile() {
+    let one_computation = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+    one_computation.unwrap().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let (go_on, wait) = std::sync::mpsc::channel();
+        // As long as this does not end, no path is computed.
+        let other = spawn_blocking(move || wait.recv());
+        let mut server = Server::start_with(&unix(&dir), Controller::without_paths(topology(), KNOBS).unwrap()).await;
+        let mut bindings = watch_bindings(&server.endpoint, "A", false).await.unwrap();
+        let mut paths = watch_paths(&server.endpoint, host("c1"), false).await.unwrap();
+        let mut report = report("A", 1, "A-m1", 0);
+        report.counters[0].down = true;
+        let mut reporter = Reporter::new(&server.endpoint).unwrap();
+        let reported = tokio::spawn(async move { reporter.report(report).await });
+        let refused = watch_bindings(&server.endpoint, "nosuch", true).await.unwrap_err().to_string();
+        assert!(refused.contains("there is no node `nosuch`"), "{refused}");
+        sleep(Duration::from_millis(1_200)).await;
+        assert_eq!([bindings.latest().update.is_some(), paths.latest().update.is_some()], [false; 2]);
+        assert!(server.controller.status().starts_with("computing paths between "), "{}", server.controller.status());
+        assert!(server.computed.try_recv().is_err());
 
-    server.controller.compute().unwrap();
-    let latest = until(&mut bindings, |latest| latest.connection == Connection::Connected).await;
-    assert_eq!(latest.update.unwrap().bindings.len(), 2, "one of three paths has a link that is down");
-    let latest = until(&mut paths, |latest| latest.connection == Connection::Connected).await;
-    assert_eq!(latest.update.unwrap().sets[0].paths.len(), 2);
-    assert!(server.controller.status().ends_with("2 agents and routers connected; 1 links down"));
-    server.stop().await;
+        go_on.send(()).unwrap();
+        other.await.unwrap().unwrap();
+        reported.await.unwrap().unwrap();
+        let latest = until(&mut bindings, |latest| latest.connection == Connection::Connected).await;
+        assert_eq!(latest.update.unwrap().bindings.len(), 2, "one of three paths has a link that is down");
+        let latest = until(&mut paths, |latest| latest.connection == Connection::Connected).await;
+        assert_eq!(latest.update.unwrap().sets[0].paths.len(), 2);
+        assert!(server.controller.status().ends_with("2 agents and routers connected; 1 links down"));
+        server.computed.try_recv().unwrap();
+        server.stop().await;
+    });
 }
 
 #[tokio::test]
@@ -136,7 +151,7 @@ async fn an_access_router_sees_its_bindings_over_tcp_and_again_when_the_network_
     assert_eq!(update.bindings.len(), 3);
     let (nodes, wires) = parallel();
     let smaller = build(&nodes, &wires[..wires.len() - 2]);
-    server.controller.replace(smaller, KNOBS).unwrap();
+    server.topologies.send(smaller).unwrap();
     until(&mut watcher, |latest| latest.update.as_ref().unwrap().bindings.len() == 2).await;
     server.stop().await;
 }
@@ -223,7 +238,7 @@ async fn a_host_that_leaves_the_topology_is_notified() {
     let (nodes, mut wires) = parallel();
     wires.remove(1);
     let nodes: Vec<_> = nodes.into_iter().filter(|name| *name != "c2").collect();
-    server.controller.replace(build(&nodes, &wires), KNOBS).unwrap();
+    server.topologies.send(build(&nodes, &wires)).unwrap();
     let lost = until(&mut watcher, |latest| latest.connection != Connection::Connected).await;
     assert!(format!("{:?}", lost.connection).contains("there is no node `c2`"), "{:?}", lost.connection);
     // It stays lost, and keeps what it had.

@@ -43,7 +43,7 @@ fn a_changed_network_keeps_the_ids_of_the_paths_that_stay() {
     let before = ids(&controller);
     let (nodes, wires) = parallel();
     let without_m2: Vec<Wire> = wires.into_iter().filter(|wire| !format!("{:?}", wire.ends).contains("m2")).collect();
-    controller.replace(build(&nodes, &without_m2), KNOBS).unwrap();
+    controller.replace(build(&nodes, &without_m2)).unwrap();
     let after = ids(&controller);
     assert_eq!(after[0].1, [before[0].1[0].clone(), before[0].1[2].clone()]);
 }
@@ -236,7 +236,7 @@ fn the_sets_are_printable_as_json_with_numbers() {
 #[test]
 fn prometheus_reads_how_many_paths_there_are() {
     let controller = Controller::new(topology(), KNOBS).unwrap();
-    let page = controller.page().into_text().unwrap();
+    let page = controller.page(3).into_text().unwrap();
     let paths: usize = controller.sets().iter().map(|pair| pair.paths.len()).sum();
     assert!(page.contains(&format!("\nsidestep_controller_paths {paths}.0\n")) && paths > 0, "{page}");
     for metric in sidestep_controller::CONTROLLER_METRICS {

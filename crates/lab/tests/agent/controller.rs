@@ -13,7 +13,7 @@ use sidestep_linux::{
 };
 use sidestep_model::{Topology, scenario::PathKnobs, srv6};
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     router::Router,
@@ -57,7 +57,8 @@ pub fn controller(topology: Topology, endpoint: &str) -> (Daemon, Arc<Controller
     let (state, endpoint) = (controller.clone(), endpoint.to_owned());
     let daemon = Daemon::start(async move |stopped| {
         let listener = listen(&endpoint).await.unwrap();
-        serve(controller, listener, async { drop(stopped.await) }).await.unwrap();
+        let topologies = mpsc::unbounded_channel().1;
+        serve(controller, listener, topologies, None, || {}, async { drop(stopped.await) }).await.unwrap();
     });
     (daemon, state)
 }
