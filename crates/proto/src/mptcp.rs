@@ -1,7 +1,8 @@
 //! MPTCP without I/O: a connection over several TCP subflows (RFC 8684).
 //!
-//! A [`Connection`] gives data segments to subflows, couples their congestion windows and moves what a dead subflow
-//! holds to others; a [`Reassembly`] puts the data in order again. As in `proto::tcp`, segments are counted, not bytes.
+//! A [`Connection`] opens subflows, gives data segments to them, couples their congestion windows and moves what a dead
+//! subflow holds to others; a [`Reassembly`] puts the data in order again. [`HostPorts`] gives subflows their source ports.
+//! As in `proto::tcp`, segments are counted, not bytes.
 //!
 //! Data counts as received when its segment arrives, even if the subflow still misses an earlier segment. Linux waits
 //! for the earlier segment.
@@ -9,13 +10,17 @@
 mod connection;
 mod coupled;
 mod olia;
+mod opening;
+mod ports;
 mod reassembly;
 
 pub use connection::{Assigned, Connection};
 pub use coupled::{Path, increase, shrink};
 pub use olia::Olia;
+pub use opening::{ConnectionTimeout, Joins};
+pub use ports::HostPorts;
 pub use reassembly::Reassembly;
-pub use sidestep_model::scenario::{Coupling, Scheduler};
+pub use sidestep_model::scenario::{Coupling, Scheduler, SourcePorts};
 
 /// The settings of a connection, shared by many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +31,18 @@ pub struct Config {
     pub scheduler: Scheduler,
     /// Segments that the receiver has room for, on the connection's level.
     pub receive_buffer: u32,
+    /// How subflows after the first are opened; `None`: all at once with the first, which no path manager does.
+    pub joins: Option<Joins>,
+    /// Retransmission timeouts in a row after which a subflow is stale: it gets no data until an ACK arrives, and what it
+    /// holds is sent over others. Until then others send only what the receiver waits for (Linux's `stale_loss_cnt`).
+    pub stale_after: u8,
+}
+
+impl Config {
+    /// These two, with a receive buffer of so many segments; all subflows at once, and each timeout makes a subflow stale.
+    pub fn new(coupling: Coupling, scheduler: Scheduler, receive_buffer: u32) -> Self {
+        Config { coupling, scheduler, receive_buffer, joins: None, stale_after: 1 }
+    }
 }
 
 #[cfg(test)]

@@ -68,6 +68,10 @@ pub struct SubflowRecord {
     pub retransmits: u64,
     /// Smoothed round-trip time at the end; `None` if it was never measured.
     pub srtt: Option<Span>,
+    /// From when on the subflow could carry data; `None` if it was never established, or if that is not known.
+    pub opened: Option<Time>,
+    /// Bytes of the subflow that were acknowledged in the measured part of the run.
+    pub bytes_in_window: Bytes,
 }
 
 /// What a sample is of. [`SamplePoint`] says which fields a kind has.
@@ -147,7 +151,7 @@ pub(crate) fn mbps(bytes: Bytes, span: Span) -> f64 {
 }
 
 /// Columns of `flows.csv`, in the order of [`FlowRow`]'s fields.
-pub(crate) const FLOW_COLUMNS: [&str; 13] = [
+pub(crate) const FLOW_COLUMNS: [&str; 14] = [
     "system",
     "flow",
     "from",
@@ -161,6 +165,7 @@ pub(crate) const FLOW_COLUMNS: [&str; 13] = [
     "goodput_mbps",
     "retransmits",
     "moves",
+    "bytes_in_window",
 ];
 
 /// Columns of `series.csv`, in the order of [`SampleRow`]'s fields.
@@ -180,8 +185,19 @@ pub(crate) const SAMPLE_COLUMNS: [&str; 12] = [
 ];
 
 /// Columns of `subflows.csv`, in the order of [`SubflowRow`]'s fields.
-pub(crate) const SUBFLOW_COLUMNS: [&str; 9] =
-    ["system", "connection", "subflow", "local", "remote", "path", "bytes", "retransmits", "srtt_ms"];
+pub(crate) const SUBFLOW_COLUMNS: [&str; 11] = [
+    "system",
+    "connection",
+    "subflow",
+    "local",
+    "remote",
+    "path",
+    "bytes",
+    "retransmits",
+    "srtt_ms",
+    "opened_s",
+    "bytes_in_window",
+];
 
 #[derive(Serialize)]
 pub(crate) struct FlowRow<'a> {
@@ -198,6 +214,7 @@ pub(crate) struct FlowRow<'a> {
     goodput_mbps: f64,
     retransmits: u64,
     moves: u64,
+    bytes_in_window: u64,
 }
 
 #[derive(Serialize)]
@@ -227,6 +244,8 @@ pub(crate) struct SubflowRow<'a> {
     bytes: u64,
     retransmits: u64,
     srtt_ms: Option<f64>,
+    opened_s: Option<f64>,
+    bytes_in_window: u64,
 }
 
 impl<'a> FlowRow<'a> {
@@ -245,6 +264,7 @@ impl<'a> FlowRow<'a> {
             goodput_mbps: mbps(flow.bytes, flow.end.since(flow.start)),
             retransmits: flow.retransmits,
             moves: flow.moves,
+            bytes_in_window: flow.bytes_in_window.get(),
         }
     }
 }
@@ -280,6 +300,8 @@ impl<'a> SubflowRow<'a> {
             bytes: subflow.bytes.get(),
             retransmits: subflow.retransmits,
             srtt_ms: subflow.srtt.map(milliseconds),
+            opened_s: subflow.opened.map(Time::as_secs_f64),
+            bytes_in_window: subflow.bytes_in_window.get(),
         }
     }
 }

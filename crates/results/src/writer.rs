@@ -275,9 +275,9 @@ mod tests {
         tcp,0.5,path,"p,1",25.0,0.25,,3,30,,,
         "#);
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("flows.csv")).unwrap(), @r#"
-        system,flow,from,to,connection,start_s,end_s,completed,bytes,fct_s,goodput_mbps,retransmits,moves
-        tcp,f1,h1,h2,f1,1.0,3.0,true,1000000,2.0,4.0,0,2
-        tcp,f2,h1,h2,f2,1.0,3.0,false,500,,0.002,0,0
+        system,flow,from,to,connection,start_s,end_s,completed,bytes,fct_s,goodput_mbps,retransmits,moves,bytes_in_window
+        tcp,f1,h1,h2,f1,1.0,3.0,true,1000000,2.0,4.0,0,2,1000000
+        tcp,f2,h1,h2,f2,1.0,3.0,false,500,,0.002,0,0,500
         "#);
     }
 
@@ -330,6 +330,8 @@ mod tests {
             bytes: sidestep_model::Bytes::new(5_000),
             retransmits: 3,
             srtt: path.map(|_| sidestep_model::Span::from_micros(14_250)),
+            opened: path.map(|_| sidestep_model::Time::ZERO + sidestep_model::Span::from_millis(250)),
+            bytes_in_window: sidestep_model::Bytes::new(4_000),
         };
         let mut writer = Writer::new(dir.path()).unwrap();
         writer.append(writer.set_aside().unwrap()).unwrap();
@@ -341,10 +343,10 @@ mod tests {
         writer.records().subflow(&recorder, &subflow(2, Some("p2"))).unwrap();
         writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join(SUBFLOWS)).unwrap(), @r#"
-        system,connection,subflow,local,remote,path,bytes,retransmits,srtt_ms
-        mptcp,c1,0,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,"p,1",5000,3,14.25
-        mptcp,c1,1,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,,5000,3,
-        mptcp,c1,2,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,p2,5000,3,14.25
+        system,connection,subflow,local,remote,path,bytes,retransmits,srtt_ms,opened_s,bytes_in_window
+        mptcp,c1,0,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,"p,1",5000,3,14.25,0.25,4000
+        mptcp,c1,1,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,,5000,3,,,4000
+        mptcp,c1,2,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,p2,5000,3,14.25,0.25,4000
         "#);
         assert!(fs::read_to_string(dir.path().join("index.html")).unwrap().contains("href=\"subflows.csv\""));
         let _next = Writer::new(dir.path()).unwrap();

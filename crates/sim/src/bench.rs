@@ -302,7 +302,8 @@ fn add(world: &mut World<()>, coupling: Coupling, routes: &[(RouteId, RouteId)])
     if routes.len() == 1 {
         return world.add_flow(spec);
     }
-    let mptcp = mptcp::Config { coupling, scheduler: Scheduler::MinRtt, receive_buffer: 60_000 };
+    // All subflows at once, as htsim has it.
+    let mptcp = mptcp::Config::new(coupling, Scheduler::MinRtt, 60_000);
     world.add_connection(FlowSpec { mss: MSS - Sizes::default().mptcp_data, ..spec }, mptcp, routes)
 }
 

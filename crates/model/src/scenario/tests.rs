@@ -197,6 +197,9 @@ fn parameters_that_do_not_fit_say_which_and_why() {
         refused("pathchanger:mark_mask=255"),
         refused("mptcp:scheduler=best"),
         refused("mptcp:subflows=0"),
+        refused("mptcp:source_ports=odd"),
+        refused("mptcp:join_interval=3"),
+        refused("mptcp:stale_after=16"),
         refused("rcp:gamma=2"),
         refused("rcp:slot=3 m"),
     ];
@@ -215,6 +218,9 @@ fn parameters_that_do_not_fit_say_which_and_why() {
     `pathchanger` has no parameter `mark_mask`; it has ack_quiet, ce_rounds, ce_share, ce_window, congestion_max, congestion_min, gamma, initial, jitter, next_rtos, plb_idle_rounds, plb_pause, plb_rounds, policy, queue_rounds, reorder_guard, retransmit_burst, reward, rtt_guard, settle_rounds, silence_max, silence_min, weights
     scheduler: unknown variant `best`, expected one of `min-rtt`, `round-robin`, `redundant`
     subflows must be between 1 and 64
+    source_ports: unknown variant `odd`, expected one of `random`, `consecutive`, `linux`
+    join_interval: `3` is not a time; write a number and a unit, such as `50 ms`
+    stale_after must be between 1 and 15
     gamma must be above 0 and at most 1
     slot: `m` is not a unit of time; known units: ns, us, µs, ms, s, min
     ");

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Config, Coupling, Olia, Path, Scheduler, coupled};
+use sidestep_model::{Span, Time};
+
+use super::{Config, ConnectionTimeout, Coupling, Olia, Path, Scheduler, coupled, opening::Opening};
 use crate::{
     packet::Packet,
     tcp::{Acked, Sender, Signals, State},
@@ -10,8 +12,9 @@ use crate::{
 
 /// The sending side of a connection. The driver owns the subflows' [`Sender`]s and passes them in.
 ///
-/// After each event the driver calls [`poll_transmit`](Self::poll_transmit) until that returns `None`, and lets the
-/// subflow named in each answer send the segment that it was supplied.
+/// The driver opens the subflows that [`poll_open`](Self::poll_open) names: at the beginning, after each ACK, and when
+/// [`poll_timeout`](Self::poll_timeout) is due. After each event it calls [`poll_transmit`](Self::poll_transmit) until that
+/// returns `None`, and lets the subflow named in each answer send the segment that it was supplied.
 #[derive(Clone, Debug)]
 pub struct Connection {
     subflows: Vec<Subflow>,
@@ -20,6 +23,9 @@ pub struct Connection {
     data_next: u32,
     data_end: u32,
     finishing: bool,
+    opening: Opening,
+    /// The earliest of the subflows' [`Subflow::ready_at`] that is to come; [`Time::MAX`]: none.
+    ready: Time,
     /// Segments below it fit the receiver's buffer.
     window_end: u32,
     /// The subflow with which round robin continues.
@@ -37,7 +43,7 @@ pub struct Connection {
     saturated: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Subflow {
     /// The data segment of each subflow segment from `base` on.
     mapping: VecDeque<u32>,
@@ -47,6 +53,8 @@ struct Subflow {
     /// Segments acknowledged since the last loss, and between the two losses before (OLIA).
     since_loss: f64,
     between_losses: f64,
+    /// From when on it may carry data; [`Time::MAX`] before it has answered.
+    ready_at: Time,
     /// It timed out, and no ACK has arrived since.
     failed: bool,
 }
@@ -64,11 +72,13 @@ impl Connection {
     /// A connection of `subflows` subflows.
     pub fn new(config: &Config, subflows: usize) -> Self {
         Connection {
-            subflows: vec![Subflow::default(); subflows],
+            subflows: vec![Subflow::new(); subflows],
             data_una: 0,
             data_next: 0,
             data_end: 0,
             finishing: false,
+            opening: Opening::new(config.joins, subflows),
+            ready: Time::MAX,
             window_end: config.receive_buffer,
             turn: 0,
             reinject: VecDeque::new(),
@@ -95,21 +105,61 @@ impl Connection {
         self.finishing && self.data_una == self.data_end
     }
 
+    /// The next subflow to open now: the first one at the beginning, the others as [`Config::joins`] says.
+    pub fn poll_open(&mut self, now: Time) -> Option<usize> {
+        self.opening.poll(now)
+    }
+
+    /// Handles the timeout that is due; before its time nothing happens. The driver then asks
+    /// [`poll_open`](Self::poll_open) and [`poll_transmit`](Self::poll_transmit).
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.ready <= now {
+            let later = self.subflows.iter().map(|subflow| subflow.ready_at).filter(|at| *at > now);
+            self.ready = later.min().unwrap_or(Time::MAX);
+            self.saturated = false;
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<(Time, ConnectionTimeout)> {
+        let ready = Some((self.ready, ConnectionTimeout::Ready)).filter(|(at, _)| *at != Time::MAX);
+        let join = self.opening.poll_timeout().map(|at| (at, ConnectionTimeout::Join));
+        ready.into_iter().chain(join).min_by_key(|(at, _)| *at)
+    }
+
+    /// Whether the first subflow was given up before any was established: then there is no connection.
+    pub fn is_refused(&self, subflows: &[Sender]) -> bool {
+        let failed = subflows.first().is_some_and(|first| first.state() == State::Failed);
+        failed && self.subflows.iter().all(|of| of.ready_at == Time::MAX)
+    }
+
+    /// From when on a subflow could carry data; `None` if that is not known yet.
+    pub fn ready_at(&self, subflow: usize) -> Option<Time> {
+        self.subflows.get(subflow).map(|of| of.ready_at).filter(|at| *at != Time::MAX)
+    }
+
     /// Gives the next data segment to a subflow that has room for it.
     ///
     /// `hint` is the subflow whose window has just opened: mostly the only one with room.
     #[inline]
-    pub fn poll_transmit(&mut self, config: &Config, subflows: &mut [Sender], hint: usize) -> Option<Assigned> {
+    pub fn poll_transmit(
+        &mut self,
+        config: &Config,
+        now: Time,
+        subflows: &mut [Sender],
+        hint: usize,
+    ) -> Option<Assigned> {
         self.note_restart(subflows);
         if config.scheduler == Scheduler::Redundant {
-            return self.poll_redundant(subflows);
+            return self.poll_redundant(now, subflows);
         }
         let again = self.pending_reinjection();
         if again.is_none() && (self.data_next >= self.data_end || self.data_next >= self.window_end) {
             self.saturated = false;
             return None;
         }
-        let Some(subflow) = self.pick(config.scheduler, subflows, hint) else {
+        let Some(subflow) = self.pick(config.scheduler, now, subflows, hint) else {
             self.saturated = true;
             return None;
         };
@@ -138,6 +188,7 @@ impl Connection {
     pub fn handle_ack(
         &mut self,
         config: &Config,
+        now: Time,
         subflows: &mut [Sender],
         subflow: usize,
         packet: &Packet,
@@ -145,6 +196,7 @@ impl Connection {
     ) {
         if packet.data_seq > self.data_una && packet.data_seq <= self.data_next {
             self.data_una = packet.data_seq;
+            self.opening.established(now);
         }
         self.window_end = self.window_end.max(packet.data_seq.saturating_add(packet.window));
         if acked.segments > 0 {
@@ -163,8 +215,22 @@ impl Connection {
                 self.note_change(subflows, subflow);
             }
         }
+        if acked.signals.established() {
+            self.answered(config, now, subflows, subflow);
+        }
         if acked.signals.any() {
             self.handle_signals(config, subflows, subflow, acked.signals);
+        }
+    }
+
+    /// A subflow's SYN was answered. The first may send data at once, with the third packet of its handshake. A join waits
+    /// until the peer has acknowledged the third packet, a round trip later (RFC 8684, section 3.2).
+    fn answered(&mut self, config: &Config, now: Time, subflows: &[Sender], subflow: usize) {
+        let round_trip = subflows[subflow].srtt().filter(|_| subflow > 0 && config.joins.is_some());
+        let ready_at = now + round_trip.unwrap_or(Span::ZERO);
+        self.subflows[subflow].ready_at = ready_at;
+        if ready_at > now {
+            self.ready = self.ready.min(ready_at);
         }
     }
 
@@ -187,17 +253,29 @@ impl Connection {
             subflows[subflow].set_ssthresh(window);
             subflows[subflow].set_cwnd(window);
         }
-        if signals.timeout() && !self.subflows[subflow].failed && subflows.len() > 1 {
-            self.subflows[subflow].failed = true;
-            self.saturated = false;
-            let una = self.data_una;
-            let held = self.subflows[subflow].mapping.iter().copied().filter(|data_seq| *data_seq >= una);
-            let mut all: Vec<u32> = self.reinject.iter().copied().chain(held).collect();
-            all.sort_unstable();
-            all.dedup();
-            self.reinject = all.into();
+        if signals.timeout() && !self.subflows[subflow].failed {
+            self.handle_subflow_timeout(config, subflows, subflow);
         }
         self.note_change(subflows, subflow);
+    }
+
+    /// A subflow's retransmission timer fired. What others may send instead is what the receiver waits for, if the subflow
+    /// holds it, and all that it holds once it is stale.
+    fn handle_subflow_timeout(&mut self, config: &Config, subflows: &[Sender], subflow: usize) {
+        let other = |(index, of): (usize, &Subflow)| index != subflow && of.ready_at != Time::MAX;
+        if !self.subflows.iter().enumerate().any(other) {
+            return;
+        }
+        let stale = subflows[subflow].backoff() >= config.stale_after;
+        let own = &mut self.subflows[subflow];
+        own.failed = stale;
+        self.saturated = false;
+        let una = self.data_una;
+        let again = own.mapping.iter().copied().filter(|data_seq| *data_seq >= una && (stale || *data_seq == una));
+        let mut all: Vec<u32> = self.reinject.iter().copied().chain(again).collect();
+        all.sort_unstable();
+        all.dedup();
+        self.reinject = all.into();
     }
 
     /// Data segments not acknowledged.
@@ -230,8 +308,8 @@ impl Connection {
     }
 
     #[inline]
-    fn pick(&mut self, scheduler: Scheduler, subflows: &[Sender], hint: usize) -> Option<usize> {
-        let usable = |index: usize| subflows[index].room() > 0 && !self.subflows[index].failed;
+    fn pick(&mut self, scheduler: Scheduler, now: Time, subflows: &[Sender], hint: usize) -> Option<usize> {
+        let usable = |index: usize| subflows[index].room() > 0 && self.subflows[index].is_active(now);
         if self.saturated {
             return usable(hint).then_some(hint);
         }
@@ -255,12 +333,12 @@ impl Connection {
         }
     }
 
-    fn poll_redundant(&mut self, subflows: &mut [Sender]) -> Option<Assigned> {
+    fn poll_redundant(&mut self, now: Time, subflows: &mut [Sender]) -> Option<Assigned> {
         let (una, end) = (self.data_una, self.data_end.min(self.window_end));
         for index in 0..subflows.len() {
             let own = &mut self.subflows[index];
             own.redundant_next = own.redundant_next.max(una);
-            if own.redundant_next < end && subflows[index].room() > 0 {
+            if own.redundant_next < end && subflows[index].room() > 0 && own.ready_at <= now {
                 let data_seq = own.redundant_next;
                 own.redundant_next += 1;
                 self.data_next = self.data_next.max(data_seq + 1);
@@ -353,6 +431,26 @@ impl Connection {
         let count = self.paths(subflows, &mut paths);
         let scanned = coupled::increase(Coupling::Olia, &paths[..count], subflow, 1.0);
         self.olia.as_ref().map(|olia| (olia.increase(subflow, &own, 1.0), scanned))
+    }
+}
+
+impl Subflow {
+    fn new() -> Self {
+        Subflow {
+            mapping: VecDeque::new(),
+            base: 0,
+            redundant_next: 0,
+            since_loss: 0.0,
+            between_losses: 0.0,
+            ready_at: Time::MAX,
+            failed: false,
+        }
+    }
+
+    /// Whether it may be given data.
+    #[inline]
+    fn is_active(&self, now: Time) -> bool {
+        !self.failed && self.ready_at <= now
     }
 }
 

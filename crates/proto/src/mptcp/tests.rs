@@ -88,7 +88,7 @@ struct Rig {
 impl Rig {
     fn new(subflows: usize) -> Rig {
         let tcp = tcp::Config { algorithm: Algorithm::Coupled, ..tcp::Config::default() };
-        let config = Config { coupling: Coupling::Olia, scheduler: Scheduler::RoundRobin, receive_buffer: 1 << 20 };
+        let config = Config::new(Coupling::Olia, Scheduler::RoundRobin, 1 << 20);
         let mut connection = Connection::new(&config, subflows);
         connection.supply(1 << 20);
         let mut senders = vec![Sender::new(&tcp); subflows];
@@ -112,7 +112,7 @@ impl Rig {
             _ => Packet { seq: sender.una() + outstanding.min(2), ..ack },
         };
         let acked = self.senders[subflow].handle_ack(&self.tcp, self.now, &packet);
-        self.connection.handle_ack(&self.config, &mut self.senders, subflow, &packet, &acked);
+        self.connection.handle_ack(&self.config, self.now, &mut self.senders, subflow, &packet, &acked);
         self.send(subflow);
     }
 
@@ -127,7 +127,7 @@ impl Rig {
 
     fn send(&mut self, subflow: usize) {
         while self.senders[subflow].poll_transmit(&self.tcp, self.now).is_some() {}
-        while let Some(assigned) = self.connection.poll_transmit(&self.config, &mut self.senders, subflow) {
+        while let Some(assigned) = self.connection.poll_transmit(&self.config, self.now, &mut self.senders, subflow) {
             while self.senders[assigned.subflow].poll_transmit(&self.tcp, self.now).is_some() {}
         }
     }

@@ -194,18 +194,18 @@ impl<S: Steering> World<S> {
         self.network.set_hashes(flow.0, [data, acks]);
     }
 
-    /// Begins to connect a flow, or all subflows of the connection that it is the first of.
+    /// Begins to connect a flow, or the connection whose first subflow it is.
     pub fn open(&mut self, flow: FlowId) {
-        for index in self.members(flow) {
-            let of = self.flows[index as usize];
-            match of.kind {
-                FlowKind::Tcp | FlowKind::Subflow => {
-                    self.senders[of.slot as usize].open();
-                    self.pump(index);
-                }
-                FlowKind::Other => self.drive(index, |endpoint, now, out| endpoint.open(now, out)),
-                FlowKind::Datagrams => {}
+        let FlowId(index) = flow;
+        let of = self.flows[index as usize];
+        match of.kind {
+            FlowKind::Tcp => {
+                self.senders[of.slot as usize].open();
+                self.pump(index);
             }
+            FlowKind::Subflow => self.open_subflows(of.connection as usize),
+            FlowKind::Other => self.drive(index, |endpoint, now, out| endpoint.open(now, out)),
+            FlowKind::Datagrams => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! MPTCP connections: subflows are flows whose data a connection hands out.
 
+use sidestep_model::Time;
 use sidestep_proto::{
     mptcp::{Config, Connection, Reassembly},
     packet::Packet,
@@ -7,6 +8,7 @@ use sidestep_proto::{
 };
 
 use super::{
+    endpoint::Half,
     flows::{Flow, FlowId, FlowKind, FlowSpec, segments},
     network::RouteId,
     world::{Steering, World},
@@ -62,21 +64,77 @@ impl<S: Steering> World<S> {
         let multipath = &mut self.connections[connection];
         let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
         let subflow = (packet.flow - multipath.first) as usize;
-        multipath.connection.handle_ack(&multipath.config, &mut self.senders[range], subflow, packet, acked);
-        if multipath.connection.is_finished() && !multipath.done {
-            multipath.done = true;
-            let first = FlowId(multipath.first);
-            self.finished.push_back(first);
-            self.close(first);
+        multipath.connection.handle_ack(&multipath.config, self.now, &mut self.senders[range], subflow, packet, acked);
+        let finished = multipath.connection.is_finished();
+        if finished {
+            self.end_connection(connection);
+        } else if multipath.connection.poll_timeout().is_some() {
+            self.open_subflows(connection);
+        }
+    }
+
+    /// A connection has sent all its data, or was never established.
+    fn end_connection(&mut self, connection: usize) {
+        let multipath = &mut self.connections[connection];
+        if !std::mem::replace(&mut multipath.done, true) {
+            self.finished.push_back(FlowId(multipath.first));
+        }
+    }
+
+    /// From when on a subflow could carry data; `None`: not yet, or it is none.
+    pub fn ready_at(&self, flow: FlowId) -> Option<Time> {
+        let multipath = self.connections.get(self.flows.get(flow.0 as usize)?.connection as usize)?;
+        multipath.connection.ready_at((flow.0 - multipath.first) as usize)
+    }
+
+    /// Opens the subflows that are to be opened now, and sees when the connection wants to be woken.
+    pub(super) fn open_subflows(&mut self, connection: usize) {
+        loop {
+            let multipath = &mut self.connections[connection];
+            if multipath.done {
+                return;
+            }
+            let Some(subflow) = multipath.connection.poll_open(self.now) else { break };
+            let flow = multipath.first + subflow as u32;
+            self.senders[multipath.first_slot as usize + subflow].open();
+            self.transmit(flow);
+        }
+        self.arm_connection(connection);
+    }
+
+    /// The connection is woken by the timer of its first subflow's sender.
+    pub(super) fn arm_connection(&mut self, connection: usize) {
+        let multipath = &self.connections[connection];
+        let (first, timeout) = (multipath.first, multipath.connection.poll_timeout());
+        let armed = &mut self.flows[first as usize].sender_timer;
+        self.timers.arm(armed, timeout.filter(|_| !multipath.done), first, Half::Sender);
+    }
+
+    /// The timer of a connection's first subflow fired, which may have been for the connection.
+    pub(super) fn fire_connection(&mut self, flow: u32) {
+        let connection = self.flows[flow as usize].connection as usize;
+        let Some(multipath) = self.connections.get_mut(connection).filter(|of| of.first == flow && !of.done) else {
+            return;
+        };
+        if multipath.connection.poll_timeout().is_some_and(|(due, _)| due <= self.now) {
+            multipath.connection.handle_timeout(self.now);
+            self.open_subflows(connection);
+            self.schedule(connection, flow);
+        } else {
+            self.arm_connection(connection);
         }
     }
 
     /// Something happened to a subflow.
     pub(super) fn handle_multipath_signals(&mut self, flow: u32, signals: Signals) {
-        let Some(multipath) = self.connections.get_mut(self.flows[flow as usize].connection as usize) else { return };
+        let connection = self.flows[flow as usize].connection as usize;
+        let Some(multipath) = self.connections.get_mut(connection) else { return };
         let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
         let subflow = (flow - multipath.first) as usize;
-        multipath.connection.handle_signals(&multipath.config, &mut self.senders[range], subflow, signals);
+        multipath.connection.handle_signals(&multipath.config, &mut self.senders[range.clone()], subflow, signals);
+        if signals.finished() && multipath.connection.is_refused(&self.senders[range]) {
+            self.end_connection(connection);
+        }
     }
 
     /// Gives data to the subflows that have room, and has them send it.
@@ -85,7 +143,7 @@ impl<S: Steering> World<S> {
             let Multipath { config, connection, first, first_slot, count, .. } = &mut self.connections[connection];
             let subflows = &mut self.senders[*first_slot as usize..(*first_slot + *count) as usize];
             let hint = (flow - *first) as usize;
-            let Some(assigned) = connection.poll_transmit(config, subflows, hint) else { return };
+            let Some(assigned) = connection.poll_transmit(config, self.now, subflows, hint) else { return };
             let to = *first + assigned.subflow as u32;
             self.transmit(to);
         }

@@ -168,7 +168,11 @@ impl<S: Steering> World<S> {
             self.handle_multipath_signals(index, signals);
             self.pump(index);
         }
-        let armed = &mut self.flows[index as usize].sender_timer;
-        self.timers.arm(armed, self.senders[slot].poll_timeout(), index, Half::Sender);
+        let of = &mut self.flows[index as usize];
+        let is_subflow = of.kind == FlowKind::Subflow;
+        self.timers.arm(&mut of.sender_timer, self.senders[slot].poll_timeout(), index, Half::Sender);
+        if is_subflow {
+            self.fire_connection(index);
+        }
     }
 }

@@ -15,6 +15,7 @@ use sidestep_proto::{
 use super::*;
 
 mod behaviour;
+mod joins;
 
 const MSS: u16 = 1428;
 
@@ -32,7 +33,7 @@ impl Lab {
     }
 
     fn with(topology: Topology, tcp: Config, coupling: Coupling, scheduler: Scheduler) -> Lab {
-        let mptcp = mptcp::Config { coupling, scheduler, receive_buffer: 10_000 };
+        let mptcp = mptcp::Config::new(coupling, scheduler, 10_000);
         let network = Network::new(&topology, 1, Span::from_micros(5));
         let igp = Igp::new(&topology);
         Lab { topology, igp, mptcp, world: World::new(network, tcp, Sizes::default(), ()) }

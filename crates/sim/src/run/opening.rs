@@ -26,8 +26,6 @@ use crate::{
     system::{Mover, System, Transport},
 };
 
-/// The ports that Linux gives to connections by itself, of which MPTCP's further subflows have some.
-const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 /// TCP's number among IP's protocols.
 const TCP: u8 = 6;
 
@@ -131,11 +129,7 @@ impl Simulation<'_> {
         let used = if is_static { 1 } else { usize::MAX };
         let both = paths.iter().take(used).chain(back.iter().take(used));
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
-        let mut keys = vec![self.key((from, to), ports, TCP)];
-        for _ in 1..subflows.as_ref().map_or(1, Vec::len) {
-            let port = self.ephemeral_port();
-            keys.push(FlowKey { source_port: port, ..keys[0] });
-        }
+        let keys = self.keys(&system, (from, to), ports, subflows.as_ref().map_or(1, Vec::len));
         let choice = |(key, (forward, reverse)): (&FlowKey, &(Arc<EcmpPaths>, Arc<EcmpPaths>))| {
             let (there, back) = self.hashes(key);
             (forward.pick(there), reverse.pick(back))
@@ -172,7 +166,16 @@ impl Simulation<'_> {
             self.world.set_hashes(flow, hashes);
         }
         self.note_ends(index, flow, &keys, mss)?;
-        let open = Open { planned: index, system, keys, mss, paths, acked_at_warmup: 0, acked_at_sample: 0 };
+        let open = Open {
+            planned: index,
+            subflows_at_warmup: vec![0; keys.len()],
+            system,
+            keys,
+            mss,
+            paths,
+            acked_at_warmup: 0,
+            acked_at_sample: 0,
+        };
         self.open.insert(flow, open);
         self.world.open(flow);
         if stop < Time::ZERO + self.scenario.duration {
@@ -181,9 +184,16 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    fn ephemeral_port(&mut self) -> u16 {
-        let (first, last) = (*EPHEMERAL_PORTS.start(), *EPHEMERAL_PORTS.end());
-        first + (self.random.next_u32() % u32::from(last - first + 1)) as u16
+    /// What routers hash of each flow of a connection. Subflows of MPTCP have the source ports that their host draws; where
+    /// it has too few left there are fewer subflows.
+    fn keys(&mut self, system: &System, ends: (NodeId, NodeId), ports: (u16, u16), subflows: usize) -> Vec<FlowKey> {
+        let key = self.key(ends, ports, TCP);
+        let Some(knobs) = system.subflows() else { return vec![key] };
+        let host = self.ports.entry(ends.0).or_default();
+        let random = &mut self.random;
+        let drawn = host.take(knobs.source_ports, subflows, (ends.1, ports.1), &mut || random.next_u32());
+        let keys: Vec<FlowKey> = drawn.into_iter().map(|source_port| FlowKey { source_port, ..key }).collect();
+        if keys.is_empty() { vec![key] } else { keys }
     }
 
     /// The equal-cost paths of each subflow, and back; `None` for what is not MPTCP.

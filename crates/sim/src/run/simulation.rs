@@ -21,6 +21,7 @@ use sidestep_model::{
     srv6,
 };
 use sidestep_policy::flow_hash::FlowKey;
+use sidestep_proto::mptcp::HostPorts;
 use sidestep_results::{
     ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord, WriteError, rate_of,
 };
@@ -65,6 +66,8 @@ pub(super) struct Simulation<'a> {
     arcs: Vec<ArcState>,
     /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
     pub(super) usage: Vec<(Bytes, Rate)>,
+    /// The source ports that hosts have given to subflows of MPTCP, and what they draw them from.
+    pub(super) ports: BTreeMap<NodeId, HostPorts>,
     pub(super) random: Pcg32,
     /// Where packets of links are written that are watched.
     pub(super) capture: Option<Capture>,
@@ -103,6 +106,8 @@ pub(super) struct Open {
     /// The paths that it is moved among.
     pub(super) paths: Arc<[SrPath]>,
     pub(super) acked_at_warmup: u64,
+    /// Segments of each of its flows that were acknowledged by then.
+    pub(super) subflows_at_warmup: Vec<u32>,
     pub(super) acked_at_sample: u64,
 }
 
@@ -161,6 +166,7 @@ impl<'a> Simulation<'a> {
             arcs: Vec::new(),
             usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()],
             random: Pcg32::new(seed, u64::MAX / 2),
+            ports: BTreeMap::new(),
             capture,
             last_sample: Time::ZERO,
             reported: 0,
@@ -264,6 +270,9 @@ impl<'a> Simulation<'a> {
             Task::Warmup => {
                 for (flow, open) in &mut self.open {
                     open.acked_at_warmup = self.world.acked_bytes(*flow);
+                    for (flow, before) in (flow.0..).map(FlowId).zip(&mut open.subflows_at_warmup) {
+                        *before = self.world.sender(flow).map_or(0, |sender| sender.una());
+                    }
                 }
             }
             Task::Usage => {
@@ -399,6 +408,11 @@ impl<'a> Simulation<'a> {
             }
         }
         self.world.release(flow);
+        if open.system.subflows().is_some()
+            && let Some(host) = self.ports.get_mut(&self.planned[open.planned].from)
+        {
+            open.keys.iter().for_each(|key| host.release(key.source_port));
+        }
         if let Some(user) = self.planned[open.planned].user {
             self.think(user, now);
         }
@@ -411,7 +425,9 @@ impl<'a> Simulation<'a> {
             return Vec::new();
         }
         let connection = &self.planned[open.planned].connection;
-        let record = |(number, key): (u32, &FlowKey)| {
+        let warm = self.world.now() >= Time::ZERO + self.scenario.warmup;
+        let bytes = |segments: u32| Bytes::new(u64::from(segments) * u64::from(open.mss));
+        let record = |(number, (key, before)): (u32, (&FlowKey, &u32))| {
             let flow = FlowId(first.0 + number);
             let report = self.world.report(flow);
             let segments = self.world.sender(flow).map_or(0, |sender| sender.una());
@@ -421,12 +437,14 @@ impl<'a> Simulation<'a> {
                 local: SocketAddrV6::new(key.source, key.source_port, 0, 0),
                 remote: SocketAddrV6::new(key.destination, key.destination_port, 0, 0),
                 path: None,
-                bytes: Bytes::new(u64::from(segments) * u64::from(open.mss)),
+                opened: self.world.ready_at(flow),
+                bytes: bytes(segments),
+                bytes_in_window: bytes(if warm { segments.saturating_sub(*before) } else { 0 }),
                 retransmits: report.retransmits,
                 srtt: report.srtt,
             }
         };
-        (0..).zip(&open.keys).map(record).collect()
+        (0..).zip(open.keys.iter().zip(&open.subflows_at_warmup)).map(record).collect()
     }
 
     fn sample(&mut self, writer: &mut Option<&mut Records>, recorder: &mut Recorder) -> Result<(), SimError> {

@@ -16,6 +16,8 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
         coupling: knobs.congestion_control,
         scheduler: knobs.scheduler,
         receive_buffer: segments(knobs.receive_buffer),
+        joins: Some(mptcp::Joins { delay: knobs.join_delay, interval: knobs.join_interval }),
+        stale_after: u8::try_from(knobs.stale_after).unwrap_or(u8::MAX),
     };
     let base = System::with_algorithm(context, Algorithm::Coupled);
     let headers = base.headers + Sizes::default().mptcp_data;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SettingsTable;
 use crate::{
-    Bytes,
+    Bytes, Span,
     scenario::{KnobError, PathKnobs, knobs::ensure},
 };
 
@@ -22,6 +22,15 @@ pub struct MptcpKnobs {
     pub congestion_control: Coupling,
     /// What the receiver has room for, on the connection's level.
     pub receive_buffer: Bytes,
+    /// From the moment at which a connection is fully established until its path manager opens the second subflow.
+    pub join_delay: Span,
+    /// From the opening of one further subflow to that of the next.
+    pub join_interval: Span,
+    /// How hosts choose the source ports of subflows.
+    pub source_ports: SourcePorts,
+    /// How many retransmission timeouts in a row make a subflow stale, 1 to 15: it gets no data until an ACK arrives, and what
+    /// it holds is sent over others.
+    pub stale_after: u32,
 }
 
 /// Which subflows an MPTCP connection has.
@@ -46,6 +55,18 @@ pub enum Scheduler {
     Redundant,
 }
 
+/// How a host chooses the source ports of an MPTCP connection's subflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourcePorts {
+    /// Each at random.
+    Random,
+    /// The first at random, the others counting up from it.
+    Consecutive,
+    /// As Linux 6.x: the first subflow has an even one, the others have odd ones at random.
+    Linux,
+}
+
 /// How the windows of MPTCP subflows are coupled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -68,6 +89,10 @@ impl Default for MptcpKnobs {
             scheduler: Scheduler::MinRtt,
             congestion_control: Coupling::Lia,
             receive_buffer: Bytes::new(16_000_000),
+            join_delay: Span::ZERO,
+            join_interval: Span::from_micros(100),
+            source_ports: SourcePorts::Random,
+            stale_after: 1,
         }
     }
 }
@@ -76,6 +101,7 @@ impl SettingsTable for MptcpKnobs {
     fn check_table(&self, _: &PathKnobs) -> Result<(), KnobError> {
         ensure((1..=64).contains(&self.subflows), "subflows", "must be between 1 and 64")?;
         let buffer = Bytes::new(2 * 60_000)..=Bytes::new(100_000_000_000);
-        ensure(buffer.contains(&self.receive_buffer), "receive_buffer", "must be between 120 kB and 100 GB")
+        ensure(buffer.contains(&self.receive_buffer), "receive_buffer", "must be between 120 kB and 100 GB")?;
+        ensure((1..=15).contains(&self.stale_after), "stale_after", "must be between 1 and 15")
     }
 }

@@ -54,6 +54,16 @@ fn a_bad_unit_is_pointed_at() {
 }
 
 #[test]
+fn a_setting_of_mptcp_that_does_not_fit_is_pointed_at() {
+    assert_snapshot!(complaint("", "[mptcp]\nsource_ports = \"odd\""), @r#"
+    bad.toml:6:16: unknown variant `odd`, expected one of `random`, `consecutive`, `linux`
+      |
+    6 | source_ports = "odd"
+      |                ^
+    "#);
+}
+
+#[test]
 fn bad_toml_is_pointed_at() {
     assert_snapshot!(complaint("paths = ", ""), @r"
     bad.toml:4:9: string values must be quoted, expected literal string

@@ -16,7 +16,7 @@ use crate::{
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, InitialName,
         MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler,
-        SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
+        SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -112,7 +112,13 @@ prop_compose! {
             name, seed, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
             knobs: SystemKnobs {
-                mptcp: MptcpKnobs { subflows: 3, scheduler: Scheduler::RoundRobin, ..MptcpKnobs::default() },
+                mptcp: MptcpKnobs {
+                    subflows: 3,
+                    scheduler: Scheduler::RoundRobin,
+                    source_ports: SourcePorts::Linux,
+                    join_interval: Span::from_millis(3),
+                    ..MptcpKnobs::default()
+                },
                 rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
                 plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() },
                 agent,
