@@ -1,4 +1,5 @@
-//! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], and the [`link`] that carries their packets.
+//! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], the table of a stateful [`edge`], and the [`link`] that carries
+//! packets.
 //!
 //! The caller passes the time and the event, and the core answers what to do. The simulator drives the cores with
 //! virtual time; the lab drives [`link`] with the machine's clock. The methods of a connection are of four kinds:
@@ -49,6 +50,7 @@
 //! assert!(matches!(verdict, Verdict::Deliver { at, .. } if at == Time::from_nanos(5_120_000)));
 //! ```
 
+pub mod edge;
 pub mod link;
 pub mod mptcp;
 pub mod packet;
