@@ -44,8 +44,8 @@ macro_rules! systems {
             (plb Plb "plb" sim lab plb "Protective Load Balancing: a new flow label after congested rounds")
             (pathchanger Pathchanger "pathchanger" sim lab agent "the path changer")
             (mptcp Mptcp "mptcp" sim lab mptcp "MPTCP, each subflow hashed onto an equal-cost path")
-            (semper Semper "semper" - - none "MPTCP subflows hashed onto paths by a stateless edge router")
-            (semper_stateful SemperStateful "semper-stateful" - - none "`semper` with a table of subflows at the edge")
+            (semper Semper "semper" sim - semper "MPTCP subflows hashed onto paths by a stateless edge router")
+            (semper_stateful SemperStateful "semper-stateful" sim - semper "`semper` with a table of subflows at the edge")
             (irc Irc "irc" - - none "Intelligent Route Control at a multihomed edge")
             (rcp Rcp "rcp" sim - rcp "the Rate Control Protocol in every router")
             (inrpp Inrpp "inrpp" - - none "In-Network Resource Pooling in every router")
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_world_refuses_what_it_cannot_run_and_lists_what_it_can() {
         let refused = SystemName::Inrpp.require(World::Sim).unwrap_err().to_string();
-        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp and rcp";
+        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful and rcp";
         assert_eq!(refused, format!("the simulator cannot run the system `inrpp` yet; it has {known}"));
         for world in World::ALL {
             assert!(world.systems().all(|system| system.require(world).is_ok()));

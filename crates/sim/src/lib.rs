@@ -5,6 +5,7 @@
 //! - [`engine`] carries packets: a [`Network`](engine::Network) of links, the [`World`](engine::World) with the flows on it, and
 //!   the [`Behaviour`](engine::Behaviour) of nodes that decide. It knows no scenario.
 //! - [`routing`] has the IGP's routes, [`sr_paths`] the controller's path sets, [`steering`] what moves flows.
+//! - `edges` has what edge routers do that spread flows over paths.
 //! - A system is a file in `systems`, made a module by the table of systems.
 //! - [`bench`](mod@bench) has the networks that the simulator's speed is measured on.
 //!
@@ -29,6 +30,7 @@
 //! ```
 
 pub mod bench;
+mod edges;
 pub mod engine;
 pub mod routing;
 mod run;

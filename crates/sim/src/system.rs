@@ -10,12 +10,15 @@ use sidestep_proto::{mptcp, tcp};
 
 use crate::{
     SimError,
+    edges::Edges,
     engine::{Behaviour, Endpoint, FlowSpec, Sizes},
     systems,
 };
 
 /// From what a system is built.
 pub(crate) struct Context<'a> {
+    /// The scenario that it runs in.
+    pub(crate) scenario: &'a Scenario,
     /// The system, as it was written.
     pub(crate) spec: &'a SystemSpec,
     /// Its settings.
@@ -39,6 +42,8 @@ pub(crate) struct System {
     pub(crate) headers: u16,
     /// What nodes do beyond carrying packets on; `None`: nothing.
     pub(crate) behaviour: Option<MakeBehaviour>,
+    /// The paths between its edge routers, if these choose.
+    pub(crate) edges: Option<Edges>,
 }
 
 /// What moves flows.
@@ -97,7 +102,7 @@ impl System {
     pub(crate) fn new(scenario: &Scenario, spec: &SystemSpec, tcp: &TcpKnobs) -> Result<System, SimError> {
         let parameter = |problem| SimError::Parameter { system: spec.clone(), problem };
         let settings = scenario.settings(spec).map_err(parameter)?;
-        systems::build(&Context { spec, settings, tcp })
+        systems::build(&Context { scenario, spec, settings, tcp })
     }
 
     /// Plain TCP on the shortest path, from which other systems differ.
@@ -124,6 +129,7 @@ impl System {
             tcp,
             headers: Sizes::default().header,
             behaviour: None,
+            edges: None,
         }
     }
 

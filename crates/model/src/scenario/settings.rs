@@ -15,6 +15,7 @@ macro_rules! settings {
     ($callback:ident) => {
         $callback! {
             (mptcp Mptcp MptcpKnobs "MPTCP's settings.")
+            (semper Semper SemperKnobs "SEMPER's settings.")
             (rcp Rcp RcpKnobs "The Rate Control Protocol's settings.")
             (plb Plb PlbKnobs "Protective Load Balancing's settings.")
             (agent Agent AgentKnobs "The path changer's settings.")

@@ -19,6 +19,12 @@ pub trait Behaviour: Debug + Send {
     /// A packet is about to leave the node over `leaving.to`.
     fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate;
 
+    /// Whether it wants the packets that leave over this arc. The engine asks once, when it gets the behaviour, and
+    /// hands it no others.
+    fn wants(&self, _arc: ArcId) -> bool {
+        true
+    }
+
     /// A packet of another node's behaviour has arrived, for this one; see [`Node::send`].
     fn handle_control(&mut self, _now: Time, _from: ArcId, _packet: &Packet, _node: &mut Node<'_>) {}
 
@@ -45,6 +51,8 @@ pub struct Leaving {
     pub to: ArcId,
     /// Its length on that arc in bytes, encapsulation included.
     pub len: u32,
+    /// Index of the hop that it is about to take.
+    pub(super) at: u32,
 }
 
 /// A packet in the network; valid from when a behaviour is handed it until it leaves the node.
@@ -95,6 +103,16 @@ impl Node<'_> {
     /// A packet that the node was handed, or holds.
     pub fn packet(&self, packet: PacketId) -> Packet {
         self.network.packets.get(packet.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// The hash by which routers choose for a packet; zero if none is known.
+    pub fn hash(&self, packet: PacketId) -> u32 {
+        self.network.packets.get(packet.0 as usize).map_or(0, |packet| self.network.hash_of(packet))
+    }
+
+    /// The arc with which the route of a packet ends that is about to leave.
+    pub fn last_arc(&self, leaving: &Leaving) -> ArcId {
+        self.network.last_arc(leaving.at)
     }
 
     /// Changes what a packet says. Its length and its flow stay what they are.
@@ -151,6 +169,11 @@ impl Node<'_> {
     /// A probe or notification for [`send`](Self::send), of so many bytes: about this flow, or about none ([`NO_FLOW`](super::NO_FLOW)).
     pub fn control(flow: u32, len: u16) -> Packet {
         Packet { flow, len, kind: Kind::Control, ..Packet::default() }
+    }
+
+    /// Adds a route with the bytes that encapsulation adds to a packet on each arc.
+    pub fn add_encapsulated_route(&mut self, hops: &[(ArcId, u16)]) -> RouteId {
+        self.network.add_route(hops.iter().copied())
     }
 
     /// Adds a route for detours and for packets of the node's own.

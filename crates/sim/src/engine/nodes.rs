@@ -21,7 +21,7 @@ use super::{
 pub(super) struct Nodes {
     /// By node; taken out while it is called.
     behaviours: Vec<Option<Box<dyn Behaviour>>>,
-    /// By node: whether it has one.
+    /// By arc: whether the node that it leaves has one that wants its packets.
     behaves: Vec<bool>,
     /// By arc: the node that it leaves, and how it is.
     tails: Vec<NodeId>,
@@ -49,7 +49,7 @@ impl Nodes {
         let arcs = || (0..topology.arc_count() as u32).map(ArcId);
         Nodes {
             behaviours: (0..count).map(|_| None).collect(),
-            behaves: vec![false; count],
+            behaves: vec![false; topology.arc_count()],
             tails: arcs().map(|arc| topology.tail(arc)).collect(),
             channels: arcs().map(|arc| *topology.channel(arc)).collect(),
             held_at: Vec::new(),
@@ -63,9 +63,9 @@ impl Nodes {
         }
     }
 
-    /// Whether the node that an arc leaves has a behaviour.
+    /// Whether the node that an arc leaves has a behaviour that wants the arc's packets.
     pub(super) fn behaves(&self, arc: ArcId) -> bool {
-        self.tails.get(arc.index()).is_some_and(|node| self.behaves[node.index()])
+        self.behaves.get(arc.index()).is_some_and(|behaves| *behaves)
     }
 
     /// How many packets are held.
@@ -118,10 +118,14 @@ impl Network {
     /// Gives a node a behaviour, in the place of the one that it may have had.
     pub fn set_behaviour(&mut self, topology: &Topology, node: NodeId, behaviour: Box<dyn Behaviour>) {
         let nodes = self.nodes.get_or_insert_with(|| Box::new(Nodes::new(topology)));
-        let Some(behaves) = nodes.behaves.get_mut(node.index()) else { return };
-        let new = !std::mem::replace(behaves, true);
-        nodes.behaviours[node.index()] = Some(behaviour);
-        if new {
+        let mut changed = false;
+        for arc in topology.outgoing(node) {
+            let wants = behaviour.wants(*arc);
+            changed |= std::mem::replace(&mut nodes.behaves[arc.index()], wants) != wants;
+        }
+        let Some(place) = nodes.behaviours.get_mut(node.index()) else { return };
+        *place = Some(behaviour);
+        if changed {
             self.mark_hops();
         }
         self.rearm(node);
@@ -134,7 +138,7 @@ impl Network {
         let to = self.arc_of(at);
         let len = self.len_at(at, word);
         let from = from.map(|arc| ArcId(arc as u32));
-        let leaving = Leaving { packet: PacketId(packet), from, to, len };
+        let leaving = Leaving { packet: PacketId(packet), from, to, len, at };
         let Some(node) = self.nodes.as_ref().map(|nodes| nodes.tails[to.index()]) else { return };
         // The mark lies beside the packet while it is on links.
         if is_marked(word) {

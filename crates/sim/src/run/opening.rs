@@ -124,6 +124,8 @@ impl Simulation<'_> {
         let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
         let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
         let mtu = mtus.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
+        let edges = system.edges.as_ref().and_then(|edges| edges.room(&self.scenario.topology, from, to));
+        let mtu = edges.map_or(mtu, |room| mtu.min(room));
         // A connection that never moves needs room on its one path only.
         let is_static = matches!(&system.mover, Mover::Policy(knobs) if knobs.policy == PolicyName::Static);
         let used = if is_static { 1 } else { usize::MAX };
@@ -162,7 +164,11 @@ impl Simulation<'_> {
         }
         for (flow, key) in (flow.0..).map(FlowId).zip(&keys) {
             // Routers that use one path of several take the first for all flows.
-            let hashes = if system.ecmp { self.hashes(key) } else { (0, 0) };
+            let hashes = match &system.edges {
+                Some(_) => [hash(key, self.hash_seed, Symmetry::Symmetric).max(1); 2].into(),
+                None if system.ecmp => self.hashes(key),
+                None => (0, 0),
+            };
             self.world.set_hashes(flow, hashes);
         }
         self.note_ends(index, flow, &keys, mss)?;

@@ -1,6 +1,9 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
-use sidestep_model::{Bytes, scenario::Settings};
+use sidestep_model::{
+    Bytes,
+    scenario::{MptcpKnobs, Settings},
+};
 use sidestep_proto::{mptcp, tcp::Algorithm};
 
 use crate::{
@@ -11,6 +14,11 @@ use crate::{
 
 pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     let Settings::Mptcp(knobs) = &context.settings else { return Err(context.not_here()) };
+    Ok(System { ecmp: true, ..hosts(context, *knobs) })
+}
+
+/// Hosts that speak MPTCP, on one of the shortest paths.
+pub(super) fn hosts(context: &Context<'_>, knobs: MptcpKnobs) -> System {
     let segments = |bytes: Bytes| u32::try_from(bytes.get() / 1400).unwrap_or(u32::MAX).max(2);
     let config = mptcp::Config {
         coupling: knobs.congestion_control,
@@ -21,5 +29,5 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     };
     let base = System::with_algorithm(context, Algorithm::Coupled);
     let headers = base.headers + Sizes::default().mptcp_data;
-    Ok(System { ecmp: true, transport: Transport::Mptcp(*knobs, config), headers, ..base })
+    System { transport: Transport::Mptcp(knobs, config), headers, ..base }
 }

@@ -16,7 +16,7 @@ use crate::{
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, InitialName,
         MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler,
-        SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
+        SemperKnobs, SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -119,6 +119,7 @@ prop_compose! {
                     join_interval: Span::from_millis(3),
                     ..MptcpKnobs::default()
                 },
+                semper: SemperKnobs { aware: false, table: 77, ..SemperKnobs::default() },
                 rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
                 plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() },
                 agent,
