@@ -312,7 +312,8 @@ impl<H> Entry<H> {
     fn note(&mut self, now: Time, marks: Marks, out: bool, config: &Config) -> Option<Time> {
         self.seen = now;
         *(if out { &mut self.fin_out } else { &mut self.fin_in }) |= marks.fin;
-        if self.over.is_some() || !marks.rst && !(self.fin_out && self.fin_in) {
+        let ends = marks.rst || self.fin_out && self.fin_in;
+        if self.over.is_some() || !ends {
             return None;
         }
         self.over = Some(now);
