@@ -27,12 +27,14 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum {
+	BPF_ANY = 0,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_SK_STORAGE_GET_F_CREATE = 1,
 };
@@ -131,7 +133,11 @@ struct sockaddr {
 };
 
 struct __sk_buff {
+	__u32 len;
+	__u32 mark;
 	__u32 protocol;
+	__u32 vlan_present;
+	__u32 ingress_ifindex;
 };
 
 /* What iterators over sockets are given, and what they read of it. */

@@ -83,11 +83,13 @@ POLICY_FN __u32 balance_draw(__u32 hash, __u32 id)
 }
 
 /* The greatest draw's path; equal draws go to the greater identity. `usable` has a path of the set. */
-POLICY_FN __u32 balance_rendezvous(const struct balance_set *set, __u32 usable, __u32 hash)
+POLICY_LARGE_FN __u32 balance_rendezvous(const struct balance_set *set, __u32 usable, __u32 hash)
 {
 	__u64 best = 0, draw, better;
 	__u32 i, best_id = 0, chosen = 0;
 
+	if (!set)
+		return BALANCE_NONE;
 	for (i = 0; i < BALANCE_MAX_PATHS && i < set->n; i++) {
 		__u32 id = set->path[i].id;
 
@@ -117,11 +119,13 @@ POLICY_FN __u64 balance_cost(__u32 draw)
  * The path of the least cost for its weight; equal ones go to the greater identity. BALANCE_NONE if no
  * usable path has a weight.
  */
-POLICY_FN __u32 balance_weighted(const struct balance_set *set, __u32 usable, __u32 hash)
+POLICY_LARGE_FN __u32 balance_weighted(const struct balance_set *set, __u32 usable, __u32 hash)
 {
 	__u64 best_cost = 1, best_weight = 0, cost, weight, mine, theirs, better;
 	__u32 i, best_id = 0, chosen = BALANCE_NONE;
 
+	if (!set)
+		return BALANCE_NONE;
 	for (i = 0; i < BALANCE_MAX_PATHS && i < set->n; i++) {
 		__u32 id = set->path[i].id;
 

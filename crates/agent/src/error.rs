@@ -98,8 +98,11 @@ pub enum AgentError {
         state: PathBuf,
     },
     /// Another daemon of the kind works already.
-    #[error("another router daemon works in this network namespace; `sidestep router stop` ends it")]
-    Occupied,
+    #[error("another {kind} daemon works in this network namespace; `sidestep {kind} stop` ends it")]
+    Occupied {
+        /// Its kind, as its command has it.
+        kind: &'static str,
+    },
 }
 
 impl AgentError {
@@ -120,7 +123,7 @@ impl AgentError {
             | AgentError::Elsewhere { .. }
             | AgentError::DoesNotEnd { .. }
             | AgentError::Unreadable { .. }
-            | AgentError::Occupied => true,
+            | AgentError::Occupied { .. } => true,
         }
     }
 }

@@ -50,11 +50,17 @@
 
 mod audit;
 mod daemon;
+mod edge;
 mod error;
 mod host;
+mod instance;
 mod paths;
 mod router;
 
+pub use edge::{
+    EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace, EdgeStatus,
+    Health, SlotUsed, Tuple, edge_status, run_edge, stop_edge,
+};
 pub use error::AgentError;
 pub use host::{
     ByPath, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality, PathRecord,

@@ -1,12 +1,14 @@
 //! The command line.
 
 mod agent;
+mod edge;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
+pub use self::edge::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere};
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -38,6 +40,9 @@ pub enum Command {
     Top(TopArgs),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
+    /// Balance the flows of a site over several paths, on its edge router
+    #[command(subcommand)]
+    Edge(EdgeCommand),
     /// Try what of this machine's kernel agent, router and lab need
     Doctor {
         /// Print what was found as JSON

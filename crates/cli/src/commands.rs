@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod daemons;
 pub mod doctor;
+pub mod edge;
 pub mod manual;
 pub mod top;
 mod watch;

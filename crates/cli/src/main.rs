@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Agent(options) => commands::daemons::agent(*options),
         Command::Top(options) => commands::top::run(&options),
         Command::Router(options) => commands::daemons::router(options),
+        Command::Edge(command) => commands::edge::run(command),
         Command::Doctor { json } => commands::doctor::run(json),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { directory } => commands::manual::man(&directory),

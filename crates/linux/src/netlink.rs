@@ -1,6 +1,7 @@
 //! Links, addresses, routes and rules of one network namespace, through rtnetlink.
 
 mod addresses;
+mod filters;
 mod rules;
 mod sids;
 mod socket;
@@ -30,6 +31,7 @@ use rtnetlink::{LinkUnspec, LinkVeth, RouteMessageBuilder};
 use self::socket::Socket;
 pub use self::{
     addresses::InterfaceAddress,
+    filters::IngressFilter,
     rules::{MarkRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},

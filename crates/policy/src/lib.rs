@@ -37,6 +37,7 @@ mod config;
 mod connection;
 mod exp3;
 pub mod flow_hash;
+pub mod flow_key;
 pub mod raw;
 mod request;
 mod shared;

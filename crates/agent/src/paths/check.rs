@@ -218,7 +218,7 @@ fn is_mapped(prefix: IpNet) -> bool {
 }
 
 /// Whether the kernel could give an interface this name (`dev_valid_name` in net/core/dev.c).
-fn is_interface_name(name: &str) -> bool {
+pub(crate) fn is_interface_name(name: &str) -> bool {
     (1..=MAX_INTERFACE).contains(&name.len())
         && name != "."
         && name != ".."

@@ -119,6 +119,15 @@ pub(crate) fn resolve(
     Ok(sets)
 }
 
+/// The paths whose interface is there now; nothing is said of the others.
+pub(crate) fn resolve_quietly(
+    destinations: &[StaticDestination],
+    interfaces: &Interfaces,
+    places: &Places,
+) -> Vec<DestinationPaths> {
+    resolve(destinations, interfaces, places, |_| Ok(())).unwrap_or_default()
+}
+
 /// The paths whose interface is there now; the others are left out with a warning.
 pub(crate) fn resolve_present(
     destinations: &[StaticDestination],

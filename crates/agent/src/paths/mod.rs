@@ -7,9 +7,9 @@ mod routes;
 mod slots;
 
 pub(crate) use self::{
-    check::Checker,
+    check::{Checker, is_interface_name},
     exceptions::Exceptions,
-    file::{resolve, resolve_present},
+    file::{resolve, resolve_present, resolve_quietly},
     routes::routes,
     slots::{Placement, Room, Slots, place},
 };

@@ -27,6 +27,8 @@ pub enum PathRoute {
     /// By an SRv6 segment list of our own, first segment first. Packets of IPv4 go inside an IPv6 header: the last segment
     /// decapsulates them.
     Segments(Vec<Ipv6Addr>),
+    /// By an SRv6 segment list inside an outer header, first segment first; the last segment decapsulates.
+    Encaps(Vec<Ipv6Addr>),
     /// By a Path ID: the binding SID of an access router.
     PathId(Ipv6Addr),
     /// By the access router that has this SID, without any segments: its own routes lead along the path.
@@ -150,7 +152,12 @@ impl HostPath {
         match &self.route {
             PathRoute::Segments(segments) => len(segments.len()),
             PathRoute::PathId(_) => len(1),
-            PathRoute::AccessRouter(_) | PathRoute::Default | PathRoute::Via(..) | PathRoute::OnLink(_) => 0,
+            // The kernel takes the room for an outer header from the route's MTU itself.
+            PathRoute::Encaps(_)
+            | PathRoute::AccessRouter(_)
+            | PathRoute::Default
+            | PathRoute::Via(..)
+            | PathRoute::OnLink(_) => 0,
         }
     }
 
@@ -162,7 +169,7 @@ impl HostPath {
     /// The SID whose route decides through which interface packets leave the host; `None` where no SID does.
     pub(crate) fn first_hop(&self) -> Option<Ipv6Addr> {
         match &self.route {
-            PathRoute::Segments(segments) => segments.first().copied(),
+            PathRoute::Segments(segments) | PathRoute::Encaps(segments) => segments.first().copied(),
             PathRoute::PathId(sid) | PathRoute::AccessRouter(sid) => Some(*sid),
             PathRoute::Via(..) | PathRoute::OnLink(_) | PathRoute::Default => None,
         }
@@ -215,6 +222,7 @@ fn target(destination: IpNet, path: &HostPath, hops: &BTreeMap<Ipv6Addr, NextHop
     };
     Some(match &path.route {
         PathRoute::Segments(segments) => through(segments.clone())?,
+        PathRoute::Encaps(segments) => Target::Encaps(segments.clone(), towards()?),
         PathRoute::PathId(sid) => through(vec![*sid])?,
         PathRoute::AccessRouter(sid) => {
             let NextHop { via, interface } = towards()?;

@@ -1,7 +1,6 @@
 //! The router daemon: installs what Path IDs stand for, keeps congestion marks across decapsulation, and reports
 //! how busy the links are.
 
-mod instance;
 mod links;
 mod metrics;
 mod reports;
@@ -21,7 +20,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;
 use self::{
-    instance::Instance,
     links::Links,
     metrics::RouterReading,
     reports::Reports,
@@ -30,7 +28,11 @@ use self::{
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
+    instance::{self, Instance},
 };
+
+/// The name by which the router daemon of a network namespace is known.
+const NAME: &str = "sidestep-router";
 
 /// What the router daemon needs to know.
 #[derive(Clone, Debug)]
@@ -71,7 +73,7 @@ pub async fn run_router(
 ///
 /// Returns whether there was anything.
 pub async fn stop_router() -> Result<bool, AgentError> {
-    let stopped = instance::stop().await?;
+    let stopped = instance::stop(NAME).await?;
     let netlink = Netlink::open()?;
     let removed = remove_sids(&netlink).await?;
     let programs = netlink.interfaces().await?.iter().filter(|interface| EcnDecap::remove(interface)).count();
@@ -94,7 +96,7 @@ struct Router {
 impl Router {
     async fn start(options: RouterOptions) -> Result<Self, AgentError> {
         Ok(Router {
-            instance: Instance::claim().await?,
+            instance: Instance::claim(NAME, "router").await?,
             netlink: Netlink::open()?,
             reports: Reports::new(&options.controller)?,
             sids: Sids::open()?,

@@ -167,7 +167,9 @@ fn reread(path: Option<PathBuf>, given: MetricsConfig, follows: bool) -> Unbound
 }
 
 /// What `read` gives at each SIGHUP, which would otherwise end the daemon.
-fn at_hangups<T: Send + 'static>(read: impl Fn() -> Option<T> + Send + Sync + 'static) -> UnboundedReceiver<T> {
+pub(super) fn at_hangups<T: Send + 'static>(
+    read: impl Fn() -> Option<T> + Send + Sync + 'static,
+) -> UnboundedReceiver<T> {
     let (send, receive) = unbounded_channel();
     let Ok(mut hangups) = signal(SignalKind::hangup()) else { return receive };
     let read = Arc::new(read);
@@ -329,7 +331,7 @@ fn show(controller: &Controller, json: bool) -> Outcome {
 /// Completes when a signal ends the agent; SIGUSR2 makes it leave everything to the next one.
 ///
 /// From the call on, and not only from the first poll, these signals do nothing else.
-fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
+pub(super) fn stopped_or_relieved() -> impl Future<Output = Shutdown> {
     let (stopped, relieved) = (stopped(), signal(SignalKind::user_defined2()));
     async {
         let Ok(mut relieved) = relieved else {
@@ -358,7 +360,7 @@ fn stopped() -> impl Future<Output = ()> {
     }
 }
 
-fn announce() {
+pub(super) fn announce() {
     println!("{READY}");
     let _ = std::io::stdout().flush();
 }

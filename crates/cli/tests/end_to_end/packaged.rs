@@ -32,7 +32,7 @@ fn every_command_that_is_shown_has_a_manual_page() {
     let room = Room::new();
     room.run(&["man", "pages"]).is_fine();
     let pages = room.path("pages");
-    for page in ["sidestep", "sidestep-agent", "sidestep-lab-run", "sidestep-doctor"] {
+    for page in ["sidestep", "sidestep-agent", "sidestep-edge-balance", "sidestep-lab-run", "sidestep-doctor"] {
         let text = fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
         assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
     }
@@ -43,9 +43,13 @@ fn every_command_that_is_shown_has_a_manual_page() {
 
 #[test]
 fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
-    let daemons =
-        [sidestep_agent::HOST_METRICS, sidestep_agent::ROUTER_METRICS, sidestep_controller::CONTROLLER_METRICS]
-            .concat();
+    let daemons = [
+        sidestep_agent::HOST_METRICS,
+        sidestep_agent::ROUTER_METRICS,
+        sidestep_agent::EDGE_METRICS,
+        sidestep_controller::CONTROLLER_METRICS,
+    ]
+    .concat();
     let exported: BTreeSet<String> = daemons.iter().map(|metric| metric.exported_name()).collect();
     let dashboard: Value = serde_json::from_str(include_str!("../../../../packaging/grafana/sidestep.json")).unwrap();
     let mut asked = BTreeSet::new();
@@ -65,9 +69,13 @@ fn text<'a>(table: &'a Yaml, key: &str) -> &'a str {
 
 #[test]
 fn alert_rules_are_what_prometheus_reads_and_ask_for_metrics_that_are_exported() {
-    let daemons =
-        [sidestep_agent::HOST_METRICS, sidestep_agent::ROUTER_METRICS, sidestep_controller::CONTROLLER_METRICS]
-            .concat();
+    let daemons = [
+        sidestep_agent::HOST_METRICS,
+        sidestep_agent::ROUTER_METRICS,
+        sidestep_agent::EDGE_METRICS,
+        sidestep_controller::CONTROLLER_METRICS,
+    ]
+    .concat();
     let exported: BTreeSet<String> = daemons.iter().map(|metric| metric.exported_name()).collect();
     let file = YamlLoader::load_from_str(include_str!("../../../../packaging/prometheus/alerts.yaml")).unwrap();
     let groups = file[0]["groups"].as_vec().unwrap();

@@ -233,7 +233,7 @@ fn a_router_without_its_controller_keeps_what_it_finds_and_only_a_stop_removes_i
     eventually("Path IDs", || (sids(&lab).len() == 2).then_some(()));
     let before = sids(&lab);
     let second = Router::spawn(&lab, &endpoint, &[]).0.wait();
-    assert!(matches!(second, Err(AgentError::Occupied)), "{second:?}");
+    assert!(matches!(second, Err(AgentError::Occupied { .. })), "{second:?}");
 
     let monitor = Monitor::start(&lab, "A");
     drop(first);

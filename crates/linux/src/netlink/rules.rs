@@ -12,6 +12,9 @@ use rtnetlink::IpVersion;
 use super::{Family, Netlink, PROTOCOL, refused, tolerate};
 use crate::error::Result;
 
+/// The interface by which packets of the host's own sockets come, to the kernel.
+const LOCAL: &str = "lo";
+
 /// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
 ///
 /// It names the loopback interface as the incoming one, which the kernel takes for every packet that leaves a socket of
@@ -59,12 +62,17 @@ impl Netlink {
 
     /// Adds a rule for marked packets of this host, with the protocol [`PROTOCOL`]; one that exists is fine.
     pub async fn add_rule(&self, rule: MarkRule) -> Result<()> {
+        self.add_rule_for(rule, LOCAL).await
+    }
+
+    /// Adds a rule for marked packets that come in by the interface of the name `input`, which need not exist yet.
+    pub async fn add_rule_for(&self, rule: MarkRule, input: &str) -> Result<()> {
         let request = self.socket.handle.rule().add().fw_mark(rule.mark).table_id(rule.table).priority(rule.priority);
         let mut request = request.action(RuleAction::ToTable);
         request.message_mut().header.family = rule.family.into();
         let local = [
             RuleAttribute::FwMask(rule.mask),
-            RuleAttribute::Iifname("lo".into()),
+            RuleAttribute::Iifname(input.into()),
             RuleAttribute::Protocol(PROTOCOL.into()),
         ];
         request.message_mut().attributes.extend(local);
@@ -84,9 +92,20 @@ impl Netlink {
 
     /// Removes every rule of ours that looks in one of `tables` at `priority`.
     pub async fn delete_rules(&self, tables: RangeInclusive<u32>, priority: u32) -> Result<()> {
+        self.delete_rules_but(tables, priority, |_| false).await
+    }
+
+    /// Removes every rule of ours that looks in one of `tables` at `priority`, but for those to `keep`.
+    pub async fn delete_rules_but(
+        &self,
+        tables: RangeInclusive<u32>,
+        priority: u32,
+        keep: impl Fn(&Rule) -> bool,
+    ) -> Result<()> {
         for message in self.rule_messages().await? {
             let rule = read(&message);
-            if rule.priority == priority && tables.contains(&rule.table) && rule.is_ours(*tables.start()) {
+            let is_there = rule.priority == priority && tables.contains(&rule.table);
+            if is_there && rule.is_ours(*tables.start()) && !keep(&rule) {
                 let deleted = self.socket.handle.rule().del(message).execute().await;
                 tolerate(self.socket.answered(deleted), libc::ENOENT, || "removing a rule".to_string())?;
             }
@@ -107,10 +126,15 @@ impl Netlink {
 impl Rule {
     /// Whether it is this rule of ours.
     pub fn is(&self, rule: &MarkRule) -> bool {
+        self.is_for(rule, LOCAL)
+    }
+
+    /// Whether it is this rule of ours, for packets that come in by `input`.
+    pub fn is_for(&self, rule: &MarkRule, input: &str) -> bool {
         let MarkRule { family, mark, mask, table, priority } = *rule;
         (self.family, self.mark, self.mask, self.table, self.priority) == (family, mark, mask, table, priority)
             && !self.inverted
-            && self.input.as_deref() == Some("lo")
+            && self.input.as_deref() == Some(input)
             && self.protocol == PROTOCOL
     }
 

@@ -1,4 +1,4 @@
-//! One router daemon for each network namespace, which can be asked to stop.
+//! One daemon of a kind for each network namespace, which can be asked to stop.
 //!
 //! The daemon listens at an abstract Unix socket, whose names belong to a network namespace, as routes do. So the name
 //! is taken exactly while a daemon works in this namespace, and there is no file that a killed one could leave.
@@ -25,16 +25,14 @@ use tokio::{
 
 use crate::AgentError;
 
-/// The socket's name.
-const NAME: &str = "sidestep-router";
 /// How often, and how far apart, the name is tried: another daemon may be about to end.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a daemon may take to stop after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The right to be the router daemon of this namespace.
-pub(super) struct Instance {
+/// The right to be the daemon of its kind in this namespace.
+pub(crate) struct Instance {
     listener: UnixListener,
     /// Who has connected and is not judged yet.
     came: Mutex<Option<UnixStream>>,
@@ -43,13 +41,14 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Takes the name; fails if another router daemon works in this namespace, and does not end in this moment.
-    pub(super) async fn claim() -> Result<Self, AgentError> {
+    /// Takes the name of its kind's socket; fails if another such daemon works in this namespace, and does not end in this
+    /// moment.
+    pub(crate) async fn claim(name: &str, kind: &'static str) -> Result<Self, AgentError> {
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => AgentError::Occupied,
+            io::ErrorKind::AddrInUse => AgentError::Occupied { kind },
             _ => LinuxError::io("listening for requests to stop", source).into(),
         };
-        let address = address().map_err(failed)?;
+        let address = address(name).map_err(failed)?;
         let mut attempts = ATTEMPTS;
         let listener = loop {
             attempts -= 1;
@@ -66,7 +65,7 @@ impl Instance {
     }
 
     /// Waits until somebody asks for the end.
-    pub(super) async fn asked(&self) -> Result<(), AgentError> {
+    pub(crate) async fn asked(&self) -> Result<(), AgentError> {
         if self.asked.is_some() {
             return std::future::pending().await;
         }
@@ -77,7 +76,7 @@ impl Instance {
     }
 
     /// Takes a request; it counts if it is the superuser's, or of the daemon's own user.
-    pub(super) fn take(&mut self) {
+    pub(crate) fn take(&mut self) {
         let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(stream) = came else { return };
         let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
@@ -89,15 +88,15 @@ impl Instance {
     }
 
     /// Whether somebody who may has asked for the end.
-    pub(super) fn is_to_stop(&self) -> bool {
+    pub(crate) fn is_to_stop(&self) -> bool {
         self.asked.is_some()
     }
 }
 
-/// Has the daemon of this namespace stop, and waits for its end; returns whether there was one.
-pub(super) async fn stop() -> Result<bool, AgentError> {
-    let failed = |error: io::Error| LinuxError::io("asking the router daemon to stop", error);
-    let stream = match net::UnixStream::connect_addr(&address().map_err(failed)?) {
+/// Has the daemon of this namespace stop that has this name, and waits for its end; returns whether there was one.
+pub(crate) async fn stop(name: &str) -> Result<bool, AgentError> {
+    let failed = |error: io::Error| LinuxError::io("asking the daemon to stop", error);
+    let stream = match net::UnixStream::connect_addr(&address(name).map_err(failed)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(false),
         Err(error) => return Err(failed(error).into()),
@@ -110,6 +109,6 @@ pub(super) async fn stop() -> Result<bool, AgentError> {
     }
 }
 
-fn address() -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(NAME)
+pub(crate) fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
 }

@@ -1,0 +1,344 @@
+//! Makes the kernel's rules, routes and the program's map say what the configuration says and what is there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv6Addr},
+    ops::RangeInclusive,
+};
+
+use ipnet::IpNet;
+use sidestep_linux::{
+    bpf::balance::{self, MAX_SLOTS, Site},
+    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange},
+};
+use sidestep_policy::balance::ALL_LIVE;
+
+use super::{
+    Edge, EdgeOptions, Health,
+    peer::{self, Peer},
+};
+use crate::{
+    AgentError,
+    paths::{self, DestinationPaths, Exceptions, HostPath, Interfaces, PathRoute, Room, StaticDestination},
+};
+
+/// The routing tables of paths.
+pub(super) fn tables(base: u32) -> RangeInclusive<u32> {
+    base.saturating_add(1)..=base.saturating_add(MAX_SLOTS)
+}
+
+/// Whether an earlier daemon left routes or filters, so that packets may go by them.
+pub(super) async fn is_inherited(netlink: &Netlink, options: &EdgeOptions) -> Result<bool, AgentError> {
+    let tables = tables(options.table_base);
+    Ok(netlink.own_routes().await?.iter().any(|(table, _)| tables.contains(table)))
+}
+
+/// Refuses to begin in tables that hold routes of others: ours would replace them.
+pub(super) async fn check_tables(netlink: &Netlink, base: u32) -> Result<(), AgentError> {
+    match netlink.foreign_route(tables(base)).await? {
+        Some((table, destination)) => Err(AgentError::Foreign { table, destination }),
+        None => Ok(()),
+    }
+}
+
+/// Removes filters, rules and routes of an edge, whoever made them; returns whether there were any.
+pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
+    let mut found = false;
+    for interface in netlink.interfaces().await? {
+        found |= balance::remove(netlink, interface.index).await?;
+    }
+    let tables = tables(table_base);
+    found |= netlink.rules().await?.iter().any(|rule| rule.priority == priority && tables.contains(&rule.table));
+    netlink.delete_rules(tables.clone(), priority).await?;
+    for (table, destination) in netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)) {
+        found = true;
+        netlink.delete_route(table, destination).await?;
+    }
+    Ok(found)
+}
+
+impl Edge {
+    /// Rules and routes of paths are in place before the program names their slots; those of paths that are gone are removed
+    /// after it no longer does.
+    pub(super) async fn apply(&mut self) -> Result<(), AgentError> {
+        let (mut sets, links) = self.present_sets().await?;
+        let refused = self.place_all(&mut sets).await?;
+        self.know(&sets, &links, &refused);
+        self.write_sites()?;
+        self.tell_peer();
+        self.attach_all().await?;
+        self.remove_old().await
+    }
+
+    /// The sets of the configuration with the paths that are there now, those of the main table that win over them, and the
+    /// interface of each path that has one.
+    async fn present_sets(&mut self) -> Result<(Vec<DestinationPaths>, BTreeMap<u32, bool>), AgentError> {
+        let links = self.netlink.interfaces().await?;
+        let running = links.iter().map(|link| (link.index, link.running)).collect();
+        let indices = links.into_iter().map(|link| (link.name, link.index)).collect();
+        let interfaces = Interfaces::new(indices, self.netlink.default_routes().await?);
+        let config = &self.options.config;
+        let mut sets = paths::resolve_quietly(&config.destinations, &interfaces, &config.places);
+        for path in sets.iter_mut().flat_map(|set| &mut set.paths) {
+            // An edge forwards packets of others, into which no header may be inserted (RFC 8200, section 4).
+            if let PathRoute::Segments(list) = &mut path.route {
+                path.route = PathRoute::Encaps(std::mem::take(list));
+            }
+        }
+        self.firsts = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
+        self.hops = self.look_up().await?;
+        for set in &mut sets {
+            set.paths.retain(|path| path.is_reachable(&self.hops));
+        }
+        self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
+        let left_alone = self.exceptions.sets(&sets);
+        sets.extend(left_alone);
+        Ok((sets, running))
+    }
+
+    async fn look_up(&self) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
+        let mut hops = BTreeMap::new();
+        for first in &self.firsts {
+            match self.netlink.route_to(*first).await {
+                Ok(hop) => drop(hops.insert(*first, hop)),
+                Err(error) if error.is_answer() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(hops)
+    }
+
+    /// Gives each path a slot, a rule for each interface of the site, and a route. Paths that the kernel refuses, for instance
+    /// because their interface is down, leave their set, and are returned with the reason.
+    async fn place_all(&mut self, sets: &mut [DestinationPaths]) -> Result<BTreeMap<(IpNet, u32), String>, AgentError> {
+        let mut refused = BTreeMap::new();
+        loop {
+            let placement = paths::place(&self.slots, sets, self.most_slots(), &[], Room::Any);
+            for set in sets.iter_mut() {
+                *set = set.placed(&placement.slots);
+            }
+            let wanted = paths::routes(sets, self.options.table_base, &self.hops);
+            if self.options.dry_run {
+                self.slots = placement.slots;
+                return Ok(refused);
+            }
+            let Some(((table, destination), error)) = self.install(&wanted).await? else {
+                self.slots = placement.slots;
+                self.routes = wanted;
+                break;
+            };
+            let leaves = |path: &HostPath| self.options.table_base + path.slot == table;
+            let set = sets.iter_mut().find(|set| set.destination == destination);
+            let path = set.and_then(|set| Some(set.paths.remove(set.paths.iter().position(leaves)?)));
+            match path {
+                // A privilege that lacks for one lacks for all.
+                Some(path) if error.is_answer() && !error.is_environment() => {
+                    refused.insert((destination, path.id), error.to_string());
+                }
+                _ => return Err(error.into()),
+            }
+        }
+        self.install_rules(sets).await?;
+        Ok(refused)
+    }
+
+    /// Installs routes that the kernel may not have; returns the first that it refuses.
+    async fn install(
+        &mut self,
+        wanted: &BTreeMap<(u32, IpNet), Route>,
+    ) -> Result<Option<((u32, IpNet), sidestep_linux::LinuxError)>, AgentError> {
+        for (key, route) in wanted {
+            if self.routes.get(key) == Some(route) {
+                continue;
+            }
+            if let Err(error) = self.netlink.add_route(route).await {
+                return Ok(Some((*key, error)));
+            }
+            self.routes.insert(*key, route.clone());
+        }
+        Ok(None)
+    }
+
+    async fn install_rules(&mut self, sets: &[DestinationPaths]) -> Result<(), AgentError> {
+        let mut wanted = BTreeSet::new();
+        for set in sets {
+            let family = Family::of(set.destination);
+            for slot in set.paths.iter().map(|path| path.slot) {
+                wanted.extend(self.knobs().inside.iter().map(|input| (family, slot, input.clone())));
+            }
+        }
+        for (family, slot, input) in wanted.difference(&self.rules) {
+            self.netlink.add_rule_for(self.rule(*family, *slot), input).await?;
+        }
+        self.rules = wanted;
+        Ok(())
+    }
+
+    fn rule(&self, family: Family, slot: u32) -> MarkRule {
+        let mask = self.loaded.mark_mask;
+        let table = self.options.table_base + slot;
+        MarkRule { family, mark: slot << mask.trailing_zeros(), mask, table, priority: self.options.priority }
+    }
+
+    /// Notes the destinations as they are here, and says which paths have died and which are alive again.
+    fn know(
+        &mut self,
+        sets: &[DestinationPaths],
+        running: &BTreeMap<u32, bool>,
+        refused: &BTreeMap<(IpNet, u32), String>,
+    ) {
+        let mut dead = BTreeMap::new();
+        let mut wanted: BTreeMap<IpNet, Option<Site>> = BTreeMap::new();
+        for destination in &self.options.config.destinations {
+            let set = sets.iter().find(|set| set.destination == destination.prefix);
+            let site = self.site(destination, set, running, refused, &mut dead);
+            wanted.insert(destination.prefix, site);
+        }
+        let inner = sets.iter().filter(|set| !wanted.contains_key(&set.destination)).map(|set| set.destination);
+        let inner: Vec<_> = inner.collect();
+        wanted.extend(inner.into_iter().map(|destination| (destination, None)));
+        for (key, why) in dead.iter().filter(|(key, _)| !self.dead.contains_key(key)) {
+            tracing::warn!(destination = %key.0, path = key.1, why, "a path is dead: its flows take the others");
+        }
+        for key in self.dead.keys().filter(|key| !dead.contains_key(key)) {
+            tracing::info!(destination = %key.0, path = key.1, "a path is alive again");
+        }
+        (self.dead, self.known) = (dead, wanted);
+    }
+
+    /// Writes the destinations into the program's map where they have changed. A path that is dead at the other edge is dead
+    /// here, so that both choose alike.
+    pub(super) fn write_sites(&mut self) -> Result<(), AgentError> {
+        let theirs = self.peer.as_ref().map(Peer::dead).filter(|_| self.knobs().health != Health::Off);
+        let theirs = theirs.unwrap_or_default();
+        let mut wanted = self.known.clone();
+        for (destination, site) in &mut wanted {
+            let Some(site) = site else { continue };
+            for (position, path) in site.set.raw().path.iter().take(site.set.count() as usize).enumerate() {
+                if theirs.contains(&(peer::version(*destination), path.id)) {
+                    site.live &= !(1 << position);
+                }
+            }
+        }
+        for (destination, site) in &wanted {
+            if self.sites.get(destination) != Some(site) {
+                self.balancer.set_site(*destination, site.as_ref())?;
+            }
+        }
+        let gone: Vec<_> = self.sites.keys().filter(|destination| !wanted.contains_key(destination)).copied().collect();
+        self.sites = wanted;
+        gone.into_iter().try_for_each(|destination| Ok(self.balancer.remove_site(destination)?))
+    }
+
+    /// A destination as the program has it. All its paths are in the set, those that are not there too: positions, and so the
+    /// other edge's choice, do not depend on what is there here.
+    fn site(
+        &self,
+        destination: &StaticDestination,
+        placed: Option<&DestinationPaths>,
+        running: &BTreeMap<u32, bool>,
+        refused: &BTreeMap<(IpNet, u32), String>,
+        dead: &mut BTreeMap<(IpNet, String), String>,
+    ) -> Option<Site> {
+        let set = self.options.config.set_of(destination).ok()?;
+        let mut site = Site { set, live: 0, slots: Vec::new(), arrives: Vec::new() };
+        for (position, path) in destination.paths.iter().enumerate() {
+            let name = path.name.clone().unwrap_or_default();
+            let present = placed.and_then(|set| set.paths.iter().find(|other| other.name == name));
+            let (mut slot, mut arrives, mut why) = (0, 0, None);
+            match present {
+                None => {
+                    let id = destination.path_ids().get(&path.key()).map_or(0, |id| id.get());
+                    let reason = refused.get(&(destination.prefix, id)).cloned();
+                    why = Some(
+                        reason.unwrap_or_else(|| "its interface or a route to its first segment is missing".into()),
+                    );
+                }
+                Some(present) => {
+                    slot = u8::try_from(present.slot).unwrap_or_default();
+                    let interface = match &present.route {
+                        PathRoute::Via(_, index) | PathRoute::OnLink(index) => Some(*index),
+                        _ => None,
+                    };
+                    arrives = interface.unwrap_or(0);
+                    let hop = || present.first_hop().and_then(|first| self.hops.get(&first)).map(|hop| hop.interface);
+                    if interface.or_else(hop).is_some_and(|index| running.get(&index) != Some(&true)) {
+                        why = Some("its interface is down or has no carrier".into());
+                    }
+                }
+            }
+            site.live |= u32::from(why.is_none()) << position;
+            site.slots.push(slot);
+            site.arrives.push(arrives);
+            if let Some(why) = why {
+                dead.insert((destination.prefix, name), why);
+            }
+        }
+        if self.knobs().health == Health::Off {
+            site.live = ALL_LIVE;
+        }
+        Some(site)
+    }
+
+    /// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
+    async fn remove_old(&self) -> Result<(), AgentError> {
+        let tables = tables(self.options.table_base);
+        let is_wanted = |rule: &sidestep_linux::netlink::Rule| {
+            let slot = rule.table.saturating_sub(self.options.table_base);
+            let input = rule.input.clone().unwrap_or_default();
+            let wanted = self.rule(rule.family, slot);
+            self.rules.contains(&(rule.family, slot, input.clone())) && rule.is_for(&wanted, &input)
+        };
+        self.netlink.delete_rules_but(tables.clone(), self.options.priority, is_wanted).await?;
+        for (table, destination) in self.netlink.own_routes().await? {
+            if tables.contains(&table) && !self.routes.contains_key(&(table, destination)) {
+                self.netlink.delete_route(table, destination).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a change of rules or routes may be one that matters to us. Those that we made do not.
+    pub(super) fn concerns(&self, change: &RoutingChange) -> bool {
+        match change {
+            RoutingChange::Unknown => true,
+            RoutingChange::Rule(change) => !(change.ours && change.added),
+            RoutingChange::Route { table, destination, change } => {
+                if tables(self.options.table_base).contains(table) {
+                    return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
+                }
+                self.firsts.iter().any(|first| destination.contains(&IpAddr::from(*first)))
+                    || self.exceptions.differ_by(*table, *destination, change.added)
+            }
+        }
+    }
+
+    /// Forgets the rules and routes that the kernel no longer has; returns whether anything has to be put back, or a path
+    /// begins with another hop than before.
+    pub(super) async fn forget_lost(&mut self) -> Result<bool, AgentError> {
+        let mut lost = 0;
+        if !self.options.dry_run {
+            let there = self.netlink.rules().await?;
+            let is_there = |(family, slot, input): &(Family, u32, String)| {
+                let wanted = self.rule(*family, *slot);
+                there.iter().any(|rule| rule.is_for(&wanted, input))
+            };
+            let kept: BTreeSet<_> = self.rules.iter().filter(|rule| is_there(rule)).cloned().collect();
+            let missing = self.netlink.missing_routes(&self.routes).await?;
+            lost = self.rules.len() - kept.len() + missing.len();
+            self.rules = kept;
+            for key in &missing {
+                self.routes.remove(key);
+            }
+        }
+        if lost > 0 {
+            self.mended += lost as u64;
+            tracing::warn!(
+                lost,
+                "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
+                 ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
+            );
+        }
+        Ok(lost > 0 || self.look_up().await? != self.hops || self.exceptions.changed(&self.netlink).await?)
+    }
+}

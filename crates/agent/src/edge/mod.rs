@@ -1,0 +1,396 @@
+//! The edge daemon: keeps the balancer's program, its paths, and the rules and routes that make paths of marks.
+//!
+//! A packet never waits for the daemon. If it dies, program, rules and routes stay, and flows go on along their paths.
+
+mod config;
+mod kernel;
+mod metrics;
+mod peer;
+mod settings;
+mod status;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
+    ops::ControlFlow,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use sidestep_linux::{
+    bpf::balance::{self, Balancer, BalancerConfig, MAX_SLOTS, Side, Site},
+    monotonic_now,
+    netlink::{Family, Interface, Netlink, NextHop, Route, RoutingChange},
+};
+use sidestep_metrics::{Page, Scrapes};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub use self::{
+    config::{EdgeConfig, EdgeKnobs, Health},
+    metrics::EDGE_METRICS,
+    peer::EdgeAgreement,
+    status::{EdgeDestination, EdgePath, EdgePlace, EdgeStatus, SlotUsed, Tuple, edge_status},
+};
+use crate::{
+    AgentError,
+    daemon::{self, Daemon, End, Inputs, Shutdown},
+    instance::{self, Instance},
+    paths::{Exceptions, Slots},
+};
+
+/// What the edge daemon needs to know.
+#[derive(Clone, Debug)]
+pub struct EdgeOptions {
+    /// How it balances, and the paths.
+    pub config: EdgeConfig,
+    /// The path of slot k is in table `table_base + k`.
+    pub table_base: u32,
+    /// Priority of the rules.
+    pub priority: u32,
+    /// Whether everything stays in place on a shutdown, for the next daemon to take over.
+    pub keep: bool,
+    /// Whether to choose and count only: no packet is marked, no rule and no route installed.
+    pub dry_run: bool,
+}
+
+/// The name by which the edge daemon of a network namespace is known.
+const NAME: &str = "sidestep-edge";
+/// How long a flow of the table may be silent, in seconds of 2^30 ns; and how long it is kept after its end.
+const IDLE: u32 = 900;
+const CLOSING: u32 = 60;
+
+/// Runs the edge daemon until `shutdown` completes; calls `ready` when packets are balanced.
+///
+/// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon failed
+/// while at work. What an earlier daemon left is taken over in place: no packet goes without a path meanwhile. A
+/// configuration that comes through `configs` takes the place of the one in `options`; what the program was loaded with
+/// (`mark_mask`, `stateful`, `flows`) stays.
+pub async fn run_edge(
+    options: EdgeOptions,
+    configs: UnboundedReceiver<EdgeConfig>,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = Shutdown>,
+) -> Result<(), AgentError> {
+    let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let edge = Edge::start(options).await?;
+    daemon::run(edge, Inputs { configs, scrapes }, ready, shutdown).await
+}
+
+/// Ends the edge daemon of the calling thread's network namespace, and removes what it or one before it left: filters on
+/// ingress, and the rules and routes of these tables. Returns whether there was anything.
+pub async fn stop_edge(table_base: u32, priority: u32) -> Result<bool, AgentError> {
+    let stopped = instance::stop(NAME).await?;
+    let removed = kernel::remove_all(&Netlink::open()?, table_base, priority).await?;
+    Ok(stopped || removed)
+}
+
+/// The daemon's hold on the kernel.
+struct Edge {
+    /// What the daemon was started with; its configuration is the one that is in force.
+    options: EdgeOptions,
+    /// Says that this is the namespace's only edge daemon, and takes requests to stop.
+    instance: Instance,
+    /// Answers who asks for the status.
+    teller: status::Teller,
+    netlink: Netlink,
+    balancer: Balancer,
+    /// What the program was loaded with.
+    loaded: BalancerConfig,
+    /// The interfaces when last looked at, by name.
+    interfaces: BTreeMap<String, Interface>,
+    /// The interface that has the program, by its name and side.
+    attached: BTreeMap<(String, Side), u32>,
+    /// What is said of interfaces that cannot have the program, so that it is said once.
+    complaints: BTreeSet<String>,
+    /// The slot of each path.
+    slots: Slots,
+    /// The rules that the kernel should have, by family, slot and interface.
+    rules: BTreeSet<(Family, u32, String)>,
+    /// The routes that the kernel should have.
+    routes: BTreeMap<(u32, IpNet), Route>,
+    /// The destinations as this edge knows them; `None` for those without paths.
+    known: BTreeMap<IpNet, Option<Site>>,
+    /// The same as the program has them: paths that are dead at the other edge are dead here.
+    sites: BTreeMap<IpNet, Option<Site>>,
+    /// Why a path is dead, by destination and name.
+    dead: BTreeMap<(IpNet, String), String>,
+    /// The first segments of all paths, and the next hops to those that the kernel has a route to.
+    firsts: BTreeSet<Ipv6Addr>,
+    hops: BTreeMap<Ipv6Addr, NextHop>,
+    /// The other edge, if it is compared with.
+    peer: Option<peer::Peer>,
+    /// What the main table has within destinations with paths.
+    exceptions: Exceptions,
+    /// How many rules, routes and filters of ours others removed, and were put back.
+    mended: u64,
+    /// Whether an earlier daemon left something, by which packets go.
+    inherited: bool,
+    /// Whether packets are balanced.
+    at_work: bool,
+}
+
+impl Edge {
+    async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
+        settings::check_reserved(&options)?;
+        let instance = Instance::claim(NAME, "edge").await?;
+        let netlink = Netlink::open()?;
+        let knobs = &options.config.edge;
+        let loaded = BalancerConfig {
+            mark_mask: knobs.mark_mask,
+            dry_run: options.dry_run,
+            flows: knobs.stateful.then_some(knobs.flows),
+        };
+        let inherited = kernel::is_inherited(&netlink, &options).await?;
+        settings::check_marks(&netlink, &options, inherited).await?;
+        if !options.dry_run && !inherited {
+            kernel::check_tables(&netlink, options.table_base).await?;
+        }
+        Ok(Edge {
+            teller: status::Teller::open()?,
+            balancer: Balancer::load(&loaded)?,
+            instance,
+            netlink,
+            loaded,
+            interfaces: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            complaints: BTreeSet::new(),
+            slots: Slots::new(),
+            rules: BTreeSet::new(),
+            routes: BTreeMap::new(),
+            known: BTreeMap::new(),
+            sites: BTreeMap::new(),
+            peer: peer::Peer::open(&options.config.edge)?,
+            dead: BTreeMap::new(),
+            firsts: BTreeSet::new(),
+            hops: BTreeMap::new(),
+            exceptions: Exceptions::default(),
+            mended: 0,
+            inherited,
+            at_work: false,
+            options,
+        })
+    }
+
+    fn knobs(&self) -> &EdgeKnobs {
+        &self.options.config.edge
+    }
+
+    /// How many paths a destination can have.
+    fn most_slots(&self) -> u32 {
+        let mask = self.loaded.mark_mask;
+        (mask >> mask.trailing_zeros().min(31)).min(MAX_SLOTS)
+    }
+}
+
+impl Daemon for Edge {
+    type Update = ();
+    type Config = EdgeConfig;
+
+    /// How often to look whether the program is still where it should be, and to forget flows that have ended.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// A path whose carrier is lost is left at once.
+    const SETTLE: Duration = Duration::ZERO;
+    const AUDITS: bool = true;
+
+    async fn handle_start(&mut self) -> Result<(), AgentError> {
+        settings::warn_of_sysctls(self).await
+    }
+
+    async fn handle_config(&mut self, config: EdgeConfig) -> Result<(), AgentError> {
+        let (new, now) = (&config.edge, &self.options.config.edge);
+        if (new.mark_mask, new.stateful, new.flows) != (now.mark_mask, now.stateful, now.flows) {
+            tracing::warn!("mark_mask, stateful and flows stay what they are until the edge is started again");
+        }
+        if (new.listen, new.peer) != (now.listen, now.peer) {
+            tracing::warn!("listen and peer stay what they are until the edge is started again");
+        }
+        if config.metrics != self.options.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the edge is started again");
+        }
+        self.options.config = config;
+        tracing::info!("the configuration was read again");
+        self.handle_links().await
+    }
+
+    /// The kernel removes routes together with their interface, and gives a new interface another number.
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.routes.clear();
+        Ok(())
+    }
+
+    fn is_concerned(&self, change: &RoutingChange) -> bool {
+        self.concerns(change)
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        self.forget_lost().await
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.apply().await?;
+        if !std::mem::replace(&mut self.at_work, true) {
+            settings::warn_of_mtu(self).await?;
+        }
+        Ok(())
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        if self.instance.is_to_stop() {
+            tracing::info!("asked to stop");
+            return Ok(ControlFlow::Break(()));
+        }
+        self.netlink.renew()?;
+        self.stay_attached().await?;
+        self.write_sites()?;
+        self.tell_peer();
+        if self.loaded.flows.is_some() {
+            self.balancer.forget_flows((monotonic_now().as_nanos() >> 30) as u32, IDLE, CLOSING)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn next_event(&self) -> Result<(), AgentError> {
+        tokio::select! {
+            asked = self.instance.asked() => asked,
+            asked = self.teller.asked() => asked,
+            heard = heard(self.peer.as_ref()) => heard,
+        }
+    }
+
+    fn handle_event(&mut self) -> Result<(), AgentError> {
+        self.instance.take();
+        if let Some(peer) = &mut self.peer {
+            peer.take();
+            self.write_sites()?;
+        }
+        if self.teller.is_asked() {
+            let status = self.read_status()?;
+            self.teller.tell(&status);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> String {
+        let paths: usize = self.options.config.destinations.iter().map(|set| set.paths.len()).sum();
+        let dead = if self.dead.is_empty() { String::new() } else { format!(", {} dead", self.dead.len()) };
+        let absent = self.missing_inside();
+        let absent = if absent.is_empty() { String::new() } else { format!("; not on {}", absent.join(" ")) };
+        format!("{paths} paths to {} destinations{dead}{absent}", self.options.config.destinations.len())
+    }
+
+    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+        Ok(metrics::page(&self.read_status()?, faults))
+    }
+
+    async fn stop(self, end: End) -> Result<(), AgentError> {
+        let keeps = match end {
+            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
+            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
+            End::Shutdown(Shutdown::CleanUp) => self.options.keep,
+            End::Finished => false,
+        };
+        if keeps {
+            return Ok(());
+        }
+        kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await.map(drop)
+    }
+}
+
+/// Waits for the other edge; never completes without one.
+async fn heard(peer: Option<&peer::Peer>) -> Result<(), AgentError> {
+    match peer {
+        Some(peer) => peer.is_heard().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Edge {
+    /// What the other edge is told.
+    fn message(&self) -> peer::Message {
+        let sites = || self.known.iter().filter_map(|(destination, site)| Some((destination, site.as_ref()?)));
+        let digests = sites().map(|(_, site)| site.set.version().digest).collect();
+        let dead = sites().flat_map(|(destination, site)| {
+            let paths = site.set.raw().path.iter().take(site.set.count() as usize).enumerate();
+            let dead = paths.filter(|(position, _)| site.live >> position & 1 == 0);
+            dead.map(|(_, path)| (peer::version(*destination), path.id))
+        });
+        peer::Message::new(self.knobs().generation, digests, dead.collect())
+    }
+
+    fn tell_peer(&mut self) {
+        let message = self.message();
+        if let Some(peer) = &mut self.peer {
+            peer.tell(&message);
+        }
+    }
+
+    /// Interfaces of the site that do not have the program.
+    fn missing_inside(&self) -> Vec<&str> {
+        let has = |name: &&String| !self.attached.contains_key(&((*name).clone(), Side::Site));
+        self.knobs().inside.iter().filter(has).map(String::as_str).collect()
+    }
+
+    /// Puts the program back where somebody removed it.
+    async fn stay_attached(&mut self) -> Result<(), AgentError> {
+        let attached: Vec<_> =
+            self.attached.iter().map(|((name, side), index)| (name.clone(), *side, *index)).collect();
+        let mut lost = 0;
+        for (name, side, index) in attached {
+            if !self.balancer.is_attached(&self.netlink, index, side).await? {
+                self.attached.remove(&(name, side));
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            let before = self.attached.len();
+            self.attach_all().await?;
+            let back = self.attached.len() - before;
+            self.mended += back as u64;
+            if back > 0 {
+                tracing::warn!(filters = back, "somebody removed filters of ours, which are put back");
+            }
+        } else if !self.missing_inside().is_empty() {
+            self.attach_all().await?;
+        }
+        Ok(())
+    }
+
+    /// Attaches the program to the interfaces that are there and do not have it, and removes it from those of which the
+    /// configuration no longer speaks.
+    async fn attach_all(&mut self) -> Result<(), AgentError> {
+        let interfaces = self.netlink.interfaces().await?;
+        self.interfaces = interfaces.into_iter().map(|interface| (interface.name.clone(), interface)).collect();
+        let inside = self.knobs().inside.iter().map(|name| (name.clone(), Side::Site));
+        let outside = self.options.config.outside().into_iter().filter(|_| self.loaded.flows.is_some());
+        let outside = outside.map(|name| (name.to_string(), Side::Paths));
+        let wanted: BTreeSet<(String, Side)> = inside.chain(outside).collect();
+        let interfaces = &self.interfaces;
+        self.attached.retain(|(name, _), index| interfaces.get(name).is_some_and(|now| now.index == *index));
+        for (name, side) in &wanted {
+            let key = (name.clone(), *side);
+            let Some(interface) = self.interfaces.get(name).filter(|_| !self.attached.contains_key(&key)) else {
+                continue;
+            };
+            match self.balancer.attach(&self.netlink, interface, *side).await {
+                Ok(()) => {
+                    self.complaints.remove(name);
+                    self.attached.insert(key, interface.index);
+                }
+                Err(error) if error.is_environment() => return Err(error.into()),
+                Err(error) if self.complaints.insert(name.clone()) => {
+                    tracing::warn!(%error, "packets that come in by {name} take the router's own route until it succeeds");
+                }
+                Err(_) => {}
+            }
+        }
+        let unwanted: Vec<_> = self.attached.keys().filter(|key| !wanted.contains(key)).cloned().collect();
+        for key in unwanted {
+            if let Some(index) = self.attached.remove(&key) {
+                balance::remove_side(&self.netlink, index, key.1).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! What is not the edge's own and must fit: numbers of tables and rules, others' marks, and settings of the kernel.
+
+use std::{collections::BTreeSet, fs, ops::RangeInclusive};
+
+use sidestep_linux::{
+    bpf::balance::MAX_SLOTS,
+    netlink::{Family, Interface, Netlink, PROTOCOL},
+};
+use sidestep_model::srv6;
+
+use super::{Edge, EdgeOptions};
+use crate::AgentError;
+
+/// The kernel's tables: default, main and local.
+const KERNEL_TABLES: RangeInclusive<u32> = 253..=255;
+/// Priorities between the kernel's rules for the tables local (0) and main (32766).
+const PRIORITIES: RangeInclusive<u32> = 1..=32_765;
+
+/// Bytes of an IPv6 header.
+const IPV6_HEADER: u32 = 40;
+
+/// Refuses tables and priorities that are the kernel's own.
+pub(super) fn check_reserved(options: &EdgeOptions) -> Result<(), AgentError> {
+    let (base, tables) = (options.table_base, super::kernel::tables(options.table_base));
+    let meets = tables.start() <= KERNEL_TABLES.end() && KERNEL_TABLES.start() <= tables.end();
+    if base == 0 || base.checked_add(MAX_SLOTS).is_none() || meets {
+        return Err(AgentError::Reserved(format!(
+            "the {MAX_SLOTS} tables behind the table base {base} must not be the kernel's own (253 to 255): choose 1 to {}, \
+             or at least {}",
+            KERNEL_TABLES.start() - 1 - MAX_SLOTS,
+            KERNEL_TABLES.end()
+        )));
+    }
+    if !PRIORITIES.contains(&options.priority) {
+        return Err(AgentError::Reserved(format!(
+            "the rule priority {} is not between those of the kernel's rules for the tables local and main: choose {} to {}",
+            options.priority,
+            PRIORITIES.start(),
+            PRIORITIES.end()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses bits of the mark at which somebody's rule of routing looks for packets that come in by the site's interfaces, unless
+/// packets go by our marks already.
+pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inherited: bool) -> Result<(), AgentError> {
+    let knobs = &options.config.edge;
+    let mask = knobs.mark_mask;
+    let ours = || (1..=MAX_SLOTS).map(|slot| slot << mask.trailing_zeros()).filter(|mark| mark & !mask == 0);
+    let meets = netlink.rules().await?.into_iter().find(|rule| {
+        let matches = |mark: u32| ((mark ^ rule.mark) & rule.mask == 0) != rule.inverted;
+        let sees_ours = rule.input.as_ref().is_none_or(|input| knobs.inside.contains(input));
+        rule.protocol != PROTOCOL && rule.mask != 0 && sees_ours && ours().any(|mark| matches(mark) != matches(0))
+    });
+    let Some(rule) = meets else { return Ok(()) };
+    let with = format!("the rule `{rule}`");
+    let advice = "set `mark_mask` in [edge] to bits that nothing uses".to_string();
+    if inherited || options.dry_run {
+        tracing::warn!("mark_mask {mask:#x} meets {with}: {advice}");
+        return Ok(());
+    }
+    Err(AgentError::MarkCollision { mask, with, advice })
+}
+
+/// Says which settings of the kernel keep packets from being forwarded, or from being taken when they come by another path than
+/// the router's own.
+pub(super) async fn warn_of_sysctls(edge: &Edge) -> Result<(), AgentError> {
+    let families: BTreeSet<_> =
+        edge.options.config.destinations.iter().map(|destination| Family::of(destination.prefix)).collect();
+    for (family, file) in [(Family::V4, "ipv4/ip_forward"), (Family::V6, "ipv6/conf/all/forwarding")] {
+        if families.contains(&family) && read(file) == Some(0) {
+            tracing::warn!("this router forwards no {family}: set net.{}=1", file.replace('/', "."));
+        }
+    }
+    if families.contains(&Family::V4) {
+        for interface in edge.options.config.outside() {
+            let strict = [format!("ipv4/conf/{interface}/rp_filter"), "ipv4/conf/all/rp_filter".into()];
+            // The kernel takes the greater of the two: 1 is strict, 2 is loose.
+            if strict.iter().filter_map(|file| read(file)).max() == Some(1) {
+                tracing::warn!(
+                    "the strict rp_filter of {interface} drops packets whose source has its route elsewhere, and so the other \
+                     edge's on this path: set net.ipv4.conf.{interface}.rp_filter=2"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says which paths have no room for the header that the edge puts around packets of the site. Errors about a packet that is too
+/// large would go to this router, not to its sender.
+pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
+    let interfaces = edge.netlink.interfaces().await?;
+    let mtu = |is_it: &dyn Fn(&Interface) -> bool| interfaces.iter().filter(|one| is_it(one)).map(|one| one.mtu).max();
+    let site = mtu(&|one| edge.knobs().inside.contains(&one.name)).unwrap_or(0);
+    for path in edge.options.config.destinations.iter().flat_map(|set| &set.paths) {
+        let Some(segments) = &path.segments else { continue };
+        let hop = segments.first().and_then(|first| edge.hops.get(first));
+        let Some(room) = hop.and_then(|hop| mtu(&|one| one.index == hop.interface)) else { continue };
+        let needed = site + IPV6_HEADER + srv6::srh_len(segments.len());
+        if room < needed {
+            tracing::warn!(
+                path = path.name,
+                room,
+                needed,
+                "packets of the site do not fit with their outer header and are lost: give the links of the path a larger MTU, or \
+                 the site a smaller one"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A setting of the network namespace.
+fn read(file: &str) -> Option<u32> {
+    fs::read_to_string(format!("/proc/sys/net/{file}")).ok()?.trim().parse().ok()
+}

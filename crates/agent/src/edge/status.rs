@@ -1,0 +1,401 @@
+//! What the edge says of itself: its paths, what they carry, and which of them a flow takes.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr},
+    os::unix::net,
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use nix::{
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    unistd::geteuid,
+};
+use serde::{Deserialize, Serialize};
+use sidestep_linux::LinuxError;
+use sidestep_model::BalanceMode;
+use sidestep_policy::{
+    balance::{Balanced, PathSet},
+    flow_hash::FlowKey,
+};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::{Edge, EdgeConfig, peer::EdgeAgreement};
+use crate::{AgentError, instance::address, paths::StaticPath};
+
+/// The name of the socket at which the status is told.
+const NAME: &str = "sidestep-edge/status";
+/// How long whoever asks waits for the whole answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The state of an edge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeStatus {
+    /// Version of this format.
+    pub schema: u32,
+    /// Whether packets are counted only.
+    pub dry_run: bool,
+    /// How a path is chosen.
+    pub mode: BalanceMode,
+    /// The seed of the flow hash.
+    pub seed: u32,
+    /// Counts the changes of the set of paths.
+    pub generation: u64,
+    /// Interfaces of the site, and whether the program is on each.
+    pub inside: BTreeMap<String, bool>,
+    /// The destinations.
+    pub destinations: Vec<EdgeDestination>,
+    /// Packets by what became of them.
+    pub packets: BTreeMap<String, u64>,
+    /// What each mark slot has carried; slot 0 is the router's own route.
+    pub slots: BTreeMap<u32, SlotUsed>,
+    /// Flows in the table; `None` for an edge without one.
+    pub flows: Option<usize>,
+    /// Whether the other edge has the same; `None` where it is not compared with.
+    pub peer: Option<EdgeAgreement>,
+    /// Rules, routes and filters that others removed, and that were put back.
+    pub mended: u64,
+}
+
+/// What a mark slot has carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotUsed {
+    /// Packets; one that GRO has merged counts once.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The paths to a destination.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeDestination {
+    /// The destination.
+    pub prefix: IpNet,
+    /// A number for the mode, the seed, and the paths' order, names and weights: the other edge must have the same.
+    pub digest: String,
+    /// The paths in their order.
+    pub paths: Vec<EdgePath>,
+}
+
+/// A path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgePath {
+    /// Its name, by which both edges know it.
+    pub name: String,
+    /// Its identity, which follows from the name.
+    pub id: u32,
+    /// Its weight, in bits per second; 1 where the mode knows no weights.
+    pub weight: u64,
+    /// Its mark slot; 0 where it has no route now.
+    pub slot: u8,
+    /// Whether flows are put on it.
+    pub live: bool,
+    /// Why it is dead.
+    pub why: Option<String>,
+}
+
+/// Ends of a flow: `tcp 10.1.0.2:40000 10.2.0.3:443`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// The protocol's number.
+    pub protocol: u8,
+    /// Who sends.
+    pub source: SocketAddr,
+    /// Who receives.
+    pub destination: SocketAddr,
+}
+
+/// Where a flow goes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EdgePlace {
+    /// Version of this format.
+    pub schema: u32,
+    /// The destination that the flow belongs to, whichever of its ends that is.
+    pub prefix: IpNet,
+    /// The path's name.
+    pub path: String,
+    /// Its position among the destination's paths, from 0.
+    pub position: usize,
+    /// Whether it is live.
+    pub live: bool,
+    /// The flow's hash, which is the same for both directions.
+    pub hash: u32,
+    /// Counts the changes of the set of paths.
+    pub generation: u64,
+    /// The set's digest.
+    pub digest: String,
+}
+
+impl EdgeStatus {
+    /// What a configuration has, as if all paths were live.
+    pub fn of_config(config: &EdgeConfig) -> Result<Self, String> {
+        let knobs = &config.edge;
+        let mut destinations = Vec::new();
+        for destination in &config.destinations {
+            let set = config.set_of(destination)?;
+            let path = |(path, weighed): (&StaticPath, Balanced)| EdgePath {
+                name: path.name.clone().unwrap_or_default(),
+                id: weighed.id,
+                weight: weighed.weight,
+                slot: 0,
+                live: true,
+                why: None,
+            };
+            destinations.push(EdgeDestination {
+                prefix: destination.prefix,
+                digest: hexadecimal(&set),
+                paths: destination.paths.iter().zip(config.balanced(destination)).map(path).collect(),
+            });
+        }
+        Ok(EdgeStatus {
+            schema: 1,
+            dry_run: false,
+            mode: knobs.mode,
+            seed: knobs.seed,
+            generation: knobs.generation,
+            inside: knobs.inside.iter().map(|name| (name.clone(), false)).collect(),
+            destinations,
+            packets: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            flows: None,
+            peer: None,
+            mended: 0,
+        })
+    }
+
+    /// The path of a flow, computed by the very function that the kernel runs; `None` if neither end is in a destination.
+    ///
+    /// Both edges, and both directions, have the same answer if their digests are the same and the same paths are live. An edge
+    /// with a table may have assigned the flow otherwise.
+    pub fn place(&self, tuple: &Tuple) -> Result<Option<EdgePlace>, String> {
+        let Tuple { protocol, source, destination } = *tuple;
+        let longest = |address: IpAddr| {
+            let of = self.destinations.iter().filter(|one| one.prefix.contains(&address));
+            of.max_by_key(|one| one.prefix.prefix_len())
+        };
+        let Some(found) = longest(destination.ip()).or_else(|| longest(source.ip())) else { return Ok(None) };
+        let balanced: Vec<_> = found.paths.iter().map(|path| Balanced { id: path.id, weight: path.weight }).collect();
+        let set = PathSet::new(self.mode, self.seed, self.generation, &balanced).map_err(|error| error.to_string())?;
+        let flow = FlowKey {
+            source: mapped(source.ip()),
+            destination: mapped(destination.ip()),
+            source_port: source.port(),
+            destination_port: destination.port(),
+            protocol,
+            flow_label: 0,
+        };
+        let bits = found.paths.iter().enumerate().map(|(position, path)| u32::from(path.live) << position);
+        let position = set.choose(bits.fold(0, |live, bit| live | bit), &flow) as usize;
+        let Some(path) = found.paths.get(position) else { return Ok(None) };
+        Ok(Some(EdgePlace {
+            schema: 1,
+            prefix: found.prefix,
+            path: path.name.clone(),
+            position,
+            live: path.live,
+            hash: set.hash(&flow),
+            generation: self.generation,
+            digest: hexadecimal(&set),
+        }))
+    }
+}
+
+/// What an edge daemon of the calling thread's network namespace says of itself; `None` if there is none.
+pub fn edge_status() -> Result<Option<EdgeStatus>, AgentError> {
+    let failed = |error: io::Error| LinuxError::io("asking the edge daemon for its status", error);
+    let mut stream = match net::UnixStream::connect_addr(&address(NAME).map_err(failed)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(failed(error).into()),
+    };
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).map_err(failed)?;
+    if text.is_empty() {
+        return Err(LinuxError::Privilege { what: "asking the edge daemon for its status".into() }.into());
+    }
+    serde_json::from_str(&text).map(Some).map_err(|error| failed(error.into()).into())
+}
+
+impl Edge {
+    /// The state now.
+    pub(super) fn read_status(&self) -> Result<EdgeStatus, AgentError> {
+        let counts = self.balancer.counts()?;
+        let failed = |error: String| LinuxError::io("reading the status", io::Error::other(error));
+        let mut status = EdgeStatus::of_config(&self.options.config).map_err(failed)?;
+        for destination in &mut status.destinations {
+            let site = self.sites.get(&destination.prefix).and_then(Option::as_ref);
+            for (position, path) in destination.paths.iter_mut().enumerate() {
+                path.slot = site.and_then(|site| site.slots.get(position).copied()).unwrap_or(0);
+                path.live = site.is_some_and(|site| site.live >> position & 1 != 0);
+                let here = self.dead.get(&(destination.prefix, path.name.clone())).cloned();
+                path.why = here.or_else(|| (!path.live).then(|| "it is dead at the other edge".into()));
+            }
+        }
+        let missing = self.missing_inside();
+        for (name, is_on) in &mut status.inside {
+            *is_on = !missing.contains(&name.as_str());
+        }
+        let packets = [
+            ("balanced", counts.balanced),
+            ("left_alone", counts.left_alone),
+            ("fragments", counts.fragments),
+            ("icmp_errors", counts.errors),
+            ("unrouted", counts.unrouted),
+            ("table_full", counts.table_full),
+        ];
+        status.packets = packets.map(|(what, count)| (what.to_string(), count)).into();
+        let used = self.balancer.uses()?.into_iter();
+        status.slots = used.map(|(slot, of)| (slot, SlotUsed { packets: of.packets, bytes: of.bytes })).collect();
+        status.dry_run = self.options.dry_run;
+        status.mended = self.mended;
+        let message = self.message();
+        status.peer = self.peer.as_ref().map(|peer| peer.agreement(&message));
+        status.flows = self.loaded.flows.map(|_| self.balancer.flows()).transpose()?;
+        Ok(status)
+    }
+}
+
+impl FromStr for Tuple {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let [protocol, source, destination] = words[..] else {
+            return Err("write PROTOCOL SOURCE DESTINATION, such as `tcp 10.1.0.2:40000 10.2.0.3:443`".into());
+        };
+        let protocol = match protocol {
+            "tcp" => 6,
+            "udp" | "quic" => 17,
+            "sctp" => 132,
+            other => {
+                other.parse().map_err(|_| format!("`{other}` is no protocol: write tcp, udp, sctp or a number"))?
+            }
+        };
+        let end = |text: &str| {
+            let plain = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
+            let read = text.parse().or_else(|_| plain());
+            read.map_err(|_| format!("`{text}` is no address with a port, such as 10.1.0.2:443 or [2001:db8::1]:443"))
+        };
+        let (source, destination) = (end(source)?, end(destination)?);
+        if source.is_ipv4() != destination.is_ipv4() {
+            return Err("both ends must be of IPv4, or both of IPv6".into());
+        }
+        Ok(Tuple { protocol, source, destination })
+    }
+}
+
+impl fmt::Display for EdgePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EdgePlace { path, position, prefix, hash, generation, digest, .. } = self;
+        let dead = if self.live { "" } else { ", dead" };
+        write!(
+            f,
+            "{path} (position {position}{dead}) to {prefix}; hash {hash:08x}, generation {generation}, digest {digest}"
+        )
+    }
+}
+
+fn mapped(address: IpAddr) -> std::net::Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+fn hexadecimal(set: &PathSet) -> String {
+    format!("{:016x}", set.version().digest)
+}
+
+/// Answers those who ask for the status.
+pub(super) struct Teller {
+    listener: UnixListener,
+    came: Mutex<Option<UnixStream>>,
+}
+
+impl Teller {
+    pub(super) fn open() -> Result<Self, AgentError> {
+        let failed = |error: io::Error| LinuxError::io("listening for those who ask for the status", error);
+        let listener = net::UnixListener::bind_addr(&address(NAME).map_err(failed)?).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Teller { listener: UnixListener::from_std(listener).map_err(failed)?, came: Mutex::default() })
+    }
+
+    /// Waits until somebody asks.
+    pub(super) async fn asked(&self) -> Result<(), AgentError> {
+        let failed = |error| LinuxError::io("accepting a request for the status", error);
+        let (stream, _) = self.listener.accept().await.map_err(failed)?;
+        *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        Ok(())
+    }
+
+    pub(super) fn is_asked(&mut self) -> bool {
+        self.came.get_mut().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Answers the superuser, and the daemon's own user; others get nothing.
+    pub(super) fn tell(&mut self, status: &EdgeStatus) {
+        let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(stream) = came else { return };
+        let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
+        if !by.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+            return;
+        }
+        // One write takes it whole: a socket's buffer is far larger. Who does not read harms nobody.
+        let told = serde_json::to_vec(status).ok().zip(stream.into_std().ok());
+        if let Some((text, mut stream)) = told
+            && let Err(error) = stream.write_all(&text)
+        {
+            tracing::debug!(%error, "telling the status");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_on_the_same_path_in_both_directions_and_at_both_edges() {
+        let file = |prefix: &str| {
+            let paths = ["a", "b", "c", "d"]
+                .map(|name| format!("{{ name = \"{name}\", via = \"fe80::1\", dev = \"{name}\" }}"));
+            let text = format!(
+                "[edge]\ninside = [\"in\"]\n[[destination]]\nprefix = \"{prefix}\"\npath = [{}]",
+                paths.join(",")
+            );
+            EdgeStatus::of_config(&EdgeConfig::parse(&text).unwrap()).unwrap()
+        };
+        let (here, there) = (file("2001:db8:2::/48"), file("2001:db8:1::/48"));
+        let mut seen = std::collections::BTreeSet::new();
+        for port in 1000..1100 {
+            let out: Tuple = format!("tcp [2001:db8:1::5]:{port} [2001:db8:2::9]:443").parse().unwrap();
+            let back = Tuple { source: out.destination, destination: out.source, ..out };
+            let places = [here.place(&out), here.place(&back), there.place(&out), there.place(&back)];
+            let places = places.map(|place| place.unwrap().unwrap());
+            assert!(places.iter().all(|place| (&place.path, place.hash) == (&places[0].path, places[0].hash)));
+            seen.insert(places[0].path.clone());
+        }
+        assert_eq!(seen.len(), 4);
+        let elsewhere: Tuple = "udp 10.0.0.1:1 10.0.0.2:2".parse().unwrap();
+        assert_eq!(here.place(&elsewhere), Ok(None));
+    }
+
+    #[test]
+    fn a_tuple_that_is_none_is_refused_with_what_to_write() {
+        for (text, expected) in [
+            ("tcp 10.0.0.1:1", "write PROTOCOL SOURCE DESTINATION"),
+            ("ftp 10.0.0.1:1 10.0.0.2:2", "`ftp` is no protocol"),
+            ("tcp 10.0.0.1:x 10.0.0.2:2", "`10.0.0.1:x` is no address"),
+            ("tcp 10.0.0.1:1 [::1]:2", "both ends must be of IPv4"),
+        ] {
+            let error = text.parse::<Tuple>().unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert_eq!("1 10.0.0.1 10.0.0.2".parse::<Tuple>().unwrap().source.port(), 0);
+    }
+}

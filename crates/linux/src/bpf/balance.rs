@@ -1,0 +1,350 @@
+//! The balancer of an edge router (`bpf/src/balance.bpf.c`): a path for each packet that comes from the site.
+//!
+//! The program is a tc filter on ingress, at a place of its own. It outlives the daemon: the kernel keeps it, and the maps
+//! that it uses, until it is replaced or removed.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use ipnet::IpNet;
+use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput, TC_INGRESS, TcHook, TcHookBuilder};
+use sidestep_policy::balance::{self, PathSet, RawSet};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use super::{bytecode, failed, keys, load, map, open, per_cpu_sum, program, set_constants};
+use crate::{
+    error::{LinuxError, Result},
+    netlink::{IngressFilter, Interface, LOOPBACK, Netlink},
+};
+
+/// Most paths of a destination.
+pub const MAX_PATHS: usize = balance::MAX_PATHS;
+/// Slots that paths can have are 1 to 63; 0 is the router's own route.
+pub const MAX_SLOTS: u32 = SLOTS - 1;
+
+const SLOTS: u32 = 64;
+/// Our filters' priority, and the handle of each, so that we find them again and leave those of others alone.
+const PRIORITY: u32 = 84;
+const HANDLES: [(Side, u32); 2] = [(Side::Site, 0x5354), (Side::Paths, 0x5355)];
+/// How many hosts' turns are kept; those of the least recently used are forgotten.
+const TURNS: u32 = 16_384;
+
+/// How the program marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BalancerConfig {
+    /// The bits of the mark that are ours.
+    pub mark_mask: u32,
+    /// Whether to count only.
+    pub dry_run: bool,
+    /// How many TCP flows the table holds; `None`: no table, every flow by its hash.
+    pub flows: Option<u32>,
+}
+
+/// Where a filter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// Where the site's packets come in: they get a path.
+    Site,
+    /// Where packets of paths arrive: the table learns by which.
+    Paths,
+}
+
+/// The paths to a destination as the program has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The paths and how flows are spread over them.
+    pub set: PathSet,
+    /// A bit for each path that is not known to be dead.
+    pub live: u32,
+    /// The mark slot of each path; 0 for one that has no route now.
+    pub slots: Vec<u8>,
+    /// The interface by which packets of each path arrive; 0 where it is not known.
+    pub arrives: Vec<u32>,
+}
+
+/// Packets by what became of them. One that GRO has merged of several counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BalancerCounts {
+    /// Packets that got a path.
+    pub balanced: u64,
+    /// Packets to other destinations, of other protocols, or with a source route.
+    pub left_alone: u64,
+    /// Fragments among those balanced, which go by addresses alone.
+    pub fragments: u64,
+    /// ICMP errors among those balanced, which follow the flow that they quote.
+    pub errors: u64,
+    /// Packets whose path had no route: they took the router's own.
+    pub unrouted: u64,
+    /// Flows for which the table had no room: they go by their hash.
+    pub table_full: u64,
+}
+
+/// What a slot has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotUse {
+    /// Packets; one that GRO has merged counts once.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The program, loaded, with its maps.
+#[derive(Debug)]
+pub struct Balancer {
+    object: Object,
+}
+
+impl Balancer {
+    /// Has the kernel verify and take in the programs.
+    pub fn load(config: &BalancerConfig) -> Result<Self> {
+        let mut open = open("balance", bytecode!("balance"))?;
+        let BalancerConfig { mark_mask, dry_run, flows } = *config;
+        let constants = [mark_mask, mark_mask.trailing_zeros(), dry_run.into(), flows.is_some().into()];
+        set_constants(&mut open, constants.as_bytes())?;
+        for mut map in open.maps_mut() {
+            let size = match map.name().to_string_lossy().as_ref() {
+                "sidestep_flows" => flows.unwrap_or(1),
+                "sidestep_turns" if flows.is_some() => TURNS,
+                _ => continue,
+            };
+            map.set_max_entries(size).map_err(|error| failed("sizing the balancer's table", &error))?;
+        }
+        Ok(Balancer { object: load("balance", open)? })
+    }
+
+    /// Sets the paths to a destination; `None` leaves its packets alone, also within a wider destination that has paths.
+    ///
+    /// A packet meets the former paths or these, never a mixture.
+    pub fn set_site(&self, destination: IpNet, site: Option<&Site>) -> Result<()> {
+        let value = site.map_or_else(RawSite::new_zeroed, RawSite::of);
+        let written =
+            self.map("sidestep_sites")?.update(prefix(destination).as_bytes(), value.as_bytes(), MapFlags::ANY);
+        written.map_err(|error| failed(format!("setting the paths to {destination}"), &error))
+    }
+
+    /// Removes a destination.
+    pub fn remove_site(&self, destination: IpNet) -> Result<()> {
+        let removed = self.map("sidestep_sites")?.delete(prefix(destination).as_bytes());
+        removed.map_err(|error| failed(format!("removing the paths to {destination}"), &error))
+    }
+
+    /// Attaches the program to the ingress of an interface, in the place of one that an earlier daemon left.
+    ///
+    /// A filter of somebody else in that place is an error, and stays.
+    pub async fn attach(&self, netlink: &Netlink, interface: &Interface, side: Side) -> Result<()> {
+        let what = || format!("attaching the balancer to {}", interface.name);
+        let filters = netlink.ingress_filters(interface.index).await?;
+        if let Some(other) = filters.iter().find(|filter| is_at(filter, side) && !is_ours(filter)) {
+            let place = format!(
+                "the filter `{}` of somebody else has priority {PRIORITY} and handle {:#x}: remove it, `tc filter show dev {} ingress`",
+                other.name, other.handle, interface.name
+            );
+            return Err(LinuxError::io(what(), io::Error::other(place)));
+        }
+        let program = program(&self.object, program_of(side))?;
+        let mut hook = hook_at(program.as_fd(), interface.index, side);
+        hook.create().map_err(|error| failed(what(), &error))?;
+        hook.attach().map(drop).map_err(|error| failed(what(), &error))
+    }
+
+    /// Whether this very program is on the ingress of an interface.
+    pub async fn is_attached(&self, netlink: &Netlink, interface: u32, side: Side) -> Result<bool> {
+        let ours = self.program_id(side)?;
+        let filters = netlink.ingress_filters(interface).await?;
+        Ok(filters.iter().any(|filter| is_at(filter, side) && filter.program == ours))
+    }
+
+    /// What became of packets since the program was loaded.
+    pub fn counts(&self) -> Result<BalancerCounts> {
+        let map = self.map("sidestep_counts")?;
+        let count = |index| per_cpu_sum(&map, index);
+        Ok(BalancerCounts {
+            balanced: count(0)?,
+            left_alone: count(1)?,
+            fragments: count(2)?,
+            errors: count(3)?,
+            unrouted: count(4)?,
+            table_full: count(5)?,
+        })
+    }
+
+    /// What each slot has carried since the program was loaded; slot 0 stands for the router's own route.
+    pub fn uses(&self) -> Result<BTreeMap<u32, SlotUse>> {
+        let map = self.map("sidestep_use")?;
+        let mut uses = BTreeMap::new();
+        for slot in 0..SLOTS {
+            let values = map.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY);
+            let values = values.map_err(|error| failed("reading the balancer's counters", &error))?.unwrap_or_default();
+            let mut sum = SlotUse::default();
+            for value in values {
+                let [packets, bytes] = <[u64; 2]>::read_from_prefix(&value).map(|(words, _)| words).unwrap_or_default();
+                sum.packets += packets;
+                sum.bytes += bytes;
+            }
+            if sum != SlotUse::default() {
+                uses.insert(slot, sum);
+            }
+        }
+        Ok(uses)
+    }
+
+    /// How many flows the table has.
+    pub fn flows(&self) -> Result<usize> {
+        Ok(keys(&self.map("sidestep_flows")?)?.len())
+    }
+
+    /// Forgets flows of which nothing was seen for `idle` seconds, or for `closing` seconds after their end; returns how many.
+    pub fn forget_flows(&self, now: u32, idle: u32, closing: u32) -> Result<usize> {
+        let map = self.map("sidestep_flows")?;
+        let mut forgotten = 0;
+        for key in keys(&map)? {
+            let value =
+                map.lookup(&key, MapFlags::ANY).map_err(|error| failed("reading the table of flows", &error))?;
+            let Some(flow) = value.and_then(|value| RawFlow::read_from_bytes(&value).ok()) else { continue };
+            let age = now.saturating_sub(flow.seen);
+            if age > idle || (flow.closing != 0 && age > closing) {
+                forgotten += usize::from(map.delete(&key).is_ok());
+            }
+        }
+        Ok(forgotten)
+    }
+
+    /// Runs the program on a frame, as if it came from the site or by a path over the loopback interface, and returns its mark afterwards; for tests.
+    pub fn run(&self, side: Side, frame: &mut [u8], mark: u32, repeat: u32) -> Result<(u32, std::time::Duration)> {
+        let mut context = [0u32; 48]; // struct __sk_buff of the running kernel may be shorter, which is fine
+        // Its `mark`, and its `ingress_ifindex`.
+        for (place, value) in [(2, mark), (9, LOOPBACK)] {
+            context.iter_mut().skip(place).take(1).for_each(|word| *word = value);
+        }
+        let mut out = context;
+        let input = ProgramInput {
+            data_in: Some(frame),
+            context_in: Some(context.as_mut_bytes()),
+            context_out: Some(out.as_mut_bytes()),
+            repeat,
+            ..ProgramInput::default()
+        };
+        let run = program(&self.object, program_of(side))?.test_run(input);
+        let duration = run.map_err(|error| failed("running the balancer", &error))?.duration;
+        Ok((out.get(2).copied().unwrap_or_default(), duration))
+    }
+
+    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>> {
+        map(&self.object, name)
+    }
+
+    fn program_id(&self, side: Side) -> Result<u32> {
+        let program = program(&self.object, program_of(side))?;
+        libbpf_rs::Program::id_from_fd(program.as_fd()).map_err(|error| failed("looking at the balancer", &error))
+    }
+}
+
+/// Removes our filters from an interface, whoever attached them; returns whether there were any. Those of others, and the
+/// `clsact` qdisc, stay.
+pub async fn remove(netlink: &Netlink, interface: u32) -> Result<bool> {
+    let filters = netlink.ingress_filters(interface).await?;
+    let mut removed = false;
+    for (side, _) in HANDLES {
+        removed |= detach(&filters, interface, side)?;
+    }
+    Ok(removed)
+}
+
+/// Removes our filter of one side from an interface; one that is gone is fine.
+pub async fn remove_side(netlink: &Netlink, interface: u32, side: Side) -> Result<()> {
+    detach(&netlink.ingress_filters(interface).await?, interface, side).map(drop)
+}
+
+fn detach(filters: &[IngressFilter], interface: u32, side: Side) -> Result<bool> {
+    if !filters.iter().any(|filter| is_at(filter, side) && is_ours(filter)) {
+        return Ok(false);
+    }
+    // Libbpf finds a filter by its place and wants no program for that.
+    let gone = hook_at(io::stderr().as_fd(), interface, side).detach();
+    gone.map_err(|error| failed(format!("removing the balancer from interface {interface}"), &error))?;
+    Ok(true)
+}
+
+fn program_of(side: Side) -> &'static str {
+    match side {
+        Side::Site => "sidestep_edge",
+        Side::Paths => "sidestep_learn",
+    }
+}
+
+fn handle_of(side: Side) -> u32 {
+    HANDLES.iter().find(|(other, _)| *other == side).map_or(0, |(_, handle)| *handle)
+}
+
+fn is_at(filter: &IngressFilter, side: Side) -> bool {
+    (filter.priority, filter.handle) == (PRIORITY, handle_of(side))
+}
+
+fn is_ours(filter: &IngressFilter) -> bool {
+    HANDLES.iter().any(|(side, _)| filter.name.starts_with(program_of(*side)))
+}
+
+fn hook_at(program: BorrowedFd<'_>, interface: u32, side: Side) -> TcHook {
+    TcHookBuilder::new(program)
+        .ifindex(interface as i32)
+        .replace(true)
+        .handle(handle_of(side))
+        .priority(PRIORITY)
+        .hook(TC_INGRESS)
+}
+
+/// A prefix as the program looks it up: IPv4 within `::ffff:0:0/96`.
+fn prefix(net: IpNet) -> RawPrefix {
+    match net.trunc() {
+        IpNet::V4(net) => {
+            RawPrefix { length: 96 + u32::from(net.prefix_len()), address: net.addr().to_ipv6_mapped().octets() }
+        }
+        IpNet::V6(net) => RawPrefix { length: net.prefix_len().into(), address: net.addr().octets() },
+    }
+}
+
+/// `struct edge_prefix`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Immutable, IntoBytes)]
+struct RawPrefix {
+    length: u32,
+    address: [u8; 16],
+}
+
+/// `struct edge_site`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
+struct RawSite {
+    set: RawSet,
+    live: u32,
+    unused: u32,
+    slot: [u8; MAX_PATHS],
+    arrives: [u32; MAX_PATHS],
+}
+
+/// `struct edge_flow`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes)]
+struct RawFlow {
+    slot: u32,
+    seen: u32,
+    closing: u32,
+    unused: u32,
+}
+
+const _: () = assert!(
+    size_of::<RawPrefix>() == 20 && size_of::<RawSite>() == 448 && size_of::<RawFlow>() == 16,
+    "differs from the C struct"
+);
+
+impl RawSite {
+    fn of(site: &Site) -> Self {
+        let mut raw = RawSite { set: *site.set.raw(), live: site.live, ..RawSite::new_zeroed() };
+        raw.slot.iter_mut().zip(&site.slots).for_each(|(to, slot)| *to = *slot);
+        raw.arrives.iter_mut().zip(&site.arrives).for_each(|(to, interface)| *to = *interface);
+        raw
+    }
+}

@@ -1,0 +1,57 @@
+//! Filters on ingress, of anybody.
+
+use futures::TryStreamExt;
+use netlink_packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
+
+use super::{Netlink, error_number, refused};
+use crate::error::Result;
+
+/// A filter on the ingress of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngressFilter {
+    /// Its priority; lower numbers come first.
+    pub priority: u32,
+    /// Its handle among the filters of the priority.
+    pub handle: u32,
+    /// The name of its BPF program as whoever attached it gave it, behind which libbpf puts the program's number; of other
+    /// filters their kind.
+    pub name: String,
+    /// The BPF program's number; zero for other filters.
+    pub program: u32,
+}
+
+impl Netlink {
+    /// The filters on the ingress of the interface with this index; none if it is gone.
+    pub async fn ingress_filters(&self, interface: u32) -> Result<Vec<IngressFilter>> {
+        let index = i32::try_from(interface).unwrap_or_default();
+        let dump =
+            self.socket.handle.traffic_filter(index).get().ingress().execute().try_collect::<Vec<TcMessage>>().await;
+        match self.socket.answered(dump) {
+            Ok(messages) => Ok(messages.iter().filter_map(read).collect()),
+            // There is no such interface, or nothing at its ingress.
+            Err(error) if matches!(error_number(&error), Some(libc::ENODEV | libc::EINVAL | libc::ENOENT)) => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(refused(format!("listing the filters of interface {interface}"), error)),
+        }
+    }
+}
+
+fn read(message: &TcMessage) -> Option<IngressFilter> {
+    let header = &message.header;
+    let handle = u32::from(header.handle.major) << 16 | u32::from(header.handle.minor);
+    let mut filter = IngressFilter { priority: header.info >> 16, handle, name: String::new(), program: 0 };
+    for attribute in &message.attributes {
+        match attribute {
+            TcAttribute::Kind(kind) if filter.name.is_empty() => filter.name.clone_from(kind),
+            TcAttribute::Options(options) => options.iter().for_each(|option| match option {
+                TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => filter.name.clone_from(name),
+                TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => filter.program = *id,
+                _ => {}
+            }),
+            _ => {}
+        }
+    }
+    // The kernel also lists each priority as a whole, without a handle.
+    (handle != 0).then_some(filter)
+}
