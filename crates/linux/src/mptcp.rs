@@ -1,4 +1,13 @@
-//! Multipath TCP: the kernel's path manager of a network namespace, and what the kernel knows of a connection.
+//! Multipath TCP: the kernel's path manager of a network namespace, what a path manager in userspace needs, and what the
+//! kernel knows of a connection.
+//!
+//! [`PathManager`] sets up the kernel's own. A program that manages paths itself sets [`ManagerSetting`], listens at
+//! [`EventSocket`], asks for subflows by [`SubflowRequests`], and lists those that exist by [`tcp_ends`].
+
+mod events;
+mod requests;
+mod subflows;
+mod sysctl;
 
 use std::{
     io,
@@ -13,6 +22,12 @@ use netlink_packet_core::{
 use netlink_packet_generic::{GenlFamily, GenlMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 
+pub use self::{
+    events::{Ends, EventSocket, FirstSubflow, Heard, MptcpChange, MptcpEvent, Token, read_events},
+    requests::{NewSubflow, Refusal, RefusalKind, SubflowRequests},
+    subflows::{Subflow, TcpEnds, tcp_ends},
+    sysctl::{ManagerSetting, port_range},
+};
 use crate::{
     error::{LinuxError, Result},
     sock_diag::TcpInfo,
@@ -56,13 +71,7 @@ impl PathManager {
         let mut socket = Socket::new(NETLINK_GENERIC).map_err(refused)?;
         socket.bind_auto().map_err(refused)?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(refused)?;
-        let name = DefaultNla::new(CTRL_ATTR_FAMILY_NAME, [FAMILY.as_bytes(), b"\0"].concat());
-        let query = Request { command: CTRL_CMD_GETFAMILY, attributes: vec![name] };
-        let answer = ask(&socket, CTRL, query, NLM_F_REQUEST)?;
-        let mut attributes = NlasIterator::new(answer.get(GENERIC_HEADER..).unwrap_or_default()).flatten();
-        let id = attributes.find(|attribute| attribute.kind() == CTRL_ATTR_FAMILY_ID);
-        let id = id.and_then(|id| id.value().first_chunk().copied());
-        let family = u16::from_ne_bytes(id.ok_or_else(|| refused(io::ErrorKind::InvalidData.into()))?);
+        let family = resolve(&socket)?.id;
         Ok(PathManager { socket, family })
     }
 
@@ -132,6 +141,9 @@ const CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const CTRL_ATTR_MCAST_GROUPS: u16 = 7;
+const CTRL_ATTR_MCAST_GRP_NAME: u16 = 1;
+const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 const GENERIC_HEADER: usize = 4;
 
 /// The path manager's family, its commands and attributes (include/uapi/linux/mptcp_pm.h).
@@ -192,16 +204,66 @@ fn number(kind: u16, value: u32) -> DefaultNla {
     DefaultNla::new(kind, value.to_ne_bytes().to_vec())
 }
 
-/// Sends a request, and returns the payload of the first answer.
-fn ask(socket: &Socket, family: u16, request: Request, flags: u16) -> Result<Vec<u8>> {
+/// The path manager's family: its number, and those of its groups of events.
+struct Family {
+    id: u16,
+    groups: Vec<(String, u32)>,
+}
+
+impl Family {
+    fn group(&self, name: &str) -> Option<u32> {
+        self.groups.iter().find(|(known, _)| known == name).map(|(_, id)| *id)
+    }
+}
+
+/// Asks for the path manager's family, at a socket that is not connected to the kernel or is.
+fn resolve(socket: &Socket) -> Result<Family> {
+    let name = DefaultNla::new(CTRL_ATTR_FAMILY_NAME, [FAMILY.as_bytes(), b"\0"].concat());
+    let query = Request { command: CTRL_CMD_GETFAMILY, attributes: vec![name] };
+    let answer = ask(socket, CTRL, query, NLM_F_REQUEST)?;
+    read_family(answer.get(GENERIC_HEADER..).unwrap_or_default())
+        .ok_or_else(|| refused(io::ErrorKind::InvalidData.into()))
+}
+
+fn read_family(attributes: &[u8]) -> Option<Family> {
+    let (mut id, mut groups) = (None, Vec::new());
+    for attribute in NlasIterator::new(attributes).flatten() {
+        match attribute.kind() {
+            CTRL_ATTR_FAMILY_ID => id = attribute.value().first_chunk().map(|bytes| u16::from_ne_bytes(*bytes)),
+            CTRL_ATTR_MCAST_GROUPS => {
+                groups.extend(
+                    NlasIterator::new(attribute.value()).flatten().filter_map(|group| read_group(group.value())),
+                );
+            }
+            _ => {}
+        }
+    }
+    Some(Family { id: id?, groups })
+}
+
+fn read_group(attributes: &[u8]) -> Option<(String, u32)> {
+    let find = |kind| NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == kind);
+    let name = String::from_utf8_lossy(find(CTRL_ATTR_MCAST_GRP_NAME)?.value()).trim_end_matches('\0').to_string();
+    let id = u32::from_ne_bytes(*find(CTRL_ATTR_MCAST_GRP_ID)?.value().first_chunk()?);
+    Some((name, id))
+}
+
+/// Sends a request.
+fn send(socket: &Socket, family: u16, request: Request, flags: u16, sequence: u32) -> io::Result<()> {
     let mut message = GenlMessage::from_payload(request);
     message.set_resolved_family_id(family);
     let mut message = NetlinkMessage::from(message);
     message.header.flags = flags;
+    message.header.sequence_number = sequence;
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
-    socket.send(&bytes, 0).map_err(refused)?;
+    socket.send_to(&bytes, &SocketAddr::new(0, 0), 0).map(drop)
+}
+
+/// Sends a request, and returns the payload of the first answer.
+fn ask(socket: &Socket, family: u16, request: Request, flags: u16) -> Result<Vec<u8>> {
+    send(socket, family, request, flags, 0).map_err(refused)?;
     let (answer, _) = socket.recv_from_full().map_err(refused)?;
     let malformed = || refused(io::ErrorKind::InvalidData.into());
     let answer = NetlinkBuffer::new_checked(answer.as_slice()).map_err(|_| malformed())?;

@@ -85,6 +85,8 @@ pub struct TcpInfo {
     pub srtt_us: u32,
     /// Sequence numbers acknowledged: bytes, and one each for the SYN that this end sent first and for its FIN.
     pub bytes_acked: u64,
+    /// Payload bytes that came from the other end.
+    pub bytes_received: u64,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
     /// Retransmission timeouts since data was last acknowledged.
@@ -125,15 +127,24 @@ impl SockDiag {
     /// buckets, which others share, and 3 µs where `net.ipv4.tcp_child_ehash_entries` gave the namespace 256 of its own.
     pub fn tcp_sockets<'a>(&mut self, sockets: &'a mut Vec<TcpSocket>) -> Result<&'a [TcpSocket]> {
         sockets.clear();
+        self.dump(AF_INET6, |payload| {
+            sockets.extend(read_socket(payload)?);
+            Ok(())
+        })?;
+        Ok(sockets)
+    }
+
+    /// Has `handle` read each TCP connection of a family, as the kernel describes it.
+    pub(crate) fn dump(&mut self, family: u8, mut handle: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.sequence);
+        let request = request(family, self.sequence);
         self.socket.send(&request, 0).map_err(refused)?;
         loop {
             // With MSG_TRUNC the kernel returns the datagram's length, even where the buffer is shorter.
             let length = self.socket.recv(&mut &mut self.buffer[..], libc::MSG_TRUNC).map_err(refused)?;
             let datagram = self.buffer.get(..length).ok_or_else(|| malformed("a datagram is too long"))?;
-            if read_datagram(datagram, self.sequence, sockets)? {
-                return Ok(sockets);
+            if read_datagram(datagram, self.sequence, &mut handle)? {
+                return Ok(());
             }
         }
     }
@@ -179,6 +190,7 @@ impl TcpInfo {
             mss: word(offset_of!(tcp_info, tcpi_snd_mss))?,
             srtt_us: word(offset_of!(tcp_info, tcpi_rtt))?,
             bytes_acked: long(offset_of!(tcp_info, tcpi_bytes_acked))?,
+            bytes_received: long(offset_of!(tcp_info, tcpi_bytes_received))?,
             bytes_sent: long(offset_of!(tcp_info, tcpi_bytes_sent))?,
             bytes_retrans: long(offset_of!(tcp_info, tcpi_bytes_retrans))?,
             delivery_rate: long(offset_of!(tcp_info, tcpi_delivery_rate))?,
@@ -234,9 +246,9 @@ const APP_LIMITED_AT: usize = 7;
 const DATAGRAM_LIMIT: usize = 32 << 10;
 
 /// The request for a dump, ready to be sent.
-fn request(sequence: u32) -> Vec<u8> {
+fn request(family: u8, sequence: u32) -> Vec<u8> {
     let request = InetRequest {
-        family: AF_INET6,
+        family,
         protocol: IPPROTO_TCP,
         extensions: ExtensionFlags::INFO,
         states: StateFlags::ESTABLISHED
@@ -246,7 +258,7 @@ fn request(sequence: u32) -> Vec<u8> {
             | StateFlags::CLOSE_WAIT
             | StateFlags::LAST_ACK
             | StateFlags::CLOSING,
-        socket_id: SocketId::new_v6(),
+        socket_id: if family == AF_INET6 { SocketId::new_v6() } else { SocketId::new_v4() },
     };
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
@@ -259,7 +271,7 @@ fn request(sequence: u32) -> Vec<u8> {
 }
 
 /// Reads the messages of one datagram; true when the dump is complete.
-fn read_datagram(mut rest: &[u8], sequence: u32, sockets: &mut Vec<TcpSocket>) -> Result<bool> {
+fn read_datagram(mut rest: &[u8], sequence: u32, handle: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<bool> {
     while !rest.is_empty() {
         let message = NetlinkBuffer::new_checked(rest).map_err(|_| malformed("a message is cut short"))?;
         let (payload, length) = (message.payload(), message.length() as usize);
@@ -268,7 +280,7 @@ fn read_datagram(mut rest: &[u8], sequence: u32, sockets: &mut Vec<TcpSocket>) -
             continue;
         }
         match message.message_type() {
-            SOCK_DIAG_BY_FAMILY => sockets.extend(read_socket(payload)?),
+            SOCK_DIAG_BY_FAMILY => handle(payload)?,
             NLMSG_DONE => return read_status(payload).map(|()| true),
             NLMSG_ERROR => read_status(payload)?,
             _ => {}
@@ -320,7 +332,7 @@ fn refused(error: io::Error) -> LinuxError {
     LinuxError::io("listing TCP sockets", error)
 }
 
-fn malformed(problem: &'static str) -> LinuxError {
+pub(crate) fn malformed(problem: &'static str) -> LinuxError {
     refused(io::Error::new(io::ErrorKind::InvalidData, problem))
 }
 
@@ -344,6 +356,14 @@ mod tests {
     use super::*;
     use crate::{netlink, netns::NetNs, testing::root_or_skip};
 
+    /// Reads sockets into a list.
+    fn into(sockets: &mut Vec<TcpSocket>) -> impl FnMut(&[u8]) -> Result<()> {
+        |payload| {
+            sockets.extend(read_socket(payload)?);
+            Ok(())
+        }
+    }
+
     #[test]
     fn the_offsets_are_those_of_the_kernel_header() {
         // include/uapi/linux/tcp.h
@@ -353,6 +373,7 @@ mod tests {
         assert_eq!(offset_of!(tcp_info, tcpi_snd_cwnd), 80);
         assert_eq!(offset_of!(tcp_info, tcpi_total_retrans), 100);
         assert_eq!(offset_of!(tcp_info, tcpi_bytes_acked), 120);
+        assert_eq!(offset_of!(tcp_info, tcpi_bytes_received), 128);
         assert_eq!(offset_of!(tcp_info, tcpi_delivered), 192);
         assert_eq!(offset_of!(tcp_info, tcpi_delivered_ce), 196);
         assert_eq!(offset_of!(tcp_info, tcpi_bytes_sent), 200);
@@ -430,18 +451,18 @@ mod tests {
     #[test]
     fn a_refusal_is_an_error_and_not_an_empty_list() {
         let refusal = frame(NLMSG_ERROR, 1, &(-libc::EPERM).to_ne_bytes());
-        let error = read_datagram(&refusal, 1, &mut Vec::new()).unwrap_err();
+        let error = read_datagram(&refusal, 1, &mut into(&mut Vec::new())).unwrap_err();
         assert!(matches!(error, LinuxError::Privilege { .. }), "{error}");
         let failed_dump = frame(NLMSG_DONE, 1, &(-libc::EINVAL).to_ne_bytes());
-        assert!(read_datagram(&failed_dump, 1, &mut Vec::new()).is_err());
-        assert!(!read_datagram(&failed_dump, 2, &mut Vec::new()).unwrap(), "the end of another dump");
-        assert!(read_datagram(&frame(NLMSG_DONE, 1, &[0; 4]), 1, &mut Vec::new()).unwrap());
+        assert!(read_datagram(&failed_dump, 1, &mut into(&mut Vec::new())).is_err());
+        assert!(!read_datagram(&failed_dump, 2, &mut into(&mut Vec::new())).unwrap(), "the end of another dump");
+        assert!(read_datagram(&frame(NLMSG_DONE, 1, &[0; 4]), 1, &mut into(&mut Vec::new())).unwrap());
     }
 
     proptest! {
         #[test]
         fn no_datagram_makes_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = read_datagram(&bytes, 1, &mut Vec::new());
+            let _ = read_datagram(&bytes, 1, &mut into(&mut Vec::new()));
             let _ = TcpInfo::parse(&bytes);
         }
 
@@ -457,14 +478,14 @@ mod tests {
                 }
             }
             datagram.truncate(length);
-            let _ = read_datagram(&datagram, 1, &mut Vec::new());
+            let _ = read_datagram(&datagram, 1, &mut into(&mut Vec::new()));
         }
     }
 
     #[test]
     fn an_undamaged_socket_is_read() {
         let mut sockets = Vec::new();
-        assert!(!read_datagram(&frame(SOCK_DIAG_BY_FAMILY, 1, &a_socket()), 1, &mut sockets).unwrap());
+        assert!(!read_datagram(&frame(SOCK_DIAG_BY_FAMILY, 1, &a_socket()), 1, &mut into(&mut sockets)).unwrap());
         assert_eq!((sockets[0].mark, sockets[0].info.cwnd), (7, 0x0101_0101));
     }
 
