@@ -1,4 +1,4 @@
-//! The daemons of hosts and routers. Neither forwards a packet.
+//! The daemons of hosts and routers. None forwards a packet.
 //!
 //! The host daemon loads the program that moves connections, and keeps its routes and maps up to date. If it dies,
 //! connections go on along the paths that they are on. The router daemon installs the segment lists of Path IDs, and reports
@@ -54,6 +54,7 @@ mod edge;
 mod error;
 mod host;
 mod instance;
+mod mptcp;
 mod paths;
 mod router;
 
@@ -65,6 +66,11 @@ pub use error::AgentError;
 pub use host::{
     ByPath, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality, PathRecord,
     PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, propose, run_host, stop_host,
+};
+pub use mptcp::{
+    ConnectionStatus, DEFAULT_COUNT, LimitsConfig, MPTCP_PM_METRICS, MetricsTable, MptcpMode, MptcpPmConfig,
+    MptcpPmOptions, MptcpPmStatus, PortChoice, PortsConfig, PrefixRule, WatchConfig, Wish, mptcp_pm_status,
+    run_mptcp_pm, stop_mptcp_pm, subflow_hash,
 };
 pub use paths::{
     Captured, ConfigError, DestinationPaths, HostPath, Interfaces, PathRoute, Place, Places, StaticDestination,

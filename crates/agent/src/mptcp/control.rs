@@ -1,0 +1,148 @@
+//! One path manager for each network namespace, which can be asked for its status, and to stop.
+//!
+//! It listens at an abstract Unix socket, whose names belong to a network namespace, as connections do. So the name is taken
+//! exactly while a path manager works in this namespace, and there is no file that a killed one could leave.
+
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::{
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{self, SocketAddr},
+    },
+    time::Duration,
+};
+
+use nix::{
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
+    unistd::geteuid,
+};
+use sidestep_linux::LinuxError;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    sync::{Mutex, mpsc},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use crate::AgentError;
+
+/// The socket's name.
+const NAME: &str = "sidestep-mptcp-pm";
+/// How often, and how far apart, the name is tried: another path manager may be about to end.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long one who connects may take to say what is wanted, and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a path manager may take to answer or to end.
+const END: Duration = Duration::from_secs(15);
+/// Requests that wait for the path manager.
+const WAITING: usize = 8;
+
+/// What can be asked for: a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// The status, as JSON.
+    Status = b's' as isize,
+    /// The end.
+    Stop = b'q' as isize,
+}
+
+/// The right to be the path manager of this namespace.
+pub(super) struct Control {
+    requests: Mutex<mpsc::Receiver<(Request, UnixStream)>>,
+    task: JoinHandle<()>,
+}
+
+impl Control {
+    /// Takes the name; fails if another path manager works in this namespace, and does not end in this moment.
+    pub(super) async fn claim() -> Result<Self, AgentError> {
+        let failed = |source: io::Error| LinuxError::io("listening for requests to the path manager", source);
+        let address = address().map_err(failed)?;
+        let mut attempts = ATTEMPTS;
+        let listener = loop {
+            attempts -= 1;
+            match net::UnixListener::bind_addr(&address) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    return Err(AgentError::Occupied { kind: "mptcp-pm" });
+                }
+                bound => break bound.map_err(failed)?,
+            }
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        let (send, requests) = mpsc::channel(WAITING);
+        Ok(Control { requests: Mutex::new(requests), task: tokio::spawn(accept(listener, send)) })
+    }
+
+    /// Waits for a request. Nothing is lost when it is dropped.
+    pub(super) async fn next(&self) -> (Request, UnixStream) {
+        match self.requests.lock().await.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Reads what those want who connect, one after the other.
+async fn accept(listener: UnixListener, send: mpsc::Sender<(Request, UnixStream)>) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            // Too many open files, for instance.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
+        if !by.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+            tracing::warn!(?by, "a request to the path manager by a user who may not");
+            continue;
+        }
+        let request = match timeout(PATIENCE, stream.read_u8()).await {
+            Ok(Ok(byte)) if byte == Request::Status as u8 => Request::Status,
+            Ok(Ok(byte)) if byte == Request::Stop as u8 => Request::Stop,
+            _ => continue,
+        };
+        if send.send((request, stream)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers a request; who does not read in time gets no more.
+pub(super) fn answer(mut stream: UnixStream, text: String) {
+    tokio::spawn(async move { timeout(PATIENCE, stream.write_all(text.as_bytes())).await });
+}
+
+/// Asks the path manager of this namespace, and waits for its answer, which ends with the connection; `None` if there is no
+/// path manager.
+pub(super) async fn ask(request: Request) -> Result<Option<String>, AgentError> {
+    let failed = |error: io::Error| LinuxError::io("asking the path manager", error);
+    let stream = match net::UnixStream::connect_addr(&address().map_err(failed)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(failed(error).into()),
+    };
+    stream.set_nonblocking(true).map_err(failed)?;
+    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
+    stream.write_u8(request as u8).await.map_err(failed)?;
+    let mut answer = String::new();
+    match timeout(END, stream.read_to_string(&mut answer)).await {
+        Ok(read) => read.map(|_| Some(answer)).map_err(|error| failed(error).into()),
+        Err(_) => Err(failed(io::ErrorKind::TimedOut.into()).into()),
+    }
+}
+
+fn address() -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(NAME)
+}

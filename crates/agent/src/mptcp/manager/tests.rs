@@ -1,0 +1,538 @@
+//! The path manager at a kernel that is made up: what it begins, ends and leaves alone.
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use proptest::prelude::*;
+use sidestep_linux::{
+    mptcp::{Subflow, TcpEnds},
+    sock_diag::TcpState,
+};
+
+use super::*;
+
+const RANGE: (u16, u16) = (32_768, 60_999);
+
+/// A kernel that opens what it is asked for, unless it is told to refuse, and reports it.
+struct Kernel {
+    manager: Manager,
+    now: Time,
+    subflows: BTreeMap<Token, BTreeMap<Ends, Subflow>>,
+    /// What it refuses with, and the number of subflows of a connection from which on.
+    refuses: Option<(i32, &'static str, usize)>,
+    /// From which number of subflows on the other end resets further ones.
+    peer_limit: usize,
+    created: Vec<NewSubflow>,
+    destroyed: Vec<Ends>,
+    next_port: u16,
+}
+
+fn kernel(config: &str) -> Kernel {
+    let config = if config.is_empty() { MptcpPmConfig::default() } else { MptcpPmConfig::parse(config).unwrap() };
+    Kernel {
+        manager: Manager::new(config, RANGE, 1),
+        now: Time::from_nanos(1_000_000_000),
+        subflows: BTreeMap::new(),
+        refuses: None,
+        peer_limit: usize::MAX,
+        created: Vec::new(),
+        destroyed: Vec::new(),
+        next_port: RANGE.0 + 1_000,
+    }
+}
+
+fn first(n: u32) -> FirstSubflow {
+    let local = SocketAddr::new("10.0.0.1".parse().unwrap(), 20_000 + n as u16);
+    let ends = Ends { local, remote: "10.0.0.2:80".parse().unwrap() };
+    FirstSubflow { ends, accepted: false, denies_first_address: false }
+}
+
+fn subflow(token: Token, is_first: bool) -> Subflow {
+    Subflow { token, is_first, opened_here: true, fully_established: true, timeouts: 0, bytes: 0 }
+}
+
+impl Kernel {
+    fn event(&mut self, token: u32, what: MptcpChange) {
+        self.manager.handle_event(self.now, &MptcpEvent { token: Token(token), what });
+    }
+
+    /// Opens a connection, which is not fully established yet.
+    fn open(&mut self, token: u32, first: FirstSubflow) {
+        let opened = Subflow { fully_established: false, ..subflow(Token(token), true) };
+        self.subflows.insert(Token(token), BTreeMap::from([(first.ends, opened)]));
+        self.event(token, MptcpChange::Created(first));
+    }
+
+    fn establish(&mut self, token: u32, first: FirstSubflow) {
+        self.open(token, first);
+        self.run();
+        assert!(self.created.iter().all(|subflow| subflow.token != Token(token)), "before it is established");
+        self.subflows.get_mut(&Token(token)).unwrap().get_mut(&first.ends).unwrap().fully_established = true;
+        self.event(token, MptcpChange::Established(first));
+        self.run();
+    }
+
+    /// Does what the path manager wants until it wants nothing more now.
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            let Some(command) = self.manager.poll_transmit(self.now) else { return };
+            let result = self.carry_out(&command);
+            self.manager.handle_result(self.now, &command, &result);
+            match command {
+                Command::Create(subflow) if result.is_ok() => self.report(&subflow),
+                Command::Destroy(token, ends) => {
+                    self.event(token.0, MptcpChange::SubflowClosed { ends, error: 0 });
+                }
+                Command::Create(_) => {}
+            }
+        }
+        panic!("it never has enough");
+    }
+
+    fn carry_out(&mut self, command: &Command) -> Result<(), Refusal> {
+        match command {
+            Command::Create(subflow) => {
+                let there = self.subflows.get(&subflow.token);
+                let there = there.ok_or_else(|| Refusal::new(libc::EINVAL, "invalid token".into()))?;
+                match self.refuses {
+                    Some((errno, words, from)) if there.len() >= from => Err(Refusal::new(errno, words.into())),
+                    _ => {
+                        self.created.push(*subflow);
+                        Ok(())
+                    }
+                }
+            }
+            Command::Destroy(token, ends) => {
+                self.destroyed.push(*ends);
+                self.subflows.get_mut(token).unwrap().remove(ends);
+                Ok(())
+            }
+        }
+    }
+
+    fn report(&mut self, new: &NewSubflow) {
+        self.next_port += 1;
+        let port = if new.local.port() == 0 { self.next_port } else { new.local.port() };
+        let ends = Ends { local: SocketAddr::new(new.local.ip(), port), remote: new.remote };
+        let subflows = self.subflows.get_mut(&new.token).unwrap();
+        let accepted = subflows.len() < self.peer_limit;
+        if accepted {
+            subflows.insert(ends, subflow(new.token, false));
+        }
+        let closed = MptcpChange::SubflowClosed { ends, error: libc::ECONNRESET as u8 };
+        self.event(new.token.0, if accepted { MptcpChange::SubflowEstablished(ends) } else { closed });
+    }
+
+    /// Has the path manager look at all subflows, and do what it wants then.
+    fn list(&mut self) {
+        let all = self.subflows.values().flatten();
+        let all =
+            all.map(|(ends, subflow)| TcpEnds { ends: *ends, state: TcpState::Established, subflow: Some(*subflow) });
+        let all: Vec<TcpEnds> = all.collect();
+        self.manager.handle_list(self.now, &all);
+        self.run();
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now += Span::from_millis(millis);
+        self.run();
+    }
+
+    /// Ends a subflow without the path manager.
+    fn kill(&mut self, token: u32, ends: Ends) {
+        self.subflows.get_mut(&Token(token)).unwrap().remove(&ends).unwrap();
+        self.event(token, MptcpChange::SubflowClosed { ends, error: libc::ECONNRESET as u8 });
+        self.run();
+    }
+
+    fn count(&self, token: u32) -> usize {
+        self.subflows[&Token(token)].len()
+    }
+
+    fn further(&self, token: u32) -> Ends {
+        *self.subflows[&Token(token)].iter().find(|(_, subflow)| !subflow.is_first).unwrap().0
+    }
+}
+
+#[test]
+fn a_connection_gets_its_subflows_when_it_is_established_and_no_more() {
+    let mut kernel = kernel("");
+    kernel.establish(1, first(1));
+    assert_eq!(kernel.count(1), 32);
+    assert!(kernel.created.iter().all(|new| new.local.port() == 0 && new.local_id == 0 && new.remote_id == 0));
+    kernel.list();
+    kernel.pass(100_000);
+    kernel.list();
+    assert_eq!((kernel.count(1), kernel.created.len()), (32, 31));
+    assert_eq!(kernel.manager.counters().completed.0, 1);
+}
+
+#[test]
+fn connections_that_the_other_end_opened_and_those_of_accept_only_get_none() {
+    let mut kernel = kernel("[[rule]]\nprefix = \"10.0.0.2/32\"\nmode = \"accept-only\"\n");
+    kernel.establish(1, first(1));
+    let elsewhere = Ends { remote: "10.0.0.3:80".parse().unwrap(), ..first(2).ends };
+    kernel.establish(2, FirstSubflow { ends: elsewhere, accepted: true, ..first(2) });
+    kernel.establish(3, FirstSubflow { ends: elsewhere, ..first(2) });
+    assert_eq!((kernel.count(1), kernel.count(2), kernel.count(3)), (1, 1, 32));
+}
+
+#[test]
+fn a_subflow_that_dies_is_restored_and_none_when_the_connection_ends() {
+    let mut kernel = kernel("");
+    kernel.establish(1, first(1));
+    kernel.pass(20_000);
+    let victim = kernel.further(1);
+    kernel.kill(1, victim);
+    assert_eq!(kernel.count(1), 31, "all of a connection end when it does, so wait");
+    kernel.pass(250);
+    assert_eq!(kernel.count(1), 32);
+    let begun = kernel.created.len();
+    for ends in kernel.subflows[&Token(1)].keys().copied().collect::<Vec<_>>() {
+        kernel.kill(1, ends);
+    }
+    kernel.event(1, MptcpChange::Closed);
+    kernel.subflows.clear();
+    kernel.pass(10_000);
+    assert_eq!(kernel.created.len(), begun);
+    assert_eq!((kernel.manager.connections().count(), kernel.manager.subflows()), (0, 0));
+}
+
+#[test]
+fn a_subflow_that_times_out_is_ended_and_replaced_while_another_works() {
+    let mut kernel = kernel("[subflows]\ncount = 4\n");
+    kernel.establish(1, first(1));
+    let victim = kernel.further(1);
+    kernel.subflows.get_mut(&Token(1)).unwrap().get_mut(&victim).unwrap().timeouts = 3;
+    kernel.list();
+    assert_eq!(kernel.destroyed, [victim]);
+    assert_eq!(kernel.count(1), 4);
+    // The first is left to the kernel, and another takes its place.
+    kernel.subflows.get_mut(&Token(1)).unwrap().get_mut(&first(1).ends).unwrap().timeouts = 9;
+    kernel.list();
+    assert_eq!((kernel.count(1), kernel.destroyed.len()), (5, 1));
+    kernel.list();
+    assert_eq!(kernel.count(1), 5);
+}
+
+#[test]
+fn if_all_subflows_time_out_none_is_ended_and_one_more_is_tried() {
+    let mut kernel = kernel("[subflows]\ncount = 4\n");
+    kernel.establish(1, first(1));
+    for subflow in kernel.subflows.get_mut(&Token(1)).unwrap().values_mut() {
+        subflow.timeouts = 5;
+    }
+    kernel.list();
+    assert_eq!((kernel.count(1), kernel.destroyed.len()), (8, 0), "a new one works, so all are replaced");
+    kernel.list();
+    assert_eq!((kernel.count(1), kernel.destroyed.len()), (5, 3));
+}
+
+#[test]
+fn an_end_that_forbids_its_first_address_gets_subflows_at_those_that_it_announces() {
+    let mut kernel = kernel("[subflows]\ncount = 4\n");
+    kernel.establish(1, FirstSubflow { denies_first_address: true, ..first(1) });
+    assert_eq!(kernel.count(1), 1);
+    kernel.event(1, MptcpChange::Announced { id: 5, address: "10.0.0.9".parse().unwrap(), port: None });
+    kernel.run();
+    assert_eq!(kernel.count(1), 4);
+    let places: BTreeSet<_> = kernel.created.iter().map(|new| (new.remote.to_string(), new.remote_id)).collect();
+    assert_eq!(places, [("10.0.0.9:80".to_string(), 5)].into());
+}
+
+#[test]
+fn fullmesh_has_one_subflow_between_each_pair_of_addresses_of_one_family() {
+    let mut kernel = kernel("[subflows]\nmode = \"fullmesh\"\n");
+    let addresses = ["10.0.0.1", "10.1.0.1", "fd00::1"].map(|address| address.parse().unwrap());
+    kernel.manager.handle_addresses(addresses.to_vec());
+    kernel.establish(1, first(1));
+    assert_eq!(kernel.count(1), 2);
+    kernel.event(1, MptcpChange::Announced { id: 2, address: "10.1.0.2".parse().unwrap(), port: Some(81) });
+    kernel.run();
+    let pairs: BTreeSet<_> = kernel.subflows[&Token(1)].keys().map(|ends| (ends.local.ip(), ends.remote)).collect();
+    assert_eq!((kernel.count(1), pairs.len()), (4, 4));
+    assert!(kernel.created.iter().all(|new| (new.local_id == 0) == (new.local.ip() == addresses[0])));
+}
+
+#[test]
+fn a_lazy_connection_gets_subflows_when_it_has_carried_enough() {
+    let mut kernel = kernel("[subflows]\nafter = \"100 kB\"\n");
+    kernel.establish(1, first(1));
+    kernel.list();
+    assert_eq!(kernel.count(1), 1);
+    kernel.subflows.get_mut(&Token(1)).unwrap().get_mut(&first(1).ends).unwrap().bytes = 100_000;
+    kernel.list();
+    assert_eq!(kernel.count(1), 32);
+}
+
+#[test]
+fn limits_are_shared_in_turn_counted_once_and_free_room_is_used() {
+    let mut kernel = kernel("[subflows]\nlimit = 50\n[[rule]]\nprefix = \"10.9.0.0/16\"\nlimit_per_host = 3\n");
+    for token in 1..=10 {
+        kernel.open(token, first(token));
+    }
+    for token in 1..=10 {
+        kernel.event(token, MptcpChange::Established(first(token)));
+    }
+    kernel.run();
+    assert!((1..=10).all(|token| kernel.count(token) == 5), "in turn");
+    for _ in 0..5 {
+        kernel.list();
+    }
+    assert_eq!(kernel.manager.counters().limited, [(Limit::Rule, 10)].into());
+    kernel.subflows.remove(&Token(1));
+    kernel.event(1, MptcpChange::Closed);
+    kernel.list();
+    assert_eq!((2..=10).map(|token| kernel.count(token)).sum::<usize>(), 50);
+    let other = FirstSubflow { ends: Ends { remote: "10.9.0.1:80".parse().unwrap(), ..first(20).ends }, ..first(20) };
+    kernel.establish(20, other);
+    assert_eq!(kernel.count(20), 3);
+    assert_eq!(kernel.manager.counters().limited[&Limit::Host], 1);
+}
+
+#[test]
+fn a_thousand_connections_stop_at_the_share_of_ports_without_an_error() {
+    let mut kernel = kernel("[ports]\nshare = \"90 %\"\n");
+    for token in 1..=1_000 {
+        kernel.open(token, first(token));
+        kernel.event(token, MptcpChange::Established(first(token)));
+    }
+    kernel.run();
+    let most = (28_232.0 * 0.9) as usize;
+    assert_eq!(kernel.created.len(), most);
+    let each: Vec<usize> = (1..=1_000).map(|token| kernel.count(token)).collect();
+    assert!(each.iter().all(|count| (26..=27).contains(count)), "{each:?}");
+    let counters = kernel.manager.counters();
+    assert_eq!((&counters.limited, counters.refusals.len()), (&[(Limit::Ports, 1_000)].into(), 0));
+}
+
+#[test]
+fn no_free_port_is_asked_for_rarely() {
+    let mut kernel = kernel("");
+    kernel.refuses = Some((libc::EADDRINUSE, "", 5));
+    for token in 1..=100 {
+        kernel.establish(token, first(token));
+    }
+    for _ in 0..120 {
+        kernel.now += Span::from_secs(1);
+        kernel.list();
+    }
+    let refusals = kernel.manager.counters().refusals[&RefusalKind::NoPort];
+    assert!(refusals < 20, "{refusals} in two minutes");
+    kernel.refuses = None;
+    kernel.pass(61_000);
+    kernel.list();
+    assert!((1..=100).all(|token| kernel.count(token) == 32));
+}
+
+#[test]
+fn an_other_end_that_takes_two_is_not_pestered() {
+    let mut kernel = kernel("");
+    kernel.peer_limit = 3;
+    kernel.establish(1, first(1));
+    assert_eq!((kernel.count(1), kernel.created.len()), (3, 3));
+    for _ in 0..600 {
+        kernel.now += Span::from_secs(1);
+        kernel.list();
+    }
+    let tried = kernel.created.len() - 3;
+    assert!((5..=12).contains(&tried), "{tried} in ten minutes");
+    kernel.peer_limit = usize::MAX;
+    kernel.pass(300_000);
+    assert_eq!(kernel.count(1), 32);
+}
+
+#[test]
+fn joins_that_failed_are_not_repeated_at_once_although_a_list_comes_before_the_news() {
+    let mut kernel = kernel("");
+    kernel.open(1, first(1));
+    kernel.event(1, MptcpChange::Established(first(1)));
+    let begin = |kernel: &mut Kernel| {
+        let mut begun = 0;
+        while let Some(command) = kernel.manager.poll_transmit(kernel.now) {
+            kernel.manager.handle_result(kernel.now, &command, &Ok(()));
+            begun += 1;
+        }
+        begun
+    };
+    assert_eq!(begin(&mut kernel), 31);
+    let left = TcpEnds { ends: first(1).ends, state: TcpState::Established, subflow: Some(subflow(Token(1), true)) };
+    kernel.manager.handle_list(kernel.now, &[left]);
+    assert_eq!(begin(&mut kernel), 0);
+    kernel.now += Span::from_millis(1_100);
+    assert_eq!(begin(&mut kernel), 1);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_understood() {
+    let mut old = kernel("");
+    old.refuses = Some((libc::EINVAL, "missing local addr id", 0));
+    old.establish(1, first(1));
+    old.refuses = None;
+    old.pass(2_000);
+    assert!(old.count(1) == 32 && old.created.iter().all(|new| new.local_id == 1), "Linux before 6.6");
+
+    let mut foreign = kernel("");
+    foreign.refuses = Some((libc::EINVAL, "invalid request; userspace PM not selected", 0));
+    foreign.establish(1, first(1));
+    foreign.pass(100_000);
+    assert_eq!(foreign.manager.counters().refusals[&RefusalKind::KernelManager], 1, "it is left alone");
+
+    let mut early = kernel("");
+    early.refuses = Some((libc::ENOTCONN, "", 0));
+    early.establish(1, first(1));
+    early.pass(100);
+    early.refuses = None;
+    early.pass(10_000);
+    assert_eq!(early.count(1), 32);
+}
+
+#[test]
+fn after_an_overflow_or_a_restart_a_list_tells_all() {
+    let mut before = kernel("[subflows]\ncount = 4\n");
+    before.establish(1, first(1));
+    before.establish(2, FirstSubflow { denies_first_address: true, ..first(2) });
+    let mut after = Kernel { manager: Manager::new(before.manager.config().clone(), RANGE, 2), ..kernel("") };
+    after.manager.remember(before.manager.to_remember());
+    after.subflows = before.subflows;
+    let victim = after.further(1);
+    after.subflows.get_mut(&Token(1)).unwrap().remove(&victim);
+    let unfinished = Subflow { fully_established: false, ..subflow(Token(3), true) };
+    after.subflows.insert(Token(3), [(first(3).ends, unfinished)].into());
+    after.list();
+    assert_eq!((after.count(1), after.count(2), after.count(3)), (4, 1, 1));
+    // The event of its establishment and those of others' ends were lost.
+    after.subflows.get_mut(&Token(3)).unwrap().insert(first(3).ends, subflow(Token(3), true));
+    after.subflows.remove(&Token(1));
+    after.manager.handle_overflow();
+    after.list();
+    assert_eq!(after.count(3), 4);
+    after.now += Span::from_secs(71);
+    after.list();
+    let known: Vec<Token> = after.manager.connections().map(|(token, ..)| token).collect();
+    assert_eq!(known, [Token(2), Token(3)]);
+}
+
+#[test]
+fn a_connection_whose_end_was_not_reported_is_forgotten() {
+    let mut kernel = kernel("");
+    kernel.establish(1, first(1));
+    kernel.establish(2, first(2));
+    kernel.establish(3, FirstSubflow { accepted: true, ..first(3) });
+    // Those of the first wait for a FIN, and then all are gone.
+    let closing = |(ends, subflow): (&Ends, &Subflow)| TcpEnds {
+        ends: *ends,
+        state: TcpState::FinWait2,
+        subflow: Some(*subflow),
+    };
+    let listed: Vec<TcpEnds> = kernel.subflows[&Token(1)].iter().map(closing).collect();
+    kernel.manager.handle_list(kernel.now, &listed);
+    kernel.subflows.clear();
+    kernel.list();
+    let known = |kernel: &Kernel| kernel.manager.connections().map(|(token, ..)| token.0).collect::<Vec<_>>();
+    assert_eq!(known(&kernel), [2], "of the second, the kernel may wait for a new subflow");
+    kernel.pass(1_500);
+    assert!(known(&kernel).is_empty(), "it was asked for one, and does not know the connection");
+    assert_eq!(kernel.manager.subflows(), 0);
+}
+
+#[test]
+fn stratified_ports_are_explicit_and_each_has_a_number_of_its_own() {
+    let mut kernel = kernel("[ports]\nchoice = \"stratified\"\nseed = 7\n");
+    kernel.establish(1, first(1));
+    assert_eq!(kernel.count(1), 32);
+    let ids: BTreeSet<u8> = kernel.created.iter().map(|new| new.local_id).collect();
+    let ports: BTreeSet<u16> = kernel.created.iter().map(|new| new.local.port()).collect();
+    assert_eq!((ids.len(), ports.len()), (31, 31));
+    let paths: BTreeSet<u32> = kernel.subflows[&Token(1)]
+        .keys()
+        .map(|ends| sidestep_policy::flow_hash::pick(super::super::ports::hash_of(ends, 7), 8))
+        .collect();
+    assert_eq!(paths.len(), 8);
+}
+
+#[test]
+fn a_dry_run_begins_each_subflow_once() {
+    let mut kernel = kernel("[subflows]\ncount = 4\n");
+    kernel.manager.set_dry_run();
+    kernel.open(1, first(1));
+    kernel.event(1, MptcpChange::Established(first(1)));
+    for _ in 0..3 {
+        while let Some(command) = kernel.manager.poll_transmit(kernel.now) {
+            kernel.manager.handle_result(kernel.now, &command, &Ok(()));
+        }
+        let listed =
+            [TcpEnds { ends: first(1).ends, state: TcpState::Established, subflow: Some(subflow(Token(1), true)) }];
+        kernel.manager.handle_list(kernel.now, &listed);
+    }
+    assert_eq!(kernel.manager.counters().begun, 3);
+}
+
+/// What can happen to a path manager.
+#[derive(Clone, Debug)]
+enum Step {
+    Event(u32, u8, u16),
+    List(Vec<(u32, u16, bool, u8)>),
+    Pass(u64),
+    Refuse(i32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1..4u32, 0..7u8, 0..6u16).prop_map(|(token, what, port)| Step::Event(token, what, port)),
+        prop::collection::vec((1..4u32, 0..6u16, any::<bool>(), 0..6u8), 0..6).prop_map(Step::List),
+        (0..100_000u64).prop_map(Step::Pass),
+        prop::sample::select(vec![0, libc::ENOTCONN, libc::EADDRINUSE, libc::EINVAL, libc::EPERM])
+            .prop_map(Step::Refuse),
+    ]
+}
+
+proptest! {
+    /// Whatever the kernel reports, in whatever order: nothing panics, nothing grows without bounds, nothing loops, and no
+    /// connection is asked to have more than twice its subflows.
+    #[test]
+    fn no_order_of_events_confuses_it(steps in prop::collection::vec(step(), 0..60)) {
+        let mut manager = Manager::new(MptcpPmConfig::parse("[subflows]\ncount = 4\n").unwrap(), RANGE, 3);
+        let (mut now, mut refusal) = (Time::ZERO, 0);
+        for step in steps {
+            match step {
+                Step::Event(token, what, port) => {
+                    let begun = first(u32::from(port));
+                    let ends = begun.ends;
+                    let what = match what {
+                        0 => MptcpChange::Created(begun),
+                        1 => MptcpChange::Established(begun),
+                        2 => MptcpChange::Closed,
+                        3 => MptcpChange::SubflowEstablished(ends),
+                        4 => MptcpChange::SubflowClosed { ends, error: 0 },
+                        5 => MptcpChange::Announced { id: port as u8, address: ends.remote.ip(), port: Some(port) },
+                        _ => MptcpChange::Removed { id: port as u8 },
+                    };
+                    manager.handle_event(now, &MptcpEvent { token: Token(token), what });
+                }
+                Step::List(entries) => {
+                    let entry = |(token, port, is_first, timeouts): (u32, u16, bool, u8)| TcpEnds {
+                        ends: first(u32::from(port)).ends,
+                        state: if timeouts == 5 { TcpState::SynSent } else { TcpState::Established },
+                        subflow: Some(Subflow { timeouts, ..subflow(Token(token), is_first) }),
+                    };
+                    let list: Vec<TcpEnds> = entries.into_iter().map(entry).collect();
+                    manager.handle_list(now, &list);
+                }
+                Step::Pass(millis) => now += Span::from_millis(millis),
+                Step::Refuse(errno) => refusal = errno,
+            }
+            let mut commands = 0;
+            while let Some(command) = manager.poll_transmit(now) {
+                let result = if refusal == 0 { Ok(()) } else { Err(Refusal::new(refusal, String::new())) };
+                manager.handle_result(now, &command, &result);
+                commands += 1;
+                prop_assert!(commands < 200);
+            }
+            for (_, connection, _) in manager.connections() {
+                prop_assert!(connection.ready() + connection.joining() <= 16);
+            }
+            let total: u32 = manager.connections().map(|(_, connection, _)| connection.ready() + connection.joining()).sum();
+            prop_assert_eq!(total, manager.subflows());
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The path manager for MPTCP: gives connections further subflows, as unmodified kernels leave to a program.
+//!
+//! [`Manager`] decides, without sockets and clocks; the rest of this room is its shell.
+
+mod config;
+mod connection;
+mod control;
+mod manager;
+mod metrics;
+mod ports;
+mod state;
+mod status;
+mod tally;
+
+use std::{
+    net::IpAddr,
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use sidestep_linux::{
+    LinuxError,
+    mptcp::{EventSocket, Heard, ManagerSetting, SubflowRequests, port_range, tcp_ends},
+    netlink::Netlink,
+    netns::NetNsId,
+    sock_diag::SockDiag,
+};
+use sidestep_metrics::{Page, Scrapes};
+use tokio::{
+    net::UnixStream,
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, sleep_until},
+};
+
+use self::{
+    config::Mode,
+    control::{Control, Request},
+    manager::{Command, Manager},
+    state::{State, StateFile},
+    tally::Limit,
+};
+pub use self::{
+    config::{
+        DEFAULT_COUNT, LimitsConfig, MetricsTable, Mode as MptcpMode, MptcpPmConfig, PortChoice, PortsConfig,
+        PrefixRule, WatchConfig, Wish,
+    },
+    metrics::MPTCP_PM_METRICS,
+    ports::hash_of as subflow_hash,
+    status::{ConnectionStatus, MptcpPmStatus},
+};
+use crate::{
+    AgentError,
+    daemon::{self, Daemon, End, Inputs, Shutdown},
+};
+
+/// What the path manager needs to know.
+#[derive(Clone, Debug)]
+pub struct MptcpPmOptions {
+    /// What connections get.
+    pub config: MptcpPmConfig,
+    /// Directory for what the next path manager should know, should this one be killed; `None`: nothing is kept.
+    pub state: Option<PathBuf>,
+    /// Whether to leave paths of new connections to programs (`net.mptcp.path_manager`), and to put back at the end what was
+    /// before.
+    pub set_sysctl: bool,
+    /// Whether everything stays in place on a shutdown, for the next path manager to take over.
+    pub keep: bool,
+    /// Whether to decide only, and to have the kernel do nothing.
+    pub dry_run: bool,
+}
+
+/// Runs the path manager of the calling thread's network namespace until `shutdown` completes; calls `ready` when it manages
+/// connections.
+///
+/// Connections that exist are taken over, with what an earlier path manager left in the state directory. Whatever ends the
+/// path manager, connections go on with the subflows that they have.
+pub async fn run_mptcp_pm(
+    options: MptcpPmOptions,
+    configs: UnboundedReceiver<MptcpPmConfig>,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = Shutdown>,
+) -> Result<(), AgentError> {
+    let listen = options.config.metrics.listen;
+    let path_manager = PathManager::start(options).await?;
+    let scrapes = Scrapes::listen_if(listen).await?;
+    daemon::run(path_manager, Inputs { configs, scrapes }, ready, shutdown).await
+}
+
+/// The status of the path manager of the calling thread's network namespace; `None` if there is none.
+pub async fn mptcp_pm_status() -> Result<Option<MptcpPmStatus>, AgentError> {
+    let Some(text) = control::ask(Request::Status).await? else { return Ok(None) };
+    let malformed =
+        |error: serde_json::Error| LinuxError::io("reading the path manager's status", std::io::Error::from(error));
+    Ok(Some(serde_json::from_str(&text).map_err(malformed)?))
+}
+
+/// Ends the path manager of the calling thread's network namespace, and puts back the sysctl that it, or a killed one, has
+/// set. Returns whether there was anything.
+pub async fn stop_mptcp_pm(state: Option<PathBuf>) -> Result<bool, AgentError> {
+    let stopped = control::ask(Request::Stop).await?.is_some();
+    let Some(directory) = state.filter(|directory| directory.exists()) else { return Ok(stopped) };
+    let (file, left) = open_state(&directory)?;
+    let put_back = left.setting_before();
+    if let Some(before) = &put_back {
+        put_back_setting(before)?;
+    }
+    file.remove();
+    Ok(stopped || put_back.is_some())
+}
+
+/// The path manager's hold on the kernel.
+struct PathManager {
+    options: MptcpPmOptions,
+    manager: Manager,
+    control: Control,
+    events: EventSocket,
+    requests: SubflowRequests,
+    diag: SockDiag,
+    /// A request that has come and is not answered.
+    came: Mutex<Option<(Request, UnixStream)>>,
+    /// Who asked for the end; they see our end as that of this connection.
+    asked: Option<UnixStream>,
+    next_list: Instant,
+    list_took: Duration,
+    setting: ManagerSetting,
+    /// Who managed paths before.
+    before: Option<ManagerSetting>,
+    state: Option<StateFile>,
+    namespace: u64,
+    /// How often each limit was reached when that was last logged.
+    logged: [u64; Limit::ALL.len()],
+    log_after: Instant,
+}
+
+/// Events that are read, and commands that are given, before others have their turn.
+const BATCH: usize = 128;
+/// Lists take at most one part in so many of the time, however many connections there are.
+const SHARE: u32 = 20;
+/// How often limits that are reached are logged.
+const LOG: Duration = Duration::from_secs(60);
+
+impl PathManager {
+    async fn start(options: MptcpPmOptions) -> Result<Self, AgentError> {
+        let setting = ManagerSetting::current()?;
+        if !ManagerSetting::is_mptcp_enabled() {
+            tracing::warn!("MPTCP is switched off here: `sysctl -w net.mptcp.enabled=1`");
+        }
+        let control = Control::claim().await?;
+        let namespace = NetNsId::current()?.cookie;
+        let opened = options.state.as_deref().map(open_state).transpose()?;
+        let (state, left) = opened.map_or((None, State::default()), |(file, left)| (Some(file), left));
+        let mut manager = Manager::new(options.config.clone(), port_range(), seed());
+        manager.remember(left.remembered());
+        if options.dry_run {
+            manager.set_dry_run();
+        }
+        Ok(PathManager {
+            manager,
+            control,
+            events: EventSocket::with_room(options.config.watch.event_buffer.get() as usize)?,
+            requests: SubflowRequests::open()?,
+            diag: SockDiag::open()?,
+            came: Mutex::default(),
+            asked: None,
+            next_list: Instant::now(),
+            list_took: Duration::ZERO,
+            before: left.setting_before(),
+            setting,
+            state,
+            namespace,
+            logged: [0; Limit::ALL.len()],
+            log_after: Instant::now(),
+            options,
+        })
+    }
+
+    /// Leaves the paths of new connections to programs, and notes what was before.
+    fn set_setting(&mut self) -> Result<(), AgentError> {
+        if self.options.dry_run || self.setting.is_for_programs() {
+            return Ok(());
+        }
+        let wanted = self.setting.for_programs();
+        let text = format!("net.mptcp.{}={}", wanted.sysctl, wanted.value);
+        if !self.options.set_sysctl {
+            tracing::warn!(
+                "new connections keep the kernel's path manager: `sysctl -w {text}` leaves them to this one"
+            );
+            return Ok(());
+        }
+        self.before = Some(self.setting.clone());
+        self.write_state()?;
+        wanted.set()?;
+        tracing::info!("{text}; connections and listeners of before keep the kernel's path manager");
+        self.setting = wanted;
+        Ok(())
+    }
+
+    fn write_state(&mut self) -> Result<(), AgentError> {
+        let connections = self.manager.to_remember().into_iter().map(|(token, known)| (token.0, known)).collect();
+        let before = self.before.as_ref().map(|setting| (setting.sysctl.to_string(), setting.value.clone()));
+        let state = State { namespace: self.namespace, before, connections };
+        let (Some(file), Some(directory)) = (&mut self.state, &self.options.state) else { return Ok(()) };
+        file.write(state).map_err(|source| unkept(directory, source))
+    }
+
+    /// Reads the kernel's list of subflows.
+    fn list(&mut self) -> Result<(), AgentError> {
+        let began = Instant::now();
+        // After an error, also of another list, what is left in the socket is of no use.
+        let listed = tcp_ends(&mut self.diag);
+        if listed.is_err() {
+            self.diag = SockDiag::open()?;
+        }
+        self.manager.handle_list(sidestep_linux::monotonic_now(), &listed?);
+        self.list_took = began.elapsed();
+        let interval = self.manager.config().watch.interval.to_std();
+        self.next_list = Instant::now() + interval.max(self.list_took * SHARE);
+        Ok(())
+    }
+
+    /// Reads events, and has the kernel do what follows from them; both only for a while.
+    fn turn(&mut self) -> Result<(), AgentError> {
+        match self.events.read(BATCH)? {
+            Heard::Nothing => {}
+            Heard::Events(events) => {
+                let now = sidestep_linux::monotonic_now();
+                events.iter().for_each(|event| self.manager.handle_event(now, event));
+            }
+            Heard::Overflow => {
+                tracing::warn!("events of the kernel were lost: the list of all subflows takes their place");
+                self.manager.handle_overflow();
+                self.next_list = Instant::now();
+            }
+        }
+        if self.next_list <= Instant::now() {
+            self.list()?;
+        }
+        for _ in 0..BATCH {
+            let now = sidestep_linux::monotonic_now();
+            let Some(command) = self.manager.poll_transmit(now) else { break };
+            let result = match &command {
+                _ if self.options.dry_run => {
+                    tracing::info!(?command, "would do");
+                    Ok(())
+                }
+                Command::Create(subflow) => self.requests.create(subflow),
+                Command::Destroy(token, ends) => self.requests.destroy(*token, ends),
+            };
+            if let Err(refusal) = &result {
+                tracing::debug!(%refusal, ?command, "refused");
+            }
+            self.manager.handle_result(now, &command, &result);
+        }
+        Ok(())
+    }
+
+    async fn read_addresses(&mut self) -> Result<(), AgentError> {
+        let config = self.manager.config();
+        let modes = config.rules.iter().map(|rule| rule.mode).chain([config.subflows.mode]);
+        if !modes.into_iter().any(|mode| mode == Some(Mode::Fullmesh)) {
+            return Ok(());
+        }
+        let addresses = Netlink::open()?.addresses().await?;
+        let usable = addresses.iter().filter(|address| !address.deprecated);
+        let mut usable: Vec<IpAddr> = usable.map(|address| address.address.addr()).collect();
+        usable.sort_unstable();
+        usable.dedup();
+        self.manager.handle_addresses(usable);
+        Ok(())
+    }
+
+    /// Says which limits were reached since that was last said.
+    fn log_limits(&mut self) {
+        if self.log_after > Instant::now() {
+            return;
+        }
+        let counters = self.manager.counters();
+        for (limit, logged) in Limit::ALL.iter().zip(&mut self.logged) {
+            let reached = counters.limited.get(limit).copied().unwrap_or_default();
+            if reached > *logged {
+                let times = reached - *logged;
+                tracing::warn!(limit = limit.as_str(), times, "a limit keeps connections from more subflows");
+                self.log_after = Instant::now() + LOG;
+                *logged = reached;
+            }
+        }
+    }
+
+    fn status_text(&self) -> String {
+        let status = MptcpPmStatus::new(&self.manager, &self.setting, self.options.dry_run);
+        serde_json::to_string(&status).unwrap_or_default()
+    }
+}
+
+impl Daemon for PathManager {
+    type Update = ();
+    type Config = MptcpPmConfig;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+    const SETTLE: Duration = Duration::from_millis(100);
+
+    async fn handle_start(&mut self) -> Result<(), AgentError> {
+        self.set_setting()?;
+        self.read_addresses().await?;
+        self.list()
+    }
+
+    async fn handle_config(&mut self, config: MptcpPmConfig) -> Result<(), AgentError> {
+        self.manager.handle_config(config, port_range());
+        self.read_addresses().await
+    }
+
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.read_addresses().await
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        Ok(())
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        if self.asked.is_some() {
+            tracing::info!("asked to stop");
+            return Ok(ControlFlow::Break(()));
+        }
+        self.log_limits();
+        if !self.options.dry_run {
+            self.write_state()?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn next_event(&self) -> Result<(), AgentError> {
+        let now = sidestep_linux::monotonic_now();
+        let due = self.manager.poll_timeout().map(|at| Instant::now() + at.since(now).to_std());
+        let due = due.map_or(self.next_list, |due| due.min(self.next_list));
+        if due <= Instant::now() {
+            // Others have their turn between two batches.
+            tokio::task::yield_now().await;
+            return Ok(());
+        }
+        tokio::select! {
+            ready = self.events.readable() => ready?,
+            () = sleep_until(due) => {}
+            request = self.control.next() => {
+                *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_event(&mut self) -> Result<(), AgentError> {
+        match self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            Some((Request::Status, stream)) => control::answer(stream, self.status_text()),
+            Some((Request::Stop, stream)) => self.asked = Some(stream),
+            None => {}
+        }
+        self.turn()
+    }
+
+    fn status(&self) -> String {
+        let connections = self.manager.connections().count();
+        let limited = self.manager.connections().filter(|(_, connection, _)| connection.limited.is_some()).count();
+        let limited = if limited == 0 { String::new() } else { format!("; {limited} at a limit") };
+        format!("{connections} connections with {} subflows{limited}", self.manager.subflows())
+    }
+
+    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+        Ok(metrics::page(&self.manager, self.list_took.as_secs_f64(), faults))
+    }
+
+    async fn stop(mut self, end: End) -> Result<(), AgentError> {
+        let keeps = match end {
+            End::Shutdown(Shutdown::Keep) | End::Failed => true,
+            End::Shutdown(Shutdown::CleanUp) => self.options.keep,
+            End::Finished => false,
+        };
+        if self.options.dry_run {
+            return Ok(());
+        }
+        if keeps {
+            return self.write_state();
+        }
+        if let Some(before) = self.before.take() {
+            put_back_setting(&before)?;
+        }
+        if let Some(state) = &self.state {
+            state.remove();
+        }
+        Ok(())
+    }
+}
+
+fn open_state(directory: impl AsRef<std::path::Path>) -> Result<(StateFile, State), AgentError> {
+    let directory = directory.as_ref();
+    StateFile::open(directory, NetNsId::current()?.cookie).map_err(|source| unkept(directory, source))
+}
+
+fn unkept(directory: &std::path::Path, source: std::io::Error) -> AgentError {
+    LinuxError::io(format!("keeping the state in {}", directory.display()), source).into()
+}
+
+/// Puts a setting back, unless somebody has changed it meanwhile.
+fn put_back_setting(before: &ManagerSetting) -> Result<(), AgentError> {
+    if ManagerSetting::current()?.is_for_programs() {
+        before.set()?;
+    }
+    Ok(())
+}
+
+/// Bits that differ from one path manager to the next.
+fn seed() -> u64 {
+    sidestep_linux::monotonic_now().as_nanos() ^ (u64::from(std::process::id()) << 32)
+}
