@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 use sidestep_linux::{
-    bpf::{congestion_control::CongestionControl, ecn::EcnProgram, host::HostProgram, idle::IdleProgram},
+    bpf::{congestion_control::CongestionControl, ecn::EcnProgram, host::HostProgram, idle::IdlePrograms},
     cgroup::Cgroup,
     testing::root_or_skip,
 };
@@ -22,7 +22,7 @@ fn programs_and_maps_are_recognisable_in_bpftool() {
         HostProgram::load(None).unwrap(),
         EcnProgram::load().unwrap(),
         CongestionControl::attach(cgroup.path(), "reno").unwrap(),
-        IdleProgram::attach(cgroup.path()).unwrap(),
+        IdlePrograms::attach(cgroup.path()).unwrap(),
     );
     let (programs, maps) = (ids("prog_id:"), ids("map_id:"));
     let named = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();

@@ -99,3 +99,16 @@ fn a_control_group_that_is_none_is_wrong_usage_and_the_right_place_is_named() {
     let ended = namespace.run(|| Ok(room.start(&arguments))).unwrap().wait();
     assert!(ended.complaint(2).starts_with("using /tmp: it is no control group of version 2"), "{ended:?}");
 }
+
+#[test]
+fn the_benchmark_of_many_connections_has_all_of_them_moved() {
+    if !root_or_skip("a benchmark of the agent") {
+        return;
+    }
+    let ended = Room::new().run(&["bench", "agent", "--connections", "30", "--json"]);
+    ended.is_fine();
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let moved =
+        report["cases"].as_array().unwrap().iter().find(|case| case["name"] == "connections that moved").unwrap();
+    assert_eq!(moved["value"], 30.0, "{report}");
+}

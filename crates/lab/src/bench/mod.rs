@@ -20,8 +20,8 @@ use crate::error::LabError;
 pub struct BenchOptions {
     /// The `sidestep` program.
     pub program: PathBuf,
-    /// How often each of the three is measured: no program, a program that does nothing, and the agent. Medians are
-    /// reported.
+    /// How often each of the four is measured: nothing, programs that do nothing, the agent without its programs, and the
+    /// agent. Medians are reported.
     pub rounds: usize,
     /// How long each measurement takes.
     pub seconds: f64,
@@ -50,34 +50,42 @@ pub struct Overhead {
 pub struct Compared {
     /// Without any program.
     pub without: f64,
-    /// With a program that does nothing: the kernel calls it wherever it would call the agent's.
+    /// With programs that do nothing: the kernel calls them wherever it would call the agent's.
     pub idle: f64,
+    /// With the agent's rules, routes and table, but not its programs.
+    pub routes: f64,
     /// With the agent.
     pub with: f64,
     /// Median over the rounds of `idle` divided by `without`.
     pub idle_ratio: f64,
+    /// Median over the rounds of `routes` divided by `without`.
+    pub routes_ratio: f64,
     /// Median over the rounds of `with` divided by `without`.
     pub ratio: f64,
 }
 
-/// Measures what the agent costs the traffic of a host that has paths. Each round has three measurements; their order
+/// Measures what the agent costs the traffic of a host that has paths. Each round has four measurements; their order
 /// changes from round to round.
 ///
 /// # Errors
 /// Without root, or where the kernel lacks what the agent needs.
 pub fn overhead(options: &BenchOptions, progress: Progress<'_>) -> Result<Overhead, LabError> {
     let stage = Stage::build(options.program.clone())?;
-    let steps = options.rounds * 3 + 2;
+    let steps = options.rounds * WITH.len() + 2;
     progress("warming up", 0, steps);
     measure(&stage, options.seconds.min(0.5))?;
     let mut rounds = Vec::new();
     for round in 0..options.rounds {
-        let mut samples = [Round::default(); 3];
+        let mut samples = [Round::default(); WITH.len()];
         for step in 0..samples.len() {
             let which = (round + step) % samples.len();
             progress(WITH[which], round * samples.len() + step + 1, steps);
             let idle = (which == 1).then(|| stage.idle()).transpose()?;
-            let agent = (which == 2).then(|| stage.agent(stage::ALIKE, None)).transpose()?;
+            let agent = match which {
+                2 => Some(stage.agent_beside(stage::ALIKE)?),
+                3 => Some(stage.agent(stage::ALIKE, None)?),
+                _ => None,
+            };
             samples[which] = measure(&stage, options.seconds)?;
             agent.map(stage::Daemon::stop).transpose()?;
             drop(idle);
@@ -97,7 +105,8 @@ pub fn overhead(options: &BenchOptions, progress: Progress<'_>) -> Result<Overhe
 }
 
 /// What each measurement of a round is made with.
-const WITH: [&str; 3] = ["without the agent", "with a program that does nothing", "with the agent"];
+const WITH: [&str; 4] =
+    ["without the agent", "with programs that do nothing", "with the agent's rules and tables only", "with the agent"];
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,14 +129,16 @@ fn count_runs(stage: &Stage, seconds: f64) -> Result<Vec<ProgramRuns>, LabError>
     Ok(runs.unwrap_or_default())
 }
 
-/// Compares rounds of three values each: without a program, with one that does nothing, and with the agent.
-fn compare(rounds: impl Iterator<Item = [f64; 3]> + Clone) -> Compared {
+/// Compares rounds of four values each, in the order of [`WITH`].
+fn compare(rounds: impl Iterator<Item = [f64; 4]> + Clone) -> Compared {
     Compared {
         without: median(rounds.clone().map(|[without, ..]| without)),
-        idle: median(rounds.clone().map(|[_, idle, _]| idle)),
+        idle: median(rounds.clone().map(|[_, idle, ..]| idle)),
+        routes: median(rounds.clone().map(|[_, _, routes, _]| routes)),
         with: median(rounds.clone().map(|[.., with]| with)),
-        idle_ratio: median(rounds.clone().map(|[without, idle, _]| idle / without)),
-        ratio: median(rounds.map(|[without, _, with]| with / without)),
+        idle_ratio: median(rounds.clone().map(|[without, idle, ..]| idle / without)),
+        routes_ratio: median(rounds.clone().map(|[without, _, routes, _]| routes / without)),
+        ratio: median(rounds.map(|[without, .., with]| with / without)),
     }
 }
 
@@ -149,8 +160,11 @@ mod tests {
 
     #[test]
     fn the_median_ratio_is_that_of_the_rounds() {
-        let compared = compare([[10.0, 9.5, 9.0], [20.0, 21.0, 20.0], [40.0, 20.0, 20.0]].into_iter());
-        assert_eq!(compared, Compared { without: 20.0, idle: 20.0, with: 20.0, idle_ratio: 0.95, ratio: 0.9 });
+        let rounds = [[10.0, 9.5, 9.8, 9.0], [20.0, 21.0, 20.0, 20.0], [40.0, 20.0, 39.0, 20.0]];
+        let compared = compare(rounds.into_iter());
+        let ratios = [compared.idle_ratio, compared.routes_ratio, compared.ratio];
+        assert_eq!([compared.without, compared.idle, compared.routes, compared.with], [20.0; 4]);
+        assert_eq!(ratios, [0.95, 0.98, 0.9]);
         assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
         assert!(median(std::iter::empty()).is_nan());
     }

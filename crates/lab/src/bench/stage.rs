@@ -16,7 +16,7 @@ use nix::{
 };
 use sidestep_linux::{
     LinuxError,
-    bpf::{host::Pins, idle::IdleProgram},
+    bpf::{host::Pins, idle::IdlePrograms},
     cgroup::{self, Cgroup},
     netlink::{self, MAIN_TABLE, Netlink, NextHop, Route, Target},
     netns::{NetNs, set_sysctl},
@@ -31,6 +31,8 @@ use crate::{
 /// Where the server listens.
 pub const SERVER: Ipv6Addr = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);
 const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, 1);
+/// Of the client's and of the server's prefix.
+const PREFIX_LEN: u8 = 64;
 /// The server's port.
 pub const PORT: u16 = 5001;
 /// Number of links, each of which is a path.
@@ -77,18 +79,31 @@ impl Stage {
 
     /// Starts the agent with two paths of these rates to the server, and waits until it is ready.
     pub fn agent(&self, rates: [&str; 2], state: Option<&Path>) -> Result<Daemon, LabError> {
-        let mut config = "[agent]\ngamma = 1e-5\n[[destination]]\nprefix = \"fd00:9::/64\"\n".to_string();
+        self.agent_for(&self.traffic, rates, state)
+    }
+
+    /// Starts an agent that acts on no connection of the benchmark: they meet its rules, routes and table, and none of its
+    /// programs.
+    pub fn agent_beside(&self, rates: [&str; 2]) -> Result<Daemon, LabError> {
+        self.agent_for(&self.daemons, rates, None)
+    }
+
+    fn agent_for(&self, group: &Cgroup, rates: [&str; 2], state: Option<&Path>) -> Result<Daemon, LabError> {
+        let mut config = "[agent]\ngamma = 1e-5\n[[destination]]\n".to_string();
+        config += &format!("prefix = \"{}\"\n", prefix_of(SERVER));
+        // The server takes packets from any address over any link.
         for (link, rate) in (0..LINKS).zip(rates) {
             let via = address(link, 2);
             config += &format!(
-                "[[destination.path]]\nvia = \"{via}\"\ndev = \"{}\"\nrate = \"{rate}\"\nrtt = \"1 ms\"\n",
+                "[[destination.path]]\nvia = \"{via}\"\ndev = \"{}\"\nrate = \"{rate}\"\nrtt = \"1 ms\"\n\
+                 sources = [\"::/0\"]\n",
                 name(link)
             );
         }
         let file = self.site.directory().join("agent.toml");
         fs::write(&file, config).map_err(LabError::file(&file))?;
         let mut command = Command::new(&self.program);
-        command.arg("agent").arg("--config").arg(&file).arg("--cgroup").arg(self.traffic.path());
+        command.arg("agent").arg("--config").arg(&file).arg("--cgroup").arg(group.path());
         match state {
             Some(state) => command.arg("--state").arg(state),
             None => command.arg("--no-state"),
@@ -98,9 +113,9 @@ impl Stage {
         Ok(Daemon(process))
     }
 
-    /// Has the kernel call a program that does nothing wherever it would call the agent's.
-    pub fn idle(&self) -> Result<IdleProgram, LabError> {
-        Ok(IdleProgram::attach(self.traffic.path())?)
+    /// Has the kernel call programs that do nothing wherever it would call the agent's.
+    pub fn idle(&self) -> Result<IdlePrograms, LabError> {
+        Ok(IdlePrograms::attach(self.traffic.path())?)
     }
 
     /// Starts a server that accepts whatever comes.
@@ -217,6 +232,10 @@ impl Drop for Mount {
     }
 }
 
+fn prefix_of(address: Ipv6Addr) -> Ipv6Net {
+    Ipv6Net::new_assert(address, PREFIX_LEN).trunc()
+}
+
 fn name(link: u16) -> String {
     format!("link{link}")
 }
@@ -254,7 +273,8 @@ fn connect(host: &NetNs, server: &NetNs) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Configures one end of all links, and the route to the other end over the first link.
+/// Configures one end of all links, and the route to the other end's prefix over the first link. A route to the other end
+/// alone would count more than the paths.
 async fn configure(netlink: &Netlink, end: u8, own: Ipv6Addr, other: Ipv6Addr) -> sidestep_linux::Result<()> {
     let peer = 3 - end;
     netlink.add_address(1, own, 128).await?;
@@ -266,6 +286,6 @@ async fn configure(netlink: &Netlink, end: u8, own: Ipv6Addr, other: Ipv6Addr) -
     }
     let interface = netlink.index_of(&name(0)).await?;
     let hop = NextHop { via: Some(address(0, peer.into()).into()), interface };
-    let destination = IpNet::from(Ipv6Net::from(other));
+    let destination = IpNet::from(prefix_of(other));
     netlink.add_route(&Route { table: MAIN_TABLE, destination, target: Target::Via(vec![hop]), mtu: None }).await
 }

@@ -1,27 +1,28 @@
-//! A program that does nothing, to measure against (`bpf/src/idle.bpf.c`).
+//! Programs that do nothing, to measure against (`bpf/src/idle.bpf.c`).
 
 use std::{fs::File, os::fd::AsRawFd, path::Path};
 
 use libbpf_rs::{Link, Object};
 
-use super::{bytecode, failed, load, open, program};
+use super::{bytecode, failed, load, open};
 use crate::error::{LinuxError, Result};
 
-/// A program that does nothing; while this lives, the kernel calls it wherever it would call the path changer.
+/// Programs that do nothing; while this lives, the kernel calls them wherever it would call the path changer's.
 #[derive(Debug)]
-pub struct IdleProgram {
+pub struct IdlePrograms {
     _object: Object,
-    _link: Link,
+    _links: Vec<Link>,
 }
 
-impl IdleProgram {
-    /// Attaches the program to `cgroup`: the kernel calls it for the connections of the processes there and below.
+impl IdlePrograms {
+    /// Attaches the programs to `cgroup`: the kernel calls them for the connections of the processes there and below.
     pub fn attach(cgroup: &Path) -> Result<Self> {
-        const WHAT: &str = "attaching a program that does nothing";
+        const WHAT: &str = "attaching programs that do nothing";
         let object = load("idle", open("idle", bytecode!("idle"))?)?;
         let directory = File::open(cgroup).map_err(|error| LinuxError::io(WHAT, error))?;
-        let link = program(&object, "sidestep_idle")?.attach_cgroup(directory.as_raw_fd());
-        let link = link.map_err(|error| failed(WHAT, &error))?;
-        Ok(IdleProgram { _object: object, _link: link })
+        let attach = |program: libbpf_rs::ProgramMut<'_>| program.attach_cgroup(directory.as_raw_fd());
+        let links = object.progs_mut().map(attach).collect::<std::result::Result<_, _>>();
+        let links = links.map_err(|error| failed(WHAT, &error))?;
+        Ok(IdlePrograms { _object: object, _links: links })
     }
 }
