@@ -310,6 +310,24 @@ POLICY_FN __u32 pc_alive(const struct pc_conn *conn, const struct pc_config *cfg
 	return pc_measures(cfg, shared) ? pc_not_dead(shared, conn->n_paths, among, now_ns) : among;
 }
 
+/* Bytes of the transfer that pc_path.transfer_ns is of, and a quarter more. */
+#define PC_WIDE_BYTES 20000
+
+/*
+ * The set `among` without the paths that are narrower, by a fifth at least, than the rate that the
+ * connection has where it is: one that is alone on a wide path gains nothing on a narrow one, however
+ * idle that is. The present path stays.
+ */
+POLICY_FN __u32 pc_wide(const struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
+			const struct pc_shared *shared, const struct pc_round *round, __u32 among)
+{
+	if (!pc_measures(cfg, shared) || !round->srtt_ns)
+		return among;
+	return among & (pc_wide_paths((const struct pc_paths *)paths, conn->n_paths,
+				      PC_WIDE_BYTES * pc_least(round->srtt_ns, PC_MAX_NS) / (round->cwnd_bytes + 1)) |
+			1u << PC_INDEX(conn->current));
+}
+
 POLICY_FN void pc_set_weights(struct pc_conn *conn, const struct pc_path *paths,
 			      const struct pc_shared *shared)
 {
@@ -383,6 +401,8 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 		pc_learn(conn, cfg, paths, shared, round, failure);
 	if (shared && pc_learns(cfg))
 		pc_set_weights(conn, paths, shared);
+	if (!failure)
+		among = pc_wide(conn, cfg, paths, shared, round, among);
 	among = pc_alive(conn, cfg, shared, round->now_ns, among);
 	if (cfg->policy == PC_NEXT)
 		path = pc_in_turn(conn, among);
@@ -548,6 +568,7 @@ POLICY_FN __u32 pc_uneventful(const struct pc_config *cfg, const struct pc_path 
 			      struct pc_shared *shared, __u32 current, const struct pc_round *round)
 {
 	struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), current);
+	__u32 segments;
 	__u64 lowest;
 
 	if (round->delivered_ce)
@@ -558,7 +579,9 @@ POLICY_FN __u32 pc_uneventful(const struct pc_config *cfg, const struct pc_path 
 	if (cfg->queue_rounds && lowest &&
 	    pc_since(pc_lesser(round->srtt_ns, PC_MAX_NS), lowest) >= PC_QUEUE_MIN_NS + lowest / 4)
 		return 0;
-	pc_delivered(quality, round->now_ns, round->srtt_ns, 1, 0);
+	/* How many segments the round had is not known: as many as are on their way now, if that says anything. */
+	segments = round->delivered > 1 ? (__u32)pc_most(2, pc_least(round->delivered, round->in_flight)) : 1;
+	pc_delivered(quality, round->now_ns, round->srtt_ns, segments, 0);
 	return 1;
 }
 
@@ -666,8 +689,8 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 			  const struct pc_path *paths, struct pc_shared *shared,
 			  const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
+	__u32 here = 1u << PC_INDEX(conn->current), due, leave = 1;
 	struct pc_quality *quality;
-	__u32 due;
 
 	if (!pc_can_move(conn, cfg))
 		return;
@@ -686,12 +709,15 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 		return;
 	}
 	quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
+	/* Where others are served it was bad luck or congestion; a second timeout in a row is more than that. */
+	if (decision->reason == PC_RTO && round->srtt_ns && !(conn->failed & here))
+		leave = !pc_works(quality, round->now_ns, round->srtt_ns);
 	if (quality)
 		pc_failed(quality, round->now_ns, round->srtt_ns, decision->reason == PC_ACK_LOSS);
-	conn->failed |= 1u << PC_INDEX(conn->current);
+	conn->failed |= here;
 	if (conn->failed == pc_all_paths(conn))
-		conn->failed = 1u << PC_INDEX(conn->current);
-	pc_decide(conn, cfg, paths, shared, round, 1, random, decision);
+		conn->failed = here;
+	pc_decide(conn, cfg, paths, shared, round, leave, random, decision);
 	pc_backoff_decided(&conn->failure, cfg->failure_max_ns, round->now_ns, cfg->jitter_q16,
 			   pc_remix(random));
 }

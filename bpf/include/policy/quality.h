@@ -3,7 +3,7 @@
  * How good the paths to a destination have been lately, by what the connections of a host measured on
  * them: one scale for all paths, the time that a short transfer takes.
  *
- *     base_i   = lowest round trip + transfer at the path's rate
+ *     base_i   = lowest round trip + transfer at the path's rate, or longer if that was measured
  *     delay_i  = base_i + what queues and losses lately added
  *     weight_i = initial weight / (delay_i * max(base_i, least delay))^2
  *
@@ -17,6 +17,10 @@
  * 2000). So a path that nobody uses looks better with time, until somebody tries it. The average itself
  * stays: if that try finds the path as bad as it was, it is known at once; if it finds it good, it takes
  * some more to be sure.
+ *
+ * What is the path's own stays for longer. A path that has less rate than the agent believes shows that
+ * to each transfer: its rounds of several segments wait behind themselves. The least that rounds lately
+ * waited, for ten segments, is the path's own share; a queue of others is not in it, as it comes and goes.
  *
  * A path is dead after a failure if nothing was delivered on it since. The first failure may well be
  * the loss of a single segment, so the first wait is short; after a failure of one that tries it again
@@ -41,8 +45,10 @@ struct pc_quality {
 	__u64 hold_ns; /* so long after that nobody tries it, unless something is delivered */
 	__u64 unproven; /* 1: the failure was one of acknowledgements, whose delivery nobody measures */
 	__u64 asked_ns; /* when a SYN left, the first since something was delivered; 0: none */
+	__u64 slow_ns; /* by how much ten segments prolonged a round trip, at least; 0: not measured */
+	__u64 slow_at_ns; /* when that was last measured */
 };
-_Static_assert(sizeof(struct pc_quality) == 64, "shared with Rust");
+_Static_assert(sizeof(struct pc_quality) == 80, "shared with Rust");
 
 /* Queues up to this are noise (4 ms). */
 #define PC_QUEUE_MIN_NS (1ULL << 22)
@@ -75,6 +81,11 @@ _Static_assert(sizeof(struct pc_quality) == 64, "shared with Rust");
 /* A lowest round trip that is not met again is forgotten over about a minute. */
 #define PC_LOWEST_LOG 36
 
+/* Rounds with fewer segments do not show what a path's rate makes of ten. */
+#define PC_SLOW_SEGMENTS 5
+/* What is known of that halves in about 17 seconds without a measurement. */
+#define PC_SLOW_HALF_LIFE_LOG 34
+
 /*
  * The functions below take no branches, or are global for BPF: the verifier would follow each branch of
  * each path.
@@ -106,11 +117,39 @@ POLICY_FN void pc_sample(struct pc_quality *quality, __u64 now_ns, __u64 ns)
 	quality->updated_ns = now_ns;
 }
 
-/* A round trip took `rtt_ns`, and so many segments were delivered in it, so many lost; returns 0. */
+/* By how much ten segments prolong a round trip, as measured lately; below 2^34. */
+POLICY_FN __u64 pc_slow(const struct pc_quality *quality, __u64 now_ns)
+{
+	return pc_halved(quality->slow_ns & (4 * PC_MAX_ADDED_NS - 1),
+			 pc_since(now_ns, quality->slow_at_ns) >> PC_SLOW_HALF_LIFE_LOG);
+}
+
+/*
+ * A round of so many segments was longer than the lowest round trip by `over_ns`; something had been
+ * delivered `age` ns before. Like the lowest round trip, the least is forgotten over about a minute.
+ */
+POLICY_FN void pc_measure_slow(struct pc_quality *quality, __u64 now_ns, __u64 over_ns, __u32 segments, __u64 age)
+{
+	__u64 slow = over_ns * 10 / segments, least = quality->slow_ns & (4 * PC_MAX_ADDED_NS - 1);
+
+	if (!least || slow < least)
+		least = slow + 1;
+	else
+		least += (age * ((slow - least) >> 8)) >> (PC_LOWEST_LOG - 8);
+	quality->slow_ns = least;
+	quality->slow_at_ns = now_ns;
+}
+
+/*
+ * A round trip took `rtt_ns`, and so many segments were delivered in it, so many lost; returns 0.
+ *
+ * A single segment meets the queue of others only. The first round of each connection, its SYN's, is
+ * like that. It tells of a queue, but where there is none it does not tell that transfers are fast.
+ */
 POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u64 rtt_ns,
 				   __u32 delivered, __u32 lost)
 {
-	__u64 lowest, age;
+	__u64 lowest, age, over;
 
 	if (!quality)
 		return 0;
@@ -124,8 +163,11 @@ POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u
 	quality->lowest_ns = lowest;
 	quality->delivered_ns = now_ns;
 	quality->asked_ns = 0;
-	pc_sample(quality, now_ns,
-		  rtt_ns - pc_least(lowest, rtt_ns) + lost * PC_LOSS_NS / (delivered ? delivered : 1));
+	over = rtt_ns - pc_least(lowest, rtt_ns);
+	if (delivered >= PC_SLOW_SEGMENTS)
+		pc_measure_slow(quality, now_ns, over, delivered, age);
+	if (delivered > 1 || lost || over >= pc_added(quality, now_ns))
+		pc_sample(quality, now_ns, over + lost * PC_LOSS_NS / (delivered ? delivered : 1));
 	return 0;
 }
 
@@ -159,6 +201,14 @@ POLICY_LARGE_FN __u32 pc_try(struct pc_quality *quality, __u64 now_ns)
 	return 0;
 }
 
+/* 1 if a path carried something to anybody shortly before a timeout of a connection with this round trip. */
+POLICY_LARGE_FN __u32 pc_works(const struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns)
+{
+	if (!quality)
+		return 0;
+	return pc_since(now_ns, quality->delivered_ns) < PC_WORKS_NS + pc_least(srtt_ns, PC_MAX_ADDED_NS);
+}
+
 /*
  * A connection had a timeout on the path, or, if `acks` is 1, its acknowledgements did not arrive;
  * `srtt_ns` is its round trip; returns 0.
@@ -173,7 +223,7 @@ POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 
 	srtt_ns = pc_least(srtt_ns, PC_MAX_ADDED_NS);
 	quality->asked_ns = 0;
 	pc_sample(quality, now_ns, PC_LOSS_NS + srtt_ns);
-	if (pc_since(now_ns, quality->delivered_ns) < PC_WORKS_NS + srtt_ns)
+	if (pc_works(quality, now_ns, srtt_ns))
 		return 0;
 	if (quality->failed_ns <= quality->delivered_ns || before > 4 * quality->hold_ns)
 		/* That ACKs arrive again nobody measures, so there is nothing to wait for but time. */

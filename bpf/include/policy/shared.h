@@ -34,7 +34,7 @@ struct pc_shared {
 	__u64 sequence; /* of the first draws of connections; its lower half counts */
 	struct pc_draws draws; /* PC_DELAY_WEIGHTED */
 };
-_Static_assert(sizeof(struct pc_shared) == 1296, "shared with Rust");
+_Static_assert(sizeof(struct pc_shared) == 1552, "shared with Rust");
 
 /* For so long the weights of first draws are not computed anew (1 ms). */
 #define PC_DRAWS_NS (1ULL << 20)
@@ -114,19 +114,25 @@ POLICY_FN __u64 pc_lowest(const struct pc_path *path, const struct pc_quality *q
 	return pc_choose(quality->lowest_ns, path->rtt_ns, pc_zero(quality->lowest_ns)) & (PC_MAX_NS - 1);
 }
 
-/* The time that a short transfer takes on an empty path; 0: the round trip is not known. */
-POLICY_FN __u64 pc_base(const struct pc_path *path, const struct pc_quality *quality)
+/*
+ * The time that a short transfer takes on an empty path; 0: the round trip is not known.
+ *
+ * What was measured of its rate counts twice, as the smoothed round trip lags behind, and only beyond
+ * half as much again as the agent believes: crowds make rounds longer, too.
+ */
+POLICY_FN __u64 pc_base(const struct pc_path *path, const struct pc_quality *quality, __u64 now_ns)
 {
-	__u64 lowest = pc_lowest(path, quality);
+	__u64 lowest = pc_lowest(path, quality), transfer = path->transfer_ns & (PC_MAX_NS - 1);
 
-	return lowest + ((path->transfer_ns & (PC_MAX_NS - 1)) & (pc_zero(lowest) - 1));
+	transfer += pc_since(2 * pc_slow(quality, now_ns), 3 * transfer);
+	return lowest + (transfer & (pc_zero(lowest) - 1));
 }
 
 /* What is asked of a path: the time that a short transfer takes on it if it is empty, as far as that counts. */
 POLICY_FN __u64 pc_asked_base(const struct pc_paths *paths, const struct pc_shared *shared, __u32 i,
 			      const struct pc_ask *ask, __u64 best)
 {
-	__u64 base = pc_base(&paths->path[i], &shared->quality[i]);
+	__u64 base = pc_base(&paths->path[i], &shared->quality[i], ask->now_ns);
 
 	/* One that is not known counts as the best. */
 	base = pc_choose(base, best, pc_zero(base));
@@ -152,7 +158,7 @@ POLICY_FN void pc_scales_of(struct pc_scales *scales, const struct pc_paths *pat
 	__u32 i;
 
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		__u64 base = pc_base(&paths->path[i], &shared->quality[i]);
+		__u64 base = pc_base(&paths->path[i], &shared->quality[i], ask->now_ns);
 
 		/* One that is not known, or not there, becomes the greatest. */
 		base = pc_choose(base, 2 * PC_MAX_NS, pc_zero(base) | (1 - pc_above(ask->n, i)));
@@ -204,6 +210,19 @@ POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct
 	}
 	/* Where nothing may be drawn, it is the first. */
 	return path < ask->n ? path : 0;
+}
+
+/* Of the first `n` paths, those on which a short transfer takes at most `most_ns` by their rate, as a bit set. */
+POLICY_LARGE_FN __u32 pc_wide_paths(const struct pc_paths *paths, __u32 n, __u64 most_ns)
+{
+	__u32 wide = 0, i;
+
+	if (!paths)
+		return 0;
+	most_ns = pc_least(most_ns, PC_MAX_NS);
+	for (i = 0; i < PC_MAX_PATHS; i++)
+		wide |= (__u32)(1 - pc_above(paths->path[i].transfer_ns & (2 * PC_MAX_NS - 1), most_ns)) << i;
+	return wide & ((1u << (n & 31)) - 1);
 }
 
 /* The dead ones of the first `n` paths, as a bit set. */

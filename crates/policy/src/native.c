@@ -54,6 +54,11 @@ __u64 native_pc_added(const struct pc_quality *quality, __u64 now_ns)
 	return pc_added(quality, now_ns);
 }
 
+__u64 native_pc_base(const struct pc_path *path, const struct pc_quality *quality, __u64 now_ns)
+{
+	return pc_base(path, quality, now_ns);
+}
+
 __u32 native_pc_dead(const struct pc_quality *quality, __u64 now_ns)
 {
 	return pc_dead(quality, now_ns);

@@ -214,6 +214,10 @@ pub struct Quality {
     pub unproven: AtomicU64,
     /// When a SYN left, the first since something was delivered; 0: none.
     pub asked_ns: AtomicU64,
+    /// By how much ten segments prolonged a round trip, at least; 0: not measured.
+    pub slow_ns: AtomicU64,
+    /// When that was last measured.
+    pub slow_at_ns: AtomicU64,
 }
 
 /// How many 64-bit words [`Shared`] has.
@@ -221,9 +225,10 @@ pub const SHARED_WORDS: usize = size_of::<Shared>() / size_of::<u64>();
 
 impl Quality {
     /// The fields in their order.
-    pub(crate) fn words(&self) -> [&AtomicU64; 8] {
-        let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven, asked_ns } = self;
-        [added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven, asked_ns]
+    pub(crate) fn words(&self) -> [&AtomicU64; 10] {
+        let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, .. } = self;
+        let Quality { hold_ns, unproven, asked_ns, slow_ns, slow_at_ns, .. } = self;
+        [added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven, asked_ns, slow_ns, slow_at_ns]
     }
 }
 
@@ -328,7 +333,7 @@ macro_rules! sizes {
     )*};
 }
 sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 1048);
-sizes!(Sharing: 168, Shared: 1296, Quality: 64);
+sizes!(Sharing: 168, Shared: 1552, Quality: 80);
 
 unsafe extern "C" {
     fn native_pc_open(
@@ -388,6 +393,7 @@ unsafe extern "C" {
     );
     fn native_pc_connect(conn: *const Conn, cfg: *const Config, shared: *const Shared);
     fn native_pc_added(quality: *const Quality, now_ns: u64) -> u64;
+    fn native_pc_base(path: *const Path, quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_dead(quality: *const Quality, now_ns: u64) -> u32;
     fn native_pc_take(conn: *mut Conn, config: *const Config, path: u32);
     fn native_pc_weigh(exp3: *mut Exp3, paths: *const Path, n: u32, shared: *const Shared);
@@ -533,6 +539,12 @@ pub(crate) fn shared_add(shared: &Shared, n: u32, path: u32, step: i64) {
 pub(crate) fn added(quality: &Quality, now_ns: u64) -> u64 {
     // SAFETY: the pointer comes from a reference to atomics, which C only reads.
     unsafe { native_pc_added(quality, now_ns) }
+}
+
+/// The time that a short transfer takes on the empty path, in nanoseconds; 0: its round trip is not known.
+pub(crate) fn base(path: &Path, quality: &Quality, now_ns: u64) -> u64 {
+    // SAFETY: as in `added`.
+    unsafe { native_pc_base(path, quality, now_ns) }
 }
 
 /// Whether nobody should try the path.

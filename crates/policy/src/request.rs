@@ -28,8 +28,6 @@ pub struct Request {
 
 /// The weights of a draw add up to about this.
 const SCALE: f64 = 1024.0;
-/// What a dead path gets of a draw: little, as it costs whoever it hits a second, but something, as it may be back.
-const DEAD_SHARE: f64 = 1.0 / 64.0;
 
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.
@@ -74,7 +72,8 @@ impl Request {
 ///
 /// Each weight is at least 1, and they add up to about 1024. The static policy has one path, its first.
 pub fn reply_weights(policy: PolicyName, paths: &[(u32, Option<PathLearnt>)]) -> Vec<u32> {
-    let is_dead = |learnt: &Option<PathLearnt>| learnt.is_some_and(|learnt| learnt.dead);
+    // One that is lost costs whoever it hits a second; whether the path is back, others find out for less.
+    let is_dead = |learnt: &Option<PathLearnt>| learnt.is_some_and(|learnt| learnt.unanswered);
     // Where all are dead, none is worse than the others.
     let some_alive = paths.iter().any(|(_, learnt)| !is_dead(learnt));
     let weight = |(initial, learnt): &(u32, Option<PathLearnt>)| match policy {
@@ -83,7 +82,7 @@ pub fn reply_weights(policy: PolicyName, paths: &[(u32, Option<PathLearnt>)]) ->
     };
     let draws_dead = |path: &(u32, Option<PathLearnt>)| some_alive && is_dead(&path.1);
     let alive: f64 = paths.iter().filter(|path| !draws_dead(path)).map(weight).sum();
-    let part = |path| if draws_dead(path) { DEAD_SHARE } else { weight(path) / alive };
+    let part = |path| if draws_dead(path) { 0.0 } else { weight(path) / alive };
     let taken = if policy == PolicyName::Static { 1 } else { usize::MAX };
     paths.iter().take(taken).map(|path| (part(path) * SCALE).round().max(1.0) as u32).collect()
 }
@@ -96,7 +95,7 @@ mod tests {
 
     fn weights(policy: PolicyName, paths: &[(u32, f64, bool)]) -> Vec<u32> {
         let known = |(initial, factor, dead): &(u32, f64, bool)| {
-            (*initial, Some(PathLearnt { factor: *factor, delay: None, dead: *dead }))
+            (*initial, Some(PathLearnt { factor: *factor, delay: None, dead: *dead, unanswered: *dead }))
         };
         reply_weights(policy, &paths.iter().map(known).collect::<Vec<_>>())
     }
@@ -110,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_path_gets_little_but_not_nothing_and_all_dead_ones_are_alike() {
+    fn a_dead_path_gets_next_to_nothing_and_all_dead_ones_are_alike() {
         let one_dead = [(90, 1.0, true), (10, 1.0, false), (10, 1.0, false)];
-        assert_eq!(weights(PolicyName::DelayWeighted, &one_dead), [16, 512, 512]);
+        assert_eq!(weights(PolicyName::DelayWeighted, &one_dead), [1, 512, 512]);
         assert_eq!(weights(PolicyName::DelayWeighted, &[(10, 1.0, true), (10, 1.0, true)]), [512, 512]);
         assert_eq!(weights(PolicyName::DelayWeighted, &[(1_000_000, 1.0, false), (1, 1.0, false)]), [1024, 1]);
     }

@@ -21,6 +21,9 @@ pub struct PathLearnt {
     pub delay: Option<Span>,
     /// Whether nobody takes it, as it failed.
     pub dead: bool,
+    /// Whether no SYN-ACK takes it: it is dead, or acknowledgements were lost on it. That these arrive again nobody measures,
+    /// and one that is lost costs a retransmission, where a SYN-ACK costs a second. So they return first.
+    pub unanswered: bool,
 }
 
 /// What a draw goes by (`quality.h`).
@@ -30,18 +33,26 @@ struct Known {
     added: u64,
     measured: bool,
     dead: bool,
+    unanswered: bool,
 }
+
+/// After acknowledgements were lost on a path, SYN-ACKs wait for so many times as long as those.
+const REPLY_HOLDS: u64 = 4;
 
 impl Known {
     fn of(path: &raw::Path, quality: &raw::Quality, now: Time) -> Self {
         let now = now.as_nanos();
-        let measured = quality.lowest_ns.load(Ordering::Relaxed);
-        let lowest = if measured > 0 { measured } else { path.rtt_ns };
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let (base, dead) = (raw::base(path, quality, now), raw::dead(quality, now));
+        let wait = load(&quality.hold_ns).saturating_mul(REPLY_HOLDS);
+        let failed = load(&quality.failed_ns);
+        let waits = failed > load(&quality.delivered_ns) && now.saturating_sub(failed) < wait;
         Known {
-            base: (lowest > 0).then(|| lowest.saturating_add(path.transfer_ns)),
+            base: (base > 0).then_some(base),
             added: raw::added(quality, now),
-            measured: measured > 0,
-            dead: raw::dead(quality, now),
+            measured: load(&quality.lowest_ns) > 0,
+            dead,
+            unanswered: dead || waits && load(&quality.unproven) == 1,
         }
     }
 }
@@ -71,6 +82,8 @@ impl Shared {
             hold_ns: next(),
             unproven: next(),
             asked_ns: next(),
+            slow_ns: next(),
+            slow_at_ns: next(),
         });
         let sequence = next();
         let draws = raw::Draws { until_ns: next(), sum: std::array::from_fn(|_| next()) };
@@ -112,7 +125,7 @@ impl Shared {
     /// What was learnt of each of `paths`, by the policy that `config` has.
     pub fn learnt(&self, config: &raw::Config, paths: &[raw::Path], now: Time) -> Vec<PathLearnt> {
         if config.policy != raw::DELAY_WEIGHTED {
-            let learnt = |factor| PathLearnt { factor, delay: None, dead: false };
+            let learnt = |factor| PathLearnt { factor, delay: None, dead: false, unanswered: false };
             return self.factors(paths.len()).into_iter().map(learnt).collect();
         }
         let known = paths.iter().zip(&self.0.quality).map(|(path, quality)| Known::of(path, quality, now));
@@ -133,6 +146,7 @@ impl Shared {
             factor: weight(one) / greatest,
             delay: one.measured.then(|| Span::from_nanos(delay(one))),
             dead: one.dead,
+            unanswered: one.unanswered,
         };
         known.iter().map(learnt).collect()
     }

@@ -357,9 +357,109 @@ fn a_timeout_on_a_path_that_works_for_others_does_not_make_it_dead() {
     let mut host = Host::new(&[10, 10]);
     let mut unlucky = host.open_on(0);
     host.transfers(30, &[10, 10]);
-    assert!(unlucky.handle_timeout(host.round(10, 5), false, 0).moved);
+    let decision = unlucky.handle_timeout(host.round(10, 5), false, 0);
+    assert!(decision.decided && !decision.moved, "it may stay, as the path works");
     // It counts as a long round trip, and not as the end of the path.
+    host.wait(2);
     assert!(host.drawn()[0] > 200);
+    host.wait(400);
+    host.transfers(30, &[10, 10]);
+    assert!(
+        unlucky.handle_timeout(host.round(10, 5), false, 0).moved,
+        "nothing arrived since: the path is not its own"
+    );
+}
+
+#[test]
+fn a_path_that_is_slower_than_believed_is_known_for_longer_than_a_queue() {
+    let slow = |rtts: [u64; 3]| {
+        let mut host = Host::new(&[10, 10]);
+        for _ in 0..20 {
+            let mut connection = host.open_on(1);
+            // Rounds of ten segments wait behind themselves, the handshake does not.
+            for (rtt, delivered) in rtts.into_iter().zip([0, 10, 20]) {
+                host.wait(50);
+                connection.handle_round(host.round(rtt, delivered), 0);
+            }
+        }
+        host.wait(15_000);
+        host
+    };
+    let queue = slow([10, 10, 70]).drawn()[1];
+    let mut host = slow([10, 70, 70]);
+    let own = host.drawn()[1];
+    assert!(queue > 430 && own < 10, "{queue} and {own} of 1000");
+    host.wait(200_000);
+    assert!(host.drawn()[1] > 430, "in the end that is forgotten, too");
+    // A round without the wait says at once that the path is fast.
+    let mut host = slow([10, 70, 70]);
+    let mut connection = host.open_on(1);
+    for delivered in [1, 11, 21] {
+        host.wait(50);
+        connection.handle_round(host.round(10, delivered), 0);
+    }
+    host.wait(10_000);
+    assert!(host.drawn()[1] > 430);
+}
+
+#[test]
+fn handshakes_do_not_hide_that_transfers_are_slow() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(20, &[10, 10]);
+    for _ in 0..50 {
+        let mut connection = host.open_on(1);
+        for (rtt, delivered) in [(10, 1), (90, 2), (90, 4)] {
+            host.wait(10);
+            connection.handle_round(host.round(rtt, delivered), 0);
+        }
+    }
+    let known = host.drawn()[1];
+    for _ in 0..200 {
+        host.wait(1);
+        let mut connection = host.open_on(1);
+        connection.handle_round(host.round(10, 1), 0);
+    }
+    host.wait(2);
+    let after = host.drawn()[1];
+    assert!(known < 30 && after < 40, "{known}, and {after} of 1000 after 200 handshakes");
+}
+
+#[test]
+fn a_connection_that_has_a_wide_path_for_itself_is_not_moved_to_a_narrow_one() {
+    let moved = |cwnd: u64| {
+        let mut host = Host::new(&[10, 10]);
+        host.paths[1] = Path { weight: 1_000_000, ..Path::new(1, Rate::from_mbits(10), Span::from_millis(10)) };
+        let knobs = AgentKnobs { retransmit_burst: 1, ..knobs() };
+        let mut connection = loop {
+            let draw = host.random.next_u32();
+            let shared = Some(host.shared.clone());
+            let connection = Connection::open_among(&knobs, &host.paths, shared, host.now, draw).unwrap();
+            if connection.path() == 0 {
+                break connection;
+            }
+        };
+        host.wait(60_000);
+        connection.handle_round(host.round(10, 1), 0);
+        let round = Round { cwnd: Bytes::new(cwnd), ..host.round(10, 10) };
+        let decision = connection.handle_retransmit(round, 1, u32::MAX);
+        assert!(decision.decided);
+        decision.moved
+    };
+    // Windows of 8 and 40 Mbit/s.
+    assert!(moved(10_000) && !moved(50_000));
+}
+
+#[test]
+fn syn_acks_return_to_a_path_after_other_packets_where_acknowledgements_were_lost() {
+    let mut host = Host::new(&[10, 10]);
+    let mut receiving = host.open_on(0);
+    host.wait(1_000);
+    assert!(receiving.handle_duplicate(host.round(10, 0), Span::from_millis(500), 0).moved);
+    let states = [1_000, 4_000, 13_000].map(|wait| {
+        host.wait(wait);
+        (host.dead(0), host.learnt()[0].unanswered)
+    });
+    assert_eq!(states, [(true, true), (false, true), (false, false)]);
 }
 
 #[test]

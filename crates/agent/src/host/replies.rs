@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_path_has_the_mark_of_its_slot_and_what_was_learnt_of_it() {
         let set = set(&[10, 30]);
-        let known = (2, PathLearnt { factor: 1.0 / 3.0, delay: None, dead: false });
+        let known = (2, PathLearnt { factor: 1.0 / 3.0, delay: None, dead: false, unanswered: false });
         let learnt = Learnt { destination: set.destination, paths: vec![known] };
         let shares = shares(&set, Some(&learnt), &AgentKnobs::default(), MARK);
         let share = |mark| Share { mark, weight: 512, sources: Vec::new() };

@@ -33,7 +33,7 @@ struct HostWeights {
     path_id: [u32; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostWeights>() == 1368);
+const _: () = assert!(size_of::<HostWeights>() == 1624);
 
 impl HostProgram {
     /// What connections to each destination have learnt together; empty where each connection learns for itself.
