@@ -13,6 +13,7 @@ mod olia;
 mod opening;
 mod ports;
 mod reassembly;
+mod scheduler;
 
 pub use connection::{Assigned, Connection};
 pub use coupled::{Path, increase, shrink};
@@ -36,12 +37,28 @@ pub struct Config {
     /// Retransmission timeouts in a row after which a subflow is stale: it gets no data until an ACK arrives, and what it
     /// holds is sent over others. Until then others send only what the receiver waits for (Linux's `stale_loss_cnt`).
     pub stale_after: u8,
+    /// Segments that [`Scheduler::Linux`] gives to a subflow before it looks at the others.
+    pub burst: u32,
+    /// Whether the segment that blocks the receiver's window is sent over the fastest subflow with room, too.
+    pub opportunistic_retransmission: bool,
+    /// Whether the window of a slow subflow that holds that segment is halved, at most once in its round trip.
+    pub penalisation: bool,
 }
 
 impl Config {
     /// These two, with a receive buffer of so many segments; all subflows at once, and each timeout makes a subflow stale.
     pub fn new(coupling: Coupling, scheduler: Scheduler, receive_buffer: u32) -> Self {
-        Config { coupling, scheduler, receive_buffer, joins: None, stale_after: 1 }
+        Config {
+            coupling,
+            scheduler,
+            receive_buffer,
+            joins: None,
+            stale_after: 1,
+            // Linux's `MPTCP_SEND_BURST_SIZE` of 65,428 bytes.
+            burst: 46,
+            opportunistic_retransmission: false,
+            penalisation: false,
+        }
     }
 }
 

@@ -350,6 +350,8 @@ fn any_scenario() -> impl Strategy<Value = (String, String)> {
         "mptcp:scheduler=redundant",
         "mptcp:congestion_control=balia",
         "mptcp:congestion_control=olia,scheduler=round-robin",
+        "mptcp:congestion_control=cubic,scheduler=linux,source_ports=linux,stale_after=4",
+        "mptcp:opportunistic_retransmission=true,penalisation=true,source_ports=consecutive",
         "mptcp:path_manager=fullmesh",
     ]);
     let system = prop::sample::select(systems);

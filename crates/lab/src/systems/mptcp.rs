@@ -11,12 +11,17 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     if knobs.path_manager != PathManager::Fullmesh {
         return Err(run.refuse("of Linux's path managers the lab has `fullmesh` alone; set path_manager=fullmesh"));
     }
-    if knobs.scheduler != Scheduler::MinRtt {
-        return Err(run.refuse("Linux has the scheduler `min-rtt` alone"));
+    if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
+        return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
     }
     let mut notes = Vec::new();
-    if knobs.congestion_control != Coupling::Reno {
-        let own = &run.scenario.tcp.congestion_control;
+    let own = &run.scenario.tcp.congestion_control;
+    let uncoupled = match knobs.congestion_control {
+        Coupling::Reno => true,
+        Coupling::Cubic => own == "cubic",
+        Coupling::Lia | Coupling::Olia | Coupling::Balia => false,
+    };
+    if !uncoupled {
         notes.push(format!("Linux does not couple the subflows of MPTCP: each has {own} for itself"));
     }
     Ok(System { mptcp: Some(knobs), notes, ..System::new(Multipath::Ecmp) })

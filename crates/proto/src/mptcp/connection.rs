@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sidestep_model::{Span, Time};
 
-use super::{Config, ConnectionTimeout, Coupling, Olia, Path, Scheduler, coupled, opening::Opening};
+use super::{Config, ConnectionTimeout, Coupling, Olia, Path, Scheduler, coupled, opening::Opening, scheduler::Burst};
 use crate::{
     packet::Packet,
     tcp::{Acked, Sender, Signals, State},
@@ -17,21 +17,25 @@ use crate::{
 /// returns `None`, and lets the subflow named in each answer send the segment that it was supplied.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    subflows: Vec<Subflow>,
+    pub(super) subflows: Vec<Subflow>,
     /// The first data segment not acknowledged, the first never sent, and how many there are.
-    data_una: u32,
-    data_next: u32,
-    data_end: u32,
+    pub(super) data_una: u32,
+    pub(super) data_next: u32,
+    pub(super) data_end: u32,
     finishing: bool,
     opening: Opening,
     /// The earliest of the subflows' [`Subflow::ready_at`] that is to come; [`Time::MAX`]: none.
     ready: Time,
     /// Segments below it fit the receiver's buffer.
-    window_end: u32,
+    pub(super) window_end: u32,
     /// The subflow with which round robin continues.
-    turn: usize,
+    pub(super) turn: usize,
     /// Data segments that a failed subflow held and others shall carry; ascending.
     reinject: VecDeque<u32>,
+    /// What Linux's scheduler goes on with.
+    pub(super) burst: Burst,
+    /// The data segment that blocked the receiver's window last, and the subflows that hold it, as bits.
+    pub(super) blocking: (u32, u64),
     /// LIA: α over the sum of windows, and for how many more segments it holds.
     lia: f64,
     lia_holds: u32,
@@ -40,21 +44,25 @@ pub struct Connection {
     /// The subflow that was given data last. What is sent after an idle time begins with a smaller window.
     assigned: usize,
     /// No subflow had room at the last check, so only a subflow whose window has opened since then has room.
-    saturated: bool,
+    pub(super) saturated: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Subflow {
+pub(super) struct Subflow {
     /// The data segment of each subflow segment from `base` on.
     mapping: VecDeque<u32>,
     base: u32,
     /// The next data segment that it has not sent, for the redundant scheduler.
-    redundant_next: u32,
+    pub(super) redundant_next: u32,
     /// Segments acknowledged since the last loss, and between the two losses before (OLIA).
     since_loss: f64,
     between_losses: f64,
     /// From when on it may carry data; [`Time::MAX`] before it has answered.
-    ready_at: Time,
+    pub(super) ready_at: Time,
+    /// Its pacing rate as Linux's scheduler averages it, in segments a second; 0 before it is known.
+    pub(super) pace: f64,
+    /// When its window was last halved as it blocked the receiver's window.
+    pub(super) penalised_at: Option<Time>,
     /// It timed out, and no ACK has arrived since.
     failed: bool,
 }
@@ -82,6 +90,8 @@ impl Connection {
             window_end: config.receive_buffer,
             turn: 0,
             reinject: VecDeque::new(),
+            burst: Burst::default(),
+            blocking: (0, 0),
             lia: 0.0,
             lia_holds: 0,
             olia: (config.coupling == Coupling::Olia).then(|| Olia::new(subflows)),
@@ -157,9 +167,10 @@ impl Connection {
         let again = self.pending_reinjection();
         if again.is_none() && (self.data_next >= self.data_end || self.data_next >= self.window_end) {
             self.saturated = false;
-            return None;
+            let blocked = self.data_next < self.data_end;
+            return if blocked { self.unblock(config, now, subflows) } else { None };
         }
-        let Some(subflow) = self.pick(config.scheduler, now, subflows, hint) else {
+        let Some(subflow) = self.pick(config, now, subflows, hint) else {
             self.saturated = true;
             return None;
         };
@@ -289,7 +300,7 @@ impl Connection {
         self.data_una
     }
 
-    fn assign(&mut self, subflows: &mut [Sender], subflow: usize, data_seq: u32) -> Assigned {
+    pub(super) fn assign(&mut self, subflows: &mut [Sender], subflow: usize, data_seq: u32) -> Assigned {
         self.subflows[subflow].mapping.push_back(data_seq);
         self.assigned = subflow;
         subflows[subflow].supply(1);
@@ -308,48 +319,10 @@ impl Connection {
     }
 
     #[inline]
-    fn pick(&mut self, scheduler: Scheduler, now: Time, subflows: &[Sender], hint: usize) -> Option<usize> {
-        let usable = |index: usize| subflows[index].room() > 0 && self.subflows[index].is_active(now);
-        if self.saturated {
-            return usable(hint).then_some(hint);
-        }
-        match scheduler {
-            Scheduler::RoundRobin => {
-                let count = subflows.len();
-                let found = (0..count).map(|step| (self.turn + step) % count).find(|index| usable(*index))?;
-                self.turn = found + 1;
-                Some(found)
-            }
-            _ => {
-                let mut best = usable(hint).then_some(hint);
-                for index in 0..subflows.len() {
-                    let shorter = |best: usize| subflows[index].srtt() < subflows[best].srtt();
-                    if index != hint && best.is_none_or(shorter) && usable(index) {
-                        best = Some(index);
-                    }
-                }
-                best
-            }
-        }
-    }
-
-    fn poll_redundant(&mut self, now: Time, subflows: &mut [Sender]) -> Option<Assigned> {
-        let (una, end) = (self.data_una, self.data_end.min(self.window_end));
-        for index in 0..subflows.len() {
-            let own = &mut self.subflows[index];
-            own.redundant_next = own.redundant_next.max(una);
-            if own.redundant_next < end && subflows[index].room() > 0 && own.ready_at <= now {
-                let data_seq = own.redundant_next;
-                own.redundant_next += 1;
-                self.data_next = self.data_next.max(data_seq + 1);
-                return Some(self.assign(subflows, index, data_seq));
-            }
-        }
-        None
-    }
-
-    #[inline]
     fn grow(&mut self, coupling: Coupling, subflows: &mut [Sender], subflow: usize, acked: u32) {
+        if coupling == Coupling::Cubic {
+            return;
+        }
         let own = subflows[subflow].cwnd();
         let acked_f = f64::from(acked);
         if coupling == Coupling::Lia {
@@ -386,7 +359,7 @@ impl Connection {
 
     /// Something of a subflow has changed that OLIA looks at.
     #[inline]
-    fn note_change(&mut self, subflows: &[Sender], subflow: usize) {
+    pub(super) fn note_change(&mut self, subflows: &[Sender], subflow: usize) {
         if self.olia.is_some() {
             let path = self.path(subflows, subflow);
             self.olia.iter_mut().for_each(|olia| olia.set(subflow, path.as_ref()));
@@ -443,14 +416,21 @@ impl Subflow {
             since_loss: 0.0,
             between_losses: 0.0,
             ready_at: Time::MAX,
+            pace: 0.0,
+            penalised_at: None,
             failed: false,
         }
     }
 
     /// Whether it may be given data.
     #[inline]
-    fn is_active(&self, now: Time) -> bool {
+    pub(super) fn is_active(&self, now: Time) -> bool {
         !self.failed && self.ready_at <= now
+    }
+
+    /// Whether a data segment that is not acknowledged was given to it.
+    pub(super) fn holds(&self, data_seq: u32) -> bool {
+        self.mapping.contains(&data_seq)
     }
 }
 

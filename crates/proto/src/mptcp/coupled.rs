@@ -21,6 +21,8 @@ pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) 
     let Some(own) = paths.get(subflow) else { return 0.0 };
     match coupling {
         Coupling::Reno => acked / own.cwnd,
+        // The subflow's own algorithm grows it.
+        Coupling::Cubic => 0.0,
         Coupling::Lia => {
             let (alpha, total) = lia(paths);
             (alpha * acked / total).min(acked / own.cwnd)

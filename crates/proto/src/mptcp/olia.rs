@@ -84,6 +84,9 @@ impl Olia {
     /// The growth of a subflow's window for `acked` segments in congestion avoidance.
     #[inline]
     pub fn increase(&self, subflow: usize, path: &Path, acked: f64) -> f64 {
+        if subflow >= self.windows.len() {
+            return 0.0;
+        }
         let share = path.cwnd / (path.rtt * path.rtt) / (self.sum_of_rates * self.sum_of_rates);
         acked * (share + self.epsilon(subflow) / path.cwnd)
     }

@@ -50,6 +50,13 @@ fn olia_moves_window_from_the_widest_to_the_best_path() {
 }
 
 #[test]
+fn olia_leaves_subflows_beyond_the_64th_alone() {
+    let (mut olia, one) = (Olia::new(70), path(10.0, 0.1));
+    (0..70).for_each(|subflow| olia.set(subflow, Some(&one)));
+    assert!(olia.increase(63, &one, 1.0) > 0.0 && olia.increase(64, &one, 1.0) == 0.0);
+}
+
+#[test]
 fn balia_follows_the_draft() {
     let paths = [path(10.0, 0.1), path(40.0, 0.1)];
     // x = 100 and 400, a = 4 and 1.

@@ -126,6 +126,14 @@ impl Window {
         self.cwnd = 1.0;
     }
 
+    /// Halves the window and the threshold, although nothing was lost.
+    pub(super) fn halve(&mut self) {
+        self.cwnd = (self.cwnd / 2.0).max(1.0);
+        if self.ssthresh.is_finite() {
+            self.ssthresh = (self.ssthresh / 2.0).max(MIN_WINDOW);
+        }
+    }
+
     /// Resets the window after an idle time of a timeout.
     pub(super) fn restart(&mut self, config: &Config) {
         if matches!(self.memory, Memory::Unreduced) {

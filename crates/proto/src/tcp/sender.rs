@@ -337,6 +337,26 @@ impl Sender {
         self.next - self.una
     }
 
+    /// Segments supplied and not acknowledged, those not sent yet included.
+    #[inline]
+    pub fn queued(&self) -> u32 {
+        self.supplied - self.una
+    }
+
+    /// The rate at which Linux would pace, in segments a second (`tcp_update_pacing_rate`); before the first sample as if the
+    /// round trip took a second. The segments themselves are not paced.
+    pub fn pacing_rate(&self) -> f64 {
+        let srtt = self.srtt().unwrap_or(Span::from_secs(1));
+        let gain = if self.window.cwnd < self.window.ssthresh / 2.0 { 2.0 } else { 1.2 };
+        gain * self.window.cwnd.max(f64::from(self.in_flight())) / srtt.as_secs_f64()
+    }
+
+    /// Halves the congestion window, and the slow-start threshold if there is one; for the MPTCP connection whose receive
+    /// window the subflow blocks.
+    pub fn halve(&mut self) {
+        self.window.halve();
+    }
+
     /// How many new segments the windows allow now, if they were supplied.
     #[inline]
     pub fn room(&self) -> u32 {

@@ -16,6 +16,7 @@ use super::*;
 
 mod behaviour;
 mod joins;
+mod schedulers;
 
 const MSS: u16 = 1428;
 

@@ -31,6 +31,10 @@ pub struct MptcpKnobs {
     /// How many retransmission timeouts in a row make a subflow stale, 1 to 15: it gets no data until an ACK arrives, and what
     /// it holds is sent over others.
     pub stale_after: u32,
+    /// Whether the segment that blocks the receiver's window is sent over the fastest subflow with room, too.
+    pub opportunistic_retransmission: bool,
+    /// Whether the window of a slow subflow that blocks the receiver's window is halved, at most once in a round trip.
+    pub penalisation: bool,
 }
 
 /// Which subflows an MPTCP connection has.
@@ -53,6 +57,8 @@ pub enum Scheduler {
     RoundRobin,
     /// All: each segment goes over every subflow.
     Redundant,
+    /// Mainline Linux's: the one whose queue lasts the shortest time at its pacing rate.
+    Linux,
 }
 
 /// How a host chooses the source ports of an MPTCP connection's subflows.
@@ -79,6 +85,8 @@ pub enum Coupling {
     Balia,
     /// No coupling: each subflow is NewReno by itself.
     Reno,
+    /// No coupling: each subflow is CUBIC by itself, as with mainline Linux.
+    Cubic,
 }
 
 impl Default for MptcpKnobs {
@@ -93,6 +101,8 @@ impl Default for MptcpKnobs {
             join_interval: Span::from_micros(100),
             source_ports: SourcePorts::Random,
             stale_after: 1,
+            opportunistic_retransmission: false,
+            penalisation: false,
         }
     }
 }

@@ -1,0 +1,145 @@
+//! Which subflow gets the next segment.
+
+use sidestep_model::Time;
+
+use super::{
+    Config, Scheduler,
+    connection::{Assigned, Connection},
+};
+use crate::tcp::Sender;
+
+/// Linux's scheduler: the subflow that it has chosen, and how many segments that still gets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Burst {
+    subflow: usize,
+    left: u32,
+}
+
+/// The window that Linux's send buffer of a subflow assumes at least (`TCP_INIT_CWND`), and how many windows it holds. It is
+/// made for two (`tcp_sndbuf_expand`), with 4,352 bytes for a segment of 1,448 in a buffer of its own; but segments that wait
+/// share buffers.
+const INITIAL_WINDOW: f64 = 10.0;
+const WINDOWS: f64 = 6.0;
+
+impl Connection {
+    /// The subflow for the next segment; `None`: none has room.
+    #[inline]
+    pub(super) fn pick(&mut self, config: &Config, now: Time, subflows: &[Sender], hint: usize) -> Option<usize> {
+        if config.scheduler == Scheduler::Linux {
+            return self.pick_linux(config, now, subflows);
+        }
+        let usable = |index: usize| subflows[index].room() > 0 && self.subflows[index].is_active(now);
+        if self.saturated {
+            return usable(hint).then_some(hint);
+        }
+        match config.scheduler {
+            Scheduler::RoundRobin => {
+                let count = subflows.len();
+                let found = (0..count).map(|step| (self.turn + step) % count).find(|index| usable(*index))?;
+                self.turn = found + 1;
+                Some(found)
+            }
+            _ => {
+                let mut best = usable(hint).then_some(hint);
+                for index in 0..subflows.len() {
+                    let shorter = |best: usize| subflows[index].srtt() < subflows[best].srtt();
+                    if index != hint && best.is_none_or(shorter) && usable(index) {
+                        best = Some(index);
+                    }
+                }
+                best
+            }
+        }
+    }
+
+    /// Mainline's `mptcp_subflow_get_send`: the subflow whose queue, sent data that is not acknowledged included, lasts the
+    /// shortest time at its pacing rate. It gets a burst of 64 KiB, as far as its send buffer allows. The windows of
+    /// congestion control do not matter: a subflow queues what it cannot send yet.
+    fn pick_linux(&mut self, config: &Config, now: Time, subflows: &[Sender]) -> Option<usize> {
+        let has_memory = |index: usize| {
+            let buffer = WINDOWS * subflows[index].cwnd().max(INITIAL_WINDOW);
+            f64::from(subflows[index].queued()) < buffer
+        };
+        let Burst { subflow, left } = self.burst;
+        if left > 0 && self.subflows[subflow].is_active(now) && has_memory(subflow) {
+            self.burst.left -= 1;
+            return Some(subflow);
+        }
+        let mut best: Option<(f64, usize)> = None;
+        for (index, (of, sender)) in self.subflows.iter_mut().zip(subflows).enumerate() {
+            if !of.is_active(now) {
+                continue;
+            }
+            if of.pace == 0.0 {
+                of.pace = sender.pacing_rate();
+            }
+            let lingers = f64::from(sender.queued()) / of.pace;
+            if of.pace > 0.0 && best.is_none_or(|(least, _)| lingers < least) {
+                best = Some((lingers, index));
+            }
+        }
+        let (_, subflow) = best.filter(|(_, index)| has_memory(*index))?;
+        let (queued, burst) = (f64::from(subflows[subflow].queued()), f64::from(config.burst));
+        let pace = &mut self.subflows[subflow].pace;
+        *pace = (*pace * queued + subflows[subflow].pacing_rate() * burst) / (queued + burst);
+        self.burst = Burst { subflow, left: config.burst.saturating_sub(1) };
+        Some(subflow)
+    }
+
+    /// The next segment of a redundant connection, which each subflow carries.
+    pub(super) fn poll_redundant(&mut self, now: Time, subflows: &mut [Sender]) -> Option<Assigned> {
+        let (una, end) = (self.data_una, self.data_end.min(self.window_end));
+        for index in 0..subflows.len() {
+            let own = &mut self.subflows[index];
+            own.redundant_next = own.redundant_next.max(una);
+            if own.redundant_next < end && subflows[index].room() > 0 && own.ready_at <= now {
+                let data_seq = own.redundant_next;
+                own.redundant_next += 1;
+                self.data_next = self.data_next.max(data_seq + 1);
+                return Some(self.assign(subflows, index, data_seq));
+            }
+        }
+        None
+    }
+
+    /// The receiver's window keeps new data back, and a subflow has room: opportunistic retransmission and penalisation
+    /// (Raiciu and others, "How Hard Can It Be? Designing and Implementing a Deployable Multipath TCP", NSDI 2012, section
+    /// 4.2), as far as they are switched on. The segment that blocks the window goes over the fastest subflow too. The window
+    /// of a slower subflow that holds it is halved, at most once in a round trip of that subflow.
+    pub(super) fn unblock(&mut self, config: &Config, now: Time, subflows: &mut [Sender]) -> Option<Assigned> {
+        let una = self.data_una;
+        if !(config.opportunistic_retransmission || config.penalisation) || una == self.data_next {
+            return None;
+        }
+        let usable = |index: &usize| subflows[*index].room() > 0 && self.subflows[*index].is_active(now);
+        let count = subflows.len().min(u64::BITS as usize);
+        let fastest = (0..count).filter(usable).min_by_key(|index| subflows[*index].srtt())?;
+        if self.blocking.0 != una || self.blocking.1 == 0 {
+            let holders = (0..count).filter(|at| self.subflows[*at].holds(una));
+            self.blocking = (una, holders.fold(0, |set, index| set | 1 << index));
+        }
+        let holders = self.blocking.1;
+        if holders & 1 << fastest != 0 {
+            return None;
+        }
+        if config.penalisation {
+            for index in (0..count).filter(|index| holders >> index & 1 == 1) {
+                self.penalise(now, subflows, index, fastest);
+            }
+        }
+        if !config.opportunistic_retransmission {
+            return None;
+        }
+        self.blocking.1 |= 1 << fastest;
+        Some(self.assign(subflows, fastest, una))
+    }
+
+    fn penalise(&mut self, now: Time, subflows: &mut [Sender], slow: usize, fast: usize) {
+        let (Some(round_trip), of) = (subflows[slow].srtt(), &mut self.subflows[slow]) else { return };
+        if subflows[fast].srtt() < Some(round_trip) && of.penalised_at.is_none_or(|at| now.since(at) >= round_trip) {
+            of.penalised_at = Some(now);
+            subflows[slow].halve();
+            self.note_change(subflows, slow);
+        }
+    }
+}
