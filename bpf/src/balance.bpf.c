@@ -260,4 +260,15 @@ int sidestep_learn(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+/*
+ * Has the kernel hash the packet itself. Else its multipath routes take the hash that the network card or the sender's
+ * socket has left, which knows neither our seed nor both directions.
+ */
+SEC("tc")
+int sidestep_rehash(struct __sk_buff *skb)
+{
+	bpf_set_hash_invalid(skb);
+	return TC_ACT_UNSPEC;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

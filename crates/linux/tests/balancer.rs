@@ -271,3 +271,35 @@ fn the_verifier_has_room_to_spare() {
     // Kernels since 5.2 give up at a million, and older verifiers prune less than this one.
     assert!((1..200_000).contains(&verified), "{verified}");
 }
+
+#[test]
+#[ignore = "a measurement; needs a quiet machine"]
+fn nanoseconds_a_packet() {
+    const RUNS: u32 = 200_000;
+    let balancer = Balancer::load(&CONFIG).unwrap();
+    let table = Balancer::load(&BalancerConfig { flows: Some(1_000), ..CONFIG }).unwrap();
+    let (from, to) = ("fd01::1".parse().unwrap(), "fd02::2".parse().unwrap());
+    let of_v6 = frame(&v6(TCP, from, to, &tcp(40_000, 443, ACK)));
+    let of_v4 = frame(&v4(TCP, 0x4000, [10, 1, 0, 1], [10, 2, 0, 2], &tcp(40_000, 443, ACK)));
+    let elsewhere = frame(&v4(TCP, 0x4000, [10, 1, 0, 1], [10, 3, 0, 2], &tcp(40_000, 443, ACK)));
+    let time = |balancer: &Balancer, frame: &[u8]| {
+        let one = || balancer.run(Side::Site, &mut frame.to_vec(), 0, RUNS).unwrap().1.as_nanos();
+        let mut all: Vec<_> = (0..9).map(|_| one()).collect();
+        all.sort_unstable();
+        all[4]
+    };
+    println!("left alone: {} ns", time(&balancer, &elsewhere));
+    for mode in BalanceMode::ALL {
+        for n in [4, 8, 32] {
+            for one in [&balancer, &table] {
+                for prefix in ["fd02::/16", "10.2.0.0/16"] {
+                    one.set_site(prefix.parse().unwrap(), Some(&site(paths(n, mode), ALL_LIVE))).unwrap();
+                }
+            }
+            let syn = frame(&v6(TCP, from, to, &tcp(40_000, 443, SYN)));
+            table.run(Side::Site, &mut syn.clone(), 0, 1).unwrap();
+            let [v4, v6, kept] = [time(&balancer, &of_v4), time(&balancer, &of_v6), time(&table, &of_v6)];
+            println!("{}, {n} paths: IPv4 {v4} ns, IPv6 {v6} ns, IPv6 with a table {kept} ns", mode.as_str());
+        }
+    }
+}

@@ -150,6 +150,31 @@ impl EdgeConfig {
         destination.paths.iter().map(balanced).collect()
     }
 
+    /// Says what the kernel's multipath routes cannot do of this.
+    pub fn check_offload(&self) -> Result<(), String> {
+        let knobs = &self.edge;
+        let paths = self.destinations.iter().flat_map(|set| &set.paths);
+        let other = paths.filter(|path| path.via.is_none()).map(|path| path.name.clone().unwrap_or_default()).next();
+        if let Some(name) = other {
+            return Err(format!(
+                "--offload nexthops: the kernel balances over next hops alone, and `{name}` has no `via`"
+            ));
+        }
+        if knobs.mode != BalanceMode::Modulo || knobs.stateful || knobs.peer.is_some() {
+            return Err(
+                "--offload nexthops: the kernel has a hash of its own; remove `mode`, `stateful`, `listen` and `peer`"
+                    .into(),
+            );
+        }
+        if knobs.seed == 0 {
+            return Err(
+                "--offload nexthops: 0 stands for a seed that each kernel draws; set the same `seed` at both edges"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
     fn check_knobs(&self, document: &Document<'_>) -> Result<(), ParseError> {
         let root = document.root();
         let edge = root.get_ref().get("edge").unwrap_or(root);

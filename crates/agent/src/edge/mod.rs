@@ -5,6 +5,7 @@
 mod config;
 mod kernel;
 mod metrics;
+mod offload;
 mod peer;
 mod settings;
 mod status;
@@ -49,6 +50,8 @@ pub struct EdgeOptions {
     pub priority: u32,
     /// Whether everything stays in place on a shutdown, for the next daemon to take over.
     pub keep: bool,
+    /// Whether the kernel's own multipath routes take the place of the program.
+    pub offload: bool,
     /// Whether to choose and count only: no packet is marked, no rule and no route installed.
     pub dry_run: bool,
 }
@@ -72,6 +75,10 @@ pub async fn run_edge(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    if options.offload {
+        let offload = offload::Offload::start(options).await?;
+        return daemon::run(offload, Inputs { configs, scrapes }, ready, shutdown).await;
+    }
     let edge = Edge::start(options).await?;
     daemon::run(edge, Inputs { configs, scrapes }, ready, shutdown).await
 }
@@ -193,7 +200,8 @@ impl Daemon for Edge {
     const AUDITS: bool = true;
 
     async fn handle_start(&mut self) -> Result<(), AgentError> {
-        settings::warn_of_sysctls(self).await
+        settings::warn_of_sysctls(&self.options.config);
+        Ok(())
     }
 
     async fn handle_config(&mut self, config: EdgeConfig) -> Result<(), AgentError> {

@@ -8,7 +8,7 @@ use sidestep_linux::{
 };
 use sidestep_model::srv6;
 
-use super::{Edge, EdgeOptions};
+use super::{Edge, EdgeConfig, EdgeOptions};
 use crate::AgentError;
 
 /// The kernel's tables: default, main and local.
@@ -65,16 +65,15 @@ pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inheri
 
 /// Says which settings of the kernel keep packets from being forwarded, or from being taken when they come by another path than
 /// the router's own.
-pub(super) async fn warn_of_sysctls(edge: &Edge) -> Result<(), AgentError> {
-    let families: BTreeSet<_> =
-        edge.options.config.destinations.iter().map(|destination| Family::of(destination.prefix)).collect();
+pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
+    let families: BTreeSet<_> = config.destinations.iter().map(|destination| Family::of(destination.prefix)).collect();
     for (family, file) in [(Family::V4, "ipv4/ip_forward"), (Family::V6, "ipv6/conf/all/forwarding")] {
         if families.contains(&family) && read(file) == Some(0) {
             tracing::warn!("this router forwards no {family}: set net.{}=1", file.replace('/', "."));
         }
     }
     if families.contains(&Family::V4) {
-        for interface in edge.options.config.outside() {
+        for interface in config.outside() {
             let strict = [format!("ipv4/conf/{interface}/rp_filter"), "ipv4/conf/all/rp_filter".into()];
             // The kernel takes the greater of the two: 1 is strict, 2 is loose.
             if strict.iter().filter_map(|file| read(file)).max() == Some(1) {
@@ -85,7 +84,6 @@ pub(super) async fn warn_of_sysctls(edge: &Edge) -> Result<(), AgentError> {
             }
         }
     }
-    Ok(())
 }
 
 /// Says which paths have no room for the header that the edge puts around packets of the site. Errors about a packet that is too

@@ -40,6 +40,8 @@ pub struct EdgeStatus {
     pub schema: u32,
     /// Whether packets are counted only.
     pub dry_run: bool,
+    /// Whether the kernel's own multipath routes take the place of the program.
+    pub offload: bool,
     /// How a path is chosen.
     pub mode: BalanceMode,
     /// The seed of the flow hash.
@@ -155,6 +157,7 @@ impl EdgeStatus {
         Ok(EdgeStatus {
             schema: 1,
             dry_run: false,
+            offload: false,
             mode: knobs.mode,
             seed: knobs.seed,
             generation: knobs.generation,
@@ -174,6 +177,9 @@ impl EdgeStatus {
     /// with a table may have assigned the flow otherwise.
     pub fn place(&self, tuple: &Tuple) -> Result<Option<EdgePlace>, String> {
         let Tuple { protocol, source, destination } = *tuple;
+        if self.offload {
+            return Err("the kernel's own hash decides: `ip route get ADDRESS from ADDRESS iif INTERFACE ipproto tcp sport N dport N`".into());
+        }
         let longest = |address: IpAddr| {
             let of = self.destinations.iter().filter(|one| one.prefix.contains(&address));
             of.max_by_key(|one| one.prefix.prefix_len())

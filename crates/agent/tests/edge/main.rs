@@ -16,7 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket},
 };
-use sidestep_agent::{AgentError, EdgeAgreement, stop_edge};
+use sidestep_agent::{AgentError, EdgeAgreement, EdgeConfig, EdgeOptions, stop_edge};
 use sidestep_linux::testing::root_or_skip;
 
 use self::net::{Ending, Ip, Net, PATHS, PATIENCE, PORT, config, eventually, ip, try_ip, tuple};
@@ -364,4 +364,88 @@ fn segment_lists_are_paths_too() {
         used.insert(paths[0]);
     }
     assert!(used.is_subset(&BTreeSet::from([1, 2])), "{used:?}");
+}
+
+/// Starts an edge whose next hops are the kernel's own multipath routes.
+fn offload(net: &Net, node: &sidestep_linux::netns::NetNs, near: bool, seed: u32) -> net::Edge {
+    let config = EdgeConfig::parse(&config(near, &format!("seed = {seed}"))).unwrap();
+    let options = EdgeOptions { config, table_base: 8400, priority: 8400, keep: false, offload: true, dry_run: false };
+    let (edge, is_ready) = net.spawn_with(node, options);
+    if is_ready.recv_timeout(PATIENCE).is_err() {
+        panic!("the edge is not ready: {:?}", edge.end(Ending::Killed));
+    }
+    edge
+}
+
+#[test]
+fn the_kernels_own_multipath_routes_agree_with_the_same_seed_and_not_with_two() {
+    if !root_or_skip("multipath routes of the kernel") {
+        return;
+    }
+    let seed = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
+    if !std::path::Path::new(seed).exists() {
+        println!("skipped: this kernel has no {seed}");
+        return;
+    }
+    let net = Net::new();
+    let read = |node: &sidestep_linux::netns::NetNs| node.run(|| Ok(std::fs::read_to_string(seed).unwrap())).unwrap();
+    let before = read(&net.e2);
+    for (seeds, agrees) in [([77, 77], true), ([77, 78], false)] {
+        let _edges = (offload(&net, &net.e1, true, seeds[0]), offload(&net, &net.e2, false, seeds[1]));
+        assert_eq!(read(&net.e2).trim(), seeds[1].to_string());
+        let (mut used, mut alike) = (BTreeSet::new(), 0);
+        for version in [Ip::V4, Ip::V6] {
+            let listener = net.listen(version);
+            for _ in 0..12 {
+                let mut both = net.connect(version, &listener);
+                let before = [net.sent(&net.e1), net.sent(&net.e2)];
+                net.talk(&mut both);
+                let paths = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
+                used.insert(paths[0]);
+                alike += usize::from(paths[0] == paths[1]);
+            }
+        }
+        println!("with the seeds {seeds:?}, forward is reverse for {alike} of 24 connections");
+        assert_eq!(alike == 24, agrees);
+        assert_eq!(used.len(), PATHS);
+    }
+    assert_eq!(read(&net.e2), before, "settings are put back");
+    assert!(!ip(&net.e1, "rule").contains("84") && !ip(&net.e1, "-6 rule").contains("84"));
+}
+
+#[test]
+#[ignore = "a measurement; needs a quiet machine and iperf3"]
+fn throughput_in_pairs_with_the_balancer_and_by_plain_routing() {
+    let net = Net::new();
+    let serve = || Ok(std::process::Command::new("iperf3").args(["-s", "-1", "-D", "-p", "5201"]).status().unwrap());
+    let measure = || {
+        assert!(net.b.run(serve).unwrap().success());
+        thread::sleep(Duration::from_millis(300));
+        let client = || {
+            let arguments = ["-c", "10.2.0.1", "-P", "8", "-t", "3", "-J"];
+            Ok(std::process::Command::new("iperf3").args(arguments).output().unwrap())
+        };
+        let output = net.a.run(client).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap() / 1e9
+    };
+    let mut ratios = Vec::new();
+    for round in 0..12 {
+        let pair = |balanced: bool| {
+            let _edges =
+                balanced.then(|| (net.edge(&net.e1, &config(true, "")), net.edge(&net.e2, &config(false, ""))));
+            measure()
+        };
+        // Each comes first in turn.
+        let (balanced, plain) = if round % 2 == 0 {
+            let plain = pair(false);
+            (pair(true), plain)
+        } else {
+            (pair(true), pair(false))
+        };
+        println!("plain {plain:.2} Gbit/s, balanced {balanced:.2} Gbit/s");
+        ratios.push(balanced / plain);
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("median ratio {:.3}", (ratios[5] + ratios[6]) / 2.0);
 }

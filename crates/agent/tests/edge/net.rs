@@ -163,7 +163,14 @@ impl Net {
     /// Starts the daemon of an edge; the receiver gets a message when it is ready.
     pub fn spawn(&self, node: &NetNs, config: &str, dry_run: bool) -> (Edge, mpsc::Receiver<()>) {
         let config = EdgeConfig::parse(config).unwrap();
-        let options = EdgeOptions { config, table_base: 8400, priority: 8400, keep: false, dry_run };
+        self.spawn_with(
+            node,
+            EdgeOptions { config, table_base: 8400, priority: 8400, keep: false, offload: false, dry_run },
+        )
+    }
+
+    /// The same with other options.
+    pub fn spawn_with(&self, node: &NetNs, options: EdgeOptions) -> (Edge, mpsc::Receiver<()>) {
         let namespace = node.as_fd().try_clone_to_owned().unwrap();
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();

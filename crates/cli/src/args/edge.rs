@@ -40,6 +40,9 @@ pub struct EdgeRun {
     /// Print what --check finds as JSON
     #[arg(long, requires = "check")]
     pub json: bool,
+    /// Let the kernel's own multipath routes choose, instead of the program: `nexthops`
+    #[arg(long, value_name = "WHAT", value_parser = ["nexthops"])]
+    pub offload: Option<String>,
     /// Choose and count, but mark no packet and install nothing else
     #[arg(long)]
     pub dry_run: bool,

@@ -28,6 +28,9 @@ pub fn run(command: EdgeCommand) -> Outcome {
 fn balance(args: EdgeRun) -> Outcome {
     let given = MetricsConfig { listen: args.metrics, bpf_stats: false };
     let config = read_config(&args.config, &given)?;
+    if args.offload.is_some() {
+        config.check_offload().map_err(Failure::usage)?;
+    }
     if args.check {
         return checked(&config, args.json);
     }
@@ -36,6 +39,7 @@ fn balance(args: EdgeRun) -> Outcome {
         table_base: args.place.table_base,
         priority: args.place.rule_priority,
         keep: args.keep,
+        offload: args.offload.is_some(),
         dry_run: args.dry_run,
     };
     runtime()?

@@ -8,6 +8,7 @@ mod clean_up;
 mod common;
 mod contract;
 mod doctor;
+mod edge;
 mod errors;
 mod failures;
 mod ownership;

@@ -28,7 +28,7 @@ pub const MAX_SLOTS: u32 = SLOTS - 1;
 const SLOTS: u32 = 64;
 /// Our filters' priority, and the handle of each, so that we find them again and leave those of others alone.
 const PRIORITY: u32 = 84;
-const HANDLES: [(Side, u32); 2] = [(Side::Site, 0x5354), (Side::Paths, 0x5355)];
+const HANDLES: [(Side, u32); 3] = [(Side::Site, 0x5354), (Side::Paths, 0x5355), (Side::Rehash, 0x5356)];
 /// How many hosts' turns are kept; those of the least recently used are forgotten.
 const TURNS: u32 = 16_384;
 
@@ -50,6 +50,8 @@ pub enum Side {
     Site,
     /// Where packets of paths arrive: the table learns by which.
     Paths,
+    /// Where the site's packets come in for the kernel's own multipath routes: it hashes them itself.
+    Rehash,
 }
 
 /// The paths to a destination as the program has them.
@@ -272,6 +274,7 @@ fn program_of(side: Side) -> &'static str {
     match side {
         Side::Site => "sidestep_edge",
         Side::Paths => "sidestep_learn",
+        Side::Rehash => "sidestep_rehash",
     }
 }
 

@@ -6,7 +6,10 @@ use libbpf_rs::{MapType, ProgramType};
 
 use super::{Finding, Findings, machine::Privileges};
 use crate::{
-    bpf::host::HostProgram,
+    bpf::{
+        balance::{Balancer, BalancerConfig},
+        host::HostProgram,
+    },
     cgroup::{self, Cgroup},
     error::Result,
 };
@@ -29,12 +32,13 @@ const GROUP: &str = "sidestep-doctor";
 
 /// Tries what this module can.
 pub fn probe(privileges: &Privileges) -> Findings {
-    let ids = ["sock-ops", "sk-storage", "ring-buffer", "lpm-trie", "path-changer"];
+    let ids = ["sock-ops", "sk-storage", "ring-buffer", "lpm-trie", "path-changer", "balancer"];
     if let Some(why) = privileges.without_bpf() {
         return ids.map(|id| (id, Finding::Untried(why.clone()))).into();
     }
     let program = privileges.without_path_changer().map_or_else(path_changer, Finding::Untried);
-    let findings = [sock_ops(), map(MapType::SkStorage), map(MapType::RingBuf), map(MapType::LpmTrie), program];
+    let findings =
+        [sock_ops(), map(MapType::SkStorage), map(MapType::RingBuf), map(MapType::LpmTrie), program, balancer()];
     ids.into_iter().zip(findings).collect()
 }
 
@@ -55,6 +59,11 @@ fn map(kind: MapType) -> Finding {
         Ok(false) => Finding::Missing("the kernel does not make one".into()),
         Err(error) => Finding::Untried(error.to_string()),
     }
+}
+
+/// Loads the balancer with a table of flows, which has more to verify.
+fn balancer() -> Finding {
+    Finding::of(Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: Some(1) }).map(drop))
 }
 
 /// Loads the path changer, and attaches it to a control group without processes.

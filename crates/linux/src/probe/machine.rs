@@ -91,6 +91,7 @@ pub fn probe(privileges: &Privileges) -> Findings {
         ("cgroup2", control_groups()),
         ("btf", types()),
         ("bpffs", bpf_file_system()),
+        ("reverse-path", reverse_path()),
         ("user-namespaces", user_namespaces()),
         ("congestion-control", congestion_controls()),
     ]
@@ -134,6 +135,28 @@ fn congestion_controls() -> Finding {
         Ok(_) => Finding::Missing("the kernel lists none".into()),
         Err(error) => Finding::Missing(error.to_string()),
     }
+}
+
+/// Interfaces on which the kernel looks up the way back to a packet's source, and drops it if that is another interface. Where
+/// `src_valid_mark` is set, it looks with the packet's mark.
+fn reverse_path() -> Finding {
+    let read = |interface: &str, name: &str| -> u32 {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{interface}/{name}"));
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    let names = fs::read_dir("/proc/sys/net/ipv4/conf").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut strict: Vec<_> = names
+        .filter(|name| !["all", "default", "lo"].contains(&name.as_str()))
+        // The kernel takes the greater of the two: 1 is strict, 2 is loose.
+        .filter(|name| read(name, "rp_filter").max(read("all", "rp_filter")) == 1)
+        .map(|name| {
+            let marked = read(&name, "src_valid_mark").max(read("all", "src_valid_mark")) != 0;
+            if marked { format!("{name} (with src_valid_mark)") } else { name }
+        })
+        .collect();
+    strict.sort();
+    if strict.is_empty() { Finding::present() } else { Finding::Missing(format!("strict on {}", strict.join(", "))) }
 }
 
 fn user_namespaces() -> Finding {

@@ -1,0 +1,347 @@
+//! The kernel's own multipath routes in the place of the balancer: cheaper, and with less to choose from.
+//!
+//! With `fib_multipath_hash_policy=1` the kernel sorts addresses and ports before it hashes them, so both directions of a flow
+//! have the same hash. Edges with the same `fib_multipath_hash_seed` and the same order of next hops choose alike. The kernel leaves
+//! next hops that are dead, and spreads all flows anew when it does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    ops::ControlFlow,
+    path::PathBuf,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use sidestep_linux::{
+    LinuxError,
+    bpf::balance::{Balancer, BalancerConfig, Side},
+    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Target},
+};
+use sidestep_metrics::Page;
+
+use super::{EdgeConfig, EdgeOptions, NAME, kernel, metrics, settings, status};
+use crate::{
+    AgentError,
+    daemon::{Daemon, End, Shutdown},
+    instance::Instance,
+    paths::{self, Exceptions, Interfaces, PathRoute},
+};
+
+/// What the kernel lacks where there is no such setting.
+const NEEDS_SEED: &str =
+    "it needs net.ipv4.fib_multipath_hash_seed (Linux 6.11 or later, with CONFIG_IP_ROUTE_MULTIPATH)";
+
+/// The daemon that keeps multipath routes.
+pub(super) struct Offload {
+    options: EdgeOptions,
+    instance: Instance,
+    teller: status::Teller,
+    netlink: Netlink,
+    /// Has the kernel hash the site's packets itself, on the interfaces that are there.
+    balancer: Balancer,
+    attached: BTreeMap<String, u32>,
+    /// Settings as they were before, to be put back.
+    before: Vec<(PathBuf, String)>,
+    rules: BTreeSet<(Family, String)>,
+    routes: BTreeMap<(u32, IpNet), Route>,
+    /// Paths that have no next hop now.
+    absent: usize,
+    exceptions: Exceptions,
+    mended: u64,
+    inherited: bool,
+    at_work: bool,
+}
+
+impl Offload {
+    /// Sets the kernel's hash.
+    pub(super) async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
+        settings::check_reserved(&options)?;
+        options.config.check_offload().map_err(AgentError::Reserved)?;
+        let instance = Instance::claim(NAME, "edge").await?;
+        let netlink = Netlink::open()?;
+        let inherited = kernel::is_inherited(&netlink, &options).await?;
+        if !options.dry_run && !inherited {
+            kernel::check_tables(&netlink, options.table_base).await?;
+        }
+        let mut offload = Offload {
+            teller: status::Teller::open()?,
+            instance,
+            netlink,
+            balancer: Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: None })?,
+            attached: BTreeMap::new(),
+            before: Vec::new(),
+            rules: BTreeSet::new(),
+            routes: BTreeMap::new(),
+            absent: 0,
+            exceptions: Exceptions::default(),
+            mended: 0,
+            inherited,
+            at_work: false,
+            options,
+        };
+        offload.set_hash()?;
+        Ok(offload)
+    }
+
+    fn set_hash(&mut self) -> Result<(), AgentError> {
+        let seed = self.options.config.edge.seed.to_string();
+        let wanted = [
+            ("ipv4/fib_multipath_hash_seed", seed.as_str()),
+            ("ipv4/fib_multipath_hash_policy", "1"),
+            ("ipv6/fib_multipath_hash_policy", "1"),
+        ];
+        for (name, value) in wanted {
+            let path = PathBuf::from("/proc/sys/net").join(name);
+            let what = || format!("setting net.{}={value}", name.replace('/', "."));
+            let Ok(now) = fs::read_to_string(&path) else {
+                return Err(LinuxError::Missing { what: what(), needs: NEEDS_SEED }.into());
+            };
+            if now.trim() == value || self.options.dry_run {
+                continue;
+            }
+            // In the sandbox of a unit settings are read-only: then whoever set it up has to set them.
+            fs::write(&path, value).map_err(|error| LinuxError::io(what(), error))?;
+            self.before.push((path, now));
+        }
+        Ok(())
+    }
+
+    fn table(&self) -> u32 {
+        *kernel::tables(self.options.table_base).start()
+    }
+
+    fn rule(&self, family: Family) -> MarkRule {
+        // A mask without bits: all packets that come in by the interface.
+        MarkRule { family, mark: 0, mask: 0, table: self.table(), priority: self.options.priority }
+    }
+
+    /// The routes that the kernel should have: one for each destination, with the next hops in the order of the file.
+    async fn wanted(&mut self) -> Result<BTreeMap<(u32, IpNet), Route>, AgentError> {
+        let links = self.netlink.interfaces().await?;
+        let indices = links.into_iter().map(|link| (link.name, link.index)).collect();
+        let interfaces = Interfaces::new(indices, self.netlink.default_routes().await?);
+        let config = &self.options.config;
+        let sets = paths::resolve_quietly(&config.destinations, &interfaces, &config.places);
+        let all: usize = config.destinations.iter().map(|set| set.paths.len()).sum();
+        let absent = all - sets.iter().map(|set| set.paths.len()).sum::<usize>();
+        if absent > self.absent {
+            tracing::warn!(
+                absent,
+                "paths without an interface are left out: the other edge chooses otherwise until they are back"
+            );
+        }
+        self.absent = absent;
+        self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
+        let table = self.table();
+        let mut routes = BTreeMap::new();
+        for set in &sets {
+            let hop = |route: &PathRoute| match route {
+                PathRoute::Via(via, interface) => Some(NextHop { via: Some(*via), interface: *interface }),
+                PathRoute::OnLink(interface) => Some(NextHop { via: None, interface: *interface }),
+                _ => None,
+            };
+            let hops: Vec<_> = set.paths.iter().filter_map(|path| hop(&path.route)).collect();
+            if !hops.is_empty() {
+                let route = Route { table, destination: set.destination, target: Target::Via(hops), mtu: None };
+                routes.insert((table, set.destination), route);
+            }
+        }
+        for inner in self.exceptions.sets(&sets) {
+            let destination = inner.destination;
+            routes.insert((table, destination), Route { table, destination, target: Target::Throw, mtu: None });
+        }
+        Ok(routes)
+    }
+}
+
+impl Daemon for Offload {
+    type Update = ();
+    type Config = EdgeConfig;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+    const SETTLE: Duration = Duration::from_millis(10);
+    const AUDITS: bool = true;
+
+    async fn handle_start(&mut self) -> Result<(), AgentError> {
+        settings::warn_of_sysctls(&self.options.config);
+        Ok(())
+    }
+
+    async fn handle_config(&mut self, config: EdgeConfig) -> Result<(), AgentError> {
+        if let Err(problem) = config.check_offload() {
+            tracing::error!("the configuration stays what it was: {problem}");
+            return Ok(());
+        }
+        if config.edge.seed != self.options.config.edge.seed {
+            tracing::warn!("seed stays what it is until the edge is started again");
+        }
+        self.options.config = config;
+        self.handle_links().await
+    }
+
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.routes.clear();
+        Ok(())
+    }
+
+    fn is_concerned(&self, change: &RoutingChange) -> bool {
+        match change {
+            RoutingChange::Unknown => true,
+            RoutingChange::Rule(change) => !(change.ours && change.added),
+            RoutingChange::Route { table, destination, change } => {
+                if *table == self.table() {
+                    return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
+                }
+                self.exceptions.differ_by(*table, *destination, change.added)
+            }
+        }
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        let there = self.netlink.rules().await?;
+        let is_there =
+            |(family, input): &(Family, String)| there.iter().any(|rule| rule.is_for(&self.rule(*family), input));
+        let kept: BTreeSet<_> = self.rules.iter().filter(|rule| is_there(rule)).cloned().collect();
+        let missing = self.netlink.missing_routes(&self.routes).await?;
+        let lost = self.rules.len() - kept.len() + missing.len();
+        self.rules = kept;
+        for key in &missing {
+            self.routes.remove(key);
+        }
+        self.mended += lost as u64;
+        Ok(lost > 0 || self.exceptions.changed(&self.netlink).await?)
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        let wanted = self.wanted().await?;
+        if self.options.dry_run {
+            self.at_work = true;
+            return Ok(());
+        }
+        for (key, route) in &wanted {
+            if self.routes.get(key) != Some(route) {
+                // For IPv6 the kernel would add next hops to those that are there.
+                self.netlink.delete_route(route.table, route.destination).await?;
+                self.netlink.add_route(route).await?;
+                self.routes.insert(*key, route.clone());
+            }
+        }
+        let families: BTreeSet<_> = wanted.keys().map(|(_, destination)| Family::of(*destination)).collect();
+        let inside = &self.options.config.edge.inside;
+        let rules: BTreeSet<_> =
+            families.iter().flat_map(|family| inside.iter().map(|input| (*family, input.clone()))).collect();
+        for (family, input) in rules.difference(&self.rules) {
+            self.netlink.add_rule_for(self.rule(*family), input).await?;
+        }
+        self.rules = rules;
+        let tables = kernel::tables(self.options.table_base);
+        let is_wanted = |rule: &sidestep_linux::netlink::Rule| {
+            let input = rule.input.clone().unwrap_or_default();
+            self.rules.contains(&(rule.family, input.clone())) && rule.is_for(&self.rule(rule.family), &input)
+        };
+        self.netlink.delete_rules_but(tables.clone(), self.options.priority, is_wanted).await?;
+        for (table, destination) in self.netlink.own_routes().await? {
+            if tables.contains(&table) && !wanted.contains_key(&(table, destination)) {
+                self.netlink.delete_route(table, destination).await?;
+            }
+        }
+        self.routes = wanted;
+        self.rehash().await?;
+        self.at_work = true;
+        Ok(())
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        if self.instance.is_to_stop() {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.netlink.renew()?;
+        self.rehash().await?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn next_event(&self) -> Result<(), AgentError> {
+        tokio::select! {
+            asked = self.instance.asked() => asked,
+            asked = self.teller.asked() => asked,
+        }
+    }
+
+    fn handle_event(&mut self) -> Result<(), AgentError> {
+        self.instance.take();
+        if self.teller.is_asked() {
+            let status = self.read_status()?;
+            self.teller.tell(&status);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> String {
+        let absent = if self.absent > 0 { format!(", {} without an interface", self.absent) } else { String::new() };
+        format!(
+            "next hops of {} destinations in the kernel's own routes{absent}",
+            self.options.config.destinations.len()
+        )
+    }
+
+    async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
+        Ok(metrics::page(&self.read_status()?, faults))
+    }
+
+    async fn stop(self, end: End) -> Result<(), AgentError> {
+        let keeps = match end {
+            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
+            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
+            End::Shutdown(Shutdown::CleanUp) => self.options.keep,
+            End::Finished => false,
+        };
+        if keeps {
+            return Ok(());
+        }
+        let removed = kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await;
+        for (path, value) in &self.before {
+            if let Err(error) = fs::write(path, value.trim()) {
+                tracing::warn!(%error, path = %path.display(), "the setting is not what it was");
+            }
+        }
+        removed.map(drop)
+    }
+}
+
+impl Offload {
+    /// Attaches the program where it is not. A packet that comes with a hash of its network card's, or of the socket that sent it on
+    /// this machine, would keep that.
+    async fn rehash(&mut self) -> Result<(), AgentError> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let interfaces = self.netlink.interfaces().await?;
+        for name in &self.options.config.edge.inside {
+            let Some(interface) = interfaces.iter().find(|interface| interface.name == *name) else { continue };
+            let index = interface.index;
+            let known = self.attached.get(name) == Some(&index);
+            if known && self.balancer.is_attached(&self.netlink, index, Side::Rehash).await? {
+                continue;
+            }
+            self.mended += u64::from(known);
+            self.balancer.attach(&self.netlink, interface, Side::Rehash).await?;
+            self.attached.insert(name.clone(), index);
+        }
+        Ok(())
+    }
+
+    fn read_status(&self) -> Result<status::EdgeStatus, AgentError> {
+        let failed = |error: String| LinuxError::io("reading the status", std::io::Error::other(error));
+        let mut status = status::EdgeStatus::of_config(&self.options.config).map_err(failed)?;
+        status.offload = true;
+        status.dry_run = self.options.dry_run;
+        status.mended = self.mended;
+        for (name, is_on) in &mut status.inside {
+            *is_on = self.attached.contains_key(name);
+        }
+        Ok(status)
+    }
+}
