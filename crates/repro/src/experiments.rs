@@ -1,6 +1,10 @@
 //! The experiments, a file each.
 
 pub(crate) mod inrpp_table1;
+mod semper;
+pub(crate) mod semper_fig3;
+pub(crate) mod semper_fig4;
+pub(crate) mod semper_fig5;
 mod topologies;
 pub(crate) mod tpc_fig5;
 pub(crate) mod tpc_fig6;

@@ -27,6 +27,7 @@ mod boxes;
 mod curves;
 mod data;
 mod experiments;
+mod lines;
 mod report;
 mod row;
 mod seeds;
@@ -44,6 +45,7 @@ use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
 pub use data::{DataError, Set, topologies, topology};
 pub use experiments::tpc_fig7::FlowWork;
+use lines::{Line, Panel, lines};
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
 pub use seeds::{FEWEST, Seeds};
@@ -187,6 +189,9 @@ pub const ALL: &[Experiment] = &[
     experiments::tpc_fig8::ALGORITHMS,
     experiments::tpc_fig8::SEGMENTS,
     experiments::inrpp_table1::EXPERIMENT,
+    experiments::semper_fig3::EXPERIMENT,
+    experiments::semper_fig4::EXPERIMENT,
+    experiments::semper_fig5::EXPERIMENT,
 ];
 
 /// The experiment of this name.

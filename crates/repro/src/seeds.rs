@@ -33,6 +33,11 @@ impl Seeds {
         (values.len() >= FEWEST).then_some(values)
     }
 
+    /// The median of the values that there are; not a number if there are none.
+    pub fn middle(&self) -> f64 {
+        measures::percentile(&self.ascending(), 50).unwrap_or(f64::NAN)
+    }
+
     /// The values that there are, in ascending order.
     fn ascending(&self) -> Vec<f64> {
         let mut values: Vec<f64> = self.0.iter().flatten().copied().collect();
