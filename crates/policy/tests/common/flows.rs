@@ -24,6 +24,7 @@ pub fn families() -> Vec<(&'static str, Vec<FlowKey>)> {
         flow_label: 0,
     };
     let next = |address: Ipv6Addr, by: u32| Ipv6Addr::from_bits(address.to_bits() + u128::from(by));
+    let recorded = linux_ports();
     let family = |make: &mut dyn FnMut(u32) -> FlowKey| (0..FLOWS).map(make).collect::<Vec<_>>();
     vec![
         ("random flows", family(&mut |_| any_key(&mut random))),
@@ -39,8 +40,30 @@ pub fn families() -> Vec<(&'static str, Vec<FlowKey>)> {
                 FlowKey { source, destination, ..base }
             }),
         ),
+        ("32 consecutive ports of each host", {
+            family(&mut |index| {
+                let base_port = 32_768 + (index / 32 * 7_919 % 28_000) as u16;
+                FlowKey { source: next(base.source, index / 32), source_port: base_port + (index % 32) as u16, ..base }
+            })
+        }),
+        ("32 ports of each host, as Linux gives them", {
+            family(&mut |index| {
+                let lines: &[Vec<u16>] = &recorded;
+                let ports = &lines[index as usize / 32 % lines.len()];
+                FlowKey { source: next(base.source, index / 32), source_port: ports[index as usize % 32], ..base }
+            })
+        }),
         ("consecutive flow labels", family(&mut |index| FlowKey { flow_label: index, ..base })),
     ]
+}
+
+/// The source ports of MPTCP connections on Linux, 32 of each.
+fn linux_ports() -> Vec<Vec<u16>> {
+    let lines = include_str!("../../../proto/tests/data/linux_ports.txt").lines();
+    let ports = |line: &str| line.split_whitespace().map(|port| port.parse().unwrap()).collect::<Vec<u16>>();
+    let lines: Vec<Vec<u16>> = lines.filter_map(|line| line.strip_prefix("mptcp")).map(ports).collect();
+    assert!(lines.len() >= 4 && lines.iter().all(|ports| ports.len() == 32));
+    lines
 }
 
 /// Any flow at all.
