@@ -1,9 +1,8 @@
-//! Who else uses bits of the packet mark: rules of routing, and rules of nf_tables (iptables makes such, too).
+//! Who else uses bits of the packet mark: rules of routing, and rules of nf_tables and iptables.
 //!
-//! What cannot be seen: BPF programs that read or write marks (Cilium's), filters of tc, and the old tables of iptables,
-//! of which only the presence shows.
+//! What cannot be seen: BPF programs that read or write marks (Cilium's), and filters of tc.
 
-use std::{fmt, fs};
+use std::fmt;
 
 use crate::{
     bpf::host::MAX_SLOTS,
@@ -11,6 +10,7 @@ use crate::{
     netlink::{Netlink, PROTOCOL, Rule},
 };
 
+mod iptables;
 mod nftables;
 
 /// What was found of marks.
@@ -18,16 +18,18 @@ mod nftables;
 pub struct MarkUses {
     /// The rules of routing that look at marks, without ours.
     pub rules: Vec<Rule>,
-    /// The rules of nf_tables that look at marks or change them.
+    /// The rules of nf_tables and iptables that look at marks or change them.
     pub filters: Vec<FilterUse>,
     /// What exists and could not be read.
     pub unseen: Vec<String>,
 }
 
-/// What a rule of nf_tables does with marks.
+/// What a rule of nf_tables or iptables does with marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterUse {
-    /// Where the rule is: family, table and chain.
+    /// Whose rule it is: `nf_tables`; `iptables` or `ip6tables` if it is in an old table.
+    pub program: &'static str,
+    /// Where the rule is: family, table and chain; of an old table, table and chain.
     pub place: String,
     /// What it does.
     pub action: MarkAction,
@@ -62,22 +64,26 @@ const CANDIDATES: [u32; 6] = [0x3f00_0000, 0x00fc_0000, 0x003f_0000, 0xfc00_0000
 impl MarkUses {
     /// Reads what there is in the calling thread's network namespace.
     pub async fn read(netlink: &Netlink) -> Result<Self> {
+        let mut uses = MarkUses::default();
+        uses.read_rules(netlink).await?;
+        uses.read_filters();
+        Ok(uses)
+    }
+
+    /// Reads the rules of routing anew.
+    pub async fn read_rules(&mut self, netlink: &Netlink) -> Result<()> {
         let of_marks = |rule: &Rule| rule.mask != 0 && rule.protocol != PROTOCOL;
-        let rules = netlink.rules().await?.into_iter().filter(of_marks).collect();
-        let mut unseen = Vec::new();
-        let filters = nftables::read().unwrap_or_else(|error| {
-            unseen.push(format!("rules of nf_tables ({error})"));
-            Vec::new()
-        });
-        for (file, command) in
-            [("ip_tables_names", "iptables-legacy-save"), ("ip6_tables_names", "ip6tables-legacy-save")]
-        {
-            let names = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
-            if !names.trim().is_empty() {
-                unseen.push(format!("old tables of iptables (see `{command} | grep -i mark`)"));
-            }
+        self.rules = netlink.rules().await?.into_iter().filter(of_marks).collect();
+        Ok(())
+    }
+
+    /// Reads the rules of nf_tables and iptables anew. That takes longer: there may be ten thousands.
+    pub fn read_filters(&mut self) {
+        (self.filters, self.unseen) = iptables::read();
+        match nftables::read() {
+            Ok(found) => self.filters.extend(found),
+            Err(error) => self.unseen.push(format!("rules of nf_tables ({error})")),
         }
-        Ok(MarkUses { rules, filters, unseen })
     }
 
     /// How bits `mask` meet others' if their values are used up to `values`.
@@ -117,15 +123,21 @@ impl MarkUses {
 
 impl fmt::Display for FilterUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a rule of {} in {}, which ", self.program, self.place)?;
         match self.action {
-            MarkAction::Compared { mark, mask } => {
-                write!(f, "a rule of nf_tables in {}, which looks for the mark {mark:#x}/{mask:#x}", self.place)
-            }
-            MarkAction::Changed(bits) => {
-                write!(f, "a rule of nf_tables in {}, which changes the bits {bits:#x}", self.place)
-            }
+            MarkAction::Compared { mark, mask } => write!(f, "looks for the mark {mark:#x}/{mask:#x}"),
+            MarkAction::Changed(bits) => write!(f, "changes the bits {bits:#x}"),
         }
     }
+}
+
+fn host_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// A name, which zeros follow.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
 #[cfg(test)]
@@ -172,8 +184,10 @@ mod tests {
     #[test]
     fn a_free_mask_is_one_that_nothing_seen_meets() {
         let uses = |rules: Vec<Rule>, changed: &[u32]| {
-            let filter =
-                |bits: &u32| FilterUse { place: "ip mangle OUTPUT".into(), action: MarkAction::Changed(*bits) };
+            let filter = |bits: &u32| {
+                let (program, place) = ("nf_tables", "ip mangle OUTPUT".into());
+                FilterUse { program, place, action: MarkAction::Changed(*bits) }
+            };
             MarkUses { rules, filters: changed.iter().map(filter).collect(), unseen: Vec::new() }
         };
         assert_eq!(uses(Vec::new(), &[]).free_mask(), Some(0x3f00_0000));

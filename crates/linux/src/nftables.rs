@@ -27,6 +27,7 @@ use netlink_packet_netfilter::{
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use nix::sys::socket::{setsockopt, sockopt::SndBufForce};
 
+pub(crate) use self::ruleset::HEADER_LEN;
 use self::ruleset::Ruleset;
 use crate::error::{LinuxError, Result};
 
@@ -133,7 +134,7 @@ impl DrawTable {
 
     /// Asks, and hands the bytes of each answer to `each`, without the header that counts generations.
     fn ask_raw(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(&[u8])) -> Result<()> {
-        self.ask_header(message, flags, |_, payload| each(payload.get(ruleset::HEADER_LEN..).unwrap_or_default()))
+        self.ask_header(message, flags, |_, payload| each(payload.get(HEADER_LEN..).unwrap_or_default()))
     }
 
     fn ask_header(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(u16, &[u8])) -> Result<()> {
@@ -214,7 +215,7 @@ pub fn flush_ruleset() -> Result<()> {
 }
 
 /// Appends a message, and the padding that the next one needs.
-fn append(bytes: &mut Vec<u8>, message: NetfilterMessage, flags: u16, sequence: u32) {
+pub(crate) fn append(bytes: &mut Vec<u8>, message: NetfilterMessage, flags: u16, sequence: u32) {
     let mut message = NetlinkMessage::from(message);
     message.header.flags = flags;
     message.header.sequence_number = sequence;
@@ -227,7 +228,7 @@ fn append(bytes: &mut Vec<u8>, message: NetfilterMessage, flags: u16, sequence: 
 }
 
 /// The messages of one datagram.
-fn messages(mut rest: &[u8]) -> impl Iterator<Item = io::Result<NetlinkBuffer<&[u8]>>> {
+pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = io::Result<NetlinkBuffer<&[u8]>>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
@@ -240,7 +241,7 @@ fn messages(mut rest: &[u8]) -> impl Iterator<Item = io::Result<NetlinkBuffer<&[
 }
 
 /// The error that an answer reports, if it is one.
-fn status(payload: &[u8]) -> Option<io::Error> {
+pub(crate) fn status(payload: &[u8]) -> Option<io::Error> {
     match i32::from_ne_bytes(*payload.first_chunk()?) {
         0 => None,
         errno => Some(io::Error::from_raw_os_error(errno.saturating_neg())),

@@ -540,6 +540,50 @@ fn marks_that_rules_of_others_look_at_or_change_are_read() {
 }
 
 #[test]
+fn rules_of_both_kinds_of_iptables_are_read_and_no_table_is_made() {
+    let programs = ["iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft"];
+    let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+    if let Some(missing) = programs.iter().find(|program| !is_there(program)) {
+        println!("skipped: there is no {missing} (Debian's package iptables)");
+        return;
+    }
+    in_node("rules of iptables", async |netlink, _| {
+        let tables = || {
+            let of = |file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+            of("ip_tables_names") + &of("ip6_tables_names")
+        };
+        assert_eq!(MarkUses::read(netlink).await?.filters, []);
+        assert_eq!(tables(), "", "nobody has asked for one");
+        for program in programs {
+            for rule in [
+                "-A OUTPUT -p tcp -m mark --mark 0x1000000/0xff000000 -j MARK --set-xmark 0x2000000/0xf000000",
+                "-N mine",
+                "-A mine -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff",
+                "-A mine -j CONNMARK --save-mark --nfmask 0xff00 --ctmask 0xff00",
+            ] {
+                let mut command = Command::new(program);
+                let made = command.args(["-t", "mangle"]).args(rule.split(' ')).output().unwrap();
+                assert!(made.status.success(), "{program} {rule}: {made:?}");
+            }
+        }
+        let uses = MarkUses::read(netlink).await?;
+        assert_eq!(uses.unseen, [""; 0]);
+        let found: Vec<_> = uses.filters.iter().map(ToString::to_string).collect();
+        let places = ["iptables in mangle", "ip6tables in mangle", "nf_tables in ip mangle", "nf_tables in ip6 mangle"];
+        let expected = places.iter().flat_map(|place| {
+            [
+                format!("a rule of {place} OUTPUT, which looks for the mark 0x1000000/0xff000000"),
+                format!("a rule of {place} OUTPUT, which changes the bits 0xf000000"),
+                format!("a rule of {place} mine, which changes the bits 0xff"),
+            ]
+        });
+        assert_eq!(found, expected.collect::<Vec<_>>());
+        assert_eq!(uses.free_mask(), Some(0x00fc_0000));
+        Ok(())
+    });
+}
+
+#[test]
 fn a_refusal_names_what_was_attempted_and_why() {
     in_node("refused requests", async |netlink, interface| {
         let error = async |netlink: &Netlink, route: Route| netlink.add_route(&route).await.unwrap_err();

@@ -2,12 +2,21 @@
 
 use std::{collections::BTreeMap, io};
 
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NlasIterator};
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
+    nftables::{NfTablesMessage, RuleMessage},
+};
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 
-use super::{FilterUse, MarkAction};
+use super::{
+    FilterUse, MarkAction, host_u32,
+    iptables::{self, Extension},
+    text,
+};
+use crate::nftables::{HEADER_LEN, append, messages, status};
 
-// `linux/netfilter/nf_tables.h` and `nfnetlink.h`.
-const GET_RULE: u16 = 10 << 8 | 7;
+// `linux/netfilter/nf_tables.h`.
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
 const RULE_EXPRESSIONS: u16 = 4;
@@ -15,12 +24,6 @@ const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
 const DATA_VALUE: u16 = 1;
 const META_MARK: u32 = 3;
-/// `struct nfgenmsg`, after the header of netlink.
-const GENERIC_LEN: usize = 4;
-const HEADER_LEN: usize = 16;
-const DUMP_REQUEST: u16 = 0x301;
-const DONE: u16 = 3;
-const ERROR: u16 = 2;
 /// How the names of our own tables begin, which change marks as we want it.
 const OWN_TABLES: &str = "sidestep";
 
@@ -31,41 +34,31 @@ pub(super) fn read() -> io::Result<Vec<FilterUse>> {
         other => other?,
     };
     socket.bind_auto()?;
-    let mut request = Vec::with_capacity(HEADER_LEN + GENERIC_LEN);
-    request.extend(((HEADER_LEN + GENERIC_LEN) as u32).to_ne_bytes());
-    request.extend(GET_RULE.to_ne_bytes());
-    request.extend(DUMP_REQUEST.to_ne_bytes());
-    // A sequence number and a port, and of all families and the first version.
-    request.extend([0; 12]);
+    let mut request = Vec::new();
+    let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
+    let all = NfTablesMessage::GetRule(RuleMessage { attributes: Vec::new() });
+    append(&mut request, NetfilterMessage::new(header, all), NLM_F_REQUEST | NLM_F_DUMP, 1);
     socket.send(&request, 0)?;
     let mut found = Vec::new();
     loop {
         let (bytes, _) = socket.recv_from_full()?;
-        let mut rest = bytes.as_slice();
-        while let Some((kind, payload, next)) = split_message(rest) {
-            rest = next;
-            match kind {
-                DONE => return Ok(found),
-                ERROR => return error_of(payload).map_or(Ok(found), Err),
-                _ => found.extend(read_rule(payload)),
+        for message in messages(&bytes) {
+            let message = message?;
+            match message.message_type() {
+                NLMSG_DONE => return Ok(found),
+                NLMSG_ERROR => {
+                    return status(message.payload()).filter(|error| !is_missing(error)).map_or(Ok(found), Err);
+                }
+                _ => found.extend(read_rule(message.payload())),
             }
         }
     }
 }
 
-/// The type and the payload of the first message, and what follows it.
-fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    let payload = bytes.get(HEADER_LEN..length)?;
-    Some((kind, payload, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
-}
-
-/// What went wrong; `None` if the kernel has no nf_tables.
-fn error_of(payload: &[u8]) -> Option<io::Error> {
-    let number = i32::from_ne_bytes(payload.get(..4)?.try_into().ok()?).wrapping_neg();
-    let is_missing = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT, 0].contains(&number);
-    (!is_missing).then(|| io::Error::from_raw_os_error(number))
+/// Whether the kernel has no nf_tables.
+fn is_missing(error: &io::Error) -> bool {
+    let missing = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT];
+    error.raw_os_error().is_some_and(|number| missing.contains(&number))
 }
 
 fn read_rule(payload: &[u8]) -> Vec<FilterUse> {
@@ -77,7 +70,7 @@ fn read_rule(payload: &[u8]) -> Vec<FilterUse> {
         Some(10) => "ip6",
         _ => "other",
     };
-    let rule = attributes(payload.get(GENERIC_LEN..).unwrap_or_default());
+    let rule = attributes(payload.get(HEADER_LEN..).unwrap_or_default());
     let name = |kind| rule.get(&kind).map(|bytes| text(bytes)).unwrap_or_default();
     if name(RULE_TABLE).starts_with(OWN_TABLES) {
         return Vec::new();
@@ -85,13 +78,13 @@ fn read_rule(payload: &[u8]) -> Vec<FilterUse> {
     let place = format!("{family} {} {}", name(RULE_TABLE), name(RULE_CHAIN));
     let mut registers = BTreeMap::new();
     let mut found = Vec::new();
-    for (_, element) in elements(rule.get(&RULE_EXPRESSIONS).copied().unwrap_or_default()) {
-        let expression = attributes(element);
-        let data = attributes(expression.get(&EXPR_DATA).copied().unwrap_or_default());
+    for (_, element) in elements(rule.get(&RULE_EXPRESSIONS).map(Vec::as_slice).unwrap_or_default()) {
+        let expression = attributes(&element);
+        let data = attributes(expression.get(&EXPR_DATA).map(Vec::as_slice).unwrap_or_default());
         let name = expression.get(&EXPR_NAME).map(|bytes| text(bytes)).unwrap_or_default();
         found.extend(follow(&name, &data, &mut registers));
     }
-    found.into_iter().map(|action| FilterUse { place: place.clone(), action }).collect()
+    found.into_iter().map(|action| FilterUse { program: "nf_tables", place: place.clone(), action }).collect()
 }
 
 /// What is known of a register's bits.
@@ -106,7 +99,7 @@ enum Register {
 }
 
 /// Follows an expression through the registers; returns what it does with the mark.
-fn follow(name: &str, data: &BTreeMap<u16, &[u8]>, registers: &mut BTreeMap<u32, Register>) -> Option<MarkAction> {
+fn follow(name: &str, data: &Attributes, registers: &mut BTreeMap<u32, Register>) -> Option<MarkAction> {
     let number = |kind: u16| Some(u32::from_be_bytes(data.get(&kind)?.get(..4)?.try_into().ok()?));
     let value = |kind: u16| host_u32(attributes(data.get(&kind)?).get(&DATA_VALUE)?, 0);
     let register = |kind: u16| number(kind).map(normalised);
@@ -139,7 +132,10 @@ fn follow(name: &str, data: &BTreeMap<u16, &[u8]>, registers: &mut BTreeMap<u32,
             }
             Register::Other => None,
         },
-        "target" | "match" => of_iptables(name, data),
+        "target" | "match" => {
+            let kind = if name == "target" { Extension::Target } else { Extension::Match };
+            iptables::action(kind, &text(data.get(&1)?), number(2)?, data.get(&3)?)
+        }
         _ => {
             // Whatever else writes a register makes it something else.
             let destination = match name {
@@ -154,52 +150,19 @@ fn follow(name: &str, data: &BTreeMap<u16, &[u8]>, registers: &mut BTreeMap<u32,
     }
 }
 
-/// An extension of iptables (`linux/netfilter/xt_mark.h`, `xt_connmark.h`).
-fn of_iptables(name: &str, data: &BTreeMap<u16, &[u8]>) -> Option<MarkAction> {
-    let info = data.get(&3)?;
-    let word = |at| host_u32(info, at);
-    match (name, text(data.get(&1)?).as_str()) {
-        ("target", "MARK") => Some(MarkAction::Changed(word(0)? | word(4)?)),
-        // Only restoring changes the packet's mark.
-        ("target", "CONNMARK") if info.get(12) == Some(&2) => Some(MarkAction::Changed(word(8)? | word(4)?)),
-        ("match", "mark") => Some(MarkAction::Compared { mark: word(0)?, mask: word(4)? }),
-        _ => None,
-    }
-}
-
 /// The first four registers of 16 bytes have numbers of their own, beside those of 4 bytes.
 fn normalised(register: u32) -> u32 {
     if (1..=4).contains(&register) { 8 + (register - 1) * 4 } else { register }
 }
 
 /// Attributes by their type.
-fn attributes(bytes: &[u8]) -> BTreeMap<u16, &[u8]> {
-    elements(bytes).into_iter().collect()
+type Attributes = BTreeMap<u16, Vec<u8>>;
+
+fn attributes(bytes: &[u8]) -> Attributes {
+    elements(bytes).collect()
 }
 
-/// Attributes in their order, with their types.
-fn elements(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    let mut found = Vec::new();
-    while let Some((kind, value, rest)) = split_attribute(bytes) {
-        found.push((kind, value));
-        bytes = rest;
-    }
-    found
-}
-
-/// The type and the value of the first attribute (`struct nlattr`), and what follows it.
-fn split_attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let word = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let length = usize::from(word(0)?);
-    // Two bits are flags.
-    let kind = word(2)? & 0x3fff;
-    Some((kind, bytes.get(4..length)?, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
-}
-
-fn host_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string()
+/// Attributes in their order, with their types; those after a broken one are left out.
+fn elements(bytes: &[u8]) -> impl Iterator<Item = (u16, Vec<u8>)> {
+    NlasIterator::new(bytes).map_while(Result::ok).map(|attribute| (attribute.kind(), attribute.value().to_vec()))
 }
