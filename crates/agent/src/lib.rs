@@ -64,8 +64,9 @@ pub use edge::{
 };
 pub use error::AgentError;
 pub use host::{
-    ByPath, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality, PathRecord,
-    PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, propose, run_host, stop_host,
+    ByPath, DoubtfulSources, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality,
+    PathRecord, PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, doubtful_sources, masks_at_work,
+    propose, run_host, stop_host,
 };
 pub use mptcp::{
     ConnectionStatus, DEFAULT_COUNT, LimitsConfig, MPTCP_PM_METRICS, MetricsTable, MptcpMode, MptcpPmConfig,

@@ -45,6 +45,9 @@ pub enum Command {
     Edge(EdgeCommand),
     /// Try what of this machine's kernel agent, router and lab need
     Doctor {
+        /// A configuration of the agent: try its mark_mask, and the sources of its paths
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// Print what was found as JSON
         #[arg(long)]
         json: bool,

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Command::Top(options) => commands::top::run(&options),
         Command::Router(options) => commands::daemons::router(options),
         Command::Edge(command) => commands::edge::run(command),
-        Command::Doctor { json } => commands::doctor::run(json),
+        Command::Doctor { config, json } => commands::doctor::run(config.as_deref(), json),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { directory } => commands::manual::man(&directory),
     };

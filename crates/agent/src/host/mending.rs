@@ -4,15 +4,12 @@
 //! and the policy would learn from moves that move nothing. The kernel reports the loss at once, and the rule is back
 //! within some hundredths of a second; connections that looked their route up meanwhile do so again. A timeout of TCP
 //! takes longer, unless the machine is very busy, and of a path's delay one round trip is measured wrongly at most. That is
-//! why the program goes on deciding meanwhile.
+//! why the program goes on deciding meanwhile. Where it happens again and again, it learns nothing (`drift`).
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
-use sidestep_linux::{
-    marks::MarkUses,
-    netlink::{Family, MarkRule, RoutingChange},
-};
+use sidestep_linux::netlink::{Family, MarkRule, RoutingChange};
 
 use super::{Host, MarkBits, ownership::tables};
 use crate::AgentError;
@@ -46,6 +43,7 @@ impl Host {
     /// Forgets the rules and routes that the kernel no longer has; returns whether anything has to be put back, or a path
     /// begins with another hop than before.
     pub(super) async fn compare(&mut self) -> Result<bool, AgentError> {
+        self.watch_marks().await?;
         let lost = if self.options.dry_run { Mended::default() } else { self.forget_lost().await? };
         if lost != Mended::default() {
             self.reroutes = true;
@@ -58,33 +56,26 @@ impl Host {
                 "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
                  ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
             );
+            self.note_drift(true)?;
         }
         Ok(lost != Mended::default()
             || self.look_up(&self.firsts).await? != self.hops
             || self.exceptions.changed(&self.netlink).await?)
     }
 
-    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
-    pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
-        let uses = MarkUses::read(&self.netlink).await?;
-        let collisions = uses.collisions(self.mark.mask, self.mark.slots());
-        self.collisions = collisions.len();
-        let free = uses.free_mask();
-        let advice = match free.filter(|free| *free != self.mark.mask) {
-            Some(free) => format!("set `mark_mask = {free:#x}` in [agent], which nothing seen here uses"),
-            None => "set `mark_mask` in [agent] to bits that nothing uses".into(),
-        };
-        let mask = self.mark.mask;
-        if let Some(first) = collisions.iter().find(|collision| collision.misroutes)
-            && !self.inherited
-            && !self.options.dry_run
-        {
-            return Err(AgentError::MarkCollision { mask, with: first.with.clone(), advice });
+    /// Notes whether rules or routes were lost: if that happens again and again, connections learn nothing together.
+    pub(super) fn note_drift(&mut self, lost: bool) -> Result<(), AgentError> {
+        if !self.drift.note(Instant::now(), lost) {
+            return Ok(());
         }
-        for collision in collisions {
-            tracing::warn!("mark_mask {mask:#x} meets {}: {advice}", collision.with);
+        match self.drift.persists() {
+            true => tracing::warn!(
+                "somebody removes rules or routes of ours again and again: they are put back, and connections are moved, but \
+                 nothing is learnt of paths until that has stopped"
+            ),
+            false => tracing::info!("rules and routes stay in place again: what is seen of paths is learnt"),
         }
-        Ok(())
+        Ok(self.program.configure(&self.program_config()?)?)
     }
 
     async fn forget_lost(&mut self) -> Result<Mended, AgentError> {

@@ -84,7 +84,11 @@ const MENDED: Metric = Metric::counter(
 );
 const COLLISIONS: Metric = Metric::gauge(
     "sidestep_agent_mark_collisions",
-    "Rules of others that look at or change the agent's bits of the mark, when it started",
+    "Rules of others that look at or change the agent's bits of the mark",
+);
+const LEARNS: Metric = Metric::gauge(
+    "sidestep_agent_learns",
+    "Whether what connections see of paths is learnt: 0 while somebody removes rules or routes of the agent again and again",
 );
 const CONTROLLER: Metric =
     Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
@@ -117,6 +121,7 @@ pub const HOST_METRICS: &[Metric] = &[
     REPLIES_MENDED,
     MENDED,
     COLLISIONS,
+    LEARNS,
     CONTROLLER,
     ATTACHED,
     DRY_RUN,
@@ -133,6 +138,7 @@ pub(super) struct Reading<'a> {
     pub(super) replies_mended: u64,
     pub(super) mended: Mended,
     pub(super) collisions: usize,
+    pub(super) learns: bool,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
     pub(super) connections: Vec<HostConnection>,
@@ -184,6 +190,7 @@ impl Reading<'_> {
         let mended = [("rule", self.mended.rules), ("route", self.mended.routes)];
         page.each(MENDED, mended.map(|(kind, n)| labelled(&[("kind", kind)], f64::from(n))));
         page.one(COLLISIONS, self.collisions as f64);
+        page.one(LEARNS, self.learns.into());
         let connected = (self.controller != ControllerState::None).then_some(self.controller);
         page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
         page.one(ATTACHED, self.attached.into());
@@ -286,6 +293,7 @@ mod tests {
             replies_mended: 2,
             mended: Mended { rules: 2, routes: 5 },
             collisions: 1,
+            learns: true,
             sets: &sets,
             counters,
             connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]

@@ -2,10 +2,12 @@
 
 mod cleanup;
 mod config;
+mod drift;
 mod events;
 mod init;
 mod mending;
 mod metrics;
+mod neighbours;
 mod ownership;
 mod quality;
 mod reconcile;
@@ -43,14 +45,18 @@ pub use self::{
     events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
     init::{Proposal, propose},
     metrics::HOST_METRICS,
+    ownership::masks_at_work,
     quality::{ByPath, PathQuality, Prefixes, Sockets},
     record_file::RecordFile,
+    sources::{DoubtfulSources, doubtful_sources},
 };
 use self::{
     cleanup::{remove_routing, routes_in},
+    drift::Drift,
     events::Recorder,
     mending::Mended,
     metrics::Reading,
+    neighbours::Neighbours,
     ownership::tables,
     quality::Measured,
     replies::Replies,
@@ -151,8 +157,10 @@ struct Host {
     reroutes: bool,
     /// What the main table has within destinations with paths.
     exceptions: Exceptions,
-    /// How many rules of others meet our bits of the mark.
-    collisions: usize,
+    /// What others do with marks.
+    neighbours: Neighbours,
+    /// Whether our rules and routes stay in place.
+    drift: Drift,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -234,7 +242,8 @@ impl Host {
             mended: Mended::default(),
             reroutes: false,
             exceptions: Exceptions::default(),
-            collisions: 0,
+            neighbours: Neighbours::default(),
+            drift: Drift::default(),
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -288,8 +297,12 @@ impl Host {
     }
 
     fn program_config(&self) -> Result<ProgramConfig, AgentError> {
+        let mut policy = policy_config(&self.options.config.agent)?;
+        if self.drift.persists() {
+            policy.shared = 0;
+        }
         Ok(ProgramConfig {
-            policy: policy_config(&self.options.config.agent)?,
+            policy,
             mark_mask: self.mark.mask,
             mark_shift: self.mark.shift,
             table_base: self.options.table_base,
@@ -452,6 +465,7 @@ impl Daemon for Host {
         // The program wakes us only when many events wait.
         self.record()?;
         self.measure()?;
+        self.note_drift(false)?;
         if self.summary.is_due() {
             self.summary.log(self.program.counters()?, self.options.dry_run);
         }
@@ -476,7 +490,13 @@ impl Daemon for Host {
         let paths: usize = self.sets.iter().map(|set| set.paths.len()).sum();
         let left_out = if self.left_out > 0 { format!(", {} left out", self.left_out) } else { String::new() };
         let detached = if self.detached { "; the control group is gone" } else { "" };
-        format!("{controller}{paths} paths to {} destinations{left_out}{detached}", self.sets.len())
+        let drift =
+            if self.drift.persists() { "; somebody removes rules again and again, nothing is learnt" } else { "" };
+        let collisions = match self.neighbours.met() {
+            0 => String::new(),
+            met => format!("; {met} rules of others meet mark_mask"),
+        };
+        format!("{controller}{paths} paths to {} destinations{left_out}{detached}{drift}{collisions}", self.sets.len())
     }
 
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
@@ -493,7 +513,8 @@ impl Daemon for Host {
             replies_drawn: self.replies.are_drawn(),
             replies_mended: self.replies.mended(),
             mended: self.mended,
-            collisions: self.collisions,
+            collisions: self.neighbours.met(),
+            learns: !self.drift.persists(),
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(stored as u64, self.events.waiting()),

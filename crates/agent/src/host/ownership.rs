@@ -119,6 +119,17 @@ pub(super) async fn claim(options: &HostOptions) -> Result<Option<Claim>, AgentE
     }
 }
 
+/// The bits of the mark of each agent that works in the calling thread's network namespace, by its process.
+///
+/// The process is zero where it cannot be known. Needs no privilege.
+pub fn masks_at_work() -> Result<Vec<(i32, u32)>, AgentError> {
+    let at_work = |name: String| {
+        let mask = Stake::read(&name)?.mask;
+        Some((Claimant::of(&name).filter(|claimant| claimant.is_privileged)?.process, mask))
+    };
+    Ok(Claim::names(PREFIX)?.into_iter().filter_map(at_work).collect())
+}
+
 fn touches(stake: &Stake, name: &str) -> bool {
     Stake::read(name).is_some_and(|other| stake.touches(&other))
 }

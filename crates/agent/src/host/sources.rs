@@ -5,19 +5,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::{IpAddr, Ipv6Addr},
 };
 
 use ipnet::IpNet;
+use serde::Serialize;
 use sidestep_linux::{
     bpf::host::{PathSources, SourcesByPath},
-    netlink::{Family, InterfaceAddress, NextHop},
+    netlink::{Family, InterfaceAddress, Netlink, NextHop},
 };
 
-use super::Host;
+use super::{Host, HostConfig};
 use crate::{
     AgentError,
-    paths::{DestinationPaths, HostPath, PathRoute},
+    paths::{DestinationPaths, HostPath, PathRoute, StaticDestination},
 };
 
 impl Host {
@@ -41,6 +43,97 @@ impl Host {
         }
         Ok(self.program.name_sources(by_path)?)
     }
+}
+
+/// What is doubtful about the source addresses of a configuration's paths.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum DoubtfulSources {
+    /// There are paths by next hops on several interfaces, of which one names no sources.
+    Assumed {
+        /// The destination.
+        destination: IpNet,
+    },
+    /// A path names sources, and none of them is an address of this host.
+    NotHere {
+        /// The destination.
+        destination: IpNet,
+        /// The path.
+        path: String,
+    },
+    /// A path leaves by an interface that has no address of the destination's family, and names no sources.
+    None {
+        /// The destination.
+        destination: IpNet,
+        /// The path.
+        path: String,
+        /// The interface.
+        interface: String,
+    },
+}
+
+impl fmt::Display for DoubtfulSources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DoubtfulSources::Assumed { destination } => write!(
+                f,
+                "a path to {destination} names no `sources`: it is taken to let through the addresses of its interface, and no \
+                 other provider's; `sources = [\"::/0\"]` says that it takes all"
+            ),
+            DoubtfulSources::NotHere { destination, path } => write!(
+                f,
+                "no address of this host is among the `sources` of the path {path} to {destination}: no new connection begins on \
+                 it with an address that its provider lets through"
+            ),
+            DoubtfulSources::None { destination, path, interface } => write!(
+                f,
+                "the path {path} to {destination} names no `sources`, and its interface {interface} has no address: connections \
+                 on it keep an address of another interface, which its provider may not let through"
+            ),
+        }
+    }
+}
+
+/// What is doubtful about the source addresses of a configuration's paths, on this machine as it is now.
+///
+/// Needs no privilege, but a Tokio runtime.
+pub async fn doubtful_sources(config: &HostConfig) -> Result<Vec<DoubtfulSources>, AgentError> {
+    let netlink = Netlink::open()?;
+    let names = netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect();
+    Ok(doubts(config, &names, &netlink.addresses().await?))
+}
+
+fn doubts(
+    config: &HostConfig,
+    interfaces: &BTreeMap<String, u32>,
+    addresses: &[InterfaceAddress],
+) -> Vec<DoubtfulSources> {
+    let assumed = config.assumed_sources().into_iter().map(|destination| DoubtfulSources::Assumed { destination });
+    let mut found: Vec<_> = assumed.collect();
+    for StaticDestination { prefix: destination, paths } in &config.destinations {
+        let is_usable =
+            |one: &&InterfaceAddress| Family::of(one.address) == Family::of(*destination) && !one.deprecated;
+        for path in paths {
+            let (destination, name) = (*destination, path.name.clone().unwrap_or_else(|| path.description()));
+            let interface = path.dev.as_ref().and_then(|dev| Some((dev, *interfaces.get(dev)?)));
+            let mut usable = addresses.iter().filter(is_usable);
+            let is_named = |one: &InterfaceAddress| path.sources.iter().any(|net| net.contains(&one.address.addr()));
+            let doubt = match interface {
+                _ if !path.sources.is_empty() => {
+                    (!usable.any(is_named)).then_some(DoubtfulSources::NotHere { destination, path: name })
+                }
+                // Of one that is absent nothing is known, and that is said elsewhere.
+                None => None,
+                Some((dev, index)) => (!usable.any(|one| one.interface == index)).then(|| DoubtfulSources::None {
+                    destination,
+                    path: name,
+                    interface: dev.clone(),
+                }),
+            };
+            found.extend(doubt);
+        }
+    }
+    found
 }
 
 /// An address in a prefix; of a prefix that has nearly all, a global one.
@@ -165,6 +258,29 @@ mod tests {
                 named("2001:db8:c::/48", "none of the host's")
             ]
         );
+    }
+
+    #[test]
+    fn doubtful_are_sources_that_are_not_here_and_paths_whose_interface_has_no_address() {
+        let config = |paths: &str| {
+            HostConfig::parse(&format!("[[destination]]\nprefix = \"2001:db8::/32\"\npath = [{paths}]\n")).unwrap()
+        };
+        let interfaces = BTreeMap::from([("a0".to_string(), 2), ("b0".to_string(), 3)]);
+        let addresses = [address(2, "2001:db8:a::5/64"), address(2, "192.0.2.5/24"), address(3, "192.0.3.5/24")];
+        let found = |paths: &str| {
+            let doubts = doubts(&config(paths), &interfaces, &addresses);
+            doubts.iter().map(ToString::to_string).map(|text| text[..40].to_string()).collect::<Vec<_>>()
+        };
+        let named = r#"{ name = "a", via = "fe80::1", dev = "a0", sources = ["2001:db8:a::/48"] }"#;
+        let foreign = r#"{ name = "b", via = "fe80::1", dev = "b0", sources = ["2001:db8:b::/48"] }"#;
+        let bare = r#"{ name = "c", via = "fe80::2", dev = "b0" }"#;
+        assert_eq!(found(named), [""; 0]);
+        assert_eq!(found(&format!("{named}, {foreign}")), ["no address of this host is among the `so"]);
+        assert_eq!(
+            found(&format!("{named}, {bare}")),
+            ["a path to 2001:db8::/32 names no `source", "the path c to 2001:db8::/32 names no `so"]
+        );
+        assert_eq!(found(r#"{ path_id = "fd01:0:1:b:1:1::" }, { plain = true }"#), [""; 0]);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! with paths around it wins, as it would without the agent. It becomes a destination without paths: the program leaves
 //! its connections alone, and the tables of paths throw its packets back to the main table.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 use sidestep_linux::netlink::{InnerRoute, MAIN_TABLE, Netlink};
 
@@ -45,17 +47,15 @@ impl Exceptions {
 
     /// Whether a route of `table` that came or went is one more within the destinations, or one less.
     pub(crate) fn differ_by(&self, table: u32, destination: IpNet, added: bool) -> bool {
-        let is_within = |net: &IpNet| net.prefix_len() < destination.prefix_len() && net.contains(&destination);
         let is_known = self.inner.binary_search_by_key(&destination, |route| route.destination).is_ok();
-        table == MAIN_TABLE && is_known != added && self.around.iter().any(is_within)
+        table == MAIN_TABLE && is_known != added && self.around.iter().any(|net| is_within(destination, *net))
     }
 
     /// The routes that win over paths: those around which the nearest of `sets` has paths.
     pub(crate) fn winning<'a>(&'a self, sets: &'a [DestinationPaths]) -> impl Iterator<Item = &'a InnerRoute> {
-        let all = self.inner.len() <= MOST;
         let has_paths =
             |route: &&InnerRoute| surroundings(sets, route.destination).is_some_and(|around| !around.paths.is_empty());
-        self.inner.iter().filter(move |route| all || route.connected).filter(has_paths).take(MOST)
+        heeded(&self.inner).filter(has_paths).take(MOST)
     }
 
     /// The same as destinations without paths.
@@ -65,12 +65,21 @@ impl Exceptions {
     }
 }
 
+/// Those of these routes that win: all, or if that is too many those to connected subnets.
+fn heeded(inner: &[InnerRoute]) -> impl Iterator<Item = &InnerRoute> {
+    let all = inner.len() <= MOST;
+    inner.iter().filter(move |route| all || route.connected)
+}
+
+/// Whether `net` contains `inner` and more.
+fn is_within(inner: IpNet, net: IpNet) -> bool {
+    net.prefix_len() < inner.prefix_len() && net.contains(&inner.network())
+}
+
 /// The longest destination of `sets` that contains `inner` and more.
 pub(crate) fn surroundings(sets: &[DestinationPaths], inner: IpNet) -> Option<&DestinationPaths> {
-    let contains = |set: &&DestinationPaths| {
-        set.destination.prefix_len() < inner.prefix_len() && set.destination.contains(&inner.network())
-    };
-    sets.iter().filter(contains).max_by_key(|set| set.destination.prefix_len())
+    let around = sets.iter().filter(|set| is_within(inner, set.destination));
+    around.max_by_key(|set| set.destination.prefix_len())
 }
 
 /// What each destination of a configuration captures of this host's connections, and what not.
@@ -89,14 +98,52 @@ pub async fn captured(destinations: &[StaticDestination]) -> Result<Vec<Captured
     let netlink = Netlink::open()?;
     let around: Vec<_> = destinations.iter().map(|destination| destination.prefix.trunc()).collect();
     let inner = netlink.inner_routes(&around).await?;
+    Ok(captured_of(destinations, &inner))
+}
+
+fn captured_of(destinations: &[StaticDestination], inner: &[InnerRoute]) -> Vec<Captured> {
+    let around = || destinations.iter().map(|destination| destination.prefix.trunc());
     let nearest = |route: &InnerRoute| {
-        let contains =
-            |net: &&IpNet| net.prefix_len() < route.destination.prefix_len() && net.contains(&route.destination);
-        around.iter().filter(contains).max_by_key(|net| net.prefix_len()).copied()
+        around().filter(|net| is_within(route.destination, *net)).max_by_key(|net| net.prefix_len())
     };
-    let one = |(destination, paths): (IpNet, usize)| {
-        let within = inner.iter().filter(|route| paths > 0 && nearest(route) == Some(destination));
-        Captured { destination, paths, left_alone: within.copied().collect() }
+    let mut left_alone: BTreeMap<IpNet, Vec<InnerRoute>> = BTreeMap::new();
+    let has_paths = |net: IpNet| destinations.iter().any(|of| of.prefix.trunc() == net && !of.paths.is_empty());
+    let winning = heeded(inner).filter_map(|route| Some((nearest(route).filter(|net| has_paths(*net))?, route)));
+    for (destination, route) in winning.take(MOST) {
+        left_alone.entry(destination).or_default().push(*route);
+    }
+    let one = |(destination, paths)| {
+        let left_alone = left_alone.remove(&destination).unwrap_or_default();
+        Captured { destination, paths, left_alone }
     };
-    Ok(around.iter().copied().zip(destinations.iter().map(|destination| destination.paths.len())).map(one).collect())
+    around().zip(destinations.iter().map(|destination| destination.paths.len())).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostConfig;
+
+    #[test]
+    fn of_too_many_routes_only_connected_subnets_are_left_alone() {
+        let config = HostConfig::parse(
+            "[[destination]]\nprefix = \"::/0\"\npath = [{ plain = true }]\n\
+             [[destination]]\nprefix = \"2001:db8::/32\"\npath = []\n",
+        );
+        let destinations = config.unwrap().destinations;
+        let route = |n: usize, connected| InnerRoute {
+            destination: format!("fd00:{n:x}::/32").parse().unwrap(),
+            connected,
+            interface: None,
+        };
+        let inside = InnerRoute { destination: "2001:db8:1::/48".parse().unwrap(), connected: true, interface: None };
+        let mut inner = vec![inside, route(1, true)];
+        inner.extend((2..MOST).map(|n| route(n, false)));
+        let left_alone = |inner: &[InnerRoute]| {
+            captured_of(&destinations, inner).iter().map(|one| one.left_alone.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(left_alone(&inner), [MOST - 1, 0]);
+        inner.push(route(MOST, false));
+        assert_eq!(left_alone(&inner), [1, 0], "as the agent does");
+    }
 }

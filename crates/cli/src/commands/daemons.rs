@@ -8,8 +8,8 @@ use std::{
 };
 
 use sidestep_agent::{
-    Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, captured, run_host,
-    run_router, stop_router,
+    Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, captured,
+    doubtful_sources, run_host, run_router, stop_router,
 };
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
@@ -138,7 +138,7 @@ fn run_agent(args: AgentRun) -> Outcome {
 }
 
 /// Reads the file; what the command line says of metrics wins. An agent that follows no controller needs a destination.
-fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
+pub(super) fn read_config(path: &Path, given: &MetricsConfig, follows: bool) -> Result<HostConfig, Failure> {
     let (text, name) = (read(path)?, path.display().to_string());
     let parsed = HostConfig::parse(&text).and_then(|config| {
         if follows || !config.destinations.is_empty() {
@@ -246,21 +246,18 @@ fn stop_the_router(json: bool) -> Outcome {
 fn checked(config: &HostConfig, json: bool) -> Outcome {
     let destinations = config.destinations.len();
     let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();
-    let assumed = config.assumed_sources();
+    let doubts = runtime()?.block_on(doubtful_sources(config))?;
     let captured = runtime()?.block_on(captured(&config.destinations))?;
     if json {
         let shown: Vec<_> = captured.iter().map(shown_capture).collect();
         let whole = serde_json::json!({
-            "schema": 1, "destinations": destinations, "paths": paths, "assumed_sources": assumed, "captured": shown,
+            "schema": 1, "destinations": destinations, "paths": paths, "doubtful_sources": doubts, "captured": shown,
         });
         return print_json(&whole);
     }
     println!("in order: {destinations} destinations with {paths} paths");
-    for prefix in assumed {
-        println!(
-            "warning: a path to {prefix} names no `sources`: it is taken to let through the addresses of its interface, and \
-             no other provider's; `sources = [\"::/0\"]` says that it takes all"
-        );
+    for doubt in doubts {
+        println!("warning: {doubt}");
     }
     for Captured { destination, paths, left_alone } in captured {
         let names: Vec<_> = left_alone.iter().map(|route| route.destination.to_string()).collect();

@@ -1,10 +1,14 @@
 //! `sidestep doctor`: what this machine's kernel can do for us.
 
+use std::path::Path;
+
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use sidestep_linux::probe::{Finding, Need, Part, Probed, Report, probe};
+use sidestep_agent::{HostConfig, MetricsConfig, doubtful_sources, masks_at_work};
+use sidestep_linux::probe::{Finding, Mask, Need, Part, Probed, Report, probe};
+use sidestep_model::scenario::AgentKnobs;
 
-use super::print_json;
+use super::{daemons::read_config, print_json, runtime};
 use crate::failure::{Failure, Outcome};
 
 /// What is printed as JSON.
@@ -13,6 +17,7 @@ struct Shown<'a> {
     schema: u32,
     kernel: &'a str,
     ready: Ready,
+    warnings: &'a [String],
     features: Vec<ShownFeature<'a>>,
 }
 
@@ -36,13 +41,19 @@ struct ShownFeature<'a> {
     without: &'a str,
 }
 
-/// Runs `sidestep doctor`.
-pub fn run(json: bool) -> Outcome {
-    let report = probe();
+/// Runs `sidestep doctor`, for agents with this configuration file, if any, and those that are at work.
+pub fn run(file: Option<&Path>, json: bool) -> Outcome {
+    let config = file.map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
+    let masks = masks(file.zip(config.as_ref()))?;
+    // Before the trials, which may enter another namespace.
+    let doubts =
+        config.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
+    let warnings: Vec<_> = doubts.iter().flatten().map(ToString::to_string).collect();
+    let report = probe(&masks);
     if json {
-        print_json(&shown(&report))?;
+        print_json(&shown(&report, &warnings))?;
     } else {
-        print!("{}", page(&report));
+        print!("{}", page(&report, &warnings));
     }
     let lacking: Vec<_> = report.lacking(Part::Agent).map(|probed| probed.feature.name).collect();
     if lacking.is_empty() {
@@ -51,10 +62,25 @@ pub fn run(json: bool) -> Outcome {
     Err(Failure::environment(format!("the agent cannot be seen to work here for want of: {}", lacking.join("; "))))
 }
 
-fn shown(report: &Report) -> Shown<'_> {
+/// The bits of the mark that agents use here, or are to use: those at work, and one with this configuration.
+fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
+    let at_work = |(process, bits)| Mask { bits, of: format!("of the agent at work (process {process})") };
+    let mut masks: Vec<_> = masks_at_work()?.into_iter().map(at_work).collect();
+    match config {
+        Some((file, config)) => masks.push(Mask { bits: config.agent.mark_mask, of: format!("of {}", file.display()) }),
+        None if masks.is_empty() => {
+            masks.push(Mask { bits: AgentKnobs::default().mark_mask, of: "the default".into() });
+        }
+        None => {}
+    }
+    Ok(masks)
+}
+
+fn shown<'a>(report: &'a Report, warnings: &'a [String]) -> Shown<'a> {
     let is_ready = |part| report.lacking(part).next().is_none();
     let ready = Ready { agent: is_ready(Part::Agent), router: is_ready(Part::Router), lab: is_ready(Part::Lab) };
-    Shown { schema: 1, kernel: &report.kernel, ready, features: report.features.iter().map(shown_feature).collect() }
+    let features = report.features.iter().map(shown_feature).collect();
+    Shown { schema: 1, kernel: &report.kernel, ready, warnings, features }
 }
 
 fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
@@ -72,8 +98,9 @@ fn shown_feature(probed: &Probed) -> ShownFeature<'_> {
     }
 }
 
-/// The report for people: a table, then what does not work with its reason and its price, then who can work.
-fn page(report: &Report) -> String {
+/// The report for people: a table, then what does not work with its reason and its price, what else is
+/// doubtful, then who can work.
+fn page(report: &Report, warnings: &[String]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["feature", "since Linux", "needed by", "found", ""]);
     for probed in &report.features {
@@ -95,6 +122,9 @@ fn page(report: &Report) -> String {
         let (state, detail) = words(&probed.finding);
         let feature = probed.feature;
         page += &format!("\n{state}: {}: {detail}\n  without: {}\n", feature.name, feature.without);
+    }
+    for warning in warnings {
+        page += &format!("\nwarning: {warning}\n");
     }
     page += "\n";
     for part in Part::ALL {
@@ -134,8 +164,9 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_shown_with_its_reason_and_its_price() {
-        let page = page(&report("tap"));
+        let page = page(&report("tap"), &["a path is odd".into()]);
         assert!(page.contains("\nmissing: TAP devices: no such thing\n  without: no wires, hence no lab\n"), "{page}");
+        assert!(page.contains("\nwarning: a path is odd\n\nagent "), "{page}");
         assert!(
             page.ends_with("\nagent   can work here\nrouter  can work here\nlab     lacks 1 of the above\n"),
             "{page}"
@@ -156,7 +187,7 @@ mod tests {
     fn in_json_a_part_is_ready_when_it_has_what_it_requires() {
         let ready = |broken| {
             let report = report(broken);
-            let value = serde_json::to_value(shown(&report)).unwrap();
+            let value = serde_json::to_value(shown(&report, &[])).unwrap();
             assert_eq!(value["schema"], 1);
             assert_eq!(value["features"].as_array().unwrap().len(), FEATURES.len());
             ["agent", "router", "lab"].map(|part| value["ready"][part].as_bool().unwrap())

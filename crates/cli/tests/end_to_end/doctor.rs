@@ -83,6 +83,32 @@ fn what_is_taken_away_is_found_missing_and_nothing_else() {
 }
 
 #[test]
+fn the_mask_and_the_sources_of_a_configuration_are_tried() {
+    if !root_or_skip("doctor beside rules of others") {
+        return;
+    }
+    let room = Room::new();
+    let config = |mask: &str| {
+        let path = r#"path = [{ name = "a", via = "fe80::1", dev = "lo", sources = ["2001:db8:a::/48"] }]"#;
+        format!("[agent]\nmark_mask = {mask}\n[[destination]]\nprefix = \"2001:db8::/32\"\n{path}\n")
+    };
+    let (file, other) = (room.write("agent.toml", &config("0xff00")), room.write("other.toml", &config("0xff000000")));
+    let rule = "ip link set lo up; ip rule add fwmark 0x200/0xf00 lookup 2004";
+    let doctor = |of: &str, code: i32| {
+        let ended = run_as_root(&room, &format!("{rule}; exec \"$0\" doctor --json{of}"));
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        parsed(&ended)
+    };
+    assert_eq!(state(&doctor("", 0), "marks"), "present", "the default meets nothing");
+    let report = doctor(&format!(" --config {other}"), 0);
+    let warning = report["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("no address of this host is among the `sources` of the path a"), "{report:#}");
+    let report = doctor(&format!(" --config {file}"), 3);
+    let detail = feature(&report, "marks")["detail"].as_str().unwrap();
+    assert!(detail.starts_with(&format!("mark_mask 0xff00, of {file}, meets the rule `")), "{detail}");
+}
+
+#[test]
 fn the_capabilities_of_the_units_are_enough_and_none_is_too_many() {
     if !root_or_skip("capabilities") {
         return;

@@ -44,8 +44,13 @@ impl Host {
 
     /// Starts an agent with its state in `state`, and more options.
     fn start(&self, state: &str, more: &[&str]) -> Running {
+        self.start_with(&self.config, state, more)
+    }
+
+    /// Starts an agent with this configuration.
+    fn start_with(&self, config: &str, state: &str, more: &[&str]) -> Running {
         let cgroup = self.cgroup.path().display().to_string();
-        let arguments = ["agent", "--config", &self.config, "--cgroup", &cgroup, "--state", state];
+        let arguments = ["agent", "--config", config, "--cgroup", &cgroup, "--state", state];
         let arguments = [&arguments[..], more].concat();
         self.network.run(|| Ok(self.room.start(&arguments))).unwrap()
     }
@@ -86,6 +91,54 @@ impl Drop for Host {
 
 const ALL: (usize, usize, bool) = (1, 1, true);
 const NOTHING: (usize, usize, bool) = (0, 0, false);
+
+#[test]
+fn a_check_and_a_dry_run_show_what_a_prefix_that_covers_everything_captures() {
+    if !root_or_skip("a prefix that covers everything") {
+        return;
+    }
+    let host = Host::new("covering");
+    for arguments in [
+        "link set lo up",
+        "link add v0 type veth peer name v1",
+        "link set v0 up",
+        "link set v1 up",
+        "addr add fd00:ee::1/64 dev v0 nodad",
+        "-6 route add fd00:a::/48 via fd00:ee::2",
+    ] {
+        host.ip(arguments);
+    }
+    let config = host.room.write("all.toml", &PLAIN.replace("2001:db8::/64", "::/0"));
+    let checked = host.run(&["agent", "--check", "--config", &config]);
+    let line = "::/0: connections get a path, but for fd00:a::/48, fd00:ee::/64, fe80::/64\n";
+    assert!(checked.stdout.ends_with(line), "{checked:?}");
+    let mut agent = host.start_with(&config, &host.state(), &["--dry-run"]);
+    agent.wait_until_ready();
+    let status = host.run(&["agent", "status", "--state", &host.state()]);
+    assert!(status.stdout.contains("left alone: fd00:a::/48, fd00:ee::/64, fe80::/64"), "{status:?}");
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait().code, Some(0));
+}
+
+#[test]
+fn doctor_tries_the_mask_of_the_agent_that_is_at_work() {
+    if !root_or_skip("doctor beside an agent") {
+        return;
+    }
+    let host = Host::new("doctor");
+    let agent = host.start_ready(&host.state(), &[]);
+    assert_eq!(host.run(&["doctor", "--json"]).code, Some(0));
+    // The agent works already, and goes on.
+    host.ip("-6 rule add fwmark 0x1000000/0x1000000 lookup 2004 priority 32000");
+    let ended = host.run(&["doctor", "--json"]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let marks = report["features"].as_array().unwrap().iter().find(|feature| feature["id"] == "marks").unwrap();
+    let detail = marks["detail"].as_str().unwrap();
+    assert!(detail.starts_with("mark_mask 0x3f000000, of the agent at work (process "), "{detail}");
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait().code, Some(0));
+}
 
 #[test]
 fn an_agent_that_is_ended_in_its_first_moments_leaves_nothing_of_its_own_and_all_that_it_took_over() {

@@ -3,10 +3,13 @@
 use std::{thread, time::Duration};
 
 use sidestep_agent::{AgentError, StaticDestination};
-use sidestep_linux::testing::root_or_skip;
+use sidestep_linux::{netlink, testing::root_or_skip};
 use sidestep_model::{Span, scenario::AgentKnobs};
 
-use crate::support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, tail, via};
+use crate::{
+    metrics::{LISTEN, scrape, value},
+    support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, tail, via},
+};
 
 /// Both paths lead to a black hole, but for packets that R1's own routes take to the server.
 fn everything(lab: &Lab) -> Agent {
@@ -123,4 +126,29 @@ fn a_mask_whose_bits_are_somebody_elses_is_refused_with_one_that_is_free() {
     assert!(said.contains("set `mark_mask = 0x3f000000` in [agent]"), "{said}");
     assert!(!lab.ip("h", "-6 rule show").contains("proto 83"), "nothing was made");
     start(0x3f00_0000).unwrap().stop();
+}
+
+#[test]
+fn rules_that_appear_while_the_agent_works_and_meet_its_marks_are_counted_and_nobody_is_let_go() {
+    if !root_or_skip("marks that collide later") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    lab.network.node(lab.id("h")).run(|| netlink::block_on(async |netlink| netlink.loopback_up().await)).unwrap();
+    let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
+    let agent = Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, |options| {
+        options.config.metrics.listen = Some(LISTEN.parse().unwrap());
+    });
+    let met = || value(&scrape(&lab), "sidestep_agent_mark_collisions").unwrap();
+    assert_eq!(met(), 0.0);
+    // A fixed policy's, for all marks with one of our bits; it is looked at after all others.
+    let rule = "fwmark 0x1000000/0x1000000 lookup 2004 priority 32000";
+    lab.ip("h", &format!("-6 rule add {rule}"));
+    eventually("the rule to be counted", || (met() == 1.0).then_some(()));
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_ne!(slot(&flow.sender), 0);
+    lab.ip("h", &format!("-6 rule del {rule}"));
+    eventually("the rule to be forgotten", || (met() == 0.0).then_some(()));
+    agent.stop();
 }

@@ -59,6 +59,32 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
 }
 
 #[test]
+fn nothing_is_learnt_while_somebody_removes_rules_again_and_again() {
+    if !root_or_skip("rules that go again and again") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    let kept = Kept::new();
+    let paths = ["R1", "R2"].map(|by| via(&lab, "h", by, "1 Gbit/s")).to_vec();
+    let pins = Some(kept.pins(false));
+    let agent = Agent::start_with(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths, pins);
+    let config = || HostProgram::look(&kept.pins(false)).unwrap().unwrap().config().unwrap().unwrap();
+    for loss in 1..=5 {
+        assert_eq!(config().policy.shared, 1, "before loss {loss}");
+        lab.ip("h", "-6 rule del priority 830");
+        eventually("the rule", || (config().mended == loss).then_some(()));
+        eventually("both rules", || {
+            (lab.ip("h", "-6 rule show priority 830").matches("fwmark").count() == 2).then_some(())
+        });
+    }
+    eventually("learning to stop", || (config().policy.shared == 0).then_some(()));
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_ne!(slot(&flow.sender), 0, "connections have paths all the same");
+    agent.stop();
+}
+
+#[test]
 fn a_path_follows_the_route_to_its_first_segment() {
     if !root_or_skip("a first segment whose route changes") {
         return;

@@ -1,8 +1,10 @@
 //! Which sockets get a path when they connect, and which are left alone.
 
 use std::{
+    io::Read,
     net::{Ipv6Addr, SocketAddrV6, TcpStream, UdpSocket},
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    process::Command,
 };
 
 use nix::sys::{
@@ -22,7 +24,7 @@ use crate::{
         Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, listen, mark, slot, socket_in,
         socket_of, tail, via,
     },
-    takeover::{Kept, in_host},
+    takeover::{Kept, Other, in_host},
 };
 
 /// Two paths from `h`, of which the second is drawn.
@@ -169,6 +171,56 @@ fn a_connection_has_storage_from_its_first_signal_on_and_is_released_in_either_c
     assert_eq!([slot(&quiet), slot(&flow.sender)], [2, 1]);
     agent.stop();
     assert_eq!([mark(&quiet), mark(&flow.sender)], [0, 0]);
+}
+
+#[test]
+fn neither_a_connection_with_storage_nor_one_without_is_stranded_when_the_layout_changes() {
+    if !root_or_skip("connections of another layout") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, &kept, &lab.prefix("s").to_string());
+    let (quiet, other) = (Flow::start(lab.connect("h", "s")), Flow::start(lab.connect("h", "s")));
+    other.pass(SOME);
+    lab.swallow("R2", "Z", true);
+    other.pass(SOME);
+    assert_eq!([slot(&quiet.sender), slot(&other.sender)], [2, 1], "only the other has storage");
+    agent.kill();
+    Other::Numbered.make(&kept.pins(false));
+    let next = start(&lab, &kept, &lab.prefix("s").to_string());
+    assert_eq!([mark(&quiet.sender), mark(&other.sender)], [0, 0], "both are on the default route");
+    for flow in [&quiet, &other] {
+        flow.pass(SOME);
+    }
+    next.stop();
+}
+
+#[test]
+fn an_ack_of_a_connection_in_time_wait_stays_on_its_path() {
+    if !root_or_skip("a connection in TIME-WAIT") {
+        return;
+    }
+    let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
+    let agent = start(&lab, &kept, &lab.prefix("s").to_string());
+    let (client, mut server) = lab.connect("h", "s");
+    assert_eq!(slot(&client), 2);
+    let waiting = |state: &str| {
+        let ss = || Ok(Command::new("ss").args(["-Htan", "state", state]).output().unwrap().stdout);
+        lab.network.node(lab.id("s")).run(ss).unwrap().iter().filter(|byte| **byte == b'\n').count()
+    };
+    let before = lab.carried(lab.arc("R1", "Z"));
+    drop(client);
+    assert_eq!(server.read(&mut [0]).unwrap(), 0, "the client has closed first");
+    // The first answer to the server's FIN is lost, so the server sends it again.
+    lab.swallow("R2", "Z", true);
+    drop(server);
+    eventually("the server's FIN", || (waiting("last-ack") == 1).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(waiting("last-ack"), 1, "no answer comes by another path");
+    lab.swallow("R2", "Z", false);
+    eventually("the answer from TIME-WAIT", || (waiting("last-ack") == 0).then_some(()));
+    assert_eq!(lab.carried(lab.arc("R1", "Z")), before, "nothing took the default route");
+    agent.stop();
 }
 
 #[test]

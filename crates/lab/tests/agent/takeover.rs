@@ -114,7 +114,7 @@ fn a_killed_agents_connections_stay_on_their_paths_and_the_next_one_moves_them_a
 
 /// How the state of an agent shows that it is another version's.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Other {
+pub enum Other {
     /// The layout has another number; all maps have the same sizes.
     Numbered,
     /// It is from before there were numbers.
@@ -124,7 +124,7 @@ enum Other {
 }
 
 impl Other {
-    fn make(self, pins: &Pins) {
+    pub fn make(self, pins: &Pins) {
         let pin = |name: &str| pins.directory.join(name);
         match self {
             Other::Numbered => {

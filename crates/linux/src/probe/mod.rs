@@ -105,15 +105,24 @@ impl Report {
     }
 }
 
-/// Tries every feature.
+/// Bits of the mark that an agent uses or is to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// The bits.
+    pub bits: u32,
+    /// Whose they are, for people: `the default`.
+    pub of: String,
+}
+
+/// Tries every feature; as for marks, whether rules of others leave the bits of `masks` alone.
 ///
 /// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which it can try networks. The kernel allows that
 /// only while the process has a single thread. Modules that the kernel loads for a trial stay loaded.
-pub fn probe() -> Report {
+pub fn probe(masks: &[Mask]) -> Report {
     let privileges = machine::Privileges::read();
     let mut findings = machine::probe(&privileges);
     findings.extend(bpf::probe(&privileges));
-    findings.extend(network::probe(&privileges));
+    findings.extend(network::probe(&privileges, masks));
     let finding = |id: &str| findings.iter().find(|(found, _)| *found == id).map(|(_, finding)| finding.clone());
     let untried = || Finding::Untried("nothing tries it".into());
     let features = FEATURES.iter();
@@ -148,7 +157,7 @@ mod tests {
         let report = namespace
             .run(|| {
                 let before = (in_it("dev"), in_it("ipv6_route"));
-                let report = probe();
+                let report = probe(&[]);
                 assert_eq!((in_it("dev"), in_it("ipv6_route")), before);
                 Ok(report)
             })

@@ -7,10 +7,9 @@ use std::{
 };
 
 use nix::sched::{CloneFlags, unshare};
-use sidestep_model::scenario::AgentKnobs;
 
 use super::{
-    Finding, Findings,
+    Finding, Findings, Mask,
     machine::{Privileges, sysctl},
 };
 use crate::{
@@ -50,10 +49,10 @@ const NEIGHBOUR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Tries what this module can.
-pub fn probe(privileges: &Privileges) -> Findings {
+pub fn probe(privileges: &Privileges, masks: &[Mask]) -> Findings {
     // Read these in the user's namespace, before the trials enter one of their own.
     let settings = Settings::read();
-    let marks = marks();
+    let marks = marks(masks);
     // In a user namespace no program can be loaded.
     let ecn = match privileges.without_bpf() {
         Some(why) => Err(Finding::Untried(why)),
@@ -75,21 +74,24 @@ pub fn probe(privileges: &Privileges) -> Findings {
     findings
 }
 
-/// Whether rules of others leave our bits of the mark alone, in the namespace that the process was started in.
-fn marks() -> Finding {
-    let mask = AgentKnobs::default().mark_mask;
+/// Whether rules of others leave bits of the mark alone, in the namespace that the process was started in.
+fn marks(masks: &[Mask]) -> Finding {
     let uses = match block_on(MarkUses::read) {
         Ok(uses) => uses,
         Err(error) => return Finding::failed(&error),
     };
-    let collisions = uses.collisions(mask, MAX_SLOTS);
-    if let Some(first) = collisions.iter().find(|collision| collision.misroutes) {
-        let free = uses.free_mask().map_or_else(String::new, |free| format!("; {free:#x} is free"));
-        return Finding::Missing(format!("mark_mask {mask:#x}, the default, meets {}{free}", first.with));
+    let mut details = Vec::new();
+    for Mask { bits, of } in masks {
+        let slots = (bits >> bits.trailing_zeros().min(31)).min(MAX_SLOTS);
+        let collisions = uses.collisions(*bits, slots);
+        if let Some(first) = collisions.iter().find(|collision| collision.misroutes) {
+            let free = uses.free_mask().map_or_else(String::new, |free| format!("; {free:#x} is free"));
+            return Finding::Missing(format!("mark_mask {bits:#x}, {of}, meets {}{free}", first.with));
+        }
+        details.extend(collisions.iter().map(|collision| format!("{bits:#x}, {of}, meets {}", collision.with)));
     }
-    let met = collisions.iter().map(|collision| format!("{mask:#x} meets {}", collision.with));
-    let unseen = uses.unseen.iter().map(|what| format!("not read: {what}"));
-    Finding::Present(met.chain(unseen).collect::<Vec<_>>().join("; "))
+    details.extend(uses.unseen.iter().map(|what| format!("not read: {what}")));
+    Finding::Present(details.join("; "))
 }
 
 /// A network namespace to try things in; without the right to make one, in a user namespace.

@@ -1,0 +1,81 @@
+//! What other programs of the host do with marks: looked at when the agent starts, and again while it works.
+
+use std::time::{Duration, Instant};
+
+use sidestep_linux::marks::{Collision, MarkUses};
+
+use super::Host;
+use crate::AgentError;
+
+/// How often to read the rules of nf_tables and iptables, of which there may be ten thousands. The kernel reports a rule of
+/// routing at once.
+const FILTERS_PERIOD: Duration = Duration::from_secs(25);
+
+/// What others do with marks, as it was last read.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    uses: MarkUses,
+    /// What of it meets our bits.
+    met: Vec<Collision>,
+    filters_at: Option<Instant>,
+}
+
+impl Neighbours {
+    /// How many rules of others meet our bits of the mark.
+    pub(super) fn met(&self) -> usize {
+        self.met.len()
+    }
+
+    /// Which mask would be better than `mask`.
+    fn advice(&self, mask: u32) -> String {
+        match self.uses.free_mask().filter(|free| *free != mask) {
+            Some(free) => format!("set `mark_mask = {free:#x}` in [agent], which nothing seen here uses"),
+            None => "set `mark_mask` in [agent] to bits that nothing uses".into(),
+        }
+    }
+}
+
+impl Host {
+    /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
+    pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
+        let (mask, new) = (self.mark.mask, self.look_at_marks().await?);
+        let advice = self.neighbours.advice(mask);
+        if let Some(first) = new.iter().find(|collision| collision.misroutes)
+            && !self.inherited
+            && !self.options.dry_run
+        {
+            return Err(AgentError::MarkCollision { mask, with: first.with.clone(), advice });
+        }
+        self.warn_of_collisions(&new);
+        Ok(())
+    }
+
+    /// Warns of rules that have appeared since, and meet our marks. Connections depend on the agent by now, so it goes on.
+    pub(super) async fn watch_marks(&mut self) -> Result<(), AgentError> {
+        let new = self.look_at_marks().await?;
+        self.warn_of_collisions(&new);
+        Ok(())
+    }
+
+    fn warn_of_collisions(&self, collisions: &[Collision]) {
+        let (mask, advice) = (self.mark.mask, self.neighbours.advice(self.mark.mask));
+        for collision in collisions {
+            let wrongly = if collision.misroutes { ", so connections may be routed wrongly" } else { "" };
+            tracing::warn!("mark_mask {mask:#x} meets {}{wrongly}: {advice}", collision.with);
+        }
+    }
+
+    /// Reads what others do with marks; returns which of it meets ours and did not before.
+    async fn look_at_marks(&mut self) -> Result<Vec<Collision>, AgentError> {
+        let Neighbours { uses, met, filters_at } = &mut self.neighbours;
+        uses.read_rules(&self.netlink).await?;
+        if filters_at.is_none_or(|at| at.elapsed() > FILTERS_PERIOD) {
+            uses.read_filters();
+            *filters_at = Some(Instant::now());
+        }
+        let now = uses.collisions(self.mark.mask, self.mark.slots());
+        let new = now.iter().filter(|collision| !met.contains(collision)).cloned().collect();
+        *met = now;
+        Ok(new)
+    }
+}
