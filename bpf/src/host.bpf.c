@@ -1124,7 +1124,7 @@ int sidestep_marks(struct bpf_iter__tcp *ctx)
 	cfg = configured();
 	if (!cfg || !sk)
 		return 0;
-	marked.slot = (sk->sk_mark & cfg->mark_mask) >> (cfg->mark_shift & 31);
+	marked.slot = slot_of(cfg, sk->sk_mark);
 	if (!marked.slot)
 		return 0;
 	ends_of_socket(&ends, common);
@@ -1144,6 +1144,7 @@ int sidestep_list(struct bpf_iter__tcp *ctx)
 	struct host_status status = {};
 	struct host_paths *paths;
 	struct conn *conn;
+	__u32 index;
 
 	if (!cfg || !sk)
 		return 0;
@@ -1162,10 +1163,11 @@ int sidestep_list(struct bpf_iter__tcp *ctx)
 		status.suppressed = conn->policy.suppressed;
 	} else {
 		paths = paths_to(&status.ends);
-		if (!paths || sidestep_index_of(paths, slot_of(cfg, sk->sk_mark)) >= PC_MAX_PATHS)
+		index = sidestep_index_of(paths, slot_of(cfg, sk->sk_mark));
+		if (!paths || index >= PC_MAX_PATHS)
 			return 0;
 		status.passive = is_passive(sk);
-		status.path_id = path_id(paths, sidestep_index_of(paths, slot_of(cfg, sk->sk_mark)));
+		status.path_id = path_id(paths, index);
 	}
 	bpf_seq_write(seq, &status, sizeof(status));
 	return 0;

@@ -4,7 +4,13 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 use sidestep_linux::{
-    bpf::{congestion_control::CongestionControl, ecn::EcnProgram, host::HostProgram, idle::IdlePrograms},
+    bpf::{
+        balance::{Balancer, BalancerConfig},
+        congestion_control::CongestionControl,
+        ecn::EcnProgram,
+        host::HostProgram,
+        idle::IdlePrograms,
+    },
     cgroup::Cgroup,
     testing::root_or_skip,
 };
@@ -23,6 +29,7 @@ fn programs_and_maps_are_recognisable_in_bpftool() {
         EcnProgram::load().unwrap(),
         CongestionControl::attach(cgroup.path(), "reno").unwrap(),
         IdlePrograms::attach(cgroup.path()).unwrap(),
+        Balancer::load(&BalancerConfig { mark_mask: 0xff00, dry_run: false, flows: None }).unwrap(),
     );
     let (programs, maps) = (ids("prog_id:"), ids("map_id:"));
     let named = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
