@@ -30,6 +30,8 @@ pub enum Role {
     Router,
     /// The agent with these settings, on every host.
     Agent(AgentKnobs),
+    /// The path manager for MPTCP, on every host: so many subflows of each connection, the first included.
+    PathManager(u32),
 }
 
 /// What daemons are started with: options, places and the network.
@@ -62,7 +64,9 @@ impl Role {
         match self {
             Role::Controller => vec![None],
             Role::Router => topology.node_ids().filter(|node| topology.is_router(*node)).map(Some).collect(),
-            Role::Agent(_) => topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect(),
+            Role::Agent(_) | Role::PathManager(_) => {
+                topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect()
+            }
         }
     }
 
@@ -72,6 +76,7 @@ impl Role {
             Role::Controller => "controller",
             Role::Router => "router",
             Role::Agent(_) => "agent",
+            Role::PathManager(_) => "mptcp-pm",
         }
     }
 
@@ -129,7 +134,10 @@ impl Daemons {
                 agent(around, knobs, node, &endpoint, &events)
             }
             (Role::Router, Some(node)) => Ok(router(around, node, &endpoint)),
-            (Role::Controller | Role::Router | Role::Agent(_), _) => controller(around, &endpoint),
+            (Role::PathManager(subflows), Some(_)) => Ok(path_manager(around, *subflows)),
+            (Role::Controller | Role::Router | Role::Agent(_) | Role::PathManager(_), _) => {
+                controller(around, &endpoint)
+            }
         }
     }
 }
@@ -160,6 +168,13 @@ fn router(around: &Surroundings<'_>, node: NodeId, endpoint: &str) -> Command {
         let link = &topology.link(interface.arc.link()).name;
         command.arg("--link").arg(format!("{link}={}", interface.name));
     }
+    command
+}
+
+/// Each node has a network namespace of its own, and so a path manager; nothing is to be left of it.
+fn path_manager(around: &Surroundings<'_>, subflows: u32) -> Command {
+    let mut command = Command::new(&around.options.program);
+    command.args(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]);
     command
 }
 

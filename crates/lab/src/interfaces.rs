@@ -41,7 +41,7 @@ impl MptcpHost {
     }
 }
 
-/// The hosts that speak MPTCP in a run.
+/// The hosts whose MPTCP connections the kernel's path manager gives subflows in a run.
 pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, LabError> {
     let topology = &scenario.topology;
     let (from, to) = mptcp_ends(scenario, mix);
@@ -56,7 +56,7 @@ pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, Lab
     };
     let hosts: Vec<MptcpHost> = topology.node_ids().filter_map(host).collect();
     let count = |node| hosts.iter().find(|host| host.node == node).map_or(1, |host| host.addresses.len());
-    for (number, flow) in scenario.flows.iter().enumerate().filter(|(number, _)| mix.carried(*number).socket.mptcp) {
+    for (number, flow) in scenario.flows.iter().enumerate().filter(|(number, _)| mix.carried(*number).fullmesh) {
         let most = pairs(flow).iter().map(|(from, to)| count(*from) * count(*to)).max().unwrap_or(1);
         if most > 1 + MAX_FURTHER_SUBFLOWS as usize {
             let problem = format!(

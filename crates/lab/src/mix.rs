@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sidestep_model::{
     NodeId, Scenario,
-    scenario::{Flow, SystemSpec, TcpKnobs},
+    scenario::{Flow, PathManager, SystemSpec, TcpKnobs},
 };
 
 use crate::{
@@ -41,6 +41,8 @@ pub struct Carried {
     pub socket: SocketOptions,
     /// Whether agents, where there are any, may move them.
     pub steered: bool,
+    /// Whether the kernel's path manager opens subflows of MPTCP between all interfaces.
+    pub fullmesh: bool,
 }
 
 /// The largest buffers of Linux's sockets by default.
@@ -78,7 +80,11 @@ impl Mix {
             check_tcp(tcp, &scenario.tcp).map_err(at)?;
             let buffer = system.mptcp.map_or(tcp.receive_window, |knobs| knobs.receive_buffer);
             windows = windows.max(buffer.get());
-            mix.flows.push(Carried { socket: socket(&system, tcp, scenario), steered: system.agent().is_some() });
+            mix.flows.push(Carried {
+                socket: socket(&system, tcp, scenario),
+                steered: system.agent().is_some(),
+                fullmesh: system.mptcp.is_some_and(|knobs| knobs.path_manager == PathManager::Fullmesh),
+            });
         }
         if own.multipath == Multipath::Single && mix.multipath == Multipath::Ecmp {
             mix.notes.push(format!("routers use all equal-cost paths for some flows, and so for those of `{spec}`"));
@@ -90,7 +96,7 @@ impl Mix {
 
     /// How a flow's connections are carried.
     pub fn carried(&self, flow: usize) -> Carried {
-        let unknown = || Carried { socket: SocketOptions::default(), steered: true };
+        let unknown = || Carried { socket: SocketOptions::default(), steered: true, fullmesh: false };
         self.flows.get(flow).cloned().unwrap_or_else(unknown)
     }
 
@@ -179,11 +185,11 @@ fn check_tcp(flow: &TcpKnobs, all: &TcpKnobs) -> Result<(), String> {
     Ok(())
 }
 
-/// The hosts of the flows that speak MPTCP: those that open connections, and those that accept them.
+/// The hosts of the flows whose subflows the kernel's path manager opens: those that open connections, and those that accept them.
 pub fn mptcp_ends(scenario: &Scenario, mix: &Mix) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
     let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
     for (number, flow) in scenario.flows.iter().enumerate() {
-        if mix.carried(number).socket.mptcp {
+        if mix.carried(number).fullmesh {
             from.extend(pairs(flow).iter().map(|(from, _)| *from));
             to.extend(pairs(flow).iter().map(|(_, to)| *to));
         }

@@ -1,16 +1,14 @@
-//! MPTCP, as Linux has it: a subflow between each pair of the hosts' interfaces, hashed onto equal-cost paths.
+//! MPTCP with Linux's scheduler, its subflows hashed onto equal-cost paths: many between the same two addresses, by
+//! `sidestep mptcp-pm` on each host, or one between each pair of the hosts' interfaces, by the kernel's path manager.
 
-use sidestep_model::scenario::{Coupling, PathManager, Scheduler};
+use sidestep_model::scenario::{Coupling, PathManager, Scheduler, SourcePorts};
 
 use super::{Run, System};
-use crate::{error::LabError, plan::Multipath};
+use crate::{daemons::Role, error::LabError, plan::Multipath};
 
-/// Linux's own path manager and scheduler; each subflow has a congestion control for itself.
+/// Linux's own scheduler; each subflow has a congestion control for itself.
 pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     let knobs = *run.mptcp();
-    if knobs.path_manager != PathManager::Fullmesh {
-        return Err(run.refuse("of Linux's path managers the lab has `fullmesh` alone; set path_manager=fullmesh"));
-    }
     if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
         return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
     }
@@ -24,5 +22,12 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     if !uncoupled {
         notes.push(format!("Linux does not couple the subflows of MPTCP: each has {own} for itself"));
     }
-    Ok(System { mptcp: Some(knobs), notes, ..System::new(Multipath::Ecmp) })
+    if knobs.source_ports != SourcePorts::Linux {
+        notes.push("source ports of subflows are those that Linux gives".into());
+    }
+    let daemons = match knobs.path_manager {
+        PathManager::Ndiffports => vec![Role::PathManager(knobs.subflows)],
+        PathManager::Fullmesh => Vec::new(),
+    };
+    Ok(System { mptcp: Some(knobs), daemons, notes, ..System::new(Multipath::Ecmp) })
 }
