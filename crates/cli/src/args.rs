@@ -2,13 +2,17 @@
 
 mod agent;
 mod edge;
+mod mptcp_pm;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use self::agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs};
-pub use self::edge::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere};
+pub use self::{
+    agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs},
+    edge::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere},
+    mptcp_pm::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},
+};
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -43,6 +47,8 @@ pub enum Command {
     /// Balance the flows of a site over several paths, on its edge router
     #[command(subcommand)]
     Edge(EdgeCommand),
+    /// Give this host's MPTCP connections further subflows
+    MptcpPm(Box<MptcpPmArgs>),
     /// Try what of this machine's kernel agent, router and lab need
     Doctor {
         /// A configuration of the agent: try its mark_mask, and the sources of its paths

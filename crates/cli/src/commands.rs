@@ -5,6 +5,7 @@ pub mod daemons;
 pub mod doctor;
 pub mod edge;
 pub mod manual;
+pub mod mptcp_pm;
 pub mod top;
 mod watch;
 

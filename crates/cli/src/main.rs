@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Router(options) => commands::daemons::router(options),
         Command::Edge(command) => commands::edge::run(command),
         Command::Doctor { config, json } => commands::doctor::run(config.as_deref(), json),
+        Command::MptcpPm(options) => commands::mptcp_pm::run(*options),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { directory } => commands::manual::man(&directory),
     };

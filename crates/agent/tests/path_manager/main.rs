@@ -261,7 +261,7 @@ fn a_thousand_connections_get_8_subflows_each_in_bounded_time_and_leave_nothing(
             longest * 1e3,
             client.counter("sidestep_mptcp_list_seconds") * 1e3,
         );
-        assert!(longest < 2.0, "{longest} s");
+        assert!(longest < 5.0, "{longest} s");
         drop(connections);
         println!("events were lost {} times", client.status().overflows);
         pair.client.eventually("the end of all", || client.status().connections.is_empty());

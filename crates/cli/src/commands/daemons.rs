@@ -82,7 +82,7 @@ fn read_topology(path: &Path) -> Result<Topology, Failure> {
 }
 
 /// Says what was read otherwise than it stands in a file.
-fn warn_of(notes: Vec<ParseError>, path: &Path) {
+pub(super) fn warn_of(notes: Vec<ParseError>, path: &Path) {
     for note in notes {
         tracing::warn!("{}", note.in_file(path.display().to_string()));
     }

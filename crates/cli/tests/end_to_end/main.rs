@@ -11,6 +11,7 @@ mod doctor;
 mod edge;
 mod errors;
 mod failures;
+mod mptcp_pm;
 mod ownership;
 mod packaged;
 mod pipes;

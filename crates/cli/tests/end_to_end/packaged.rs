@@ -32,7 +32,15 @@ fn every_command_that_is_shown_has_a_manual_page() {
     let room = Room::new();
     room.run(&["man", "pages"]).is_fine();
     let pages = room.path("pages");
-    for page in ["sidestep", "sidestep-agent", "sidestep-edge-balance", "sidestep-lab-run", "sidestep-doctor"] {
+    let shown = [
+        "sidestep",
+        "sidestep-agent",
+        "sidestep-edge-balance",
+        "sidestep-lab-run",
+        "sidestep-doctor",
+        "sidestep-mptcp-pm",
+    ];
+    for page in shown {
         let text = fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
         assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
     }
@@ -60,6 +68,14 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
     let table = include_str!("../../../../docs/operations.md").lines().filter(|line| line.starts_with("| `sidestep_"));
     let documented: BTreeSet<_> = table.flat_map(|line| words(line.split('|').nth(1).unwrap())).collect();
     assert_eq!(documented, exported);
+}
+
+#[test]
+fn the_page_of_the_path_manager_names_its_metrics() {
+    let page = include_str!("../../../../docs/mptcp-pm.md").lines().filter(|line| line.starts_with("| `sidestep_"));
+    let documented: BTreeSet<_> = page.flat_map(|line| words(line.split('|').nth(1).unwrap())).collect();
+    let exported = sidestep_agent::MPTCP_PM_METRICS.iter().map(|metric| metric.exported_name());
+    assert_eq!(documented, exported.collect());
 }
 
 /// The text under `key` of a table.

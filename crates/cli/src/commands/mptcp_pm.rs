@@ -1,0 +1,137 @@
+//! `sidestep mptcp-pm`.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::{Table, presets};
+use sidestep_agent::{
+    ConnectionStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status, run_mptcp_pm,
+    stop_mptcp_pm,
+};
+
+use super::{
+    daemons::{announce, at_hangups, stopped_or_relieved, warn_of},
+    print_json, read, runtime,
+};
+use crate::{
+    args::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},
+    failure::{Failure, Outcome},
+};
+
+/// Runs `sidestep mptcp-pm`.
+pub fn run(args: MptcpPmArgs) -> Outcome {
+    match args.command {
+        None => run_path_manager(args.run),
+        Some(MptcpPmCommand::Status { json }) => status(json),
+        Some(MptcpPmCommand::Stop { state, json }) => stop(state, json),
+    }
+}
+
+fn run_path_manager(args: MptcpPmRun) -> Outcome {
+    let config = read_config(&args)?;
+    if args.check {
+        return checked(&config, args.json);
+    }
+    let options = MptcpPmOptions {
+        config,
+        state: Some(args.state.clone()).filter(|_| !args.no_state),
+        set_sysctl: !args.no_sysctl,
+        keep: args.keep,
+        dry_run: args.dry_run,
+    };
+    let reread = move || {
+        if args.config.is_none() {
+            tracing::info!("there is no configuration file to read again");
+            return None;
+        }
+        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
+        read_config(&args).map_err(failed).ok()
+    };
+    runtime()?
+        .block_on(async { run_mptcp_pm(options, at_hangups(reread), announce, stopped_or_relieved()).await })
+        .map_err(Failure::from)
+}
+
+/// Reads the file, if there is one; what the command line says wins for connections that no rule names.
+fn read_config(args: &MptcpPmRun) -> Result<MptcpPmConfig, Failure> {
+    let mut config = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    config.subflows.count = args.subflows.or(config.subflows.count);
+    config.subflows.mode = args.mode.or(config.subflows.mode);
+    config.subflows.after = args.after.or(config.subflows.after);
+    config.metrics.listen = args.metrics.or(config.metrics.listen);
+    if args.stratified {
+        config.ports.choice = PortChoice::Stratified;
+    }
+    Ok(config)
+}
+
+fn read_file(path: &Path) -> Result<MptcpPmConfig, Failure> {
+    let (text, name) = (read(path)?, path.display().to_string());
+    let config = MptcpPmConfig::parse(&text).map_err(|error| Failure::usage(error.in_file(name)))?;
+    warn_of(MptcpPmConfig::notes(&text), path);
+    Ok(config)
+}
+
+/// Says that a configuration is in order, and what it holds.
+fn checked(config: &MptcpPmConfig, json: bool) -> Outcome {
+    let (wish, rules) = (config.subflows, config.rules.len());
+    let (count, mode) = (wish.count.unwrap_or(sidestep_agent::DEFAULT_COUNT), wish.mode.unwrap_or_default());
+    if json {
+        return print_json(&serde_json::json!({ "schema": 1, "subflows": count, "mode": mode, "rules": rules }));
+    }
+    println!("in order: {count} subflows ({mode}), {rules} rules");
+    Ok(())
+}
+
+fn status(json: bool) -> Outcome {
+    let Some(status) = runtime()?.block_on(mptcp_pm_status())? else {
+        return Err(Failure::run("no path manager works in this network namespace: `sidestep mptcp-pm` runs one"));
+    };
+    if json {
+        return print_json(&status);
+    }
+    let MptcpPmStatus { setting, subflows, connections, .. } = &status;
+    let dry = if status.dry_run { " (dry run)" } else { "" };
+    println!("{} connections with {subflows} subflows; net.mptcp.{setting}{dry}", connections.len());
+    for (what, counts) in [("limits reached", &status.limits_reached), ("refusals", &status.refusals)] {
+        if !counts.is_empty() {
+            let counts: Vec<_> = counts.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+            println!("{what}: {}", counts.join(", "));
+        }
+    }
+    if status.unmanaged + status.overflows > 0 {
+        println!("left alone: {}; lists for lost events: {}", status.unmanaged, status.overflows);
+    }
+    if connections.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["token", "local", "remote", "opened", "subflows", "joining", "waits for"]);
+    table.add_rows(connections.iter().map(row));
+    println!("{table}");
+    Ok(())
+}
+
+fn row(connection: &ConnectionStatus) -> [String; 7] {
+    [
+        format!("{:08x}", connection.token),
+        connection.local.to_string(),
+        connection.remote.to_string(),
+        if connection.accepted { "there".into() } else { "here".into() },
+        format!("{}/{}", connection.subflows, connection.wanted),
+        connection.joining.to_string(),
+        connection.waits_for.clone().unwrap_or_default(),
+    ]
+}
+
+fn stop(state: PathBuf, json: bool) -> Outcome {
+    let stopped = runtime()?.block_on(stop_mptcp_pm(Some(state)))?;
+    if json {
+        return print_json(&serde_json::json!({ "schema": 1, "stopped": stopped }));
+    }
+    match stopped {
+        true => println!("the path manager of this network namespace is gone, and the sysctl is what it was"),
+        false => println!("there is nothing of a path manager in this network namespace"),
+    }
+    Ok(())
+}
