@@ -33,6 +33,8 @@ pub mod bpf;
 pub mod cgroup;
 pub mod claim;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod marks;
 mod mounts;
 pub mod mptcp;

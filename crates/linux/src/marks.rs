@@ -140,6 +140,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
+/// What fuzzing reads.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing {
+    use super::*;
+
+    /// Reads a datagram with rules of nf_tables, and says whom their marks meet.
+    pub(crate) fn read(bytes: &[u8]) {
+        let uses = MarkUses { filters: nftables::read_rules(bytes), ..MarkUses::default() };
+        assert!(uses.collisions(CANDIDATES[0], 63).len() <= uses.filters.len());
+        let _ = uses.free_mask();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

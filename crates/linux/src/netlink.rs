@@ -460,3 +460,38 @@ fn error_number(error: &rtnetlink::Error) -> Option<i32> {
         _ => None,
     }
 }
+
+/// What fuzzing reads.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing {
+    use netlink_packet_route::RouteNetlinkMessage as Message;
+
+    use super::*;
+
+    /// Reads a report of a change.
+    pub(crate) fn read_report(bytes: &[u8]) {
+        let _ = watch::read_change(bytes);
+    }
+
+    /// Hands a message to each reader that such messages have.
+    pub(crate) fn read_answer(message: &Message) {
+        match message {
+            Message::NewLink(link) => drop(read_interface(link)),
+            Message::NewAddress(address) => {
+                let read = addresses::read_interface_address(address);
+                assert!(read.is_none_or(|read| read.address.prefix_len() <= read.address.max_prefix_len()));
+            }
+            Message::NewRule(rule) => assert!(!rules::read(rule).to_string().is_empty()),
+            Message::NewRoute(route) => {
+                let hops = tables::read_next_hops(route);
+                let is_multipath = |one: &RouteAttribute| matches!(one, RouteAttribute::MultiPath(_));
+                assert!(hops.len() <= 1 || route.attributes.iter().any(is_multipath));
+                let (binding, read) = (sids::read_binding(route), read_route(route));
+                assert!(binding.is_none_or(|(sid, _)| read.is_some_and(|(_, net)| net.addr() == IpAddr::V6(sid))));
+                let is_in_main = read.is_some_and(|(table, _)| table == MAIN_TABLE);
+                assert!(is_in_main || !tables::is_default(route));
+            }
+            _ => {}
+        }
+    }
+}

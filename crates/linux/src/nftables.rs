@@ -251,3 +251,17 @@ pub(crate) fn status(payload: &[u8]) -> Option<io::Error> {
 fn reading(error: io::Error) -> LinuxError {
     LinuxError::new("reading the tables of nf_tables", error, NEEDS)
 }
+
+/// What fuzzing reads.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing {
+    use super::*;
+
+    /// Reads the messages of a datagram as answers of nf_tables.
+    pub(crate) fn read(bytes: &[u8]) {
+        for message in messages(bytes).map_while(io::Result::ok) {
+            let _ = status(message.payload());
+            let _ = NetfilterMessage::parse_with_param(message.payload(), message.message_type());
+        }
+    }
+}

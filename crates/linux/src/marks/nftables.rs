@@ -166,3 +166,9 @@ fn attributes(bytes: &[u8]) -> Attributes {
 fn elements(bytes: &[u8]) -> impl Iterator<Item = (u16, Vec<u8>)> {
     NlasIterator::new(bytes).map_while(Result::ok).map(|attribute| (attribute.kind(), attribute.value().to_vec()))
 }
+
+/// The rules of one datagram, for fuzzing.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn read_rules(bytes: &[u8]) -> Vec<FilterUse> {
+    messages(bytes).map_while(io::Result::ok).flat_map(|message| read_rule(message.payload())).collect()
+}

@@ -52,7 +52,7 @@ impl Netlink {
     }
 }
 
-fn read_interface_address(message: &AddressMessage) -> Option<InterfaceAddress> {
+pub(super) fn read_interface_address(message: &AddressMessage) -> Option<InterfaceAddress> {
     if message.header.scope != AddressScope::Universe {
         return None;
     }

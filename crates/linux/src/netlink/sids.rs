@@ -62,7 +62,7 @@ impl BindingSids {
 }
 
 /// The SID of a route, if it is a binding SID.
-fn read_binding(route: &RouteMessage) -> Option<(Ipv6Addr, BoundSid)> {
+pub(super) fn read_binding(route: &RouteMessage) -> Option<(Ipv6Addr, BoundSid)> {
     let (MAIN_TABLE, destination) = read_route(route)? else { return None };
     let IpAddr::V6(sid) = destination.addr() else { return None };
     let has = |wanted: &dyn Fn(&RouteAttribute) -> bool| route.attributes.iter().any(wanted);

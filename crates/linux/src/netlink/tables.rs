@@ -158,7 +158,7 @@ pub(super) fn is_default(route: &RouteMessage) -> bool {
 }
 
 /// The next hops of a route: of a multipath route all, else the one.
-fn read_next_hops(route: &RouteMessage) -> Vec<NextHop> {
+pub(super) fn read_next_hops(route: &RouteMessage) -> Vec<NextHop> {
     let multipath = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::MultiPath(hops) => Some(hops),
         _ => None,

@@ -175,7 +175,7 @@ impl RoutingWatch {
     }
 }
 
-fn read_change(bytes: &[u8]) -> Option<RoutingChange> {
+pub(super) fn read_change(bytes: &[u8]) -> Option<RoutingChange> {
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).ok()?;
     let route = |route: &RouteMessage, added| {
         let (table, destination) = read_route(route)?;
@@ -225,23 +225,6 @@ mod tests {
         NetNs::create().unwrap().run(inside).unwrap();
     }
 
-    /// Hands a message to each reader that such messages have.
-    fn read(bytes: &[u8]) {
-        let _ = read_change(bytes);
-        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else { return };
-        let _ = matters(&message.payload);
-        match message.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                drop(super::super::read_interface(&link))
-            }
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(rule)) => drop(rules::read(&rule)),
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
-                let _ = (read_route(&route), super::super::read_next_hop(&route));
-            }
-            _ => {}
-        }
-    }
-
     proptest! {
         #[test]
         fn no_message_makes_a_reader_panic(
@@ -254,7 +237,7 @@ mod tests {
             let mut bytes = vec![0; 16];
             netlink_packet_core::Emitable::emit(&header, &mut bytes);
             bytes.extend(body);
-            read(&bytes);
+            crate::fuzzing::read_routing(&bytes);
         }
 
         #[test]
@@ -282,7 +265,7 @@ mod tests {
                 }
             }
             bytes.truncate(length);
-            read(&bytes);
+            crate::fuzzing::read_routing(&bytes);
         }
     }
 }

@@ -149,6 +149,19 @@ pub(super) fn read_marked(bytes: &[u8]) -> Option<(IpAddr, u32)> {
     Some((address, u32::from_ne_bytes(slot.try_into().ok()?)))
 }
 
+/// What fuzzing reads.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing {
+    use super::*;
+
+    /// Reads the beginning of `bytes` as the paths to a destination.
+    pub(in super::super) fn read(bytes: &[u8]) {
+        if let Ok((paths, _)) = HostPaths::read_from_prefix(bytes) {
+            assert!(paths.slots().len() <= MAX_PATHS);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

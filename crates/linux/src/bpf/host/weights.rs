@@ -106,6 +106,32 @@ impl HostWeights {
     }
 }
 
+/// What fuzzing reads.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing {
+    use sidestep_model::Time;
+    use sidestep_policy::raw;
+
+    use super::*;
+
+    /// Reads `bytes` as what was learnt, then the settings, and then the paths; and has other paths follow them.
+    pub(in super::super) fn read(bytes: &[u8]) {
+        let Ok((weights, rest)) = HostWeights::read_from_prefix(bytes) else { return };
+        let Ok((config, mut rest)) = raw::Config::read_from_prefix(rest) else { return };
+        let mut paths = Vec::new();
+        while let Ok((path, next)) = raw::Path::read_from_prefix(rest)
+            && paths.len() < MAX_PATHS
+        {
+            (rest, _) = (next, paths.push(SlotPath { slot: 1, path }));
+        }
+        let known: Vec<_> = paths.iter().map(|path| path.path).collect();
+        let learnt = Shared::from_words(weights.shared).learnt(&config, &known, Time::from_nanos(weights.pad.into()));
+        assert_eq!(learnt.len(), known.len());
+        let after = HostWeights::following(Some(&weights), 7, &paths);
+        assert!(after.path_id.iter().zip(&paths).all(|(id, path)| *id == path.path.id));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sidestep_policy::raw;
