@@ -1,6 +1,11 @@
 //! A controller that ends and is started again: paths and connections stay as they are.
 
-use std::{fs, sync::Arc, thread};
+use std::{
+    fs,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    thread,
+};
 
 use sidestep_agent::{HostOptions, StaticDestination, StaticPath};
 use sidestep_api::listen;
@@ -54,13 +59,25 @@ impl Drop for Daemon {
 /// A controller that listens at `endpoint`, and its state.
 pub fn controller(topology: Topology, endpoint: &str) -> (Daemon, Arc<Controller>) {
     let controller = Arc::new(Controller::new(topology, PATHS).unwrap());
-    let (state, endpoint) = (controller.clone(), endpoint.to_owned());
-    let daemon = Daemon::start(async move |stopped| {
+    (started(controller.clone(), endpoint, None), controller)
+}
+
+/// A controller of the lab's network that listens at `endpoint` in a node.
+pub fn controller_in(lab: &Lab, node: &str, endpoint: &str) -> Daemon {
+    let namespace = lab.network.node(lab.id(node)).as_fd().try_clone_to_owned().unwrap();
+    started(Arc::new(Controller::new(lab.topology.clone(), PATHS).unwrap()), endpoint, Some(namespace))
+}
+
+fn started(controller: Arc<Controller>, endpoint: &str, namespace: Option<OwnedFd>) -> Daemon {
+    let endpoint = endpoint.to_owned();
+    Daemon::start(async move |stopped| {
+        if let Some(namespace) = namespace {
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        }
         let listener = listen(&endpoint).await.unwrap();
         let topologies = mpsc::unbounded_channel().1;
         serve(controller, listener, topologies, None, || {}, async { drop(stopped.await) }).await.unwrap();
-    });
-    (daemon, state)
+    })
 }
 
 /// A host `h` whose paths to `s` come from a controller, which a router daemon at `A` follows as well.
@@ -94,7 +111,7 @@ fn managed_with(lab: &Lab, pins: Option<Pins>, own: Vec<StaticDestination>) -> M
 }
 
 /// The agent of `h`, with paths of the controller's only unless `adjust` gives it others.
-fn following(lab: &Lab, endpoint: &str, pins: Option<Pins>, adjust: impl FnOnce(&mut HostOptions)) -> Agent {
+pub fn following(lab: &Lab, endpoint: &str, pins: Option<Pins>, adjust: impl FnOnce(&mut HostOptions)) -> Agent {
     Agent::start_as(lab, "h", knobs(), &lab.prefix("s").to_string(), Vec::new(), |options| {
         options.controller = Some(endpoint.into());
         options.config.destinations.clear();

@@ -1,8 +1,10 @@
 //! What Prometheus reads of an agent at work.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    time::Duration,
 };
 
 use sidestep_agent::{HOST_METRICS, MetricsConfig, RecordFile};
@@ -10,7 +12,7 @@ use sidestep_linux::{netlink, testing::root_or_skip};
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, slot, tail, via},
-    takeover::in_host,
+    takeover::{Kept, in_host},
 };
 
 /// Where the agent listens.
@@ -140,4 +142,69 @@ fn a_full_disk_costs_records_which_are_counted_and_nothing_else() {
     // The paths, the opening and the move.
     eventually("three lost records", || (lost() >= 3.0).then_some(()));
     agent.stop();
+}
+
+/// A file system of 64 KiB; unmounted when dropped.
+struct TinyDisk(tempfile::TempDir);
+
+impl TinyDisk {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("none"), directory.path(), Some("tmpfs"), flags, Some("size=64k")).unwrap();
+        TinyDisk(directory)
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) {
+        let mut other = fs::File::create(self.file("other")).unwrap();
+        while other.write_all(&[0; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for TinyDisk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn an_agent_begins_on_a_full_disk_takes_over_there_and_records_again_when_there_is_room() {
+    if !root_or_skip("an agent that begins on a full disk") {
+        return;
+    }
+    let (lab, kept, disk) = (Lab::new(TWO_PROVIDERS), Kept::new(), TinyDisk::new());
+    disk.fill();
+    let paths = || [("R1", "1 kbit/s"), ("R2", "1 Tbit/s")].map(|(by, rate)| via(&lab, "h", by, rate)).to_vec();
+    let start = || {
+        Agent::start_as(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths(), |options| {
+            options.pins = Some(kept.pins(true));
+            options.events = Some(RecordFile::at(disk.file("events.jsonl")));
+        })
+    };
+    let first = start();
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+    first.kill();
+    let second = start();
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2, "taken over");
+    lab.swallow("R2", "Z", true);
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 1, "and moved");
+    let records = || fs::read_to_string(disk.file("events.jsonl")).unwrap_or_default();
+    assert_eq!(records(), "");
+    fs::remove_file(disk.file("other")).unwrap();
+    eventually("a record", || {
+        let _fresh = lab.connect("h", "s");
+        std::thread::sleep(Duration::from_millis(100));
+        records().contains("\"opened\"").then_some(())
+    });
+    second.stop();
+    assert_eq!(slot(&flow.sender), 0);
 }

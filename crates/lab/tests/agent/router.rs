@@ -89,6 +89,11 @@ impl Router {
         self.thread.take().unwrap().join().unwrap()
     }
 
+    /// Ends it as `kill -9` would.
+    pub fn kill(self) {
+        self.end(End::Killed).unwrap();
+    }
+
     fn end(mut self, end: End) -> Result<(), AgentError> {
         let _ = self.stop.take().unwrap().send(end);
         self.thread.take().unwrap().join().unwrap()

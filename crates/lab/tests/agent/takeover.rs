@@ -2,6 +2,7 @@
 
 use std::{
     net::IpAddr,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -137,6 +138,8 @@ impl Other {
                 for name in ["sidestep_layout", "sidestep_release"] {
                     std::fs::remove_file(pin(name)).unwrap();
                 }
+                // Nor did it say that the directory is its own to remove.
+                std::fs::set_permissions(&pins.directory, std::fs::Permissions::from_mode(0o755)).unwrap();
             }
             Other::Resized => std::fs::rename(pin("sidestep_counts"), pin("sidestep_config")).unwrap(),
         }

@@ -257,6 +257,8 @@ impl HostProgram {
         let mut lock = pins.lock()?;
         let superseded = HostProgram::supersede(&pins)?;
         if superseded.is_some() {
+            // The directory may be a new one. If it is the same, our own lock would be in the way.
+            drop(lock);
             pins.make()?;
             lock = pins.lock()?;
         }
