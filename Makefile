@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test bench-mptcp-pm test-kernels test-packetdrill test-faults soak soak-lab bench bench-ns3 deb test-deb clean
+.PHONY: all deps build demo test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults fuzz soak soak-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -33,8 +33,17 @@ soak-lab: deps ## Kill labs at random instants, 200 times: the next one cleans u
 test-kernels: build ## Boot Debian's 6.1 and 6.12 under emulation: the BPF programs, doctor, and a small lab
 	@CARGO=$(CARGO) scripts/test-kernels
 
+test-kernel-newest: build ## The same on the newest kernel that Debian builds for its stable release
+	@CARGO=$(CARGO) scripts/test-kernels trixie-backports
+
 test-packetdrill: build ## packetdrill's tests of TCP without and with an agent: make test-packetdrill PACKETDRILL=CHECKOUT
 	@$(SUDO) scripts/test-packetdrill "$(PACKETDRILL)"
+
+test-upgrade: deps ## Agents of another release and of this tree follow each other: make test-upgrade REV=COMMIT (or OLD=PROGRAM)
+	@CARGO=$(CARGO) scripts/test-upgrade "$(or $(OLD),$(REV))"
+
+fuzz: ## Run each fuzz target for SECONDS (60), or one: make fuzz TARGET=agent SECONDS=600
+	@CARGO=$(CARGO) SECONDS_EACH=$(or $(SECONDS),60) scripts/fuzz $(TARGET)
 
 deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
 	@CARGO=$(CARGO) scripts/deb
