@@ -45,6 +45,11 @@ impl Seeds {
         values
     }
 
+    /// Each value times `factor`.
+    pub fn scaled(&self, factor: f64) -> Seeds {
+        Seeds::new(self.0.iter().map(|value| value.map(|value| value * factor)))
+    }
+
     /// By seed, how much larger this is than `other`; missing where either is.
     fn minus(&self, other: &Seeds) -> Seeds {
         let seeds = self.0.len().max(other.0.len());

@@ -91,7 +91,7 @@ pub enum ConfigError {
     /// An interface without a default route, of which a path takes the next hop.
     #[error("{}the interface `{}` has no default route for {}, so `via = \"auto\"` leads nowhere", .2, .0, .1)]
     NoGateway(String, Family, Place),
-    /// A path without `segments`, `path_id`, `via` and `plain`; [`HostConfig::parse`] refuses such a file.
+    /// A path without `segments`, `path_id`, `via` and `plain`; [`HostConfig::parse`](crate::HostConfig::parse) refuses such a file.
     #[error("a path needs `segments`, `path_id`, `via` with `dev`, or `plain = true`")]
     NoRoute,
 }

@@ -17,8 +17,10 @@ const LINKS: std::ops::RangeInclusive<u32> = 2..=8;
 /// Subflows of a host behind stateless edges; behind stateful ones it has one for each link.
 const SUBFLOWS: u32 = 32;
 const NAMES: [&str; 2] = ["stateless", "stateful"];
-/// The share of the links' rate that is near capacity: of a packet of 1500 bytes 1408 are data.
+/// The share of the links' rate that is near capacity.
 const NEAR: f64 = 0.85;
+/// The share of the links' rate that headers leave: of a packet of 1500 bytes 1408 are data.
+const GOODPUT: f64 = 1408.0 / 1500.0;
 const FAIR: f64 = 0.9;
 
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
@@ -49,9 +51,10 @@ fn rows(measured: &[[Measured; 2]]) -> Vec<Row> {
     }
     let (Some(two), Some(eight)) = (measured.first(), measured.last()) else { return rows };
     for (index, name) in NAMES.iter().enumerate() {
-        let quantity = format!("total, 8 links, {name}, below the links' rate");
-        let rule = Rule::AtMost(f64::from(8 * LINK));
-        rows.push(Row::median(quantity, "Mbit/s", text("below 400"), &eight[index].total, rule));
+        // The paper's "below 400" is no question here: headers alone leave 375.
+        let quantity = format!("share of what headers leave, 8 links, {name}");
+        let share = eight[index].total.scaled(100.0 / (GOODPUT * f64::from(8 * LINK)));
+        rows.push(Row::median(quantity, "%", Paper::None, &share, Rule::NoPaperValue));
         let quantity = format!("drop of Jain's index at 2 links, {name}: 8 links less 2");
         let order = [("2 links", &two[index].jain), ("8 links", &eight[index].jain)];
         rows.push(Row::ordered(quantity, "", text("a drop at 2 links"), &order, 0.0));
