@@ -113,7 +113,7 @@ static __always_inline void canonical(struct flow_hash_key *to, const struct flo
 	to->destination_port = key->source_port;
 }
 
-/* The position of a live path with this slot; BALANCE_NONE if there is none. Without a branch in the loop. */
+/* The position of the path with this slot; BALANCE_NONE if there is none. Without a branch in the loop. */
 POLICY_LARGE_FN __u32 position_of(const struct edge_site *site, __u32 slot)
 {
 	__u32 i, found = BALANCE_NONE;
@@ -121,7 +121,7 @@ POLICY_LARGE_FN __u32 position_of(const struct edge_site *site, __u32 slot)
 	if (!site)
 		return BALANCE_NONE;
 	for (i = 0; i < BALANCE_MAX_PATHS && i < site->set.n; i++)
-		found = pc_choose(found, i, pc_zero(site->slot[i] ^ slot) & (site->live >> i & 1));
+		found = pc_choose(found, i, pc_zero(site->slot[i] ^ slot));
 	return found;
 }
 
@@ -184,9 +184,10 @@ static __always_inline __u32 assigned(struct __sk_buff *skb, const struct edge_s
 		flow->seen = seconds();
 		if (flags & (TCP_FIN | TCP_RST))
 			flow->closing = 1;
-		if (position != BALANCE_NONE)
-			return position;
-		/* Its path is dead: for good it takes another. */
+		/* While its path is dead it takes the hashed one, as it does at the other edge, and then returns. */
+		if (position < BALANCE_MAX_PATHS)
+			return balance_usable(&site->set, site->live) >> position & 1 ? position : hashed;
+		/* Its path is gone: for good it takes another. */
 		flow->slot = site->slot[BALANCE_INDEX(hashed)];
 		return hashed;
 	}

@@ -208,6 +208,39 @@ fn with_a_table_connections_take_turns_and_the_other_edge_learns_their_paths() {
 }
 
 #[test]
+fn connections_of_the_table_go_by_their_hash_while_their_path_is_dead_and_then_return() {
+    if !root_or_skip("the balancer in BPF") {
+        return;
+    }
+    let (here, there) = ("fd01::1".parse().unwrap(), "fd02::2".parse().unwrap());
+    let out = |balancer: &Balancer, port, flags| {
+        let packet = v6(TCP, here, there, &tcp(port, 443, flags));
+        slot(balancer.run(Side::Site, &mut frame(&packet), 0, 1).unwrap().0)
+    };
+    let table = Balancer::load(&BalancerConfig { flows: Some(100), ..CONFIG }).unwrap();
+    let plain = Balancer::load(&CONFIG).unwrap();
+    let tell = |live| {
+        for balancer in [&table, &plain] {
+            let site = site(paths(4, BalanceMode::Modulo), live);
+            balancer.set_site("fd02::/16".parse().unwrap(), Some(&site)).unwrap();
+        }
+    };
+    tell(ALL_LIVE);
+    let ports = 40_000..40_032;
+    let before: Vec<_> = ports.clone().map(|port| out(&table, port, SYN)).collect();
+    tell(ALL_LIVE & !2);
+    for (port, before) in ports.clone().zip(&before) {
+        let expected = if *before == 2 { out(&plain, port, ACK) } else { *before };
+        assert_eq!(out(&table, port, ACK), expected, "what the other edge chooses, too");
+        assert_ne!(expected, 2);
+    }
+    for live in [0, ALL_LIVE] {
+        tell(live);
+        assert_eq!(ports.clone().map(|port| out(&table, port, ACK)).collect::<Vec<_>>(), before, "live: {live:x}");
+    }
+}
+
+#[test]
 fn a_new_balancer_takes_the_place_of_the_last_and_nothing_of_others_is_touched() {
     if !root_or_skip("attaching the balancer") {
         return;
