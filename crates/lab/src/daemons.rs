@@ -9,9 +9,13 @@ use std::{
 };
 
 use sidestep_linux::cgroup::Cgroup;
-use sidestep_model::{NodeId, Topology, scenario::AgentKnobs};
+use sidestep_model::{
+    NodeId, Topology,
+    scenario::{AgentKnobs, SemperKnobs},
+};
 
 use crate::{
+    edges,
     error::LabError,
     network::Network,
     processes::{Place, Process, stop_all},
@@ -32,6 +36,8 @@ pub enum Role {
     Agent(AgentKnobs),
     /// The path manager for MPTCP, on every host: so many subflows of each connection, the first included.
     PathManager(u32),
+    /// The edge daemon with these settings, on every router with hosts; with a table of flows if it is stateful.
+    Edge(SemperKnobs, bool),
 }
 
 /// What daemons are started with: options, places and the network.
@@ -63,6 +69,7 @@ impl Role {
     fn nodes(&self, topology: &Topology) -> Vec<Option<NodeId>> {
         match self {
             Role::Controller => vec![None],
+            Role::Edge(..) => edges::edges(topology).into_iter().map(Some).collect(),
             Role::Router => topology.node_ids().filter(|node| topology.is_router(*node)).map(Some).collect(),
             Role::Agent(_) | Role::PathManager(_) => {
                 topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect()
@@ -77,6 +84,7 @@ impl Role {
             Role::Router => "router",
             Role::Agent(_) => "agent",
             Role::PathManager(_) => "mptcp-pm",
+            Role::Edge(..) => "edge",
         }
     }
 
@@ -135,7 +143,8 @@ impl Daemons {
             }
             (Role::Router, Some(node)) => Ok(router(around, node, &endpoint)),
             (Role::PathManager(subflows), Some(_)) => Ok(path_manager(around, *subflows)),
-            (Role::Controller | Role::Router | Role::Agent(_) | Role::PathManager(_), _) => {
+            (Role::Edge(knobs, stateful), Some(node)) => edge(around, knobs, *stateful, node),
+            (Role::Controller | Role::Router | Role::Agent(_) | Role::PathManager(_) | Role::Edge(..), _) => {
                 controller(around, &endpoint)
             }
         }
@@ -176,6 +185,16 @@ fn path_manager(around: &Surroundings<'_>, subflows: u32) -> Command {
     let mut command = Command::new(&around.options.program);
     command.args(["mptcp-pm", "--no-state", "--subflows", &subflows.to_string()]);
     command
+}
+
+fn edge(around: &Surroundings<'_>, knobs: &SemperKnobs, stateful: bool, node: NodeId) -> Result<Command, LabError> {
+    let (topology, plan) = (topology(around), around.network.plan(node));
+    let text = edges::config(topology, plan, knobs, stateful, around.options.scenario.seed);
+    let config = around.logs.join(format!("edge-{}.toml", name_of(topology, node)));
+    std::fs::write(&config, text).map_err(LabError::file(&config))?;
+    let mut command = Command::new(&around.options.program);
+    command.args(["edge", "balance", "--config"]).arg(&config);
+    Ok(command)
 }
 
 fn agent(

@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod daemons;
+mod edges;
 mod error;
 mod generators;
 mod interfaces;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sidestep_model::{
     Scenario, SystemName, World,
-    scenario::{AgentKnobs, MptcpKnobs, PlbKnobs, Settings, SystemSpec},
+    scenario::{AgentKnobs, MptcpKnobs, PlbKnobs, SemperKnobs, Settings, SystemSpec},
 };
 
 use crate::{daemons::Role, error::LabError, plan::Multipath};
@@ -84,6 +84,11 @@ impl Run<'_> {
     /// MPTCP's settings, the system's own parameters included.
     pub fn mptcp(&self) -> &MptcpKnobs {
         if let Settings::Mptcp(knobs) = self.settings { knobs } else { &self.scenario.knobs.mptcp }
+    }
+
+    /// SEMPER's settings, the system's own parameters included.
+    pub fn semper(&self) -> &SemperKnobs {
+        if let Settings::Semper(knobs) = self.settings { knobs } else { &self.scenario.knobs.semper }
     }
 
     /// The settings of Protective Load Balancing, the system's own parameters included.

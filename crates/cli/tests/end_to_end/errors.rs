@@ -66,9 +66,9 @@ fn a_system_that_does_not_exist_is_wrong_usage_and_so_is_one_that_the_lab_lacks(
     let error = unknown.complaint(2);
     assert!(error.contains("nonesuch") && error.contains("pathchanger"), "{error}");
     if root_or_skip("a system of the simulator only") {
-        let lacking = room.run(&["lab", "run", &file, "--system", "semper"]);
+        let lacking = room.run(&["lab", "run", &file, "--system", "rcp"]);
         let error = lacking.error(2);
-        assert!(["semper", "tcp", "ecmp", "random", "pathchanger"].iter().all(|name| error.contains(name)), "{error}");
+        assert!(["rcp", "tcp", "ecmp", "random", "pathchanger"].iter().all(|name| error.contains(name)), "{error}");
     }
 }
 

@@ -101,6 +101,40 @@ fn mptcp_between_two_addresses_uses_all_equal_cost_paths_by_a_path_manager_on_ea
 }
 
 #[test]
+fn semper_spreads_subflows_over_all_paths_and_uses_a_link_again_when_it_is_back() {
+    if !root_or_skip("a lab run") {
+        return;
+    }
+    let room = Room::new();
+    let network = "[topology]\ngenerator = \"parallel-paths\"\npaths = 4\nhops = 1\nclients = 2\nrate = \"10 Mbit/s\"\n\
+                   access_rate = \"1 Gbit/s\"\nqueue = \"100 packets\"\n";
+    let events = [("down", "2 s"), ("up", "3 s")];
+    let events =
+        events.map(|(action, at)| format!("[[event]]\nat = \"{at}\"\npath = \"path-2\"\naction = \"{action}\"\n"));
+    let systems = ["semper", "semper-stateful"];
+    let flow = bulk("bulk", ["c*", "s1"], "");
+    let text = format!("duration = \"5 s\"\nsystems = {systems:?}\n{network}{flow}{}", events.concat());
+    room.run_lab("out", &text).is_fine();
+    let rows = room.rows("out", "series.csv");
+    for system in systems {
+        let of = |kind: &'static str| rows.iter().filter(move |row| row["system"] == system && row["kind"] == kind);
+        let subflows: BTreeSet<&str> = of("connection").map(|row| row["name"].as_str()).collect();
+        assert_eq!(subflows.len(), 64, "{system}: {subflows:?}");
+        let most = |path: &str, from: f64, to: f64| {
+            let rows = of("path").filter(|row| row["name"] == path);
+            let inside = rows.filter(|row| (from..to).contains(&row["time_s"].parse().unwrap()));
+            inside.map(|row| row["utilisation"].parse::<f64>().unwrap()).fold(0.0, f64::max)
+        };
+        for path in ["path-1", "path-2", "path-3", "path-4"] {
+            let used = [most(path, 0.0, 2.0), most(path, 2.3, 3.0), most(path, 3.2, 6.0)];
+            println!("{system}: {path} carried at most {used:?} before, during and after");
+            assert!(used[0] > 0.3 && used[2] > 0.3, "{system}, {path}: {used:?}");
+            assert!((used[1] > 0.3) != (path == "path-2"), "{system}, {path}: {used:?}");
+        }
+    }
+}
+
+#[test]
 fn a_transfer_over_mptcp_completes_with_exactly_its_bytes_beside_one_of_tcp() {
     if !root_or_skip("a lab run") {
         return;

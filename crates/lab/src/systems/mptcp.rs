@@ -1,7 +1,7 @@
 //! MPTCP with Linux's scheduler, its subflows hashed onto equal-cost paths: many between the same two addresses, by
 //! `sidestep mptcp-pm` on each host, or one between each pair of the hosts' interfaces, by the kernel's path manager.
 
-use sidestep_model::scenario::{Coupling, PathManager, Scheduler, SourcePorts};
+use sidestep_model::scenario::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
 
 use super::{Run, System};
 use crate::{daemons::Role, error::LabError, plan::Multipath};
@@ -12,6 +12,16 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
         return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
     }
+    let notes = differences(run, &knobs);
+    let daemons = match knobs.path_manager {
+        PathManager::Ndiffports => vec![Role::PathManager(knobs.subflows)],
+        PathManager::Fullmesh => Vec::new(),
+    };
+    Ok(System { mptcp: Some(knobs), daemons, notes, ..System::new(Multipath::Ecmp) })
+}
+
+/// In what Linux's MPTCP differs from what the settings ask for.
+pub fn differences(run: &Run<'_>, knobs: &MptcpKnobs) -> Vec<String> {
     let mut notes = Vec::new();
     let own = &run.scenario.tcp.congestion_control;
     let uncoupled = match knobs.congestion_control {
@@ -25,9 +35,5 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     if knobs.source_ports != SourcePorts::Linux {
         notes.push("source ports of subflows are those that Linux gives".into());
     }
-    let daemons = match knobs.path_manager {
-        PathManager::Ndiffports => vec![Role::PathManager(knobs.subflows)],
-        PathManager::Fullmesh => Vec::new(),
-    };
-    Ok(System { mptcp: Some(knobs), daemons, notes, ..System::new(Multipath::Ecmp) })
+    notes
 }
