@@ -48,11 +48,11 @@ mod tests {
     fn many_losses_within_a_minute_stop_learning_until_a_minute_has_none() {
         let (mut drift, start) = (Drift::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        for seconds in [0, 20, 40, 61, 80, 100] {
+        for seconds in [0, 20, 40, 61, 80, 100, 101] {
             assert!(!drift.note(at(seconds), true) && !drift.persists(), "now and then");
         }
-        assert!(drift.note(at(101), true) && drift.persists());
-        assert!(!drift.note(at(102), false) && drift.persists());
+        assert!(drift.note(at(102), true) && drift.persists());
+        assert!(!drift.note(at(103), false) && drift.persists());
         assert!(!drift.note(at(150), true) && drift.persists(), "fewer are enough to stay");
         assert!(!drift.note(at(205), false) && drift.persists());
         assert!(drift.note(at(211), false) && !drift.persists());

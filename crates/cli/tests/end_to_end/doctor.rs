@@ -70,7 +70,7 @@ fn what_is_taken_away_is_found_missing_and_nothing_else() {
         assert_eq!(missing(&parsed(&ended)), expected, "after {take_away}");
     };
     without("mount -t tmpfs none /dev", 0, &["tap"]);
-    without("mount -t tmpfs none /sys/kernel", 3, &["btf", "path-changer", "tc-bpf"]);
+    without("mount -t tmpfs none /sys/kernel", 3, &["balancer", "btf", "path-changer", "tc-bpf"]);
     let groups = format!("umount -l {}", cgroup::mount_point().unwrap().display());
     // Root reaches them nevertheless: through the init process, or by a mount of its own.
     without(&groups, 0, &[]);

@@ -23,7 +23,7 @@ fn a_configuration_is_checked_and_its_mistakes_are_shown_with_a_caret() {
     let twice = room.write("twice.toml", &FILE.replace("green", "blue"));
     let refused = room.run(&["edge", "balance", "--check", "--config", &twice]);
     let message = refused.complaint(2);
-    assert!(message.contains("twice.toml:8:16: 10.2.0.0/16 has two paths of the name `blue`"), "{message}");
+    assert!(message.contains("twice.toml:8:14: 10.2.0.0/16 has two paths of the name `blue`"), "{message}");
     assert!(refused.stderr.contains('^'), "{refused:?}");
     let ended = room.run(&["edge", "balance", "--offload", "nexthops", "--check", "--config", &right]);
     assert!(ended.error(2).contains("set the same `seed` at both edges"), "{ended:?}");

@@ -68,7 +68,7 @@ name = "ssh"
 seed = 1
 duration = "12 s"
 warmup = "1 s"
-systems = ["pathchanger"]
+systems = ["random"]           # moves at each signal; the default may stay on a path that serves it well
 
 [topology]
 generator = "parallel-paths"

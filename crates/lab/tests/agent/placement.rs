@@ -180,16 +180,16 @@ fn neither_a_connection_with_storage_nor_one_without_is_stranded_when_the_layout
     }
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let agent = start(&lab, &kept, &lab.prefix("s").to_string());
-    let (quiet, other) = (Flow::start(lab.connect("h", "s")), Flow::start(lab.connect("h", "s")));
+    let (quiet, other) = (lab.connect("h", "s"), Flow::start(lab.connect("h", "s")));
     other.pass(SOME);
     lab.swallow("R2", "Z", true);
     other.pass(SOME);
-    assert_eq!([slot(&quiet.sender), slot(&other.sender)], [2, 1], "only the other has storage");
+    assert_eq!([slot(&quiet.0), slot(&other.sender)], [2, 1], "only the other has storage");
     agent.kill();
     Other::Numbered.make(&kept.pins(false));
     let next = start(&lab, &kept, &lab.prefix("s").to_string());
-    assert_eq!([mark(&quiet.sender), mark(&other.sender)], [0, 0], "both are on the default route");
-    for flow in [&quiet, &other] {
+    assert_eq!([mark(&quiet.0), mark(&other.sender)], [0, 0], "both are on the default route");
+    for flow in [&Flow::start(quiet), &other] {
         flow.pass(SOME);
     }
     next.stop();
