@@ -23,6 +23,8 @@ const RETRY: (Span, Span) = (Span::from_secs(1), Span::from_secs(300));
 const NOT_CONNECTED: (Span, Span) = (Span::from_millis(10), Span::from_secs(10));
 /// A subflow that ends sooner has failed; later it was put to use, and its successor comes at once.
 const PROVEN: Span = Span::from_secs(10);
+/// How long a subflow has to last after a failure: an other end that refuses one may answer its SYN first.
+const TRIAL: Span = Span::from_millis(200);
 /// How long to wait before a subflow that ended is restored: all of them end when the connection does.
 const RESTORE: Span = Span::from_millis(200);
 
@@ -65,6 +67,8 @@ pub(super) struct Connection {
     not_connected: Span,
     /// How many subflows may be on their way at once; after a failure one, doubled with each success.
     allowance: u32,
+    /// Until when subflows that began after a failure have to last, to be a success, and how many; `None`: there are none.
+    trial: Option<(Time, u32)>,
 }
 
 /// A subflow.
@@ -111,6 +115,7 @@ impl Connection {
             retry: RETRY.0,
             not_connected: NOT_CONNECTED.0,
             allowance: u32::MAX,
+            trial: None,
         }
     }
 
@@ -150,7 +155,9 @@ impl Connection {
     /// The next subflow that it should get, but for limits; `None`: it has all, or is to wait.
     pub(super) fn wants(&self, now: Time, rule: &Rule, most_timeouts: u8, addresses: &[IpAddr]) -> Option<Place> {
         let may = self.established.is_some() && !self.closing && !self.is_kernels && !self.first.accepted;
-        if !may || self.retry_at > now || self.bytes < rule.after.get() || self.joining() >= self.allowance {
+        let on_trial = self.trial.map_or(0, |(_, subflows)| subflows);
+        let unsure = self.joining().saturating_add(on_trial);
+        if !may || self.retry_at > now || self.bytes < rule.after.get() || unsure >= self.allowance {
             return None;
         }
         let dead = self.subflows.values().filter(|subflow| subflow.is_dead(most_timeouts)).count() as u32;
@@ -202,7 +209,10 @@ impl Connection {
         let key = (ends.local.ip(), ends.remote);
         let known = self.subflows.contains_key(&ends) || self.take_pending(key);
         self.subflows.insert(ends, SubflowState { established: true, timeouts: 0, since: now });
-        self.allowance = self.allowance.saturating_mul(2);
+        if self.allowance < u32::MAX {
+            let (_, subflows) = self.trial.get_or_insert((now + TRIAL, 0));
+            *subflows += 1;
+        }
         (self.closing, self.absent_since, self.not_connected) = (false, None, NOT_CONNECTED.0);
         !known
     }
@@ -228,9 +238,21 @@ impl Connection {
         was_pending
     }
 
+    /// When it may get a further subflow, if it waits for that.
+    pub(super) fn waits_until(&self) -> Time {
+        self.trial.map_or(self.retry_at, |(until, _)| self.retry_at.max(until))
+    }
+
+    /// Counts a subflow as a success that has lasted long enough.
+    pub(super) fn end_trial(&mut self, now: Time) {
+        if self.trial.is_some_and(|(until, _)| until <= now) {
+            (self.trial, self.allowance) = (None, self.allowance.saturating_mul(2));
+        }
+    }
+
     /// Notes that a subflow came to nothing: wait, longer each time, and then try with one.
     pub(super) fn fail(&mut self, now: Time) {
-        self.allowance = 1;
+        (self.trial, self.allowance) = (None, 1);
         // Those that were begun together fail together.
         if self.retry_at <= now {
             self.retry_at = now + self.retry;

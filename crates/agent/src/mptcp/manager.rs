@@ -340,11 +340,11 @@ impl Manager {
     fn next_subflow(&mut self, now: Time, token: Token) -> Option<NewSubflow> {
         let connection = self.connections.get_mut(&token)?;
         let rule = self.rules.get(connection.rule)?;
+        connection.end_trial(now);
         let place = connection.wants(now, rule, self.config.watch.timeouts, &self.addresses);
         let Some(place) = place else {
             (connection.limited, _) = (None, self.limited.remove(&token));
-            let waits = connection.retry_at > now;
-            if waits {
+            if connection.waits_until() > now {
                 self.look_at_later(token);
             }
             return None;
@@ -424,7 +424,7 @@ impl Manager {
     /// Has a connection looked at as soon as it may get something.
     fn look_at_later(&mut self, token: Token) {
         if let Some(connection) = self.connections.get(&token) {
-            self.timers.insert((connection.retry_at, token));
+            self.timers.insert((connection.waits_until(), token));
         }
     }
 

@@ -21,6 +21,10 @@ struct Kernel {
     refuses: Option<(i32, &'static str, usize)>,
     /// From which number of subflows on the other end resets further ones.
     peer_limit: usize,
+    /// Whether it answers their SYNs before.
+    peer_answers: bool,
+    /// Subflows that it is about to reset.
+    refused: Vec<(Token, Ends)>,
     created: Vec<NewSubflow>,
     destroyed: Vec<Ends>,
     next_port: u16,
@@ -34,6 +38,8 @@ fn kernel(config: &str) -> Kernel {
         subflows: BTreeMap::new(),
         refuses: None,
         peer_limit: usize::MAX,
+        peer_answers: false,
+        refused: Vec::new(),
         created: Vec::new(),
         destroyed: Vec::new(),
         next_port: RANGE.0 + 1_000,
@@ -74,7 +80,14 @@ impl Kernel {
     /// Does what the path manager wants until it wants nothing more now.
     fn run(&mut self) {
         for _ in 0..100_000 {
-            let Some(command) = self.manager.poll_transmit(self.now) else { return };
+            let Some(command) = self.manager.poll_transmit(self.now) else {
+                let refused = std::mem::take(&mut self.refused);
+                if refused.is_empty() {
+                    return;
+                }
+                refused.into_iter().for_each(|(token, ends)| self.reset(token, ends));
+                continue;
+            };
             let result = self.carry_out(&command);
             self.manager.handle_result(self.now, &command, &result);
             match command {
@@ -118,8 +131,18 @@ impl Kernel {
         if accepted {
             subflows.insert(ends, subflow(new.token, false));
         }
-        let closed = MptcpChange::SubflowClosed { ends, error: libc::ECONNRESET as u8 };
-        self.event(new.token.0, if accepted { MptcpChange::SubflowEstablished(ends) } else { closed });
+        if accepted || self.peer_answers {
+            self.event(new.token.0, MptcpChange::SubflowEstablished(ends));
+        }
+        match (accepted, self.peer_answers) {
+            (true, _) => {}
+            (false, true) => self.refused.push((new.token, ends)),
+            (false, false) => self.reset(new.token, ends),
+        }
+    }
+
+    fn reset(&mut self, token: Token, ends: Ends) {
+        self.event(token.0, MptcpChange::SubflowClosed { ends, error: libc::ECONNRESET as u8 });
     }
 
     /// Has the path manager look at all subflows, and do what it wants then.
@@ -132,8 +155,14 @@ impl Kernel {
         self.run();
     }
 
+    /// Lets time pass, and the path manager come back whenever it wants to.
     fn pass(&mut self, millis: u64) {
-        self.now += Span::from_millis(millis);
+        let end = self.now + Span::from_millis(millis);
+        while let Some(due) = self.manager.poll_timeout().filter(|due| *due < end) {
+            self.now = self.now.max(due);
+            self.run();
+        }
+        self.now = end;
         self.run();
     }
 
@@ -335,6 +364,23 @@ fn an_other_end_that_takes_two_is_not_pestered() {
         kernel.list();
     }
     let tried = kernel.created.len() - 3;
+    assert!((5..=12).contains(&tried), "{tried} in ten minutes");
+    kernel.peer_limit = usize::MAX;
+    kernel.pass(300_000);
+    assert_eq!(kernel.count(1), 32);
+}
+
+#[test]
+fn an_other_end_that_answers_before_it_refuses_is_not_pestered_either() {
+    let mut kernel = kernel("");
+    (kernel.peer_limit, kernel.peer_answers) = (3, true);
+    kernel.establish(1, first(1));
+    assert_eq!((kernel.count(1), kernel.created.len()), (3, 31));
+    for _ in 0..600 {
+        kernel.now += Span::from_secs(1);
+        kernel.list();
+    }
+    let tried = kernel.created.len() - 31;
     assert!((5..=12).contains(&tried), "{tried} in ten minutes");
     kernel.peer_limit = usize::MAX;
     kernel.pass(300_000);
