@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
+use sidestep_agent::MAX_FLOWS;
 use sidestep_model::{ArcId, NodeId, Topology, scenario::SemperKnobs};
 
 use crate::plan::NodePlan;
 
 /// The edges of a network: routers that have hosts.
 pub fn edges(topology: &Topology) -> Vec<NodeId> {
-    let has_hosts = |node: &NodeId| topology.outgoing(*node).iter().any(|arc| !topology.is_router(topology.head(*arc)));
-    topology.node_ids().filter(|node| topology.is_router(*node)).filter(has_hosts).collect()
+    topology.node_ids().filter(|node| topology.host_arcs(*node).next().is_some()).collect()
 }
 
 /// Says why the lab cannot balance over this network.
@@ -39,18 +39,14 @@ fn links(topology: &Topology, from: NodeId, to: NodeId) -> Vec<ArcId> {
 /// The file of the edge daemon on a router. Paths are known by the names of their links.
 pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperKnobs, stateful: bool, seed: u64) -> String {
     let name_of = |arc: &ArcId| plan.interfaces.iter().find(|interface| interface.arc == *arc);
-    let inside: Vec<_> = topology
-        .outgoing(plan.node)
-        .iter()
-        .filter(|arc| !topology.is_router(topology.head(**arc)))
-        .filter_map(|arc| Some(format!("\"{}\"", name_of(arc)?.name)))
-        .collect();
+    let inside = topology.host_arcs(plan.node).filter_map(|arc| Some(format!("\"{}\"", name_of(&arc)?.name)));
+    let inside: Vec<_> = inside.collect();
     let health = if knobs.aware { "carrier" } else { "off" };
     let mut text = format!(
         "[edge]\ninside = [{}]\nmode = \"{}\"\nhealth = \"{health}\"\nstateful = {stateful}\nflows = {}\nseed = {}\n",
         inside.join(", "),
         knobs.mode.as_str(),
-        knobs.table.min(1 << 22),
+        knobs.table.min(MAX_FLOWS),
         seed as u32 & 0x7fff_ffff,
     );
     for other in edges(topology).into_iter().filter(|other| *other != plan.node) {
@@ -70,9 +66,8 @@ pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperKnobs, statefu
                 link.name, interface.name
             );
         }
-        for arc in topology.outgoing(other) {
-            let host = topology.node(topology.head(*arc));
-            let Some(prefix) = host.prefix.filter(|_| !topology.is_router(topology.head(*arc))) else { continue };
+        for arc in topology.host_arcs(other) {
+            let Some(prefix) = topology.node(topology.head(arc)).prefix else { continue };
             let _ = write!(text, "\n[[destination]]\nprefix = \"{prefix}\"\npath = [\n{paths}]\n");
         }
     }

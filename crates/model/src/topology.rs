@@ -396,6 +396,12 @@ impl Topology {
         }
         self.outgoing(host).iter().map(|arc| self.head(*arc)).find(|far| self.is_router(*far))
     }
+
+    /// The arcs from a router to its hosts; none of a host.
+    pub fn host_arcs(&self, router: NodeId) -> impl Iterator<Item = ArcId> + '_ {
+        let arcs = if self.is_router(router) { self.outgoing(router) } else { &[] };
+        arcs.iter().copied().filter(|arc| !self.is_router(self.head(*arc)))
+    }
 }
 
 /// Whether these are degrees of longitude and latitude.

@@ -168,10 +168,9 @@ impl<K: Copy + Hash + Ord, H: Clone + Hash + Eq> Table<K, H> {
         if marks.syn {
             self.forget_over(key);
         }
-        if !self.entries.contains_key(&key) {
+        let Some(entry) = self.entries.get_mut(&key) else {
             return self.assign(now, key, host, hash, marks, choices);
-        }
-        let entry = self.entries.get_mut(&key)?;
+        };
         let ends = entry.note(now, marks, true, &self.config);
         let (path, detour) = (entry.path, entry.detour);
         let taken = if choices.is_live(path) {

@@ -30,6 +30,7 @@ use crate::{
 /// The paths between the edges of a network, computed when first asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Edges {
+    topology: Arc<Topology>,
     plans: Arc<Mutex<Plans>>,
 }
 
@@ -57,9 +58,10 @@ struct EdgePath {
 }
 
 impl Edges {
-    /// Paths under these limits.
-    pub(crate) fn new(knobs: PathKnobs) -> Self {
-        Edges { plans: Arc::new(Mutex::new(Plans { knobs, planner: None, known: BTreeMap::new() })) }
+    /// Paths of this network under these limits.
+    pub(crate) fn new(topology: &Topology, knobs: PathKnobs) -> Self {
+        let plans = Plans { knobs, planner: None, known: BTreeMap::new() };
+        Edges { topology: Arc::new(topology.clone()), plans: Arc::new(Mutex::new(plans)) }
     }
 
     /// What the edges do; with a table if they are `stateful`.
@@ -67,30 +69,32 @@ impl Edges {
         let edges = self.clone();
         MakeBehaviour(Arc::new(move |topology, node| {
             let hosts = hosts_of(topology, node);
-            if !topology.is_router(node) || hosts.is_empty() {
-                return None;
-            }
-            Some(Box::new(Edge::new(edges.clone(), topology, node, hosts, knobs, stateful)))
+            let edge = |hosts| Box::new(Edge::new(edges.clone(), node, hosts, knobs, stateful)) as Box<dyn Behaviour>;
+            (!hosts.is_empty()).then(|| edge(hosts))
         }))
     }
 
     /// The largest packet that all paths between two hosts' edges carry.
-    pub(crate) fn room(&self, topology: &Topology, from: NodeId, to: NodeId) -> Option<u32> {
-        let [from, to] = [from, to].map(|host| topology.outgoing(host).first().map(|arc| topology.head(*arc)));
-        self.between(topology, from?, to?).iter().map(|path| path.room).min()
+    pub(crate) fn room(&self, from: NodeId, to: NodeId) -> Option<u32> {
+        let (from, to) = (self.topology.access_router(from)?, self.topology.access_router(to)?);
+        self.known(from, to).iter().map(|path| path.room).min()
     }
 
     /// The paths from one edge to another, in an order that both directions share.
-    fn between(&self, topology: &Topology, from: NodeId, to: NodeId) -> Vec<EdgePath> {
+    fn between(&self, from: NodeId, to: NodeId) -> Vec<EdgePath> {
+        let paths = self.known(from, to);
+        if from < to { paths.to_vec() } else { paths.iter().map(EdgePath::reversed).collect() }
+    }
+
+    /// The paths between two edges, from the one with the lower number.
+    fn known(&self, one: NodeId, other: NodeId) -> Arc<[EdgePath]> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, second) = (from.min(to), from.max(to));
-        let paths = plans.between(topology, first, second);
-        if from == first { paths.to_vec() } else { paths.iter().map(EdgePath::reversed).collect() }
+        plans.between(&self.topology, one.min(other), one.max(other))
     }
 }
 
 impl Plans {
-    fn between(&mut self, topology: &Topology, from: NodeId, to: NodeId) -> Arc<[EdgePath]> {
+    fn between(&mut self, topology: &Arc<Topology>, from: NodeId, to: NodeId) -> Arc<[EdgePath]> {
         if let Some(known) = self.known.get(&(from, to)) {
             return known.clone();
         }
@@ -99,12 +103,12 @@ impl Plans {
         paths
     }
 
-    fn compute(&mut self, topology: &Topology, from: NodeId, to: NodeId) -> Vec<EdgePath> {
+    fn compute(&mut self, topology: &Arc<Topology>, from: NodeId, to: NodeId) -> Vec<EdgePath> {
         let host = |edge: NodeId| hosts_of(topology, edge).first().map(|arc| topology.tail(*arc));
         let (Some(source), Some(destination)) = (host(from), host(to)) else { return Vec::new() };
         if self.planner.is_none() {
             // The limits were checked when the scenario was read.
-            self.planner = Planner::new(Arc::new(topology.clone()), self.knobs).ok();
+            self.planner = Planner::new(topology.clone(), self.knobs).ok();
         }
         let found = self.planner.as_mut().map(|planner| planner.paths(source, destination)).unwrap_or_default();
         let of_both = found.iter().map(|host_path| &host_path.path);
@@ -133,11 +137,9 @@ impl EdgePath {
     }
 }
 
-/// The arcs from hosts to a router.
+/// The arcs from hosts to a router; none to a host.
 fn hosts_of(topology: &Topology, router: NodeId) -> Vec<ArcId> {
-    let outgoing = topology.outgoing(router).iter();
-    let to_hosts = outgoing.filter(|arc| !topology.is_router(topology.head(**arc)));
-    let mut arcs: Vec<ArcId> = to_hosts.map(|arc| arc.reversed()).collect();
+    let mut arcs: Vec<ArcId> = topology.host_arcs(router).map(ArcId::reversed).collect();
     arcs.sort_unstable();
     arcs
 }
@@ -146,7 +148,6 @@ fn hosts_of(topology: &Topology, router: NodeId) -> Vec<ArcId> {
 #[derive(Debug)]
 struct Edge {
     edges: Edges,
-    topology: Arc<Topology>,
     node: NodeId,
     mode: BalanceMode,
     aware: bool,
@@ -181,18 +182,10 @@ struct Destination {
 }
 
 impl Edge {
-    fn new(
-        edges: Edges,
-        topology: &Topology,
-        node: NodeId,
-        hosts: Vec<ArcId>,
-        knobs: SemperKnobs,
-        stateful: bool,
-    ) -> Edge {
+    fn new(edges: Edges, node: NodeId, hosts: Vec<ArcId>, knobs: SemperKnobs, stateful: bool) -> Edge {
         let config = edge::Config { capacity: knobs.table as usize, idle: knobs.idle, ..edge::Config::default() };
         Edge {
             edges,
-            topology: Arc::new(topology.clone()),
             node,
             mode: knobs.mode,
             aware: knobs.aware,
@@ -205,21 +198,17 @@ impl Edge {
         }
     }
 
-    /// Where the host is that `last` leads to.
-    fn destination(&mut self, last: ArcId, node: &mut Node<'_>) -> Option<usize> {
-        let at = match self.destinations.binary_search_by_key(&last, |(arc, _)| *arc) {
-            Ok(at) => at,
-            Err(at) => {
-                let found = self.find(last, node);
-                self.destinations.insert(at, (last, found));
-                at
-            }
-        };
-        self.destinations.get(at)?.1.as_ref().map(|_| at)
+    /// Where in `destinations` the host is that `last` leads to.
+    fn destination(&mut self, last: ArcId, node: &mut Node<'_>) -> usize {
+        self.destinations.binary_search_by_key(&last, |(arc, _)| *arc).unwrap_or_else(|at| {
+            let found = self.find(last, node);
+            self.destinations.insert(at, (last, found));
+            at
+        })
     }
 
     fn find(&mut self, last: ArcId, node: &mut Node<'_>) -> Option<Destination> {
-        let egress = self.topology.tail(last);
+        let egress = self.edges.topology.tail(last);
         let toward = match self.known.get(&egress) {
             Some(known) => *known,
             None => {
@@ -240,10 +229,10 @@ impl Edge {
 
     /// The paths to another edge; `None` if there is none.
     fn toward(&self, egress: NodeId) -> Option<Toward> {
-        if egress == self.node || !self.topology.is_router(egress) {
+        if egress == self.node || !self.edges.topology.is_router(egress) {
             return None;
         }
-        let paths = self.edges.between(&self.topology, self.node, egress);
+        let paths = self.edges.between(self.node, egress);
         let balanced = |path: &EdgePath| Balanced { id: path.id, weight: path.capacity.bits_per_sec().max(1) };
         let set = PathSet::new(self.mode, 0, 0, &paths.iter().map(balanced).collect::<Vec<_>>()).ok()?;
         let mut toward = Toward { set, paths, live: ALL_LIVE };
@@ -307,7 +296,7 @@ impl Behaviour for Edge {
             }
             return Fate::Forward;
         }
-        let Some(at) = self.destination(node.last_arc(leaving), node) else { return Fate::Forward };
+        let at = self.destination(node.last_arc(leaving), node);
         let Some((_, Some(Destination { toward, routes }))) = self.destinations.get(at) else { return Fate::Forward };
         let toward = &self.towards[*toward];
         let position = match &mut self.table {

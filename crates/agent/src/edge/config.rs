@@ -76,7 +76,7 @@ pub enum Health {
 }
 
 /// Most flows of a table: half a gigabyte of the kernel's memory.
-const MAX_FLOWS: u32 = 1 << 22;
+pub const MAX_FLOWS: u32 = 1 << 22;
 /// Mark slots for the paths of one destination.
 const LEAST_SLOTS: u32 = 1;
 

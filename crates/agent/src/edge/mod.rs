@@ -27,7 +27,7 @@ use sidestep_metrics::{Page, Scrapes};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
-    config::{EdgeConfig, EdgeKnobs, Health},
+    config::{EdgeConfig, EdgeKnobs, Health, MAX_FLOWS},
     metrics::EDGE_METRICS,
     peer::EdgeAgreement,
     status::{EdgeDestination, EdgePath, EdgePlace, EdgeStatus, SlotUsed, Tuple, edge_status},

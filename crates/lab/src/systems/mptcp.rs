@@ -9,10 +9,7 @@ use crate::{daemons::Role, error::LabError, plan::Multipath};
 /// Linux's own scheduler; each subflow has a congestion control for itself.
 pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     let knobs = *run.mptcp();
-    if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
-        return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
-    }
-    let notes = differences(run, &knobs);
+    let notes = differences(run, &knobs)?;
     let daemons = match knobs.path_manager {
         PathManager::Ndiffports => vec![Role::PathManager(knobs.subflows)],
         PathManager::Fullmesh => Vec::new(),
@@ -20,8 +17,11 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     Ok(System { mptcp: Some(knobs), daemons, notes, ..System::new(Multipath::Ecmp) })
 }
 
-/// In what Linux's MPTCP differs from what the settings ask for.
-pub fn differences(run: &Run<'_>, knobs: &MptcpKnobs) -> Vec<String> {
+/// In what Linux's MPTCP differs from what the settings ask for; an error where it has nothing like it.
+pub fn differences(run: &Run<'_>, knobs: &MptcpKnobs) -> Result<Vec<String>, LabError> {
+    if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
+        return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
+    }
     let mut notes = Vec::new();
     let own = &run.scenario.tcp.congestion_control;
     let uncoupled = match knobs.congestion_control {
@@ -35,5 +35,5 @@ pub fn differences(run: &Run<'_>, knobs: &MptcpKnobs) -> Vec<String> {
     if knobs.source_ports != SourcePorts::Linux {
         notes.push("source ports of subflows are those that Linux gives".into());
     }
-    notes
+    Ok(notes)
 }

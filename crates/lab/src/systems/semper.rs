@@ -1,6 +1,7 @@
 //! SEMPER: `sidestep mptcp-pm` opens the subflows of hosts, and `sidestep edge balance` on each edge router hashes them onto paths.
 
-use sidestep_model::scenario::Scheduler;
+use sidestep_agent::MAX_FLOWS;
+use sidestep_model::scenario::SemperKnobs;
 
 use super::{Run, System, mptcp::differences};
 use crate::{daemons::Role, edges, error::LabError, plan::Multipath};
@@ -13,12 +14,15 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
 /// MPTCP hosts behind edges, with a table in the edges if they are `stateful`.
 pub fn with_edges(run: &Run<'_>, stateful: bool) -> Result<System, LabError> {
     let knobs = *run.semper();
-    if !matches!(knobs.scheduler, Scheduler::Linux | Scheduler::MinRtt) {
-        return Err(run.refuse("Linux has its own scheduler, `linux`, which also stands for `min-rtt` alone"));
-    }
-    edges::check(&run.scenario.topology).map_err(|problem| run.refuse(problem))?;
     let mptcp = knobs.mptcp(run.mptcp());
-    let notes = differences(run, &mptcp);
+    let mut notes = differences(run, &mptcp)?;
+    edges::check(&run.scenario.topology).map_err(|problem| run.refuse(problem))?;
+    if stateful && knobs.table > MAX_FLOWS {
+        notes.push(format!("the edges' tables hold {MAX_FLOWS} subflows"));
+    }
+    if stateful && knobs.idle != SemperKnobs::default().idle {
+        notes.push("the edges' tables have an idle time of their own, 16 minutes".into());
+    }
     // Subflows are opened when the edges know where they go.
     let daemons = vec![Role::Edge(knobs, stateful), Role::PathManager(knobs.subflows)];
     Ok(System { mptcp: Some(mptcp), daemons, notes, ..System::new(Multipath::Single) })

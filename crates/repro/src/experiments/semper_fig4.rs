@@ -81,7 +81,7 @@ fn draw(measured: &[[Measured; 2]], findings: &mut Findings) -> Result<(), Repro
             y: "total, % of the links' rate".into(),
             range: [80.0, 100.0],
             lines: both(&share),
-            mark: Some((93.9, "without headers".into())),
+            mark: Some((100.0 * GOODPUT, "without headers".into())),
         },
         Panel { y: "Jain's index".into(), range: [0.5, 1.0], lines: both(&|_, of| of.jain.middle()), mark: None },
     ];

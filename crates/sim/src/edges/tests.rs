@@ -21,7 +21,8 @@ impl Branch {
             ParallelPaths { paths, hops, clients: 2, queue: QueueLimit::Packets(1_000), ..ParallelPaths::default() };
         let topology = topology.build().unwrap();
         let mut network = Network::new(&topology, 1, Span::ZERO);
-        let behaviour = Edges::new(PathKnobs { max_paths: 16, ..PathKnobs::default() }).behaviour(knobs, stateful);
+        let behaviour =
+            Edges::new(&topology, PathKnobs { max_paths: 16, ..PathKnobs::default() }).behaviour(knobs, stateful);
         for node in topology.node_ids() {
             if let Some(behaviour) = (behaviour.0)(&topology, node) {
                 network.set_behaviour(&topology, node, behaviour);
@@ -155,20 +156,20 @@ fn an_aware_edge_leaves_a_dead_link_at_once_and_comes_back_and_a_blind_one_stays
 
 #[test]
 fn what_forces_a_path_of_several_links_counts_on_these_and_limits_segments() {
-    let edges = Edges::new(PathKnobs::default());
     let one_link = ParallelPaths { paths: 3, hops: 1, ..ParallelPaths::default() }.build().unwrap();
+    let edges = Edges::new(&one_link, PathKnobs::default());
     let [from, to] = ["c1", "s1"].map(|name| one_link.find(name).unwrap());
-    assert_eq!(edges.room(&one_link, from, to), Some(1_700));
+    assert_eq!(edges.room(from, to), Some(1_700));
     let two_links = ParallelPaths { paths: 3, hops: 2, mtu: 1_500, ..ParallelPaths::default() }.build().unwrap();
-    let edges = Edges::new(PathKnobs::default());
+    let edges = Edges::new(&two_links, PathKnobs::default());
     let [from, to] = ["c1", "s1"].map(|name| two_links.find(name).unwrap());
-    let room = edges.room(&two_links, from, to).unwrap();
+    let room = edges.room(from, to).unwrap();
     let [a, b] = ["A", "B"].map(|name| two_links.find(name).unwrap());
-    let paths = edges.between(&two_links, a, b);
+    let paths = edges.between(a, b);
     assert_eq!(paths.iter().map(|path| path.extra > 0).collect::<Vec<_>>(), [false, true, true]);
     assert_eq!(room, 1_500 - u32::from(paths[1].extra));
     // The other edge has the same paths in the same order.
-    let back = edges.between(&two_links, b, a);
+    let back = edges.between(b, a);
     let ids = |paths: &[EdgePath]| paths.iter().map(|path| path.id).collect::<Vec<_>>();
     assert_eq!(ids(&paths), ids(&back));
     assert_eq!(back[1].arcs, [paths[1].arcs[1].reversed(), paths[1].arcs[0].reversed()]);

@@ -124,14 +124,14 @@ impl Simulation<'_> {
         let subflows = self.subflow_paths(&system, (from, to), &forward, &reverse);
         let mtus = subflows.iter().flatten().flat_map(|(forward, reverse)| [forward.mtu, reverse.mtu]);
         let mtu = mtus.chain([forward.mtu, reverse.mtu]).min().unwrap_or(0);
-        let edges = system.edges.as_ref().and_then(|edges| edges.room(&self.scenario.topology, from, to));
+        let edges = system.edges.as_ref().and_then(|edges| edges.room(from, to));
         let mtu = edges.map_or(mtu, |room| mtu.min(room));
         // A connection that never moves needs room on its one path only.
         let is_static = matches!(&system.mover, Mover::Policy(knobs) if knobs.policy == PolicyName::Static);
         let used = if is_static { 1 } else { usize::MAX };
         let both = paths.iter().take(used).chain(back.iter().take(used));
         let mss = self.mss(number, mtu, both).ok_or_else(|| self.does_not_fit(number, name.clone(), mtu))?;
-        let keys = self.keys(&system, (from, to), ports, subflows.as_ref().map_or(1, Vec::len));
+        let (keys, taken) = self.keys(&system, (from, to), ports, subflows.as_ref().map_or(1, Vec::len));
         let choice = |(key, (forward, reverse)): (&FlowKey, &(Arc<EcmpPaths>, Arc<EcmpPaths>))| {
             let (there, back) = self.hashes(key);
             (forward.pick(there), reverse.pick(back))
@@ -177,6 +177,7 @@ impl Simulation<'_> {
             subflows_at_warmup: vec![0; keys.len()],
             system,
             keys,
+            taken,
             mss,
             paths,
             acked_at_warmup: 0,
@@ -190,16 +191,22 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// What routers hash of each flow of a connection. Subflows of MPTCP have the source ports that their host draws; where
-    /// it has too few left there are fewer subflows.
-    fn keys(&mut self, system: &System, ends: (NodeId, NodeId), ports: (u16, u16), subflows: usize) -> Vec<FlowKey> {
+    /// What routers hash of each flow of a connection, and the ports that it takes from its host. Subflows of MPTCP have the
+    /// source ports that their host draws; where it has too few left there are fewer subflows.
+    fn keys(
+        &mut self,
+        system: &System,
+        ends: (NodeId, NodeId),
+        ports: (u16, u16),
+        subflows: usize,
+    ) -> (Vec<FlowKey>, Vec<u16>) {
         let key = self.key(ends, ports, TCP);
-        let Some(knobs) = system.subflows() else { return vec![key] };
+        let Some(knobs) = system.subflows() else { return (vec![key], Vec::new()) };
         let host = self.ports.entry(ends.0).or_default();
         let random = &mut self.random;
         let drawn = host.take(knobs.source_ports, subflows, (ends.1, ports.1), &mut || random.next_u32());
-        let keys: Vec<FlowKey> = drawn.into_iter().map(|source_port| FlowKey { source_port, ..key }).collect();
-        if keys.is_empty() { vec![key] } else { keys }
+        let keys: Vec<FlowKey> = drawn.iter().map(|port| FlowKey { source_port: *port, ..key }).collect();
+        (if keys.is_empty() { vec![key] } else { keys }, drawn)
     }
 
     /// The equal-cost paths of each subflow, and back; `None` for what is not MPTCP.

@@ -66,7 +66,7 @@ pub(super) struct Simulation<'a> {
     arcs: Vec<ArcState>,
     /// Bytes that each arc had carried when usage was last looked at, and the rate since the time before.
     pub(super) usage: Vec<(Bytes, Rate)>,
-    /// The source ports that hosts have given to subflows of MPTCP, and what they draw them from.
+    /// The source ports that hosts have given to subflows of MPTCP.
     pub(super) ports: BTreeMap<NodeId, HostPorts>,
     pub(super) random: Pcg32,
     /// Where packets of links are written that are watched.
@@ -102,6 +102,8 @@ pub(super) struct Open {
     pub(super) system: Arc<System>,
     /// What routers hash of each of its flows: several of MPTCP.
     pub(super) keys: Vec<FlowKey>,
+    /// The ports that it took from its host; none where that had no more.
+    pub(super) taken: Vec<u16>,
     pub(super) mss: u16,
     /// The paths that it is moved among.
     pub(super) paths: Arc<[SrPath]>,
@@ -408,10 +410,8 @@ impl<'a> Simulation<'a> {
             }
         }
         self.world.release(flow);
-        if open.system.subflows().is_some()
-            && let Some(host) = self.ports.get_mut(&self.planned[open.planned].from)
-        {
-            open.keys.iter().for_each(|key| host.release(key.source_port));
+        if let Some(host) = self.ports.get_mut(&self.planned[open.planned].from) {
+            open.taken.iter().for_each(|port| host.release(*port));
         }
         if let Some(user) = self.planned[open.planned].user {
             self.think(user, now);

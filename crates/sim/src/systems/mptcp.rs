@@ -12,9 +12,8 @@ use crate::{
     system::{Context, System, Transport},
 };
 
-/// The payload of a segment that buffers are counted in, and Linux's `MPTCP_SEND_BURST_SIZE`, in bytes.
+/// The payload of a segment that buffers are counted in, in bytes.
 const SEGMENT: u64 = 1_400;
-const SEND_BURST: u32 = 65_428;
 
 pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     let Settings::Mptcp(knobs) = &context.settings else { return Err(context.not_here()) };
@@ -24,15 +23,13 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
 /// Hosts that speak MPTCP, on one of the shortest paths.
 pub(super) fn hosts(context: &Context<'_>, knobs: MptcpKnobs) -> System {
     let segments = |bytes: Bytes| u32::try_from(bytes.get() / SEGMENT).unwrap_or(u32::MAX).max(2);
+    let buffer = segments(knobs.receive_buffer);
     let config = mptcp::Config {
-        coupling: knobs.congestion_control,
-        scheduler: knobs.scheduler,
-        receive_buffer: segments(knobs.receive_buffer),
         joins: Some(mptcp::Joins { delay: knobs.join_delay, interval: knobs.join_interval }),
         stale_after: u8::try_from(knobs.stale_after).unwrap_or(u8::MAX),
-        burst: SEND_BURST / SEGMENT as u32,
         opportunistic_retransmission: knobs.opportunistic_retransmission,
         penalisation: knobs.penalisation,
+        ..mptcp::Config::new(knobs.congestion_control, knobs.scheduler, buffer)
     };
     let algorithm = if knobs.congestion_control == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
     let base = System::with_algorithm(context, algorithm);
