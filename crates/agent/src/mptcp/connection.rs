@@ -19,8 +19,9 @@ use super::{
 const MOST_ANNOUNCED: usize = 8;
 /// How long to wait for the first repetition after a failure, and the longest wait.
 const RETRY: (Span, Span) = (Span::from_secs(1), Span::from_secs(300));
-/// How long to wait when the kernel says that the connection is not fully established, at first and at most.
-const NOT_CONNECTED: (Span, Span) = (Span::from_millis(10), Span::from_secs(10));
+/// How long to wait at first and at most when the kernel refuses what it may soon allow: the connection is not fully
+/// established, or the port or the number that was drawn is in use.
+const NOT_YET: (Span, Span) = (Span::from_millis(10), Span::from_secs(10));
 /// A subflow that ends sooner has failed; later it was put to use, and its successor comes at once.
 const PROVEN: Span = Span::from_secs(10);
 /// How long a subflow has to last after a failure: an other end that refuses one may answer its SYN first.
@@ -64,7 +65,7 @@ pub(super) struct Connection {
     /// The next number for an address with a port of its own.
     pub(super) next_id: u8,
     retry: Span,
-    not_connected: Span,
+    not_yet: Span,
     /// How many subflows may be on their way at once; after a failure one, doubled with each success.
     allowance: u32,
     /// Until when subflows that began after a failure have to last, to be a success, and how many; `None`: there are none.
@@ -113,7 +114,7 @@ impl Connection {
             completed: false,
             next_id: 0,
             retry: RETRY.0,
-            not_connected: NOT_CONNECTED.0,
+            not_yet: NOT_YET.0,
             allowance: u32::MAX,
             trial: None,
         }
@@ -213,7 +214,7 @@ impl Connection {
             let (_, subflows) = self.trial.get_or_insert((now + TRIAL, 0));
             *subflows += 1;
         }
-        (self.closing, self.absent_since, self.not_connected) = (false, None, NOT_CONNECTED.0);
+        (self.closing, self.absent_since, self.not_yet) = (false, None, NOT_YET.0);
         !known
     }
 
@@ -260,10 +261,10 @@ impl Connection {
         }
     }
 
-    /// Notes that the kernel does not find the connection fully established.
-    pub(super) fn not_connected(&mut self, now: Time) {
-        self.retry_at = now + self.not_connected;
-        self.not_connected = (self.not_connected * 2).min(NOT_CONNECTED.1);
+    /// Notes that the kernel refused what it may soon allow: wait a little, longer each time until a subflow is established.
+    pub(super) fn wait_a_little(&mut self, now: Time) {
+        self.retry_at = now + self.not_yet;
+        self.not_yet = (self.not_yet * 2).min(NOT_YET.1);
     }
 
     /// Takes what the kernel lists for the whole truth, but for what is only begun in a dry run.

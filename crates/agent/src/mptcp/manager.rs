@@ -247,6 +247,11 @@ impl Manager {
         &self.config
     }
 
+    /// How many connections are managed, and how many of them a limit keeps from more subflows.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.connections.len(), self.limited.len())
+    }
+
     /// The connections, with the rule of each.
     pub(super) fn connections(&self) -> impl Iterator<Item = (Token, &Connection, Option<&Rule>)> {
         self.connections.iter().map(|(token, connection)| (*token, connection, self.rules.get(connection.rule)))
@@ -343,22 +348,32 @@ impl Manager {
         connection.end_trial(now);
         let place = connection.wants(now, rule, self.config.watch.timeouts, &self.addresses);
         let Some(place) = place else {
-            (connection.limited, _) = (None, self.limited.remove(&token));
             if connection.waits_until() > now {
+                // What limits it may do so after the wait as well.
+                if connection.limited.is_some() {
+                    self.limited.insert(token);
+                }
                 self.look_at_later(token);
+            } else {
+                (connection.limited, _) = (None, self.limited.remove(&token));
             }
             return None;
         };
         let counted = connection.counted(place.local, place.remote.0.ip());
         if let Some(limit) = self.tally.limit(now, rule, counted, &self.config.limits) {
-            if connection.limited.replace(limit).is_none() {
-                *self.counters.limited.entry(limit).or_default() += 1;
-            }
-            self.limited.insert(token);
+            self.limit(token, limit);
             return None;
         }
-        (connection.limited, _) = (None, self.limited.remove(&token));
         Some(self.subflow_at(token, place))
+    }
+
+    /// Notes what keeps a connection from more subflows, and counts it if nothing did.
+    fn limit(&mut self, token: Token, limit: Limit) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        if connection.limited.replace(limit).is_none() {
+            *self.counters.limited.entry(limit).or_default() += 1;
+        }
+        self.limited.insert(token);
     }
 
     fn subflow_at(&mut self, token: Token, place: Place) -> NewSubflow {
@@ -385,6 +400,7 @@ impl Manager {
 
     fn begun(&mut self, now: Time, subflow: &NewSubflow) {
         let Some(connection) = self.connections.get_mut(&subflow.token) else { return };
+        (connection.limited, _) = (None, self.limited.remove(&subflow.token));
         self.counters.begun += 1;
         if subflow.local.port() == 0 {
             *connection.pending.entry((subflow.local.ip(), subflow.remote)).or_default() += 1;
@@ -398,19 +414,24 @@ impl Manager {
     fn refused(&mut self, now: Time, subflow: &NewSubflow, kind: RefusalKind) {
         let token = subflow.token;
         let Some(connection) = self.connections.get_mut(&token) else { return };
+        let is_drawn = subflow.local.port() != 0;
+        if is_drawn || kind != RefusalKind::NoPort {
+            (connection.limited, _) = (None, self.limited.remove(&token));
+        }
         match kind {
             RefusalKind::Gone => return self.forget(token),
             RefusalKind::KernelManager => connection.is_kernels = true,
-            RefusalKind::NotConnected => connection.not_connected(now),
-            // Another port, or another number, is drawn next time; the wait bounds how often.
-            RefusalKind::NoPort | RefusalKind::IdTaken if subflow.local.port() != 0 => {
-                connection.retry_at = now + Span::from_millis(1);
+            RefusalKind::NotConnected => connection.wait_a_little(now),
+            // Another port is drawn next time.
+            RefusalKind::NoPort if is_drawn => connection.wait_a_little(now),
+            RefusalKind::IdTaken if is_drawn => {
+                // An earlier path manager may have given out the numbers that follow as well.
+                connection.next_id = draw(&mut self.random) as u8;
+                connection.wait_a_little(now);
             }
             RefusalKind::NoPort => {
                 connection.retry_at = self.tally.no_port(now, subflow.local.ip());
-                connection.limited = Some(Limit::Ports);
-                self.limited.insert(token);
-                *self.counters.limited.entry(Limit::Ports).or_default() += 1;
+                self.limit(token, Limit::Ports);
             }
             RefusalKind::NeedsId if self.own_id == 0 => {
                 self.own_id = 1;

@@ -361,8 +361,8 @@ impl Daemon for PathManager {
     }
 
     fn status(&self) -> String {
-        let connections = self.manager.connections().count();
-        let limited = self.manager.connections().filter(|(_, connection, _)| connection.limited.is_some()).count();
+        // This is asked for after each event.
+        let (connections, limited) = self.manager.counts();
         let limited = if limited == 0 { String::new() } else { format!("; {limited} at a limit") };
         format!("{connections} connections with {} subflows{limited}", self.manager.subflows())
     }

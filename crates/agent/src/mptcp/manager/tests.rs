@@ -25,6 +25,8 @@ struct Kernel {
     peer_answers: bool,
     /// Subflows that it is about to reset.
     refused: Vec<(Token, Ends)>,
+    /// Numbers that it has given to other addresses or ports.
+    taken: BTreeSet<u8>,
     created: Vec<NewSubflow>,
     destroyed: Vec<Ends>,
     next_port: u16,
@@ -40,6 +42,7 @@ fn kernel(config: &str) -> Kernel {
         peer_limit: usize::MAX,
         peer_answers: false,
         refused: Vec::new(),
+        taken: BTreeSet::new(),
         created: Vec::new(),
         destroyed: Vec::new(),
         next_port: RANGE.0 + 1_000,
@@ -108,6 +111,9 @@ impl Kernel {
                 let there = there.ok_or_else(|| Refusal::new(libc::EINVAL, "invalid token".into()))?;
                 match self.refuses {
                     Some((errno, words, from)) if there.len() >= from => Err(Refusal::new(errno, words.into())),
+                    _ if self.taken.contains(&subflow.local_id) => {
+                        Err(Refusal::new(libc::EINVAL, "did not match address and id".into()))
+                    }
                     _ => {
                         self.created.push(*subflow);
                         Ok(())
@@ -351,6 +357,45 @@ fn no_free_port_is_asked_for_rarely() {
     kernel.pass(61_000);
     kernel.list();
     assert!((1..=100).all(|token| kernel.count(token) == 32));
+}
+
+#[test]
+fn a_limit_lasts_while_its_connection_waits_and_is_counted_once() {
+    let mut kernel = kernel("");
+    kernel.refuses = Some((libc::EADDRINUSE, "", 5));
+    kernel.establish(1, first(1));
+    for _ in 0..100 {
+        assert_eq!(kernel.manager.counts(), (1, 1));
+        assert_eq!(kernel.manager.connections().next().unwrap().1.limited, Some(Limit::Ports));
+        kernel.pass(1_000);
+        kernel.list();
+    }
+    assert_eq!(kernel.manager.counters().limited, [(Limit::Ports, 1)].into());
+    kernel.refuses = None;
+    kernel.pass(61_000);
+    assert_eq!((kernel.count(1), kernel.manager.counts()), (32, (1, 0)));
+}
+
+#[test]
+fn a_drawn_port_that_is_refused_again_and_again_is_asked_for_rarely() {
+    let mut kernel = kernel("[ports]\nchoice = \"stratified\"\n");
+    kernel.refuses = Some((libc::EADDRINUSE, "", 1));
+    kernel.establish(1, first(1));
+    kernel.pass(60_000);
+    let refusals = kernel.manager.counters().refusals[&RefusalKind::NoPort];
+    assert!((10..20).contains(&refusals), "{refusals} in a minute");
+    kernel.refuses = None;
+    kernel.pass(10_000);
+    assert_eq!(kernel.count(1), 32);
+}
+
+#[test]
+fn numbers_that_an_earlier_path_manager_gave_out_are_soon_passed() {
+    let mut kernel = kernel("[ports]\nchoice = \"stratified\"\n");
+    kernel.taken = (1..=31).collect();
+    kernel.establish(1, first(1));
+    kernel.pass(2_000);
+    assert_eq!(kernel.count(1), 32);
 }
 
 #[test]
