@@ -17,6 +17,8 @@ use super::{
 
 /// The most addresses of the other end that are remembered for a connection.
 const MOST_ANNOUNCED: usize = 8;
+/// The most pairs of addresses whose failures are remembered for a connection.
+const MOST_FAILED: usize = 256;
 /// How long to wait for the first repetition after a failure, and the longest wait.
 const RETRY: (Span, Span) = (Span::from_secs(1), Span::from_secs(300));
 /// How long to wait at first and at most when the kernel refuses what it may soon allow: the connection is not fully
@@ -64,6 +66,8 @@ pub(super) struct Connection {
     pub(super) completed: bool,
     /// The next number for an address with a port of its own.
     pub(super) next_id: u8,
+    /// How often subflows between two addresses came to nothing, since one was established.
+    failures: BTreeMap<(IpAddr, SocketAddr), u32>,
     retry: Span,
     not_yet: Span,
     /// How many subflows may be on their way at once; after a failure one, doubled with each success.
@@ -113,6 +117,7 @@ impl Connection {
             absent_since: None,
             completed: false,
             next_id: 0,
+            failures: BTreeMap::new(),
             retry: RETRY.0,
             not_yet: NOT_YET.0,
             allowance: u32::MAX,
@@ -183,7 +188,7 @@ impl Connection {
         first.into_iter().chain(announced.filter(move |(address, _)| address.is_ipv4() == family))
     }
 
-    /// A pair of addresses that no subflow is between.
+    /// A pair of addresses that no subflow is between; of several, one that failed least, so that none keeps back the others.
     fn missing_pair(&self, addresses: &[IpAddr]) -> Option<Place> {
         let own = self.first.ends.local.ip();
         let others = addresses.iter().copied().filter(|address| *address != own && address.is_ipv4() == own.is_ipv4());
@@ -193,7 +198,8 @@ impl Connection {
                 || self.subflows.keys().any(|ends| ends.local.ip() == local && ends.remote == remote)
         };
         let pairs = self.remotes().flat_map(|remote| locals.iter().map(move |local| Place { local: *local, remote }));
-        pairs.into_iter().find(|place| !is_there(place.local, place.remote.0))
+        let missing = pairs.filter(|place| !is_there(place.local, place.remote.0));
+        missing.min_by_key(|place| self.failures.get(&(place.local, place.remote.0)).copied().unwrap_or_default())
     }
 
     /// Notes an address that the other end announced; returns whether it is news.
@@ -209,6 +215,7 @@ impl Connection {
     pub(super) fn join(&mut self, now: Time, ends: Ends) -> bool {
         let key = (ends.local.ip(), ends.remote);
         let known = self.subflows.contains_key(&ends) || self.take_pending(key);
+        self.failures.remove(&key);
         self.subflows.insert(ends, SubflowState { established: true, timeouts: 0, since: now });
         if self.allowance < u32::MAX {
             let (_, subflows) = self.trial.get_or_insert((now + TRIAL, 0));
@@ -228,12 +235,14 @@ impl Connection {
                 self.retry_at = self.retry_at.max(now + RESTORE);
                 self.retry = RETRY.0;
             } else {
+                self.note_failure(ends.local.ip(), ends.remote);
                 self.fail(now);
             }
             return true;
         }
         let was_pending = self.take_pending((ends.local.ip(), ends.remote));
         if was_pending {
+            self.note_failure(ends.local.ip(), ends.remote);
             self.fail(now);
         }
         was_pending
@@ -249,6 +258,15 @@ impl Connection {
         if self.trial.is_some_and(|(until, _)| until <= now) {
             (self.trial, self.allowance) = (None, self.allowance.saturating_mul(2));
         }
+    }
+
+    /// Notes that a subflow between these addresses came to nothing.
+    pub(super) fn note_failure(&mut self, local: IpAddr, remote: SocketAddr) {
+        if self.failures.len() >= MOST_FAILED && !self.failures.contains_key(&(local, remote)) {
+            self.failures.clear();
+        }
+        let failures = self.failures.entry((local, remote)).or_default();
+        *failures = failures.saturating_add(1);
     }
 
     /// Notes that a subflow came to nothing: wait, longer each time, and then try with one.
@@ -274,6 +292,15 @@ impl Connection {
             let is_new = |ends: &&Ends| self.subflows.get(ends).is_none_or(|known| !known.established);
             if self.joining() as usize > listed.keys().filter(is_new).count() {
                 self.fail(now);
+                let begun =
+                    self.subflows.iter().filter(|(ends, known)| !known.established && !listed.contains_key(*ends));
+                let begun = begun.map(|(ends, _)| (ends.local.ip(), ends.remote));
+                let is_listed =
+                    |pair: &(IpAddr, SocketAddr)| listed.keys().any(|ends| (ends.local.ip(), ends.remote) == *pair);
+                let failed = begun.chain(self.pending.keys().copied()).filter(|pair| !is_listed(pair));
+                for (local, remote) in failed.collect::<BTreeSet<_>>() {
+                    self.note_failure(local, remote);
+                }
             }
             self.pending.clear();
         }

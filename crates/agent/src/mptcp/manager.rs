@@ -15,6 +15,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
 };
 
 use sidestep_linux::mptcp::{Ends, FirstSubflow, MptcpChange, MptcpEvent, NewSubflow, Refusal, RefusalKind, Token};
@@ -43,8 +44,10 @@ pub struct Manager {
     timers: BTreeSet<(Time, Token)>,
     /// Connections that a limit keeps from more subflows.
     limited: BTreeSet<Token>,
-    /// The host's addresses, for subflows between all pairs.
+    /// The host's addresses that have a number, for subflows between all pairs.
     addresses: Vec<IpAddr>,
+    /// The numbers of addresses, also of some that are gone: a connection's other end knows an address by one number.
+    numbers: BTreeMap<u8, IpAddr>,
     /// What an earlier path manager knew of connections that live.
     remembered: BTreeMap<Token, Remembered>,
     /// The number of the first subflow's address in requests: 0, but 1 where the kernel does not take that.
@@ -54,6 +57,9 @@ pub struct Manager {
     counters: Counters,
     random: u64,
 }
+
+/// Numbers of the host's addresses: 0 and 1 are for that of the first subflow.
+const NUMBERS: RangeInclusive<u8> = 2..=254;
 
 /// What the shell is to have the kernel do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,7 @@ impl Manager {
             timers: BTreeSet::new(),
             limited: BTreeSet::new(),
             addresses: Vec::new(),
+            numbers: BTreeMap::new(),
             remembered: BTreeMap::new(),
             own_id: 0,
             dry_run: false,
@@ -142,8 +149,18 @@ impl Manager {
         self.look_at_all();
     }
 
-    /// Takes the host's addresses.
-    pub fn handle_addresses(&mut self, addresses: Vec<IpAddr>) {
+    /// Takes the host's addresses; those beyond the [most](NUMBERS) are not used.
+    pub fn handle_addresses(&mut self, mut addresses: Vec<IpAddr>) {
+        for address in &addresses {
+            let is_free = |number: &u8| !self.numbers.contains_key(number);
+            let is_over = |number: &u8| self.numbers.get(number).is_none_or(|old| !addresses.contains(old));
+            if self.number_of(*address).is_none()
+                && let Some(number) = NUMBERS.clone().find(is_free).or_else(|| NUMBERS.clone().find(is_over))
+            {
+                self.numbers.insert(number, *address);
+            }
+        }
+        addresses.retain(|address| self.number_of(*address).is_some());
         if self.addresses != addresses {
             self.addresses = addresses;
             self.look_at_all();
@@ -334,7 +351,10 @@ impl Manager {
 
     fn drop_subflow(&mut self, token: Token, ends: Ends) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
-        if connection.subflows.remove(&ends).is_some() {
+        if let Some(subflow) = connection.subflows.remove(&ends) {
+            if !subflow.established {
+                connection.note_failure(ends.local.ip(), ends.remote);
+            }
             self.tally.remove(connection.counted(ends.local.ip(), ends.remote.ip()));
             self.tally.remove_port(ends.local.ip());
             self.queue(token);
@@ -376,14 +396,16 @@ impl Manager {
         self.limited.insert(token);
     }
 
+    fn number_of(&self, address: IpAddr) -> Option<u8> {
+        self.numbers.iter().find(|(_, known)| **known == address).map(|(number, _)| *number)
+    }
+
     fn subflow_at(&mut self, token: Token, place: Place) -> NewSubflow {
         let (remote, remote_id) = place.remote;
         let own = self.connections.get(&token).map(|connection| connection.first.ends.local.ip());
         let (mut port, mut local_id) = (0, self.own_id);
         if own != Some(place.local) {
-            let position = self.addresses.iter().position(|address| *address == place.local).unwrap_or_default();
-            // 0 and 1 are for the first subflow's address.
-            local_id = u8::try_from(position.saturating_add(2)).unwrap_or(u8::MAX);
+            local_id = self.number_of(place.local).unwrap_or(u8::MAX);
         } else if self.config.ports.choice == PortChoice::Stratified {
             let range = self.tally.range();
             let random = &mut self.random;
@@ -418,6 +440,7 @@ impl Manager {
         if is_drawn || kind != RefusalKind::NoPort {
             (connection.limited, _) = (None, self.limited.remove(&token));
         }
+        connection.note_failure(subflow.local.ip(), subflow.remote);
         match kind {
             RefusalKind::Gone => return self.forget(token),
             RefusalKind::KernelManager => connection.is_kernels = true,

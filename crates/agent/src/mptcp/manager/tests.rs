@@ -25,6 +25,8 @@ struct Kernel {
     peer_answers: bool,
     /// Subflows that it is about to reset.
     refused: Vec<(Token, Ends)>,
+    /// An address that it finds no route from.
+    unreachable: Option<IpAddr>,
     /// Numbers that it has given to other addresses or ports.
     taken: BTreeSet<u8>,
     created: Vec<NewSubflow>,
@@ -42,6 +44,7 @@ fn kernel(config: &str) -> Kernel {
         peer_limit: usize::MAX,
         peer_answers: false,
         refused: Vec::new(),
+        unreachable: None,
         taken: BTreeSet::new(),
         created: Vec::new(),
         destroyed: Vec::new(),
@@ -111,6 +114,9 @@ impl Kernel {
                 let there = there.ok_or_else(|| Refusal::new(libc::EINVAL, "invalid token".into()))?;
                 match self.refuses {
                     Some((errno, words, from)) if there.len() >= from => Err(Refusal::new(errno, words.into())),
+                    _ if self.unreachable == Some(subflow.local.ip()) => {
+                        Err(Refusal::new(libc::ENETUNREACH, String::new()))
+                    }
                     _ if self.taken.contains(&subflow.local_id) => {
                         Err(Refusal::new(libc::EINVAL, "did not match address and id".into()))
                     }
@@ -286,6 +292,42 @@ fn fullmesh_has_one_subflow_between_each_pair_of_addresses_of_one_family() {
     let pairs: BTreeSet<_> = kernel.subflows[&Token(1)].keys().map(|ends| (ends.local.ip(), ends.remote)).collect();
     assert_eq!((kernel.count(1), pairs.len()), (4, 4));
     assert!(kernel.created.iter().all(|new| (new.local_id == 0) == (new.local.ip() == addresses[0])));
+}
+
+#[test]
+fn an_address_without_a_route_does_not_keep_the_others_back() {
+    let mut kernel = kernel("[subflows]\nmode = \"fullmesh\"\n");
+    let addresses = [1, 2, 3, 4].map(|n| IpAddr::from([10, n, 0, 1]));
+    kernel.manager.handle_addresses(addresses.to_vec());
+    kernel.unreachable = Some(addresses[0]);
+    kernel.establish(1, first(1));
+    kernel.pass(5_000);
+    assert_eq!(kernel.count(1), 4);
+    kernel.unreachable = None;
+    kernel.pass(60_000);
+    assert_eq!(kernel.count(1), 5);
+}
+
+#[test]
+fn an_address_keeps_its_number_when_others_come_and_go() {
+    let mut kernel = kernel("[subflows]\nmode = \"fullmesh\"\n");
+    let address = |a: u8, b: u8| IpAddr::from([10, a, b, 1]);
+    kernel.manager.handle_addresses(vec![address(1, 0), address(3, 0)]);
+    kernel.establish(1, first(1));
+    kernel.manager.handle_addresses(vec![address(2, 0), address(3, 0)]);
+    kernel.establish(2, first(2));
+    let number = |new: &NewSubflow| (new.local.ip(), new.local_id);
+    let numbers: BTreeSet<_> = kernel.created.iter().map(number).collect();
+    assert_eq!(numbers, [(address(1, 0), 2), (address(2, 0), 4), (address(3, 0), 3)].into());
+    // Hosts with addresses for a day each need numbers of those that are gone.
+    for a in 10..100 {
+        kernel.manager.handle_addresses((0..=3).map(|b| address(a, b)).chain([address(3, 0)]).collect());
+    }
+    kernel.created.clear();
+    kernel.establish(3, first(3));
+    let numbers: BTreeMap<_, _> = kernel.created.iter().map(number).collect();
+    assert_eq!((numbers.len(), numbers[&address(3, 0)]), (5, 3));
+    assert_eq!(numbers.values().collect::<BTreeSet<_>>().len(), 5);
 }
 
 #[test]
