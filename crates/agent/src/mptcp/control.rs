@@ -113,6 +113,10 @@ async fn accept(listener: UnixListener, send: mpsc::Sender<(Request, UnixStream)
             Ok(Ok(byte)) if byte == Request::Stop as u8 => Request::Stop,
             _ => continue,
         };
+        // Who may ask for the end knows by this, as the end itself says nothing.
+        if request == Request::Stop && !matches!(timeout(PATIENCE, stream.write_u8(b'\n')).await, Ok(Ok(()))) {
+            continue;
+        }
         if send.send((request, stream)).await.is_err() {
             return;
         }
@@ -125,7 +129,7 @@ pub(super) fn answer(mut stream: UnixStream, text: String) {
 }
 
 /// Asks the path manager of this namespace, and waits for its answer, which ends with the connection; `None` if there is no
-/// path manager.
+/// path manager. One that says nothing has refused.
 pub(super) async fn ask(request: Request) -> Result<Option<String>, AgentError> {
     let failed = |error: io::Error| LinuxError::io("asking the path manager", error);
     let stream = match net::UnixStream::connect_addr(&address().map_err(failed)?) {
@@ -135,14 +139,68 @@ pub(super) async fn ask(request: Request) -> Result<Option<String>, AgentError> 
     };
     stream.set_nonblocking(true).map_err(failed)?;
     let mut stream = UnixStream::from_std(stream).map_err(failed)?;
-    stream.write_u8(request as u8).await.map_err(failed)?;
     let mut answer = String::new();
-    match timeout(END, stream.read_to_string(&mut answer)).await {
-        Ok(read) => read.map(|_| Some(answer)).map_err(|error| failed(error).into()),
-        Err(_) => Err(failed(io::ErrorKind::TimedOut.into()).into()),
+    let exchange = async {
+        stream.write_u8(request as u8).await?;
+        stream.read_to_string(&mut answer).await
+    };
+    match timeout(END, exchange).await {
+        // It may refuse before it has read what is wanted.
+        Ok(Err(error)) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            return Err(failed(error).into());
+        }
+        Ok(_) => {}
+        Err(_) => return Err(failed(io::ErrorKind::TimedOut.into()).into()),
     }
+    if answer.is_empty() {
+        return Err(LinuxError::Privilege { what: "asking the path manager".into() }.into());
+    }
+    Ok(Some(answer))
 }
 
 fn address() -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_linux::{netns::NetNs, testing::root_or_skip};
+
+    use super::*;
+
+    #[test]
+    fn a_stop_is_granted_or_refused_and_the_asker_knows_which() {
+        if !root_or_skip("asking the path manager") {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let work = || {
+            runtime.block_on(async {
+                assert!(ask(Request::Stop).await.unwrap().is_none(), "there is none");
+                let control = Control::claim().await.unwrap();
+                let end = async { drop(control.next().await) };
+                let (answer, ()) = tokio::join!(ask(Request::Stop), end);
+                assert!(answer.unwrap().is_some());
+                drop(control);
+                tokio::task::yield_now().await;
+                // This is what those see who may not ask, before or after what they want was read.
+                let listener = net::UnixListener::bind_addr(&address().unwrap()).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                let listener = UnixListener::from_std(listener).unwrap();
+                for reads in [false, true] {
+                    let refuse = async {
+                        let (mut stream, _) = listener.accept().await.unwrap();
+                        if reads {
+                            stream.read_u8().await.unwrap();
+                        }
+                    };
+                    let (answer, ()) = tokio::join!(ask(Request::Stop), refuse);
+                    let refused = matches!(answer, Err(AgentError::Linux(LinuxError::Privilege { .. })));
+                    assert!(refused, "{answer:?}");
+                }
+            });
+            Ok(())
+        };
+        NetNs::create().unwrap().run(work).unwrap();
+    }
 }
