@@ -129,11 +129,14 @@ impl Manager {
 
     /// What a later path manager should know, of the connections that live.
     pub fn to_remember(&self) -> BTreeMap<Token, Remembered> {
-        let known = self.connections.iter().map(|(token, connection)| {
+        let is_told =
+            |connection: &Connection| connection.first.denies_first_address || !connection.announced.is_empty();
+        let told = self.connections.iter().filter(|(_, connection)| is_told(connection));
+        let known = told.map(|(token, connection)| {
             let denies = connection.first.denies_first_address;
             (*token, Remembered { denies_first_address: denies, announced: connection.announced.clone() })
         });
-        known.filter(|(_, remembered)| *remembered != Remembered::default()).collect()
+        known.collect()
     }
 
     /// Takes another configuration; what connections have beyond it stays.

@@ -101,7 +101,7 @@ pub async fn mptcp_pm_status() -> Result<Option<MptcpPmStatus>, AgentError> {
 pub async fn stop_mptcp_pm(state: Option<PathBuf>) -> Result<bool, AgentError> {
     let stopped = control::ask(Request::Stop).await?.is_some();
     let Some(directory) = state.filter(|directory| directory.exists()) else { return Ok(stopped) };
-    let (file, left) = open_state(&directory)?;
+    let (file, left) = open_state(&directory, NetNsId::current()?.cookie)?;
     let put_back = left.setting_before();
     if let Some(before) = &put_back {
         put_back_setting(before)?;
@@ -149,7 +149,7 @@ impl PathManager {
         }
         let control = Control::claim().await?;
         let namespace = NetNsId::current()?.cookie;
-        let opened = options.state.as_deref().map(open_state).transpose()?;
+        let opened = options.state.as_deref().map(|directory| open_state(directory, namespace)).transpose()?;
         let (state, left) = opened.map_or((None, State::default()), |(file, left)| (Some(file), left));
         let mut manager = Manager::new(options.config.clone(), port_range(), seed());
         manager.remember(left.remembered());
@@ -198,10 +198,10 @@ impl PathManager {
     }
 
     fn write_state(&mut self) -> Result<(), AgentError> {
+        let (Some(file), Some(directory)) = (&mut self.state, &self.options.state) else { return Ok(()) };
         let connections = self.manager.to_remember().into_iter().map(|(token, known)| (token.0, known)).collect();
         let before = self.before.as_ref().map(|setting| (setting.sysctl.to_string(), setting.value.clone()));
         let state = State { namespace: self.namespace, before, connections };
-        let (Some(file), Some(directory)) = (&mut self.state, &self.options.state) else { return Ok(()) };
         file.write(state).map_err(|source| unkept(directory, source))
     }
 
@@ -302,9 +302,10 @@ impl Daemon for PathManager {
     const SETTLE: Duration = Duration::from_millis(100);
 
     async fn handle_start(&mut self) -> Result<(), AgentError> {
-        self.set_setting()?;
         self.read_addresses().await?;
-        self.list()
+        self.list()?;
+        // Only a path manager that works takes connections from the kernel's.
+        self.set_setting()
     }
 
     async fn handle_config(&mut self, config: MptcpPmConfig) -> Result<(), AgentError> {
@@ -336,14 +337,17 @@ impl Daemon for PathManager {
         let now = sidestep_linux::monotonic_now();
         let due = self.manager.poll_timeout().map(|at| Instant::now() + at.since(now).to_std());
         let due = due.map_or(self.next_list, |due| due.min(self.next_list));
-        if due <= Instant::now() {
-            // Others have their turn between two batches.
-            tokio::task::yield_now().await;
-            return Ok(());
-        }
+        let pause = async {
+            if due <= Instant::now() {
+                // Others have their turn between two batches.
+                tokio::task::yield_now().await;
+            } else {
+                sleep_until(due).await;
+            }
+        };
         tokio::select! {
             ready = self.events.readable() => ready?,
-            () = sleep_until(due) => {}
+            () = pause => {}
             request = self.control.next() => {
                 *self.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
             }
@@ -393,9 +397,8 @@ impl Daemon for PathManager {
     }
 }
 
-fn open_state(directory: impl AsRef<std::path::Path>) -> Result<(StateFile, State), AgentError> {
-    let directory = directory.as_ref();
-    StateFile::open(directory, NetNsId::current()?.cookie).map_err(|source| unkept(directory, source))
+fn open_state(directory: &std::path::Path, namespace: u64) -> Result<(StateFile, State), AgentError> {
+    StateFile::open(directory, namespace).map_err(|source| unkept(directory, source))
 }
 
 fn unkept(directory: &std::path::Path, source: std::io::Error) -> AgentError {
