@@ -24,6 +24,8 @@ use sidestep_linux::{
 
 const PORT: u16 = 7000;
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Room for events.
+const ROOM: usize = 8 << 20;
 
 /// A namespace whose connections to itself are managed by the test.
 fn in_namespace(what: &str, work: impl FnOnce() + Send) {
@@ -123,7 +125,7 @@ fn further(token: Token, ends: Ends) -> NewSubflow {
 fn a_connection_gets_31_further_subflows_when_it_is_fully_established_and_not_before() {
     in_namespace("subflows of MPTCP", || {
         leave_paths_to_programs();
-        let (mut heard, mut requests) = (EventSocket::open().unwrap(), SubflowRequests::open().unwrap());
+        let (mut heard, mut requests) = (EventSocket::open(ROOM).unwrap(), SubflowRequests::open().unwrap());
         let (mut client, mut server, _listener) = connected();
         let (token, first) = await_event(&mut heard, |event| match event.what {
             MptcpChange::Created(first) if !first.accepted => Some((event.token, first)),
@@ -173,7 +175,7 @@ fn a_connection_gets_31_further_subflows_when_it_is_fully_established_and_not_be
 #[test]
 fn a_connection_of_before_keeps_the_kernels_path_manager() {
     in_namespace("path managers of MPTCP", || {
-        let (mut heard, mut requests) = (EventSocket::open().unwrap(), SubflowRequests::open().unwrap());
+        let (mut heard, mut requests) = (EventSocket::open(ROOM).unwrap(), SubflowRequests::open().unwrap());
         let (mut client, mut server, _listener) = connected();
         leave_paths_to_programs();
         exchange(&mut client, &mut server);
@@ -190,7 +192,7 @@ fn a_connection_of_before_keeps_the_kernels_path_manager() {
 fn explicit_ports_need_a_number_each() {
     in_namespace("ports of subflows", || {
         leave_paths_to_programs();
-        let (mut heard, mut requests) = (EventSocket::open().unwrap(), SubflowRequests::open().unwrap());
+        let (mut heard, mut requests) = (EventSocket::open(ROOM).unwrap(), SubflowRequests::open().unwrap());
         let (mut client, mut server, _listener) = connected();
         exchange(&mut client, &mut server);
         let (token, first) = await_event(&mut heard, |event| match event.what {
@@ -219,7 +221,7 @@ fn ports_run_out_and_the_kernel_says_so() {
     in_namespace("ports of subflows", || {
         set_sysctl("ipv4/ip_local_port_range", "50000 50009").unwrap();
         leave_paths_to_programs();
-        let (mut heard, mut requests) = (EventSocket::open().unwrap(), SubflowRequests::open().unwrap());
+        let (mut heard, mut requests) = (EventSocket::open(ROOM).unwrap(), SubflowRequests::open().unwrap());
         let (mut client, mut server, _listener) = connected();
         exchange(&mut client, &mut server);
         let (token, first) = await_event(&mut heard, |event| match event.what {

@@ -24,7 +24,7 @@ use sidestep_model::{Span, Time};
 use super::{
     config::{MptcpPmConfig, PortChoice, Rule, rule_for},
     connection::{Connection, Place, SubflowState},
-    ports::Loads,
+    ports::{Loads, draw},
     state::Remembered,
     tally::{Limit, Tally},
 };
@@ -511,13 +511,4 @@ impl Manager {
             connection.all_counted().for_each(|subflow| self.tally.add(subflow));
         }
     }
-}
-
-/// 32 bits (Steele, Lea and Flood, 2014: SplitMix64).
-fn draw(state: &mut u64) -> u32 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) >> 32) as u32
 }

@@ -97,36 +97,9 @@ pub(super) fn page(manager: &Manager, list_seconds: f64, faults: u64) -> Page {
     page.one(TOOK, counters.completed.1.as_secs_f64());
     page.one(LONGEST, counters.completed.2.as_secs_f64());
     page.one(LIST, list_seconds);
-    let refusals = KINDS.map(|kind| (kind, counters.refusals.get(&kind).copied().unwrap_or_default()));
-    page.each(REFUSED, refusals.map(|(kind, n)| (label("reason", name_of(kind)), n as f64)));
+    let refusals = RefusalKind::ALL.map(|kind| (kind, counters.refusals.get(&kind).copied().unwrap_or_default()));
+    page.each(REFUSED, refusals.map(|(kind, n)| (label("reason", kind.as_str()), n as f64)));
     page
-}
-
-const KINDS: [RefusalKind; 9] = [
-    RefusalKind::Gone,
-    RefusalKind::KernelManager,
-    RefusalKind::NotConnected,
-    RefusalKind::NoPort,
-    RefusalKind::NeedsId,
-    RefusalKind::IdTaken,
-    RefusalKind::NoSubflow,
-    RefusalKind::Unreachable,
-    RefusalKind::Other,
-];
-
-/// The name of a refusal in metrics and in the status.
-pub(super) fn name_of(kind: RefusalKind) -> &'static str {
-    match kind {
-        RefusalKind::Gone => "gone",
-        RefusalKind::KernelManager => "kernel-path-manager",
-        RefusalKind::NotConnected => "not-connected",
-        RefusalKind::NoPort => "no-port",
-        RefusalKind::NeedsId => "needs-id",
-        RefusalKind::IdTaken => "id-taken",
-        RefusalKind::NoSubflow => "no-subflow",
-        RefusalKind::Unreachable => "unreachable",
-        RefusalKind::Other => "other",
-    }
 }
 
 #[cfg(test)]

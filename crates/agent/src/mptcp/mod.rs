@@ -159,7 +159,7 @@ impl PathManager {
         Ok(PathManager {
             manager,
             control,
-            events: EventSocket::with_room(options.config.watch.event_buffer.get() as usize)?,
+            events: EventSocket::open(options.config.watch.event_buffer.get() as usize)?,
             requests: SubflowRequests::open()?,
             diag: SockDiag::open()?,
             came: Mutex::default(),

@@ -67,6 +67,15 @@ impl Loads {
     }
 }
 
+/// 32 bits (Steele, Lea and Flood, 2014: SplitMix64).
+pub(super) fn draw(state: &mut u64) -> u32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 32) as u32
+}
+
 /// The place of a hash among the loads of each number of paths.
 fn places(hash: u32) -> impl Iterator<Item = usize> {
     let mut first = 0;
@@ -101,22 +110,12 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 mod tests {
     use super::*;
 
-    /// A generator of bits for tests (Steele, Lea and Flood, 2014).
-    fn splitmix(mut state: u64) -> impl FnMut() -> u32 {
-        move || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) >> 32) as u32
-        }
-    }
-
     const RANGE: (u16, u16) = (32_768, 60_999);
 
     /// The ends of `k` subflows whose ports are chosen by `port`, the first at random.
     fn subflows(k: usize, seed: u64, stratified: bool) -> Vec<Ends> {
-        let mut random = splitmix(seed);
+        let mut state = seed;
+        let mut random = || draw(&mut state);
         let local: IpAddr = "fd02:0:1::1".parse().unwrap();
         let remote: SocketAddr = "[fd02:0:2::1]:443".parse().unwrap();
         let width = u32::from(RANGE.1 - RANGE.0) + 1;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use serde::{Deserialize, Serialize};
 use sidestep_linux::mptcp::ManagerSetting;
 
-use super::{config::Mode, manager::Manager, metrics::name_of};
+use super::{config::Mode, manager::Manager};
 
 /// The path manager at one instant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl MptcpPmStatus {
     pub(super) fn new(manager: &Manager, setting: &ManagerSetting, dry_run: bool) -> Self {
         let counters = manager.counters();
         let reached = counters.limited.iter().map(|(limit, n)| (limit.as_str().to_string(), *n));
-        let refusals = counters.refusals.iter().map(|(kind, n)| (name_of(*kind).to_string(), *n));
+        let refusals = counters.refusals.iter().map(|(kind, n)| (kind.as_str().to_string(), *n));
         let connections = manager.connections().map(|(token, connection, rule)| {
             let opened_here = !connection.first.accepted;
             let waits_for = if connection.is_kernels {

@@ -8,11 +8,11 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::AsRawFd,
 };
 
 use netlink_packet_core::{NetlinkBuffer, NlasIterator};
 use netlink_sys::{Socket, protocols::NETLINK_GENERIC};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{GENERIC_HEADER, resolve};
@@ -106,8 +106,6 @@ pub struct EventSocket {
 
 /// The kernel's group of events (include/uapi/linux/mptcp.h).
 const EVENT_GROUP: &str = "mptcp_pm_events";
-/// How much the kernel may keep for us; an event of a subflow takes about 800 bytes of it.
-const RECEIVE_BUFFER: usize = 8 << 20;
 /// Longer than any datagram of events: each has one, of some hundred bytes.
 const LONGEST: usize = 8 << 10;
 /// More events than the kernel can keep.
@@ -121,12 +119,9 @@ impl std::fmt::Debug for EventSocket {
 
 impl EventSocket {
     /// Listens in the calling thread's network namespace; needs a Tokio runtime and CAP_NET_ADMIN.
-    pub fn open() -> Result<Self> {
-        Self::with_room(RECEIVE_BUFFER)
-    }
-
-    /// Listens with room for this many bytes of events, by the kernel's count, which includes its own overhead.
-    pub fn with_room(bytes: usize) -> Result<Self> {
+    ///
+    /// The kernel keeps at most `bytes` of events that are not read. By its count, that of a subflow takes about 800.
+    pub fn open(bytes: usize) -> Result<Self> {
         let failed = |source| LinuxError::io("listening for events of MPTCP", source);
         let mut socket = Socket::new(NETLINK_GENERIC).map_err(failed)?;
         socket.bind_auto().map_err(failed)?;
@@ -136,7 +131,9 @@ impl EventSocket {
             needs: "its path manager reports none; Linux 5.12 and later do",
         };
         let group = family.group(EVENT_GROUP).ok_or_else(missing)?;
-        set_receive_buffer(&socket, bytes).map_err(failed)?;
+        // The kernel takes a C int.
+        let bytes = bytes.min(libc::c_int::MAX as usize);
+        setsockopt(&socket, RcvBufForce, &bytes).map_err(|error| failed(error.into()))?;
         socket.set_non_blocking(true).map_err(failed)?;
         // The room is made before anything comes.
         socket.add_membership(group).map_err(failed)?;
@@ -305,22 +302,6 @@ fn read_event(payload: &[u8]) -> Option<MptcpEvent> {
         _ => return None,
     };
     Some(MptcpEvent { token: Token(attributes.token?), what })
-}
-
-/// Makes the receive buffer that long, beyond what ordinary users may have.
-fn set_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the pointer is to a local that outlives the call, and the length is its size.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            (&raw const bytes).cast(),
-            size_of_val(&bytes) as libc::socklen_t,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

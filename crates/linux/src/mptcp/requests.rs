@@ -81,6 +81,36 @@ pub enum RefusalKind {
     Other,
 }
 
+impl RefusalKind {
+    /// All kinds.
+    pub const ALL: [RefusalKind; 9] = [
+        RefusalKind::Gone,
+        RefusalKind::KernelManager,
+        RefusalKind::NotConnected,
+        RefusalKind::NoPort,
+        RefusalKind::NeedsId,
+        RefusalKind::IdTaken,
+        RefusalKind::NoSubflow,
+        RefusalKind::Unreachable,
+        RefusalKind::Other,
+    ];
+
+    /// Its name in metrics and in the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RefusalKind::Gone => "gone",
+            RefusalKind::KernelManager => "kernel-path-manager",
+            RefusalKind::NotConnected => "not-connected",
+            RefusalKind::NoPort => "no-port",
+            RefusalKind::NeedsId => "needs-id",
+            RefusalKind::IdTaken => "id-taken",
+            RefusalKind::NoSubflow => "no-subflow",
+            RefusalKind::Unreachable => "unreachable",
+            RefusalKind::Other => "other",
+        }
+    }
+}
+
 impl SubflowRequests {
     /// Opens the path manager of the calling thread's network namespace.
     pub fn open() -> Result<Self> {

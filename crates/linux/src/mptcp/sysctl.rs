@@ -2,7 +2,10 @@
 
 use std::{fs, io, path::Path};
 
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    probe::machine::sysctl,
+};
 
 /// The directory of MPTCP's sysctls of the calling thread's network namespace.
 const DIRECTORY: &str = "/proc/sys/net/mptcp";
@@ -61,13 +64,13 @@ impl ManagerSetting {
 
     /// Whether new sockets can be of MPTCP at all (`net.mptcp.enabled`).
     pub fn is_mptcp_enabled() -> bool {
-        fs::read_to_string(Path::new(DIRECTORY).join("enabled")).is_ok_and(|value| value.trim() != "0")
+        sysctl("mptcp/enabled").is_some_and(|value| value != "0")
     }
 }
 
 /// The ports from which the kernel takes those of connections (`net.ipv4.ip_local_port_range`), first and last.
 pub fn port_range() -> (u16, u16) {
-    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let text = sysctl("ipv4/ip_local_port_range").unwrap_or_default();
     let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(first), Some(last)) if first <= last => (first, last),

@@ -141,8 +141,7 @@ fn congestion_controls() -> Finding {
 /// `src_valid_mark` is set, it looks with the packet's mark.
 fn reverse_path() -> Finding {
     let read = |interface: &str, name: &str| -> u32 {
-        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{interface}/{name}"));
-        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        sysctl(&format!("ipv4/conf/{interface}/{name}")).and_then(|text| text.parse().ok()).unwrap_or(0)
     };
     let names = fs::read_dir("/proc/sys/net/ipv4/conf").into_iter().flatten().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
