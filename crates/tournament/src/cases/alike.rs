@@ -157,14 +157,14 @@ pub(super) const CASES: &[Case] = &[
     Case::tuning("reno-noecn-short", Alike, SHORT, "Reno without ECN, short transfers at 75 % load.", || {
         without_ecn("reno").flow(short("75 %", ALL))
     }),
-    Case::judging(
+    Case::tuning(
         "paths-4-mix",
         Alike,
         MIX,
         "Four paths of 15 Mbit/s, short transfers at 45 % load beside four connections that send all the time.",
         || alike(4, "15 Mbit/s", 4).flow(short("45 %", ALL)).flow(bulk("c*", "s*")),
     ),
-    Case::judging(
+    Case::tuning(
         "hosts-100-users",
         Alike,
         CLOSED,
@@ -174,7 +174,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(closed_loop("c*", "s*", 1, "400 ms", "0"), "40 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "cubic-noecn-far",
         Alike,
         SHORT,
@@ -184,6 +184,33 @@ pub(super) const CASES: &[Case] = &[
             let network = network.set("tcp.ecn", false).set("tcp.congestion_control", "cubic");
             network.set("paths.max_paths", 5).flow(short("65 %", ALL))
         },
+    ),
+    Case::judging(
+        "paths-5-web",
+        Alike,
+        SHORT,
+        "Five paths of 12 Mbit/s with a round trip of 24 ms, the web-search workload at 50 % load.",
+        || {
+            let network = alike(5, "12 Mbit/s", 4).network("delay", "3 ms").set("paths.max_paths", 5);
+            network.set("duration", "120 s").flow(web_search("50 %", ALL))
+        },
+    ),
+    Case::judging(
+        "reno-mix",
+        Alike,
+        MIX,
+        "Reno with ECN, short transfers at 35 % load beside six connections that send all the time.",
+        || {
+            let network = alike(3, "25 Mbit/s", 6).set("tcp.congestion_control", "reno");
+            network.flow(short("35 %", "75 Mbit/s")).flow(bulk("c*", "s*"))
+        },
+    ),
+    Case::judging(
+        "hosts-30-users",
+        Alike,
+        CLOSED,
+        "Thirty hosts decide apart on two paths of 30 Mbit/s, each for two users who fetch 80 kB and think for long.",
+        || alike(2, "30 Mbit/s", 30).flow(sized(closed_loop("c*", "s*", 2, "1 s", "0"), "80 kB")),
     ),
 ];
 

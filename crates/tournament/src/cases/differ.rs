@@ -45,6 +45,14 @@ const SIX: &[Path] = &[
     path("2 Mbit/s"),
 ];
 
+/// The uplinks of a fourth branch: fibre and DSL.
+const DSL_UPLINKS: &[Path] =
+    &[Path { delay: "2 ms", ..path("40 Mbit/s") }, Path { delay: "10 ms", ..path("8 Mbit/s") }];
+const FIVE: &[Path] = &[path("30 Mbit/s"), path("20 Mbit/s"), path("10 Mbit/s"), path("5 Mbit/s"), path("2 Mbit/s")];
+/// A near path with a round trip of 10 ms, and one of five times the rate with 66 ms.
+const FAR_IS_FATTER: &[Path] =
+    &[Path { delay: "1500 us", ..path("10 Mbit/s") }, Path { delay: "15500 us", ..path("50 Mbit/s") }];
+
 pub(super) const CASES: &[Case] = &[
     Case::tuning(
         "unequal-2to1-short",
@@ -217,14 +225,14 @@ pub(super) const CASES: &[Case] = &[
         "Fifty hosts decide apart on paths of 40 and 10 Mbit/s, each for two users who fetch pages and think.",
         || differ_for(50, FOUR_TO_ONE).flow(sized(closed_loop("c*", "s*", 2, "500 ms", "0"), "30 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-4to1-documents",
         Differ,
         SHORT,
         "Rates of 24 and 6 Mbit/s with equal delays, transfers of 150 kB at 45 % of both.",
         || differ(&[path("24 Mbit/s"), path("6 Mbit/s")]).flow(sized(load("c*", "s*", "45 %", "30 Mbit/s"), "150 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "delay-20-60-short",
         Differ,
         SHORT,
@@ -234,7 +242,7 @@ pub(super) const CASES: &[Case] = &[
             differ(&[near, far]).flow(short("70 %", "25 Mbit/s"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-two-users",
         Differ,
         CLOSED,
@@ -244,7 +252,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(closed_loop("c*", "s1", 6, "250 ms", "0"), "50 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "lossy-two-users",
         Differ,
         CLOSED,
@@ -255,19 +263,78 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(closed_loop("c*", "s*", 5, "300 ms", "0"), "40 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "branch-three",
         Differ,
         MIX,
         "A branch with uplinks of 30, 12 and 3 Mbit/s: users fetch and send, and a backup runs over three connections.",
         || branch(THREE_UPLINKS, 4, "600 ms", 3),
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-six-short",
         Differ,
         SHORT,
         "Six paths from 24 Mbit/s down to 2, those between with longer round trips; short transfers at half of all.",
         || differ(SIX).flow(short("50 %", "72 Mbit/s")),
+    ),
+    Case::judging(
+        "hidden-third-users",
+        Differ,
+        CLOSED,
+        "Of three paths of 15 Mbit/s with a round trip of 20 ms the last has a sixth; three hosts decide apart, each for four users.",
+        || {
+            let network = differ_for(3, &[Path { delay: "4 ms", ..path("15 Mbit/s") }; 3]);
+            let slow = part([("at", "0 s"), ("action", "rate"), ("rate", "2500 kbit/s")]).path("path-3");
+            network.event(slow).flow(sized(closed_loop("c*", "s*", 4, "350 ms", "0"), "40 kB"))
+        },
+    ),
+    Case::judging(
+        "hidden-four-short",
+        Differ,
+        SHORT,
+        "Of four paths of 20 Mbit/s one has a thirteenth; short transfers at 18 % of all, for which plain TCP’s path would do.",
+        || {
+            let slow = part([("at", "0 s"), ("action", "rate"), ("rate", "1500 kbit/s")]).path("path-2");
+            differ(&[path("20 Mbit/s"); 4]).event(slow).flow(short("18 %", "80 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "branch-documents",
+        Differ,
+        SHORT,
+        "Users behind uplinks of 40 and 8 Mbit/s send documents of 200 kB at 30 % of both.",
+        || differ(DSL_UPLINKS).flow(sized(load("c*", "s*", "30 %", "48 Mbit/s"), "200 kB")),
+    ),
+    Case::judging(
+        "branch-morning",
+        Differ,
+        MIX,
+        "The same uplinks: many users fetch and send, and a backup over one connection has not ended.",
+        || branch(DSL_UPLINKS, 6, "700 ms", 1),
+    ),
+    Case::judging(
+        "far-fatter-short",
+        Differ,
+        SHORT,
+        "A path of 10 Mbit/s with a round trip of 10 ms, one of 50 Mbit/s with 66 ms; transfers of 40 kB at 25 % of both.",
+        || differ(FAR_IS_FATTER).flow(sized(load("c*", "s*", "25 %", ALL), "40 kB")),
+    ),
+    Case::judging(
+        "lossy-three-short",
+        Differ,
+        SHORT,
+        "Two of three paths of 20 Mbit/s lose 0.5 %, and plain TCP is on the third; short transfers at 20 % of all.",
+        || {
+            let lossy = Path { loss: "0.5 %", ..path("20 Mbit/s") };
+            differ(&[path("20 Mbit/s"), lossy, lossy]).flow(short("20 %", ALL))
+        },
+    ),
+    Case::judging(
+        "unequal-five-users",
+        Differ,
+        CLOSED,
+        "Five paths from 30 Mbit/s down to 2, and users who fetch 60 kB and think.",
+        || differ(FIVE).flow(sized(closed_loop("c*", "s*", 9, "250 ms", "0"), "60 kB")),
     ),
 ];
 

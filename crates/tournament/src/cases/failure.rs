@@ -80,7 +80,7 @@ pub(super) const CASES: &[Case] = &[
         "The path that routing prefers silently loses everything; twelve connections send all the time.",
         || fails(blackhole, "path-1").flow(long()),
     ),
-    Case::judging(
+    Case::tuning(
         "silent-two-users",
         Failure,
         CLOSED,
@@ -91,7 +91,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("13 s").path("path-2")).flow(sized(users, "60 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-back-short",
         Failure,
         SHORT,
@@ -99,6 +99,51 @@ pub(super) const CASES: &[Case] = &[
         || {
             let network = alike(4, "20 Mbit/s", 4).event(back("7 s").path("path-3"));
             network.event(up("14 s").path("path-3")).flow(short("15 %", "80 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "silent-three-users",
+        Failure,
+        CLOSED,
+        "Of three paths of 20 Mbit/s one silently loses everything for six seconds; five hosts decide apart, each for three users.",
+        || {
+            let network = alike(3, "20 Mbit/s", 5).event(blackhole("8 s").path("path-3"));
+            let users = closed_loop("c*", "s*", 3, "500 ms", "0");
+            network.event(up("14 s").path("path-3")).flow(sized(users, "50 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-twice-short",
+        Failure,
+        SHORT,
+        "Of four paths one silently loses everything for three seconds, and ten seconds later again.",
+        || {
+            let network = alike(4, "20 Mbit/s", 4);
+            let network = network.event(blackhole("4 s").path("path-2")).event(up("7 s").path("path-2"));
+            let network = network.event(blackhole("14 s").path("path-2")).event(up("17 s").path("path-2"));
+            network.flow(short("20 %", "80 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "silent-forward-users",
+        Failure,
+        CLOSED,
+        "Of two paths of 40 Mbit/s one silently loses what clients send for seven seconds; users fetch and think.",
+        || {
+            let network = alike(2, "40 Mbit/s", 4).event(one_way("6 s").path("path-2"));
+            let users = closed_loop("c*", "s*", 5, "600 ms", "0");
+            network.event(up("13 s").path("path-2")).flow(sized(users, "60 kB"))
+        },
+    ),
+    Case::judging(
+        "down-default-users",
+        Failure,
+        CLOSED,
+        "The path that routing prefers goes down and comes up again; four hosts decide apart, each for five users.",
+        || {
+            let network = alike(3, "20 Mbit/s", 4).event(down("7 s").path("path-1"));
+            let users = closed_loop("c*", "s*", 5, "400 ms", "0");
+            network.event(up("12 s").path("path-1")).flow(sized(users, "50 kB"))
         },
     ),
 ];

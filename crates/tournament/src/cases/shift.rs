@@ -63,7 +63,7 @@ pub(super) const CASES: &[Case] = &[
         "The same provider in the evening: more pages, fewer downloads.",
         || provider("50 %", "90 %", 1),
     ),
-    Case::judging(
+    Case::tuning(
         "shift-burst-users",
         Shift,
         CLOSED,
@@ -74,6 +74,21 @@ pub(super) const CASES: &[Case] = &[
             let network = network.host("y").link_with("y", "B", access());
             let burst = cbr("x", "y", "36 Mbit/s").with("start", "8 s").with("stop", "15 s");
             network.flow(burst).flow(sized(closed_loop("c*", "s*", 6, "300 ms", "0"), "40 kB"))
+        },
+    ),
+    Case::judging(
+        "shift-fade-short",
+        Shift,
+        SHORT,
+        "A mobile path beside a fixed one has a fifth of its rate for four of each eight seconds; short transfers.",
+        || {
+            let fixed = path("20 Mbit/s");
+            let network = differ(&[fixed, Path { delay: "6 ms", ..path("20 Mbit/s") }]).set("duration", "28 s");
+            let network = (0..3).fold(network, |network, time| {
+                let [from, to] = [8 * time + 4, 8 * time + 8].map(|second| format!("{second} s"));
+                network.event(rate(&from, "path-2", "4 Mbit/s")).event(rate(&to, "path-2", "20 Mbit/s"))
+            });
+            network.flow(short("40 %", "40 Mbit/s"))
         },
     ),
 ];
