@@ -58,8 +58,21 @@ pub struct Source {
     pub port: u16,
     /// Whether agents may move its connections.
     pub steered: bool,
+    /// How the data travel.
+    pub data: Data,
     /// What to run.
     pub command: Command,
+}
+
+/// On which sockets a flow's data are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// On the socket of the end that opens the connection.
+    Sent,
+    /// On the other end's: they answer a request.
+    Answered,
+    /// On those of MPTCP's subflows.
+    OnSubflows,
 }
 
 impl Generators<'_> {
@@ -67,11 +80,10 @@ impl Generators<'_> {
     pub fn sinks(&self) -> Vec<Sink> {
         let mut sinks = Vec::new();
         for (number, flow) in self.scenario.flows.iter().enumerate() {
-            let answer = match flow {
-                Flow::Bulk(_) | Flow::ClosedLoop(_) => false,
-                Flow::Poisson(flow) => flow.request.is_some(),
-                Flow::Exec(_) | Flow::Cbr(_) => continue,
-            };
+            if matches!(flow, Flow::Exec(_) | Flow::Cbr(_)) {
+                continue;
+            }
+            let answer = is_answered(flow);
             let (port, carried) = (port(number, flow), self.mix.carried(number));
             for node in receivers(flow) {
                 let mut command = Command::new(self.program);
@@ -109,6 +121,11 @@ impl Generators<'_> {
                 Flow::Exec(_) => Vec::new(),
             };
             let carried = self.mix.carried(number);
+            let data = match carried.socket.mptcp {
+                true => Data::OnSubflows,
+                false if is_answered(flow) => Data::Answered,
+                false => Data::Sent,
+            };
             for (pair, ((from, to), command)) in pairs(flow).iter().zip(&mut commands).enumerate() {
                 let Some(mut command) = command.take() else { continue };
                 if !matches!(flow, Flow::Cbr(_)) {
@@ -121,6 +138,7 @@ impl Generators<'_> {
                     to: *to,
                     port: port(number, flow),
                     steered: carried.steered,
+                    data,
                     command,
                 });
             }
@@ -242,6 +260,10 @@ fn port(number: usize, flow: &Flow) -> u16 {
         Flow::Cbr(_) | Flow::Exec(_) => None,
     };
     own.unwrap_or(FIRST_SERVER_PORT.wrapping_add(number as u16))
+}
+
+fn is_answered(flow: &Flow) -> bool {
+    matches!(flow, Flow::Poisson(flow) if flow.request.is_some())
 }
 
 /// The hosts where a flow ends, each once.

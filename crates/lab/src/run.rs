@@ -95,7 +95,7 @@ fn run_system(
     observer: &mut dyn Observer,
 ) -> Result<(SystemResult, Trace), LabError> {
     let scenario = &options.scenario;
-    let window = Window { warmup: scenario.warmup, duration: scenario.duration };
+    let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
     let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
     let mut session = Session::start(options, site, system)?;

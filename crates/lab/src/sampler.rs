@@ -114,6 +114,7 @@ impl Sampler {
                 flow: connection.clone(),
                 from: host(seen.local),
                 to: host(seen.remote),
+                series: Some(connection.clone()),
                 connection,
                 start: seen.first,
                 end: seen.last,

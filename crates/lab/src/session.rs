@@ -20,7 +20,7 @@ use sidestep_results::{Recorder, Records};
 use crate::{
     daemons::{Daemons, Surroundings},
     error::LabError,
-    generators::{Generators, Source},
+    generators::{Data, Generators, Source},
     interfaces,
     mix::Mix,
     moves::{self, Moves},
@@ -79,6 +79,7 @@ struct Sender {
     port: u16,
     /// Whether its connections have a size.
     sized: bool,
+    data: Data,
     process: Process,
 }
 
@@ -232,11 +233,11 @@ impl<'a> Session<'a> {
         }
         self.epoch = now()? + LEAD;
         for source in generators.sources(self.epoch)? {
-            let Source { flow, name, from, to, port, steered, command } = source;
+            let Source { flow, name, from, to, port, steered, data, command } = source;
             let process = Process::start(&format!("send-{name}"), command, &self.place(from, steered))?;
             let endless = |one: &Flow| matches!(one, Flow::Bulk(bulk) if bulk.size.is_none());
             let sized = !scenario.flows.iter().any(|one| one.name() == flow && endless(one));
-            self.senders.push(Sender { flow, name, from, to, port, sized, process });
+            self.senders.push(Sender { flow, name, from, to, port, sized, data, process });
         }
         Ok(())
     }
@@ -351,6 +352,12 @@ impl<'a> Session<'a> {
                 until: outage.until_ns.map(since),
                 timeouts: outage.timeouts,
             };
+            let connection = names.connection(local, remote);
+            let series = match sender.data {
+                Data::Sent => Some(connection.clone()),
+                Data::Answered => Some(names.connection(remote, local)),
+                Data::OnSubflows => None,
+            };
             let flow = sidestep_results::FlowRecord {
                 flow: match out.user {
                     Some(user) => format!("{}-{user}-{}", sender.flow, out.connection),
@@ -358,7 +365,8 @@ impl<'a> Session<'a> {
                 },
                 from: name_of(topology, sender.from),
                 to: name_of(topology, sender.to),
-                connection: names.connection(local, remote),
+                connection,
+                series,
                 start: since(out.start_ns),
                 end: since(out.end_ns),
                 sized: sender.sized,

@@ -14,7 +14,8 @@
 //! use sidestep_model::{Bytes, Rate, Span, Time};
 //! use sidestep_results::{FlowRecord, Recorder, Window};
 //!
-//! let window = Window { warmup: Span::from_secs(2), duration: Span::from_secs(10) };
+//! let (warmup, duration, sample) = (Span::from_secs(2), Span::from_secs(10), Span::from_millis(500));
+//! let window = Window { warmup, duration, sample };
 //! let mut recorder = Recorder::new("tcp", window, [("p1".to_owned(), Rate::from_mbits(100))]);
 //! recorder.flow(&FlowRecord {
 //!     flow: "f1".into(),

@@ -340,7 +340,7 @@ fn shorten(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Recorder, Window, World, testing};
+    use crate::{Recorder, World, testing};
 
     fn texts(svg: &str) -> Vec<String> {
         let document = roxmltree::Document::parse(svg).unwrap();
@@ -398,7 +398,7 @@ mod tests {
         let run = RunResult::new("empty", World::Sim, 1);
         let svg = plot(&run, &[]).unwrap();
         assert!(texts(&svg).iter().any(|text| text == "empty"), "{svg}");
-        let window = Window { warmup: Default::default(), duration: Default::default() };
+        let window = crate::testing::window(0, 0);
         let (_, trace) = Recorder::new("tcp", window, []).finish();
         let svg = plot(&run, &[trace]).unwrap();
         assert!(texts(&svg).iter().any(|text| text == "tcp") && !svg.contains("NaN"), "{svg}");

@@ -7,13 +7,15 @@ use sidestep_model::{Bytes, Rate, Span, Time};
 
 use crate::Outage;
 
-/// The part of a run that is measured: from the end of the warm-up to the end of the run.
+/// The part of a run that is measured, from the end of the warm-up to the end of the run, and how finely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// End of the warm-up, since the start of the run.
     pub warmup: Span,
     /// Length of the run, warm-up included.
     pub duration: Span,
+    /// Time from one sample of the run to the next.
+    pub sample: Span,
 }
 
 /// What one flow did; a row of `flows.csv`.
@@ -27,6 +29,8 @@ pub struct FlowRecord {
     pub to: String,
     /// Name of the connection that carried the flow, unique within its system.
     pub connection: String,
+    /// Name under which samples show what the flow carries; `None` where each of its subflows has a name of its own.
+    pub series: Option<String>,
     /// When the flow was started.
     pub start: Time,
     /// When its last byte was acknowledged, or when observation ended.

@@ -6,7 +6,7 @@ use sidestep_model::{Bytes, Rate, Span, Time};
 
 use crate::{
     FlowRecord, LinkResult, Named, Outage, PathResult, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult,
-    Unfinished, Window, measures, outage::recovery, record::mbps,
+    Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps,
 };
 
 /// Steps of a [`Trace`], however long the run.
@@ -21,6 +21,7 @@ pub struct Recorder {
     window: Window,
     paths: Named<PathTally>,
     connections: BTreeMap<String, ConnectionTally>,
+    sampled: BTreeMap<String, Sampled>,
     /// Size and completion time of each flow that completed.
     completed: Vec<(u64, f64)>,
     /// How long those flows with a size took that did not complete.
@@ -72,6 +73,15 @@ struct ConnectionTally {
     sized: bool,
 }
 
+/// What the samples of a connection showed that no flow has been charged with yet.
+#[derive(Debug, Default)]
+struct Sampled {
+    bytes: f64,
+    /// What rounding its rates may have taken from these bytes.
+    rounding: f64,
+    last: Time,
+}
+
 /// A mean of values that held for so many seconds each.
 #[derive(Clone, Copy, Debug, Default)]
 struct WeightedMean {
@@ -87,6 +97,7 @@ impl Recorder {
             window,
             paths: paths.into_iter().map(|(name, capacity)| (name, PathTally::new(capacity))).collect(),
             connections: BTreeMap::new(),
+            sampled: BTreeMap::new(),
             completed: Vec::new(),
             unfinished: Vec::new(),
             links: BTreeMap::new(),
@@ -114,18 +125,26 @@ impl Recorder {
             SampleKind::Link => self.sample_link(point),
             SampleKind::Path => self.sample_path(point),
             SampleKind::Connection => {
-                let rate = point.rate.map_or(0.0, Rate::as_mbits);
-                for (bin, seconds) in overlaps(self.window.duration, point) {
-                    self.megabits_over_time[bin] += rate * seconds;
+                self.add_to_trace(point);
+                if !self.sampled.contains_key(&point.name) {
+                    self.sampled.insert(point.name.clone(), Sampled::default());
                 }
+                let Some(sampled) = self.sampled.get_mut(&point.name) else { return };
+                let seconds = point.interval.as_secs_f64();
+                sampled.bytes += point.rate.map_or(0.0, Rate::as_mbits) * seconds * 1e6 / 8.0;
+                sampled.rounding += seconds / 8.0;
+                sampled.last = point.time;
             }
             // No measure is computed from these; `series.csv` has them.
             SampleKind::Router | SampleKind::Cache | SampleKind::Probe => {}
         }
     }
 
-    /// Takes the record of a flow; called once for each flow.
-    pub fn flow(&mut self, flow: &FlowRecord) {
+    /// Takes the record of a flow; called once for each flow, after the samples of its connection.
+    ///
+    /// Returns samples of what the flow carried and no sample has shown: short flows end before they are sampled, and all
+    /// flows carry something after their last sample. With these, the series carries as much as the flows.
+    pub fn flow(&mut self, flow: &FlowRecord) -> Vec<SamplePoint> {
         self.completed.extend(flow.completion_time().map(|time| (flow.bytes.get(), time.as_secs_f64())));
         self.unfinished.extend(flow.unfinished_time().map(Span::as_secs_f64));
         self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
@@ -140,6 +159,56 @@ impl Recorder {
         tally.start = tally.start.min(flow.start);
         tally.end = tally.end.max(flow.end);
         tally.bytes_in_window = tally.bytes_in_window + flow.bytes_in_window;
+        let rest = self.unsampled(flow);
+        rest.iter().for_each(|point| self.add_to_trace(point));
+        rest
+    }
+
+    fn add_to_trace(&mut self, point: &SamplePoint) {
+        let rate = point.rate.map_or(0.0, Rate::as_mbits);
+        for (bin, seconds) in overlaps(self.window.duration, point) {
+            self.megabits_over_time[bin] += rate * seconds;
+        }
+    }
+
+    /// What a flow carried beyond its samples, evenly from the last of these to its end, at the instants of samples.
+    fn unsampled(&mut self, flow: &FlowRecord) -> Vec<SamplePoint> {
+        let Some(series) = &flow.series else { return Vec::new() };
+        let Window { duration, sample, .. } = self.window;
+        let mut last = flow.start;
+        let mut rest = flow.bytes.get() as f64;
+        let mut rounding = 0.0;
+        if let Some(sampled) = self.sampled.get_mut(series) {
+            // A connection may carry several flows, one after another.
+            let shown = sampled.bytes.min(rest);
+            sampled.bytes -= shown;
+            rest -= shown;
+            rounding = std::mem::take(&mut sampled.rounding);
+            last = last.max(sampled.last);
+        }
+        if rest < 1.0 || rest <= rounding || sample == Span::ZERO || duration == Span::ZERO {
+            return Vec::new();
+        }
+        let (end, step) = (duration.as_secs_f64(), sample.as_secs_f64());
+        let to = flow.end.as_secs_f64().min(end);
+        let from = last.as_secs_f64().min(to);
+        let last = ((to / step).ceil() as u64).max(1) - 1;
+        let points = (((from / step) as u64).min(last)..=last).filter_map(|cell| {
+            let begin = Time::ZERO + sample * cell;
+            let until = (begin + sample).min(Time::ZERO + duration);
+            let (begin_s, until_s) = (begin.as_secs_f64(), until.as_secs_f64());
+            let share = if to > from { shared(from, to, begin_s, until_s) / (to - from) } else { 1.0 };
+            let bytes = (rest * share).round() as u64;
+            (bytes > 0 && until > begin).then(|| SamplePoint {
+                time: until,
+                interval: until.since(begin),
+                kind: SampleKind::Connection,
+                name: series.clone(),
+                rate: Some(rate_of(Bytes::new(bytes), until.since(begin))),
+                ..SamplePoint::default()
+            })
+        });
+        points.collect()
     }
 
     /// Counts a move of a connection, or of an aggregate, under its reason.
@@ -172,7 +241,7 @@ impl Recorder {
     /// The measures of all records, and what the plot shows.
     pub fn finish(self) -> (SystemResult, Trace) {
         let times = &ascending(self.completed.iter().map(|(_, time)| *time));
-        let Window { warmup, duration } = self.window;
+        let Window { warmup, duration, .. } = self.window;
         let result = SystemResult {
             goodput_mbps: mbps(self.bytes_in_window, duration - warmup),
             afct_s: measures::mean(times),
@@ -391,7 +460,8 @@ mod tests {
     use super::*;
     use crate::testing::{SECOND, flow, path_sample};
 
-    const WINDOW: Window = Window { warmup: Span::from_secs(2), duration: Span::from_secs(10) };
+    const WINDOW: Window =
+        Window { warmup: Span::from_secs(2), duration: Span::from_secs(10), sample: Span::from_millis(500) };
 
     fn recorder() -> Recorder {
         Recorder::new("tcp", WINDOW, [("p1".into(), Rate::from_mbits(100))])
@@ -542,9 +612,60 @@ mod tests {
         assert_eq!(result.total_moves(), 2);
     }
 
+    fn connection_sample(name: &str, to: f64, mbits: u64) -> SamplePoint {
+        SamplePoint {
+            time: crate::testing::at(to),
+            interval: WINDOW.sample,
+            kind: SampleKind::Connection,
+            name: name.into(),
+            rate: Some(Rate::from_mbits(mbits)),
+            ..SamplePoint::default()
+        }
+    }
+
+    #[test]
+    fn what_flows_carried_between_samples_is_in_the_series_too() {
+        let mut recorder = recorder();
+        // 1 MB is seen in two samples, 0.5 MB only at the end, half of it in each of two intervals.
+        recorder.sample(&connection_sample("seen", 0.5, 8));
+        recorder.sample(&connection_sample("seen", 1.0, 8));
+        let rest = recorder.flow(&flow("seen", 0.0, 2.0, 1_500_000));
+        let shown: Vec<_> = rest.iter().map(|point| (point.time, point.rate)).collect();
+        let each = Some(Rate::from_mbits(4));
+        assert_eq!(shown, [(crate::testing::at(1.5), each), (crate::testing::at(2.0), each)]);
+        // One that no sample saw, at the very end, and one of a connection that was charged already.
+        let rest = recorder.flow(&flow("short", 9.99, 10.0, 20_000));
+        assert_eq!((rest.len(), rest[0].time, rest[0].path.as_ref()), (1, crate::testing::at(10.0), None));
+        let again = FlowRecord { series: Some("seen".into()), ..flow("second", 4.1, 4.2, 3_000) };
+        assert_eq!(recorder.flow(&again)[0].rate, Some(Rate::from_bits_per_sec(48_000)));
+        let subflows = FlowRecord { series: None, ..flow("of-subflows", 4.1, 4.2, 3_000) };
+        assert_eq!(recorder.flow(&subflows), [], "they have series of their own");
+        let (_, trace) = recorder.finish();
+        let megabits: f64 = trace.goodput.iter().sum::<f64>() * 10.0 / BINS as f64;
+        assert!((megabits - (1_500_000 + 20_000 + 3_000) as f64 * 8e-6).abs() < 1e-9, "{megabits}");
+    }
+
+    #[test]
+    fn what_rounding_took_from_samples_is_no_data() {
+        let mut recorder = recorder();
+        let third = Some(Rate::from_bits_per_sec(16_666));
+        recorder.sample(&SamplePoint { rate: third, ..connection_sample("c", 3.0, 0) });
+        assert_eq!(recorder.flow(&flow("c", 2.5, 3.0, 1_041)), [], "1041.6 bytes less what rounding took");
+    }
+
+    #[test]
+    fn a_flow_whose_end_is_no_later_than_its_last_sample_or_than_the_run_loses_nothing() {
+        for (start, end) in [(10.0, 10.0), (0.0, 0.0), (9.0, 11.0), (11.0, 12.0), (3.0, 3.0), (2.5, 2.75)] {
+            let mut recorder = recorder();
+            recorder.flow(&flow("c", start, end, 1_000_000));
+            let megabits: f64 = recorder.finish().1.goodput.iter().sum::<f64>() * 10.0 / BINS as f64;
+            assert!((megabits - 8.0).abs() < 1e-6, "{start} to {end}: {megabits}");
+        }
+    }
+
     #[test]
     fn a_run_without_time_or_records_has_measures_without_values() {
-        let window = Window { warmup: Span::from_secs(3), duration: Span::ZERO };
+        let window = Window { duration: Span::ZERO, ..WINDOW };
         let mut recorder = Recorder::new("tcp", window, [("p1".into(), Rate::default())]);
         recorder.sample(&path_sample("p1", 0.0, 1.0, 0.5, 0));
         recorder.flow(&flow("a", 0.0, 1.0, 7));

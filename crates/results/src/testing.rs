@@ -13,6 +13,11 @@ pub(crate) fn at(seconds: f64) -> Time {
     Time::from_nanos((seconds * 1e9).round() as u64)
 }
 
+/// A run of so many seconds, warm-up included, that is sampled five times a second.
+pub(crate) fn window(warmup: u64, duration: u64) -> Window {
+    Window { warmup: Span::from_secs(warmup), duration: Span::from_secs(duration), sample: Span::from_millis(200) }
+}
+
 /// A flow on a connection of its own name.
 pub(crate) fn flow(name: &str, start: f64, end: f64, bytes_in_window: u64) -> FlowRecord {
     FlowRecord {
@@ -20,6 +25,7 @@ pub(crate) fn flow(name: &str, start: f64, end: f64, bytes_in_window: u64) -> Fl
         from: "h1".into(),
         to: "h2".into(),
         connection: name.into(),
+        series: Some(name.into()),
         start: at(start),
         end: at(end),
         bytes: Bytes::new(bytes_in_window),
@@ -61,7 +67,7 @@ pub(crate) fn traced_run(systems: &[&str], paths: usize) -> (RunResult, Vec<Trac
 }
 
 fn record(system: &str, number: usize, systems: usize, paths: usize) -> Recorder {
-    let window = Window { warmup: Span::from_secs(4), duration: Span::from_secs(20) };
+    let window = self::window(4, 20);
     let names = (1..=paths).map(|path| (format!("p{path}"), Rate::from_mbits(100)));
     let mut recorder = Recorder::new(system, window, names);
     let used = (1 + number * paths / systems).min(paths);
@@ -81,14 +87,16 @@ fn record(system: &str, number: usize, systems: usize, paths: usize) -> Recorder
                 recorder.moved(at(to), if noise > 0.8 { "rto" } else { "ecn" });
             }
         }
-        recorder.sample(&SamplePoint {
-            time: at(to),
-            interval: Span::from_millis(200),
-            kind: SampleKind::Connection,
-            name: "c1".into(),
-            rate: Some(Rate::from_bits_per_sec((total * 0.94e6) as u64)),
-            ..SamplePoint::default()
-        });
+        for connection in 1..=used {
+            recorder.sample(&SamplePoint {
+                time: at(to),
+                interval: window.sample,
+                kind: SampleKind::Connection,
+                name: format!("c{connection}"),
+                rate: Some(Rate::from_bits_per_sec((total / used as f64 * 0.94e6) as u64)),
+                ..SamplePoint::default()
+            });
+        }
     }
     for path in 1..=used as u64 {
         recorder.flow(&flow(&format!("c{path}"), 0.0, 20.0, 180_000_000 - path * 3_000_000));

@@ -145,9 +145,11 @@ impl Records {
         self.series.add(SampleRow::new(recorder.system(), point))
     }
 
-    /// Gives a flow to the recorder and to `flows.csv`.
+    /// Gives a flow to the recorder and to `flows.csv`, and to `series.csv` what no sample of its connection showed.
     pub fn flow(&mut self, recorder: &mut Recorder, flow: &FlowRecord) -> Result<(), WriteError> {
-        recorder.flow(flow);
+        for point in recorder.flow(flow) {
+            self.series.add(SampleRow::new(recorder.system(), &point))?;
+        }
         self.flows.add(FlowRow::new(recorder.system(), flow))
     }
 
@@ -229,8 +231,10 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Writ
 
 #[cfg(test)]
 mod tests {
+    use sidestep_model::Span;
+
     use super::*;
-    use crate::{SampleKind, testing};
+    use crate::{SampleKind, Window, testing};
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<_> =
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn records_are_rows_with_empty_cells_where_not_applicable() {
         let dir = tempfile::tempdir().unwrap();
-        let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
+        let window = Window { sample: Span::from_secs(2), ..testing::window(0, 10) };
         let mut recorder = Recorder::new("tcp", window, []);
         let mut writer = Writer::new(dir.path()).unwrap();
         writer.records().sample(&mut recorder, &testing::path_sample("p,1", 0.0, 0.5, 0.25, 3)).unwrap();
@@ -273,6 +277,10 @@ mod tests {
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
         system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
         tcp,0.5,path,"p,1",25.0,0.25,,3,30,,,
+        tcp,2.0,connection,f1,2.0,,,,,,,
+        tcp,4.0,connection,f1,2.0,,,,,,,
+        tcp,2.0,connection,f2,0.001,,,,,,,
+        tcp,4.0,connection,f2,0.001,,,,,,,
         "#);
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("flows.csv")).unwrap(), @r#"
         system,flow,from,to,connection,start_s,end_s,completed,bytes,fct_s,goodput_mbps,retransmits,moves,bytes_in_window
@@ -284,19 +292,19 @@ mod tests {
     #[test]
     fn a_router_a_cache_and_a_probe_have_rows_in_the_columns_that_links_have() {
         let dir = tempfile::tempdir().unwrap();
-        let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
+        let window = testing::window(0, 10);
         let mut recorder = Recorder::new("inrpp", window, []);
         let mut writer = Writer::new(dir.path()).unwrap();
         let point = |kind, name: &str| SamplePoint {
             time: testing::at(0.5),
-            interval: sidestep_model::Span::from_millis(500),
+            interval: Span::from_millis(500),
             kind,
             name: name.into(),
             rate: Some(sidestep_model::Rate::from_mbits(25)),
             ..SamplePoint::default()
         };
         let held = Some(sidestep_model::Bytes::new(4_096));
-        let rtt = Some(sidestep_model::Span::from_micros(12_500));
+        let rtt = Some(Span::from_micros(12_500));
         let points = [
             SamplePoint { utilisation: Some(0.5), queue: held, ..point(SampleKind::Router, "A:A-B") },
             SamplePoint { utilisation: Some(0.25), queue: held, drops: Some(2), ..point(SampleKind::Cache, "A") },
@@ -319,7 +327,7 @@ mod tests {
     #[test]
     fn subflows_have_a_file_of_their_own_that_is_there_only_if_there_are_any() {
         let dir = tempfile::tempdir().unwrap();
-        let window = crate::Window { warmup: Default::default(), duration: sidestep_model::Span::from_secs(10) };
+        let window = testing::window(0, 10);
         let recorder = Recorder::new("mptcp", window, []);
         let subflow = |subflow, path: Option<&str>| SubflowRecord {
             connection: "c1".into(),
@@ -329,8 +337,8 @@ mod tests {
             path: path.map(str::to_owned),
             bytes: sidestep_model::Bytes::new(5_000),
             retransmits: 3,
-            srtt: path.map(|_| sidestep_model::Span::from_micros(14_250)),
-            opened: path.map(|_| sidestep_model::Time::ZERO + sidestep_model::Span::from_millis(250)),
+            srtt: path.map(|_| Span::from_micros(14_250)),
+            opened: path.map(|_| sidestep_model::Time::ZERO + Span::from_millis(250)),
             bytes_in_window: sidestep_model::Bytes::new(4_000),
         };
         let mut writer = Writer::new(dir.path()).unwrap();

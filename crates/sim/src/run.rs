@@ -321,7 +321,7 @@ fn simulate(
     observer: &dyn Observer,
 ) -> Result<Done, SimError> {
     let scenario = &options.scenario;
-    let window = Window { warmup: scenario.warmup, duration: scenario.duration };
+    let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
     let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
     let mut records = writer.map(Writer::set_aside).transpose()?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sidestep_model::{
     Scenario,
-    scenario::builder::{Part, ScenarioBuilder, bulk, cbr, down, impairment, part, up},
+    scenario::builder::{Part, ScenarioBuilder, bulk, cbr, closed_loop, down, impairment, part, up},
 };
 use sidestep_results::{RunResult, SystemResult};
 use sidestep_sim::{RunOptions, SimError, run};
@@ -163,6 +163,25 @@ fn path_sets_are_computed_anew_when_a_link_fails_and_when_it_is_back() {
     let (during, after) = (on(2.1 + convergence, 4.0), on(4.2 + convergence, 6.0));
     assert!(!during.is_empty() && during.iter().all(|path| path == "path-1" || path == "path-3"), "{during:?}");
     assert!(after.iter().any(|path| path == "path-2"), "it is drawn again");
+}
+
+#[test]
+fn the_series_carries_as_much_as_the_flows() {
+    // Most transfers begin and end between two samples, and the last interval is shorter than the others.
+    let scenario = ScenarioBuilder::new("5 s").parallel_paths(2).network("rate", "10 Mbit/s").set("sample", "300 ms");
+    let scenario = scenario.flow(closed_loop("c1", "s1", 5, "50 ms", "20 kB")).flow(bulk("c1", "s1")).build();
+    for system in ["pathchanger", "mptcp:subflows=2"] {
+        let flows = rows(&scenario, system, "flows.csv");
+        let megabits: f64 = flows.iter().map(|row| number(row, "bytes") * 8e-6).sum();
+        let seconds = |row: &BTreeMap<String, String>| if number(row, "time_s") == 5.0 { 0.2 } else { 0.3 };
+        let samples = rows(&scenario, system, "series.csv");
+        let connections = samples.iter().filter(|row| row["kind"] == "connection");
+        let in_series: f64 = connections.map(|row| number(row, "mbps") * seconds(row)).sum();
+        assert!(
+            flows.len() > 50 && (in_series / megabits - 1.0).abs() < 1e-4,
+            "{system}: {in_series} of {megabits} Mbit"
+        );
+    }
 }
 
 #[test]

@@ -35,6 +35,14 @@ fn users_think_and_transfer_what_those_of_the_simulator_do() {
     let both: Vec<_> = lab.iter().filter(|(name, _)| sim.contains_key(*name)).collect();
     assert!(both.len() * 10 > lab.len() * 8, "{} of {}", both.len(), lab.len());
     assert!(both.iter().all(|(name, bytes)| sim[*name] == **bytes), "{lab:?} {sim:?}");
+    // The lab's samples are up to some milliseconds late, and their rates are means of what has passed.
+    for (world, tolerance) in [("lab", 0.1), ("sim", 1e-4)] {
+        let megabits: f64 = room.rows(world, "flows.csv").iter().map(|row| number(row, "bytes") * 8e-6).sum();
+        let samples = room.rows(world, "series.csv");
+        let rates = samples.iter().filter(|row| row["kind"] == "connection").map(|row| number(row, "mbps"));
+        let in_series = rates.sum::<f64>() * 0.1;
+        assert!((in_series / megabits - 1.0).abs() < tolerance, "{world}: {in_series} of {megabits} Mbit");
+    }
 }
 
 #[test]

@@ -393,6 +393,7 @@ impl<'a> Simulation<'a> {
             from: name(planned.from),
             to: name(planned.to),
             connection: planned.connection.clone(),
+            series: Some(planned.connection.clone()),
             start: planned.start,
             end: now,
             sized: planned.size.is_some(),
