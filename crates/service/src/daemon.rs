@@ -141,9 +141,11 @@ async fn work<D: Daemon>(
         }
         supervisor.status(&daemon.status());
         let mut reconciles = false;
+        let mut source = Source::Event;
         let result = tokio::select! {
             _ = timeouts.tick() => {
                 reconciles = differs;
+                source = Source::Timeout;
                 match daemon.handle_timeout().await {
                     Ok(ControlFlow::Break(())) => return Ok(()),
                     other => other.map(drop),
@@ -160,44 +162,58 @@ async fn work<D: Daemon>(
                 Ok(())
             }
             scrape = Scrapes::next_of(&mut scrapes) => {
+                source = Source::Scrape;
                 daemon.read_metrics(faults.count).await.map(|page| scrape.answer(page))
             }
         };
-        faults.note(result, ready.is_none())?;
+        faults.note(source, result, ready.is_none())?;
         if reconciles {
             let reconciled = daemon.reconcile().await;
             if differs && reconciled.is_ok() {
                 tracing::info!("what had failed is done");
             }
             differs = reconciled.is_err();
-            faults.note(reconciled, ready.is_none())?;
+            faults.note(Source::Reconcile, reconciled, ready.is_none())?;
         }
     }
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Event,
+    Timeout,
+    Scrape,
+    Reconcile,
 }
 
 /// The errors that a daemon has survived.
 #[derive(Default)]
 struct Faults {
     count: u64,
-    /// What was logged last: the same again is logged quietly.
-    last: String,
+    /// What was logged last, and where it came from: the same again is logged quietly.
+    last: Option<(Source, String)>,
 }
 
 impl Faults {
     /// Counts and logs an error, and lets the daemon go on; unless it is not ready yet, and waiting cannot mend the error.
-    fn note<E: Fault>(&mut self, result: Result<(), E>, is_ready: bool) -> Result<(), E> {
-        let Err(error) = result else { return Ok(()) };
+    /// After a success of the same source the same error is news again. An event's success says nothing of other events.
+    fn note<E: Fault>(&mut self, source: Source, result: Result<(), E>, is_ready: bool) -> Result<(), E> {
+        let Err(error) = result else {
+            self.last = self.last.take().filter(|(failed, _)| *failed != source || source == Source::Event);
+            return Ok(());
+        };
         if !is_ready && !error.can_pass() {
             return Err(error);
         }
         self.count += 1;
         let message = error.message();
-        if message == self.last {
+        if self.last.as_ref().is_some_and(|(_, last)| *last == message) {
             tracing::debug!("failed again: {message}");
         } else {
             tracing::warn!("failed, and is tried again; all stays as it is: {message}");
         }
-        self.last = message;
+        self.last = Some((source, message));
         Ok(())
     }
 }
@@ -365,6 +381,22 @@ mod tests {
         let work = ["event 7", "failed", "failed", "failed", "reconciled"];
         assert_eq!(seen, [&["start", "reconciled", "ready"], &work[..], &["stop Finished"]].concat());
         assert_eq!(result, Ok(()));
+    }
+
+    #[test]
+    fn an_error_is_news_again_after_a_success_of_what_had_failed() {
+        let mut faults = Faults::default();
+        let note = |faults: &mut Faults, source, result| {
+            assert_eq!(faults.note(source, result, true), Ok(()));
+            faults.last.is_some()
+        };
+        let refused = Err(Refused { passes: true });
+        for source in [Source::Timeout, Source::Scrape, Source::Reconcile] {
+            assert!(note(&mut faults, source, refused.clone()));
+            assert!(note(&mut faults, Source::Event, Ok(())));
+            assert!(!note(&mut faults, source, Ok(())));
+        }
+        assert_eq!(faults.count, 3);
     }
 
     #[test]
