@@ -171,7 +171,7 @@ static __always_inline __u32 assigned(struct __sk_buff *skb, const struct edge_s
 {
 	struct flow_hash_key key;
 	struct edge_flow *flow;
-	__u32 position, flags;
+	__u32 position, flags, now;
 
 	if (view->kind != FLOW_PORTS || view->key.protocol != FLOW_TCP)
 		return hashed;
@@ -181,8 +181,11 @@ static __always_inline __u32 assigned(struct __sk_buff *skb, const struct edge_s
 	/* A SYN begins a new connection, unless it comes again. */
 	if (flow && !(flow->closing && (flags & TCP_SYN))) {
 		position = position_of(site, flow->slot);
-		flow->seen = seconds();
-		if (flags & (TCP_FIN | TCP_RST))
+		now = seconds();
+		/* Written only when they change: both directions share the entry, and may be on different processors. */
+		if (flow->seen != now)
+			flow->seen = now;
+		if (!flow->closing && (flags & (TCP_FIN | TCP_RST)))
 			flow->closing = 1;
 		/* While its path is dead it takes the hashed one, as it does at the other edge, and then returns. */
 		if (position < BALANCE_MAX_PATHS)

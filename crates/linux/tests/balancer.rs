@@ -195,6 +195,16 @@ fn with_a_table_connections_take_turns_and_the_other_edge_learns_their_paths() {
     assert_eq!(balancer.forget_flows(seen + 20, 1_000, 10).unwrap(), 1);
     assert_eq!(balancer.forget_flows(seen + 2_000, 1_000, 10).unwrap(), 27);
 
+    // The kernel gives a large table in many parts.
+    let large = load(20_000);
+    for port in 1..=20_000 {
+        out(&large, port, SYN);
+    }
+    assert_eq!(large.flows().unwrap(), 20_000);
+    assert_eq!(large.forget_flows(seen, 1_000, 10).unwrap(), 0);
+    assert_eq!(large.forget_flows(seen + 2_000, 1_000, 10).unwrap(), 20_000);
+    assert_eq!(large.flows().unwrap(), 0);
+
     // A table that is full forgets nobody: the rest goes by hash.
     let small = load(4);
     let plain = Balancer::load(&CONFIG).unwrap();

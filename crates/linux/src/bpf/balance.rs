@@ -14,7 +14,8 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput, TC_INGRESS, TcHook, TcH
 use sidestep_policy::balance::{self, PathSet, RawSet};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::{bytecode, failed, keys, load, map, open, per_cpu_sum, program, set_constants};
+pub use super::MAX_SLOTS;
+use super::{bytecode, each_entry, failed, load, map, open, per_cpu_sum, program, set_constants};
 use crate::{
     error::{LinuxError, Result},
     netlink::{IngressFilter, Interface, LOOPBACK, Netlink},
@@ -22,10 +23,8 @@ use crate::{
 
 /// Most paths of a destination.
 pub const MAX_PATHS: usize = balance::MAX_PATHS;
-/// Slots that paths can have are 1 to 63; 0 is the router's own route.
-pub const MAX_SLOTS: u32 = SLOTS - 1;
 
-const SLOTS: u32 = 64;
+const SLOTS: u32 = MAX_SLOTS + 1;
 /// Our filters' priority, and the handle of each, so that we find them again and leave those of others alone.
 const PRIORITY: u32 = 84;
 const HANDLES: [(Side, u32); 3] = [(Side::Site, 0x5354), (Side::Paths, 0x5355), (Side::Rehash, 0x5356)];
@@ -195,23 +194,23 @@ impl Balancer {
 
     /// How many flows the table has.
     pub fn flows(&self) -> Result<usize> {
-        Ok(keys(&self.map("sidestep_flows")?)?.len())
+        let mut flows = 0;
+        each_entry(&self.map("sidestep_flows")?, |_, _| flows += 1)?;
+        Ok(flows)
     }
 
     /// Forgets flows of which nothing was seen for `idle` seconds, or for `closing` seconds after their end; returns how many.
     pub fn forget_flows(&self, now: u32, idle: u32, closing: u32) -> Result<usize> {
         let map = self.map("sidestep_flows")?;
-        let mut forgotten = 0;
-        for key in keys(&map)? {
-            let value =
-                map.lookup(&key, MapFlags::ANY).map_err(|error| failed("reading the table of flows", &error))?;
-            let Some(flow) = value.and_then(|value| RawFlow::read_from_bytes(&value).ok()) else { continue };
+        let mut stale = Vec::new();
+        each_entry(&map, |key, value| {
+            let Ok(flow) = RawFlow::read_from_bytes(value) else { return };
             let age = now.saturating_sub(flow.seen);
             if age > idle || (flow.closing != 0 && age > closing) {
-                forgotten += usize::from(map.delete(&key).is_ok());
+                stale.push(key.to_vec());
             }
-        }
-        Ok(forgotten)
+        })?;
+        Ok(stale.iter().filter(|key| map.delete(key).is_ok()).count())
     }
 
     /// Runs the program on a frame, as if it came from the site or by a path over the loopback interface, and returns its mark afterwards; for tests.
@@ -247,9 +246,15 @@ impl Balancer {
 /// Removes our filters from an interface, whoever attached them; returns whether there were any. Those of others, and the
 /// `clsact` qdisc, stay.
 pub async fn remove(netlink: &Netlink, interface: u32) -> Result<bool> {
+    remove_but(netlink, interface, |_| false).await
+}
+
+/// Removes our filters from an interface, whoever attached them, but for those of the sides to `keep`; returns whether there
+/// were any.
+pub async fn remove_but(netlink: &Netlink, interface: u32, keep: impl Fn(Side) -> bool) -> Result<bool> {
     let filters = netlink.ingress_filters(interface).await?;
     let mut removed = false;
-    for (side, _) in HANDLES {
+    for (side, _) in HANDLES.into_iter().filter(|(side, _)| !keep(*side)) {
         removed |= detach(&filters, interface, side)?;
     }
     Ok(removed)

@@ -33,11 +33,12 @@ pub use self::{
     load::{MapUse, ProgramRuns, RunStats},
     names::Names,
     pins::{Holder, Pins},
-    slots::{MAX_SLOTS, SlotPath},
+    slots::SlotPath,
     sockets::HostConnection,
     sources::{MAX_SOURCES, PathSources, SourcesByPath},
     weights::Learnt,
 };
+pub use super::MAX_SLOTS;
 use super::{bytecode, failed, keys, load, map, open, per_cpu_sum, program};
 use crate::{
     error::{LinuxError, Result},

@@ -13,6 +13,13 @@ use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenObject, PrintLeve
 
 use crate::error::{LinuxError, Result};
 
+/// The most slots that a host or an edge uses, whatever room the mark has (`HOST_SLOTS`, `EDGE_SLOTS`): so many routing
+/// tables are its own. Slot 0 is the default route.
+///
+/// All paths of a destination can be replaced at once by others that take other slots, and several destinations that
+/// overlap have room besides.
+pub const MAX_SLOTS: u32 = 63;
+
 /// What a kernel lacks when a program does not load.
 const NEEDS_BPF: &str = "it needs cgroup BPF with BTF (CONFIG_CGROUP_BPF, CONFIG_DEBUG_INFO_BTF, Linux 6.1 or later)";
 
@@ -86,6 +93,53 @@ fn keys(map: &impl MapCore) -> Result<Vec<Vec<u8>>> {
         }
     }
     Ok(keys)
+}
+
+/// Calls `visit` with the key and the value of each entry of a hash map, of which the kernel copies thousands at once.
+///
+/// The iterator of libbpf-rs would end at the first batch that is not full, as all of a hash map may be.
+fn each_entry(map: &impl MapCore, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    let (key_size, value_size) = (map.key_size() as usize, map.value_size() as usize);
+    let mut room = 4096_usize.min(map.max_entries() as usize);
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    // The kernel notes its place in 32 bits.
+    let (mut place, mut next) = (None::<u32>, 0_u32);
+    loop {
+        keys.resize(room * key_size, 0);
+        values.resize(room * value_size, 0);
+        let mut count = room as u32;
+        // SAFETY: both buffers have room for `count` entries; the place that is read may be null.
+        let status = unsafe {
+            libbpf_rs::libbpf_sys::bpf_map_lookup_batch(
+                map.as_fd().as_raw_fd(),
+                place.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut).cast(),
+                std::ptr::from_mut(&mut next).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &raw mut count,
+                std::ptr::null(),
+            )
+        };
+        match status.saturating_neg() {
+            0 | libc::ENOENT => {}
+            libc::EINTR => continue,
+            // A chain of the map is longer.
+            libc::ENOSPC => {
+                room *= 2;
+                continue;
+            }
+            number => {
+                let error = io::Error::from_raw_os_error(number);
+                return Err(LinuxError::io(format!("reading BPF map {}", map.name().to_string_lossy()), error));
+            }
+        }
+        let entries = keys.chunks_exact(key_size).zip(values.chunks_exact(value_size));
+        entries.take(count as usize).for_each(|(key, value)| visit(key, value));
+        if status != 0 {
+            return Ok(());
+        }
+        place = Some(next);
+    }
 }
 
 fn program<'obj>(object: &'obj Object, name: &str) -> Result<libbpf_rs::ProgramMut<'obj>> {

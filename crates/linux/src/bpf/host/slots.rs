@@ -17,16 +17,10 @@ use super::{
 };
 use crate::error::Result;
 
-/// The most slots that a host uses, whatever room the mark has (`HOST_SLOTS`): so many routing tables are its own.
-///
-/// All paths of a destination can be replaced at once by others that take other slots, and several destinations that
-/// overlap have room besides.
-pub const MAX_SLOTS: u32 = 63;
-
 /// A path of a destination, and the mark slot that leads along it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotPath {
-    /// The slot, in 1..=[`MAX_SLOTS`].
+    /// The slot, in 1..=[`MAX_SLOTS`](super::MAX_SLOTS).
     pub slot: u8,
     /// The path.
     pub path: raw::Path,
