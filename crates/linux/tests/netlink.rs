@@ -436,6 +436,7 @@ fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
             ("-6 route replace fd00:1::/64 via fe80::9 dev eth table 8301 proto 83", "fd00:1::/64"),
             ("-6 route del fd00:2::/64 table 8301", "fd00:2::/64"),
             ("-6 route del throw fd00:3::/64 table 8301", "fd00:3::/64"),
+            ("-6 route del fd00:4::/64 via fe80::3 dev eth table 8301", "fd00:4::/64"),
             ("-4 route replace 10.1.0.0/16 via 10.0.0.9 dev eth table 8301 proto 83", "10.1.0.0/16"),
             ("-4 route del 10.3.0.0/16 table 8301", "10.3.0.0/16"),
             ("-4 route replace 10.4.0.0/16 via 10.0.0.9 dev eth table 8301", "10.4.0.0/16"),

@@ -141,7 +141,7 @@ impl Rule {
     /// Whether we made it, if the first slot's table is `first`.
     ///
     /// Version 0.1.0 set no protocol, as `ip` does not. Its rules are recognised by the slot, which names the table.
-    fn is_ours(&self, first: u32) -> bool {
+    pub fn is_ours(&self, first: u32) -> bool {
         let slot = self.mark.checked_shr(self.mask.trailing_zeros()).unwrap_or(0);
         self.protocol == PROTOCOL || self.protocol == 0 && slot > 0 && self.table.checked_sub(first) == Some(slot - 1)
     }

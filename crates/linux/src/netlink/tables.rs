@@ -137,16 +137,19 @@ async fn dump(socket: &Socket, table: u32, protocol: u8) -> Result<Vec<RouteMess
 fn leads_alike(route: &Route, message: &RouteMessage) -> bool {
     let kind = message.header.kind;
     let hop = read_next_hop(message);
+    // Of IPv4 by a neighbour with an IPv6 address only the interface is told.
+    let is_alike = |(wanted, there): (&NextHop, &NextHop)| {
+        there.interface == wanted.interface && (there.via.is_none() || there.via == wanted.via)
+    };
     match &route.target {
         Target::Throw => kind == RouteType::Throw,
         _ if kind == RouteType::Throw => false,
         Target::Segments(_, wanted) => hop == Some(*wanted),
         Target::Encaps(_, wanted) => hop.map(|hop| hop.interface) == Some(wanted.interface),
-        Target::Via(hops) => match (hops.as_slice(), hop) {
-            // Of IPv4 by a neighbour with an IPv6 address, and of several next hops, only the interface is told.
-            ([wanted], Some(hop)) => hop.interface == wanted.interface && (hop.via.is_none() || hop.via == wanted.via),
-            _ => true,
-        },
+        Target::Via(hops) => {
+            let there = read_next_hops(message);
+            there.len() == hops.len() && hops.iter().zip(&there).all(is_alike)
+        }
         Target::Sid(..) => true,
     }
 }
