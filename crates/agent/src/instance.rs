@@ -13,10 +13,7 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    sys::socket::{getsockopt, sockopt::PeerCredentials},
-    unistd::geteuid,
-};
+use nix::unistd::geteuid;
 use sidestep_linux::LinuxError;
 use tokio::{
     io::AsyncReadExt,
@@ -79,10 +76,10 @@ impl Instance {
     pub(crate) fn take(&mut self) {
         let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(stream) = came else { return };
-        let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
-        if by.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+        if is_privileged(&stream) {
             self.asked = Some(stream);
         } else {
+            let by = stream.peer_cred().map(|peer| peer.uid());
             tracing::warn!(?by, "a request to stop by a user who may not");
         }
     }
@@ -107,6 +104,11 @@ pub(crate) async fn stop(name: &str) -> Result<bool, AgentError> {
         Ok(_) => Ok(true),
         Err(_) => Err(failed(io::Error::from(io::ErrorKind::TimedOut)).into()),
     }
+}
+
+/// Whether the other end is the superuser's, or of the daemon's own user.
+pub(crate) fn is_privileged(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }
 
 pub(crate) fn address(name: &str) -> io::Result<SocketAddr> {

@@ -18,7 +18,7 @@ use sidestep_policy::balance::{Balanced, PathSet};
 
 use crate::{
     MetricsConfig,
-    paths::{Checker, Places, StaticDestination, StaticPath, is_interface_name},
+    paths::{Checker, MarkBits, Places, StaticDestination, StaticPath, is_interface_name},
 };
 
 /// The file, as TOML.
@@ -77,8 +77,6 @@ pub enum Health {
 
 /// Most flows of a table: half a gigabyte of the kernel's memory.
 pub const MAX_FLOWS: u32 = 1 << 22;
-/// Mark slots for the paths of one destination.
-const LEAST_SLOTS: u32 = 1;
 
 impl Default for EdgeKnobs {
     fn default() -> Self {
@@ -191,7 +189,7 @@ impl EdgeConfig {
                 return Err(document.error_in(edge, "inside", index, format!("`{name}` is here a second time")));
             }
         }
-        let ones = knobs.mark_mask >> knobs.mark_mask.trailing_zeros().min(31);
+        let ones = knobs.mark_mask.checked_shr(knobs.mark_mask.trailing_zeros()).unwrap_or(0);
         if ones == 0 || !(ones.wrapping_add(1)).is_power_of_two() && ones != u32::MAX {
             return Err(document.error_at(
                 edge,
@@ -223,7 +221,7 @@ impl EdgeConfig {
         if destination.paths.is_empty() {
             return Err(document.error_at(item, "path", format!("{prefix} has no path; give it one, or remove it")));
         }
-        let slots = (self.edge.mark_mask >> self.edge.mark_mask.trailing_zeros().min(31)).max(LEAST_SLOTS);
+        let slots = MarkBits::new(self.edge.mark_mask).slots();
         if destination.paths.len() > slots as usize {
             let message = format!("mark_mask has room for {slots} paths, and {prefix} has {}", destination.paths.len());
             return Err(document.error_at(item, "path", message));

@@ -2,14 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv6Addr},
-    ops::RangeInclusive,
+    net::IpAddr,
 };
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::balance::{self, MAX_SLOTS, Site},
-    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange},
+    bpf::balance::{self, Site},
+    netlink::{Family, MarkRule, Netlink, Route, RoutingChange, Rule},
 };
 use sidestep_policy::balance::ALL_LIVE;
 
@@ -19,26 +18,13 @@ use super::{
 };
 use crate::{
     AgentError,
-    paths::{self, DestinationPaths, Exceptions, HostPath, Interfaces, PathRoute, Room, StaticDestination},
+    paths::{self, DestinationPaths, Exceptions, HostPath, Interfaces, PathRoute, Room, StaticDestination, tables},
 };
-
-/// The routing tables of paths.
-pub(super) fn tables(base: u32) -> RangeInclusive<u32> {
-    base.saturating_add(1)..=base.saturating_add(MAX_SLOTS)
-}
 
 /// Whether an earlier daemon left routes or filters, so that packets may go by them.
 pub(super) async fn is_inherited(netlink: &Netlink, options: &EdgeOptions) -> Result<bool, AgentError> {
     let tables = tables(options.table_base);
     Ok(netlink.own_routes().await?.iter().any(|(table, _)| tables.contains(table)))
-}
-
-/// Refuses to begin in tables that hold routes of others: ours would replace them.
-pub(super) async fn check_tables(netlink: &Netlink, base: u32) -> Result<(), AgentError> {
-    match netlink.foreign_route(tables(base)).await? {
-        Some((table, destination)) => Err(AgentError::Foreign { table, destination }),
-        None => Ok(()),
-    }
 }
 
 /// Removes filters, rules and routes of an edge, whoever made them; returns whether there were any.
@@ -48,13 +34,44 @@ pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32
         found |= balance::remove(netlink, interface.index).await?;
     }
     let tables = tables(table_base);
-    found |= netlink.rules().await?.iter().any(|rule| rule.priority == priority && tables.contains(&rule.table));
+    let is_ours =
+        |rule: &Rule| rule.priority == priority && tables.contains(&rule.table) && rule.is_ours(*tables.start());
+    found |= netlink.rules().await?.iter().any(is_ours);
     netlink.delete_rules(tables.clone(), priority).await?;
     for (table, destination) in netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)) {
         found = true;
         netlink.delete_route(table, destination).await?;
     }
     Ok(found)
+}
+
+/// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
+pub(super) async fn remove_but(
+    netlink: &Netlink,
+    options: &EdgeOptions,
+    is_wanted: impl Fn(&Rule) -> bool,
+    routes: &BTreeMap<(u32, IpNet), Route>,
+) -> Result<(), AgentError> {
+    let tables = tables(options.table_base);
+    netlink.delete_rules_but(tables.clone(), options.priority, is_wanted).await?;
+    for (table, destination) in netlink.own_routes().await? {
+        if tables.contains(&table) && !routes.contains_key(&(table, destination)) {
+            netlink.delete_route(table, destination).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts rules and routes that others removed, and says so.
+pub(super) fn note_lost(mended: &mut u64, lost: usize) {
+    if lost > 0 {
+        *mended += lost as u64;
+        tracing::warn!(
+            lost,
+            "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
+             ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
+        );
+    }
 }
 
 impl Edge {
@@ -75,18 +92,18 @@ impl Edge {
     async fn present_sets(&mut self) -> Result<(Vec<DestinationPaths>, BTreeMap<u32, bool>), AgentError> {
         let links = self.netlink.interfaces().await?;
         let running = links.iter().map(|link| (link.index, link.running)).collect();
-        let indices = links.into_iter().map(|link| (link.name, link.index)).collect();
-        let interfaces = Interfaces::new(indices, self.netlink.default_routes().await?);
         let config = &self.options.config;
+        let interfaces = Interfaces::read(&self.netlink, &links, &config.destinations).await?;
         let mut sets = paths::resolve_quietly(&config.destinations, &interfaces, &config.places);
         for path in sets.iter_mut().flat_map(|set| &mut set.paths) {
-            // An edge forwards packets of others, into which no header may be inserted (RFC 8200, section 4).
+            // An edge forwards packets of others, into which no header should be inserted (RFC 8200, section 4). A Path ID alone
+            // leaves no choice: its router takes no packet whose list ends with it.
             if let PathRoute::Segments(list) = &mut path.route {
                 path.route = PathRoute::Encaps(std::mem::take(list));
             }
         }
         self.firsts = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
-        self.hops = self.look_up().await?;
+        self.hops = paths::first_hops(&self.netlink, &self.firsts).await?;
         for set in &mut sets {
             set.paths.retain(|path| path.is_reachable(&self.hops));
         }
@@ -94,18 +111,6 @@ impl Edge {
         let left_alone = self.exceptions.sets(&sets);
         sets.extend(left_alone);
         Ok((sets, running))
-    }
-
-    async fn look_up(&self) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
-        let mut hops = BTreeMap::new();
-        for first in &self.firsts {
-            match self.netlink.route_to(*first).await {
-                Ok(hop) => drop(hops.insert(*first, hop)),
-                Err(error) if error.is_answer() => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(hops)
     }
 
     /// Gives each path a slot, a rule for each interface of the site, and a route. Paths that the kernel refuses, for instance
@@ -282,20 +287,13 @@ impl Edge {
 
     /// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
     async fn remove_old(&self) -> Result<(), AgentError> {
-        let tables = tables(self.options.table_base);
-        let is_wanted = |rule: &sidestep_linux::netlink::Rule| {
+        let is_wanted = |rule: &Rule| {
             let slot = rule.table.saturating_sub(self.options.table_base);
             let input = rule.input.clone().unwrap_or_default();
             let wanted = self.rule(rule.family, slot);
             self.rules.contains(&(rule.family, slot, input.clone())) && rule.is_for(&wanted, &input)
         };
-        self.netlink.delete_rules_but(tables.clone(), self.options.priority, is_wanted).await?;
-        for (table, destination) in self.netlink.own_routes().await? {
-            if tables.contains(&table) && !self.routes.contains_key(&(table, destination)) {
-                self.netlink.delete_route(table, destination).await?;
-            }
-        }
-        Ok(())
+        remove_but(&self.netlink, &self.options, is_wanted, &self.routes).await
     }
 
     /// Whether a change of rules or routes may be one that matters to us. Those that we made do not.
@@ -331,14 +329,9 @@ impl Edge {
                 self.routes.remove(key);
             }
         }
-        if lost > 0 {
-            self.mended += lost as u64;
-            tracing::warn!(
-                lost,
-                "somebody removed rules or routes of ours, which are put back; if it was systemd-networkd, set \
-                 ManageForeignRoutingPolicyRules=no and ManageForeignRoutes=no in networkd.conf"
-            );
-        }
-        Ok(lost > 0 || self.look_up().await? != self.hops || self.exceptions.changed(&self.netlink).await?)
+        note_lost(&mut self.mended, lost);
+        Ok(lost > 0
+            || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
+            || self.exceptions.changed(&self.netlink).await?)
     }
 }

@@ -14,14 +14,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
     ops::ControlFlow,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::balance::{self, Balancer, BalancerConfig, MAX_SLOTS, Side, Site},
+    bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     monotonic_now,
-    netlink::{Family, Interface, Netlink, NextHop, Route, RoutingChange},
+    netlink::{Family, Netlink, NextHop, Route, RoutingChange},
 };
 use sidestep_metrics::{Page, Scrapes};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -36,7 +36,7 @@ use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
     instance::{self, Instance},
-    paths::{Exceptions, Slots},
+    paths::{Exceptions, MarkBits, Slots, check_reserved, check_tables},
 };
 
 /// What the edge daemon needs to know.
@@ -61,6 +61,8 @@ const NAME: &str = "sidestep-edge";
 /// How long a flow of the table may be silent, in seconds of 2^30 ns; and how long it is kept after its end.
 const IDLE: u32 = 900;
 const CLOSING: u32 = 60;
+/// How often flows that have ended are looked for: the kernel copies the whole table for that.
+const FORGETTING: Duration = Duration::from_secs(15);
 
 /// Runs the edge daemon until `shutdown` completes; calls `ready` when packets are balanced.
 ///
@@ -103,8 +105,6 @@ struct Edge {
     balancer: Balancer,
     /// What the program was loaded with.
     loaded: BalancerConfig,
-    /// The interfaces when last looked at, by name.
-    interfaces: BTreeMap<String, Interface>,
     /// The interface that has the program, by its name and side.
     attached: BTreeMap<(String, Side), u32>,
     /// What is said of interfaces that cannot have the program, so that it is said once.
@@ -130,6 +130,8 @@ struct Edge {
     exceptions: Exceptions,
     /// How many rules, routes and filters of ours others removed, and were put back.
     mended: u64,
+    /// When flows that have ended were forgotten last.
+    forgot_at: Option<Instant>,
     /// Whether an earlier daemon left something, by which packets go.
     inherited: bool,
     /// Whether packets are balanced.
@@ -138,7 +140,7 @@ struct Edge {
 
 impl Edge {
     async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
-        settings::check_reserved(&options)?;
+        check_reserved(options.table_base, options.priority)?;
         let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
         let knobs = &options.config.edge;
@@ -149,8 +151,8 @@ impl Edge {
         };
         let inherited = kernel::is_inherited(&netlink, &options).await?;
         settings::check_marks(&netlink, &options, inherited).await?;
-        if !options.dry_run && !inherited {
-            kernel::check_tables(&netlink, options.table_base).await?;
+        if !options.dry_run {
+            check_tables(&netlink, options.table_base, inherited).await?;
         }
         Ok(Edge {
             teller: status::Teller::open()?,
@@ -158,7 +160,6 @@ impl Edge {
             instance,
             netlink,
             loaded,
-            interfaces: BTreeMap::new(),
             attached: BTreeMap::new(),
             complaints: BTreeSet::new(),
             slots: Slots::new(),
@@ -172,6 +173,7 @@ impl Edge {
             hops: BTreeMap::new(),
             exceptions: Exceptions::default(),
             mended: 0,
+            forgot_at: None,
             inherited,
             at_work: false,
             options,
@@ -184,8 +186,7 @@ impl Edge {
 
     /// How many paths a destination can have.
     fn most_slots(&self) -> u32 {
-        let mask = self.loaded.mark_mask;
-        (mask >> mask.trailing_zeros().min(31)).min(MAX_SLOTS)
+        MarkBits::new(self.loaded.mark_mask).slots()
     }
 }
 
@@ -193,7 +194,7 @@ impl Daemon for Edge {
     type Update = ();
     type Config = EdgeConfig;
 
-    /// How often to look whether the program is still where it should be, and to forget flows that have ended.
+    /// How often to look whether the program is still where it should be.
     const INTERVAL: Duration = Duration::from_secs(1);
     /// A path whose carrier is lost is left at once.
     const SETTLE: Duration = Duration::ZERO;
@@ -253,7 +254,8 @@ impl Daemon for Edge {
         self.stay_attached().await?;
         self.write_sites()?;
         self.tell_peer();
-        if self.loaded.flows.is_some() {
+        if self.loaded.flows.is_some() && self.forgot_at.is_none_or(|at| at.elapsed() >= FORGETTING) {
+            self.forgot_at = Some(Instant::now());
             self.balancer.forget_flows((monotonic_now().as_nanos() >> 30) as u32, IDLE, CLOSING)?;
         }
         Ok(ControlFlow::Continue(()))
@@ -293,16 +295,20 @@ impl Daemon for Edge {
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
-        let keeps = match end {
-            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
-            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
-            End::Shutdown(Shutdown::CleanUp) => self.options.keep,
-            End::Finished => false,
-        };
-        if keeps {
+        if keeps(end, self.at_work, self.inherited, self.options.keep) {
             return Ok(());
         }
         kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await.map(drop)
+    }
+}
+
+/// Whether a daemon that ends leaves everything in place.
+fn keeps(end: End, at_work: bool, inherited: bool, keep: bool) -> bool {
+    match end {
+        End::Shutdown(Shutdown::Keep) | End::Failed => at_work || inherited,
+        End::Shutdown(Shutdown::CleanUp) if !at_work => inherited,
+        End::Shutdown(Shutdown::CleanUp) => keep,
+        End::Finished => false,
     }
 }
 
@@ -369,16 +375,15 @@ impl Edge {
     /// configuration no longer speaks.
     async fn attach_all(&mut self) -> Result<(), AgentError> {
         let interfaces = self.netlink.interfaces().await?;
-        self.interfaces = interfaces.into_iter().map(|interface| (interface.name.clone(), interface)).collect();
+        let interfaces: BTreeMap<_, _> = interfaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         let inside = self.knobs().inside.iter().map(|name| (name.clone(), Side::Site));
         let outside = self.options.config.outside().into_iter().filter(|_| self.loaded.flows.is_some());
         let outside = outside.map(|name| (name.to_string(), Side::Paths));
         let wanted: BTreeSet<(String, Side)> = inside.chain(outside).collect();
-        let interfaces = &self.interfaces;
         self.attached.retain(|(name, _), index| interfaces.get(name).is_some_and(|now| now.index == *index));
         for (name, side) in &wanted {
             let key = (name.clone(), *side);
-            let Some(interface) = self.interfaces.get(name).filter(|_| !self.attached.contains_key(&key)) else {
+            let Some(interface) = interfaces.get(name).filter(|_| !self.attached.contains_key(&key)) else {
                 continue;
             };
             match self.balancer.attach(&self.netlink, interface, *side).await {
@@ -397,6 +402,13 @@ impl Edge {
         for key in unwanted {
             if let Some(index) = self.attached.remove(&key) {
                 balance::remove_side(&self.netlink, index, key.1).await?;
+            }
+        }
+        if !self.at_work {
+            // An earlier daemon may have had other interfaces, or a table, or left the choice to the kernel.
+            for (name, interface) in &interfaces {
+                balance::remove_but(&self.netlink, interface.index, |side| wanted.contains(&(name.clone(), side)))
+                    .await?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! What is not the edge's own and must fit: numbers of tables and rules, others' marks, and settings of the kernel.
 
-use std::{collections::BTreeSet, fs, ops::RangeInclusive};
+use std::{collections::BTreeSet, fs};
 
 use sidestep_linux::{
     bpf::balance::MAX_SLOTS,
@@ -10,37 +10,6 @@ use sidestep_model::srv6;
 
 use super::{Edge, EdgeConfig, EdgeOptions};
 use crate::AgentError;
-
-/// The kernel's tables: default, main and local.
-const KERNEL_TABLES: RangeInclusive<u32> = 253..=255;
-/// Priorities between the kernel's rules for the tables local (0) and main (32766).
-const PRIORITIES: RangeInclusive<u32> = 1..=32_765;
-
-/// Bytes of an IPv6 header.
-const IPV6_HEADER: u32 = 40;
-
-/// Refuses tables and priorities that are the kernel's own.
-pub(super) fn check_reserved(options: &EdgeOptions) -> Result<(), AgentError> {
-    let (base, tables) = (options.table_base, super::kernel::tables(options.table_base));
-    let meets = tables.start() <= KERNEL_TABLES.end() && KERNEL_TABLES.start() <= tables.end();
-    if base == 0 || base.checked_add(MAX_SLOTS).is_none() || meets {
-        return Err(AgentError::Reserved(format!(
-            "the {MAX_SLOTS} tables behind the table base {base} must not be the kernel's own (253 to 255): choose 1 to {}, \
-             or at least {}",
-            KERNEL_TABLES.start() - 1 - MAX_SLOTS,
-            KERNEL_TABLES.end()
-        )));
-    }
-    if !PRIORITIES.contains(&options.priority) {
-        return Err(AgentError::Reserved(format!(
-            "the rule priority {} is not between those of the kernel's rules for the tables local and main: choose {} to {}",
-            options.priority,
-            PRIORITIES.start(),
-            PRIORITIES.end()
-        )));
-    }
-    Ok(())
-}
 
 /// Refuses bits of the mark at which somebody's rule of routing looks for packets that come in by the site's interfaces, unless
 /// packets go by our marks already.
@@ -86,23 +55,27 @@ pub(super) fn warn_of_sysctls(config: &EdgeConfig) {
     }
 }
 
-/// Says which paths have no room for the header that the edge puts around packets of the site. Errors about a packet that is too
-/// large would go to this router, not to its sender.
+/// Says which paths have no room for the header that the edge puts around packets of the site, or into them. Errors about a packet
+/// that is too large would go to this router, or name a size that is still too large.
 pub(super) async fn warn_of_mtu(edge: &Edge) -> Result<(), AgentError> {
     let interfaces = edge.netlink.interfaces().await?;
     let mtu = |is_it: &dyn Fn(&Interface) -> bool| interfaces.iter().filter(|one| is_it(one)).map(|one| one.mtu).max();
     let site = mtu(&|one| edge.knobs().inside.contains(&one.name)).unwrap_or(0);
     for path in edge.options.config.destinations.iter().flat_map(|set| &set.paths) {
-        let Some(segments) = &path.segments else { continue };
-        let hop = segments.first().and_then(|first| edge.hops.get(first));
+        let (first, header) = match (&path.segments, path.path_id) {
+            (Some(segments), _) => (segments.first().copied(), srv6::encap_len(segments.len())),
+            // The list has the packet's own destination besides.
+            (None, path_id) => (path_id, srv6::srh_len(2)),
+        };
+        let hop = first.and_then(|first| edge.hops.get(&first));
         let Some(room) = hop.and_then(|hop| mtu(&|one| one.index == hop.interface)) else { continue };
-        let needed = site + IPV6_HEADER + srv6::srh_len(segments.len());
+        let needed = site + header;
         if room < needed {
             tracing::warn!(
                 path = path.name,
                 room,
                 needed,
-                "packets of the site do not fit with their outer header and are lost: give the links of the path a larger MTU, or \
+                "packets of the site do not fit with their header of segments and are lost: give the links of the path a larger MTU, or \
                  the site a smaller one"
             );
         }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt, io,
-    io::{Read, Write},
+    io::Read,
     net::{IpAddr, SocketAddr},
     os::unix::net,
     str::FromStr,
@@ -12,10 +12,6 @@ use std::{
 };
 
 use ipnet::IpNet;
-use nix::{
-    sys::socket::{getsockopt, sockopt::PeerCredentials},
-    unistd::geteuid,
-};
 use serde::{Deserialize, Serialize};
 use sidestep_linux::LinuxError;
 use sidestep_model::BalanceMode;
@@ -23,10 +19,17 @@ use sidestep_policy::{
     balance::{Balanced, PathSet},
     flow_hash::FlowKey,
 };
-use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{UnixListener, UnixStream},
+};
 
 use super::{Edge, EdgeConfig, peer::EdgeAgreement};
-use crate::{AgentError, instance::address, paths::StaticPath};
+use crate::{
+    AgentError,
+    instance::{address, is_privileged},
+    paths::{StaticPath, mapped},
+};
 
 /// The name of the socket at which the status is told.
 const NAME: &str = "sidestep-edge/status";
@@ -306,13 +309,6 @@ impl fmt::Display for EdgePlace {
     }
 }
 
-fn mapped(address: IpAddr) -> std::net::Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
-}
-
 fn hexadecimal(set: &PathSet) -> String {
     format!("{:016x}", set.version().digest)
 }
@@ -347,23 +343,42 @@ impl Teller {
     pub(super) fn tell(&mut self, status: &EdgeStatus) {
         let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(stream) = came else { return };
-        let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
-        if !by.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+        if !is_privileged(&stream) {
             return;
         }
-        // One write takes it whole: a socket's buffer is far larger. Who does not read harms nobody.
-        let told = serde_json::to_vec(status).ok().zip(stream.into_std().ok());
-        if let Some((text, mut stream)) = told
-            && let Err(error) = stream.write_all(&text)
-        {
-            tracing::debug!(%error, "telling the status");
+        match serde_json::to_vec(status) {
+            Ok(text) => send(stream, text),
+            Err(error) => tracing::debug!(%error, "telling the status"),
         }
     }
 }
 
+/// Sends an answer besides the daemon's work: it may be larger than the socket's buffer. Who does not read harms nobody.
+fn send(mut stream: UnixStream, text: Vec<u8>) {
+    tokio::spawn(async move {
+        match tokio::time::timeout(PATIENCE, stream.write_all(&text)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "telling the status"),
+            Err(_) => tracing::debug!("whoever asked for the status does not read it"),
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn an_answer_larger_than_a_sockets_buffer_arrives_whole() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let text: Vec<u8> = (0..4 << 20).map(|n: u32| n as u8).collect();
+        send(here, text.clone());
+        let mut told = Vec::new();
+        there.read_to_end(&mut told).await.unwrap();
+        assert!(told == text, "{} bytes", told.len());
+    }
 
     #[test]
     fn a_flow_is_on_the_same_path_in_both_directions_and_at_both_edges() {

@@ -9,8 +9,8 @@ use sidestep_linux::{
     netns::NetNsId,
 };
 
-use super::{ownership::tables, replies};
-use crate::AgentError;
+use super::replies;
+use crate::{AgentError, paths::tables};
 
 /// How long an agent may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

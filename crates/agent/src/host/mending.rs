@@ -11,8 +11,11 @@ use std::{net::IpAddr, time::Instant};
 use ipnet::IpNet;
 use sidestep_linux::netlink::{Family, MarkRule, RoutingChange};
 
-use super::{Host, MarkBits, ownership::tables};
-use crate::AgentError;
+use super::Host;
+use crate::{
+    AgentError,
+    paths::{self, MarkBits, tables},
+};
 
 /// How many rules and routes were put back since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +62,7 @@ impl Host {
             self.note_drift(true)?;
         }
         Ok(lost != Mended::default()
-            || self.look_up(&self.firsts).await? != self.hops
+            || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
             || self.exceptions.changed(&self.netlink).await?)
     }
 

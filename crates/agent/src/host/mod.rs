@@ -28,7 +28,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, MAX_SLOTS, Pins, RunStats},
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
     claim::Claim,
     monotonic_now,
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},
@@ -57,7 +57,6 @@ use self::{
     mending::Mended,
     metrics::Reading,
     neighbours::Neighbours,
-    ownership::tables,
     quality::Measured,
     replies::Replies,
     summary::Summary,
@@ -65,7 +64,9 @@ use self::{
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
-    paths::{ConfigError, DestinationPaths, Exceptions, Interfaces, Slots},
+    paths::{
+        ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables, tables,
+    },
 };
 
 /// What the host daemon needs to know.
@@ -180,39 +181,20 @@ struct Host {
     summary: Summary,
 }
 
-/// The bits of a mark that are ours.
-#[derive(Clone, Copy)]
-struct MarkBits {
-    mask: u32,
-    shift: u32,
-}
-
-impl MarkBits {
-    fn new(mask: u32) -> Self {
-        MarkBits { mask, shift: mask.trailing_zeros() }
-    }
-
-    /// How many slots there are besides zero, which is the default route: as many as the bits can distinguish, and no more than
-    /// there are tables.
-    fn slots(self) -> u32 {
-        (self.mask >> self.shift).min(MAX_SLOTS)
-    }
-}
-
 impl Host {
     /// Loads the program, or takes over the one that an earlier daemon left.
     async fn start(options: HostOptions) -> Result<Self, AgentError> {
         if options.controller.is_none() && options.config.destinations.is_empty() {
             return Err(AgentError::NothingToDo);
         }
-        ownership::check_reserved(&options)?;
+        check_reserved(options.table_base, options.priority)?;
         options.pins.as_ref().map_or(Ok(()), ownership::check_state)?;
         let claim = ownership::claim(&options).await?;
         let netlink = Netlink::open()?;
         let recorder = Recorder::new(options.events.clone(), options.dry_run);
         let program = HostProgram::load(options.pins.clone())?;
         let before = program.config()?;
-        let own = own_paths(&options, &interfaces(&netlink).await?, before.is_some())?;
+        let own = own_paths(&options, &interfaces(&netlink, &options.config).await?, before.is_some())?;
         let slots = program.slots()?;
         let sink = recorder.clone();
         let follows = options.controller.is_some();
@@ -286,7 +268,7 @@ impl Host {
         if !self.options.dry_run {
             self.inherited_routes = routes_in(&self.netlink, &tables(self.options.table_base)).await?;
             self.inherited |= !self.inherited_routes.is_empty();
-            ownership::check_tables(&self.netlink, self.options.table_base, self.inherited).await?;
+            check_tables(&self.netlink, self.options.table_base, self.inherited).await?;
         }
         Ok(())
     }
@@ -429,7 +411,7 @@ impl Daemon for Host {
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        self.own = self.options.config.resolve_present(&interfaces(&self.netlink).await?);
+        self.own = self.options.config.resolve_present(&interfaces(&self.netlink, &self.options.config).await?);
         self.leftover_routes.extend(std::mem::take(&mut self.routes).into_keys());
         self.reroutes = true;
         Ok(())
@@ -556,10 +538,9 @@ fn own_paths(
     options.config.resolve(interfaces)
 }
 
-/// The interfaces, and the next hops of their default routes.
-async fn interfaces(netlink: &Netlink) -> Result<Interfaces, AgentError> {
-    let indices = netlink.interfaces().await?.into_iter().map(|interface| (interface.name, interface.index)).collect();
-    Ok(Interfaces::new(indices, netlink.default_routes().await?))
+/// The interfaces, and the next hops of their default routes if paths follow them.
+async fn interfaces(netlink: &Netlink, config: &HostConfig) -> Result<Interfaces, AgentError> {
+    Ok(Interfaces::read(netlink, &netlink.interfaces().await?, &config.destinations).await?)
 }
 
 /// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.

@@ -39,11 +39,11 @@ impl Host {
     /// Says whose marks ours meet; an error if somebody's rule of routing does, unless connections depend on us already.
     pub(super) async fn check_marks(&mut self) -> Result<(), AgentError> {
         let (mask, new) = (self.mark.mask, self.look_at_marks().await?);
-        let advice = self.neighbours.advice(mask);
         if let Some(first) = new.iter().find(|collision| collision.misroutes)
             && !self.inherited
             && !self.options.dry_run
         {
+            let advice = self.neighbours.advice(mask);
             return Err(AgentError::MarkCollision { mask, with: first.with.clone(), advice });
         }
         self.warn_of_collisions(&new);
@@ -58,6 +58,9 @@ impl Host {
     }
 
     fn warn_of_collisions(&self, collisions: &[Collision]) {
+        if collisions.is_empty() {
+            return;
+        }
         let (mask, advice) = (self.mark.mask, self.neighbours.advice(self.mark.mask));
         for collision in collisions {
             let wrongly = if collision.misroutes { ", so connections may be routed wrongly" } else { "" };

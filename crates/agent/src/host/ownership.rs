@@ -3,19 +3,13 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use sidestep_linux::{
-    bpf::host::{MAX_SLOTS, Pins},
+    bpf::host::Pins,
     claim::{Claim, Claimant},
-    netlink::Netlink,
     netns::NetNsId,
 };
 
 use super::HostOptions;
-use crate::AgentError;
-
-/// The kernel's tables: default, main and local.
-const KERNEL_TABLES: RangeInclusive<u32> = 253..=255;
-/// Priorities between the kernel's rules for the tables local (0) and main (32766).
-const PRIORITIES: RangeInclusive<u32> = 1..=32_765;
+use crate::{AgentError, paths::tables};
 
 /// How the names begin by which agents find each other.
 const PREFIX: &str = "sidestep/agent/";
@@ -51,39 +45,6 @@ impl Stake {
         let tables = self.tables.start() <= other.tables.end() && other.tables.start() <= self.tables.end();
         tables || self.mask & other.mask != 0
     }
-}
-
-/// The routing tables of paths.
-pub(super) fn tables(base: u32) -> RangeInclusive<u32> {
-    base.saturating_add(1)..=base.saturating_add(MAX_SLOTS)
-}
-
-/// Refuses tables and priorities that are the kernel's own.
-pub(super) fn check_reserved(options: &HostOptions) -> Result<(), AgentError> {
-    let (base, tables) = (options.table_base, tables(options.table_base));
-    if base == 0 || base.checked_add(MAX_SLOTS).is_none() {
-        return Err(AgentError::Reserved(format!(
-            "the table base {base} leaves no room: its {MAX_SLOTS} tables must have numbers from 2 to {}",
-            u32::MAX
-        )));
-    }
-    if tables.start() <= KERNEL_TABLES.end() && KERNEL_TABLES.start() <= tables.end() {
-        return Err(AgentError::Reserved(format!(
-            "the table base {base} reaches the kernel's own tables (253 default, 254 main, 255 local): choose at most {}, \
-             or at least {}",
-            KERNEL_TABLES.start() - 1 - MAX_SLOTS,
-            KERNEL_TABLES.end()
-        )));
-    }
-    if !PRIORITIES.contains(&options.priority) {
-        return Err(AgentError::Reserved(format!(
-            "the rule priority {} is not between those of the kernel's rules for the tables local and main: choose {} to {}",
-            options.priority,
-            PRIORITIES.start(),
-            PRIORITIES.end()
-        )));
-    }
-    Ok(())
 }
 
 /// Makes sure that no other agent of this network namespace uses our tables or bits of the mark as long as the claim lives.
@@ -134,18 +95,6 @@ fn touches(stake: &Stake, name: &str) -> bool {
     Stake::read(name).is_some_and(|other| stake.touches(&other))
 }
 
-/// Refuses to begin in tables that hold routes of others: ours would replace them. One who takes over only says so.
-pub(super) async fn check_tables(netlink: &Netlink, base: u32, takes_over: bool) -> Result<(), AgentError> {
-    match netlink.foreign_route(tables(base)).await? {
-        Some((table, destination)) if takes_over => {
-            tracing::warn!(table, %destination, "somebody else has put a route into a table of this agent");
-            Ok(())
-        }
-        Some((table, destination)) => Err(AgentError::Foreign { table, destination }),
-        None => Ok(()),
-    }
-}
-
 /// Refuses the state of an agent whose rules and routes are in another network namespace; forgets one whose namespace is gone.
 pub(super) fn check_state(pins: &Pins) -> Result<(), AgentError> {
     let Some(owner) = pins.config().and_then(|config| config.netns()) else { return Ok(()) };
@@ -162,6 +111,8 @@ pub(super) fn check_state(pins: &Pins) -> Result<(), AgentError> {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_linux::bpf::MAX_SLOTS;
+
     use super::*;
 
     #[test]

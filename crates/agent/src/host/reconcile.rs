@@ -224,26 +224,12 @@ impl Host {
     /// Both are noted: when a route to a first segment changes or appears, the path's own route follows.
     async fn first_hops(&mut self, sets: &[DestinationPaths]) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
         let firsts: BTreeSet<_> = sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::first_hop).collect();
-        let hops = self.look_up(&firsts).await?;
+        let hops = paths::first_hops(&self.netlink, &firsts).await?;
         let without: Vec<_> = firsts.iter().filter(|first| !hops.contains_key(first)).collect();
         if !without.is_empty() && (hops != self.hops || firsts != self.firsts) {
             tracing::warn!(first_segments = ?without, "no route leads there: their paths are left out until one does");
         }
         (self.firsts, self.hops) = (firsts, hops.clone());
-        Ok(hops)
-    }
-
-    /// The next hops to these first segments, where the kernel has any.
-    pub(super) async fn look_up(&self, firsts: &BTreeSet<Ipv6Addr>) -> Result<BTreeMap<Ipv6Addr, NextHop>, AgentError> {
-        let mut hops = BTreeMap::new();
-        for first in firsts {
-            match self.netlink.route_to(*first).await {
-                Ok(hop) => drop(hops.insert(*first, hop)),
-                Err(error) if error.is_answer() => {}
-                // Paths must not go because a question was lost.
-                Err(error) => return Err(error.into()),
-            }
-        }
         Ok(hops)
     }
 

@@ -4,10 +4,12 @@
 //! `n`. So a port is drawn among some candidates such that the subflows so far, and the new one, are as even as possible
 //! for every `n` up to [`MOST_PATHS`] at once.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use sidestep_linux::mptcp::Ends;
 use sidestep_policy::flow_hash::{FlowKey, Symmetry, hash, pick};
+
+use crate::paths::mapped;
 
 /// The most paths that ports are drawn for.
 pub const MOST_PATHS: u32 = 32;
@@ -97,13 +99,6 @@ pub fn hash_of(ends: &Ends, seed: u32) -> u32 {
         flow_label: 0,
     };
     hash(&key, seed, Symmetry::Symmetric)
-}
-
-fn mapped(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
 }
 
 #[cfg(test)]

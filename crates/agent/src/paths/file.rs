@@ -10,7 +10,10 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
 use sidestep_control::assign_path_ids;
-use sidestep_linux::netlink::{DefaultRoute, Family, NextHop};
+use sidestep_linux::{
+    LinuxError,
+    netlink::{DefaultRoute, Family, Interface, Netlink, NextHop},
+};
 use sidestep_model::{PathId, Rate, Span};
 use sidestep_policy::PolicyError;
 use thiserror::Error;
@@ -159,6 +162,21 @@ impl Interfaces {
             gateways.entry((route.hop.interface, route.family)).or_insert(route.hop);
         }
         Interfaces { indices, gateways }
+    }
+}
+
+impl Interfaces {
+    /// These links, and the default routes if any of the paths follows one: on a router with all routes of the Internet it
+    /// takes long to read them.
+    pub(crate) async fn read(
+        netlink: &Netlink,
+        links: &[Interface],
+        destinations: &[StaticDestination],
+    ) -> Result<Self, LinuxError> {
+        let mut paths = destinations.iter().flat_map(|destination| &destination.paths);
+        let follows = paths.any(|path| path.via == Some(Via::Auto));
+        let routes = if follows { netlink.default_routes().await? } else { Vec::new() };
+        Ok(Interfaces::new(links.iter().map(|link| (link.name.clone(), link.index)).collect(), routes))
     }
 }
 

@@ -4,6 +4,7 @@ mod check;
 mod exceptions;
 mod file;
 mod routes;
+mod shared;
 mod slots;
 
 pub(crate) use self::{
@@ -11,6 +12,7 @@ pub(crate) use self::{
     exceptions::Exceptions,
     file::{resolve, resolve_present, resolve_quietly},
     routes::routes,
+    shared::{MarkBits, check_reserved, check_tables, first_hops, mapped, tables},
     slots::{Placement, Room, Slots, place},
 };
 pub use self::{
