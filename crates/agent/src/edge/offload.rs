@@ -15,15 +15,15 @@ use std::{
 use ipnet::IpNet;
 use sidestep_linux::{
     LinuxError,
-    bpf::balance::{Balancer, BalancerConfig, Side},
-    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Target},
+    bpf::balance::{self, Balancer, BalancerConfig, Side},
+    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Rule, Target},
 };
 use sidestep_metrics::Page;
 
 use super::{EdgeConfig, EdgeOptions, NAME, kernel, metrics, settings, status};
 use crate::{
     AgentError,
-    daemon::{Daemon, End, Shutdown},
+    daemon::{Daemon, End},
     instance::Instance,
     paths::{self, Exceptions, Interfaces, PathRoute},
 };
@@ -56,13 +56,13 @@ pub(super) struct Offload {
 impl Offload {
     /// Sets the kernel's hash.
     pub(super) async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
-        settings::check_reserved(&options)?;
+        paths::check_reserved(options.table_base, options.priority)?;
         options.config.check_offload().map_err(AgentError::Reserved)?;
         let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
         let inherited = kernel::is_inherited(&netlink, &options).await?;
-        if !options.dry_run && !inherited {
-            kernel::check_tables(&netlink, options.table_base).await?;
+        if !options.dry_run {
+            paths::check_tables(&netlink, options.table_base, inherited).await?;
         }
         let mut offload = Offload {
             teller: status::Teller::open()?,
@@ -91,24 +91,40 @@ impl Offload {
             ("ipv4/fib_multipath_hash_policy", "1"),
             ("ipv6/fib_multipath_hash_policy", "1"),
         ];
+        let mut changes = Vec::new();
         for (name, value) in wanted {
             let path = PathBuf::from("/proc/sys/net").join(name);
             let what = || format!("setting net.{}={value}", name.replace('/', "."));
             let Ok(now) = fs::read_to_string(&path) else {
                 return Err(LinuxError::Missing { what: what(), needs: NEEDS_SEED }.into());
             };
-            if now.trim() == value || self.options.dry_run {
-                continue;
+            if now.trim() != value && !self.options.dry_run {
+                changes.push((path, now, value, what()));
             }
+        }
+        // Only now: where one of them is missing, none is changed.
+        for (path, now, value, what) in changes {
             // In the sandbox of a unit settings are read-only: then whoever set it up has to set them.
-            fs::write(&path, value).map_err(|error| LinuxError::io(what(), error))?;
+            if let Err(error) = fs::write(&path, value) {
+                self.restore_hash();
+                return Err(LinuxError::io(what, error).into());
+            }
             self.before.push((path, now));
         }
         Ok(())
     }
 
+    /// Puts the settings back that were changed.
+    fn restore_hash(&mut self) {
+        for (path, value) in self.before.drain(..) {
+            if let Err(error) = fs::write(&path, value.trim()) {
+                tracing::warn!(%error, path = %path.display(), "the setting is not what it was");
+            }
+        }
+    }
+
     fn table(&self) -> u32 {
-        *kernel::tables(self.options.table_base).start()
+        *paths::tables(self.options.table_base).start()
     }
 
     fn rule(&self, family: Family) -> MarkRule {
@@ -116,19 +132,20 @@ impl Offload {
         MarkRule { family, mark: 0, mask: 0, table: self.table(), priority: self.options.priority }
     }
 
-    /// The routes that the kernel should have: one for each destination, with the next hops in the order of the file.
+    /// The routes that the kernel should have: one for each destination, with the next hops in the order of the file. Those
+    /// whose interface is down are left out: the kernel would refuse the whole route.
     async fn wanted(&mut self) -> Result<BTreeMap<(u32, IpNet), Route>, AgentError> {
         let links = self.netlink.interfaces().await?;
-        let indices = links.into_iter().map(|link| (link.name, link.index)).collect();
-        let interfaces = Interfaces::new(indices, self.netlink.default_routes().await?);
+        let running: Vec<_> = links.into_iter().filter(|link| link.running).collect();
         let config = &self.options.config;
+        let interfaces = Interfaces::read(&self.netlink, &running, &config.destinations).await?;
         let sets = paths::resolve_quietly(&config.destinations, &interfaces, &config.places);
         let all: usize = config.destinations.iter().map(|set| set.paths.len()).sum();
         let absent = all - sets.iter().map(|set| set.paths.len()).sum::<usize>();
         if absent > self.absent {
             tracing::warn!(
                 absent,
-                "paths without an interface are left out: the other edge chooses otherwise until they are back"
+                "paths whose interface is missing or down are left out: the other edge chooses otherwise until they are back"
             );
         }
         self.absent = absent;
@@ -168,21 +185,29 @@ impl Daemon for Offload {
         Ok(())
     }
 
-    async fn handle_config(&mut self, config: EdgeConfig) -> Result<(), AgentError> {
+    async fn handle_config(&mut self, mut config: EdgeConfig) -> Result<(), AgentError> {
         if let Err(problem) = config.check_offload() {
             tracing::error!("the configuration stays what it was: {problem}");
             return Ok(());
         }
         if config.edge.seed != self.options.config.edge.seed {
             tracing::warn!("seed stays what it is until the edge is started again");
+            config.edge.seed = self.options.config.edge.seed;
+        }
+        if config.metrics != self.options.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the edge is started again");
         }
         self.options.config = config;
+        tracing::info!("the configuration was read again");
         self.handle_links().await
     }
 
+    /// The kernel removes next hops together with their interfaces. Routes that it has as they should be are left alone.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        self.routes.clear();
+        for key in self.netlink.missing_routes(&self.routes).await? {
+            self.routes.remove(&key);
+        }
         Ok(())
     }
 
@@ -210,7 +235,7 @@ impl Daemon for Offload {
         for key in &missing {
             self.routes.remove(key);
         }
-        self.mended += lost as u64;
+        kernel::note_lost(&mut self.mended, lost);
         Ok(lost > 0 || self.exceptions.changed(&self.netlink).await?)
     }
 
@@ -222,12 +247,13 @@ impl Daemon for Offload {
             return Ok(());
         }
         for (key, route) in &wanted {
-            if self.routes.get(key) != Some(route) {
-                // For IPv6 the kernel would add next hops to those that are there.
-                self.netlink.delete_route(route.table, route.destination).await?;
-                self.netlink.add_route(route).await?;
-                self.routes.insert(*key, route.clone());
+            if self.routes.get(key) == Some(route) {
+                continue;
             }
+            // In one step: the kernel has the former next hops or these. What is there after an error is not known.
+            self.routes.remove(key);
+            self.netlink.add_route(route).await?;
+            self.routes.insert(*key, route.clone());
         }
         let families: BTreeSet<_> = wanted.keys().map(|(_, destination)| Family::of(*destination)).collect();
         let inside = &self.options.config.edge.inside;
@@ -237,17 +263,11 @@ impl Daemon for Offload {
             self.netlink.add_rule_for(self.rule(*family), input).await?;
         }
         self.rules = rules;
-        let tables = kernel::tables(self.options.table_base);
-        let is_wanted = |rule: &sidestep_linux::netlink::Rule| {
+        let is_wanted = |rule: &Rule| {
             let input = rule.input.clone().unwrap_or_default();
             self.rules.contains(&(rule.family, input.clone())) && rule.is_for(&self.rule(rule.family), &input)
         };
-        self.netlink.delete_rules_but(tables.clone(), self.options.priority, is_wanted).await?;
-        for (table, destination) in self.netlink.own_routes().await? {
-            if tables.contains(&table) && !wanted.contains_key(&(table, destination)) {
-                self.netlink.delete_route(table, destination).await?;
-            }
-        }
+        kernel::remove_but(&self.netlink, &self.options, is_wanted, &wanted).await?;
         self.routes = wanted;
         self.rehash().await?;
         self.at_work = true;
@@ -280,7 +300,11 @@ impl Daemon for Offload {
     }
 
     fn status(&self) -> String {
-        let absent = if self.absent > 0 { format!(", {} without an interface", self.absent) } else { String::new() };
+        let absent = if self.absent > 0 {
+            format!(", {} whose interface is missing or down", self.absent)
+        } else {
+            String::new()
+        };
         format!(
             "next hops of {} destinations in the kernel's own routes{absent}",
             self.options.config.destinations.len()
@@ -291,22 +315,12 @@ impl Daemon for Offload {
         Ok(metrics::page(&self.read_status()?, faults))
     }
 
-    async fn stop(self, end: End) -> Result<(), AgentError> {
-        let keeps = match end {
-            End::Shutdown(Shutdown::Keep) | End::Failed => self.at_work || self.inherited,
-            End::Shutdown(Shutdown::CleanUp) if !self.at_work => self.inherited,
-            End::Shutdown(Shutdown::CleanUp) => self.options.keep,
-            End::Finished => false,
-        };
-        if keeps {
+    async fn stop(mut self, end: End) -> Result<(), AgentError> {
+        if super::keeps(end, self.at_work, self.inherited, self.options.keep) {
             return Ok(());
         }
         let removed = kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await;
-        for (path, value) in &self.before {
-            if let Err(error) = fs::write(path, value.trim()) {
-                tracing::warn!(%error, path = %path.display(), "the setting is not what it was");
-            }
-        }
+        self.restore_hash();
         removed.map(drop)
     }
 }
@@ -319,7 +333,8 @@ impl Offload {
             return Ok(());
         }
         let interfaces = self.netlink.interfaces().await?;
-        for name in &self.options.config.edge.inside {
+        let inside = &self.options.config.edge.inside;
+        for name in inside {
             let Some(interface) = interfaces.iter().find(|interface| interface.name == *name) else { continue };
             let index = interface.index;
             let known = self.attached.get(name) == Some(&index);
@@ -330,6 +345,13 @@ impl Offload {
             self.balancer.attach(&self.netlink, interface, Side::Rehash).await?;
             self.attached.insert(name.clone(), index);
         }
+        let is_left = |name: &String| !self.at_work || self.attached.contains_key(name) && !inside.contains(name);
+        // What an earlier daemon left elsewhere, or a balancer that chose itself, and what an earlier configuration named.
+        for interface in interfaces.iter().filter(|interface| is_left(&interface.name)) {
+            let keep = |side| side == Side::Rehash && inside.contains(&interface.name);
+            balance::remove_but(&self.netlink, interface.index, keep).await?;
+        }
+        self.attached.retain(|name, _| inside.contains(name));
         Ok(())
     }
 

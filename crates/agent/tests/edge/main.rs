@@ -1,6 +1,9 @@
 //! Edge daemons at work: real connections between two sites over four paths, in namespaces.
 
+mod kinds;
 mod net;
+mod offload;
+mod throughput;
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +20,7 @@ use nix::{
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket},
 };
 use sidestep_agent::{AgentError, EdgeAgreement, EdgeConfig, EdgeOptions, stop_edge};
-use sidestep_linux::testing::root_or_skip;
+use sidestep_linux::{netns::NetNs, testing::root_or_skip};
 
 use self::net::{Ending, Ip, Net, PATHS, PATIENCE, PORT, config, eventually, ip, try_ip, tuple};
 
@@ -27,11 +30,11 @@ fn both_directions_of_a_connection_take_the_path_that_both_edges_name_and_all_pa
         return;
     }
     let net = Net::new();
+    let mut used = BTreeSet::new();
     for mode in ["modulo", "rendezvous"] {
         let more = format!("mode = \"{mode}\"");
         let (_e1, _e2) = (net.edge(&net.e1, &config(true, &more)), net.edge(&net.e2, &config(false, &more)));
         let status = [net.status(&net.e1), net.status(&net.e2)];
-        let mut used = BTreeSet::new();
         for version in [Ip::V4, Ip::V6] {
             let listener = net.listen(version);
             for _ in 0..12 {
@@ -46,17 +49,24 @@ fn both_directions_of_a_connection_take_the_path_that_both_edges_name_and_all_pa
                 used.insert(paths[0]);
             }
         }
-        assert_eq!(used.len(), PATHS);
         let now = net.status(&net.e1);
         assert!(now.packets["balanced"] > 100 && now.packets["unrouted"] == 0, "{now:?}");
     }
-    // Nothing is left of them.
+    assert_eq!(used.len(), PATHS);
     for edge in [&net.e1, &net.e2] {
-        for (what, arguments) in [("rule", "rule"), ("route", "route show table all proto 83"), ("rule", "-6 rule")] {
-            let left = ip(edge, arguments);
-            assert!(!left.contains("84"), "{what}: {left}");
-        }
-        assert_eq!(ip(edge, "tc filter show dev in ingress"), "");
+        assert_nothing_is_left(edge);
+    }
+}
+
+fn assert_nothing_is_left(edge: &NetNs) {
+    for version in ["-4", "-6"] {
+        let rules = ip(edge, &format!("{version} rule"));
+        assert!(!rules.contains("lookup 84"), "{rules}");
+        assert_eq!(ip(edge, &format!("{version} route show table all proto 83")), "");
+    }
+    let links = ip(edge, "-o link");
+    for link in links.lines().filter_map(|line| line.split([':', '@']).nth(1)) {
+        assert_eq!(ip(edge, &format!("tc filter show dev {} ingress", link.trim())), "");
     }
 }
 
@@ -329,123 +339,39 @@ fn edges_that_differ_say_so_and_a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn segment_lists_are_paths_too() {
-    if !root_or_skip("SRv6 at an edge") {
+fn filters_that_an_earlier_edge_left_elsewhere_are_removed() {
+    if !root_or_skip("filters of an earlier edge") {
         return;
     }
     let net = Net::new();
-    // A SID of the far edge behind each of two paths; there packets are decapsulated.
-    for (near, far, locator, last) in [(&net.e1, &net.e2, "fd0f:0:2", 2), (&net.e2, &net.e1, "fd0f:0:1", 1)] {
-        for path in [1, 2] {
-            ip(near, &format!("-6 route add {locator}:{path}::/64 via fd09:0:0:{path}::{last}"));
-            ip(far, &format!("-6 route add {locator}:{path}:: encap seg6local action End.DT6 table 254 dev p{path}"));
-        }
-        for path in ["p1", "p2"] {
-            ip(near, &format!("link set {path} mtu 1700"));
-        }
-        for path in ["all", "p1", "p2"] {
-            far.run(|| sidestep_linux::netns::set_sysctl(&format!("ipv6/conf/{path}/seg6_enabled"), "1")).unwrap();
-        }
-    }
-    let file = |site: &str, locator: &str| {
-        let path = |path| format!("{{ name = \"sid-{path}\", segments = [\"{locator}:{path}::\"] }}");
-        format!("[edge]\ninside = [\"in\"]\n[[destination]]\nprefix = \"{site}\"\npath = [{}, {}]\n", path(1), path(2))
+    let filters = |link: &str| {
+        let filters = ip(&net.e1, &format!("tc filter show dev {link} ingress"));
+        ["0x5354", "0x5355", "0x5356"].into_iter().filter(|handle| filters.contains(handle)).collect::<Vec<_>>()
     };
-    let _e1 = net.edge(&net.e1, &file("fd02::/16", "fd0f:0:2"));
-    let _e2 = net.edge(&net.e2, &file("fd01::/16", "fd0f:0:1"));
-    let listener = net.listen(Ip::V6);
-    let mut used = BTreeSet::new();
-    for _ in 0..8 {
-        let mut both = net.connect(Ip::V6, &listener);
-        let before = [net.sent(&net.e1), net.sent(&net.e2)];
-        net.talk(&mut both);
-        let paths = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
-        assert_eq!(paths[0], paths[1]);
-        used.insert(paths[0]);
-    }
-    assert!(used.is_subset(&BTreeSet::from([1, 2])), "{used:?}");
-}
-
-/// Starts an edge whose next hops are the kernel's own multipath routes.
-fn offload(net: &Net, node: &sidestep_linux::netns::NetNs, near: bool, seed: u32) -> net::Edge {
-    let config = EdgeConfig::parse(&config(near, &format!("seed = {seed}"))).unwrap();
-    let options = EdgeOptions { config, table_base: 8400, priority: 8400, keep: false, offload: true, dry_run: false };
-    let (edge, is_ready) = net.spawn_with(node, options);
-    if is_ready.recv_timeout(PATIENCE).is_err() {
-        panic!("the edge is not ready: {:?}", edge.end(Ending::Killed));
-    }
-    edge
-}
-
-#[test]
-fn the_kernels_own_multipath_routes_agree_with_the_same_seed_and_not_with_two() {
-    if !root_or_skip("multipath routes of the kernel") {
-        return;
-    }
-    let seed = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
-    if !std::path::Path::new(seed).exists() {
-        println!("skipped: this kernel has no {seed}");
-        return;
-    }
-    let net = Net::new();
-    let read = |node: &sidestep_linux::netns::NetNs| node.run(|| Ok(std::fs::read_to_string(seed).unwrap())).unwrap();
-    let before = read(&net.e2);
-    for (seeds, agrees) in [([77, 77], true), ([77, 78], false)] {
-        let _edges = (offload(&net, &net.e1, true, seeds[0]), offload(&net, &net.e2, false, seeds[1]));
-        assert_eq!(read(&net.e2).trim(), seeds[1].to_string());
-        let (mut used, mut alike) = (BTreeSet::new(), 0);
-        for version in [Ip::V4, Ip::V6] {
-            let listener = net.listen(version);
-            for _ in 0..12 {
-                let mut both = net.connect(version, &listener);
-                let before = [net.sent(&net.e1), net.sent(&net.e2)];
-                net.talk(&mut both);
-                let paths = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
-                used.insert(paths[0]);
-                alike += usize::from(paths[0] == paths[1]);
-            }
-        }
-        println!("with the seeds {seeds:?}, forward is reverse for {alike} of 24 connections");
-        assert_eq!(alike == 24, agrees);
-        assert_eq!(used.len(), PATHS);
-    }
-    assert_eq!(read(&net.e2), before, "settings are put back");
-    assert!(!ip(&net.e1, "rule").contains("84") && !ip(&net.e1, "-6 rule").contains("84"));
-}
-
-#[test]
-#[ignore = "a measurement; needs a quiet machine and iperf3"]
-fn throughput_in_pairs_with_the_balancer_and_by_plain_routing() {
-    let net = Net::new();
-    let serve = || Ok(std::process::Command::new("iperf3").args(["-s", "-1", "-D", "-p", "5201"]).status().unwrap());
-    let measure = || {
-        assert!(net.b.run(serve).unwrap().success());
-        thread::sleep(Duration::from_millis(300));
-        let client = || {
-            let arguments = ["-c", "10.2.0.1", "-P", "8", "-t", "3", "-J"];
-            Ok(std::process::Command::new("iperf3").args(arguments).output().unwrap())
-        };
-        let output = net.a.run(client).unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap() / 1e9
+    let offload = EdgeOptions {
+        config: EdgeConfig::parse(&config(true, "seed = 7")).unwrap(),
+        table_base: 8400,
+        priority: 8400,
+        keep: false,
+        offload: true,
+        dry_run: false,
     };
-    let mut ratios = Vec::new();
-    for round in 0..12 {
-        let pair = |balanced: bool| {
-            let _edges =
-                balanced.then(|| (net.edge(&net.e1, &config(true, "")), net.edge(&net.e2, &config(false, ""))));
-            measure()
-        };
-        // Each comes first in turn.
-        let (balanced, plain) = if round % 2 == 0 {
-            let plain = pair(false);
-            (pair(true), plain)
-        } else {
-            (pair(true), pair(false))
-        };
-        println!("plain {plain:.2} Gbit/s, balanced {balanced:.2} Gbit/s");
-        ratios.push(balanced / plain);
+    let killed = |edge: (net::Edge, std::sync::mpsc::Receiver<()>)| {
+        edge.1.recv_timeout(PATIENCE).unwrap();
+        edge.0.end(Ending::Killed).unwrap();
+    };
+    killed(net.spawn(&net.e1, &config(true, "stateful = true"), false));
+    assert_eq!((filters("in"), filters("p0"), filters("p3")), (vec!["0x5354"], vec!["0x5355"], vec!["0x5355"]));
+    // A table is not wanted any more, and the site is elsewhere.
+    ip(&net.e1, "link add site type veth peer name host");
+    killed(net.spawn(&net.e1, &config(true, "").replace("\"in\"", "\"site\""), false));
+    assert_eq!((filters("in"), filters("site"), filters("p3")), (vec![], vec!["0x5354"], vec![]));
+    if std::path::Path::new("/proc/sys/net/ipv4/fib_multipath_hash_seed").exists() {
+        killed(net.spawn_with(&net.e1, offload));
+        assert_eq!((filters("in"), filters("site")), (vec!["0x5356"], vec![]));
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("median ratio {:.3}", (ratios[5] + ratios[6]) / 2.0);
+    let edge = net.edge(&net.e1, &config(true, ""));
+    assert_eq!((filters("in"), filters("site")), (vec!["0x5354"], vec![]));
+    drop(edge);
+    assert_nothing_is_left(&net.e1);
 }

@@ -16,7 +16,10 @@ use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
 };
-use tokio::sync::{mpsc::unbounded_channel, oneshot};
+use tokio::sync::{
+    mpsc::{UnboundedSender, unbounded_channel},
+    oneshot,
+};
 
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -52,6 +55,7 @@ pub enum Ending {
 /// An edge daemon on a thread; cleans up when dropped.
 pub struct Edge {
     stop: Option<oneshot::Sender<Ending>>,
+    configs: UnboundedSender<EdgeConfig>,
     thread: Option<thread::JoinHandle<Result<(), AgentError>>>,
 }
 
@@ -174,13 +178,13 @@ impl Net {
         let namespace = node.as_fd().try_clone_to_owned().unwrap();
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
+        let (configs, changed) = unbounded_channel();
         let thread = thread::spawn(move || {
             nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let (shut, shutdown) = oneshot::channel();
             let shutdown = async { shutdown.await.unwrap_or(Shutdown::CleanUp) };
-            let (_configs, configs) = unbounded_channel();
-            let edge = run_edge(options, configs, move || ready.send(()).unwrap(), shutdown);
+            let edge = run_edge(options, changed, move || ready.send(()).unwrap(), shutdown);
             runtime.block_on(async {
                 tokio::pin!(edge);
                 let ending = tokio::select! {
@@ -196,7 +200,7 @@ impl Net {
                 edge.await
             })
         });
-        (Edge { stop: Some(stop), thread: Some(thread) }, is_ready)
+        (Edge { stop: Some(stop), configs, thread: Some(thread) }, is_ready)
     }
 
     pub fn status(&self, node: &NetNs) -> EdgeStatus {
@@ -215,6 +219,11 @@ impl Ip {
 }
 
 impl Edge {
+    /// Has it read another file.
+    pub fn reload(&self, config: &str) {
+        self.configs.send(EdgeConfig::parse(config).unwrap()).unwrap();
+    }
+
     pub fn end(mut self, ending: Ending) -> Result<(), AgentError> {
         let _ = self.stop.take().unwrap().send(ending);
         self.thread.take().unwrap().join().unwrap()
