@@ -153,7 +153,7 @@ POLICY_FN __u32 pc_learns(const struct pc_config *cfg)
 /* Those of the first `n` paths that are allowed, as a bit set; where that is none, all of them. */
 POLICY_FN __u32 pc_allowed(__u32 n, __u32 allowed)
 {
-	__u32 all = (1u << (n & 31)) - 1;
+	__u32 all = pc_first_paths(n);
 
 	allowed &= all;
 	return allowed | (all & -(__u32)pc_zero(allowed));

@@ -212,6 +212,12 @@ POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct
 	return path < ask->n ? path : 0;
 }
 
+/* The first `n` paths, as a bit set. */
+POLICY_FN __u32 pc_first_paths(__u32 n)
+{
+	return (1u << (n & 31)) - 1;
+}
+
 /* Of the first `n` paths, those on which a short transfer takes at most `most_ns` by their rate, as a bit set. */
 POLICY_LARGE_FN __u32 pc_wide_paths(const struct pc_paths *paths, __u32 n, __u64 most_ns)
 {
@@ -222,7 +228,7 @@ POLICY_LARGE_FN __u32 pc_wide_paths(const struct pc_paths *paths, __u32 n, __u64
 	most_ns = pc_least(most_ns, PC_MAX_NS);
 	for (i = 0; i < PC_MAX_PATHS; i++)
 		wide |= (__u32)(1 - pc_above(paths->path[i].transfer_ns & (2 * PC_MAX_NS - 1), most_ns)) << i;
-	return wide & ((1u << (n & 31)) - 1);
+	return wide & pc_first_paths(n);
 }
 
 /* The dead ones of the first `n` paths, as a bit set. */
@@ -295,7 +301,7 @@ POLICY_LARGE_FN __u32 pc_first_draw(const struct pc_paths *paths, struct pc_shar
 		if (!pc_dead(&shared->quality[PC_INDEX(path)], now_ns))
 			return path;
 	}
-	pc_weigh_draws(paths, shared, n, pc_not_dead(shared, n, (1u << (n & 31)) - 1, now_ns), now_ns);
+	pc_weigh_draws(paths, shared, n, pc_not_dead(shared, n, pc_first_paths(n), now_ns), now_ns);
 	return pc_look_up(&shared->draws, n, random);
 }
 
@@ -306,7 +312,7 @@ POLICY_FN __u32 pc_first_among(const struct pc_path *paths, __u32 n, __u32 allow
 	struct pc_ask ask;
 
 	random = pc_evenly(shared, random);
-	if (allowed == (1u << (n & 31)) - 1)
+	if (allowed == pc_first_paths(n))
 		return pc_first_draw((const struct pc_paths *)paths, shared, n, now_ns, random);
 	ask.now_ns = now_ns;
 	ask.n = n;
