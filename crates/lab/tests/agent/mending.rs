@@ -34,7 +34,7 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
     lab.ip("h", "-6 rule del priority 830");
     eventually("the rules", || (rules() == rules_before).then_some(()));
     println!("the rules were back {:?} after the second was gone", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(2), "long before the next comparison by the clock");
+    assert!(start.elapsed() < Duration::from_secs(10), "before the next comparison by the clock, each 30 s");
     eventually("the count of rules", || (mended() == 2).then_some(()));
 
     lab.ip("h", "-6 route flush table 8302");
@@ -43,9 +43,7 @@ fn rules_and_routes_that_somebody_removed_are_back_before_a_timeout_and_counted(
     eventually("the routes", || (routes() == routes_before).then_some(()));
     println!("the routes were back {:?} after", start.elapsed());
     eventually("the count of routes", || (mended() == 4).then_some(()));
-    let before = lab.carried(lab.arc("R2", "Z"));
-    flow.pass(SOME);
-    assert!(lab.carried(lab.arc("R2", "Z")) - before >= SOME / 2, "the connection is on its path");
+    lab.wait_until_over(&flow, "R2", "Z");
     assert!(agent.events().iter().all(|event| event.kind != "moved"), "and never left it: {:?}", agent.events());
 
     // What the kernel removes with an interface was removed by nobody, and what we remove is not put back.
@@ -102,9 +100,7 @@ fn a_path_follows_the_route_to_its_first_segment() {
     let start = Instant::now();
     eventually("the path to follow", || route().contains("dev R2").then_some(()));
     println!("the path followed after {:?}", start.elapsed());
-    let before = lab.carried(lab.arc("R2", "Z"));
-    flow.pass(SOME);
-    assert!(lab.carried(lab.arc("R2", "Z")) - before >= SOME / 2);
+    lab.wait_until_over(&flow, "R2", "Z");
 
     lab.ip("h", &format!("-6 route add unreachable {first} metric 1"));
     eventually("the path to be left out", || route().is_empty().then_some(()));

@@ -17,7 +17,7 @@ fn each_subflow_of_an_mptcp_connection_has_its_own_path_and_moves_by_itself() {
     let lab = Lab::new(TWO_PROVIDERS);
     let (host, server) = (lab.network.node(lab.id("h")), lab.network.node(lab.id("s")));
     let second = Ipv6Addr::from_bits(lab.address("h").to_bits() + 1);
-    lab.ip("h", &format!("address add {second}/128 dev lo"));
+    lab.ip("h", &format!("address add {second}/128 dev lo nodad"));
     lab.ip("h", &format!("mptcp endpoint add {second} subflow"));
     for node in ["h", "s"] {
         lab.ip(node, "mptcp limits set subflow 2");

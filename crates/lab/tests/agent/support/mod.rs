@@ -4,6 +4,7 @@ mod agent;
 mod flow;
 mod program;
 mod sockets;
+mod trace;
 
 use std::{
     net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
@@ -32,10 +33,12 @@ pub use self::{
     flow::Flow,
     program::{PRIORITY, program, via_text, within},
     sockets::{connect, datagram_socket_in, listen, socket_in, socket_of},
+    trace::Trace,
 };
 
-/// Longer than anything should take on a machine that is busy with other tests.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than anything should take on a machine that is busy with other tests, and less than the periods of daemons that look
+/// again by the clock.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The bits of a mark that are the agent's, as its settings have it by default.
 pub const MASK: u32 = 0x3f00_0000;
 /// Where servers listen.
@@ -119,11 +122,29 @@ impl Lab {
     pub fn swallow(&self, from: &str, to: &str, swallow: bool) {
         let state = if swallow { LinkState::Blackhole } else { LinkState::Up };
         self.network.wires().set_state(self.arc(from, to), state).unwrap();
+        // Wires answer in order: when these have, the link is in its new state.
+        self.network.wires().stats().unwrap();
     }
 
     /// Bytes that an arc has carried.
     pub fn carried(&self, arc: ArcId) -> u64 {
         self.network.wires().stats().unwrap().arcs[arc.index()].counters.bytes.get()
+    }
+
+    /// Waits until what a connection sends goes over a link. What was on its way before may arrive by another.
+    pub fn wait_until_over(&self, flow: &Flow, from: &str, to: &str) {
+        let arc = self.arc(from, to);
+        eventually(&format!("a connection over the link from {from} to {to}"), || {
+            let before = self.carried(arc);
+            flow.pass(SOME);
+            (self.carried(arc) >= before + SOME / 2).then_some(())
+        });
+    }
+
+    /// The number of the interface of a node towards its neighbour.
+    pub fn interface(&self, node: &str, neighbour: &str) -> i32 {
+        let link = self.ip(node, &format!("-o link show dev {neighbour}"));
+        link.split(':').next().and_then(|number| number.parse().ok()).unwrap()
     }
 
     /// Connects from `host`, with a socket of the control group, to a server on `server`.
