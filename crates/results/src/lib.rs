@@ -44,6 +44,7 @@ mod record;
 mod recorder;
 mod repeated;
 mod result;
+mod seeds;
 mod stacks;
 mod summary;
 #[cfg(test)]
@@ -63,6 +64,7 @@ pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
 pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, Unfinished};
+pub use seeds::{SeedLog, SeedResult};
 pub use sidestep_model::World;
 pub use stacks::{Stack, stacks};
 pub use summary::table;

@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::{
     FlowRecord, PlotError, Recorder, RunResult, SamplePoint, SubflowRecord, Trace, page, plot,
     record::{FLOW_COLUMNS, FlowRow, SAMPLE_COLUMNS, SUBFLOW_COLUMNS, SampleRow, SubflowRow},
+    seeds,
 };
 
 const RESULT: &str = "result.json";
@@ -65,6 +66,12 @@ pub enum WriteError {
     /// The result could not be put as JSON.
     #[error("cannot put the result as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// A run cannot go on with the seeds of another.
+    #[error("{} is of another scenario or version, so this run cannot go on with it; leave `--resume` away", path.display())]
+    OtherRun {
+        /// The file.
+        path: PathBuf,
+    },
     /// The plot could not be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
@@ -125,6 +132,9 @@ impl Writer {
         let mut files = FILES.to_vec();
         if subflows.is_some() {
             files.insert(2, SUBFLOWS);
+        }
+        if dir.join(seeds::FILE).exists() {
+            files.insert(1, seeds::FILE);
         }
         for csv in [flows, series].into_iter().chain(subflows) {
             csv.finish()?;
@@ -224,7 +234,7 @@ fn write_whole(dir: &Path, name: &str, text: &str) -> Result<(), WriteError> {
     written.map_err(io_error("write", &path))
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
+pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
     let path = path.to_owned();
     move |source| WriteError::Io { action, path, source }
 }

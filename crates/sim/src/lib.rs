@@ -39,4 +39,4 @@ pub mod steering;
 mod system;
 mod systems;
 
-pub use run::{Observer, RunOptions, SimError, estimate, run};
+pub use run::{Observer, RunOptions, SimError, estimate, resume, run};

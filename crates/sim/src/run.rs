@@ -23,7 +23,7 @@ use sidestep_model::{
 };
 use sidestep_paths::Igp;
 use sidestep_results::{
-    Recorder, Records, Repeated, RunResult, SystemResult, Trace, Window, World, WriteError, Writer,
+    Recorder, Records, Repeated, RunResult, SeedLog, SeedResult, SystemResult, Trace, Window, World, WriteError, Writer,
 };
 use thiserror::Error;
 
@@ -177,7 +177,11 @@ pub enum SimError {
 impl SimError {
     /// Whether the scenario or the command line is wrong.
     pub fn is_usage(&self) -> bool {
-        !matches!(self, SimError::Write(_) | SimError::Unbalanced { .. })
+        match self {
+            SimError::Write(error) => matches!(error, WriteError::OtherRun { .. }),
+            SimError::Unbalanced { .. } => false,
+            _ => true,
+        }
     }
 
     /// Where in the scenario file the mistake is, if it is one of the file's.
@@ -200,11 +204,38 @@ impl SimError {
 ///
 /// The first seed of a system leaves all its records; of the others there are only means.
 pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
+    run_from(options, false, observer)
+}
+
+/// Goes on with a run that was interrupted: seeds that `seeds.jsonl` in the run's directory has are not run again, but
+/// for the first, whose records are in the other files.
+pub fn resume(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
+    run_from(options, true, observer)
+}
+
+fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
     let scenario = &options.scenario;
     let ground = Ground::new(&scenario.topology);
     check(options, &ground)?;
+    let (log, known) = match &options.out {
+        Some(out) if options.seeds > 1 => {
+            let (version, text) = (env!("CARGO_PKG_VERSION"), scenario.to_toml());
+            if resumed {
+                let (log, known) = SeedLog::resume(out, version, &text)?;
+                (Some(log), known)
+            } else {
+                (Some(SeedLog::create(out, version, &text)?), Vec::new())
+            }
+        }
+        Some(out) => {
+            SeedLog::remove(out)?;
+            (None, Vec::new())
+        }
+        None => (None, Vec::new()),
+    };
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
-    let grid = Grid::run(options, &ground, writer.as_ref(), observer)?;
+    let grid = Grid::run(options, &ground, (writer.as_ref(), log), known, observer)?;
+    let whole = whole_seeds(&grid);
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     let mut traces = Vec::new();
     let mut interrupted = options.stop.load(Ordering::Relaxed);
@@ -216,17 +247,28 @@ pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, 
             writer.append(records)?;
         }
         let mut all = vec![first.result];
-        all.extend(done.flatten().map(|other| other.result));
-        let repeated = if all.len() > 1 { Repeated::of(&all) } else { None };
-        let measured = SystemResult { repeated, ..all.swap_remove(0) };
+        all.extend(done.zip(&whole[1..]).filter(|(_, whole)| **whole).flat_map(|(other, _)| Some(other?.result)));
+        let repeated = if all.len() > 1 && whole[0] { Repeated::of(&all) } else { None };
+        let mut measured = SystemResult { repeated, ..all.swap_remove(0) };
+        if interrupted && options.seeds > 1 {
+            let count = whole.iter().filter(|whole| **whole).count();
+            measured.incomplete.push(format!("{count} of {} seeds were run under all systems", options.seeds));
+        }
         observer.ends(system, &measured);
         result.systems.insert(system.to_string(), measured);
-        traces.push(first.trace);
+        traces.extend(first.trace);
     }
     if let Some(writer) = writer {
         writer.finish(&result, &traces, &scenario.to_toml(), &options.command)?;
     }
     Ok((result, interrupted))
+}
+
+/// Of each seed, whether it ran to the end under every system: only such seeds can be compared.
+fn whole_seeds(grid: &[Vec<Option<Done>>]) -> Vec<bool> {
+    let seeds = grid.first().map_or(0, Vec::len);
+    let is_whole = |done: &Option<Done>| done.as_ref().is_some_and(|done| !done.ended);
+    (0..seeds).map(|seed| grid.iter().all(|row| row.get(seed).is_some_and(is_whole))).collect()
 }
 
 /// What all simulations of a run share of the network: computed once, as far as they ask for it.
@@ -244,7 +286,8 @@ impl Ground {
 /// What a simulation leaves.
 struct Done {
     result: SystemResult,
-    trace: Trace,
+    /// `None` of a result that an earlier run has left.
+    trace: Option<Trace>,
     records: Option<Records>,
     /// Whether it was ended before its time.
     ended: bool,
@@ -254,38 +297,53 @@ struct Done {
 struct Grid<'a> {
     options: &'a RunOptions,
     ground: &'a Ground,
-    seeds: usize,
+    /// What is left to run: the index of the system and the number of the seed, seed by seed.
+    jobs: Vec<(usize, usize)>,
     next: AtomicUsize,
     done: Mutex<Vec<Vec<Option<Done>>>>,
+    log: Option<Mutex<SeedLog>>,
     failed: Mutex<Option<SimError>>,
 }
 
 impl Grid<'_> {
-    /// Runs them all, as many at once as there are processors; those not begun when the run is ended are `None`.
+    /// Runs them all but those that are `known`, as many at once as there are processors; those not begun when the run is
+    /// ended are `None`.
     fn run(
         options: &RunOptions,
         ground: &Ground,
-        writer: Option<&Writer>,
+        (writer, log): (Option<&Writer>, Option<SeedLog>),
+        known: Vec<SeedResult>,
         observer: &dyn Observer,
     ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
         let seeds = options.seeds.max(1) as usize;
         let row = || (0..seeds).map(|_| None).collect();
+        let mut done: Vec<Vec<Option<Done>>> = options.systems.iter().map(|_| row()).collect();
+        for SeedResult { system, seed, result } in known {
+            let of_system = options.systems.iter().position(|own| own.to_string() == system);
+            let row = of_system.and_then(|index| done.get_mut(index)).filter(|_| seed > 0);
+            if let Some(cell) = row.and_then(|row| row.get_mut(usize::try_from(seed).ok()?)) {
+                *cell = Some(Done { result, trace: None, records: None, ended: false });
+            }
+        }
+        let all = (0..seeds).flat_map(|seed| (0..options.systems.len()).map(move |system| (system, seed)));
+        let jobs: Vec<_> = all.filter(|(system, seed)| done[*system][*seed].is_none()).collect();
+        let count = jobs.len();
         let grid = Grid {
             options,
             ground,
-            seeds,
+            jobs,
             next: AtomicUsize::new(0),
-            done: Mutex::new(options.systems.iter().map(|_| row()).collect()),
+            done: Mutex::new(done),
+            log: log.map(Mutex::new),
             failed: Mutex::new(None),
         };
-        let count = seeds * options.systems.len();
         observer.begins(count, options.scenario.duration);
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         std::thread::scope(|scope| {
             for _ in 1..processors.min(count) {
-                scope.spawn(|| grid.work(count, writer, observer));
+                scope.spawn(|| grid.work(writer, observer));
             }
-            grid.work(count, writer, observer);
+            grid.work(writer, observer);
         });
         match grid.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
@@ -293,22 +351,28 @@ impl Grid<'_> {
         }
     }
 
-    fn work(&self, count: usize, writer: Option<&Writer>, observer: &dyn Observer) {
-        loop {
-            let job = self.next.fetch_add(1, Ordering::Relaxed);
-            if job >= count || self.options.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            let (system, seed) = (job / self.seeds, job % self.seeds);
+    fn work(&self, writer: Option<&Writer>, observer: &dyn Observer) {
+        while !self.options.stop.load(Ordering::Relaxed) {
+            let Some(&(system, seed)) = self.jobs.get(self.next.fetch_add(1, Ordering::Relaxed)) else { return };
             let writer = writer.filter(|_| seed == 0);
-            match simulate(self.options, self.ground, &self.options.systems[system], seed as u64, writer, observer) {
+            let done =
+                simulate(self.options, self.ground, &self.options.systems[system], seed as u64, writer, observer);
+            match done.and_then(|done| self.keep(system, seed, &done).map(|()| done)) {
                 Ok(done) => self.done.lock().unwrap_or_else(PoisonError::into_inner)[system][seed] = Some(done),
                 Err(error) => {
-                    self.next.store(count, Ordering::Relaxed);
+                    self.next.store(self.jobs.len(), Ordering::Relaxed);
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
         }
+    }
+
+    /// Adds what ran to the end to the file of seeds, if there is one.
+    fn keep(&self, system: usize, seed: usize, done: &Done) -> Result<(), SimError> {
+        let Some(log) = self.log.as_ref().filter(|_| !done.ended) else { return Ok(()) };
+        let (system, result) = (self.options.systems[system].to_string(), done.result.clone());
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(log.add(&SeedResult { system, seed: seed as u64, result })?)
     }
 }
 
@@ -335,7 +399,7 @@ fn simulate(
         return Err(SimError::Unbalanced { system: system.clone(), balance });
     }
     let (result, trace) = recorder.finish();
-    Ok(Done { result, trace, records, ended })
+    Ok(Done { result, trace: Some(trace), records, ended })
 }
 
 /// Finds what would fail, before anything is run.

@@ -1,15 +1,23 @@
 //! Scenarios in the simulator: results, refusals, and that the same run is the same.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+    },
+};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
 use sidestep_model::{
-    Scenario, SystemName,
+    Scenario, Span, SystemName,
+    scenario::SystemSpec,
     scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
 };
-use sidestep_results::{RunResult, World};
-use sidestep_sim::{RunOptions, SimError, run};
+use sidestep_results::{RunResult, SystemResult, World};
+use sidestep_sim::{Observer, RunOptions, SimError, resume, run};
 
 fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)).unwrap()
@@ -80,6 +88,61 @@ fn seeds_change_the_outcome_and_are_summed_up_in_any_order() {
     let estimate = five.repeated.unwrap().goodput_mbps;
     assert!(estimate.ci95[0] < estimate.mean && estimate.mean < estimate.ci95[1], "{estimate:?}");
     assert_eq!(repeated(1).repeated, None);
+}
+
+/// Ends the run when so many simulated stretches are over.
+struct Impatient<'a> {
+    stop: &'a AtomicBool,
+    left: AtomicI32,
+}
+
+impl Observer for Impatient<'_> {
+    fn begins(&self, _: usize, _: Span) {}
+    fn runs(&self, _: Span, _: u64) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+    fn ends(&self, _: &SystemSpec, _: &SystemResult) {}
+}
+
+#[test]
+fn an_interrupted_run_keeps_the_seeds_that_are_whole_and_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = small().build();
+    let with = |folder: &str| {
+        let out = Some(dir.path().join(folder));
+        RunOptions { seeds: 6, out, stop: Arc::default(), ..options(&scenario, &["tcp", "random"]) }
+    };
+    let (direct, _) = run(&with("direct"), &()).unwrap();
+    let read = |folder: &str, file: &str| fs::read_to_string(dir.path().join(folder).join(file)).unwrap();
+
+    // A run has 50 stretches: of 12 runs some are over, some under way, and some have not begun. Which, is chance.
+    let short = with("short");
+    let (part, interrupted) = run(&short, &Impatient { stop: &short.stop, left: AtomicI32::new(430) }).unwrap();
+    assert!(interrupted);
+    for (name, system) in part.systems.iter() {
+        let of_all = &direct.systems.get(name).unwrap().repeated.as_ref().unwrap().each;
+        let own = system.repeated.as_ref().map_or(&[][..], |repeated| &repeated.each);
+        assert!(own.len() < 6 && own.iter().all(|one| of_all.contains(one)), "whole runs only");
+        let counted: usize = system.incomplete[0].split(' ').next().unwrap().parse().unwrap();
+        assert!(counted == own.len() || own.is_empty(), "{:?}", system.incomplete);
+    }
+    let counts: Vec<_> = part.systems.values().map(|system| &system.incomplete).collect();
+    assert!(counts.windows(2).all(|two| two[0] == two[1]), "the same seeds of each: {counts:?}");
+
+    let (whole, interrupted) = resume(&with("short"), &()).unwrap();
+    assert!(!interrupted && whole == direct);
+    for file in ["result.json", "flows.csv", "series.csv", "plot.svg"] {
+        assert!(read("short", file) == read("direct", file), "{file}");
+    }
+    let kept = read("short", "seeds.jsonl").lines().filter(|line| !line.is_empty()).count();
+    assert!(
+        (1 + 12..=1 + 12 + 2).contains(&kept),
+        "a line for each system and seed, for the first perhaps two: {kept}"
+    );
+    let other = RunOptions { scenario: idle("5 s", "1 s").build(), ..with("short") };
+    assert!(resume(&other, &()).is_err_and(|error| error.is_usage()));
 }
 
 #[test]

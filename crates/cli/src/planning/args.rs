@@ -96,6 +96,9 @@ pub struct SimRun {
     /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
+    /// Go on with a run of several seeds that was interrupted
+    #[arg(long)]
+    pub resume: bool,
     /// Directory for the results [default: out/SCENARIO-sim]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

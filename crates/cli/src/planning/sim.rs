@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sidestep_model::{LinkId, Scenario, pattern};
 use sidestep_results::table;
-use sidestep_sim::{RunOptions, SimError, estimate, run as run_sim};
+use sidestep_sim::{RunOptions, SimError, estimate, resume, run as run_sim};
 
 use super::{command_line, print_json, read, read_scenario, until_signalled};
 use crate::{
@@ -31,7 +31,11 @@ pub fn run(sim: Sim) -> Outcome {
         command: command_line(),
         stop: until_signalled()?,
     };
-    let done = run_sim(&options, &SimProgress::new());
+    if args.resume && args.seeds < 2 {
+        return Err(Failure::usage("--resume goes on with a run of several seeds; give --seeds as that run had it"));
+    }
+    let simulate = if args.resume { resume } else { run_sim };
+    let done = simulate(&options, &SimProgress::new());
     let (result, interrupted) = done.map_err(|error| located(&args.scenario, error))?;
     if args.json {
         print_json(&result)?;
@@ -40,7 +44,8 @@ pub fn run(sim: Sim) -> Outcome {
         println!("Results, plot and page: {}", out.join("index.html").display());
     }
     if interrupted {
-        return Err(Failure::run("interrupted; what there was is written"));
+        let go_on = if args.seeds > 1 { "; the same command with --resume goes on" } else { "" };
+        return Err(Failure::run(format!("interrupted; what there was is written{go_on}")));
     }
     Ok(())
 }
