@@ -72,6 +72,10 @@ macro_rules! tables {
 
 settings!(tables);
 
+// In the table above once a world runs the system.
+mod irc;
+pub use irc::*;
+
 /// A table of the scenario file whose keys a system's parameters override.
 pub(super) trait SettingsTable: Clone + Serialize + DeserializeOwned {
     /// Keys that only the file sets, for all systems alike.

@@ -1,0 +1,483 @@
+//! The controller: when it measures, and what it decides.
+
+use std::collections::VecDeque;
+
+use sidestep_model::{Rate, Span, Time, scenario::KnobError};
+
+use super::{
+    Decision, Health, IrcKnobs, IrcMode, IrcPrediction, IrcRto, PredictionError, Probe, Reason, Report, Sample,
+    Timeout,
+    analysis::{Rates, Times, fill_time, overtaken, rto, static_wins, time_to_backup, time_to_primary},
+    egress::Egress,
+    predict::{Conditions, pftk},
+};
+
+/// Chooses the egress of an aggregate.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    knobs: IrcKnobs,
+    egresses: Vec<Egress>,
+    active: usize,
+    /// The routing period that is being measured, or will be.
+    period: u32,
+    /// When it ends.
+    period_ends: Time,
+    /// When the next probes are due; [`Time::MAX`]: never.
+    next_probe: Time,
+    /// Probes of each egress that this period still gets.
+    probes_left: u32,
+    /// The next egress to send a probe by; beyond the last one nothing is to be sent.
+    sending: usize,
+    /// Periods that wait for answers.
+    pending: VecDeque<Pending>,
+    last_move: Option<Time>,
+    /// The throughput is not judged before.
+    settled: Time,
+    last_sample: Time,
+    /// Bits per second of the aggregate, and its connections, by the last sample.
+    rate: Option<f64>,
+    /// Whether that rate is of the egress in use alone, and not yet in its history.
+    fresh: bool,
+    connections: f64,
+    last_advance: Time,
+    /// What was predicted of the last move, by formula and by history.
+    expected: Option<(Option<f64>, Option<f64>)>,
+    errors: PredictionError,
+    decision: Option<Decision>,
+}
+
+/// A period whose probes are all sent.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    period: u32,
+    ends: Time,
+    /// When everything about its probes is known: all are answered, or the last one's timeout has passed.
+    due: Time,
+}
+
+/// The time in which throughput is not judged after a move lasts at most so many routing periods.
+const LONGEST_SETTLING: u64 = 10;
+/// It lasts at least so many round trips.
+const SETTLING_ROUNDS: f64 = 3.0;
+/// From so many impairments on their mean length counts as known.
+const KNOWN_IMPAIRMENTS: u32 = 3;
+/// Segments that make an acknowledgement.
+const ACK_EVERY: f64 = 2.0;
+
+impl Controller {
+    /// A controller over egresses of these rates, the primary first; a rate of zero is not known.
+    pub fn new(knobs: &IrcKnobs, capacities: &[Rate], now: Time) -> Result<Self, KnobError> {
+        knobs.check()?;
+        let knobs = knobs.effective();
+        let probes = probes(&knobs) as usize;
+        let mut controller = Controller {
+            egresses: capacities.iter().map(|capacity| Egress::new(*capacity, probes)).collect(),
+            active: 0,
+            period: 0,
+            period_ends: now,
+            next_probe: Time::MAX,
+            probes_left: 0,
+            sending: usize::MAX,
+            pending: VecDeque::with_capacity(2),
+            last_move: None,
+            settled: now,
+            last_sample: now,
+            rate: None,
+            fresh: false,
+            connections: 1.0,
+            last_advance: Time::ZERO,
+            expected: None,
+            errors: PredictionError::default(),
+            decision: None,
+            knobs,
+        };
+        if matches!(controller.knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
+            // The first decision is not shortened at random.
+            controller.plan(0);
+        }
+        Ok(controller)
+    }
+
+    /// The egress that the aggregate takes.
+    pub fn active(&self) -> usize {
+        self.active
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
+    pub fn poll_timeout(&self) -> Option<(Time, Timeout)> {
+        let decision = self.pending.front().map(|pending| pending.due);
+        match decision {
+            Some(due) if due <= self.next_probe => Some((due, Timeout::Decision)),
+            _ if self.next_probe < Time::MAX => Some((self.next_probe, Timeout::Probe)),
+            _ => None,
+        }
+    }
+
+    /// Handles the timeout that is due; before its time nothing happens. `random` shortens the next period.
+    pub fn handle_timeout(&mut self, now: Time, random: u32) {
+        let Some((_, timeout)) = self.poll_timeout().filter(|(due, _)| *due <= now) else { return };
+        match timeout {
+            Timeout::Decision => {
+                if let Some(pending) = self.pending.pop_front() {
+                    self.decide(now, pending.period);
+                }
+            }
+            Timeout::Probe => self.begin_probes(random),
+        }
+    }
+
+    /// The next probe to send now; the driver sends each at once.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<Probe> {
+        let period = self.period_of_probes();
+        while let Some(egress) = self.egresses.get_mut(self.sending) {
+            let number = self.sending as u32;
+            self.sending += 1;
+            if egress.carrier {
+                return Some(Probe { egress: number, period, number: egress.measurement(period).send(now) });
+            }
+        }
+        None
+    }
+
+    /// A probe was answered. `delay` is how long it took to the far end, if that is known.
+    pub fn handle_answer(&mut self, now: Time, probe: Probe, delay: Option<Span>) {
+        let timeout = self.knobs.loss_timeout;
+        let Some(egress) = self.egresses.get_mut(probe.egress as usize) else { return };
+        egress.measurement(probe.period).answer(now, probe.period, probe.number, timeout, delay);
+        let complete = |egress: &mut Egress| egress.measurement(probe.period).is_complete();
+        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.period == probe.period)
+            && self.egresses.iter_mut().all(complete)
+        {
+            pending.due = pending.due.min(now.max(pending.ends));
+        }
+    }
+
+    /// What the aggregate has done until now, since the last sample.
+    pub fn handle_sample(&mut self, now: Time, sample: Sample) {
+        let begin = std::mem::replace(&mut self.last_sample, now);
+        let seconds = now.since(begin).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let rate = sample.acked.get() as f64 * 8.0 / seconds;
+        self.rate = Some(rate);
+        self.connections = f64::from(sample.connections).max(1.0);
+        self.last_advance = self.last_advance.max(sample.last_advance);
+        // A sample that a move or its transient fell into says nothing about the egress.
+        self.fresh = self.settled <= begin && self.last_move.is_none_or(|moved| moved <= begin);
+        if self.fresh
+            && let Some((formula, history)) = self.expected.take()
+        {
+            self.errors.note(formula, history, rate);
+        }
+    }
+
+    /// The carrier of an egress is lost, or there again. An active one without carrier is left at once.
+    pub fn handle_carrier(&mut self, now: Time, egress: usize, carrier: bool) {
+        let Some(of) = self.egresses.get_mut(egress) else { return };
+        of.carrier = carrier;
+        match self.knobs.mode {
+            IrcMode::None => {}
+            IrcMode::Ideal => self.follow(now),
+            IrcMode::Practical | IrcMode::Predictive => {
+                if egress == self.active && !carrier {
+                    let to = self.refuge();
+                    self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::Carrier } else { Reason::AllDead });
+                }
+            }
+        }
+    }
+
+    /// An impairment of an egress has begun or ended, for [`IrcMode::Ideal`]; others do not listen.
+    pub fn handle_impairment(&mut self, now: Time, egress: usize, impaired: bool) {
+        let Some(of) = self.egresses.get_mut(egress) else { return };
+        of.told_impaired = impaired;
+        if self.knobs.mode == IrcMode::Ideal {
+            self.follow(now);
+        }
+    }
+
+    /// What was decided since this was called last; of several decisions the last.
+    pub fn poll_decision(&mut self) -> Option<Decision> {
+        self.decision.take()
+    }
+
+    /// What is known of an egress.
+    pub fn report(&self, egress: usize) -> Option<Report> {
+        let of = self.egresses.get(egress)?;
+        let predicted = self.predict(of).map(|rate| Rate::from_bits_per_sec(rate as u64));
+        Some(Report { health: of.health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted })
+    }
+
+    /// How far predictions were off.
+    pub fn prediction_error(&self) -> PredictionError {
+        self.errors
+    }
+
+    /// The period whose probes are being sent: the next one is planned as soon as the last ones are due.
+    fn period_of_probes(&self) -> u32 {
+        if self.probes_left == probes(&self.knobs) { self.period.wrapping_sub(1) } else { self.period }
+    }
+
+    /// Plans the period that begins when the last one ends.
+    fn plan(&mut self, random: u32) {
+        let slowest = self.egresses.iter().filter_map(|egress| egress.rtt).max().unwrap_or(Span::ZERO);
+        let rounds = Span::from_nanos((slowest.as_nanos() as f64 * self.knobs.timescale) as u64);
+        let longest = self.knobs.routing_period.max(rounds);
+        let share = self.knobs.decision_jitter.as_f64() * f64::from(random) / f64::from(u32::MAX);
+        let length = Span::from_nanos((longest.as_nanos() as f64 * (1.0 - share)) as u64);
+        self.period_ends += length.max(self.knobs.measurement_period);
+        let opens = self.period_ends.since(Time::ZERO) - self.knobs.measurement_period;
+        self.next_probe = Time::ZERO + opens;
+        self.probes_left = probes(&self.knobs);
+    }
+
+    /// The next probes are due, one of each egress.
+    fn begin_probes(&mut self, random: u32) {
+        self.sending = 0;
+        if self.probes_left == probes(&self.knobs) {
+            let period = self.period;
+            self.egresses.iter_mut().for_each(|egress| egress.measurement(period).begin(period));
+        }
+        self.probes_left -= 1;
+        let sent = self.next_probe;
+        self.next_probe += self.knobs.probe_interval;
+        if self.probes_left == 0 {
+            let (period, ends) = (self.period, self.period_ends);
+            let due = ends.max(sent + self.knobs.loss_timeout);
+            self.pending.push_back(Pending { period, ends, due });
+            self.period = period.wrapping_add(1);
+            self.plan(random);
+        }
+    }
+
+    /// All that can be known of a period's probes is known.
+    fn decide(&mut self, now: Time, period: u32) {
+        let (knobs, active) = (&self.knobs, self.active);
+        // What was acknowledged before a move took another egress.
+        let since = self.last_move.unwrap_or(Time::ZERO);
+        let advance = Some(self.last_advance).filter(|advance| *advance > since);
+        for (number, egress) in self.egresses.iter_mut().enumerate() {
+            egress.judge(now, period, knobs, advance.filter(|_| number == active));
+        }
+        let fresh = self.rate.filter(|_| std::mem::take(&mut self.fresh));
+        let steady = self.egresses.get_mut(active).filter(|egress| egress.steady && egress.is_alive());
+        if let (Some(egress), Some(rate)) = (steady, fresh) {
+            egress.got(rate);
+        }
+        let (to, reason) = self.choose(now);
+        self.go(now, to, reason);
+    }
+
+    fn choose(&self, now: Time) -> (usize, Reason) {
+        let Some(of) = self.egresses.get(self.active) else { return (self.active, Reason::Fine) };
+        if !of.is_alive() {
+            let reason = if of.carrier { Reason::Dead } else { Reason::Carrier };
+            return self.refuge().map_or((self.active, Reason::AllDead), |to| (to, reason));
+        }
+        let (to, reason) = self.wish(of);
+        match self.objection(now, of, to, reason) {
+            Some(objection) if to != self.active => (self.active, objection),
+            _ => (to, reason),
+        }
+    }
+
+    /// Where to flee to: the most preferred egress that is fine, or else the one that loses least.
+    fn refuge(&self) -> Option<usize> {
+        let others = || self.egresses.iter().enumerate().filter(|(number, _)| *number != self.active);
+        let fine =
+            others().find(|(_, egress)| egress.carrier && matches!(egress.health, Health::Fine | Health::Unknown));
+        let least = || {
+            let alive = others().filter(|(_, egress)| egress.is_alive());
+            alive.min_by(|(_, one), (_, other)| one.losses.share().total_cmp(&other.losses.share()))
+        };
+        fine.or_else(least).map(|(number, _)| number)
+    }
+
+    /// Where the aggregate should go, guards apart; the egress in use is alive.
+    fn wish(&self, of: &Egress) -> (usize, Reason) {
+        let predictive = self.knobs.mode == IrcMode::Predictive;
+        // Among backups none is preferred: two sites that share them would chase each other.
+        if let Some(primary) = self.egresses.first().filter(|primary| self.active > 0 && primary.is_alive()) {
+            if primary.health == Health::Fine {
+                return (0, Reason::Recovered);
+            }
+            // It may give more although it is impaired.
+            let both = self.predict(of).zip(self.predict(primary)).filter(|_| predictive);
+            if both.is_some_and(|(present, rate)| self.is_gain(present, rate)) {
+                return (0, Reason::Predicted);
+            }
+        }
+        if of.health != Health::Impaired {
+            return (self.active, Reason::Fine);
+        }
+        let others = || {
+            let alive =
+                self.egresses.iter().enumerate().filter(|(number, egress)| *number != self.active && egress.is_alive());
+            alive.filter(|(_, egress)| self.is_surely_better(of, egress))
+        };
+        match self.predict(of).filter(|_| predictive) {
+            None => {
+                let best = others().min_by(|(_, one), (_, other)| one.losses.share().total_cmp(&other.losses.share()));
+                best.map_or((self.active, Reason::NotBetter), |(to, _)| (to, Reason::Loss))
+            }
+            Some(present) => {
+                let rate = |egress: &Egress| self.predict(egress).unwrap_or(f64::INFINITY);
+                let best = others().max_by(|(_, one), (_, other)| rate(one).total_cmp(&rate(other)));
+                let gain = best.filter(|(_, egress)| self.is_gain(present, rate(egress)));
+                gain.map_or((self.active, Reason::NotBetter), |(to, _)| (to, Reason::Predicted))
+            }
+        }
+    }
+
+    fn is_gain(&self, present: f64, other: f64) -> bool {
+        other > present * (1.0 + self.knobs.margin.as_f64())
+    }
+
+    /// Whether the egress in use loses more than another, and not by chance.
+    fn is_surely_better(&self, of: &Egress, other: &Egress) -> bool {
+        other.losses.share() < of.losses.share() && of.losses.differs(&other.losses) >= self.knobs.confidence
+    }
+
+    /// What speaks against a move that is not an escape from a dead egress.
+    fn objection(&self, now: Time, of: &Egress, to: usize, reason: Reason) -> Option<Reason> {
+        let knobs = &self.knobs;
+        let other = self.egresses.get(to)?;
+        if self.last_move.is_some_and(|moved| now < moved + knobs.hold_down) {
+            return Some(Reason::HoldDown);
+        }
+        if knobs.mode == IrcMode::Predictive && now < self.settled {
+            return Some(Reason::Settling);
+        }
+        if knobs.reordering > 0.0
+            && let (Some(from), Some(to), Some(rate)) = (of.delay, other.delay, self.rate)
+        {
+            let each = rate / (self.packet_bits() * self.connections);
+            if overtaken(each, from, to) >= knobs.reordering {
+                return Some(Reason::Reordering);
+            }
+        }
+        if let (Some(from), Some(to)) = (of.rtt, other.rtt) {
+            let rise = to - from;
+            let long = knobs.rtt_rise > Span::ZERO && rise >= knobs.rtt_rise;
+            if long || rto(knobs.rto, from, knobs.min_rto).is_some_and(|rto| rise > rto) {
+                return Some(Reason::RttRise);
+            }
+        }
+        let leaves = matches!(reason, Reason::Loss | Reason::Predicted) && self.active == 0;
+        (knobs.sit_out && leaves && self.is_too_short(now, of, other)).then_some(Reason::TooShort)
+    }
+
+    /// Condition (5), with what is known of the rates and of the length of the primary's impairments.
+    fn is_too_short(&self, now: Time, of: &Egress, other: &Egress) -> bool {
+        let (mean, count) = of.impairments;
+        let rates = (of.history(false), self.predict(of), self.predict(other));
+        let (Some(primary_good), Some(primary_bad), Some(backup)) = rates else { return false };
+        if count < KNOWN_IMPAIRMENTS {
+            return false;
+        }
+        let lasted = of.impaired_since.map_or(0.0, |since| now.since(since).as_secs_f64());
+        let seconds = Span::as_secs_f64;
+        let (period, timeout) = (seconds(self.knobs.routing_period), seconds(self.knobs.loss_timeout));
+        let loss = of.losses.share();
+        let times = Times {
+            good: 0.0,
+            bad: mean.max(lasted),
+            to_primary: time_to_primary(period, seconds(self.knobs.measurement_period), timeout),
+            to_backup: time_to_backup(period, timeout, loss, f64::from(probes(&self.knobs))),
+        };
+        static_wins(&Rates { primary_good, primary_bad, backup }, &times)
+    }
+
+    /// Bits per second that the aggregate would get at an egress; `None` if nothing bounds it.
+    fn predict(&self, of: &Egress) -> Option<f64> {
+        let (formula, history) = (self.formula(of), of.present_history());
+        match self.knobs.prediction {
+            IrcPrediction::Formula => formula.into_iter().chain(history).reduce(f64::min),
+            IrcPrediction::History => history.or(formula),
+        }
+    }
+
+    /// The formula's prediction, capped by the egress's capacity and by the most that the aggregate has got.
+    fn formula(&self, of: &Egress) -> Option<f64> {
+        if !of.is_alive() {
+            return Some(0.0);
+        }
+        let rtt = of.rtt.unwrap_or(Span::ZERO);
+        let impaired = of.health == Health::Impaired;
+        let conditions = Conditions {
+            loss: if impaired { of.losses.share() } else { 0.0 },
+            rtt,
+            rto: rto(IrcRto::Linux, rtt, self.knobs.min_rto).unwrap_or(Span::ZERO),
+            ack_every: ACK_EVERY,
+        };
+        let formula = pftk(&conditions) * self.connections * self.packet_bits();
+        let capacity = Some(of.capacity.bits_per_sec() as f64).filter(|capacity| *capacity > 0.0);
+        let demand = self.egresses.iter().filter_map(|egress| egress.history(false)).reduce(f64::max);
+        let least = capacity.into_iter().chain(demand).fold(formula, f64::min);
+        Some(least).filter(|rate| rate.is_finite())
+    }
+
+    fn packet_bits(&self) -> f64 {
+        self.knobs.packet.get() as f64 * 8.0
+    }
+
+    /// Ideal control: the most preferred egress that is not impaired, as far as there is one.
+    fn follow(&mut self, now: Time) {
+        let good = |egress: &Egress| egress.carrier && !egress.told_impaired;
+        let to = self.egresses.iter().position(good);
+        let reason = if to.is_some() { Reason::Told } else { Reason::AllDead };
+        self.go(now, to.unwrap_or(self.active), reason);
+    }
+
+    /// Moves the aggregate, or notes why it stays.
+    fn go(&mut self, now: Time, to: usize, reason: Reason) {
+        let from = std::mem::replace(&mut self.active, to);
+        // A move that nobody has looked at yet is worth more than a later reason to stay.
+        if from != to || self.decision.is_none_or(|last| last.from == last.to) {
+            self.decision = Some(Decision { at: now, from, to, reason });
+        }
+        let Some(egress) = self.egresses.get(to).filter(|_| from != to) else { return };
+        self.expected = Some((self.formula(egress), egress.present_history()));
+        self.last_move = Some(now);
+        self.settled = now + self.settling(egress);
+    }
+
+    /// How long the throughput is not judged after a move to an egress: until TCP has filled it.
+    fn settling(&self, egress: &Egress) -> Span {
+        let longest = self.knobs.routing_period * LONGEST_SETTLING;
+        let rtt = egress.rtt.unwrap_or(Span::ZERO);
+        let known = (egress.capacity > Rate::ZERO).then_some(egress.capacity);
+        let fill = match (known, self.rate) {
+            (Some(capacity), Some(rate)) => {
+                let rate = Rate::from_bits_per_sec(rate as u64);
+                fill_time(rtt, capacity, rate, self.packet_bits(), self.connections)
+            }
+            _ => self.knobs.routing_period,
+        };
+        let seconds = fill.as_secs_f64().max(SETTLING_ROUNDS * rtt.as_secs_f64()) * self.knobs.fill;
+        Span::from_nanos((seconds * 1e9) as u64).min(longest)
+    }
+}
+
+impl PredictionError {
+    /// After a move the aggregate got so many bits per second.
+    fn note(&mut self, formula: Option<f64>, history: Option<f64>, got: f64) {
+        if got <= 0.0 {
+            return;
+        }
+        let note = |mean: &mut f64, count: &mut u32, predicted: Option<f64>| {
+            let Some(predicted) = predicted else { return };
+            *count += 1;
+            *mean += ((predicted - got).abs() / got - *mean) / f64::from(*count);
+        };
+        note(&mut self.formula, &mut self.formula_moves, formula);
+        note(&mut self.history, &mut self.history_moves, history);
+    }
+}
+
+/// Probes of each egress in a measurement period.
+fn probes(knobs: &IrcKnobs) -> u32 {
+    // The settings' check bounds it.
+    (knobs.measurement_period.as_nanos() / knobs.probe_interval.as_nanos().max(1)).max(1) as u32
+}

@@ -1,0 +1,150 @@
+//! What the controller knows of one egress.
+
+use sidestep_model::{Rate, Span, Time};
+
+use super::{
+    Health, IrcKnobs,
+    analysis::misses,
+    measure::{Losses, Measurement},
+    predict::History,
+};
+
+/// An egress towards the destination.
+#[derive(Clone, Debug)]
+pub(super) struct Egress {
+    /// Its rate; zero if it is not known.
+    pub(super) capacity: Rate,
+    pub(super) carrier: bool,
+    /// Whether the driver knows that it is impaired.
+    pub(super) told_impaired: bool,
+    pub(super) health: Health,
+    /// Whether the last two measurements found the same health.
+    pub(super) steady: bool,
+    /// Two periods at most are open at once: one is being probed while the answers of the one before are waited for.
+    measurements: [Measurement; 2],
+    /// The share lost in the last measurement.
+    pub(super) lost: f64,
+    pub(super) losses: Losses,
+    /// The losses of the present impairment, or of the last.
+    impairment: Losses,
+    /// Good probes since the last measurement that found an impairment.
+    good_run: f64,
+    pub(super) impaired_since: Option<Time>,
+    /// How long its impairments lasted, in seconds, and how many there were.
+    pub(super) impairments: (f64, u32),
+    pub(super) rtt: Option<Span>,
+    /// The delay to the far end.
+    pub(super) delay: Option<Span>,
+    /// Bits per second that the aggregate got here, while it was fine and while it was impaired.
+    history: [History; 2],
+}
+
+/// The weight of an impairment in their mean length.
+const GAIN: f64 = 0.25;
+
+impl Egress {
+    pub(super) fn new(capacity: Rate, probes: usize) -> Self {
+        Egress {
+            capacity,
+            carrier: true,
+            told_impaired: false,
+            health: Health::Unknown,
+            steady: false,
+            measurements: [Measurement::with_room(probes), Measurement::with_room(probes)],
+            lost: 0.0,
+            losses: Losses::default(),
+            impairment: Losses::default(),
+            good_run: 0.0,
+            impaired_since: None,
+            impairments: (0.0, 0),
+            rtt: None,
+            delay: None,
+            history: [History::default(); 2],
+        }
+    }
+
+    pub(super) fn measurement(&mut self, period: u32) -> &mut Measurement {
+        let [even, odd] = &mut self.measurements;
+        if period.is_multiple_of(2) { even } else { odd }
+    }
+
+    /// Whether packets get through at all.
+    pub(super) fn is_alive(&self) -> bool {
+        self.carrier && self.health != Health::Dead
+    }
+
+    pub(super) fn history(&self, impaired: bool) -> Option<f64> {
+        self.history[usize::from(impaired)].mean()
+    }
+
+    /// The history of its present condition.
+    pub(super) fn present_history(&self) -> Option<f64> {
+        self.history(self.health == Health::Impaired)
+    }
+
+    /// The aggregate got so many bits per second in the present condition.
+    pub(super) fn got(&mut self, bits_per_second: f64) {
+        self.history[usize::from(self.health == Health::Impaired)].add(bits_per_second);
+    }
+
+    /// Judges the measurement of a period; acknowledgements of data that took this egress came last at `last_advance`.
+    pub(super) fn judge(&mut self, now: Time, period: u32, knobs: &IrcKnobs, last_advance: Option<Time>) {
+        let measurement = self.measurement(period);
+        let (sent, lost, lost_at_end) = (measurement.sent(), measurement.lost(), measurement.lost_at_end());
+        let (dead_since, delays) = (measurement.dead_since(), measurement.delays());
+        if sent == 0 {
+            return;
+        }
+        if let Some((rtt, delay)) = delays {
+            (self.rtt, self.delay) = (Some(rtt), Some(delay));
+        }
+        self.lost = f64::from(lost) / f64::from(sent);
+        self.losses.add(sent, lost, knobs.memory);
+        let silent = lost_at_end >= knobs.dead_probes.min(sent);
+        let veto = knobs.ack_veto
+            && dead_since.zip(last_advance).is_some_and(|(since, advance)| advance > since + knobs.loss_timeout);
+        let before = self.health;
+        self.health = if silent && veto {
+            // The aggregate gets through: the probes, or their answers, are lost elsewhere.
+            Health::Fine
+        } else if silent {
+            Health::Dead
+        } else if self.lost > knobs.loss_threshold.as_f64() {
+            Health::Impaired
+        } else {
+            self.after_good_measurement(sent, knobs)
+        };
+        self.steady = before == self.health;
+        match self.health {
+            Health::Dead | Health::Impaired if self.impaired_since.is_none() => {
+                self.impaired_since = Some(now);
+                (self.impairment, self.good_run) = (Losses::default(), 0.0);
+                self.impairment.add(sent, lost, knobs.memory);
+            }
+            Health::Dead | Health::Impaired if lost > 0 => {
+                self.good_run = 0.0;
+                self.impairment.add(sent, lost, knobs.memory);
+            }
+            Health::Fine => self.end_impairment(now),
+            _ => {}
+        }
+    }
+
+    /// How it is after a measurement below the threshold: an impairment may only have been missed.
+    fn after_good_measurement(&mut self, sent: u32, knobs: &IrcKnobs) -> Health {
+        if self.impaired_since.is_none() {
+            return Health::Fine;
+        }
+        self.good_run += f64::from(sent);
+        let chance = misses(self.impairment.share(), self.good_run);
+        if chance <= knobs.recovery_miss.as_f64() { Health::Fine } else { Health::Impaired }
+    }
+
+    fn end_impairment(&mut self, now: Time) {
+        let Some(since) = self.impaired_since.take() else { return };
+        let (mean, count) = &mut self.impairments;
+        *count = count.saturating_add(1);
+        let gain = (1.0 / f64::from(*count)).max(GAIN);
+        *mean += gain * (now.since(since).as_secs_f64() - *mean);
+    }
+}
