@@ -58,7 +58,7 @@ struct edge_flow {
 	__u32 slot;
 	__u32 seen; /* seconds of CLOCK_MONOTONIC, of 2^30 ns each */
 	__u32 closing; /* 1 after a FIN or RST */
-	__u32 unused;
+	__u32 follows; /* 1: it began at the other edge, whose path it follows */
 };
 _Static_assert(sizeof(struct edge_flow) == 16, "shared with Rust");
 

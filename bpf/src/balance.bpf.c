@@ -5,7 +5,7 @@
  * has no path keeps its mark and takes the router's own route.
  *
  * With a table, a host's TCP connections are assigned to paths in turn. The edge at the other end takes the
- * path by which a connection's first packet arrived (sidestep_learn).
+ * path by which a connection's packets arrive (sidestep_learn).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -145,9 +145,9 @@ static __always_inline int flags_of(struct __sk_buff *skb, const struct flow_vie
 }
 
 /* Notes a flow's path, if there is room. */
-static __always_inline int note(const struct flow_hash_key *key, __u32 slot)
+static __always_inline int note(const struct flow_hash_key *key, __u32 slot, __u32 follows)
 {
-	struct edge_flow flow = { .slot = slot, .seen = seconds() };
+	struct edge_flow flow = { .slot = slot, .seen = seconds(), .follows = follows };
 
 	return bpf_map_update_elem(&sidestep_flows, key, &flow, BPF_ANY);
 }
@@ -197,7 +197,7 @@ static __always_inline __u32 assigned(struct __sk_buff *skb, const struct edge_s
 	if ((flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return hashed;
 	position = in_turn(site, view, hashed);
-	if (position < BALANCE_MAX_PATHS && !note(&key, site->slot[BALANCE_INDEX(position)]))
+	if (position < BALANCE_MAX_PATHS && !note(&key, site->slot[BALANCE_INDEX(position)], 0))
 		return position;
 	count(EDGE_TABLE_FULL);
 	return hashed;
@@ -241,25 +241,41 @@ int sidestep_edge(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* On ingress from the paths: notes by which path a connection's first packet arrived. */
+/*
+ * On ingress from the paths: notes by which path the other edge sends a connection's packets. If the connection began there,
+ * its packets go back by that path, whichever it is now. Else the path is noted only where the table has none: this edge was
+ * started after the connection had begun. Such an entry stays as it is, as the other edge may be following this one.
+ */
 SEC("tc")
 int sidestep_learn(struct __sk_buff *skb)
 {
 	struct flow_view view = {};
 	struct flow_hash_key key;
+	struct edge_flow *flow;
 	struct edge_site *site;
-	__u32 slot;
+	__u32 slot, flags, begins;
 
 	view_of(skb, &view);
-	if (view.kind != FLOW_PORTS || view.key.protocol != FLOW_TCP || view.error ||
-	    (flags_of(skb, &view) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (view.kind != FLOW_PORTS || view.key.protocol != FLOW_TCP || view.error)
 		return TC_ACT_UNSPEC;
 	site = site_of(view.key.source);
 	if (!site)
 		return TC_ACT_UNSPEC;
-	slot = slot_of(site, skb->ingress_ifindex);
 	canonical(&key, &view.key);
-	if (slot && note(&key, slot))
+	flow = bpf_map_lookup_elem(&sidestep_flows, &key);
+	flags = flags_of(skb, &view);
+	begins = (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	if (!begins && (flow ? !flow->follows : flags & (TCP_FIN | TCP_RST)))
+		return TC_ACT_UNSPEC;
+	slot = slot_of(site, skb->ingress_ifindex);
+	if (!slot)
+		return TC_ACT_UNSPEC;
+	if (flow && !begins) {
+		if (flow->slot != slot)
+			flow->slot = slot;
+		return TC_ACT_UNSPEC;
+	}
+	if (note(&key, slot, begins) && begins)
 		count(EDGE_TABLE_FULL);
 	return TC_ACT_UNSPEC;
 }

@@ -251,6 +251,51 @@ fn connections_of_the_table_go_by_their_hash_while_their_path_is_dead_and_then_r
 }
 
 #[test]
+fn connections_that_began_at_the_other_edge_follow_it_and_those_of_before_keep_the_path_by_which_they_came() {
+    if !root_or_skip("the balancer in BPF") {
+        return;
+    }
+    let (here, there) = ("fd01::1".parse().unwrap(), "fd02::2".parse().unwrap());
+    let table = Balancer::load(&BalancerConfig { flows: Some(100), ..CONFIG }).unwrap();
+    // Packets that arrive come by the path at this position.
+    let arrive_by = |position: usize| {
+        let mut arrives = vec![0; 4];
+        arrives[position] = LOOPBACK;
+        let site = Site { arrives, ..site(paths(4, BalanceMode::Modulo), ALL_LIVE) };
+        table.set_site("fd02::/16".parse().unwrap(), Some(&site)).unwrap();
+    };
+    let out = |port, flags| {
+        let packet = v6(TCP, here, there, &tcp(443, port, flags));
+        slot(table.run(Side::Site, &mut frame(&packet), 0, 1).unwrap().0)
+    };
+    let arrives = |port, flags| {
+        let packet = v6(TCP, there, here, &tcp(port, 443, flags));
+        table.run(Side::Paths, &mut frame(&packet), 0, 1).unwrap();
+    };
+    arrive_by(2);
+    arrives(1, SYN);
+    arrives(2, ACK);
+    assert_eq!((out(1, SYN | ACK), out(2, ACK)), (3, 3), "the second was there before this edge");
+    let own = out(3, SYN);
+    arrive_by(if own == 1 { 1 } else { 0 });
+    let other = if own == 1 { 2 } else { 1 };
+    for port in 1..4 {
+        arrives(port, ACK);
+    }
+    assert_eq!([1, 2, 3].map(|port| out(port, ACK)), [other, 3, own]);
+    // What ends, or begins elsewhere, takes no entry.
+    let flows = table.flows().unwrap();
+    for flags in [ACK | 1, 4] {
+        arrives(4, flags);
+    }
+    assert_eq!((flows, table.flows().unwrap()), (3, 3));
+    // A connection that begins anew with the ports of one that is gone is another one.
+    arrive_by(3);
+    arrives(3, SYN);
+    assert_eq!(out(3, SYN | ACK), 4);
+}
+
+#[test]
 fn a_new_balancer_takes_the_place_of_the_last_and_nothing_of_others_is_touched() {
     if !root_or_skip("attaching the balancer") {
         return;

@@ -1,8 +1,10 @@
 //! Edge daemons at work: real connections between two sites over four paths, in namespaces.
 
+mod gro;
 mod kinds;
 mod net;
 mod offload;
+mod table;
 mod throughput;
 
 use std::{

@@ -340,7 +340,7 @@ struct RawFlow {
     slot: u32,
     seen: u32,
     closing: u32,
-    unused: u32,
+    follows: u32,
 }
 
 const _: () = assert!(
