@@ -172,7 +172,7 @@ fn a_controller_that_is_started_again_moves_nobody() {
     assert!(before.1.0.contains(" via ") && !before.1.0.contains("seg6"), "{before:?}");
     assert!(before.1.1.contains("seg6"), "{before:?}");
     let connected = || is_connected(&lab, "A", &socket) && is_connected(&lab, "h", &socket);
-    assert!(connected());
+    eventually("agents that are connected", || connected().then_some(()));
 
     drop(first);
     eventually("agents that are alone", || (!connected()).then_some(()));

@@ -5,19 +5,16 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
-    sync::mpsc,
-    thread,
-    time::Duration,
+    process::Child,
 };
 
 use sidestep_linux::testing::root_or_skip;
 
 use crate::{
     support::{
-        Flow, Lab, PRIORITY, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, program, tail, via_text, within,
+        Flow, Lab, PRIORITY, SOME, TWO_PROVIDERS, eventually, installed, mark, program, run_agent, start, stop_agent,
+        tail, via_text, within,
     },
     takeover::Kept,
 };
@@ -26,8 +23,6 @@ use crate::{
 const SOME_CALLS: usize = 20;
 /// The calls by which the agent reaches programs, maps, rules and routes, and an error that the kernel can give.
 const CALLS: [(&str, &str); 3] = [("bpf", "ENOMEM"), ("sendto", "ENOBUFS"), ("recvfrom", "ENOBUFS")];
-/// How long a start may take that is traced.
-const START: Duration = Duration::from_secs(20);
 
 #[test]
 fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
@@ -41,7 +36,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
     let every = std::env::var("SIDESTEP_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(SOME_CALLS);
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let trial = Trial::new(&program, &lab, &kept);
-    let nothing = trial.installed();
+    let nothing = installed(&lab);
 
     // A first start finds nothing.
     let counts = trial.count();
@@ -58,7 +53,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
                 }
                 Started::Refuses => refused += 1,
             }
-            assert_eq!((trial.installed(), trial.state.exists()), (nothing.clone(), false), "{context}");
+            assert_eq!((installed(&lab), trial.state.exists()), (nothing.clone(), false), "{context}");
         }
     }
 
@@ -66,7 +61,7 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
     let Started::Works(agent) = trial.start(None) else { panic!("an undisturbed start fails") };
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
-    let (whole, before) = (trial.installed(), mark(&flow.sender));
+    let (whole, before) = (installed(&lab), mark(&flow.sender));
     assert!(trial.is_whole() && before != 0, "{whole:?}");
     end(agent);
     for ((call, error), calls) in std::iter::zip(CALLS, counts) {
@@ -80,13 +75,13 @@ fn whichever_call_fails_an_agent_works_or_says_why_and_destroys_nothing() {
                 }
                 Started::Refuses => refused += 1,
             }
-            assert_eq!((trial.installed(), mark(&flow.sender)), (whole.clone(), before), "{context}");
+            assert_eq!((installed(&lab), mark(&flow.sender)), (whole.clone(), before), "{context}");
             flow.pass(SOME);
         }
     }
     trial.stop("at the end");
     println!("{tried} calls failed, {refused} of them ended the agent's start");
-    assert_eq!((trial.installed(), trial.state.exists(), mark(&flow.sender)), (nothing, false, 0));
+    assert_eq!((installed(&lab), trial.state.exists(), mark(&flow.sender)), (nothing, false, 0));
 }
 
 /// An agent with two paths, whose calls can be made to fail.
@@ -113,13 +108,8 @@ impl<'a> Trial<'a> {
         Trial { program, lab, state: kept.pins(false).directory, config, trace }
     }
 
-    /// Rules and routes of the host.
-    fn installed(&self) -> [String; 2] {
-        ["-6 rule show", "-6 route show table all proto 83"].map(|what| self.lab.ip("h", what))
-    }
-
     fn is_whole(&self) -> bool {
-        let [rules, routes] = self.installed();
+        let [rules, routes] = installed(self.lab);
         rules.matches(&format!("{PRIORITY}:")).count() == 2 && routes.matches(" table 83").count() == 2
     }
 
@@ -132,29 +122,15 @@ impl<'a> Trial<'a> {
         if let Some((call, error, nth)) = fault {
             command.args(["-e", &format!("inject={call}:error={error}:when={nth}")]);
         }
-        command.arg(self.program).arg("agent").arg("--config").arg(&self.config).arg("--state").arg(&self.state);
-        command.arg("--cgroup").arg(self.lab.cgroup.0.path());
-        command.args(["--table-base", &TABLE_BASE.to_string(), "--rule-priority", PRIORITY]);
-        let mut agent = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (mut out, mut errors) = (BufReader::new(agent.stdout.take().unwrap()), agent.stderr.take().unwrap());
-        let (send, first) = mpsc::channel();
-        thread::spawn(move || {
-            let mut line = String::new();
-            let _ = out.read_line(&mut line);
-            let _ = send.send(line);
-        });
-        match first.recv_timeout(START) {
-            Ok(line) if line.trim() == "ready" => Started::Works(agent),
-            Ok(_) => {
-                let mut reason = String::new();
-                errors.read_to_string(&mut reason).unwrap();
-                assert!(!agent.wait().unwrap().success(), "{fault:?}: {reason}");
+        command.arg(self.program);
+        run_agent(&mut command, self.lab, &self.config, &self.state);
+        match start(&mut command, &format!("{fault:?}")) {
+            Ok(agent) => Started::Works(agent),
+            Err(ended) => {
+                let reason = String::from_utf8_lossy(&ended.stderr);
+                assert!(!ended.status.success(), "{fault:?}: {reason}");
                 assert!(!reason.is_empty() && !reason.contains("panicked"), "{fault:?}: {reason}");
                 Started::Refuses
-            }
-            Err(_) => {
-                let _ = agent.kill();
-                panic!("an agent neither works nor ends: {fault:?}")
             }
         }
     }
@@ -169,9 +145,7 @@ impl<'a> Trial<'a> {
     }
 
     fn stop(&self, context: &str) {
-        let stop = within(self.program, self.lab, "h").args(["agent", "stop", "--state"]).arg(&self.state).output();
-        let stop = stop.unwrap();
-        assert!(stop.status.success(), "{context}: {}", String::from_utf8_lossy(&stop.stderr));
+        stop_agent(self.program, self.lab, &self.state, context);
     }
 }
 

@@ -126,9 +126,10 @@ fn a_connection_whose_mark_the_application_sets_later_is_left_alone() {
     for (had_signal, own) in [(false, 0x7), (false, 0x15ab_5507), (true, 0x7), (true, 0x15ab_5507)] {
         let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
         let agent = start(&lab, &kept, &lab.prefix("s").to_string());
-        let flow = Flow::start(lab.connect("h", "s"));
+        let pair = lab.connect("h", "s");
+        assert_eq!(slot(&pair.0), 2);
+        let flow = Flow::start(pair);
         flow.pass(SOME);
-        assert_eq!(slot(&flow.sender), 2);
         if had_signal {
             lab.swallow("R2", "Z", true);
             agent.moved("rto");
@@ -166,10 +167,18 @@ fn a_connection_has_storage_from_its_first_signal_on_and_is_released_in_either_c
     lab.swallow("R2", "Z", true);
     flow.pass(SOME);
     let same = |one: &HostConnection| one.path == before[0].path;
-    let mut stored: Vec<_> = list().iter().map(|one| (one.opened.is_some(), same(one), one.moves)).collect();
-    stored.sort_unstable();
-    assert_eq!(stored, [(false, true, 0), (true, false, 1)]);
-    assert_eq!([slot(&quiet), slot(&flow.sender)], [2, 1]);
+    // A busy machine may delay packets, so that the connection moves once more, and back.
+    let is_so = |list: &[HostConnection]| match list {
+        [one, other] => {
+            let (quiet, moved) = if one.opened.is_none() { (one, other) } else { (other, one) };
+            (same(quiet), quiet.opened, quiet.moves) == (true, None, 0)
+                && (same(moved), moved.opened.is_some(), moved.moves > 0) == (false, true, true)
+        }
+        _ => false,
+    };
+    eventually("storage of the one that has moved", || is_so(&list()).then_some(()));
+    assert_eq!(slot(&quiet), 2);
+    eventually("the other path", || (slot(&flow.sender) == 1).then_some(()));
     agent.stop();
     assert_eq!([mark(&quiet), mark(&flow.sender)], [0, 0]);
 }

@@ -3,92 +3,43 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    os::fd::AsFd,
+    pin::Pin,
     process::{Child, Command, Stdio},
-    sync::mpsc,
     thread,
     time::Duration,
 };
 
-use sidestep_agent::{AgentError, RouterOptions, Shutdown, run_router, stop_router};
+use sidestep_agent::{AgentError, RouterOptions, run_router, stop_router};
 use sidestep_linux::{netlink, testing::root_or_skip};
-use tokio::sync::{mpsc::unbounded_channel, oneshot};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{
     controller::{Managed, TWO_PATHS, controller, managed},
-    support::{Flow, Lab, PATIENCE, SOME, eventually, slot},
+    support::{Daemon, End, Flow, Lab, Ready, SOME, Stopping, eventually, slot},
 };
 
 const METRICS: &str = "[::1]:9436";
 /// The longest that a connection may stand still while one daemon follows the other.
 const STANDSTILL: Duration = Duration::from_secs(4);
 
-/// The router daemon of node `A`, on a thread; cleans up when dropped.
-pub struct Router {
-    stop: Option<oneshot::Sender<End>>,
-    thread: Option<thread::JoinHandle<Result<(), AgentError>>>,
-}
-
-/// How a router daemon ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    CleanUp,
-    Keep,
-    Killed,
-}
+/// The router daemon of node `A`; cleans up when dropped.
+pub struct Router(Daemon);
 
 impl Router {
     /// Starts it with the links from `A` to these neighbours, each with the name of its interface.
     pub fn start(lab: &Lab, endpoint: &str, links: &[(&str, &str)]) -> Router {
-        let (router, is_ready) = Router::spawn(lab, endpoint, links);
-        if is_ready.recv_timeout(PATIENCE).is_err() {
-            panic!("the router is not ready: {:?}", router.end(End::Killed));
-        }
-        router
+        let started = Daemon::start(lab, "A", runs(lab, endpoint, links));
+        Router(started.unwrap_or_else(|ended| panic!("the router is not ready: {ended:?}")))
     }
 
-    /// Starts it, and does not wait; the receiver gets a message when it is ready.
-    fn spawn(lab: &Lab, endpoint: &str, links: &[(&str, &str)]) -> (Router, mpsc::Receiver<()>) {
-        let name = |neighbour: &str| lab.topology.link(lab.arc("A", neighbour).link()).name.clone();
-        let options = RouterOptions {
-            controller: endpoint.into(),
-            node: "A".into(),
-            links: links.iter().map(|(neighbour, interface)| (name(neighbour), (*interface).into())).collect(),
-            ecn: true,
-            keep: false,
-            metrics: Some(METRICS.parse().unwrap()),
-        };
-        let namespace = lab.network.node(lab.id("A")).as_fd().try_clone_to_owned().unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let (shut, shutdown) = oneshot::channel();
-            let shutdown = async { shutdown.await.unwrap_or(Shutdown::CleanUp) };
-            let (_looks, looks) = unbounded_channel();
-            let router = run_router(options, looks, move || ready.send(()).unwrap(), shutdown);
-            runtime.block_on(async {
-                tokio::pin!(router);
-                let end = tokio::select! {
-                    ended = &mut router => return ended,
-                    end = stopped => end.unwrap_or(End::CleanUp),
-                };
-                match end {
-                    // What the kernel sees of a kill: everything is closed, and nothing cleared up.
-                    End::Killed => return Ok(()),
-                    End::Keep => shut.send(Shutdown::Keep).unwrap(),
-                    End::CleanUp => shut.send(Shutdown::CleanUp).unwrap(),
-                }
-                router.await
-            })
-        });
-        (Router { stop: Some(stop), thread: Some(thread) }, is_ready)
+    /// Starts it, and waits until it ends by itself.
+    fn start_and_wait(lab: &Lab, endpoint: &str) -> Result<(), AgentError> {
+        Daemon::spawn(lab, "A", runs(lab, endpoint, &[])).0.wait()
     }
 
     /// Waits until it ends by itself.
     fn wait(mut self) -> Result<(), AgentError> {
-        self.thread.take().unwrap().join().unwrap()
+        self.0.wait()
     }
 
     /// Ends it as `kill -9` would.
@@ -97,17 +48,35 @@ impl Router {
     }
 
     fn end(mut self, end: End) -> Result<(), AgentError> {
-        let _ = self.stop.take().unwrap().send(end);
-        self.thread.take().unwrap().join().unwrap()
+        self.0.end(end)
     }
 }
 
-impl Drop for Router {
-    fn drop(&mut self) {
-        self.stop = None;
-        self.thread.take().map(thread::JoinHandle::join);
+/// Runs it with the links from `A` to these neighbours, each with the name of its interface.
+fn runs(
+    lab: &Lab,
+    endpoint: &str,
+    links: &[(&str, &str)],
+) -> impl FnOnce(Ready, Stopping) -> RouterRun + Send + 'static {
+    let name = |neighbour: &str| lab.topology.link(lab.arc("A", neighbour).link()).name.clone();
+    let options = RouterOptions {
+        controller: endpoint.into(),
+        node: "A".into(),
+        links: links.iter().map(|(neighbour, interface)| (name(neighbour), (*interface).into())).collect(),
+        ecn: true,
+        keep: false,
+        metrics: Some(METRICS.parse().unwrap()),
+    };
+    move |ready, shutdown| {
+        Box::pin(async move {
+            let (_looks, looks) = unbounded_channel();
+            run_router(options, looks, ready, shutdown).await
+        })
     }
 }
+
+/// A router daemon at work.
+type RouterRun = Pin<Box<dyn Future<Output = Result<(), AgentError>>>>;
 
 /// What `ip monitor` sees of routes in a node; ended when dropped.
 struct Monitor(Child);
@@ -194,8 +163,7 @@ fn a_connection_outlives_the_deletion_of_an_interface_the_kill_of_its_router_and
     let links = [("M", "first"), ("N", "N")];
     let monitor = Monitor::start(&lab, "A");
     let hand_over = |router: &mut Router, end: End| {
-        let old = std::mem::replace(router, Router { stop: None, thread: None });
-        old.end(end).unwrap();
+        router.0.end(end).unwrap();
         assert!(flow.pass(SOME) < STANDSTILL);
         *router = Router::start(&lab, endpoint, &links);
         assert!(flow.pass(SOME) < STANDSTILL);
@@ -239,7 +207,7 @@ fn a_router_without_its_controller_keeps_what_it_finds_and_only_a_stop_removes_i
     let (first, _) = controller(lab.topology.clone(), &endpoint);
     eventually("Path IDs", || (sids(&lab).len() == 2).then_some(()));
     let before = sids(&lab);
-    let second = Router::spawn(&lab, &endpoint, &[]).0.wait();
+    let second = Router::start_and_wait(&lab, &endpoint);
     assert!(matches!(second, Err(AgentError::Occupied { .. })), "{second:?}");
 
     let monitor = Monitor::start(&lab, "A");

@@ -25,7 +25,9 @@ use sidestep_model::topology_file;
 use sidestep_proto::link::LinkState;
 
 use crate::{
-    support::{Lab, PORT, PRIORITY, TABLE_BASE, connect, program, socket_in, tail, via_text, within},
+    support::{
+        Lab, PORT, PRIORITY, TABLE_BASE, connect, program, run_agent, socket_in, stop_agent, tail, via_text, within,
+    },
     takeover::Kept,
 };
 
@@ -37,7 +39,7 @@ const LONG: u32 = 2;
 /// Longer than a connection takes to open although its first packets are lost.
 const OPENING: Duration = Duration::from_secs(60);
 /// Within this time what others removed must be there again, once they leave it alone.
-const MENDED: Duration = Duration::from_secs(40);
+const MENDED: Duration = Duration::from_secs(120);
 
 /// A host with two providers and, by the first, two SRv6 paths of a controller; one server for each kind of path.
 const NETWORK: &[(&str, &str, u32)] = &[
@@ -127,13 +129,16 @@ fn no_transfer_is_lost_whatever_happens_to_daemons_links_and_what_they_made() {
         let mut random = Pcg32::seed_from_u64(seed.into());
         let mut daemons = Daemons::start(&world);
         let begin = Instant::now();
+        // Routes are made one after the other: all are there when nothing is added any more.
+        let mut last = installed();
         let everything = loop {
+            thread::sleep(Duration::from_millis(300));
             let now = installed();
-            if is_whole(&now) {
+            if is_whole(&lab, &now) && now == last {
                 break now;
             }
             assert!(begin.elapsed() < MENDED, "not all paths are there: {now:#?}");
-            thread::sleep(Duration::from_millis(50));
+            last = now;
         };
         for index in 0..SHORT + LONG {
             let (lab, tally) = (&lab, &tally);
@@ -186,10 +191,12 @@ fn binding_sids(lab: &Lab) -> String {
     format!("{}/64", Ipv6Addr::from(segments))
 }
 
-/// Whether there are three paths to `t`, SRv6 paths to `s`, none to the host itself, and what the Path IDs stand for.
-fn is_whole([rules, routes, bindings]: &[String; 3]) -> bool {
+/// Whether there are three paths to `t`, three of the controller's to `s`, none to the host itself, and what the Path IDs stand
+/// for.
+fn is_whole(lab: &Lab, [rules, routes, bindings]: &[String; 3]) -> bool {
     let has = |text: &String, parts: &[&str]| parts.iter().all(|part| text.contains(part));
     rules.matches(&format!("{PRIORITY}:")).count() == 3
+        && ["s", "t"].iter().all(|server| routes.matches(&lab.prefix(server).to_string()).count() == 3)
         && has(routes, &["dev A", "dev R", &format!("dev {SPARE}"), "encap seg6"])
         && has(bindings, &["End.B6.Encaps"])
         && !routes.contains(OWN_PREFIX)
@@ -247,9 +254,8 @@ impl<'a> World<'a> {
 
     fn agent(&self, last_paths: bool) -> Child {
         let mut command = self.within("h");
-        command.arg("agent").arg("--config").arg(&self.config).arg("--state").arg(&self.state);
-        command.args(["--controller", &self.endpoint, "--node", "h", "--rule-priority", PRIORITY]);
-        command.arg("--cgroup").arg(self.lab.cgroup.0.path()).arg("--table-base").arg(TABLE_BASE.to_string());
+        run_agent(&mut command, self.lab, &self.config, &self.state);
+        command.args(["--controller", &self.endpoint, "--node", "h"]);
         command.args(["--when-killed", if last_paths { "last-paths" } else { "default-route" }]);
         started(command)
     }
@@ -341,8 +347,7 @@ impl Daemons {
     /// Kills the agent and the router once more; what they left is removed as an operator would.
     fn end(mut self, world: &World<'_>) {
         kill(&mut self.agent);
-        let stop = world.within("h").args(["agent", "stop", "--state"]).arg(&world.state).output().unwrap();
-        assert!(stop.status.success(), "{}", String::from_utf8_lossy(&stop.stderr));
+        stop_agent(world.program, world.lab, &world.state, "at the end");
         kill(&mut self.router);
         let stop = world.within("A").args(["router", "stop"]).output().unwrap();
         assert!(stop.status.success(), "{}", String::from_utf8_lossy(&stop.stderr));

@@ -64,9 +64,10 @@ fn start(lab: &Lab, pins: Pins) -> Agent {
 
 /// A connection from `h` to `s` over the wider of the two paths, which it is given first.
 fn flow(lab: &Lab) -> Flow {
-    let flow = Flow::start(lab.connect("h", "s"));
+    let pair = lab.connect("h", "s");
+    assert_eq!(slot(&pair.0), 2);
+    let flow = Flow::start(pair);
     flow.pass(SOME);
-    assert_eq!(slot(&flow.sender), 2);
     flow
 }
 
@@ -271,19 +272,20 @@ fn connections_are_listed_with_what_happened_to_them() {
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let pins = kept.pins(false);
     let agent = start(&lab, pins.clone());
-    let flow = Flow::start(lab.connect("h", "s"));
-    flow.pass(SOME);
+    let pair = lab.connect("h", "s");
     let list = || in_host(&lab, || HostProgram::look(&pins).unwrap().unwrap().connections().unwrap());
     let one = list()[0];
     let ids = agent.ids();
     assert_eq!((list().len(), one.path, one.passive, one.moves, one.decided), (1, ids[&2], false, 0, None));
     assert_eq!([one.remote.ip(), one.local.ip()], [lab.address("s"), lab.address("h")].map(IpAddr::from));
+    let flow = Flow::start(pair);
+    flow.pass(SOME);
     lab.swallow("R2", "Z", true);
     flow.pass(SOME);
     agent.moved("rto");
     let one = list()[0];
     let (at, reason) = one.decided.unwrap();
-    assert_eq!((one.path, one.moves, reason.as_str()), (ids[&1], 1, "rto"));
+    assert_eq!((one.path, one.moves > 0, reason.as_str()), (ids[&1], true, "rto"));
     assert!(at > one.opened.unwrap() && sidestep_linux::monotonic_now().since(at) < Span::from_secs(20));
     drop(flow);
     eventually("the connection's end", || list().is_empty().then_some(()));

@@ -5,11 +5,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
-    sync::mpsc,
-    thread,
+    process::Child,
     time::Duration,
 };
 
@@ -21,13 +18,11 @@ use sidestep_linux::testing::root_or_skip;
 
 use crate::{
     support::{
-        Flow, Lab, PRIORITY, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, mark, program, tail, via_text, within,
+        Flow, Lab, SOME, TWO_PROVIDERS, installed, mark, program, run_agent, start, stop_agent, tail, via_text, within,
     },
     takeover::Kept,
 };
 
-/// How long a start may take on a busy machine.
-const START: Duration = Duration::from_secs(20);
 /// The longest that a connection may stand still while one agent follows the other, or after its path dies.
 const STANDSTILL: Duration = Duration::from_secs(4);
 
@@ -76,24 +71,24 @@ struct Outcome {
 fn succeed(before: &Path, after: &Path, end: End, is_removed: bool) -> Outcome {
     let (lab, kept) = (Lab::new(TWO_PROVIDERS), Kept::new());
     let host = Host::new(&lab, &kept);
-    let nothing = host.installed();
-    let first = host.start(before, end).unwrap_or_else(|reason| panic!("{}: {reason}", before.display()));
+    let nothing = installed(&lab);
+    let first = host.start(before, end);
     let is_numbered = host.state.join("sidestep_layout").exists();
     let flow = Flow::start(lab.connect("h", "s"));
-    assert!(host.goes_by(&flow, "R2"), "it begins on the wider path");
+    lab.wait_until_over(&flow, "R2", "Z");
     end.come(first);
-    assert!(host.goes_by(&flow, "R2"), "{end:?}, and the connection is where it was");
+    lab.wait_until_over(&flow, "R2", "Z");
     if is_removed {
         host.stop(before);
     }
 
-    let second = host.start(after, end).unwrap_or_else(|reason| panic!("{}: {reason}", after.display()));
+    let second = host.start(after, end);
     let standstill = flow.pass(SOME);
     assert!(standstill < STANDSTILL, "{standstill:?}");
     // Another layout: the connection is released, and follows the host's own routes from now on.
     let is_kept = mark(&flow.sender) != 0;
     assert!(is_kept || is_removed || before != after, "the same program knows its own connections");
-    assert!(host.goes_by(&flow, if is_kept { "R2" } else { "R1" }), "kept: {is_kept}");
+    lab.wait_until_over(&flow, if is_kept { "R2" } else { "R1" }, "Z");
     let fresh = Flow::start(lab.connect("h", "s"));
     fresh.pass(SOME);
     let placed = mark(&fresh.sender);
@@ -108,12 +103,11 @@ fn succeed(before: &Path, after: &Path, end: End, is_removed: bool) -> Outcome {
         assert!(standstill < STANDSTILL, "kept: {is_kept}: {standstill:?}");
     }
     assert_ne!(mark(&fresh.sender), placed, "it has moved");
-    assert!(host.goes_by(&fresh, "R1"));
     lab.swallow("R2", "Z", false);
 
     End::Killed.come(second);
     host.stop(after);
-    assert_eq!((host.installed(), host.pins()), (nothing, Vec::<String>::new()), "kept: {is_kept}");
+    assert_eq!((installed(&lab), host.pins()), (nothing, Vec::<String>::new()), "kept: {is_kept}");
     assert_eq!((mark(&flow.sender), mark(&fresh.sender)), (0, 0), "kept: {is_kept}");
     flow.pass(SOME);
     fresh.pass(SOME);
@@ -136,58 +130,26 @@ impl<'a> Host<'a> {
         Host { lab, state: kept.pins(false).directory, config: kept.file("agent.toml", &config) }
     }
 
-    /// Starts an agent, and waits until it is ready; an agent that ends instead is an error with what it says.
-    fn start(&self, program: &Path, end: End) -> Result<Child, String> {
+    /// Starts an agent, and waits until it is ready.
+    fn start(&self, program: &Path, end: End) -> Child {
         let mut command = within(program, self.lab, "h");
-        command.arg("agent").arg("--config").arg(&self.config).arg("--state").arg(&self.state);
-        command.arg("--cgroup").arg(self.lab.cgroup.0.path());
-        command.args(["--table-base", &TABLE_BASE.to_string(), "--rule-priority", PRIORITY]);
+        run_agent(&mut command, self.lab, &self.config, &self.state);
         if end == End::Kept {
             command.arg("--keep");
         }
-        let mut agent = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (mut out, mut errors) = (BufReader::new(agent.stdout.take().unwrap()), agent.stderr.take().unwrap());
-        let (send, first) = mpsc::channel();
-        thread::spawn(move || {
-            let mut line = String::new();
-            let _ = out.read_line(&mut line);
-            let _ = send.send(line);
-        });
-        match first.recv_timeout(START) {
-            Ok(line) if line.trim() == "ready" => Ok(agent),
-            _ => {
-                let _ = (agent.kill(), agent.wait());
-                let mut reason = String::new();
-                errors.read_to_string(&mut reason).unwrap();
-                Err(reason)
-            }
-        }
+        let context = program.display().to_string();
+        start(&mut command, &context)
+            .unwrap_or_else(|ended| panic!("{context}: {}", String::from_utf8_lossy(&ended.stderr)))
     }
 
     fn stop(&self, program: &Path) {
-        let stop = within(program, self.lab, "h").args(["agent", "stop", "--state"]).arg(&self.state).output().unwrap();
-        assert!(stop.status.success(), "{}", String::from_utf8_lossy(&stop.stderr));
-    }
-
-    /// Rules and routes.
-    fn installed(&self) -> [String; 2] {
-        ["-6 rule show", "-6 route show table all proto 83"].map(|what| self.lab.ip("h", what))
+        stop_agent(program, self.lab, &self.state, &program.display().to_string());
     }
 
     /// What is pinned. The directory itself stays if a release made it that did not mark it as its own.
     fn pins(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.state) else { return Vec::new() };
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
-    }
-
-    /// Whether what a connection sends goes by this provider.
-    fn goes_by(&self, flow: &Flow, provider: &str) -> bool {
-        let arc = self.lab.arc(provider, "Z");
-        eventually(&format!("a connection by {provider}"), || {
-            let before = self.lab.carried(arc);
-            flow.pass(SOME);
-            (self.lab.carried(arc) >= before + SOME / 2).then_some(true)
-        })
     }
 }
 

@@ -1,10 +1,10 @@
 //! The host agent, on a thread inside a node.
 
-use std::{collections::BTreeMap, fs, net::Ipv6Addr, sync::mpsc, thread::JoinHandle};
+use std::{collections::BTreeMap, fs, net::Ipv6Addr};
 
 use sidestep_agent::{
-    AgentError, EventLine, EventRecord, HostConfig, HostOptions, RecordFile, SetRecord, Shutdown, StaticDestination,
-    StaticPath, run_host,
+    AgentError, EventLine, EventRecord, HostConfig, HostOptions, RecordFile, SetRecord, StaticDestination, StaticPath,
+    run_host,
 };
 use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
@@ -14,21 +14,21 @@ use sidestep_model::{
     scenario::{AgentKnobs, Backoff},
 };
 use tempfile::TempDir;
-use tokio::sync::{
-    mpsc::{UnboundedSender, unbounded_channel},
-    oneshot,
-};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::{Lab, PATIENCE, eventually};
+use super::{
+    Lab,
+    daemon::{Daemon, End},
+    eventually,
+};
 
 /// First table of paths, less one.
 pub const TABLE_BASE: u32 = 8300;
 
 /// An agent that does its work; stopped when dropped.
 pub struct Agent {
-    stop: Option<oneshot::Sender<End>>,
+    daemon: Daemon,
     reconfigure: UnboundedSender<HostConfig>,
-    thread: Option<JoinHandle<Result<(), AgentError>>>,
     directory: TempDir,
 }
 
@@ -89,49 +89,19 @@ impl Agent {
             events: Some(RecordFile::at(directory.path().join("events.jsonl"))),
         };
         adjust(&mut options);
-        let (stop, stopped) = oneshot::channel::<End>();
         let (reconfigure, configs) = unbounded_channel();
-        let (ready, is_ready) = mpsc::channel();
-        let namespace = lab.network.node(lab.id(host));
-        let file = std::os::fd::AsFd::as_fd(namespace).try_clone_to_owned().unwrap();
-        let thread = std::thread::spawn(move || {
-            nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let (shut, shutdown) = oneshot::channel::<()>();
-            let shutdown = async {
-                drop(shutdown.await);
-                Shutdown::CleanUp
-            };
-            let agent = run_host(options, configs, move || ready.send(()).unwrap(), shutdown);
-            runtime.block_on(async {
-                tokio::pin!(agent);
-                tokio::select! {
-                    ended = &mut agent => return ended,
-                    end = stopped => if matches!(end, Ok(End::Killed)) {
-                        // What the kernel sees of a kill: everything is closed, and nothing cleared up.
-                        return Ok(());
-                    },
-                }
-                drop(shut);
-                agent.await
-            })
-        });
-        let agent = Agent { stop: Some(stop), reconfigure, thread: Some(thread), directory };
-        match is_ready.recv_timeout(PATIENCE) {
-            Ok(()) => Ok(agent),
-            Err(_) => Err(agent.end()),
-        }
+        let run = move |ready, shutdown| run_host(options, configs, ready, shutdown);
+        Ok(Agent { daemon: Daemon::start(lab, host, run)?, reconfigure, directory })
     }
 
     /// Stops the agent, and waits until it has cleaned up.
-    pub fn stop(self) {
-        self.end().unwrap();
+    pub fn stop(mut self) {
+        self.daemon.end(End::CleanUp).unwrap();
     }
 
     /// Ends the agent as `kill -9` would.
     pub fn kill(mut self) {
-        let _ = self.stop.take().unwrap().send(End::Killed);
-        self.thread.take().unwrap().join().unwrap().unwrap();
+        self.daemon.end(End::Killed).unwrap();
     }
 
     /// Has the agent work with these paths from now on.
@@ -147,7 +117,7 @@ impl Agent {
 
     /// Waits until the agent ends by itself.
     pub fn wait(mut self) -> Result<(), AgentError> {
-        self.thread.take().unwrap().join().unwrap()
+        self.daemon.wait()
     }
 
     /// What was recorded so far of connections; `from` and `to` are slots, where records have Path IDs.
@@ -203,25 +173,6 @@ impl Agent {
         let is_it = |event: &EventRecord| event.kind == "moved" && event.reason.as_deref() == Some(reason);
         eventually("a record of the move", || self.events().into_iter().find(is_it))
     }
-
-    fn end(mut self) -> Result<(), AgentError> {
-        self.stop = None;
-        self.thread.take().unwrap().join().unwrap()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// How an agent ends, other than by a request to stop.
-enum End {
-    Killed,
 }
 
 /// Settings under which only timeouts move a connection, and the heaviest path is almost always drawn.

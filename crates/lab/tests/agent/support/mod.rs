@@ -1,12 +1,14 @@
 //! A network, an agent and a connection, each gone when dropped.
 
 mod agent;
+mod daemon;
 mod flow;
 mod program;
 mod sockets;
 mod trace;
 
 use std::{
+    io::ErrorKind,
     net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
     process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
@@ -30,8 +32,9 @@ use sidestep_proto::link::LinkState;
 
 pub use self::{
     agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},
+    daemon::{Daemon, End, Ready, Stopping},
     flow::Flow,
-    program::{PRIORITY, program, via_text, within},
+    program::{PRIORITY, installed, program, run_agent, start, stop_agent, via_text, within},
     sockets::{connect, datagram_socket_in, listen, socket_in, socket_of},
     trace::Trace,
 };
@@ -39,6 +42,8 @@ pub use self::{
 /// Longer than anything should take on a machine that is busy with other tests, and less than the periods of daemons that look
 /// again by the clock.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a daemon may take to start: one that is traced, or on a busy or emulated machine.
+pub const READY: Duration = Duration::from_secs(90);
 /// The bits of a mark that are the agent's, as its settings have it by default.
 pub const MASK: u32 = 0x3f00_0000;
 /// Where servers listen.
@@ -157,8 +162,12 @@ impl Lab {
 
     /// A server outside the control group.
     pub fn serve(&self, server: &str) -> TcpListener {
-        let bind = || Ok(TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap());
-        self.network.node(self.id(server)).run(bind).unwrap()
+        let bind = || match TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)) {
+            // A child that another test has just forked has a copy of the last listener, until it runs its program.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(None),
+            listener => Ok(Some(listener.unwrap())),
+        };
+        eventually("a port that is free", || self.network.node(self.id(server)).run(bind).unwrap())
     }
 
     /// Whether iproute2 does in a node what it is asked.
