@@ -113,12 +113,12 @@ mod tests {
         of_kind.map(|line| line.split(' ').map(|port| port.parse().unwrap()).collect()).collect()
     }
 
-    /// What the kernel's choice is like: the share of even ports, steps from one to the next, and how many ports lie in each
-    /// quarter of the range.
+    /// The first subflow's port of each connection.
     fn first_ports(lines: &[Vec<u16>]) -> Vec<u16> {
         lines.iter().map(|line| line[0]).collect()
     }
 
+    /// How many ports lie in each quarter of the range.
     fn quarters(ports: &[u16]) -> [usize; 4] {
         let mut counts = [0; 4];
         for port in ports {

@@ -3,10 +3,11 @@
 mod series;
 
 use sidestep_model::scenario::builder::{down, up};
+use sidestep_results::measures::jain;
 
 use super::semper::{CHOSEN, LINK, PAPER, Size, branch, build};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
-use series::{Series, jain_of};
+use series::Series;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "semper-fig5",
@@ -187,7 +188,7 @@ fn draw(observed: &Observed, times: Times, findings: &mut Findings) -> Result<()
             panel("total, Mbit/s", [0.0, four], each(&|hosts| Some(hosts.iter().sum()))),
             panel("host 1, Mbit/s", [0.0, four], each(&|hosts| hosts.first().copied())),
             panel("host 2, Mbit/s", [0.0, four], each(&|hosts| hosts.get(1).copied())),
-            panel("Jain's index", [0.5, 1.0], each(&jain_of)),
+            panel("Jain's index", [0.5, 1.0], each(&jain)),
         ];
         let Times { removed, back, .. } = times;
         let title =

@@ -38,11 +38,6 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Series>, ReproError> 
     Ok(all.into_iter().map(|(system, of)| (system, series(of))).collect())
 }
 
-/// Jain's index of one window.
-pub(super) fn jain_of(hosts: &[f64]) -> Option<f64> {
-    jain(hosts)
-}
-
 impl Series {
     /// The windows in their order.
     pub(super) fn seconds(&self) -> impl Iterator<Item = (&u32, &[f64])> {
