@@ -303,6 +303,13 @@ path = [
             (error("[[destination]]\nprefix = \"::/0\"\npath = []\n"), "an edge needs `[edge]`"),
             (error("[edge]\ninside = []\n"), "2:10: name the interfaces"),
             (error("[edge]\ninside = [\"eth0\"]\n"), "there is nothing to do"),
+            (
+                error("[edge]\ninside = [\"a\"]\n[[destination]]\nprefix = \"10.2.0.0/16\"\npath = []\n"),
+                "5:8: 10.2.0.0/16 has no path; give it one, or remove it",
+            ),
+            (error(&format!("{FILE}{}", &FILE[FILE.find("[[").unwrap()..])), "10.2.0.0/16 is here a second time"),
+            (with("via = \"10.0.2.1\", dev = \"eth2\", ", ""), "needs exactly one of `segments`, `path_id`, `via`"),
+            (with("via = \"10.0.2.1\", dev = \"eth2\"", "path_id = \"fd00::b\""), "cannot be a `path_id` alone"),
             (with("inside = [\"eth0\"]", "inside = [\"eth0\", \"eth0\"]"), "3:19: `eth0` is here a second time"),
             (with("inside = [\"eth0\"]", "inside = [\"a b\"]"), "3:11: this is no name that an interface can have"),
             (with("weighted", "wheighted"), "4:8: unknown variant `wheighted`"),

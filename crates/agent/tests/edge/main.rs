@@ -2,6 +2,7 @@
 
 mod gro;
 mod kinds;
+mod missing;
 mod net;
 mod offload;
 mod table;
