@@ -3,7 +3,7 @@
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
 };
 
@@ -59,6 +59,8 @@ struct Ports {
     most: u32,
     /// How many of them are in use.
     used: BTreeMap<IpAddr, u32>,
+    /// Those in use by connections that were listed before they were reported.
+    early: BTreeSet<SocketAddr>,
     /// Addresses of which the kernel found no port free, until when they are left alone, and for how long next time.
     none_free: BTreeMap<IpAddr, (Time, Span)>,
 }
@@ -98,13 +100,20 @@ impl Tally {
     /// Begins to count ports anew.
     pub(super) fn clear_ports(&mut self) {
         self.ports.used.clear();
+        self.ports.early.clear();
     }
 
     /// Counts a connection of any kind that takes a port of this host.
     pub(super) fn add_port(&mut self, local: SocketAddr) {
-        if (self.ports.range.0..=self.ports.range.1).contains(&local.port()) {
+        if !self.ports.early.remove(&local) && (self.ports.range.0..=self.ports.range.1).contains(&local.port()) {
             add(&mut self.ports.used, local.ip());
         }
+    }
+
+    /// Counts a connection that is not established, and may turn out to be one that is managed: then it counts once.
+    pub(super) fn add_early_port(&mut self, local: SocketAddr) {
+        self.add_port(local);
+        self.ports.early.insert(local);
     }
 
     /// Counts a subflow of a managed connection, but for its port.

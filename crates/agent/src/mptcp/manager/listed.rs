@@ -41,7 +41,13 @@ impl Manager {
         self.remembered.clear();
         self.count_anew();
         self.tally.clear_ports();
-        list.iter().for_each(|entry| self.tally.add_port(entry.ends.local));
+        for entry in list {
+            // Whether it is a connection of MPTCP is not known before the other end has answered.
+            match (entry.subflow, entry.state) {
+                (None, TcpState::SynSent) => self.tally.add_early_port(entry.ends.local),
+                _ => self.tally.add_port(entry.ends.local),
+            }
+        }
         self.look_at_all();
     }
 

@@ -383,6 +383,17 @@ fn a_thousand_connections_stop_at_the_share_of_ports_without_an_error() {
 }
 
 #[test]
+fn a_connection_that_was_listed_before_its_other_end_answered_takes_one_port() {
+    let mut kernel = kernel("[ports]\nshare = \"50 %\"\n");
+    let config = kernel.manager.config().clone();
+    kernel.manager.handle_config(config, (20_000, 20_009));
+    let early = TcpEnds { ends: first(1).ends, state: TcpState::SynSent, subflow: None };
+    kernel.manager.handle_list(kernel.now, &[early]);
+    kernel.establish(1, first(1));
+    assert_eq!(kernel.count(1), 5, "half of ten ports");
+}
+
+#[test]
 fn no_free_port_is_asked_for_rarely() {
     let mut kernel = kernel("");
     kernel.refuses = Some((libc::EADDRINUSE, "", 5));
