@@ -27,6 +27,8 @@ struct Ready {
     agent: bool,
     router: bool,
     lab: bool,
+    #[serde(rename = "mptcp-pm")]
+    path_manager: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,7 +80,12 @@ fn masks(config: Option<(&Path, &HostConfig)>) -> Result<Vec<Mask>, Failure> {
 
 fn shown<'a>(report: &'a Report, warnings: &'a [String]) -> Shown<'a> {
     let is_ready = |part| report.lacking(part).next().is_none();
-    let ready = Ready { agent: is_ready(Part::Agent), router: is_ready(Part::Router), lab: is_ready(Part::Lab) };
+    let ready = Ready {
+        agent: is_ready(Part::Agent),
+        router: is_ready(Part::Router),
+        lab: is_ready(Part::Lab),
+        path_manager: is_ready(Part::PathManager),
+    };
     let features = report.features.iter().map(shown_feature).collect();
     Shown { schema: 1, kernel: &report.kernel, ready, warnings, features }
 }
@@ -130,7 +137,7 @@ fn page(report: &Report, warnings: &[String]) -> String {
     for part in Part::ALL {
         let lacking = report.lacking(part).count();
         let verdict = if lacking == 0 { "can work here".to_string() } else { format!("lacks {lacking} of the above") };
-        page += &format!("{:<7} {verdict}\n", part.name());
+        page += &format!("{:<8} {verdict}\n", part.name());
     }
     page
 }
@@ -168,7 +175,9 @@ mod tests {
         assert!(page.contains("\nmissing: TAP devices: no such thing\n  without: no wires, hence no lab\n"), "{page}");
         assert!(page.contains("\nwarning: a path is odd\n\nagent "), "{page}");
         assert!(
-            page.ends_with("\nagent   can work here\nrouter  can work here\nlab     lacks 1 of the above\n"),
+            page.ends_with(
+                "\nagent    can work here\nrouter   can work here\nlab      lacks 1 of the above\nmptcp-pm can work here\n"
+            ),
             "{page}"
         );
     }
@@ -190,12 +199,14 @@ mod tests {
             let value = serde_json::to_value(shown(&report, &[])).unwrap();
             assert_eq!(value["schema"], 1);
             assert_eq!(value["features"].as_array().unwrap().len(), FEATURES.len());
-            ["agent", "router", "lab"].map(|part| value["ready"][part].as_bool().unwrap())
+            Part::ALL.map(|part| value["ready"][part.name()].as_bool().unwrap())
         };
-        assert_eq!(ready("nothing"), [true, true, true]);
-        assert_eq!(ready("tap"), [true, true, false]);
-        assert_eq!(ready("seg6-inline"), [true, true, false]);
-        assert_eq!(ready("seg6-b6-encaps"), [true, false, false]);
-        assert_eq!(ready("sk-storage"), [false, true, false]);
+        assert_eq!(ready("nothing"), [true, true, true, true]);
+        assert_eq!(ready("tap"), [true, true, false, true]);
+        assert_eq!(ready("seg6-inline"), [true, true, false, true]);
+        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true]);
+        assert_eq!(ready("sk-storage"), [false, true, false, true]);
+        assert_eq!(ready("mptcp-pm"), [true, true, true, false]);
+        assert_eq!(ready("mptcp-id-0"), [true, true, true, true]);
     }
 }

@@ -23,7 +23,7 @@ fn as_root_all_is_there_and_nothing_is_left() {
     ended.is_fine();
     let report = parsed(&ended);
     assert_eq!(report["schema"], 1);
-    for part in ["agent", "router", "lab"] {
+    for part in ["agent", "router", "lab", "mptcp-pm"] {
         assert_eq!(report["ready"][part], true, "{report:#}");
     }
     for feature in report["features"].as_array().unwrap() {
@@ -50,6 +50,7 @@ fn without_privilege_it_says_what_it_could_not_try() {
     for id in ["network-namespaces", "policy-routing", "ecn", "sock-diag"] {
         assert_eq!(state(&report, id), networks, "{report:#}");
     }
+    assert_eq!(state(&report, "mptcp-pm"), networks, "{report:#}");
     let page = room.start_command(unprivileged(&room, &["doctor"])).wait();
     assert_eq!(page.code, Some(3));
     assert!(page.stdout.contains("\nnot tried: sock_ops programs"), "{}", page.stdout);
@@ -120,7 +121,8 @@ fn the_capabilities_of_the_units_are_enough_and_none_is_too_many() {
         let report = parsed(&run_with(&room, capabilities));
         report["ready"][part].as_bool().unwrap_or_else(|| panic!("{report:#}"))
     };
-    for (part, needed) in [("agent", &agent), ("router", &router)] {
+    let path_manager = capabilities(include_str!("../../../../packaging/sidestep-mptcp-pm.service"));
+    for (part, needed) in [("agent", &agent), ("router", &router), ("mptcp-pm", &path_manager)] {
         assert!(ready(part, needed), "{part} with {needed:?}");
         for one in needed {
             let others: Vec<_> = needed.iter().filter(|other| *other != one).copied().collect();

@@ -88,6 +88,7 @@ pub fn probe(privileges: &Privileges) -> Findings {
         ("root", root),
         ("capabilities", held(privileges.without_bpf())),
         ("perfmon", held(privileges.without(&[Privileges::PERFMON]))),
+        ("net-admin", held(privileges.without(&[Privileges::NET_ADMIN]))),
         ("cgroup2", control_groups()),
         ("btf", types()),
         ("bpffs", bpf_file_system()),

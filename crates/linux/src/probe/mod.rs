@@ -6,6 +6,7 @@
 mod bpf;
 mod features;
 pub(crate) mod machine;
+mod mptcp;
 mod network;
 
 pub use features::{FEATURES, Feature, Need};
@@ -21,6 +22,8 @@ pub enum Part {
     Router,
     /// The lab.
     Lab,
+    /// The path manager for MPTCP.
+    PathManager,
 }
 
 /// What a trial found.
@@ -54,7 +57,7 @@ pub struct Report {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 3] = [Part::Agent, Part::Router, Part::Lab];
+    pub const ALL: [Part; 4] = [Part::Agent, Part::Router, Part::Lab, Part::PathManager];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -62,6 +65,7 @@ impl Part {
             Part::Agent => "agent",
             Part::Router => "router",
             Part::Lab => "lab",
+            Part::PathManager => "mptcp-pm",
         }
     }
 }

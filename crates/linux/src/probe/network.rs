@@ -1,16 +1,13 @@
 //! Networks, tried in a namespace of their own.
 
-use std::{
-    io,
-    net::Ipv6Addr,
-    os::fd::{FromRawFd, OwnedFd},
-};
+use std::{io, net::Ipv6Addr};
 
 use nix::sched::{CloneFlags, unshare};
 
 use super::{
     Finding, Findings, Mask,
     machine::{Privileges, sysctl},
+    mptcp,
 };
 use crate::{
     bpf::{ecn::EcnProgram, host::MAX_SLOTS},
@@ -24,7 +21,7 @@ use crate::{
 };
 
 /// Everything that is tried here.
-const IDS: [&str; 14] = [
+const IDS: [&str; 16] = [
     "network-namespaces",
     "ipv6",
     "policy-routing",
@@ -37,6 +34,8 @@ const IDS: [&str; 14] = [
     "tc-bpf",
     "ecn",
     "mptcp",
+    "mptcp-pm",
+    "mptcp-id-0",
     "tap",
     "sock-diag",
 ];
@@ -110,9 +109,9 @@ async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding
         ("nf-tables", nf_tables()),
         ("seg6-enabled", setting("ipv6/conf/all/seg6_enabled", settings.seg6_enabled.as_deref())),
         ("ecn", setting("ipv4/tcp_ecn", settings.tcp_ecn.as_deref())),
-        ("mptcp", mptcp(settings.mptcp_enabled.as_deref())),
         ("sock-diag", Finding::of(SockDiag::open().and_then(|mut diag| diag.tcp_sockets(&mut Vec::new()).map(drop)))),
     ];
+    findings.extend(mptcp::probe(&settings.mptcp));
     let tap = Tap::create("tap", 10);
     findings.push(("tap", tap.as_ref().map_or_else(Finding::failed, |_| Finding::present())));
     // Routes with SIDs need an interface other than the loopback. Only root may be allowed to open TAP devices.
@@ -202,7 +201,7 @@ async fn route(netlink: &Netlink, target: Target) -> Finding {
 struct Settings {
     seg6_enabled: Option<String>,
     tcp_ecn: Option<String>,
-    mptcp_enabled: Option<String>,
+    mptcp: mptcp::Settings,
 }
 
 impl Settings {
@@ -210,7 +209,7 @@ impl Settings {
         Settings {
             seg6_enabled: sysctl("ipv6/conf/all/seg6_enabled"),
             tcp_ecn: sysctl("ipv4/tcp_ecn"),
-            mptcp_enabled: sysctl("mptcp/enabled"),
+            mptcp: mptcp::Settings::read(),
         }
     }
 }
@@ -229,18 +228,6 @@ fn setting(name: &str, now: Option<&str>) -> Finding {
 }
 
 /// A finding: the setting works, and the machine's own value of `name` is `now`.
-fn present_with(name: &str, now: Option<&str>) -> Finding {
+pub(super) fn present_with(name: &str, now: Option<&str>) -> Finding {
     Finding::Present(now.map_or_else(String::new, |now| format!("net.{} is {now} here", name.replace('/', "."))))
-}
-
-fn mptcp(enabled: Option<&str>) -> Finding {
-    // SAFETY: makes a descriptor and touches no memory.
-    let fd = unsafe { libc::socket(libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
-    if fd < 0 {
-        let error = io::Error::last_os_error();
-        return Finding::Missing(format!("{error}; the kernel needs CONFIG_MPTCP"));
-    }
-    // SAFETY: the descriptor was made above, and is nobody else's.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    present_with("mptcp/enabled", enabled)
 }
