@@ -1,5 +1,6 @@
 //! The path manager at work: real connections of MPTCP between two network namespaces.
 
+mod silent_path;
 mod support;
 
 use std::time::{Duration, Instant};

@@ -1,11 +1,10 @@
 //! Two hosts with a link between them, path managers on them, and connections of MPTCP from one to the other.
 
 use std::{
-    hash::{DefaultHasher, Hasher},
     io::{Read, Write},
     net::{IpAddr, Shutdown as Half, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -32,7 +31,7 @@ const PORT: u16 = 7000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host.
-pub struct Host(NetNs);
+pub struct Host(pub NetNs);
 
 /// Two hosts: fd42::1 and 10.42.0.1, fd42::2 and 10.42.0.2.
 pub struct Pair {
@@ -56,16 +55,20 @@ pub fn pair() -> Pair {
         host.ip(&format!("address add 10.42.0.{n}/24 dev veth"));
         host.ip("link set veth up");
     }
-    let listener = server.run(|| {
-        let socket = mptcp_socket(libc::AF_INET6);
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new("::".parse().unwrap(), PORT))).unwrap();
-        listen(&socket, Backlog::new(1_024).unwrap()).unwrap();
-        TcpListener::from(socket)
-    });
-    Pair { client, server, listener }
+    Pair::new(client, server)
 }
 
 impl Pair {
+    pub fn new(client: Host, server: Host) -> Self {
+        let listener = server.run(|| {
+            let socket = mptcp_socket(libc::AF_INET6);
+            bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new("::".parse().unwrap(), PORT))).unwrap();
+            listen(&socket, Backlog::new(1_024).unwrap()).unwrap();
+            TcpListener::from(socket)
+        });
+        Pair { client, server, listener }
+    }
+
     /// Opens a connection from one of the client's addresses.
     pub fn connect(&self, to: &str) -> Connection {
         let to: IpAddr = to.parse().unwrap();
@@ -86,7 +89,7 @@ impl Pair {
 }
 
 impl Host {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let namespace = NetNs::create().unwrap();
         namespace.run(|| netlink::block_on(async |kernel| kernel.loopback_up().await)).unwrap();
         Host(namespace)
@@ -141,10 +144,14 @@ impl Host {
         all
     }
 
-    pub fn eventually(&self, what: &str, mut check: impl FnMut() -> bool) {
+    pub fn eventually(&self, what: &str, check: impl FnMut() -> bool) {
+        self.within(PATIENCE, what, check);
+    }
+
+    pub fn within(&self, patience: Duration, what: &str, mut check: impl FnMut() -> bool) {
         let start = Instant::now();
         while !check() {
-            assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+            assert!(start.elapsed() < patience, "{what}: not within {patience:?}");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -168,13 +175,31 @@ impl Connection {
     }
 }
 
-/// Bytes that keep flowing, with a sum at either end.
+/// Bytes that keep flowing, with a SHA-256 sum at either end.
 pub struct Transfer {
     connection: Arc<Connection>,
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    sent: JoinHandle<(u64, u64)>,
-    arrived: JoinHandle<(u64, u64)>,
+    sent: JoinHandle<(u64, String)>,
+    arrived: JoinHandle<(u64, String)>,
+}
+
+/// The program `sha256sum`.
+struct Sum(Child);
+
+impl Sum {
+    fn start() -> Self {
+        let program = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        Sum(program.expect("coreutils are installed"))
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.0.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    fn finish(self) -> String {
+        String::from_utf8(self.0.wait_with_output().unwrap().stdout).unwrap()
+    }
 }
 
 impl Transfer {
@@ -183,13 +208,13 @@ impl Transfer {
         let (received, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (from, ended) = (connection.clone(), stop.clone());
         let sent = thread::spawn(move || {
-            let (mut sum, mut bytes, mut chunk) = (DefaultHasher::new(), 0_u64, [0; 8_192]);
+            let (mut sum, mut bytes, mut chunk) = (Sum::start(), 0_u64, [0; 8_192]);
             while !ended.load(Ordering::Relaxed) {
                 for (i, word) in chunk.chunks_exact_mut(8).enumerate() {
                     word.copy_from_slice(&(bytes + i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes());
                 }
                 (&from.client).write_all(&chunk).unwrap();
-                chunk.iter().for_each(|byte| sum.write_u8(*byte));
+                sum.add(&chunk);
                 bytes += chunk.len() as u64;
             }
             from.client.shutdown(Half::Write).unwrap();
@@ -197,13 +222,13 @@ impl Transfer {
         });
         let (to, count) = (connection.clone(), received.clone());
         let arrived = thread::spawn(move || {
-            let (mut sum, mut bytes, mut chunk) = (DefaultHasher::new(), 0, [0; 65_536]);
+            let (mut sum, mut bytes, mut chunk) = (Sum::start(), 0, [0; 65_536]);
             loop {
                 let length = (&to.server).read(&mut chunk).unwrap();
                 if length == 0 {
                     return (bytes, sum.finish());
                 }
-                chunk[..length].iter().for_each(|byte| sum.write_u8(*byte));
+                sum.add(&chunk[..length]);
                 bytes += length as u64;
                 count.store(bytes, Ordering::Relaxed);
             }
