@@ -18,12 +18,9 @@ use std::{
 
 use ipnet::IpNet;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkMessage, ParseableParametrized,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkMessage, NlasIterator,
 };
-use netlink_packet_netfilter::{
-    NetfilterMessage, NetfilterMessageInner,
-    nftables::{GenAttribute, NfTablesMessage},
-};
+use netlink_packet_netfilter::{NetfilterMessage, nftables::NfTablesMessage};
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use nix::sys::socket::{setsockopt, sockopt::SndBufForce};
 
@@ -62,6 +59,10 @@ pub struct DrawTable {
 
 /// What a kernel without nf_tables lacks.
 const NEEDS: &str = "it needs nf_tables (CONFIG_NF_TABLES_INET, Linux 5.2 or later)";
+/// The type of a message with a generation, with that of the subsystem (`linux/netfilter/nf_tables.h`).
+const NEW_GENERATION: u16 = 10 << 8 | 15;
+/// Its attribute that is the generation.
+const GENERATION_ID: u16 = 1;
 /// The kernel's answers are no longer.
 const ANSWER_LIMIT: usize = 64 << 10;
 
@@ -101,13 +102,8 @@ impl DrawTable {
     /// A number that changes whenever anybody changes any table of the namespace.
     pub fn generation(&mut self) -> Result<u32> {
         let mut generation = None;
-        self.ask(ruleset::generation(), 0, |message| {
-            if let NetfilterMessageInner::NfTables(NfTablesMessage::NewGen(answer)) = message {
-                generation = answer.attributes.iter().find_map(|attribute| match attribute {
-                    GenAttribute::Id(id) => Some(*id),
-                    _ => None,
-                });
-            }
+        self.ask_header(ruleset::generation(), 0, |kind, payload| {
+            generation = generation.or_else(|| read_generation(kind, payload));
         })?;
         generation.ok_or_else(|| reading(io::ErrorKind::InvalidData.into()))
     }
@@ -123,20 +119,12 @@ impl DrawTable {
         Ok(Some(hasher.finish()))
     }
 
-    /// Asks, and hands each answer to `each`.
-    fn ask(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(NetfilterMessageInner)) -> Result<()> {
-        self.ask_header(message, flags, |header, payload| {
-            if let Ok(message) = NetfilterMessage::parse_with_param(payload, header) {
-                each(message.inner);
-            }
-        })
-    }
-
     /// Asks, and hands the bytes of each answer to `each`, without the header that counts generations.
     fn ask_raw(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(&[u8])) -> Result<()> {
         self.ask_header(message, flags, |_, payload| each(payload.get(HEADER_LEN..).unwrap_or_default()))
     }
 
+    /// Asks, and hands the type and the bytes of each answer to `each`.
     fn ask_header(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(u16, &[u8])) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
@@ -240,6 +228,17 @@ pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = io::Result<Netli
     })
 }
 
+/// The generation that an answer reports, if it is one. It is read here, as the library's parser panics on attributes within
+/// attributes that are longer than what they are in.
+fn read_generation(kind: u16, payload: &[u8]) -> Option<u32> {
+    if kind != NEW_GENERATION {
+        return None;
+    }
+    let mut attributes = NlasIterator::new(payload.get(HEADER_LEN..)?).map_while(std::result::Result::ok);
+    let id = attributes.find(|attribute| attribute.kind() == GENERATION_ID)?;
+    Some(u32::from_be_bytes(*id.value().first_chunk()?))
+}
+
 /// The error that an answer reports, if it is one.
 pub(crate) fn status(payload: &[u8]) -> Option<io::Error> {
     match i32::from_ne_bytes(*payload.first_chunk()?) {
@@ -261,7 +260,29 @@ pub(crate) mod fuzzing {
     pub(crate) fn read(bytes: &[u8]) {
         for message in messages(bytes).map_while(io::Result::ok) {
             let _ = status(message.payload());
-            let _ = NetfilterMessage::parse_with_param(message.payload(), message.message_type());
+            let _ = read_generation(message.message_type(), message.payload());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_is_read_from_its_own_answer_only() {
+        // The header of nf_tables, the generation, and the process that made it.
+        let answer = [0, 0, 0, 0, 8, 0, 1, 0, 0, 0, 2, 7, 8, 0, 2, 0, 0, 0, 0, 9];
+        assert_eq!(read_generation(NEW_GENERATION, &answer), Some(0x0207));
+        assert_eq!(read_generation(NEW_GENERATION, &answer[..10]), None);
+        assert_eq!(read_generation(NEW_GENERATION - 1, &answer), None);
+    }
+
+    #[test]
+    fn a_rule_whose_value_claims_more_than_there_is_makes_no_reader_panic() {
+        // Fuzzing found it.
+        let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/netlink/filters-long-value");
+        let bytes = std::fs::read(seed).unwrap();
+        crate::fuzzing::read_filters(&bytes[1..]);
     }
 }
