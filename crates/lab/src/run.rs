@@ -14,7 +14,7 @@ use sidestep_model::{
     NodeId, Rate, Scenario, Span, Time,
     scenario::{CbrFlow, Flow, SystemSpec},
 };
-use sidestep_results::{Recorder, Records, RunResult, SystemResult, Trace, Window, World, Writer};
+use sidestep_results::{Recorder, Records, RunResult, Scene, SystemResult, Trace, Window, World, Writer};
 
 use crate::{
     error::LabError,
@@ -66,7 +66,9 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     Controller::check(&scenario.topology, scenario.paths)?;
     let names = Names::new(&scenario.topology);
     let mut writer = Writer::new(&options.out)?;
+    let scene = Scene::of(scenario);
     let mut result = RunResult::new(&scenario.name, World::Lab, scenario.seed);
+    result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();
     for (index, system) in options.systems.iter().enumerate() {
         observer.begins(system, index, options.systems.len());
@@ -82,7 +84,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
         result.systems.insert(system.to_string(), measured);
         traces.push(trace);
     }
-    writer.finish(&result, &traces, &scenario.to_toml(), &options.command)?;
+    writer.finish(&result, &traces, &scene, &scenario.to_toml(), &options.command)?;
     Ok(result)
 }
 

@@ -36,9 +36,9 @@ struct SampledLink {
 }
 
 #[derive(Debug)]
-struct ReportedPath {
+pub(crate) struct ReportedPath {
     name: String,
-    arcs: Vec<usize>,
+    pub(crate) arcs: Vec<usize>,
 }
 
 /// The paths that results are reported for, with their capacities: the topology's, or else each link between routers.
@@ -137,7 +137,7 @@ pub fn rate_of(bytes: Bytes, interval: Span) -> Rate {
     Rate::from_bits_per_sec((bytes.get() as f64 * 8.0 / interval.as_secs_f64()) as u64)
 }
 
-fn reported(topology: &Topology) -> Vec<ReportedPath> {
+pub(crate) fn reported(topology: &Topology) -> Vec<ReportedPath> {
     let arcs = |link: LinkId| both(link).map(|arc| arc.index());
     if !topology.paths().is_empty() {
         let path = |named: &NamedPath| ReportedPath {

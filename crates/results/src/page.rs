@@ -5,7 +5,7 @@ use sidestep_model::Bytes;
 
 use crate::{
     PathUpdates, RunResult, SystemResult, World,
-    summary::{COLUMNS, megabits, or_dash, percent, printable_lines, row},
+    summary::{MANY, columns, exact, megabits, or_dash, percent, printable_lines, seconds, taken},
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -62,27 +62,47 @@ pub fn document(title: &str, body: &Markup) -> String {
     printable_lines(page.into_string()) + "\n"
 }
 
-/// The run in one sentence: the system that carried most, beside plain TCP and the ceiling.
+/// The run in one sentence. Where connections send without an end it is about goodput: the system that carried most,
+/// beside plain TCP and the ceiling. Where all transfers have a size it is about the time that these took.
 fn headline(run: &RunResult) -> String {
+    let taken = |system: &SystemResult| Some(taken(system)?.0);
+    let times: Vec<(&str, f64)> = run.systems.iter().filter_map(|(name, one)| Some((name, taken(one)?))).collect();
+    if run.is_of_transfers() && times.len() == run.systems.len() {
+        let tcp = run.systems.get("tcp").and_then(taken);
+        let Some((name, least)) = times.into_iter().min_by(|one, other| one.1.total_cmp(&other.1)) else {
+            return "No system has been run.".into();
+        };
+        let amount = format!("{} on average", seconds(least));
+        return match tcp {
+            Some(tcp) if name != "tcp" && least > 0.0 => {
+                format!("Transfers took {name} {amount}, and plain TCP {}: {:.1} × as long.", seconds(tcp), tcp / least)
+            }
+            Some(_) if run.systems.len() > 1 => format!("Transfers took plain TCP the least time: {amount}."),
+            _ => format!("Transfers took {name} {amount}."),
+        };
+    }
     let best = run.systems.iter().max_by(|one, other| one.1.goodput_mbps.total_cmp(&other.1.goodput_mbps));
     let Some((name, system)) = best else { return "No system has been run.".into() };
-    let ceiling = run
-        .ceiling_mbps()
-        .map_or(String::new(), |ceiling| format!(" of the {} that the paths hold", megabits(ceiling)));
+    let ceiling =
+        run.ceiling().map_or(String::new(), |ceiling| format!(" of the {} that the paths hold", exact(ceiling)));
     let amount = format!("{} Mbit/s{ceiling}", megabits(system.goodput_mbps));
     match run.times_tcp(name) {
-        Some(times) if name != "tcp" => format!("{name} carried {times:.1} × what plain TCP did: {amount}."),
+        Some(times) if name != "tcp" && times < MANY => {
+            format!("{name} carried {times:.1} × what plain TCP did: {amount}.")
+        }
+        Some(_) if name != "tcp" => format!("{name} carried {amount}, and plain TCP next to nothing."),
         Some(_) if run.systems.len() > 1 => format!("Plain TCP carried most: {amount}."),
         _ => format!("{name} carried {amount}."),
     }
 }
 
 fn summary_table(run: &RunResult) -> Markup {
+    let columns = columns(run);
     let rows = run.systems.iter().map(|(name, system)| {
-        let [first, rest @ ..] = row(run, name, system);
-        (first, rest.to_vec())
+        let mut cells = columns.iter().map(|column| column.cell(run, name, system));
+        (cells.next().unwrap_or_default(), cells.collect())
     });
-    table(&COLUMNS, rows)
+    table(&columns.iter().map(|column| column.title()).collect::<Vec<_>>(), rows)
 }
 
 /// Completion times by size, if any flow completed.
@@ -145,7 +165,7 @@ fn path_table(run: &RunResult) -> Markup {
     let rows = names.into_iter().map(|name| {
         let of_systems: Vec<_> = run.systems.values().map(|system| system.paths.get(name)).collect();
         let capacity = of_systems.iter().flatten().find_map(|path| path.capacity_mbps);
-        let mut cells = vec![or_dash(capacity.map(megabits))];
+        let mut cells = vec![or_dash(capacity.map(exact))];
         cells.extend(
             of_systems.iter().map(|path| or_dash(path.and_then(|path| path.utilisation_second_half).map(percent))),
         );
@@ -174,8 +194,8 @@ fn facts(system: &SystemResult) -> Vec<String> {
         format!("connections: {}", system.connections),
         format!("retransmitted segments: {}", system.retransmits),
     ];
-    if let Some((mean, p99)) = system.afct_s.zip(system.fct_p99_s) {
-        facts.push(format!("flows took {mean:.2} s on average, 99 % at most {p99:.2} s"));
+    if let Some(unfinished) = system.unfinished {
+        facts.push(format!("transfers that had not ended with the run: {}", unfinished.flows));
     }
     if !system.moves.is_empty() {
         let reasons: Vec<String> = system.moves.iter().map(|(reason, count)| format!("{count} for {reason}")).collect();
@@ -222,7 +242,12 @@ mod tests {
 
     fn make(systems: &[&str], paths: usize) -> (RunResult, String) {
         let (run, traces) = testing::traced_run(systems, paths);
-        let html = page(&run, &plot(&run, &traces).unwrap(), &crate::writer::FILES, "sidestep lab run \"a<b\" && ls");
+        let html = page(
+            &run,
+            &plot(&run, &traces, &Default::default()).unwrap(),
+            &crate::writer::FILES,
+            "sidestep lab run \"a<b\" && ls",
+        );
         (run, html)
     }
 
@@ -282,13 +307,37 @@ mod tests {
             headline(&run),
             "pathchanger carried 5.4 × what plain TCP did: 508 Mbit/s of the 600 that the paths hold."
         );
+        run.systems.get_mut("tcp").unwrap().goodput_mbps = 0.001;
+        assert_eq!(
+            headline(&run),
+            "pathchanger carried 508 Mbit/s of the 600 that the paths hold, and plain TCP next to nothing."
+        );
+        run.ceiling_mbps = Some(568.75);
         run.systems.get_mut("tcp").unwrap().goodput_mbps = 550.0;
-        assert_eq!(headline(&run), "Plain TCP carried most: 550 Mbit/s of the 600 that the paths hold.");
+        assert_eq!(headline(&run), "Plain TCP carried most: 550 Mbit/s of the 568.75 that the paths hold.");
         let mut alone = testing::run(&["irc"], 1);
         alone.systems.get_mut("irc").unwrap().paths = Default::default();
         alone.systems.get_mut("irc").unwrap().goodput_mbps = 9.0;
         assert_eq!(headline(&alone), "irc carried 9.0 Mbit/s.");
         assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
+    }
+
+    #[test]
+    fn the_headline_of_transfers_is_about_the_time_that_they_took() {
+        let mut run = testing::run(&["tcp", "pathchanger"], 2);
+        for (name, mean) in [("tcp", 0.5), ("pathchanger", 0.125)] {
+            let system = run.systems.get_mut(name).unwrap();
+            (system.afct_s, system.fct_p99_s, system.fairness_endless) = (Some(mean), Some(2.0), None);
+        }
+        assert_eq!(
+            headline(&run),
+            "Transfers took pathchanger 0.125 s on average, and plain TCP 0.500 s: 4.0 × as long."
+        );
+        run.systems.get_mut("tcp").unwrap().afct_s = Some(0.12);
+        assert_eq!(headline(&run), "Transfers took plain TCP the least time: 0.120 s on average.");
+        let mut alone = RunResult::new("alone", World::Sim, 1);
+        alone.systems.insert("irc", run.systems.get("tcp").unwrap().clone());
+        assert_eq!(headline(&alone), "Transfers took irc 0.120 s on average.");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use plotters::{
 use thiserror::Error;
 
 use crate::{
-    RunResult, SystemResult, Trace,
+    RunResult, Scene, SystemResult, Trace,
     ink::{INK, PALETTE, QUIET, letters},
-    summary::{megabits, percent, printable},
+    summary::{exact, megabits, percent, printable},
 };
 
 /// The plot could not be drawn.
@@ -44,8 +44,8 @@ const HEADING: i32 = 40;
 const RUG: i32 = 18;
 const FOOT: i32 = 92;
 
-/// The picture of a run as SVG text; `traces` are the systems' in the order of the run.
-pub fn plot(run: &RunResult, traces: &[Trace]) -> Result<String, PlotError> {
+/// The picture of a run as SVG text; `traces` are the systems' in the order of the run, `scene` is what happens in it.
+pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, PlotError> {
     let panels: Vec<Panel> = layout(run, traces);
     let bottom = panels.last().map_or(TOP + GOODPUT_HEIGHT, Panel::bottom);
     let mut svg = String::new();
@@ -54,10 +54,11 @@ pub fn plot(run: &RunResult, traces: &[Trace]) -> Result<String, PlotError> {
         let canvas = Canvas { root, end: traces.iter().map(duration).fold(0.0, f64::max) };
         canvas.root.fill(&WHITE)?;
         canvas.title(run)?;
-        canvas.goodput(run, traces)?;
+        canvas.goodput(run, traces, scene)?;
         for panel in &panels {
             canvas.panel(panel)?;
         }
+        canvas.events(scene, bottom)?;
         canvas.time_axis(bottom)?;
         if !panels.is_empty() {
             canvas.key(bottom + FOOT - 24)?;
@@ -118,10 +119,11 @@ impl<'a> Canvas<'a> {
         self.text(&under, (LEFT, 50), 16, QUIET, HPos::Left, false)
     }
 
-    fn goodput(&self, run: &RunResult, traces: &[Trace]) -> Result<(), PlotError> {
-        let ceiling = run.ceiling_mbps();
+    fn goodput(&self, run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<(), PlotError> {
+        let ceiling = run.ceiling();
         let values = traces.iter().flat_map(|trace| &trace.goodput).copied();
-        let highest = values.chain(ceiling).fold(0.0, f64::max);
+        let held = scene.ceiling.iter().map(|(_, mbps)| *mbps);
+        let highest = values.chain(ceiling).chain(held).fold(0.0, f64::max);
         let highest = if highest > 0.0 { highest * 1.08 } else { 1.0 };
         let area = self.root.clone().shrink((AXIS_TITLE, TOP), (RIGHT - AXIS_TITLE, GOODPUT_HEIGHT));
         let mut chart = ChartBuilder::on(&area)
@@ -146,17 +148,24 @@ impl<'a> Canvas<'a> {
             .draw()?;
         let mut labels = Vec::new();
         if let Some(ceiling) = ceiling {
-            let ends = [(0.0, ceiling), (self.end, ceiling)];
-            chart.draw_series(DashedLineSeries::new(ends, 7, 5, INK.stroke_width(1)))?;
-            labels.push(Label::new(&chart, (self.end, ceiling), format!("ceiling {}", megabits(ceiling)), INK));
+            let steps = if scene.ceiling.is_empty() { &[(0.0, ceiling)][..] } else { &scene.ceiling };
+            let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([self.end]);
+            let line = steps.iter().zip(ends).flat_map(|((at, mbps), end)| [(*at, *mbps), (end.min(self.end), *mbps)]);
+            chart.draw_series(DashedLineSeries::new(line, 7, 5, INK.stroke_width(1)))?;
+            labels.push(Label::new(&chart, (self.end, ceiling), format!("ceiling {}", exact(ceiling)), INK));
         }
         // The first system is what others are compared with. It is drawn last, so that it stays visible.
-        for (number, trace) in traces.iter().enumerate().rev() {
+        let names = distinct(traces.iter().map(|trace| trace.system.as_str()), 18);
+        for (number, (trace, name)) in traces.iter().zip(names).enumerate().rev() {
             let step = duration(trace) / trace.goodput.len().max(1) as f64;
             let points = trace.goodput.iter().enumerate().map(|(bin, mbps)| ((bin as f64 + 0.5) * step, *mbps));
-            chart.draw_series(LineSeries::new(points, color(number).stroke_width(2)))?;
+            if number < PALETTE.len() {
+                chart.draw_series(LineSeries::new(points, color(number).stroke_width(2)))?;
+            } else {
+                chart.draw_series(DashedLineSeries::new(points, 4, 3, color(number).stroke_width(2)))?;
+            }
             let mean = run.systems.get(&trace.system).map_or(0.0, |result| result.goodput_mbps);
-            let text = format!("{} {}", shorten(&trace.system, 18), megabits(mean));
+            let text = format!("{name} {}", megabits(mean));
             labels.push(Label::new(&chart, (self.end, mean), text, color(number)));
         }
         self.labels(labels)
@@ -239,6 +248,24 @@ impl<'a> Canvas<'a> {
         self.text("moves", (LEFT - 8, middle), 15, QUIET, HPos::Right, false)?;
         let total = panel.result.map_or(0, SystemResult::total_moves);
         self.text(&total.to_string(), (RIGHT + GAP, middle), 15, INK, HPos::Left, false)
+    }
+
+    /// The scenario's events as lines through all panels, with what they do where there is room.
+    fn events(&self, scene: &Scene, bottom: i32) -> Result<(), PlotError> {
+        const LETTER: i32 = 7;
+        let mut free = LEFT;
+        for (at, text) in scene.events.iter().filter(|(at, _)| *at <= self.end) {
+            let x = self.x(*at);
+            self.root.draw(&PathElement::new([(x, TOP - 4), (x, bottom)], QUIET.mix(0.7)))?;
+            let text = shorten(text, 28);
+            let width = LETTER * text.chars().count() as i32;
+            let left = x.min(RIGHT + 150 - width);
+            if left >= free {
+                self.text(&text, (left, TOP - 11), 13, QUIET, HPos::Left, false)?;
+                free = left + width + LETTER;
+            }
+        }
+        Ok(())
     }
 
     fn time_axis(&self, top: i32) -> Result<(), PlotError> {
@@ -329,6 +356,25 @@ fn ticks(end: f64) -> Vec<f64> {
     (0..=(end / step + 1e-9) as u32).map(|n| (f64::from(n) * step * 1e9).round() / 1e9).collect()
 }
 
+/// The names, none longer than `most` characters, and still different from each other: of those that begin alike the end
+/// is kept, and where that does not tell them apart their number.
+fn distinct<'a>(names: impl Iterator<Item = &'a str> + Clone, most: usize) -> Vec<String> {
+    let heads: Vec<String> = names.clone().map(|name| shorten(name, most)).collect();
+    let tails: Vec<String> = names
+        .map(|name| {
+            let beyond = name.chars().count().saturating_sub(most - 1);
+            ['…'].into_iter().chain(name.chars().skip(beyond)).collect()
+        })
+        .collect();
+    let is_alone = |all: &[String], text: &String| all.iter().filter(|other| *other == text).count() == 1;
+    let choose = |(number, (head, tail)): (usize, (&String, &String))| match () {
+        () if is_alone(&heads, head) => head.clone(),
+        () if is_alone(&tails, tail) => tail.clone(),
+        () => format!("{} #{}", shorten(head, most - 4), number + 1),
+    };
+    heads.iter().zip(&tails).enumerate().map(choose).collect()
+}
+
 /// The text, with an ellipsis where it is longer than `most` characters.
 fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
@@ -354,7 +400,7 @@ mod tests {
     #[test]
     fn the_plot_names_the_scenario_the_systems_the_paths_and_the_units() {
         let (run, traces) = testing::traced_run(&["tcp", "pathchanger"], 6);
-        let texts = texts(&plot(&run, &traces).unwrap());
+        let texts = texts(&plot(&run, &traces, &Scene::default()).unwrap());
         for wanted in
             ["parallel-paths", "tcp", "pathchanger", "p1", "p6", "goodput (Mbit/s)", "time (s)", "ceiling 600"]
         {
@@ -367,7 +413,7 @@ mod tests {
         let names = ["tcp", "ecmp", "plb", "semper", "pathchanger", "inrpp"];
         for (systems, paths) in [(1, 1), (1, 16), (6, 1), (6, 16), (3, 6)] {
             let (run, traces) = testing::traced_run(&names[..systems], paths);
-            let svg = plot(&run, &traces).unwrap();
+            let svg = plot(&run, &traces, &Scene::default()).unwrap();
             let document = roxmltree::Document::parse(&svg).unwrap();
             let number = |node: roxmltree::Node, name| node.attribute(name).and_then(|text| text.parse::<f64>().ok());
             let size =
@@ -385,10 +431,33 @@ mod tests {
     }
 
     #[test]
+    fn systems_with_long_names_stay_apart() {
+        let names = ["pathchanger:policy=next,weights=prefix", "pathchanger:policy=next,weights=own", "tcp"];
+        assert_eq!(distinct(names.into_iter(), 18), ["…xt,weights=prefix", "…=next,weights=own", "tcp"]);
+        let same = ["pathchanger:policy=next,weights=own", "pathchanger:policy=best,weights=own"];
+        assert_eq!(distinct(same.into_iter(), 12), ["pathcha… #1", "pathcha… #2"]);
+        let (run, traces) = testing::traced_run(&names, 2);
+        let texts = texts(&plot(&run, &traces, &Scene::default()).unwrap());
+        assert!(texts.iter().any(|text| text.starts_with("…xt,weights=prefix ")), "{texts:?}");
+    }
+
+    #[test]
+    fn events_are_marked_where_they_happen_and_the_ceiling_follows_them() {
+        let (run, traces) = testing::traced_run(&["tcp"], 2);
+        let events = [(4.0, "p1 down"), (4.1, "p1 up"), (12.0, "p2 20 Mbit/s"), (30.0, "after the end")];
+        let events = events.map(|(at, text)| (at, text.to_owned())).into();
+        let scene = Scene { events, ceiling: vec![(0.0, 200.0), (4.0, 100.0), (4.1, 200.0)], ..Scene::default() };
+        let texts = texts(&plot(&run, &traces, &scene).unwrap());
+        let marked = |text: &str| texts.iter().any(|one| one == text);
+        assert!(marked("p1 down") && marked("p2 20 Mbit/s"), "{texts:?}");
+        assert!(!marked("p1 up") && !marked("after the end"), "no room, or no such time: {texts:?}");
+    }
+
+    #[test]
     fn names_that_need_escaping_come_out_as_they_are() {
         let (mut run, traces) = testing::traced_run(&["<b>&\"'"], 1);
         run.scenario = "a < b & \u{1}c".into();
-        let texts = texts(&plot(&run, &traces).unwrap());
+        let texts = texts(&plot(&run, &traces, &Scene::default()).unwrap());
         assert!(texts.iter().any(|text| text == "<b>&\"'"), "{texts:?}");
         assert!(texts.iter().any(|text| text == "a < b & \u{fffd}c"), "{texts:?}");
     }
@@ -396,11 +465,11 @@ mod tests {
     #[test]
     fn an_empty_run_and_a_run_without_time_can_be_drawn() {
         let run = RunResult::new("empty", World::Sim, 1);
-        let svg = plot(&run, &[]).unwrap();
+        let svg = plot(&run, &[], &Scene::default()).unwrap();
         assert!(texts(&svg).iter().any(|text| text == "empty"), "{svg}");
         let window = crate::testing::window(0, 0);
         let (_, trace) = Recorder::new("tcp", window, []).finish();
-        let svg = plot(&run, &[trace]).unwrap();
+        let svg = plot(&run, &[trace], &Scene::default()).unwrap();
         assert!(texts(&svg).iter().any(|text| text == "tcp") && !svg.contains("NaN"), "{svg}");
     }
 

@@ -22,6 +22,9 @@ pub struct RunResult {
     pub world: World,
     /// Seed of every random choice.
     pub seed: u64,
+    /// What the paths that worked held together, in Mbit/s: the mean over the measured part of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling_mbps: Option<f64>,
     /// Results by the systems' names, in the order in which they ran.
     pub systems: Named<SystemResult>,
 }
@@ -171,11 +174,17 @@ pub struct PathResult {
 impl RunResult {
     /// A run of which no system has results yet.
     pub fn new(scenario: impl Into<String>, world: World, seed: u64) -> Self {
-        RunResult { schema: SCHEMA, scenario: scenario.into(), world, seed, systems: Named::default() }
+        let (schema, scenario) = (SCHEMA, scenario.into());
+        RunResult { schema, scenario, world, seed, ceiling_mbps: None, systems: Named::default() }
     }
 
-    /// The sum of the paths' capacities in Mbit/s, which no goodput exceeds; `None` if a path is not limited.
-    pub fn ceiling_mbps(&self) -> Option<f64> {
+    /// What the paths held together in Mbit/s, which no goodput exceeds; `None` if a path is not limited.
+    ///
+    /// Results of earlier versions do not say it. Of these it is the sum of the capacities.
+    pub fn ceiling(&self) -> Option<f64> {
+        if self.ceiling_mbps.is_some() {
+            return self.ceiling_mbps;
+        }
         let paths = self.systems.values().next().map(|system| &system.paths)?;
         let ceiling: f64 = paths.values().map(|path| path.capacity_mbps).sum::<Option<f64>>()?;
         (ceiling > 0.0).then_some(ceiling)
@@ -187,6 +196,14 @@ impl RunResult {
             system.incomplete.iter().map(|reason| format!("{name}: {reason}")).collect::<Vec<_>>()
         };
         self.systems.iter().flat_map(of).collect()
+    }
+
+    /// Whether all that is measured are transfers of a size: then what is carried is what is offered, and only their times
+    /// tell systems apart.
+    pub fn is_of_transfers(&self) -> bool {
+        let has_transfers = |system: &SystemResult| system.afct_s.is_some() || system.unfinished.is_some();
+        self.systems.values().any(has_transfers)
+            && self.systems.values().all(|system| system.fairness_endless.is_none())
     }
 
     /// Goodput of the system `name` as a multiple of plain `tcp`'s; `None` if either is missing or TCP carried nothing.
@@ -203,8 +220,11 @@ impl SystemResult {
         self.moves.values().sum()
     }
 
-    /// Drops on all reported paths.
+    /// Drops on all links; where only paths were sampled, on these.
     pub fn total_drops(&self) -> u64 {
+        if !self.links.is_empty() {
+            return self.links.values().map(|link| link.drops).sum();
+        }
         self.paths.values().map(|path| path.drops).sum()
     }
 
@@ -284,8 +304,10 @@ mod tests {
     #[test]
     fn the_ceiling_needs_every_paths_capacity() {
         let mut run = testing::run(&["tcp"], 6);
-        assert_eq!(run.ceiling_mbps(), Some(600.0));
+        assert_eq!(run.ceiling(), Some(600.0));
         run.systems.get_mut("tcp").unwrap().paths.get_mut("p3").unwrap().capacity_mbps = None;
-        assert_eq!(run.ceiling_mbps(), None);
+        assert_eq!(run.ceiling(), None);
+        run.ceiling_mbps = Some(550.0);
+        assert_eq!(run.ceiling(), Some(550.0), "a path was away for a while");
     }
 }

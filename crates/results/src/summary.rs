@@ -2,18 +2,45 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{Repeated, RunResult, SystemResult};
+use crate::{Estimate, Repeated, RunResult, SystemResult, measures};
 
-/// The columns; the first is text, the others are numbers.
-pub(crate) const COLUMNS: [&str; 7] =
-    ["system", "goodput Mbit/s", "× tcp", "fairness", "least used path, 2nd half", "moves", "drops"];
+/// From so many times another value on, the multiple says nothing but that the other is next to nothing.
+pub(crate) const MANY: f64 = 100.0;
+
+/// A column of the summary; the first is text, the others are numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    System,
+    Goodput,
+    TimesTcp,
+    MeanTime,
+    LongTime,
+    Fairness,
+    LeastUsed,
+    Moves,
+    Drops,
+}
+
+/// The columns that say something of this run.
+pub(crate) fn columns(run: &RunResult) -> Vec<Column> {
+    let mut columns = vec![Column::System, Column::Goodput];
+    if !run.is_of_transfers() {
+        columns.push(Column::TimesTcp);
+    }
+    if run.systems.values().any(|system| taken(system).is_some()) {
+        columns.extend([Column::MeanTime, Column::LongTime]);
+    }
+    columns.extend([Column::Fairness, Column::LeastUsed, Column::Moves, Column::Drops]);
+    columns
+}
 
 /// The results as a table for a terminal, one row per system, and below it what is incomplete.
 pub fn table(run: &RunResult) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(COLUMNS);
+    let columns = columns(run);
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(columns.iter().map(|column| column.title()));
     for (name, system) in run.systems.iter() {
-        table.add_row(row(run, name, system).map(printable));
+        table.add_row(columns.iter().map(|column| printable(column.cell(run, name, system))));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -22,37 +49,99 @@ pub fn table(run: &RunResult) -> String {
     table.to_string() + &incomplete.collect::<String>()
 }
 
-/// One system's cells under [`COLUMNS`].
-pub(crate) fn row(run: &RunResult, name: &str, system: &SystemResult) -> [String; COLUMNS.len()] {
-    if let Some(repeated) = &system.repeated {
-        return repeated_row(run, name, repeated);
+impl Column {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Column::System => "system",
+            Column::Goodput => "goodput Mbit/s",
+            Column::TimesTcp => "× tcp",
+            Column::MeanTime => "mean time s",
+            Column::LongTime => "99 % s",
+            Column::Fairness => "fairness",
+            Column::LeastUsed => "least used path, 2nd half",
+            Column::Moves => "moves",
+            Column::Drops => "drops",
+        }
     }
-    let least_used = system.least_used_path().map(|(path, share)| format!("{} ({path})", percent(share)));
-    [
-        name.to_owned(),
-        format!("{:.1}", system.goodput_mbps),
-        or_dash(run.times_tcp(name).map(|times| format!("{times:.2}"))),
-        or_dash(system.fairness.map(|index| format!("{index:.3}"))),
-        or_dash(least_used),
-        system.total_moves().to_string(),
-        system.total_drops().to_string(),
-    ]
+
+    /// One system's cell. After several seeds it has means, and ± half of the confidence interval.
+    pub(crate) fn cell(self, run: &RunResult, name: &str, system: &SystemResult) -> String {
+        let repeated = system.repeated.as_ref();
+        let goodput =
+            |system: &SystemResult| system.repeated.as_ref().map_or(system.goodput_mbps, |r| r.goodput_mbps.mean);
+        match (self, repeated) {
+            (Column::System, _) => name.to_owned(),
+            (Column::Goodput, None) => format!("{:.1}", system.goodput_mbps),
+            (Column::Goodput, Some(Repeated { goodput_mbps: goodput, .. })) => {
+                format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width())
+            }
+            (Column::TimesTcp, _) => {
+                let tcp = run.systems.get("tcp").map(goodput).filter(|tcp| *tcp > 0.0);
+                let times = tcp.map(|tcp| goodput(system) / tcp);
+                or_dash(times.map(|times| if times < MANY { format!("{times:.2}") } else { format!("> {MANY:.0}") }))
+            }
+            (Column::MeanTime, None) => or_dash(taken(system).map(|(mean, _)| format!("{mean:.*}", digits(mean)))),
+            (Column::LongTime, None) => or_dash(taken(system).map(|(_, p99)| format!("{p99:.*}", digits(p99)))),
+            (Column::MeanTime, Some(repeated)) => {
+                or_dash(over_seeds(repeated, |(mean, _)| mean).or(repeated.afct_s).map(with_interval))
+            }
+            (Column::LongTime, Some(repeated)) => {
+                or_dash(over_seeds(repeated, |(_, p99)| p99).or(repeated.fct_p99_s).map(with_interval))
+            }
+            (Column::Fairness, None) => or_dash(system.fairness.map(|index| format!("{index:.3}"))),
+            (Column::Fairness, Some(repeated)) => {
+                or_dash(repeated.fairness.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width())))
+            }
+            (Column::LeastUsed, None) => {
+                or_dash(system.least_used_path().map(|(path, share)| format!("{} ({path})", percent(share))))
+            }
+            (Column::LeastUsed, Some(repeated)) => or_dash(repeated.least_used.map(|share| percent(share.mean))),
+            (Column::Moves, None) => system.total_moves().to_string(),
+            (Column::Moves, Some(repeated)) => format!("{:.0}", repeated.moves.mean),
+            (Column::Drops, None) => system.total_drops().to_string(),
+            (Column::Drops, Some(repeated)) => {
+                let drops: Vec<f64> = repeated.each.iter().map(|one| one.total_drops() as f64).collect();
+                or_dash(measures::mean(&drops).map(|mean| format!("{mean:.0}")))
+            }
+        }
+    }
 }
 
-/// One system's cells under [`COLUMNS`] when it ran under several seeds: means, and ± half of the confidence interval.
-fn repeated_row(run: &RunResult, name: &str, repeated: &Repeated) -> [String; COLUMNS.len()] {
-    let goodput = &repeated.goodput_mbps;
-    let tcp = run.systems.get("tcp").and_then(|tcp| tcp.repeated.as_ref()).map(|tcp| tcp.goodput_mbps.mean);
-    let times = tcp.filter(|tcp| *tcp > 0.0).map(|tcp| format!("{:.2}", goodput.mean / tcp));
-    [
-        name.to_owned(),
-        format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width()),
-        or_dash(times),
-        or_dash(repeated.fairness.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width()))),
-        or_dash(repeated.least_used.map(|share| percent(share.mean))),
-        format!("{:.0}", repeated.moves.mean),
-        "–".into(),
-    ]
+/// Mean and 99th percentile of the times of transfers in seconds. One that has not ended counts with what it has taken
+/// until the end of the run: without it, a system that stalls some would look faster.
+pub(crate) fn taken(system: &SystemResult) -> Option<(f64, f64)> {
+    let with_unfinished = system.unfinished.map(|unfinished| (unfinished.mean_s, unfinished.p99_s));
+    with_unfinished.or(system.afct_s.zip(system.fct_p99_s))
+}
+
+/// Of what [`taken`] says of each seed; `None` where one has no transfers, or only the means are known.
+fn over_seeds(repeated: &Repeated, which: impl Fn((f64, f64)) -> f64) -> Option<Estimate> {
+    let each: Option<Vec<f64>> = repeated.each.iter().map(|one| taken(one).map(&which)).collect();
+    Estimate::of(&each?)
+}
+
+fn with_interval(estimate: Estimate) -> String {
+    let digits = digits(estimate.mean);
+    format!("{:.digits$} ± {:.digits$}", estimate.mean, estimate.half_width())
+}
+
+/// How many digits behind the point leave a number of seconds three that count, or one.
+fn digits(seconds: f64) -> usize {
+    match seconds {
+        ..0.9995 => 3,
+        ..9.995 => 2,
+        _ => 1,
+    }
+}
+
+/// Seconds with three digits.
+pub(crate) fn seconds(seconds: f64) -> String {
+    format!("{seconds:.*} s", digits(seconds))
+}
+
+/// A rate in Mbit/s that was set and not measured, to the digit.
+pub(crate) fn exact(mbps: f64) -> String {
+    ((mbps * 1e3).round() / 1e3).to_string()
 }
 
 /// Megabits per second, short; with a decimal where it matters.
@@ -115,6 +204,65 @@ mod tests {
         │ ecmp   ┆           88.5 ┆     – ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
         └────────┴────────────────┴───────┴──────────┴───────────────────────────┴───────┴───────┘
         "#);
+    }
+
+    /// A run in which all connections have a size; under the second system one of three does not end.
+    fn transfers() -> RunResult {
+        let mut run = testing::run(&["tcp", "pathchanger"], 2);
+        for (name, mean, p99) in [("tcp", 0.5, 12.345), ("pathchanger", 0.115, 1.24)] {
+            let system = run.systems.get_mut(name).unwrap();
+            (system.afct_s, system.fct_p99_s, system.fairness_endless) = (Some(mean), Some(p99), None);
+            system.goodput_mbps = 20.0;
+        }
+        let stalled = crate::Unfinished { flows: 1, mean_s: 0.25, p50_s: 0.1, p99_s: 9.996 };
+        run.systems.get_mut("pathchanger").unwrap().unfinished = Some(stalled);
+        run
+    }
+
+    #[test]
+    fn transfers_are_judged_by_their_times_those_that_did_not_end_included() {
+        insta::assert_snapshot!(table(&transfers()), @r#"
+        ┌─────────────┬────────────────┬─────────────┬────────┬──────────┬───────────────────────────┬───────┬───────┐
+        │ system      ┆ goodput Mbit/s ┆ mean time s ┆ 99 % s ┆ fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═════════════╪════════════════╪═════════════╪════════╪══════════╪═══════════════════════════╪═══════╪═══════╡
+        │ tcp         ┆           20.0 ┆       0.500 ┆   12.3 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
+        │ pathchanger ┆           20.0 ┆       0.250 ┆   10.0 ┆    1.000 ┆                 89 % (p2) ┆    20 ┆    30 │
+        └─────────────┴────────────────┴─────────────┴────────┴──────────┴───────────────────────────┴───────┴───────┘
+        "#);
+    }
+
+    #[test]
+    fn means_over_seeds_have_their_intervals_and_drops() {
+        let mut run = transfers();
+        for name in ["tcp", "pathchanger"] {
+            let system = run.systems.get_mut(name).unwrap();
+            let other = SystemResult { afct_s: system.afct_s.map(|mean| mean + 0.01), ..system.clone() };
+            system.repeated = Repeated::of(&[system.clone(), other]);
+        }
+        insta::assert_snapshot!(table(&run), @r#"
+        ┌─────────────┬────────────────┬───────────────┬────────────┬───────────────┬───────────────────────────┬───────┬───────┐
+        │ system      ┆ goodput Mbit/s ┆   mean time s ┆     99 % s ┆      fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═════════════╪════════════════╪═══════════════╪════════════╪═══════════════╪═══════════════════════════╪═══════╪═══════╡
+        │ tcp         ┆     20.0 ± 0.0 ┆ 0.505 ± 0.064 ┆ 12.3 ± 0.0 ┆ 1.000 ± 0.000 ┆                       1 % ┆     0 ┆    30 │
+        │ pathchanger ┆     20.0 ± 0.0 ┆ 0.250 ± 0.000 ┆ 10.0 ± 0.0 ┆ 1.000 ± 0.000 ┆                      89 % ┆    20 ┆    30 │
+        └─────────────┴────────────────┴───────────────┴────────────┴───────────────┴───────────────────────────┴───────┴───────┘
+        "#);
+    }
+
+    #[test]
+    fn where_plain_tcp_carried_next_to_nothing_there_is_no_number_of_times() {
+        let mut run = testing::run(&["tcp", "pathchanger"], 2);
+        run.systems.get_mut("tcp").unwrap().goodput_mbps = 0.002;
+        assert!(table(&run).contains("┆ > 100 ┆"), "{}", table(&run));
+    }
+
+    #[test]
+    fn what_was_set_is_printed_to_the_digit_and_times_to_three() {
+        assert_eq!([68.75, 100.0, 0.1 + 0.2].map(exact), ["68.75", "100", "0.3"]);
+        assert_eq!(
+            [0.0004, 0.9994, 0.9996, 9.994, 9.996].map(seconds),
+            ["0.000 s", "0.999 s", "1.00 s", "9.99 s", "10.0 s"]
+        );
     }
 
     #[test]

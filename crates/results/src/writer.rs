@@ -10,7 +10,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    FlowRecord, PlotError, Recorder, RunResult, SamplePoint, SubflowRecord, Trace, page, plot,
+    FlowRecord, PlotError, Recorder, RunResult, SamplePoint, Scene, SubflowRecord, Trace, page, plot,
     record::{FLOW_COLUMNS, FlowRow, SAMPLE_COLUMNS, SUBFLOW_COLUMNS, SampleRow, SubflowRow},
     seeds,
 };
@@ -125,9 +125,16 @@ impl Writer {
 
     /// Completes the files: CSVs, `scenario.resolved.toml`, `plot.svg`, `index.html`, and `result.json` last.
     ///
-    /// `traces` are the systems' in the order of the run, `scenario` is the resolved scenario file's text, and
+    /// `traces` are the systems' in the order of the run, `scene` is what the scenario has happen, `scenario` is the resolved scenario file's text, and
     /// `command` the command line that reproduces the run.
-    pub fn finish(self, run: &RunResult, traces: &[Trace], scenario: &str, command: &str) -> Result<(), WriteError> {
+    pub fn finish(
+        self,
+        run: &RunResult,
+        traces: &[Trace],
+        scene: &Scene,
+        scenario: &str,
+        command: &str,
+    ) -> Result<(), WriteError> {
         let Writer { dir, records: Records { flows, series, subflows, .. } } = self;
         let mut files = FILES.to_vec();
         if subflows.is_some() {
@@ -140,7 +147,7 @@ impl Writer {
             csv.finish()?;
         }
         write_whole(&dir, "scenario.resolved.toml", scenario)?;
-        let picture = plot(run, traces)?;
+        let picture = plot(run, traces, scene)?;
         write_whole(&dir, "plot.svg", &picture)?;
         write_whole(&dir, "index.html", &page(run, &picture, &files, command))?;
         let json = serde_json::to_string_pretty(run)?;
@@ -258,7 +265,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (run, traces) = testing::traced_run(&["tcp", "pathchanger"], 2);
         let writer = Writer::new(dir.path().join("deep/er")).unwrap();
-        writer.finish(&run, &traces, "name = \"x\"\n", "sidestep lab run x").unwrap();
+        writer.finish(&run, &traces, &Scene::default(), "name = \"x\"\n", "sidestep lab run x").unwrap();
         let out = dir.path().join("deep/er");
         let mut expected: Vec<_> = FILES.into_iter().chain(["index.html"]).collect();
         expected.sort();
@@ -283,7 +290,7 @@ mod tests {
         assert_eq!(result.connections, 2);
         let mut run = RunResult::new("s", crate::World::Sim, 1);
         run.systems.insert("tcp", result);
-        writer.finish(&run, &[trace], "", "").unwrap();
+        writer.finish(&run, &[trace], &Scene::default(), "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
         system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
         tcp,0.5,path,"p,1",25.0,0.25,,3,30,,,
@@ -325,7 +332,7 @@ mod tests {
         }
         let (result, trace) = recorder.finish();
         assert!(result.links.is_empty() && result.paths.is_empty() && trace.goodput.iter().all(|mbps| *mbps == 0.0));
-        writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap();
+        writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], &Scene::default(), "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
         system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
         inrpp,0.5,router,A:A-B,25.0,0.5,4096,,,,,
@@ -359,7 +366,7 @@ mod tests {
         aside.subflow(&recorder, &subflow(1, None)).unwrap();
         writer.append(aside).unwrap();
         writer.records().subflow(&recorder, &subflow(2, Some("p2"))).unwrap();
-        writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap();
+        writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], &Scene::default(), "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join(SUBFLOWS)).unwrap(), @r#"
         system,connection,subflow,local,remote,path,bytes,retransmits,srtt_ms,opened_s,bytes_in_window
         mptcp,c1,0,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,"p,1",5000,3,14.25,0.25,4000
@@ -384,7 +391,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let writer = Writer::new(dir.path()).unwrap();
         fs::create_dir_all(dir.path().join(RESULT).join("blocking")).unwrap();
-        let error = writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], "", "").unwrap_err();
+        let error =
+            writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], &Scene::default(), "", "").unwrap_err();
         assert!(
             error.to_string().starts_with(&format!("cannot write {}/result.json: ", dir.path().display())),
             "{error}"

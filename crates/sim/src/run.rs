@@ -23,7 +23,8 @@ use sidestep_model::{
 };
 use sidestep_paths::Igp;
 use sidestep_results::{
-    Recorder, Records, Repeated, RunResult, SeedLog, SeedResult, SystemResult, Trace, Window, World, WriteError, Writer,
+    Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SystemResult, Trace, Window, World, WriteError,
+    Writer,
 };
 use thiserror::Error;
 
@@ -236,7 +237,9 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
     let grid = Grid::run(options, &ground, (writer.as_ref(), log), known, observer)?;
     let whole = whole_seeds(&grid);
+    let scene = Scene::of(scenario);
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
+    result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();
     let mut interrupted = options.stop.load(Ordering::Relaxed);
     for (system, done) in options.systems.iter().zip(grid) {
@@ -259,7 +262,7 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         traces.extend(first.trace);
     }
     if let Some(writer) = writer {
-        writer.finish(&result, &traces, &scenario.to_toml(), &options.command)?;
+        writer.finish(&result, &traces, &scene, &scenario.to_toml(), &options.command)?;
     }
     Ok((result, interrupted))
 }

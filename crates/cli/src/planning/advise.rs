@@ -87,12 +87,22 @@ fn print(advice: &Advice, page: &Path) {
         "\n{} of {} links take all diversity, or the last path, from a pair when they fail",
         advice.links_relied_on, advice.router_links
     );
-    for link in advice.reliance.iter().take(LISTED).filter(|link| link.exposed + link.cut > 0) {
+    let relied = || advice.reliance.iter().filter(|link| link.exposed + link.cut > 0);
+    for link in relied().take(LISTED) {
         let [a, b] = [&link.ends[0], &link.ends[1]].map(|end| plain(end));
         let cut = if link.cut > 0 { format!(", {} pairs cut off", link.cut) } else { String::new() };
         println!("  {a} – {b}: {} pairs left with one path, {} of them in transit{cut}", link.exposed, link.in_transit);
     }
+    if let Some(left) = left_out(relied().count()) {
+        println!("  {left}; --json has all");
+    }
     println!("\nPage with map: {}", page.display());
+}
+
+/// What a list of so many links leaves out, if anything.
+fn left_out(count: usize) -> Option<String> {
+    let left = count.checked_sub(LISTED).filter(|left| *left > 0)?;
+    Some(format!("and {left} more link{}", if left == 1 { "" } else { "s" }))
 }
 
 /// How many limits are shown: up to the one after which nothing changes.
@@ -107,6 +117,13 @@ mod tests {
 
     fn limits(means: &[f64]) -> Vec<Paths> {
         means.iter().map(|mean| Paths { mean: *mean, pairs: Vec::new() }).collect()
+    }
+
+    #[test]
+    fn a_list_says_what_it_leaves_out() {
+        assert_eq!([0, 9, 10].map(left_out), [None, None, None]);
+        assert_eq!(left_out(11).unwrap(), "and 1 more link");
+        assert_eq!(left_out(13).unwrap(), "and 3 more links");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
 
-use super::{print_json, read_scenario, save, worlds::Real};
+use super::{NEEDS_ROOT, print_json, read_scenario, save, worlds::Real};
 use crate::{
     failure::{Failure, Outcome},
     planning::args::CompareArgs,
@@ -15,6 +15,10 @@ use crate::{
 pub fn run(args: CompareArgs) -> Outcome {
     let [one, other] = args.worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
     let scenario = read_scenario(&args.scenario)?;
+    // Before the other world has run for nothing.
+    if [one, other].contains(&World::Lab) && !sidestep_linux::is_root() {
+        return Err(Failure::environment(NEEDS_ROOT));
+    }
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-compare", scenario.name)));
     let mut real = Real::new()?;

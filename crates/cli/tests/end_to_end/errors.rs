@@ -117,7 +117,7 @@ fn without_privilege_a_lab_and_an_agent_say_that_they_need_it() {
     let copy = room.path("sidestep");
     fs::copy(PROGRAM, &copy).unwrap();
     fs::set_permissions(room.path("."), Permissions::from_mode(0o755)).unwrap();
-    for arguments in [vec!["lab", "run", &file], vec!["agent", "--config", &config]] {
+    for arguments in [vec!["lab", "run", &file], vec!["compare", &file], vec!["agent", "--config", &config]] {
         let mut command = Command::new(&copy);
         command.args(&arguments);
         if nix::unistd::geteuid().is_root() {

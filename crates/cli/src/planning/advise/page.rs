@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, html};
 use sidestep_advise::{Advice, Between, Paths, Relied, Subject};
 use sidestep_results::{Look, Stack, document, draw, stacks};
 
-use super::{LISTED, shown};
+use super::{LISTED, left_out, shown};
 
 /// The page: headline, map, distributions, and what links carry. It has no scripts and loads nothing.
 pub fn page(advice: &Advice, subject: &Subject, command: &str) -> String {
@@ -94,7 +94,8 @@ fn bars(advice: &Advice) -> String {
 }
 
 fn links(relied: &[Relied]) -> Markup {
-    let listed: Vec<&Relied> = relied.iter().filter(|link| link.exposed + link.cut > 0).take(LISTED).collect();
+    let all = || relied.iter().filter(|link| link.exposed + link.cut > 0);
+    let listed: Vec<&Relied> = all().take(LISTED).collect();
     html! {
         @if !listed.is_empty() {
             div.scroll {
@@ -108,6 +109,9 @@ fn links(relied: &[Relied]) -> Markup {
                         }
                     }
                 }
+            }
+            @if let Some(left) = left_out(all().count()) {
+                p { (left) "; --json has all" }
             }
         }
     }
