@@ -8,7 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{SystemResult, WriteError, writer::io_error};
+use crate::{
+    SystemResult, WriteError,
+    writer::{io_error, write_whole},
+};
 
 /// The file that a run under several seeds has.
 pub(crate) const FILE: &str = "seeds.jsonl";
@@ -68,6 +71,22 @@ impl SeedLog {
         // What a killed run left of a line is ended, so that it spoils no other.
         file.write_all(b"\n").map_err(io_error("write", &path))?;
         Ok((SeedLog { path, file }, done))
+    }
+
+    /// Writes the whole file anew, in this order: as results come, their order is chance.
+    pub fn rewrite<'a>(
+        dir: &Path,
+        version: &str,
+        scenario: &str,
+        results: impl Iterator<Item = &'a SeedResult>,
+    ) -> Result<(), WriteError> {
+        let mut text =
+            serde_json::to_string(&Head { version: version.to_owned(), scenario: scenario.to_owned() })? + "\n";
+        for result in results {
+            text += &serde_json::to_string(result)?;
+            text.push('\n');
+        }
+        write_whole(dir, FILE, &text)
     }
 
     /// Removes the file that an earlier run has left in `dir`.

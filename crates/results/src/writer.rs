@@ -224,7 +224,7 @@ impl Csv {
 }
 
 /// Writes a file under another name and renames it, so that readers see all of it or none.
-fn write_whole(dir: &Path, name: &str, text: &str) -> Result<(), WriteError> {
+pub(crate) fn write_whole(dir: &Path, name: &str, text: &str) -> Result<(), WriteError> {
     let path = dir.join(name);
     let unfinished = dir.join(format!(".{name}.unfinished"));
     let written = File::create(&unfinished).and_then(|file| {

@@ -237,6 +237,10 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
     let grid = Grid::run(options, &ground, (writer.as_ref(), log), known, observer)?;
     let whole = whole_seeds(&grid);
+    if let Some(out) = options.out.as_ref().filter(|_| options.seeds > 1) {
+        let results = seed_results(&options.systems, &grid);
+        SeedLog::rewrite(out, env!("CARGO_PKG_VERSION"), &scenario.to_toml(), results.iter())?;
+    }
     let scene = Scene::of(scenario);
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     result.ceiling_mbps = scene.ceiling_mbps();
@@ -272,6 +276,18 @@ fn whole_seeds(grid: &[Vec<Option<Done>>]) -> Vec<bool> {
     let seeds = grid.first().map_or(0, Vec::len);
     let is_whole = |done: &Option<Done>| done.as_ref().is_some_and(|done| !done.ended);
     (0..seeds).map(|seed| grid.iter().all(|row| row.get(seed).is_some_and(is_whole))).collect()
+}
+
+/// What ran to the end, seed by seed.
+fn seed_results(systems: &[SystemSpec], grid: &[Vec<Option<Done>>]) -> Vec<SeedResult> {
+    let seeds = grid.first().map_or(0, Vec::len);
+    let cells =
+        (0..seeds).flat_map(|seed| systems.iter().zip(grid).map(move |(system, row)| (seed, system, row.get(seed))));
+    let result = |(seed, system, done): (usize, &SystemSpec, Option<&Option<Done>>)| {
+        let done = done?.as_ref().filter(|done| !done.ended)?;
+        Some(SeedResult { system: system.to_string(), seed: seed as u64, result: done.result.clone() })
+    };
+    cells.filter_map(result).collect()
 }
 
 /// What all simulations of a run share of the network: computed once, as far as they ask for it.
