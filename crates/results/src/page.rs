@@ -5,7 +5,7 @@ use sidestep_model::Bytes;
 
 use crate::{
     PathUpdates, RunResult, SystemResult, World,
-    summary::{MANY, columns, exact, megabits, or_dash, percent, printable_lines, seconds, taken},
+    summary::{Column, MANY, columns, exact, megabits, or_dash, percent, printable_lines, seconds, taken},
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -23,6 +23,7 @@ pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> Strin
         h1 { (run.scenario) ", " (world) ", seed " (run.seed) }
         p.headline { (headline(run)) }
         div.scroll { (summary_table(run)) }
+        p { small { (columns(run).into_iter().filter_map(Column::meaning).collect::<Vec<_>>().join(" ")) } }
         @for line in run.incomplete() {
             p { strong { "Incomplete: " } (line) }
         }
@@ -273,6 +274,12 @@ mod tests {
         {
             assert!(texts.iter().any(|text| text == wanted), "{wanted} is not among {texts:?}");
         }
+    }
+
+    #[test]
+    fn what_the_columns_mean_stands_below_them() {
+        let (_, html) = make(&["tcp"], 2);
+        assert!(html.contains("Jain's index") && html.contains("Moves: ") && !html.contains("Mean time"), "{html}");
     }
 
     #[test]

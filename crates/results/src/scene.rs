@@ -77,7 +77,7 @@ fn events(scenario: &Scenario) -> Vec<(f64, String)> {
         let change = match event.change {
             Change::Down => "down".to_owned(),
             Change::Up => "up".to_owned(),
-            Change::Blackhole => "swallows".to_owned(),
+            Change::Blackhole => "blackhole".to_owned(),
             Change::Rate(rate) => rate.to_string(),
             Change::Delay(delay) => delay.to_string(),
             Change::Loss(share) => format!("loses {:.3} %", share.as_f64() * 100.0),
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(scene.ceiling, [(0.0, 30.0), (4.0, 20.0), (6.0, 30.0), (9.0, 20.0)]);
         assert_eq!(scene.ceiling_mbps(), Some((2.0 * 30.0 + 2.0 * 20.0 + 3.0 * 30.0 + 20.0) / 8.0));
         let shown: Vec<_> = scene.events.iter().map(|(at, text)| (*at, text.as_str())).collect();
-        assert_eq!(shown, [(4.0, "A-m1 down"), (6.0, "A-m1 up"), (9.0, "m2-B swallows")]);
+        assert_eq!(shown, [(4.0, "A-m1 down"), (6.0, "A-m1 up"), (9.0, "m2-B blackhole")]);
     }
 
     #[test]

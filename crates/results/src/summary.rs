@@ -64,6 +64,22 @@ impl Column {
         }
     }
 
+    /// What the column means, where its title does not say it.
+    pub(crate) fn meaning(self) -> Option<&'static str> {
+        Some(match self {
+            Column::System | Column::TimesTcp => return None,
+            Column::Goodput => "Goodput: bytes of applications that were acknowledged after the warm-up.",
+            Column::MeanTime => {
+                "Mean time: of transfers, from start to last acknowledgement, or to the end of the run."
+            }
+            Column::LongTime => "99 %: so many of the transfers took at most this long.",
+            Column::Fairness => "Fairness: Jain's index over the goodput of connections, 1 if all have the same.",
+            Column::LeastUsed => "Least used path: share of its capacity that was used.",
+            Column::Moves => "Moves: how often a connection was put on another path.",
+            Column::Drops => "Drops: packets that links dropped.",
+        })
+    }
+
     /// One system's cell. After several seeds it has means, and ± half of the confidence interval.
     pub(crate) fn cell(self, run: &RunResult, name: &str, system: &SystemResult) -> String {
         let repeated = system.repeated.as_ref();
