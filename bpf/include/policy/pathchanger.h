@@ -690,7 +690,8 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 			  const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
 	__u32 here = 1u << PC_INDEX(conn->current), due, leave = 1;
-	struct pc_quality *quality;
+	struct pc_shared *table = pc_table(cfg, shared);
+	struct pc_quality *quality = pc_quality_of(cfg, table, conn->current);
 
 	if (!pc_can_move(conn, cfg))
 		return;
@@ -708,10 +709,15 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 		conn->suppressed++;
 		return;
 	}
-	quality = pc_quality_of(cfg, pc_table(cfg, shared), conn->current);
-	/* Where others are served it was bad luck or congestion; a second timeout in a row is more than that. */
-	if (decision->reason == PC_RTO && round->srtt_ns && !(conn->failed & here))
-		leave = !pc_works(quality, round->now_ns, round->srtt_ns);
+	/*
+	 * Where others are served it was bad luck or congestion; or the answer to a SYN was lost, which takes a
+	 * path that the other end draws. And where no other path is alive, nothing is gained by leaving one that
+	 * has failed once. A second timeout in a row is more than that.
+	 */
+	if (pc_measures(cfg, table) && decision->reason != PC_ACK_LOSS && !(conn->failed & here)) {
+		leave = pc_all_paths(conn) & ~here & ~pc_dead_paths(table, conn->n_paths, round->now_ns);
+		leave = leave && !pc_works(quality, round->now_ns, round->srtt_ns);
+	}
 	if (quality)
 		pc_failed(quality, round->now_ns, round->srtt_ns, decision->reason == PC_ACK_LOSS);
 	conn->failed |= here;
@@ -750,20 +756,25 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, str
  * Counts the rounds in a row that met a queue of at least a quarter of the path's lowest round trip and
  * 4 ms, at least twice as long as the shortest on another path; returns 1, and begins anew, when they
  * are cfg->queue_rounds.
+ *
+ * A short connection has no time for that where a path is much slower than another. So until its first
+ * decision a queue of n times that length counts as n^2 rounds, and the decision does not wait.
  */
 POLICY_FN __u64 pc_queue_stands(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths,
 				const struct pc_shared *shared, const struct pc_round *round)
 {
 	__u32 here = PC_INDEX(conn->current);
 	__u64 lowest = pc_lowest(&paths[here], &shared->quality[here]);
-	__u64 queue = pc_since(pc_lesser(round->srtt_ns, PC_MAX_NS), lowest);
-	__u64 other = pc_shortest_queue(shared, conn->n_paths, here, round->now_ns), rounds, stands;
+	__u64 queue = pc_since(pc_lesser(round->srtt_ns, PC_MAX_NS), lowest), least = PC_QUEUE_MIN_NS + lowest / 4;
+	__u64 other = pc_shortest_queue(shared, conn->n_paths, here, round->now_ns), rounds, stands, begins, times_q2;
 
-	stands = (1 - pc_zero(lowest)) & (1 - pc_above(PC_QUEUE_MIN_NS + lowest / 4, queue)) &
-		 (1 - pc_above(2 * other, queue));
-	rounds = (conn->queue_rounds + 1) * stands;
+	stands = (1 - pc_zero(lowest)) & (1 - pc_above(least, queue)) & (1 - pc_above(2 * other, queue));
+	begins = pc_zero(conn->decisions) & pc_above(PC_SHORT_SEGMENTS, round->delivered);
+	times_q2 = pc_lesser(4 * queue / least, 64);
+	rounds = (conn->queue_rounds + pc_choose(1, (times_q2 * times_q2) >> 4, begins)) * stands;
 	stands &= 1 - pc_above(cfg->queue_rounds, rounds);
 	conn->queue_rounds = (__u32)(rounds * (1 - stands));
+	conn->congestion.next_ns *= 1 - (begins & stands);
 	return stands;
 }
 

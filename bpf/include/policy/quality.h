@@ -72,6 +72,8 @@ _Static_assert(sizeof(struct pc_quality) == 80, "shared with Rust");
 #define PC_HOLD_MAX_NS (1ULL << 36)
 /* A path that delivered something to anybody so shortly before a timeout works. */
 #define PC_WORKS_NS 100000000ULL
+/* And so shortly before a SYN's timeout, which comes after a second at least. */
+#define PC_SYN_WORKS_NS 900000000ULL
 /*
  * A SYN's answer is late after this and two of the lowest round trips. What came of it is known after
  * Linux's first timeout, of a second; a refusal, which nobody measures, matters no longer then.
@@ -201,12 +203,13 @@ POLICY_LARGE_FN __u32 pc_try(struct pc_quality *quality, __u64 now_ns)
 	return 0;
 }
 
-/* 1 if a path carried something to anybody shortly before a timeout of a connection with this round trip. */
+/* 1 if a path carried something to anybody shortly before a timeout of a connection with this round trip; 0: its SYN's. */
 POLICY_LARGE_FN __u32 pc_works(const struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns)
 {
 	if (!quality)
 		return 0;
-	return pc_since(now_ns, quality->delivered_ns) < PC_WORKS_NS + pc_least(srtt_ns, PC_MAX_ADDED_NS);
+	return pc_since(now_ns, quality->delivered_ns) <
+	       (srtt_ns ? PC_WORKS_NS + pc_least(srtt_ns, PC_MAX_ADDED_NS) : PC_SYN_WORKS_NS);
 }
 
 /*

@@ -191,7 +191,8 @@ fn weights_of_first_draws_may_be_a_millisecond_old_but_a_path_that_dies_is_left_
     let mut slow = host.open_on(1);
     let before = host.drawn();
     for delivered in (10..200).step_by(10) {
-        slow.handle_round(host.round(300, delivered), 0);
+        // It meets a queue, and the draw keeps it where it is.
+        slow.handle_round(host.round(300, delivered), u32::MAX);
     }
     // Draws are spread so evenly that a thousand of them differ by chance in a few.
     let unmoved = host.drawn()[1].abs_diff(before[1]) < 10;
@@ -371,6 +372,41 @@ fn a_timeout_on_a_path_that_works_for_others_does_not_make_it_dead() {
 }
 
 #[test]
+fn a_syn_whose_answer_was_lost_stays_on_a_path_that_works_for_others() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(30, &[10, 10]);
+    host.fail_on(1);
+    // The other path works. The answer to a SYN on it comes back by a path that the other end draws.
+    let mut unlucky = host.open_on(0);
+    unlucky.connect();
+    let mut other = host.open_on(0);
+    host.wait(300);
+    other.handle_round(host.round(10, 10), 0);
+    host.wait(700);
+    let decision = unlucky.handle_timeout(host.round(0, 0), true, 0);
+    assert!(decision.decided && !decision.moved, "it would have moved to the dead path");
+    assert!(!host.dead(0) && host.drawn()[0] > 0);
+    // A second SYN is lost: the path may work for others only.
+    host.wait(2_000);
+    assert!(unlucky.handle_timeout(host.round(0, 0), true, 0).moved);
+}
+
+#[test]
+fn a_first_timeout_may_stay_where_all_other_paths_are_dead() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(30, &[10, 10]);
+    let mut sending = host.open_on(0);
+    sending.handle_round(host.round(10, 5), 0);
+    host.fail_on(1);
+    assert!(host.dead(1));
+    // Nobody has delivered on its own path since, so that may have failed as well; but only the other one is known to.
+    let decision = sending.handle_timeout(host.round(10, 5), false, 0);
+    assert!(decision.decided && !decision.moved);
+    host.wait(400);
+    assert!(sending.handle_timeout(host.round(10, 5), false, 0).moved, "the second timeout in a row");
+}
+
+#[test]
 fn a_path_that_is_slower_than_believed_is_known_for_longer_than_a_queue() {
     let slow = |rtts: [u64; 3]| {
         let mut host = Host::new(&[10, 10]);
@@ -528,6 +564,45 @@ fn a_queue_that_only_this_path_has_is_a_signal_after_some_rounds() {
     };
     assert_eq!(queue(12), 0, "an idle path");
     assert_eq!(queue(30), 1, "a standing queue");
+}
+
+#[test]
+fn a_short_connection_leaves_a_long_queue_at_once_and_others_wait_for_eight_rounds() {
+    // Queues of 22 and 11 ms; 6.7 ms make a signal.
+    for (srtt, began, rounds) in [(32, 0, 1), (21, 0, 4), (32, 1_000, 8)] {
+        let mut host = Host::new(&[10, 10]);
+        host.transfers(30, &[10, 10]);
+        let mut connection = host.open_on(0);
+        connection.handle_round(host.round(10, began), 0);
+        let signal = (1..20).find(|round| {
+            host.wait(20);
+            let decision = connection.handle_round(host.round(srtt, began + round * 10), u32::MAX);
+            decision.reason == Some(Reason::StandingQueue)
+        });
+        assert_eq!(signal, Some(rounds), "{srtt} ms, {began} segments delivered before");
+    }
+}
+
+#[test]
+fn a_queue_that_stands_for_longer_than_a_minute_is_taken_for_the_path() {
+    let mut host = Host::new(&[10, 10]);
+    host.transfers(30, &[10, 10]);
+    let mut connection = host.open_on(0);
+    let (mut delivered, mut last) = (10_000, 0);
+    connection.handle_round(host.round(10, delivered), 0);
+    for second in 0..180 {
+        for _ in 0..20 {
+            host.wait(50);
+            delivered += 10;
+            // It stays where it is: only the other path's queue is short, but the draw keeps it.
+            let decision = connection.handle_round(host.round(50, delivered), 0);
+            assert!(!decision.moved);
+            if decision.reason == Some(Reason::StandingQueue) {
+                last = second;
+            }
+        }
+    }
+    assert!((70..90).contains(&last), "heard for {last} s");
 }
 
 proptest! {
