@@ -46,7 +46,7 @@ macro_rules! systems {
             (mptcp Mptcp "mptcp" sim lab mptcp "MPTCP, each subflow hashed onto an equal-cost path")
             (semper Semper "semper" sim lab semper "MPTCP subflows hashed onto paths by a stateless edge router")
             (semper_stateful SemperStateful "semper-stateful" sim lab semper "`semper` with a table of subflows at the edge")
-            (irc Irc "irc" - - none "Intelligent Route Control at a multihomed edge")
+            (irc Irc "irc" sim - irc "Intelligent Route Control at a multihomed edge")
             (rcp Rcp "rcp" sim - rcp "the Rate Control Protocol in every router")
             (inrpp Inrpp "inrpp" - - none "In-Network Resource Pooling in every router")
         }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_world_refuses_what_it_cannot_run_and_lists_what_it_can() {
         let refused = SystemName::Inrpp.require(World::Sim).unwrap_err().to_string();
-        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful and rcp";
+        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc and rcp";
         assert_eq!(refused, format!("the simulator cannot run the system `inrpp` yet; it has {known}"));
         for world in World::ALL {
             assert!(world.systems().all(|system| system.require(world).is_ok()));

@@ -51,6 +51,8 @@ pub struct Config {
     pub limited_transmit: bool,
     /// Whether an idle time of an RTO resets the window to the initial one (RFC 5681, section 4.1).
     pub idle_restart: bool,
+    /// Whether the window grows with each ACK as if that acknowledged one segment; else with each acknowledged segment.
+    pub count_acks: bool,
     /// Segments that the receiver has room for.
     pub receive_window: u32,
 }
@@ -88,6 +90,7 @@ impl Default for Config {
             sack: true,
             limited_transmit: true,
             idle_restart: true,
+            count_acks: false,
             receive_window: 1 << 30,
         }
     }

@@ -156,6 +156,7 @@ fn tcp_config(knobs: &TcpKnobs, algorithm: tcp::Algorithm) -> tcp::Config {
         sack: knobs.sack,
         limited_transmit: knobs.limited_transmit,
         idle_restart: knobs.idle_restart,
+        count_acks: knobs.count_acks,
         receive_window: u32::try_from(knobs.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
         ..tcp::Config::default()
     }

@@ -416,8 +416,8 @@ mod tests {
     #[test]
     fn a_policy_that_the_simulator_lacks_is_named_with_the_case() {
         let mut wrong = options(&["equal-long"], 1);
-        wrong.policies = vec!["irc".parse().unwrap()];
+        wrong.policies = vec!["inrpp".parse().unwrap()];
         let error = play(&wrong, &()).unwrap_err().to_string();
-        assert!(error.starts_with("equal-long: ") && error.contains("irc"), "{error}");
+        assert!(error.starts_with("equal-long: ") && error.contains("inrpp"), "{error}");
     }
 }

@@ -16,6 +16,7 @@ macro_rules! settings {
         $callback! {
             (mptcp Mptcp MptcpKnobs "MPTCP's settings.")
             (semper Semper SemperKnobs "SEMPER's settings.")
+            (irc Irc IrcKnobs "Intelligent route control's settings.")
             (rcp Rcp RcpKnobs "The Rate Control Protocol's settings.")
             (plb Plb PlbKnobs "Protective Load Balancing's settings.")
             (agent Agent AgentKnobs "The path changer's settings.")
@@ -71,10 +72,6 @@ macro_rules! tables {
 }
 
 settings!(tables);
-
-// In the table above once a world runs the system.
-mod irc;
-pub use irc::*;
 
 /// A table of the scenario file whose keys a system's parameters override.
 pub(super) trait SettingsTable: Clone + Serialize + DeserializeOwned {

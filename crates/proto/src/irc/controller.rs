@@ -55,8 +55,8 @@ struct Pending {
     due: Time,
 }
 
-/// The time in which throughput is not judged after a move lasts at most so many routing periods.
-const LONGEST_SETTLING: u64 = 10;
+/// So many routing periods at most is throughput not judged after a move, and a move put off that lets packets overtake.
+const LONGEST_WAIT: u64 = 10;
 /// It lasts at least so many round trips.
 const SETTLING_ROUNDS: f64 = 3.0;
 /// From so many impairments on their mean length counts as known.
@@ -349,7 +349,10 @@ impl Controller {
         if knobs.mode == IrcMode::Predictive && now < self.settled {
             return Some(Reason::Settling);
         }
+        // A queue on a slow backup must not keep the aggregate there for ever.
+        let waited = other.fine_since.is_some_and(|since| now >= since + knobs.routing_period * LONGEST_WAIT);
         if knobs.reordering > 0.0
+            && !waited
             && let (Some(from), Some(to), Some(rate)) = (of.delay, other.delay, self.rate)
         {
             let each = rate / (self.packet_bits() * self.connections);
@@ -445,7 +448,7 @@ impl Controller {
 
     /// How long the throughput is not judged after a move to an egress: until TCP has filled it.
     fn settling(&self, egress: &Egress) -> Span {
-        let longest = self.knobs.routing_period * LONGEST_SETTLING;
+        let longest = self.knobs.routing_period * LONGEST_WAIT;
         let rtt = egress.rtt.unwrap_or(Span::ZERO);
         let known = (egress.capacity > Rate::ZERO).then_some(egress.capacity);
         let fill = match (known, self.rate) {

@@ -30,6 +30,7 @@ pub(super) struct Egress {
     /// Good probes since the last measurement that found an impairment.
     good_run: f64,
     pub(super) impaired_since: Option<Time>,
+    pub(super) fine_since: Option<Time>,
     /// How long its impairments lasted, in seconds, and how many there were.
     pub(super) impairments: (f64, u32),
     pub(super) rtt: Option<Span>,
@@ -56,6 +57,7 @@ impl Egress {
             impairment: Losses::default(),
             good_run: 0.0,
             impaired_since: None,
+            fine_since: None,
             impairments: (0.0, 0),
             rtt: None,
             delay: None,
@@ -115,6 +117,7 @@ impl Egress {
             self.after_good_measurement(sent, knobs)
         };
         self.steady = before == self.health;
+        self.fine_since = (self.health == Health::Fine).then(|| self.fine_since.unwrap_or(now));
         match self.health {
             Health::Dead | Health::Impaired if self.impaired_since.is_none() => {
                 self.impaired_since = Some(now);

@@ -49,7 +49,7 @@ fn paper() -> IrcKnobs {
 
 /// With guards, but always at the same times.
 fn guarded() -> IrcKnobs {
-    IrcKnobs { decision_jitter: Ratio::ZERO, ..IrcKnobs::default() }
+    IrcKnobs { decision_jitter: Ratio::ZERO, reordering: 3.0, ..IrcKnobs::default() }
 }
 
 impl Bench {
@@ -312,19 +312,22 @@ fn acknowledgements_that_advance_veto_an_alarm_of_the_probes() {
 #[test]
 fn a_move_to_less_delay_waits_while_three_packets_would_be_overtaken() {
     // The primary has 40 ms less delay one way, and recovers; 4 connections.
-    let moves = |mbits: f64, knobs: &IrcKnobs| {
+    let moves_until = |end: f64, mbits: f64, knobs: &IrcKnobs| {
         let mut bench = Bench::two(knobs);
         let path = |now: f64, egress: usize| match egress {
             0 if now < 5.0 => DEAD,
             0 => with_rtt(40),
             _ => with_rtt(120),
         };
-        bench.run_with(10.0, path, |_, _| Some((mbits, 4)));
+        bench.run_with(end, path, |_, _| Some((mbits, 4)));
         (bench.moves().len(), bench.last_reason())
     };
+    let moves = |mbits, knobs: &IrcKnobs| moves_until(10.0, mbits, knobs);
     // N_o = K · 40 ms, with K = 4 Mbit/s / 12000 bits / 4 = 83 a second: 3.3; at 3 Mbit/s 2.5.
     assert_eq!(moves(4.0, &guarded()), (1, Some(Reason::Reordering)));
     assert_eq!(moves(3.0, &guarded()).0, 2);
+    // After ten periods it moves anyway.
+    assert_eq!((moves_until(15.0, 4.0, &guarded()).0, moves_until(17.0, 4.0, &guarded()).0), (1, 2));
     assert_eq!(moves(4.0, &IrcKnobs { reordering: 0.0, ..guarded() }).0, 2);
 }
 

@@ -79,6 +79,7 @@ impl Window {
     /// Grows the window after `acked` segments were acknowledged while it was the limit; `srtt` is in nanoseconds.
     #[inline]
     pub(super) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
+        let acked = if config.count_acks { 1 } else { acked };
         if self.cwnd < self.ssthresh {
             // RFC 3465 with L = 2: an ACK for two segments opens the window by two.
             let step = f64::from(acked.min(u32::from(config.ack_every).max(2)));

@@ -34,6 +34,20 @@ fn the_window_doubles_each_round_trip_in_slow_start() {
 }
 
 #[test]
+fn the_window_grows_by_segments_or_as_ns_2_counts_by_acks() {
+    let grown = |count_acks: bool, ssthresh: f64| {
+        let config = Config { count_acks, ..Config::default() };
+        let mut window = Window::new(&config);
+        window.ssthresh = ssthresh;
+        window.grow(&config, Time::ZERO, 2, 0);
+        window.cwnd
+    };
+    // An ACK for two segments, in congestion avoidance and in slow start.
+    assert_eq!([grown(false, 5.0), grown(true, 5.0)], [10.2, 10.1]);
+    assert_eq!([grown(false, 50.0), grown(true, 50.0)], [12.0, 11.0]);
+}
+
+#[test]
 fn a_lost_syn_is_sent_again_after_a_second_and_then_after_two_more() {
     let run = Script::new(config(), 1).lose_syns(2).run();
     assert_eq!(run.sent, sent(&[(0, "syn"), (1_000, "syn"), (3_000, "syn"), (3_020, "0")]));

@@ -166,6 +166,11 @@ impl Node<'_> {
         self.network.send_from_node(self.now, packet, route);
     }
 
+    /// Tells the results that the node has moved traffic to another route, for this reason.
+    pub fn note_move(&mut self, reason: &'static str) {
+        self.network.note_move(self.now, reason);
+    }
+
     /// A probe or notification for [`send`](Self::send), of so many bytes: about this flow, or about none ([`NO_FLOW`](super::NO_FLOW)).
     pub fn control(flow: u32, len: u16) -> Packet {
         Packet { flow, len, kind: Kind::Control, ..Packet::default() }

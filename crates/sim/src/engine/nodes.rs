@@ -32,6 +32,8 @@ pub(super) struct Nodes {
     holder: Vec<NodeId>,
     held: u64,
     discarded: BTreeMap<&'static str, u64>,
+    /// Moves of nodes that nobody has taken yet.
+    moves: Vec<(Time, &'static str)>,
     /// When nodes want to be woken; an entry that is not the node's in `wakes` is out of date.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// By node; `u64::MAX`: never.
@@ -56,6 +58,7 @@ impl Nodes {
             holder: Vec::new(),
             held: 0,
             discarded: BTreeMap::new(),
+            moves: Vec::new(),
             timers: BinaryHeap::new(),
             wakes: vec![u64::MAX; count],
             forwarding: None,
@@ -328,6 +331,17 @@ impl Network {
             *nodes.discarded.entry(reason).or_default() += 1;
         }
         self.lose(packet);
+    }
+
+    pub(super) fn note_move(&mut self, now: u64, reason: &'static str) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.moves.push((Time::from_nanos(now), reason));
+        }
+    }
+
+    /// When nodes have moved traffic to other routes since this was called last, and why.
+    pub fn take_moves(&mut self) -> Vec<(Time, &'static str)> {
+        self.nodes.as_mut().map(|nodes| std::mem::take(&mut nodes.moves)).unwrap_or_default()
     }
 
     pub(super) fn send_from_node(&mut self, now: u64, packet: Packet, route: RouteId) {

@@ -486,6 +486,9 @@ impl<'a> Simulation<'a> {
         for moved in self.world.steering.take_moves() {
             recorder.moved(moved.time, moved.reason);
         }
+        for (time, reason) in self.world.network.take_moves() {
+            recorder.moved(time, reason);
+        }
     }
 }
 

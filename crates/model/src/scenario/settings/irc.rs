@@ -56,7 +56,8 @@ pub struct IrcKnobs {
     pub margin: Ratio,
     /// A routing period lasts at least so many of the longest path's round trips; 0: no bound.
     pub timescale: f64,
-    /// No move to a path with less delay if so many packets of a connection would be overtaken; 0: no bound.
+    /// No move to a path with less delay if so many packets of a connection would be overtaken, for ten periods at
+    /// most; 0: no bound.
     pub reordering: f64,
     /// No move to a path whose round trip is longer by at least this; 0: no bound.
     pub rtt_rise: Span,
@@ -130,7 +131,8 @@ impl Default for IrcKnobs {
             hold_down: Span::ZERO,
             margin: Ratio::from_ppb(100_000_000),
             timescale: 3.0,
-            reordering: 3.0,
+            // Waiting on a slower backup costs more than the retransmissions that it saves.
+            reordering: 0.0,
             rtt_rise: Span::from_millis(200),
             rto: IrcRto::Linux,
             fill: 1.0,

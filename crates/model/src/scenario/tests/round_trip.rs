@@ -15,7 +15,7 @@ use crate::{
     Topology,
     scenario::{
         AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, InitialName,
-        MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler,
+        IrcKnobs, MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler,
         SemperKnobs, SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
     },
     srv6, topology_file,
@@ -120,6 +120,7 @@ prop_compose! {
                     ..MptcpKnobs::default()
                 },
                 semper: SemperKnobs { aware: false, table: 77, ..SemperKnobs::default() },
+                irc: IrcKnobs { edges: vec!["e".into()], guards: false, ..IrcKnobs::default() },
                 rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
                 plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() },
                 agent,
