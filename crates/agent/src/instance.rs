@@ -41,24 +41,7 @@ impl Instance {
     /// Takes the name of its kind's socket; fails if another such daemon works in this namespace, and does not end in this
     /// moment.
     pub(crate) async fn claim(name: &str, kind: &'static str) -> Result<Self, AgentError> {
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => AgentError::Occupied { kind },
-            _ => LinuxError::io("listening for requests to stop", source).into(),
-        };
-        let address = address(name).map_err(failed)?;
-        let mut attempts = ATTEMPTS;
-        let listener = loop {
-            attempts -= 1;
-            match net::UnixListener::bind_addr(&address) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                bound => break bound.map_err(failed)?,
-            }
-        };
-        listener.set_nonblocking(true).map_err(failed)?;
-        let listener = UnixListener::from_std(listener).map_err(failed)?;
-        Ok(Instance { listener, came: Mutex::default(), asked: None })
+        Ok(Instance { listener: listen(name, kind).await?, came: Mutex::default(), asked: None })
     }
 
     /// Waits until somebody asks for the end.
@@ -92,18 +75,44 @@ impl Instance {
 
 /// Has the daemon of this namespace stop that has this name, and waits for its end; returns whether there was one.
 pub(crate) async fn stop(name: &str) -> Result<bool, AgentError> {
-    let failed = |error: io::Error| LinuxError::io("asking the daemon to stop", error);
+    let Some(mut stream) = connect(name)? else { return Ok(false) };
+    match tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await {
+        Ok(_) => Ok(true),
+        Err(_) => Err(LinuxError::io("asking the daemon to stop", io::ErrorKind::TimedOut).into()),
+    }
+}
+
+/// Takes the name of a kind's socket; fails if another such daemon works in this namespace, and does not end in this moment.
+pub(crate) async fn listen(name: &str, kind: &'static str) -> Result<UnixListener, AgentError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => AgentError::Occupied { kind },
+        _ => LinuxError::io("listening for requests to the daemon", source).into(),
+    };
+    let address = address(name).map_err(failed)?;
+    let mut attempts = ATTEMPTS;
+    let listener = loop {
+        attempts -= 1;
+        match net::UnixListener::bind_addr(&address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            bound => break bound.map_err(failed)?,
+        }
+    };
+    listener.set_nonblocking(true).map_err(failed)?;
+    UnixListener::from_std(listener).map_err(failed)
+}
+
+/// Reaches the daemon of this namespace that has this name; `None` if there is none.
+pub(crate) fn connect(name: &str) -> Result<Option<UnixStream>, AgentError> {
+    let failed = |error: io::Error| LinuxError::io("reaching the daemon of this namespace", error);
     let stream = match net::UnixStream::connect_addr(&address(name).map_err(failed)?) {
         Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(failed(error).into()),
     };
     stream.set_nonblocking(true).map_err(failed)?;
-    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
-    match tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await {
-        Ok(_) => Ok(true),
-        Err(_) => Err(failed(io::Error::from(io::ErrorKind::TimedOut)).into()),
-    }
+    Ok(Some(UnixStream::from_std(stream).map_err(failed)?))
 }
 
 /// Whether the other end is the superuser's, or of the daemon's own user.

@@ -5,19 +5,8 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::{
-    io,
-    os::{
-        linux::net::SocketAddrExt,
-        unix::net::{self, SocketAddr},
-    },
-    time::Duration,
-};
+use std::{io, time::Duration};
 
-use nix::{
-    sys::socket::{getsockopt, sockopt::PeerCredentials},
-    unistd::geteuid,
-};
 use sidestep_linux::LinuxError;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,12 +16,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::AgentError;
+use crate::{AgentError, instance};
 
 /// The socket's name.
 const NAME: &str = "sidestep-mptcp-pm";
-/// How often, and how far apart, the name is tried: another path manager may be about to end.
-const ATTEMPTS: u32 = 10;
+/// How long to wait when nobody can be let in.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long one who connects may take to say what is wanted, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,23 +47,7 @@ pub(super) struct Control {
 impl Control {
     /// Takes the name; fails if another path manager works in this namespace, and does not end in this moment.
     pub(super) async fn claim() -> Result<Self, AgentError> {
-        let failed = |source: io::Error| LinuxError::io("listening for requests to the path manager", source);
-        let address = address().map_err(failed)?;
-        let mut attempts = ATTEMPTS;
-        let listener = loop {
-            attempts -= 1;
-            match net::UnixListener::bind_addr(&address) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    return Err(AgentError::Occupied { kind: "mptcp-pm" });
-                }
-                bound => break bound.map_err(failed)?,
-            }
-        };
-        listener.set_nonblocking(true).map_err(failed)?;
-        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        let listener = instance::listen(NAME, "mptcp-pm").await?;
         let (send, requests) = mpsc::channel(WAITING);
         Ok(Control { requests: Mutex::new(requests), task: tokio::spawn(accept(listener, send)) })
     }
@@ -103,8 +75,8 @@ async fn accept(listener: UnixListener, send: mpsc::Sender<(Request, UnixStream)
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let by = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
-        if !by.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+        if !instance::is_privileged(&stream) {
+            let by = stream.peer_cred().map(|peer| peer.uid());
             tracing::warn!(?by, "a request to the path manager by a user who may not");
             continue;
         }
@@ -132,13 +104,7 @@ pub(super) fn answer(mut stream: UnixStream, text: String) {
 /// path manager. One that says nothing has refused.
 pub(super) async fn ask(request: Request) -> Result<Option<String>, AgentError> {
     let failed = |error: io::Error| LinuxError::io("asking the path manager", error);
-    let stream = match net::UnixStream::connect_addr(&address().map_err(failed)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-        Err(error) => return Err(failed(error).into()),
-    };
-    stream.set_nonblocking(true).map_err(failed)?;
-    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
+    let Some(mut stream) = instance::connect(NAME)? else { return Ok(None) };
     let mut answer = String::new();
     let exchange = async {
         stream.write_u8(request as u8).await?;
@@ -158,12 +124,10 @@ pub(super) async fn ask(request: Request) -> Result<Option<String>, AgentError> 
     Ok(Some(answer))
 }
 
-fn address() -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(NAME)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net;
+
     use sidestep_linux::{netns::NetNs, testing::root_or_skip};
 
     use super::*;
@@ -184,7 +148,7 @@ mod tests {
                 drop(control);
                 tokio::task::yield_now().await;
                 // This is what those see who may not ask, before or after what they want was read.
-                let listener = net::UnixListener::bind_addr(&address().unwrap()).unwrap();
+                let listener = net::UnixListener::bind_addr(&instance::address(NAME).unwrap()).unwrap();
                 listener.set_nonblocking(true).unwrap();
                 let listener = UnixListener::from_std(listener).unwrap();
                 for reads in [false, true] {
