@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults fuzz soak soak-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults fuzz soak soak-lab semper-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -54,6 +54,9 @@ test-deb: deb ## Install the package into a directory of its own, try it and its
 
 bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows, opened and closed: latency, leaks, time of a list
 	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --release -p sidestep-agent --test path_manager -- --ignored --nocapture
+
+semper-lab: build ## Scenarios of the SEMPER paper's figures in the lab, scaled down: a quarter of an hour
+	$(SUDO) scripts/semper-lab --sidestep $(SIDESTEP)
 
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire
