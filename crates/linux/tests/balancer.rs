@@ -370,12 +370,16 @@ fn nanoseconds_a_packet() {
     let of_v6 = frame(&v6(TCP, from, to, &tcp(40_000, 443, ACK)));
     let of_v4 = frame(&v4(TCP, 0x4000, [10, 1, 0, 1], [10, 2, 0, 2], &tcp(40_000, 443, ACK)));
     let elsewhere = frame(&v4(TCP, 0x4000, [10, 1, 0, 1], [10, 3, 0, 2], &tcp(40_000, 443, ACK)));
-    let time = |balancer: &Balancer, frame: &[u8]| {
-        let one = || balancer.run(Side::Site, &mut frame.to_vec(), 0, RUNS).unwrap().1.as_nanos();
+    let arrives = frame(&v6(TCP, to, from, &tcp(443, 40_000, ACK)));
+    let begins = frame(&v6(TCP, to, from, &tcp(80, 40_000, SYN)));
+    let follows = frame(&v6(TCP, to, from, &tcp(80, 40_000, ACK)));
+    let time_on = |side, balancer: &Balancer, frame: &[u8]| {
+        let one = || balancer.run(side, &mut frame.to_vec(), 0, RUNS).unwrap().1.as_nanos();
         let mut all: Vec<_> = (0..9).map(|_| one()).collect();
         all.sort_unstable();
         all[4]
     };
+    let time = |balancer: &Balancer, frame: &[u8]| time_on(Side::Site, balancer, frame);
     println!("left alone: {} ns", time(&balancer, &elsewhere));
     for mode in BalanceMode::ALL {
         for n in [4, 8, 32] {
@@ -388,6 +392,9 @@ fn nanoseconds_a_packet() {
             table.run(Side::Site, &mut syn.clone(), 0, 1).unwrap();
             let [v4, v6, kept] = [time(&balancer, &of_v4), time(&balancer, &of_v6), time(&table, &of_v6)];
             println!("{}, {n} paths: IPv4 {v4} ns, IPv6 {v6} ns, IPv6 with a table {kept} ns", mode.as_str());
+            table.run(Side::Paths, &mut begins.clone(), 0, 1).unwrap();
+            let [own, theirs] = [&arrives, &follows].map(|frame| time_on(Side::Paths, &table, frame));
+            println!("  from a path: {own} ns of a connection that began here, {theirs} ns of one that began there");
         }
     }
 }

@@ -34,9 +34,12 @@ fn both_directions_of_a_connection_take_the_path_that_both_edges_name_and_all_pa
     }
     let net = Net::new();
     let mut used = BTreeSet::new();
-    for mode in ["modulo", "rendezvous"] {
-        let more = format!("mode = \"{mode}\"");
-        let (_e1, _e2) = (net.edge(&net.e1, &config(true, &more)), net.edge(&net.e2, &config(false, &more)));
+    for mode in ["modulo", "rendezvous", "weighted"] {
+        let file = |near| {
+            let rate = if mode == "weighted" { "\", rate = \"100 Mbit/s\" }" } else { "\" }" };
+            config(near, &format!("mode = \"{mode}\"")).replace("\" }", rate)
+        };
+        let (_e1, _e2) = (net.edge(&net.e1, &file(true)), net.edge(&net.e2, &file(false)));
         let status = [net.status(&net.e1), net.status(&net.e2)];
         for version in [Ip::V4, Ip::V6] {
             let listener = net.listen(version);
