@@ -1,5 +1,5 @@
-//! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], the table of a stateful [`edge`], the route controller [`irc`], and
-//! the [`link`] that carries packets.
+//! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], [`inrpp`], the table of a stateful [`edge`], the route controller
+//! [`irc`], and the [`link`] that carries packets.
 //!
 //! The caller passes the time and the event, and the core answers what to do. The simulator drives the cores with
 //! virtual time; the lab drives [`link`] with the machine's clock. The methods of a connection are of four kinds:
@@ -51,6 +51,7 @@
 //! ```
 
 pub mod edge;
+pub mod inrpp;
 pub mod irc;
 pub mod link;
 pub mod mptcp;

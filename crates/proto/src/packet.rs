@@ -75,6 +75,8 @@ impl Flags {
     pub const FIN: Flags = Flags(16);
     /// Data: it was sent before.
     pub const RETRANSMIT: Flags = Flags(32);
+    /// Of a flow under INRPP, whose routers store it and send it around links.
+    pub const INRPP: Flags = Flags(64);
 
     /// Whether all of `other` are set.
     #[inline(always)]

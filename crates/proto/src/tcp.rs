@@ -7,7 +7,7 @@
 
 mod congestion;
 mod receiver;
-mod rtt;
+pub(crate) mod rtt;
 mod scoreboard;
 mod sender;
 mod signals;

@@ -64,7 +64,9 @@ use plot::plot;
 pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
-pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, Unfinished};
+pub use result::{
+    CacheResult, LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, Unfinished,
+};
 pub use scene::Scene;
 pub use seeds::{SeedLog, SeedResult};
 pub use sidestep_model::World;

@@ -91,7 +91,7 @@ pub enum SampleKind {
     Connection,
     /// One port of a router that decides: the rate that it allows or forwards, and the bytes that wait there.
     Router,
-    /// A cache in a router: the bytes that it holds, and the rate at which they leave.
+    /// A cache in a router: the bytes that it holds, and the state of its port.
     Cache,
     /// A measurement of a path from outside: round-trip time, throughput, lost probes.
     Probe,
@@ -107,7 +107,7 @@ pub enum SampleKind {
 /// | path | of the busiest link | of the busiest link | longest queue | on all links | on all links | | | |
 /// | connection | goodput | | | | | congestion window | smoothed RTT | path in use |
 /// | router | allowed or forwarded | share of the port's rate | bytes that wait | packets | packets | | RTT that the router assumes | port |
-/// | cache | leaving the cache | share of the cache's room | bytes held | packets | | | | port that is fed |
+/// | cache | | share of the cache's room | bytes held | packets | | | | state of its port |
 /// | probe | measured throughput | | | probes lost | | | measured RTT | path that is probed |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplePoint {
@@ -133,7 +133,7 @@ pub struct SamplePoint {
     pub cwnd: Option<Bytes>,
     /// Round-trip time, smoothed on connections.
     pub srtt: Option<Span>,
-    /// Path that a connection uses or a probe measures, or port of a router.
+    /// Path that a connection uses or a probe measures, port of a router, or state of a cache's port.
     pub path: Option<String>,
 }
 

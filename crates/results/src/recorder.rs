@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sidestep_model::{Bytes, Rate, Span, Time};
 
 use crate::{
-    FlowRecord, LinkResult, Named, Outage, PathResult, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult,
-    Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps,
+    CacheResult, FlowRecord, LinkResult, Named, Outage, PathResult, PathUpdates, SampleKind, SamplePoint, SizeBucket,
+    SystemResult, Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps,
 };
 
 /// Steps of a [`Trace`], however long the run.
@@ -33,6 +33,7 @@ pub struct Recorder {
     /// Outages, and when their connections ended.
     outages: Vec<(Outage, Time)>,
     updates: Vec<PathUpdates>,
+    caches: Option<CacheResult>,
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Span>,
@@ -106,6 +107,7 @@ impl Recorder {
             moves: BTreeMap::new(),
             outages: Vec::new(),
             updates: Vec::new(),
+            caches: None,
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
             late: None,
@@ -223,6 +225,11 @@ impl Recorder {
         self.updates.push(updates);
     }
 
+    /// Takes what the routers' caches did in the whole run.
+    pub fn caches(&mut self, caches: CacheResult) {
+        self.caches = Some(caches);
+    }
+
     /// Takes how late a packet was delivered; the worst case is reported.
     pub fn late(&mut self, late: Span) {
         self.late = self.late.max(Some(late));
@@ -259,6 +266,7 @@ impl Recorder {
             moves: self.moves,
             recovery: recovery(&self.outages),
             path_updates: self.updates,
+            caches: self.caches,
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
             duration_s: duration.as_secs_f64(),
             late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),

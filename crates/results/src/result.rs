@@ -68,6 +68,9 @@ pub struct SystemResult {
     /// How connections recovered from retransmission timeouts in the whole run; `None` where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
+    /// What the routers' caches did in the whole run, all together; `None` where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<CacheResult>,
     /// How long agents took to get new paths after each change of a link, in the order of the changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path_updates: Vec<PathUpdates>,
@@ -91,6 +94,27 @@ pub struct SystemResult {
     /// Means over several seeds, `None` of one seed; all other fields are of the first seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
+}
+
+/// What caches in routers did; of several caches the sums, but for the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheResult {
+    /// Packets that were stored.
+    pub stored: u64,
+    /// Packets that were sent around a link.
+    pub detoured: u64,
+    /// Packets for which there was no room.
+    pub dropped: u64,
+    /// ACKs that told the router or sender before to slow down.
+    pub slow_downs: u64,
+    /// ACKs that told it that it need not any more.
+    pub cancels: u64,
+    /// Notifications that were not believed, since no neighbour had signed them.
+    pub forged: u64,
+    /// The most bytes that were ever in one cache.
+    pub peak_bytes: u64,
+    /// The most bytes that the books of one router's caches took in memory, packets not counted.
+    pub memory_bytes: u64,
 }
 
 /// Completion times of the flows of similar size.

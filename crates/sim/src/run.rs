@@ -22,6 +22,7 @@ use sidestep_model::{
     scenario::{Flow, Place, SystemError, SystemSpec},
 };
 use sidestep_paths::Igp;
+use sidestep_proto::inrpp::InterfaceError;
 use sidestep_results::{
     Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SystemResult, Trace, Window, World, WriteError,
     Writer,
@@ -101,6 +102,16 @@ pub enum SimError {
         "in the run of `{0}` two systems both want to decide at routers; give the flows of one of them a run of their own"
     )]
     TwoBehaviours(SystemSpec),
+    /// INRPP's settings do not fit a router.
+    #[error("system `{system}`: router `{router}`, {problem}")]
+    Router {
+        /// The system.
+        system: SystemSpec,
+        /// The router.
+        router: String,
+        /// What is wrong.
+        problem: InterfaceError,
+    },
     /// The path changer's settings do not fit.
     #[error("system `{system}`: {problem}")]
     Policy {

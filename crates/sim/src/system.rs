@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use sidestep_model::{
-    NodeId, Scenario, Topology, World,
+    ArcId, NodeId, Scenario, Topology, World,
     scenario::{AgentKnobs, MptcpKnobs, PlbKnobs, Settings, SystemError, SystemSpec, TcpKnobs},
 };
 use sidestep_proto::{mptcp, tcp};
@@ -66,11 +66,11 @@ pub(crate) enum Transport {
     Own(MakeEndpoint),
 }
 
-/// Makes the ends of a flow.
+/// Makes the ends of a flow; the arc is that by which its data leaves its host.
 #[derive(Clone)]
 pub(crate) struct MakeEndpoint(pub(crate) Arc<EndpointOf>);
 
-type EndpointOf = dyn Fn(&FlowSpec) -> Box<dyn Endpoint> + Send + Sync;
+type EndpointOf = dyn Fn(&FlowSpec, ArcId) -> Box<dyn Endpoint> + Send + Sync;
 
 /// Makes the behaviour of a node; `None`: the node has none.
 #[derive(Clone)]

@@ -288,10 +288,6 @@ fn what_cannot_run_is_refused_before_the_run() {
     let refusal =
         |scenario: &ScenarioBuilder, system: &str| results(&scenario.build(), &[system]).unwrap_err().to_string();
     assert_eq!(
-        refusal(&small(), "inrpp"),
-        "the simulator cannot run the system `inrpp` yet; it has tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc and rcp"
-    );
-    assert_eq!(
         refusal(&small().set("tcp.congestion_control", "bbr"), "tcp"),
         "the simulator has no congestion control `bbr`; it has reno, cubic and dctcp"
     );

@@ -18,6 +18,7 @@ macro_rules! settings {
             (semper Semper SemperKnobs "SEMPER's settings.")
             (irc Irc IrcKnobs "Intelligent route control's settings.")
             (rcp Rcp RcpKnobs "The Rate Control Protocol's settings.")
+            (inrpp Inrpp InrppKnobs "In-Network Resource Pooling's settings.")
             (plb Plb PlbKnobs "Protective Load Balancing's settings.")
             (agent Agent AgentKnobs "The path changer's settings.")
         }

@@ -8,7 +8,7 @@ use super::*;
 use crate::QueueLimit;
 
 /// The scenarios in `scenarios/`.
-const READY: [(&str, &str); 15] = [
+const READY: [(&str, &str); 16] = [
     ("six-paths", include_str!("../../../../scenarios/six-paths.toml")),
     ("six-paths-100", include_str!("../../../../scenarios/six-paths-100.toml")),
     ("unmodified", include_str!("../../../../scenarios/unmodified.toml")),
@@ -24,6 +24,7 @@ const READY: [(&str, &str); 15] = [
     ("link-down", include_str!("../../../../scenarios/link-down.toml")),
     ("asymmetric", include_str!("../../../../scenarios/asymmetric.toml")),
     ("slow-paths", include_str!("../../../../scenarios/slow-paths.toml")),
+    ("inrpp", include_str!("../../../../scenarios/inrpp.toml")),
 ];
 
 /// A network with every inline key, on which flows and events can be tried.

@@ -6,7 +6,7 @@ use super::Config;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundTrip {
+pub(crate) struct RoundTrip {
     srtt: u64,
     rttvar: u64,
     rto: u64,
@@ -14,14 +14,14 @@ pub(super) struct RoundTrip {
 
 impl RoundTrip {
     /// An estimate without samples.
-    pub(super) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         RoundTrip { srtt: 0, rttvar: 0, rto: config.initial_rto.as_nanos() }
     }
 
     /// Takes a sample. The RTO is the smoothed time plus at least `min_rto`, as in Linux, so a delayed ACK never looks
     /// like a loss. RFC 6298 bounds the sum instead.
     #[inline]
-    pub(super) fn sample(&mut self, config: &Config, rtt: u64) {
+    pub(crate) fn sample(&mut self, config: &Config, rtt: u64) {
         if self.srtt == 0 {
             self.srtt = rtt.max(1);
             self.rttvar = rtt / 2;
@@ -36,7 +36,7 @@ impl RoundTrip {
 
     /// The timeout after `backoff` timeouts in a row.
     #[inline]
-    pub(super) fn timeout(&self, config: &Config, backoff: u8) -> u64 {
+    pub(crate) fn timeout(&self, config: &Config, backoff: u8) -> u64 {
         if backoff == 0 {
             return self.rto;
         }
@@ -44,18 +44,18 @@ impl RoundTrip {
     }
 
     /// The timeout before back-off.
-    pub(super) fn rto(&self) -> Span {
+    pub(crate) fn rto(&self) -> Span {
         Span::from_nanos(self.rto)
     }
 
     /// The smoothed round-trip time; `None` before the first sample.
     #[inline]
-    pub(super) fn smoothed(&self) -> Option<Span> {
+    pub(crate) fn smoothed(&self) -> Option<Span> {
         (self.srtt > 0).then(|| Span::from_nanos(self.srtt))
     }
 
     #[inline]
-    pub(super) fn srtt_nanos(&self) -> u64 {
+    pub(crate) fn srtt_nanos(&self) -> u64 {
         self.srtt
     }
 }

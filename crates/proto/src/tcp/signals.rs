@@ -16,17 +16,17 @@ pub struct Acked {
 /// The events of a connection, for drivers and path controls that react to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
-    pub(super) bits: u8,
+    pub(crate) bits: u8,
 }
 
 impl Signals {
-    pub(super) const ROUND: u8 = 1;
-    pub(super) const TIMEOUT: u8 = 2;
-    pub(super) const SYN_TIMEOUT: u8 = 4;
-    pub(super) const RECOVERY: u8 = 8;
-    pub(super) const FINISHED: u8 = 16;
-    pub(super) const REDUCED: u8 = 32;
-    pub(super) const ESTABLISHED: u8 = 64;
+    pub(crate) const ROUND: u8 = 1;
+    pub(crate) const TIMEOUT: u8 = 2;
+    pub(crate) const SYN_TIMEOUT: u8 = 4;
+    pub(crate) const RECOVERY: u8 = 8;
+    pub(crate) const FINISHED: u8 = 16;
+    pub(crate) const REDUCED: u8 = 32;
+    pub(crate) const ESTABLISHED: u8 = 64;
 
     /// Whether there is any event.
     #[inline]

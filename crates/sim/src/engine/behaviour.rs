@@ -12,6 +12,8 @@ use sidestep_proto::{
     packet::{Kind, Packet},
 };
 
+use sidestep_results::CacheResult;
+
 use super::network::{Network, RouteId};
 
 /// What a node does with packets.
@@ -38,6 +40,26 @@ pub trait Behaviour: Debug + Send {
     fn poll_timeout(&self) -> Option<(Time, &'static str)> {
         None
     }
+
+    /// What its caches hold and have done, one for each arc that leaves the node and has one.
+    fn caches(&self) -> Vec<CacheReport> {
+        Vec::new()
+    }
+}
+
+/// A cache before an arc.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheReport {
+    /// The arc.
+    pub arc: ArcId,
+    /// What the node does with packets for it.
+    pub state: &'static str,
+    /// What it holds.
+    pub held: Bytes,
+    /// What it may hold.
+    pub room: Bytes,
+    /// What it, and all others, have done until now.
+    pub totals: CacheResult,
 }
 
 /// A packet that is about to leave a node.
@@ -58,6 +80,18 @@ pub struct Leaving {
 /// A packet in the network; valid from when a behaviour is handed it until it leaves the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PacketId(pub(super) u32);
+
+impl PacketId {
+    /// The packet of this [`index`](Self::index).
+    pub fn from_index(index: u32) -> PacketId {
+        PacketId(index)
+    }
+
+    /// A number that names the packet as long as the id is valid.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
 
 /// What becomes of a packet that a behaviour was handed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -515,6 +515,11 @@ impl Network {
         (word & LENGTH) + self.hops[at as usize].extra()
     }
 
+    /// The arc by which a route leaves the host where it begins.
+    pub fn first_arc(&self, route: RouteId) -> ArcId {
+        self.arc_of(route.0)
+    }
+
     /// The arc of a hop.
     pub(super) fn arc_of(&self, at: u32) -> ArcId {
         ArcId(self.hops[at as usize].arc() as u32)

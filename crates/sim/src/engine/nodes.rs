@@ -12,7 +12,7 @@ use sidestep_proto::{
 };
 
 use super::{
-    behaviour::{Behaviour, Fate, Forwarding, Leaving, Node, PacketId},
+    behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId},
     network::{Network, RouteId, is_marked, word_of, word_of_held},
 };
 
@@ -132,6 +132,12 @@ impl Network {
             self.mark_hops();
         }
         self.rearm(node);
+    }
+
+    /// The caches of all nodes, in the order of the nodes.
+    pub fn caches(&self) -> Vec<CacheReport> {
+        let behaviours = self.nodes.iter().flat_map(|nodes| nodes.behaviours.iter().flatten());
+        behaviours.flat_map(|behaviour| behaviour.caches()).collect()
     }
 
     /// Hands a packet that is about to leave a node to its behaviour, and does what that decides.

@@ -150,7 +150,10 @@ impl Simulation<'_> {
         let flow = match &system.transport {
             Transport::Tcp => self.world.add_flow(spec),
             Transport::Mptcp(_, config) => self.world.add_connection(spec, *config, &routes),
-            Transport::Own(make) => self.world.add_endpoint(spec, (make.0)(&spec)),
+            Transport::Own(make) => {
+                let arc = self.world.network.first_arc(spec.forward);
+                self.world.add_endpoint(spec, (make.0)(&spec, arc))
+            }
         };
         match &system.mover {
             Mover::None => {}

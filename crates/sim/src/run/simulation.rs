@@ -23,7 +23,8 @@ use sidestep_model::{
 use sidestep_policy::flow_hash::FlowKey;
 use sidestep_proto::mptcp::HostPorts;
 use sidestep_results::{
-    ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord, WriteError, rate_of,
+    ArcState, CacheResult, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord,
+    WriteError, rate_of,
 };
 
 use super::{
@@ -33,7 +34,7 @@ use super::{
     loops::{Stream, User},
 };
 use crate::{
-    engine::{FlowId, Move, Network, Sizes, Stopped, World},
+    engine::{CacheReport, FlowId, Move, Network, Sizes, Stopped, World},
     routing::{EcmpPaths, Routing},
     sr_paths::{SrPath, SrPaths},
     steering::{Steer, read},
@@ -228,6 +229,7 @@ impl<'a> Simulation<'a> {
             capture.finish()?;
         }
         self.take_moves(recorder);
+        self.take_caches(recorder);
         if ended {
             recorder.note(format!(
                 "interrupted after {} of {}",
@@ -459,6 +461,7 @@ impl<'a> Simulation<'a> {
             self.arcs.push(ArcState { sent: counters.bytes - queue, queue, drops, marks: counters.ce_marked });
         }
         self.links.sample(now, &self.arcs, |point| record_sample(writer, recorder, point))?;
+        self.sample_caches(now, writer, recorder)?;
         for (flow, open) in &mut self.open {
             let acked = self.world.acked_bytes(*flow);
             let progress = acked.saturating_sub(open.acked_at_sample);
@@ -480,6 +483,48 @@ impl<'a> Simulation<'a> {
         }
         self.last_sample = now;
         Ok(())
+    }
+
+    fn sample_caches(
+        &self,
+        now: Time,
+        writer: &mut Option<&mut Records>,
+        recorder: &mut Recorder,
+    ) -> Result<(), WriteError> {
+        let topology = &self.scenario.topology;
+        for cache in self.world.network.caches() {
+            let name = |node: NodeId| &topology.node(node).name;
+            let point = SamplePoint {
+                time: now,
+                interval: now.since(self.last_sample),
+                kind: SampleKind::Cache,
+                name: format!("{}>{}", name(topology.tail(cache.arc)), name(topology.head(cache.arc))),
+                utilisation: Some(cache.held.get() as f64 / cache.room.get().max(1) as f64),
+                queue: Some(cache.held),
+                drops: Some(cache.totals.dropped),
+                path: Some(cache.state.into()),
+                ..SamplePoint::default()
+            };
+            record_sample(writer, recorder, &point)?;
+        }
+        Ok(())
+    }
+
+    fn take_caches(&self, recorder: &mut Recorder) {
+        let caches = self.world.network.caches();
+        if caches.is_empty() {
+            return;
+        }
+        recorder.caches(caches.iter().fold(CacheResult::default(), |sum, CacheReport { totals, .. }| CacheResult {
+            stored: sum.stored + totals.stored,
+            detoured: sum.detoured + totals.detoured,
+            dropped: sum.dropped + totals.dropped,
+            slow_downs: sum.slow_downs + totals.slow_downs,
+            cancels: sum.cancels + totals.cancels,
+            forged: sum.forged + totals.forged,
+            peak_bytes: sum.peak_bytes.max(totals.peak_bytes),
+            memory_bytes: sum.memory_bytes.max(totals.memory_bytes),
+        }));
     }
 
     fn take_moves(&mut self, recorder: &mut Recorder) {

@@ -14,9 +14,10 @@ use crate::{
     Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
     Topology,
     scenario::{
-        AgentKnobs, Backoff, BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, InitialName,
-        IrcKnobs, MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName, RoutingKnobs, Scheduler,
-        SemperKnobs, SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WeightsName,
+        AgentKnobs, Backoff, BulkFlow, Change, Credit, Effect, Event, EventDirection, ExecFlow, Flow, Impairment,
+        InitialName, InrppKnobs, IrcKnobs, MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName,
+        RoutingKnobs, Scheduler, SemperKnobs, SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Threshold,
+        Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -122,6 +123,12 @@ prop_compose! {
                 semper: SemperKnobs { aware: false, table: 77, ..SemperKnobs::default() },
                 irc: IrcKnobs { edges: vec!["e".into()], guards: false, ..IrcKnobs::default() },
                 rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
+                inrpp: InrppKnobs {
+                    high: Threshold::At(Bytes::new(1_234_567)),
+                    credit: Credit::Own,
+                    detours: false,
+                    ..InrppKnobs::default()
+                },
                 plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() },
                 agent,
             },

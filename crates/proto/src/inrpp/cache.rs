@@ -1,0 +1,346 @@
+//! An interface's cache: a queue for each flow, served by deficit round robin (Shreedhar and Varghese, 1996).
+//!
+//! A flow is free, or gated for an interface further on that presses back. A packet of a gated flow leaves only with a
+//! credit, which an ACK brings.
+
+use std::collections::{HashMap, VecDeque};
+
+use sidestep_model::{Bytes, Span, Time, scenario::Credit};
+
+use super::{Handle, Nonce};
+
+/// A round's worth of bytes for a flow: above the usual packet, so that it is served in one round.
+const QUANTUM: u32 = 1_600;
+/// Most credits that are kept while there is no packet for them: of all flows together, and of one alone.
+const POOLED_CREDITS: u32 = 64;
+const OWN_CREDITS: u32 = 4;
+const NONE: u32 = u32::MAX;
+
+/// The packets of an interface that wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cache {
+    packets: Vec<Stored>,
+    free_packets: Vec<u32>,
+    flows: Vec<Flow>,
+    free_flows: Vec<u32>,
+    /// Never iterated over, so that its order does not matter.
+    by_key: HashMap<u64, u32>,
+    /// Flows with packets that may leave, in the order in which they are served.
+    ready: VecDeque<u32>,
+    /// Flows with packets that wait for credits, in the order in which they get them.
+    waiting: VecDeque<u32>,
+    bytes: u64,
+    peak: u64,
+    /// Credits that found no flow. While there are any, no flow waits for one.
+    spare: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    handle: Handle,
+    len: u32,
+    detoured: bool,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    key: u64,
+    first: u32,
+    last: u32,
+    bytes: u64,
+    deficit: u32,
+    /// Whether it has had its quantum in this round.
+    in_round: bool,
+    /// The interface for which it is gated; none: it is free.
+    gate: Nonce,
+    credits: u32,
+    /// When it got a credit last, or became more than empty.
+    served: Time,
+}
+
+impl Flow {
+    fn is_gated(&self) -> bool {
+        self.gate != Nonce::default()
+    }
+
+    fn may_leave(&self) -> bool {
+        !self.is_gated() || self.credits > 0
+    }
+}
+
+/// A packet that enters or leaves the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) handle: Handle,
+    pub(super) flow: u64,
+    pub(super) len: u32,
+    /// Whether it is on a detour already, and must not take another.
+    pub(super) detoured: bool,
+}
+
+impl Cache {
+    /// Bytes in it.
+    pub(super) fn occupancy(&self) -> Bytes {
+        Bytes::new(self.bytes)
+    }
+
+    /// The most bytes that were ever in it.
+    pub(super) fn peak(&self) -> Bytes {
+        Bytes::new(self.peak)
+    }
+
+    /// Bytes of one flow.
+    pub(super) fn of_flow(&self, key: u64) -> Bytes {
+        Bytes::new(self.by_key.get(&key).map_or(0, |at| self.flows[*at as usize].bytes))
+    }
+
+    /// Bytes of memory that it takes, packets not counted.
+    pub(super) fn memory(&self) -> Bytes {
+        let packets = self.packets.capacity() * size_of::<Stored>() + self.free_packets.capacity() * 4;
+        let flows = self.flows.capacity() * size_of::<Flow>() + self.free_flows.capacity() * 4;
+        let rings = (self.ready.capacity() + self.waiting.capacity()) * 4 + self.by_key.capacity() * 16;
+        Bytes::new((packets + flows + rings) as u64)
+    }
+
+    /// Whether there is a packet that may leave.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether a flow waits for credits.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether packets of a flow are in it; a later one must not overtake them.
+    pub(super) fn holds(&self, key: u64) -> bool {
+        self.by_key.get(&key).is_some_and(|at| self.flows[*at as usize].first != NONE)
+    }
+
+    /// Stores a packet behind those of its flow. `gate` names the interface for which the flow is gated, if it is.
+    pub(super) fn push(&mut self, now: Time, entry: Entry, gate: Option<Nonce>) {
+        let at = self.flow(now, entry.flow);
+        let stored = Stored { handle: entry.handle, len: entry.len, detoured: entry.detoured, next: NONE };
+        let index = place(&mut self.packets, &mut self.free_packets, stored);
+        let flow = &mut self.flows[at as usize];
+        let (is_first, could) = (flow.first == NONE, flow.may_leave());
+        // A packet that names no nonce yet waits behind those of its flow that an ACK has gated.
+        flow.gate = gate.unwrap_or(if is_first { Nonce::default() } else { flow.gate });
+        if !flow.is_gated() {
+            flow.credits = 0;
+        }
+        if is_first {
+            (flow.first, flow.served, flow.deficit, flow.in_round) = (index, now, 0, false);
+        } else {
+            self.packets[flow.last as usize].next = index;
+        }
+        flow.last = index;
+        flow.bytes += u64::from(entry.len);
+        self.bytes += u64::from(entry.len);
+        self.peak = self.peak.max(self.bytes);
+        if is_first {
+            self.enlist(at);
+        } else if could != self.flows[at as usize].may_leave() {
+            let ring = if could { &mut self.ready } else { &mut self.waiting };
+            ring.retain(|of| *of != at);
+            self.enlist(at);
+        }
+    }
+
+    /// Gates a flow of which packets are stored.
+    pub(super) fn gate(&mut self, now: Time, key: u64, gate: Nonce) {
+        let Some(at) = self.by_key.get(&key).copied() else { return };
+        let flow = &mut self.flows[at as usize];
+        if flow.first == NONE || flow.is_gated() {
+            return;
+        }
+        (flow.gate, flow.credits, flow.served) = (gate, 0, now);
+        self.ready.retain(|of| *of != at);
+        self.enlist(at);
+    }
+
+    /// Takes the next packet that may leave. `for_detour` passes over those that are on a detour already.
+    pub(super) fn pop(&mut self, for_detour: bool) -> Option<Entry> {
+        let mut passed = 0;
+        loop {
+            let at = *self.ready.front()?;
+            let flow = &mut self.flows[at as usize];
+            let first = self.packets[flow.first as usize];
+            if for_detour && first.detoured {
+                passed += 1;
+                if passed > self.ready.len() {
+                    return None;
+                }
+                self.ready.rotate_left(1);
+                continue;
+            }
+            if !flow.in_round {
+                flow.in_round = true;
+                flow.deficit += QUANTUM;
+            }
+            if flow.deficit < first.len {
+                flow.in_round = false;
+                self.ready.rotate_left(1);
+                continue;
+            }
+            flow.deficit -= first.len;
+            return Some(self.take_first(at, first));
+        }
+    }
+
+    /// An ACK of a gated flow has passed: a packet of this flow may leave, or, if credits are pooled, of the next that waits.
+    pub(super) fn credit(&mut self, now: Time, key: u64, credit: Credit) {
+        let own = self.by_key.get(&key).copied().filter(|at| {
+            let flow = &self.flows[*at as usize];
+            flow.first != NONE && !flow.may_leave()
+        });
+        let at = match (own, credit) {
+            (Some(at), _) => {
+                self.waiting.retain(|of| *of != at);
+                at
+            }
+            (None, Credit::Own) => {
+                let at = self.flow(now, key);
+                let flow = &mut self.flows[at as usize];
+                flow.credits = (flow.credits + 1).min(OWN_CREDITS);
+                return;
+            }
+            (None, Credit::Pooled) => match self.waiting.pop_front() {
+                Some(at) => at,
+                None => {
+                    self.spare = (self.spare + 1).min(POOLED_CREDITS);
+                    return;
+                }
+            },
+        };
+        let flow = &mut self.flows[at as usize];
+        (flow.credits, flow.served) = (flow.credits + 1, now);
+        self.ready.push_back(at);
+    }
+
+    /// Takes a credit for a packet of a flow that passes the cache; returns whether there was one.
+    pub(super) fn take_credit(&mut self, key: u64) -> bool {
+        let own = self.by_key.get(&key).map(|at| &mut self.flows[*at as usize].credits);
+        let bank = match own {
+            Some(credits) if *credits > 0 => credits,
+            _ => &mut self.spare,
+        };
+        let had = *bank > 0;
+        *bank = bank.saturating_sub(1);
+        had
+    }
+
+    /// Frees the flows that are gated for one interface.
+    pub(super) fn open_gate(&mut self, nonce: Nonce) {
+        self.free_those(|flow| flow.gate == nonce);
+    }
+
+    /// Frees the flows that got no credit for so long.
+    pub(super) fn open_stale(&mut self, now: Time, expiry: Span) {
+        self.free_those(|flow| now.since(flow.served) >= expiry);
+    }
+
+    /// Forgets the credits that are kept: nothing is gated any more.
+    pub(super) fn forget_credits(&mut self) {
+        self.spare = 0;
+        for at in 0..self.flows.len() as u32 {
+            let flow = &mut self.flows[at as usize];
+            if flow.credits > 0 && flow.first == NONE {
+                flow.credits = 0;
+                self.forget(at);
+            }
+        }
+    }
+
+    fn free_those(&mut self, which: impl Fn(&Flow) -> bool) {
+        for at in self.ready.iter().chain(&self.waiting) {
+            let flow = &mut self.flows[*at as usize];
+            if flow.is_gated() && which(flow) {
+                (flow.gate, flow.credits) = (Nonce::default(), 0);
+            }
+        }
+        let (flows, ready) = (&self.flows, &mut self.ready);
+        self.waiting.retain(|at| {
+            let waits = !flows[*at as usize].may_leave();
+            if !waits {
+                ready.push_back(*at);
+            }
+            waits
+        });
+    }
+
+    /// Puts a flow with packets where it belongs: among those that may leave, or those that wait.
+    fn enlist(&mut self, at: u32) {
+        let flow = &mut self.flows[at as usize];
+        if !flow.may_leave() && self.spare > 0 {
+            (self.spare, flow.credits) = (self.spare - 1, 1);
+        }
+        let ring = if flow.may_leave() { &mut self.ready } else { &mut self.waiting };
+        ring.push_back(at);
+    }
+
+    /// Takes the first packet of the flow that is served now.
+    fn take_first(&mut self, at: u32, first: Stored) -> Entry {
+        let flow = &mut self.flows[at as usize];
+        let entry = Entry { handle: first.handle, flow: flow.key, len: first.len, detoured: first.detoured };
+        self.free_packets.push(flow.first);
+        flow.first = first.next;
+        flow.bytes -= u64::from(first.len);
+        self.bytes -= u64::from(first.len);
+        if flow.is_gated() {
+            flow.credits = flow.credits.saturating_sub(1);
+        }
+        if flow.first == NONE {
+            self.ready.pop_front();
+            if self.flows[at as usize].credits == 0 {
+                self.forget(at);
+            }
+        } else if !flow.may_leave() {
+            (flow.in_round, flow.deficit) = (false, 0);
+            self.ready.pop_front();
+            self.enlist(at);
+        }
+        entry
+    }
+
+    /// The place of a flow, which is made if it is not there.
+    fn flow(&mut self, now: Time, key: u64) -> u32 {
+        if let Some(at) = self.by_key.get(&key) {
+            return *at;
+        }
+        let flow = Flow {
+            key,
+            first: NONE,
+            last: NONE,
+            bytes: 0,
+            deficit: 0,
+            in_round: false,
+            gate: Nonce::default(),
+            credits: 0,
+            served: now,
+        };
+        let at = place(&mut self.flows, &mut self.free_flows, flow);
+        self.by_key.insert(key, at);
+        at
+    }
+
+    fn forget(&mut self, at: u32) {
+        self.by_key.remove(&self.flows[at as usize].key);
+        self.free_flows.push(at);
+    }
+}
+
+/// Puts something where a place is free, or at the end; returns where.
+fn place<T>(all: &mut Vec<T>, free: &mut Vec<u32>, new: T) -> u32 {
+    match free.pop() {
+        Some(at) => {
+            all[at as usize] = new;
+            at
+        }
+        None => {
+            all.push(new);
+            all.len() as u32 - 1
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The states of an interface.
+
+use sidestep_model::{Bytes, Time, scenario::AckProcessing};
+
+use super::{
+    Config, Counters, Interface, Nonce, Nonces,
+    cache::Cache,
+    detour::{Detour, Meter},
+    nonces::Heard,
+};
+
+/// What an interface does with packets for which its buffer has no room (the paper's Fig. 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// There are none: its cache is empty.
+    #[default]
+    Push,
+    /// It stores them, and sends them around where it can.
+    StoreAndDetour,
+    /// It also asks those before it to slow down.
+    Backpressure,
+    /// It tells them that they need not any more.
+    DisableBackpressure,
+}
+
+impl State {
+    /// The name in results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Push => "push",
+            State::StoreAndDetour => "store-and-detour",
+            State::Backpressure => "backpressure",
+            State::DisableBackpressure => "disable-backpressure",
+        }
+    }
+}
+
+/// An interface and what it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    pub(super) is: Interface,
+    pub(super) state: State,
+    /// When [`State::DisableBackpressure`] ends.
+    until: Time,
+    pub(super) cache: Cache,
+    pub(super) heard: Heard,
+    pub(super) meter: Meter,
+    pub(super) detours: Vec<Detour>,
+    /// When its detours are probed and decided on next; [`Time::MAX`]: not now.
+    pub(super) probes: Time,
+    pub(super) decides: Time,
+    /// When nonces and gates are looked at next.
+    pub(super) sweeps: Time,
+    /// When a packet of the cache may leave next.
+    pub(super) drains: Time,
+    pub(super) counters: Counters,
+}
+
+impl Port {
+    pub(super) fn new(config: &Config, is: Interface) -> Port {
+        Port {
+            state: State::Push,
+            until: Time::MAX,
+            cache: Cache::default(),
+            heard: Heard::default(),
+            meter: Meter::new(config, is.rate),
+            detours: is.detours.iter().map(|over| Detour::new(*over)).collect(),
+            probes: Time::MAX,
+            decides: Time::MAX,
+            sweeps: Time::MAX,
+            drains: Time::MAX,
+            counters: Counters::default(),
+            is,
+        }
+    }
+
+    /// Follows Fig. 3 to the state that the occupancy of the cache asks for.
+    pub(super) fn update(&mut self, config: &Config, now: Time) {
+        if config.ack_processing == AckProcessing::Printed && self.state >= State::Backpressure {
+            return;
+        }
+        let occupancy = self.cache.occupancy();
+        loop {
+            let next = match self.state {
+                State::Push if occupancy > Bytes::default() => State::StoreAndDetour,
+                State::StoreAndDetour if occupancy == Bytes::default() => State::Push,
+                State::StoreAndDetour | State::DisableBackpressure
+                    if occupancy > self.is.high && config.ack_processing == AckProcessing::Figure =>
+                {
+                    State::Backpressure
+                }
+                State::Backpressure if occupancy < self.is.low => State::DisableBackpressure,
+                State::DisableBackpressure if now >= self.until => State::StoreAndDetour,
+                _ => break,
+            };
+            self.until = if next == State::DisableBackpressure { now + config.expiry } else { Time::MAX };
+            self.enter(config, now, next);
+        }
+    }
+
+    /// Algorithm 1 as it is printed, lines 2 to 11: the state that an ACK brings about.
+    pub(super) fn update_as_printed(&mut self, config: &Config, now: Time) {
+        let occupancy = self.cache.occupancy();
+        let next = if occupancy > self.is.high {
+            State::Backpressure
+        } else if occupancy < self.is.low && self.state == State::Backpressure {
+            State::DisableBackpressure
+        } else if self.state >= State::Backpressure {
+            State::StoreAndDetour
+        } else {
+            return;
+        };
+        self.enter(config, now, next);
+    }
+
+    fn enter(&mut self, config: &Config, now: Time, next: State) {
+        let begins = self.state == State::Push;
+        self.state = next;
+        if next == State::Push {
+            (self.probes, self.decides) = (Time::MAX, Time::MAX);
+            for detour in &mut self.detours {
+                *detour = Detour::new(detour.over);
+            }
+        } else if begins && !self.detours.is_empty() {
+            // The first probe goes at once: a burst may be over after T_p.
+            (self.probes, self.decides) = (now, now + config.decision_interval);
+        }
+    }
+
+    /// When [`State::DisableBackpressure`] ends; [`Time::MAX`] in other states.
+    pub(super) fn ends(&self) -> Time {
+        self.until
+    }
+
+    /// The interface after this one for which packets that name these nonces are gated.
+    pub(super) fn gate(&self, nonces: Nonces) -> Option<Nonce> {
+        if self.heard.is_empty() {
+            return None;
+        }
+        nonces.iter().find(|nonce| self.heard.contains(*nonce))
+    }
+}

@@ -1,0 +1,425 @@
+//! A router: its interfaces, and what passes between them.
+
+use sidestep_model::{Bytes, Rate, Span, Time, scenario::AckProcessing};
+
+use super::{
+    AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, Loss, Meta, Nonce, Notice, Notification,
+    Port, Probe, RouterId, State, Way, cache::Entry, interface,
+};
+
+/// The longest packet for which room is kept.
+const PACKET: u32 = 1500;
+
+/// A router.
+///
+/// Data goes through [`handle_data`](Self::handle_data) before it leaves, and ACKs through
+/// [`handle_ack`](Self::handle_ack). The route of a flow's ACKs is that of its data, backwards.
+#[derive(Clone, Debug)]
+pub struct Router {
+    config: Config,
+    id: RouterId,
+    ports: Vec<interface::Port>,
+    /// By interface: when it wants to be woken.
+    due: Vec<Time>,
+    /// The first of them.
+    next: Time,
+}
+
+/// What an interface of a router has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that were stored.
+    pub stored: u64,
+    /// Packets that were sent around a link.
+    pub detoured: u64,
+    /// Packets for which the cache had no room.
+    pub dropped: u64,
+    /// Packets for which no route was left when they were to leave.
+    pub unroutable: u64,
+    /// *Slow down*s and *cancel*s that were said.
+    pub slow_downs: u64,
+    /// See [`slow_downs`](Self::slow_downs).
+    pub cancels: u64,
+    /// Notifications that no neighbour has signed.
+    pub forged: u64,
+    /// Notifications for which there was no place.
+    pub refused: u64,
+}
+
+impl Router {
+    /// A router with these interfaces.
+    pub fn new(config: Config, id: RouterId, interfaces: Vec<Interface>) -> Result<Router, InterfaceError> {
+        for (at, of) in interfaces.iter().enumerate() {
+            check(Port(at as u16), of, &interfaces)?;
+        }
+        let due = vec![Time::MAX; interfaces.len()];
+        let ports = interfaces.into_iter().map(|is| interface::Port::new(&config, is)).collect();
+        Ok(Router { config, id, ports, due, next: Time::MAX })
+    }
+
+    /// A data packet is about to leave by `to`.
+    pub fn handle_data(&mut self, now: Time, to: Port, packet: Handle, meta: &Meta, out: &mut impl Egress) -> Fate {
+        let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return Fate::Forward };
+        let gate = port.gate(meta.nonces);
+        let room = has_room(now, &port.is, out.free_at(to), meta.len);
+        let waits = port.cache.holds(meta.flow) || gate.is_none() && port.cache.has_ready();
+        if room && !waits && (gate.is_none() || port.cache.take_credit(meta.flow)) {
+            port.meter.sent(meta.len);
+            return Fate::Forward;
+        }
+        if gate.is_none() && !meta.detoured && !waits {
+            let detour = port.detours.iter_mut().find_map(|of| of.take(now, meta.len).then_some(of.over));
+            if let Some(over) = detour {
+                port.counters.detoured += 1;
+                self.ports[usize::from(over.0)].meter.sent(meta.len);
+                return Fate::Detour(over);
+            }
+        }
+        let entry = Entry { handle: packet, flow: meta.flow, len: meta.len, detoured: meta.detoured };
+        if self.store(now, to, entry, gate, out) { Fate::Hold } else { Fate::Drop }
+    }
+
+    /// A packet leaves that is not to be stored: of another protocol, or an ACK. Detours have what it leaves.
+    pub fn handle_other(&mut self, to: Port, len: u32) {
+        if let Some(port) = self.ports.get_mut(usize::from(to.0)) {
+            port.meter.sent(len);
+        }
+    }
+
+    /// An ACK comes back over `from`, by which its flow's data leaves, and goes on over `to`.
+    pub fn handle_ack(
+        &mut self,
+        now: Time,
+        from: Port,
+        to: Port,
+        flow: u64,
+        ack: &mut AckFields,
+        out: &mut impl Egress,
+    ) {
+        let key = self.ports.get(usize::from(to.0)).and_then(|port| port.is.key);
+        let Some(port) = self.ports.get_mut(usize::from(from.0)) else { return };
+        let mut said = ack.notification.take();
+        let signed = said.is_none_or(|said| port.is.key.is_some_and(|key| said.is_signed(flow, key)));
+        if !signed {
+            port.counters.forged += 1;
+            said = None;
+        }
+        match self.config.ack_processing {
+            AckProcessing::Figure => {
+                self.hear(now, from, flow, said, out);
+                self.ports[usize::from(from.0)].update(&self.config, now);
+                ack.notification = self.say(from, flow, key, ack);
+            }
+            AckProcessing::Printed => {
+                port.update_as_printed(&self.config, now);
+                ack.notification = self.say(from, flow, key, ack);
+                // Lines 14 and 23 read what has just been appended.
+                self.hear(now, from, flow, said.or(ack.notification), out);
+            }
+        }
+        self.schedule(now, from, out);
+    }
+
+    /// A neighbour asks what it may send around by `to`.
+    pub fn handle_probe(&mut self, now: Time, to: Port, probe: Probe, out: &impl Egress) -> Grant {
+        let refused = Grant { of: probe.of, push: false, raise: 0.0, cut: 1.0 };
+        let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return refused };
+        let push = port.state == State::Push;
+        port.meter.advance(&self.config, now, backlog(now, port.is.rate, out.free_at(to)));
+        port.meter.grant(&self.config, now, probe.from, probe.wants, probe.of, push)
+    }
+
+    /// The neighbour at `over` has answered a probe.
+    pub fn handle_grant(&mut self, now: Time, over: Port, grant: Grant, out: &mut impl Egress) {
+        let config = self.config;
+        let at = usize::from(grant.of.0);
+        let Some(first) = self.ports.get_mut(usize::from(over.0)) else { return };
+        // The first link of the detour has other load as well, and other detours lead over it: each of the router's own
+        // interfaces asks for its share as a router would.
+        first.meter.advance(&config, now, backlog(now, first.is.rate, out.free_at(over)));
+        let asker = RouterId(u32::MAX - u32::from(grant.of.0));
+        let pushes = first.state == State::Push;
+        let own = first.meter.grant(&config, now, asker, true, grant.of, pushes);
+        let capacity = first.is.rate.bits_per_sec() as f64 / 8.0;
+        let Some(detour) = self.ports.get_mut(at).and_then(|of| of.detours.iter_mut().find(|of| of.over == over))
+        else {
+            return;
+        };
+        let is_first = !detour.is_answered();
+        detour.handle_grant(&config, now, capacity, grant, own);
+        if is_first {
+            // A burst may be over after T_d.
+            detour.decide(&config, now, pushes);
+        }
+        self.schedule(now, grant.of, out);
+    }
+
+    /// The capacity of an interface's link is another from now on.
+    pub fn handle_rate(&mut self, now: Time, port: Port, rate: Rate, out: &mut impl Egress) {
+        let Some(of) = self.ports.get_mut(usize::from(port.0)) else { return };
+        of.is.rate = rate;
+        of.meter.set_capacity(rate);
+        self.schedule(now, port, out);
+    }
+
+    /// Handles what is due.
+    pub fn handle_timeout(&mut self, now: Time, out: &mut impl Egress) {
+        for at in 0..self.ports.len() {
+            if self.due[at] <= now {
+                self.wake(now, Port(at as u16), out);
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due; `None`: never.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        (self.next != Time::MAX).then_some(self.next)
+    }
+
+    /// The state of an interface.
+    pub fn state(&self, port: Port) -> State {
+        self.ports.get(usize::from(port.0)).map_or(State::Push, |of| of.state)
+    }
+
+    /// Bytes in the cache of an interface.
+    pub fn occupancy(&self, port: Port) -> Bytes {
+        self.ports.get(usize::from(port.0)).map_or(Bytes::default(), |of| of.cache.occupancy())
+    }
+
+    /// Bytes that the cache of an interface may hold.
+    pub fn room(&self, port: Port) -> Bytes {
+        self.ports.get(usize::from(port.0)).map_or(Bytes::default(), |of| of.is.cache)
+    }
+
+    /// Bytes of one flow in the cache of an interface.
+    pub fn occupancy_of(&self, port: Port, flow: u64) -> Bytes {
+        self.ports.get(usize::from(port.0)).map_or(Bytes::default(), |of| of.cache.of_flow(flow))
+    }
+
+    /// The most bytes that were ever in the cache of an interface.
+    pub fn peak(&self, port: Port) -> Bytes {
+        self.ports.get(usize::from(port.0)).map_or(Bytes::default(), |of| of.cache.peak())
+    }
+
+    /// Bytes of memory that its caches' books take, the packets themselves not counted.
+    pub fn memory(&self) -> Bytes {
+        self.ports.iter().fold(Bytes::default(), |sum, of| sum + of.cache.memory())
+    }
+
+    /// The rate at which the detour of `port` over `over` may send now.
+    pub fn detour_rate(&self, port: Port, over: Port) -> Rate {
+        let detours = self.ports.get(usize::from(port.0)).map_or(&[][..], |of| &of.detours);
+        let rate = detours.iter().find(|of| of.over == over).map_or(0.0, |of| of.rate());
+        Rate::from_bits_per_sec((rate * 8.0) as u64)
+    }
+
+    /// What an interface has done so far.
+    pub fn counters(&self, port: Port) -> Counters {
+        self.ports.get(usize::from(port.0)).map_or(Counters::default(), |of| of.counters)
+    }
+
+    /// Takes note of what the next router downstream has said on an ACK.
+    fn hear(&mut self, now: Time, from: Port, flow: u64, said: Option<Notification>, out: &mut impl Egress) {
+        let Some(Notification { notice, nonce, .. }) = said else { return };
+        let config = self.config;
+        let port = &mut self.ports[usize::from(from.0)];
+        match notice {
+            Notice::SlowDown => {
+                if !port.heard.insert(now, nonce, config.expiry) {
+                    port.counters.refused += 1;
+                    return;
+                }
+                port.sweeps = port.sweeps.min(now + sweep(&config));
+                // What is stored of the flow needs no echo of the sender to wait.
+                port.cache.gate(now, flow, nonce);
+                port.cache.credit(now, flow, config.credit);
+                self.drain(now, from, out);
+            }
+            Notice::Cancel => {
+                if port.heard.remove(nonce) {
+                    port.cache.open_gate(nonce);
+                }
+            }
+        }
+    }
+
+    /// What an interface says on an ACK that passes, for the router or the sender before this one.
+    fn say(&mut self, from: Port, flow: u64, key: Option<super::Key>, ack: &mut AckFields) -> Option<Notification> {
+        let port = &mut self.ports[usize::from(from.0)];
+        let own = port.is.nonce;
+        match port.state {
+            State::Backpressure => {
+                port.counters.slow_downs += 1;
+                ack.nonces.push(own);
+                Some(Notification::sign(Notice::SlowDown, own, flow, key))
+            }
+            State::DisableBackpressure => {
+                port.counters.cancels += 1;
+                ack.nonces.remove(own);
+                Some(Notification::sign(Notice::Cancel, own, flow, key))
+            }
+            State::Push | State::StoreAndDetour => None,
+        }
+    }
+
+    /// Puts a packet into the cache of an interface; returns whether there was room.
+    fn store(&mut self, now: Time, to: Port, packet: Entry, gate: Option<Nonce>, out: &mut impl Egress) -> bool {
+        let config = self.config;
+        let port = &mut self.ports[usize::from(to.0)];
+        if port.cache.occupancy() + Bytes::new(u64::from(packet.len)) > port.is.cache {
+            port.counters.dropped += 1;
+            return false;
+        }
+        port.counters.stored += 1;
+        port.cache.push(now, packet, gate);
+        port.update(&config, now);
+        if gate.is_some() {
+            port.sweeps = port.sweeps.min(now + sweep(&config));
+        }
+        self.schedule(now, to, out);
+        true
+    }
+
+    /// Does what is due at an interface.
+    fn wake(&mut self, now: Time, at: Port, out: &mut impl Egress) {
+        let config = self.config;
+        let port = &mut self.ports[usize::from(at.0)];
+        if port.sweeps <= now {
+            let cache = &mut port.cache;
+            port.heard.expire(now, config.expiry, |nonce| cache.open_gate(nonce));
+            cache.open_stale(now, config.expiry);
+            if port.heard.is_empty() {
+                cache.forget_credits();
+            }
+            let more = !port.heard.is_empty() || cache.has_waiting();
+            port.sweeps = if more { now + sweep(&config) } else { Time::MAX };
+        }
+        if port.probes <= now {
+            port.probes = now + config.probe_interval;
+            let wants = port.cache.has_ready();
+            for detour in &port.detours {
+                out.probe(detour.over, Probe { from: self.id, of: at, wants });
+            }
+        }
+        if port.decides <= now {
+            port.decides = now + config.decision_interval;
+            for place in 0..port.detours.len() {
+                let over = self.ports[usize::from(at.0)].detours[place].over;
+                let own = self.state(over) == State::Push;
+                self.ports[usize::from(at.0)].detours[place].decide(&config, now, own);
+            }
+        }
+        self.drain(now, at, out);
+        self.ports[usize::from(at.0)].update(&config, now);
+        // A detour that is ready still has found no packet that it may take.
+        self.schedule_from(now, at, now + Span::from_nanos(config.probe_interval.as_nanos() / 16 + 1), out);
+    }
+
+    /// Hands packets of the cache to the detours and to the link, as far as these have room.
+    fn drain(&mut self, now: Time, at: Port, out: &mut impl Egress) {
+        for place in 0..self.ports[usize::from(at.0)].detours.len() {
+            loop {
+                let port = &mut self.ports[usize::from(at.0)];
+                let detour = &mut port.detours[place];
+                if detour.ready(PACKET).is_none_or(|ready| ready > now) {
+                    break;
+                }
+                let Some(entry) = port.cache.pop(true) else { break };
+                detour.spend(now, entry.len);
+                let over = detour.over;
+                port.counters.detoured += 1;
+                self.ports[usize::from(over.0)].meter.sent(entry.len);
+                out.send(entry.handle, Way::Detour(over));
+            }
+        }
+        loop {
+            let port = &mut self.ports[usize::from(at.0)];
+            if !has_room(now, &port.is, out.free_at(at), PACKET) {
+                return;
+            }
+            let Some(entry) = port.cache.pop(false) else { return };
+            self.send(now, at, entry, out);
+        }
+    }
+
+    /// Sends a packet that has left the cache of `at` to where routing leads it now.
+    fn send(&mut self, now: Time, at: Port, packet: Entry, out: &mut impl Egress) {
+        match out.next_hop(packet.handle) {
+            Some(to) if to == at => {
+                self.ports[usize::from(at.0)].meter.sent(packet.len);
+                out.send(packet.handle, Way::Direct(at));
+            }
+            Some(to) if usize::from(to.0) < self.ports.len() => {
+                if !self.store(now, to, packet, None, out) {
+                    out.discard(packet.handle, Loss::CacheFull);
+                }
+            }
+            _ => {
+                self.ports[usize::from(at.0)].counters.unroutable += 1;
+                out.discard(packet.handle, Loss::NoRoute);
+            }
+        }
+    }
+
+    /// Notes when an interface wants to be woken.
+    fn schedule(&mut self, now: Time, at: Port, out: &impl Egress) {
+        self.schedule_from(now, at, now, out);
+    }
+
+    /// As [`schedule`](Self::schedule); packets of the cache do not leave before `drains`.
+    fn schedule_from(&mut self, now: Time, at: Port, drains: Time, out: &impl Egress) {
+        let port = &mut self.ports[usize::from(at.0)];
+        port.drains = if port.cache.has_ready() {
+            let room = room_at(&port.is, out.free_at(at), PACKET);
+            let detours = port.detours.iter().filter_map(|of| of.ready(PACKET)).min();
+            detours.map_or(room, |ready| ready.max(drains).min(room)).max(now)
+        } else {
+            Time::MAX
+        };
+        let due = port.drains.min(port.sweeps).min(port.probes).min(port.decides).min(port.ends());
+        let before = std::mem::replace(&mut self.due[usize::from(at.0)], due);
+        if due <= self.next {
+            self.next = due;
+        } else if before == self.next {
+            self.next = self.due.iter().copied().min().unwrap_or(Time::MAX);
+        }
+    }
+}
+
+/// Whether an interface of a router with all of these can be.
+fn check(place: Port, of: &Interface, all: &[Interface]) -> Result<(), InterfaceError> {
+    if of.cache < Bytes::new(u64::from(PACKET)) {
+        return Err(InterfaceError::Small { of: place, cache: of.cache });
+    }
+    if of.low >= of.high || of.high > of.cache {
+        return Err(InterfaceError::Thresholds { of: place, low: of.low, high: of.high, cache: of.cache });
+    }
+    for over in &of.detours {
+        match all.get(usize::from(over.0)) {
+            Some(first) if *over != place && first.key.is_none() => return Err(InterfaceError::Key { of: *over }),
+            Some(_) if *over != place => {}
+            _ => return Err(InterfaceError::Detour { of: place, over: *over }),
+        }
+    }
+    Ok(())
+}
+
+/// When the buffer of a link has room for `len` bytes more.
+fn room_at(of: &Interface, free_at: Time, len: u32) -> Time {
+    let full = of.buffer - of.rate.time_for(Bytes::new(u64::from(len)));
+    Time::from_nanos(free_at.as_nanos().saturating_sub(full.as_nanos()))
+}
+
+fn has_room(now: Time, of: &Interface, free_at: Time, len: u32) -> bool {
+    room_at(of, free_at, len) <= now
+}
+
+/// Bytes that wait for a link, without the packet that it is sending: a link that is busy without a queue is not overloaded.
+fn backlog(now: Time, rate: Rate, free_at: Time) -> Bytes {
+    rate.bytes_in(free_at.since(now)) - Bytes::new(u64::from(PACKET))
+}
+
+/// How often nonces and gates are looked at.
+fn sweep(config: &Config) -> Span {
+    Span::from_nanos((config.expiry.as_nanos() / 4).max(1))
+}

@@ -1,0 +1,283 @@
+//! A router: the core, the links and neighbours of its node, and the packets by which neighbours ask each other.
+
+use std::collections::BTreeMap;
+
+use sidestep_model::{ArcId, Bytes, Channel, NodeId, QueueLimit, Span, Time, Topology, scenario::InrppKnobs};
+use sidestep_proto::{
+    inrpp::{
+        self, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Port, Probe, Router, RouterId,
+        Way,
+    },
+    link::LinkState,
+    packet::{Flags, Kind, Packet},
+};
+use sidestep_results::CacheResult;
+
+use super::{nonces_of, read_fields, with_fields};
+use crate::engine::{Behaviour, CacheReport, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId};
+
+/// The length of a probe, and of the answer to one.
+const CONTROL: u16 = 40 + 24;
+
+/// A router, and its interfaces by the arcs that leave it, ascending.
+#[derive(Debug)]
+pub(super) struct RouterNode {
+    router: Router,
+    arcs: Vec<ArcId>,
+    /// The ends of these arcs.
+    heads: Vec<NodeId>,
+    /// By interface and the one that its detour begins with: the detour.
+    detours: BTreeMap<(Port, Port), Around>,
+}
+
+/// A detour of one hop.
+#[derive(Clone, Copy, Debug)]
+struct Around {
+    arcs: [ArcId; 2],
+    route: Option<RouteId>,
+}
+
+impl RouterNode {
+    pub(super) fn new(
+        topology: &Topology,
+        node: NodeId,
+        config: inrpp::Config,
+        knobs: &InrppKnobs,
+    ) -> Result<RouterNode, InterfaceError> {
+        let mut arcs = topology.outgoing(node).to_vec();
+        arcs.sort_unstable();
+        let heads: Vec<_> = arcs.iter().map(|arc| topology.head(*arc)).collect();
+        let mut detours = BTreeMap::new();
+        let mut interfaces = Vec::new();
+        let longest = arcs.iter().map(|arc| topology.channel(*arc).delay).max().unwrap_or_default();
+        for (of, (arc, far)) in arcs.iter().zip(&heads).enumerate() {
+            let channel = topology.channel(*arc);
+            let is_inner = topology.is_router(*far);
+            let key = is_inner.then(|| key_of(*arc));
+            let rtt = Span::from_nanos(longest.as_nanos().saturating_mul(4));
+            let mut interface =
+                Interface::new(channel.rate, buffer(channel, knobs.buffer), knobs.cache, rtt, key, Nonce(arc.0 + 1));
+            if let Some(high) = knobs.high.given() {
+                (interface.high, interface.low) = (high, Bytes::new(high.get() / 2));
+            }
+            interface.low = knobs.low.given().unwrap_or(interface.low);
+            for (over, (first, neighbour)) in arcs.iter().zip(&heads).enumerate() {
+                if !knobs.detours || !is_inner || neighbour == far || !topology.is_router(*neighbour) {
+                    continue;
+                }
+                let second = topology.outgoing(*neighbour).iter().find(|arc| topology.head(**arc) == *far);
+                if let Some(second) = second {
+                    let places = (Port(of as u16), Port(over as u16));
+                    detours.insert(places, Around { arcs: [*first, *second], route: None });
+                    interface.detours.push(Port(over as u16));
+                }
+            }
+            interfaces.push(interface);
+        }
+        let router = Router::new(config, RouterId(node.0), interfaces)?;
+        Ok(RouterNode { router, arcs, heads, detours })
+    }
+
+    fn port(&self, arc: ArcId) -> Option<Port> {
+        self.arcs.binary_search(&arc).ok().map(|at| Port(at as u16))
+    }
+
+    /// The router, and the node as it sees it.
+    fn with<'a, 'n>(&'a mut self, node: &'a mut Node<'n>) -> (&'a mut Router, Out<'a, 'n>) {
+        (&mut self.router, Out { node, arcs: &self.arcs, heads: &self.heads, detours: &mut self.detours })
+    }
+}
+
+/// The key of a link, the same for both directions.
+fn key_of(arc: ArcId) -> Key {
+    Key([u64::from(arc.link().0), 0x6b65_795f_6f66_5f6c])
+}
+
+/// How long the buffer before a link may take to drain: a tenth of the link's own queue is left for what is not stored.
+fn buffer(channel: &Channel, wanted: Span) -> Span {
+    let queue = match channel.queue.limit {
+        QueueLimit::Bytes(bytes) => bytes.get(),
+        QueueLimit::Packets(packets) => u64::from(packets) * 1_500,
+    };
+    wanted.min(channel.rate.time_for(Bytes::new(queue / 10 * 9)))
+}
+
+impl Behaviour for RouterNode {
+    fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate {
+        let packet = node.packet(leaving.packet);
+        let Some(to) = self.port(leaving.to) else { return Fate::Forward };
+        if packet.kind != Kind::Data || !packet.flags.has(Flags::INRPP) {
+            self.router.handle_other(to, leaving.len);
+        }
+        match packet.kind {
+            _ if !packet.flags.has(Flags::INRPP) => Fate::Forward,
+            Kind::Data => {
+                let meta = Meta {
+                    flow: u64::from(packet.flow),
+                    len: leaving.len,
+                    nonces: nonces_of(&packet),
+                    detoured: packet.cursor != 0,
+                };
+                let (router, mut out) = self.with(node);
+                match router.handle_data(now, to, Handle(leaving.packet.index()), &meta, &mut out) {
+                    inrpp::Fate::Forward => Fate::Forward,
+                    inrpp::Fate::Hold => Fate::Hold,
+                    inrpp::Fate::Drop => Fate::Drop("cache full"),
+                    inrpp::Fate::Detour(over) => out.detour(to, over).map_or(Fate::Forward, Fate::Detour),
+                }
+            }
+            Kind::Ack => {
+                // Its flow's data leaves by the link over which the ACK has come.
+                let Some(from) = leaving.from.and_then(|arc| self.port(arc.reversed())) else { return Fate::Forward };
+                let mut fields = read_fields(&packet);
+                let (router, mut out) = self.with(node);
+                router.handle_ack(now, from, to, u64::from(packet.flow), &mut fields, &mut out);
+                node.edit(leaving.packet, |packet| *packet = with_fields(*packet, &fields));
+                Fate::Forward
+            }
+            _ => Fate::Forward,
+        }
+    }
+
+    fn handle_control(&mut self, now: Time, from: ArcId, packet: &Packet, node: &mut Node<'_>) {
+        let Some(back) = self.port(from.reversed()) else { return };
+        if packet.flags.has(Flags::ECE) {
+            let grant = Grant {
+                of: Port(packet.seq as u16),
+                push: packet.flags.has(Flags::CWR),
+                raise: f64::from(f32::from_bits(packet.rate)),
+                cut: f64::from(f32::from_bits(packet.rtt)),
+            };
+            let (router, mut out) = self.with(node);
+            router.handle_grant(now, back, grant, &mut out);
+            return;
+        }
+        let Some(to) = self.heads.iter().position(|head| head.0 == packet.data_seq) else { return };
+        let of = Port(packet.seq as u16);
+        let probe = Probe { from: RouterId(packet.window), of, wants: packet.flags.has(Flags::FIN) };
+        let (router, mut out) = self.with(node);
+        let grant = router.handle_probe(now, Port(to as u16), probe, &out);
+        let answer = Packet {
+            seq: u32::from(of.0),
+            rate: (grant.raise as f32).to_bits(),
+            rtt: (grant.cut as f32).to_bits(),
+            flags: Flags::ECE.with(Flags::when(grant.push, Flags::CWR)),
+            ..Node::control(NO_FLOW, CONTROL)
+        };
+        out.control(back, answer);
+    }
+
+    fn handle_link(&mut self, now: Time, arc: ArcId, channel: &Channel, _: LinkState, node: &mut Node<'_>) {
+        let Some(port) = self.port(arc) else { return };
+        let (router, mut out) = self.with(node);
+        router.handle_rate(now, port, channel.rate, &mut out);
+    }
+
+    fn handle_timeout(&mut self, now: Time, node: &mut Node<'_>) {
+        let (router, mut out) = self.with(node);
+        router.handle_timeout(now, &mut out);
+    }
+
+    fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        self.router.poll_timeout().map(|due| (due, "router"))
+    }
+
+    fn caches(&self) -> Vec<CacheReport> {
+        let memory_bytes = self.router.memory().get();
+        let report = |(at, arc): (usize, &ArcId)| {
+            let port = Port(at as u16);
+            let done = self.router.counters(port);
+            let totals = CacheResult {
+                stored: done.stored,
+                detoured: done.detoured,
+                dropped: done.dropped,
+                slow_downs: done.slow_downs,
+                cancels: done.cancels,
+                forged: done.forged,
+                peak_bytes: self.router.peak(port).get(),
+                memory_bytes,
+            };
+            let state = self.router.state(port).as_str();
+            CacheReport { arc: *arc, state, held: self.router.occupancy(port), room: self.router.room(port), totals }
+        };
+        self.arcs.iter().enumerate().map(report).collect()
+    }
+}
+
+/// The node that a router runs in.
+struct Out<'a, 'n> {
+    node: &'a mut Node<'n>,
+    arcs: &'a [ArcId],
+    heads: &'a [NodeId],
+    detours: &'a mut BTreeMap<(Port, Port), Around>,
+}
+
+impl Out<'_, '_> {
+    fn detour(&mut self, of: Port, over: Port) -> Option<RouteId> {
+        let around = self.detours.get_mut(&(of, over))?;
+        if around.route.is_none() {
+            around.route = Some(self.node.add_route(&around.arcs));
+        }
+        around.route
+    }
+
+    /// Sends a packet of the router's own to the neighbour at an interface.
+    fn control(&mut self, over: Port, packet: Packet) {
+        let Some(arc) = self.arcs.get(usize::from(over.0)) else { return };
+        let around = self.detours.entry((over, over)).or_insert(Around { arcs: [*arc; 2], route: None });
+        let node = &mut self.node;
+        let route = *around.route.get_or_insert_with(|| node.add_route(&[*arc]));
+        self.node.send(packet, route);
+    }
+}
+
+impl Egress for Out<'_, '_> {
+    fn free_at(&self, port: Port) -> Time {
+        self.arcs.get(usize::from(port.0)).map_or(Time::ZERO, |arc| self.node.free_at(*arc))
+    }
+
+    fn send(&mut self, packet: Handle, way: Way) {
+        let id = PacketId::from_index(packet.0);
+        match way {
+            Way::Direct(_) => {
+                self.node.release(id);
+            }
+            Way::Detour(over) => {
+                let of = self.next_hop(packet);
+                match of.and_then(|of| self.detour(of, over)) {
+                    Some(route) => {
+                        self.node.release_over(id, route);
+                    }
+                    None => {
+                        self.node.release(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn discard(&mut self, packet: Handle, why: Loss) {
+        let reason = match why {
+            Loss::NoRoute => "no route",
+            Loss::CacheFull => "cache full",
+        };
+        self.node.discard(PacketId::from_index(packet.0), reason);
+    }
+
+    fn next_hop(&mut self, packet: Handle) -> Option<Port> {
+        let arc = self.node.next_hop(PacketId::from_index(packet.0))?;
+        self.arcs.binary_search(&arc).ok().map(|at| Port(at as u16))
+    }
+
+    fn probe(&mut self, over: Port, probe: Probe) {
+        let Some(target) = self.heads.get(usize::from(probe.of.0)) else { return };
+        let packet = Packet {
+            seq: u32::from(probe.of.0),
+            window: probe.from.0,
+            data_seq: target.0,
+            flags: Flags::when(probe.wants, Flags::FIN),
+            ..Node::control(NO_FLOW, CONTROL)
+        };
+        self.control(over, packet);
+    }
+}

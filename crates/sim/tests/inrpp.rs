@@ -1,0 +1,284 @@
+//! INRPP in the simulator: the dumbbell of the paper, bad settings, and networks at random.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use proptest::prelude::*;
+use sidestep_model::{
+    Bytes, Rate, Scenario, Span,
+    scenario::builder::{ScenarioBuilder, bulk, down, part, up},
+};
+use sidestep_proto::inrpp::custody_margin;
+use sidestep_results::{RunResult, SystemResult};
+use sidestep_sim::{RunOptions, SimError, run};
+
+/// The ready scenario: three flows of 10 MB over two ways of 10 Mbit/s.
+fn dumbbell() -> Scenario {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/inrpp.toml");
+    Scenario::parse(&fs::read_to_string(file).unwrap(), "inrpp").unwrap()
+}
+
+/// With the sizes that the paper's text names; those of its figures are ten times as large.
+const TEXT: &str = "inrpp:cache=1250 kB,high=1 MB,low=500 kB";
+
+fn options(scenario: &Scenario, system: &str) -> RunOptions {
+    RunOptions {
+        scenario: scenario.clone(),
+        systems: vec![system.parse().unwrap()],
+        seeds: 1,
+        out: None,
+        trace: Vec::new(),
+        command: "test".into(),
+        stop: Arc::default(),
+    }
+}
+
+fn try_results(scenario: &Scenario, system: &str) -> Result<RunResult, SimError> {
+    run(&options(scenario, system), &()).map(|(result, _)| result)
+}
+
+fn results(scenario: &Scenario, system: &str) -> SystemResult {
+    let result = try_results(scenario, system).unwrap();
+    result.systems.values().next().unwrap().clone()
+}
+
+/// A run's results, and the rows of its `series.csv`, each by the names of its columns.
+fn series(scenario: &Scenario, system: &str) -> (SystemResult, Vec<BTreeMap<String, String>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(scenario, system);
+    options.out = Some(dir.path().to_owned());
+    let (result, _) = run(&options, &()).unwrap();
+    let text = fs::read_to_string(dir.path().join("series.csv")).unwrap();
+    let mut lines = text.lines();
+    let head: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let row = |line: &str| head.iter().zip(line.split(',')).map(|(name, cell)| ((*name).into(), cell.into())).collect();
+    (result.systems.values().next().unwrap().clone(), lines.map(row).collect())
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap()
+}
+
+/// The mean completion time of three flows that share 20 Mbit/s evenly, as a fluid: 10 MB each in packets of 1488 bytes that
+/// carry 1400, from 1 s, 2 s and 3 s on.
+fn fluid_bound() -> f64 {
+    let mut left = [10e6 * 1_488.0 / 1_400.0; 3];
+    let mut ends = [0.0; 3];
+    let (mut now, step) = (1.0, 1e-4);
+    while ends.contains(&0.0) {
+        let active: Vec<usize> = (0..3).filter(|at| now >= 1.0 + *at as f64 && left[*at] > 0.0).collect();
+        now += step;
+        for at in &active {
+            left[*at] -= 2.5e6 * step / active.len() as f64;
+            if left[*at] <= 0.0 {
+                ends[*at] = now;
+            }
+        }
+    }
+    (ends[0] - 1.0 + ends[1] - 2.0 + ends[2] - 3.0) / 3.0
+}
+
+/// Packets lost on links and in caches.
+fn lost(result: &SystemResult) -> u64 {
+    result.links.values().map(|link| link.drops).sum::<u64>() + result.caches.unwrap().dropped
+}
+
+#[test]
+fn the_dumbbell_fills_both_ways_and_loses_nothing() {
+    let result = results(&dumbbell(), "inrpp");
+    let (afct, bound) = (result.afct_s.unwrap(), fluid_bound());
+    assert!(afct > bound && afct < 1.02 * bound, "{afct} s, {bound} s as a fluid");
+    assert_eq!((lost(&result), result.retransmits, result.unfinished), (0, 0, None));
+    let caches = result.caches.unwrap();
+    assert!(caches.detoured > 9_000 && caches.slow_downs > 1_000 && caches.forged == 0, "{caches:?}");
+}
+
+#[test]
+fn caches_lose_packets_only_where_the_margin_is_too_small() {
+    // What 1 Gbit/s sends in the round trip of the link before the cache, and between two ACKs.
+    let input = (Rate::from_mbits(1_000), Span::from_millis(5), Span::from_micros(600));
+    let needed = custody_margin(&[input], Rate::from_mbits(20));
+    assert!(needed < Bytes::new(2_500_000) && needed > Bytes::new(250_000), "{needed}");
+    assert_eq!(lost(&results(&dumbbell(), "inrpp")), 0);
+    let small = results(&dumbbell(), TEXT);
+    assert_eq!(small.unfinished, None);
+    assert!(lost(&small) > 0, "{small:?}");
+}
+
+#[test]
+fn flows_share_evenly_while_caches_fill_and_press_back() {
+    let (result, rows) = series(&dumbbell(), "inrpp");
+    // Of 20 Mbit/s one flow gets all, two a half and three a third; 1400 bytes of 1488 are goodput.
+    let goodput = |flow: u32, from: f64, until: f64| {
+        let host = format!("s{flow}:");
+        let of_flow = |row: &&BTreeMap<String, String>| {
+            let time = number(row, "time_s");
+            row["kind"] == "connection" && row["name"].starts_with(&host) && time > from && time <= until
+        };
+        let rates: Vec<f64> = rows.iter().filter(of_flow).map(|row| number(row, "mbps")).collect();
+        rates.iter().sum::<f64>() / rates.len() as f64 * 1_488.0 / 1_400.0
+    };
+    for (flow, from, until, plateau) in
+        [(1, 1.3, 2.0, 20.0), (1, 2.3, 3.0, 10.0), (2, 2.3, 3.0, 10.0), (1, 4.0, 10.0, 6.67), (3, 4.0, 10.0, 6.67)]
+    {
+        let mean = goodput(flow, from, until);
+        assert!((mean / plateau - 1.0).abs() < 0.03, "flow {flow} from {from} s: {mean} of {plateau} Mbit/s");
+    }
+    let cache =
+        |name: &str| rows.iter().filter(|row| row["kind"] == "cache" && row["name"] == name).collect::<Vec<_>>();
+    let begins = |name: &str| {
+        let pressing = cache(name).into_iter().find(|row| row["path"] == "backpressure");
+        pressing.map(|row| number(row, "time_s"))
+    };
+    // The paper has Backpressure at 3.04 s in node 0 and at about 5 s in node 4.
+    assert!(begins("0>2").is_some_and(|at| (3.0..=3.2).contains(&at)), "{:?}", begins("0>2"));
+    assert!(begins("4>0").is_some_and(|at| (4.6..=5.2).contains(&at)), "{:?}", begins("4>0"));
+    // Pooled credit keeps the occupancy at its upper bound as long as node 4 has something to send.
+    let held = cache("0>2").into_iter().filter(|row| (3.5..=9.0).contains(&number(row, "time_s")));
+    let held: Vec<f64> = held.map(|row| number(row, "queue_bytes") / 1e6).collect();
+    assert!(held.iter().all(|held| (10.0..11.0).contains(held)), "{held:?}");
+    assert!(result.caches.unwrap().peak_bytes < 12_500_000);
+}
+
+#[test]
+fn a_sender_without_caches_on_its_way_is_slowed_down_itself() {
+    // The first router after the hosts is the one before the bottleneck.
+    let scenario = ScenarioBuilder::new("20 s").dumbbell(2).network("rate", "10 Mbit/s").network("delay", "5 ms");
+    let scenario = scenario.network("access_rate", "100 Mbit/s").network("queue", "80 kB");
+    let scenario = scenario.set("inrpp.cache", "1 MB").set("inrpp.high", "500 kB").set("inrpp.low", "250 kB");
+    let scenario = scenario
+        .set("tcp.ack_every", 1)
+        .flow(bulk("l1", "r1").with("size", "8 MB"))
+        .flow(bulk("l2", "r2").with("size", "8 MB"));
+    for system in ["inrpp", "inrpp:credit=own", "inrpp:ack_processing=printed"] {
+        let result = results(&scenario.clone().build(), system);
+        assert_eq!((lost(&result), result.unfinished), (0, None), "{system}");
+        assert!(result.fairness.unwrap() > 0.999, "{system}: {result:?}");
+        // 16 MB in packets of 1500 bytes that carry 1412 take 13.6 s. As printed, the cache drains without a cancel, and senders
+        // wait until notifications have expired.
+        let afct = result.afct_s.unwrap();
+        assert_eq!(afct < 13.9, !system.contains("printed"), "{system}: {afct} s");
+        assert!(result.caches.unwrap().peak_bytes < 1_000_000, "{system}");
+    }
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_results() {
+    assert_eq!(results(&dumbbell(), TEXT), results(&dumbbell(), TEXT));
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_in_one_line() {
+    let refusal = |system: &str| try_results(&dumbbell(), system).unwrap_err().to_string();
+    for (parameters, problem) in [
+        ("cache=1 kB", "cache must be between 1500 B and 1 TB"),
+        ("high=20 MB", "high must be at most `cache`"),
+        ("low=10 MB", "low must be below `high`"),
+        ("alpha=0.6", "alpha must be above 0 and below 0.555 (π/(4√2))"),
+        ("decision_interval=20 ms", "decision_interval must be at least five times `probe_interval`"),
+    ] {
+        let system = format!("inrpp:{parameters}");
+        assert_eq!(refusal(&system), format!("system `{system}`: {problem}"));
+    }
+    // In a round trip of 20 ms a link of 10 Mbit/s carries more than the cache holds.
+    let small = ScenarioBuilder::new("1 s").dumbbell(1).network("rate", "10 Mbit/s").network("delay", "5 ms");
+    let small = small.set("inrpp.cache", "20 kB").flow(bulk("l1", "r1")).build();
+    let problem = try_results(&small, "inrpp").unwrap_err().to_string();
+    assert!(problem.starts_with("system `inrpp`: router `L`, interface 0: the low threshold (0 B)"), "{problem}");
+    assert!(!problem.contains('\n'));
+}
+
+/// A network of routers in a ring with chords, a host at each, and flows between them.
+#[derive(Clone, Debug)]
+struct Wild {
+    routers: u32,
+    chords: Vec<(u32, u32)>,
+    /// Which hosts, and how many kB.
+    flows: Vec<(u32, u32, u32)>,
+    /// Which link of the ring goes down, when, and for how long, in ms.
+    failures: Vec<(u32, u32, u32)>,
+    loss_percent: u32,
+    ack_every: u32,
+    cache_kb: u32,
+    seed: u32,
+}
+
+fn wild() -> impl Strategy<Value = Wild> {
+    (3..7u32).prop_flat_map(|routers| {
+        let chord = (0..routers, 0..routers);
+        let flow = (0..routers, 1..routers, 1..400u32);
+        let failure = (0..routers, 0..4_000u32, 50..3_000u32);
+        (
+            proptest::collection::vec(chord, 0..4),
+            proptest::collection::vec(flow, 1..8),
+            proptest::collection::vec(failure, 0..3),
+            0..3u32,
+            1..3u32,
+            prop_oneof![Just(30u32), Just(100), Just(2_000)],
+            any::<u16>(),
+        )
+            .prop_map(move |(chords, flows, failures, loss_percent, ack_every, cache_kb, seed)| Wild {
+                routers,
+                chords,
+                flows,
+                failures,
+                loss_percent,
+                ack_every,
+                cache_kb,
+                seed: seed.into(),
+            })
+    })
+}
+
+impl Wild {
+    fn scenario(&self) -> Scenario {
+        let mut network = ScenarioBuilder::new("300 s").set("seed", self.seed).set("sample", "10 s");
+        let high = self.cache_kb / 2;
+        network = network.set("inrpp.cache", format!("{} kB", self.cache_kb)).set("inrpp.high", format!("{high} kB"));
+        network = network.set("tcp.ack_every", self.ack_every).set("inrpp.expiry", "300 ms");
+        for router in 0..self.routers {
+            network = network.router(&format!("R{router}")).host(&format!("h{router}"));
+        }
+        let mut pairs: Vec<(u32, u32)> = (0..self.routers).map(|at| (at, (at + 1) % self.routers)).collect();
+        for (a, b) in &self.chords {
+            if a != b && !pairs.contains(&(*a, *b)) && !pairs.contains(&(*b, *a)) {
+                pairs.push((*a, *b));
+            }
+        }
+        for (a, b) in &pairs {
+            let link = part([("rate", "5 Mbit/s"), ("delay", "3 ms"), ("queue", "40 kB")]);
+            let link = link.with("loss", format!("{} %", self.loss_percent));
+            network = network.link_with(&format!("R{a}"), &format!("R{b}"), link);
+        }
+        for router in 0..self.routers {
+            let (host, router) = (format!("h{router}"), format!("R{router}"));
+            network = network.link(&host, &router, "50 Mbit/s", "1 ms");
+        }
+        for (from, step, size) in &self.flows {
+            let to = (from + step) % self.routers;
+            network = network.flow(bulk(&format!("h{from}"), &format!("h{to}")).with("size", format!("{size} kB")));
+        }
+        let mut failed = Vec::new();
+        for (at, when, lasts) in &self.failures {
+            if failed.contains(at) {
+                continue;
+            }
+            failed.push(*at);
+            let link = format!("R{at}-R{}", (at + 1) % self.routers);
+            network = network.event(down(&format!("{when} ms")).with("link", link.clone()));
+            network = network.event(up(&format!("{} ms", when + lasts)).with("link", link));
+        }
+        network.build()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Packets and notifications get lost, links fail and come back, routes change, caches overflow and ACKs are delayed:
+    /// no flow is wedged, and no packet is missing. A run whose packets do not add up is an error.
+    #[test]
+    fn every_flow_completes_whatever_happens_to_the_network(wild in wild()) {
+        let result = results(&wild.scenario(), "inrpp");
+        prop_assert_eq!(result.unfinished, None);
+    }
+}
