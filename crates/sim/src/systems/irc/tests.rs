@@ -136,3 +136,15 @@ fn edges_that_have_nothing_to_choose_are_refused_with_one_line() {
     assert!(refused("X").starts_with("system `irc`: edges: "), "{}", refused("X"));
     assert!(results(&site("1 s").set("irc.edges", vec!["E"]).build(), &["irc"]).is_ok());
 }
+
+#[test]
+fn in_the_ready_scenario_guards_save_most_moves_and_lose_nothing() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/route-control.toml");
+    let scenario = Scenario::parse(&std::fs::read_to_string(file).unwrap(), "route-control").unwrap();
+    let systems = ["irc:mode=none", "irc:guards=false", "irc:mode=predictive", "irc:mode=ideal"];
+    let result = results(&scenario, &systems).unwrap();
+    let [none, paper, predictive, ideal] = systems.map(|system| of(&result, system));
+    let goodputs = [none, paper, predictive, ideal].map(|of| of.goodput_mbps);
+    assert!(goodputs.is_sorted() && goodputs[1] > 1.5 * goodputs[0], "{goodputs:?}");
+    assert!(predictive.total_moves() * 5 < paper.total_moves(), "{:?}", predictive.moves);
+}
