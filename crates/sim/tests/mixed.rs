@@ -105,10 +105,11 @@ fn rcp_and_tcp_share_a_bottleneck_in_one_run_and_two_kinds_of_routers_do_not() {
 }
 
 #[test]
-fn a_flow_whose_system_the_simulator_lacks_is_refused_with_its_name() {
-    let scenario = paths(2).flow(bulk("c1", "s1").with("name", "edge").with("system", "inrpp")).build();
+fn a_flow_whose_congestion_control_the_simulator_lacks_is_refused_with_its_name() {
+    let tcp = part([("congestion_control", "bbr")]);
+    let scenario = paths(2).flow(bulk("c1", "s1").with("name", "edge").with_table("tcp", tcp)).build();
     let error = try_results(&scenario, "tcp", 1).unwrap_err();
-    assert!(error.to_string().contains("flow `edge`") && error.to_string().contains("inrpp"), "{error}");
+    assert!(error.to_string().contains("flow `edge`") && error.to_string().contains("bbr"), "{error}");
     assert!(error.is_usage() && error.place().is_some());
 }
 
