@@ -414,10 +414,10 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_with_a_parameter_that_it_lacks_is_named_with_the_case() {
+    fn a_policy_that_cannot_be_run_is_named_with_the_case() {
         let mut wrong = options(&["equal-long"], 1);
-        wrong.policies = vec!["inrpp:wings=2".parse().unwrap()];
+        wrong.policies = vec!["mptcp:subflows=65".parse().unwrap()];
         let error = play(&wrong, &()).unwrap_err().to_string();
-        assert!(error.starts_with("equal-long: ") && error.contains("wings"), "{error}");
+        assert!(error.starts_with("equal-long: ") && error.contains("subflows"), "{error}");
     }
 }

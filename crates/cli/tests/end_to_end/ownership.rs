@@ -298,7 +298,7 @@ fn an_agent_does_not_begin_in_tables_that_others_use() {
     let agent = host.start_ready(&host.state(), &[]);
     agent.signal(Signal::SIGTERM);
     let ended = agent.wait();
-    assert!(ended.stderr.contains("somebody else has put a route into a table of this agent"), "{ended:?}");
+    assert!(ended.stderr.contains("somebody else has put a route into a table of ours"), "{ended:?}");
     assert!(host.ip("-6 route show table 8301").contains("2001:db8:1::/64 dev lo"), "it is not ours to remove");
     assert_eq!(host.traces(), NOTHING);
 }

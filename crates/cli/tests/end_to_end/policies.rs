@@ -17,7 +17,7 @@ fn a_small_tournament_leaves_a_page_and_numbers_that_agree() {
     assert_eq!((&json["schema"], &json["seeds"], &json["regret_seeds"]), (&1.into(), &2.into(), &Value::Null));
     let cases = json["cases"].as_array().unwrap();
     let named: Vec<_> = cases.iter().map(|case| case["name"].as_str().unwrap()).collect();
-    assert_eq!(named, ["lossy-short", "lossy-long", "lossy-two-users"]);
+    assert_eq!(named, ["lossy-short", "lossy-long", "lossy-two-users", "lossy-three-short"]);
     for case in cases {
         let policies = case["policies"].as_array().unwrap();
         let named: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();

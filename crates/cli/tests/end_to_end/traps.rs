@@ -32,7 +32,7 @@ fn completes_with_segments_of(core: u32, sizes: [u32; 2]) {
     let series = room.rows("out", "series.csv");
     let windows: Vec<_> = series
         .iter()
-        .filter(|row| row["kind"] == "connection" && row["name"].starts_with("c1:"))
+        .filter(|row| row["kind"] == "connection" && row["name"].starts_with("c1:") && !row["cwnd_bytes"].is_empty())
         .map(|row| number(row, "cwnd_bytes") as u32)
         .collect();
     let full = |window: &u32| sizes.iter().any(|size| window.is_multiple_of(*size));
