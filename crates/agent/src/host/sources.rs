@@ -75,11 +75,14 @@ pub enum DoubtfulSources {
 impl fmt::Display for DoubtfulSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DoubtfulSources::Assumed { destination } => write!(
-                f,
-                "a path to {destination} names no `sources`: it is taken to let through the addresses of its interface, and no \
-                 other provider's; `sources = [\"::/0\"]` says that it takes all"
-            ),
+            DoubtfulSources::Assumed { destination } => {
+                let all = if destination.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+                write!(
+                    f,
+                    "a path to {destination} names no `sources`: it is taken to let through the addresses of its interface, and \
+                     no other provider's; `sources = [\"{all}\"]` says that it takes all"
+                )
+            }
             DoubtfulSources::NotHere { destination, path } => write!(
                 f,
                 "no address of this host is among the `sources` of the path {path} to {destination}: no new connection begins on \
@@ -222,6 +225,13 @@ mod tests {
 
     fn net(text: &str) -> IpNet {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_warning_names_all_addresses_of_the_destinations_family() {
+        let said = |net: &str| DoubtfulSources::Assumed { destination: net.parse().unwrap() }.to_string();
+        assert!(said("10.9.0.0/24").contains("`sources = [\"0.0.0.0/0\"]`"), "{}", said("10.9.0.0/24"));
+        assert!(said("2001:db8::/48").contains("`sources = [\"::/0\"]`"), "{}", said("2001:db8::/48"));
     }
 
     #[test]
