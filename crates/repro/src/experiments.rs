@@ -1,5 +1,6 @@
 //! The experiments, a file each.
 
+pub(crate) mod inrpp_dumbbell;
 pub(crate) mod inrpp_table1;
 mod semper;
 pub(crate) mod semper_fig3;

@@ -189,6 +189,7 @@ pub const ALL: &[Experiment] = &[
     experiments::tpc_fig8::ALGORITHMS,
     experiments::tpc_fig8::SEGMENTS,
     experiments::inrpp_table1::EXPERIMENT,
+    experiments::inrpp_dumbbell::EXPERIMENT,
     experiments::semper_fig3::EXPERIMENT,
     experiments::semper_fig4::EXPERIMENT,
     experiments::semper_fig5::EXPERIMENT,
