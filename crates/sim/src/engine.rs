@@ -15,6 +15,6 @@ mod world;
 
 pub use behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId};
 pub use endpoint::{Endpoint, Half, Outbox, Progress};
-pub use flows::{FlowId, FlowSpec, Report, Sizes, TcpId, acked_bytes, segments};
+pub use flows::{FlowId, FlowSpec, Report, Segments, Sizes, TcpId, segments};
 pub use network::{Balance, Copied, MAX_ARCS, MAX_NANOS, NO_FLOW, Network, RouteId};
 pub use world::{Move, Steering, Stopped, World};

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sidestep_model::{Bytes, Span, Time};
 use sidestep_proto::{
     packet::{Kind, Packet},
-    tcp::{Config, Receiver, Sender},
+    tcp::{Config, Receiver, Sender, Transmit},
 };
 
 use super::{
@@ -301,6 +301,54 @@ impl Sizes {
         let blocks = packet.sack.iter().take_while(|block| **block != (0, 0)).count() as u16;
         let syn = if packet.kind == Kind::SynAck { self.syn } else { 0 };
         self.header + syn + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+    }
+}
+
+/// The segments of a flow whose [`Endpoint`] is not the engine's own, and the packets that carry them.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments {
+    sizes: Sizes,
+    mss: u16,
+    count: u32,
+    last_payload: u16,
+}
+
+impl Segments {
+    /// The segments of a flow whose packets have headers of these sizes.
+    pub fn new(spec: &FlowSpec, sizes: Sizes) -> Segments {
+        let (count, last_payload) = segments(spec.bytes, spec.mss);
+        Segments { sizes, mss: spec.mss, count, last_payload }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Length of a full one with its headers.
+    pub fn full(&self) -> u16 {
+        self.mss + self.sizes.header
+    }
+
+    /// The packet that carries a segment, or opens the connection.
+    pub fn packet(&self, now: Time, transmit: Transmit) -> Packet {
+        let Transmit { seq, kind, flags } = transmit;
+        let (payload, syn) = match kind {
+            Kind::Syn => (0, self.sizes.syn),
+            _ if seq == self.count.wrapping_sub(1) => (self.last_payload, 0),
+            _ => (self.mss, 0),
+        };
+        Packet { sent: now, seq, kind, flags, len: self.sizes.header + payload + syn, payload, ..Packet::default() }
+    }
+
+    /// An answer of the receiver's, complete.
+    pub fn answer(&self, ack: Packet) -> Packet {
+        Packet { len: self.sizes.ack(&ack), ..ack }
+    }
+
+    /// Application bytes in the segments below `una`.
+    pub fn acked_bytes(&self, una: u32) -> u64 {
+        acked_bytes(una, self.mss, self.count.wrapping_sub(1), self.last_payload)
     }
 }
 

@@ -13,7 +13,7 @@ use sidestep_proto::{
 use crate::{
     SimError,
     engine::{
-        Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Sizes, acked_bytes, segments,
+        Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes,
     },
     system::{Context, MakeBehaviour, MakeEndpoint, System, Transport},
 };
@@ -44,63 +44,28 @@ struct Ends {
     config: tcp::Config,
     sender: Sender,
     receiver: Receiver,
-    header: u16,
-    syn: u16,
-    mss: u16,
-    /// Number and payload of the last segment.
-    last: u32,
-    last_payload: u16,
+    segments: Segments,
 }
 
 impl Ends {
     fn new(spec: &FlowSpec, config: tcp::Config) -> Ends {
         let sizes = Sizes::default();
-        let header = sizes.header + HEADER;
-        let (segments, last_payload) = segments(spec.bytes, spec.mss);
-        let mut sender = Sender::new(&config, spec.mss + header);
-        sender.supply(segments);
+        let segments = Segments::new(spec, Sizes { header: sizes.header + HEADER, ..sizes });
+        let mut sender = Sender::new(&config, segments.full());
+        sender.supply(segments.count());
         if spec.bytes.is_some() {
             sender.finish();
         }
-        Ends {
-            config,
-            sender,
-            receiver: Receiver::new(&config),
-            header,
-            syn: sizes.syn,
-            mss: spec.mss,
-            last: segments.wrapping_sub(1),
-            last_payload,
-        }
+        Ends { config, sender, receiver: Receiver::new(&config), segments }
     }
 
     /// Sends what the sender may send now.
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         while let Some(transmit) = self.sender.poll_transmit(&self.config, now) {
-            let payload = match transmit.kind {
-                Kind::Syn => 0,
-                _ if transmit.seq == self.last => self.last_payload,
-                _ => self.mss,
-            };
-            let packet = Packet {
-                sent: now,
-                seq: transmit.seq,
-                kind: transmit.kind,
-                flags: transmit.flags,
-                len: self.header + payload + if transmit.kind == Kind::Syn { self.syn } else { 0 },
-                payload,
-                rate: u32::MAX,
-                rtt: self.sender.tcp().srtt().map_or(0, |srtt| (srtt.as_nanos() / 1_000) as u32),
-                ..Packet::default()
-            };
+            let rtt = self.sender.tcp().srtt().map_or(0, |srtt| (srtt.as_nanos() / 1_000) as u32);
+            let packet = Packet { rate: u32::MAX, rtt, ..self.segments.packet(now, transmit) };
             out.send(Half::Sender, packet);
         }
-    }
-
-    /// An answer of the receiver's, complete.
-    fn answer(&self, packet: Packet) -> Packet {
-        let sizes = Sizes { header: self.header, ..Sizes::default() };
-        Packet { len: sizes.ack(&packet), ..packet }
     }
 }
 
@@ -114,11 +79,10 @@ impl Endpoint for Ends {
         match packet.kind {
             Kind::Syn => {
                 let reply = self.receiver.handle_syn(&self.config, packet);
-                out.send(Half::Receiver, self.answer(reply));
+                out.send(Half::Receiver, self.segments.answer(reply));
             }
             Kind::Data => {
-                let sizes = Sizes { header: self.header, ..Sizes::default() };
-                let mut reply = |ack: Packet| out.send(Half::Receiver, Packet { len: sizes.ack(&ack), ..ack });
+                let mut reply = |ack: Packet| out.send(Half::Receiver, self.segments.answer(ack));
                 self.receiver.handle_data(&self.config, now, packet, &mut reply);
             }
             Kind::Ack | Kind::SynAck => {
@@ -140,7 +104,7 @@ impl Endpoint for Ends {
             }
             Half::Receiver => {
                 if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
-                    out.send(Half::Receiver, self.answer(ack));
+                    out.send(Half::Receiver, self.segments.answer(ack));
                 }
                 Progress::default()
             }
@@ -155,11 +119,11 @@ impl Endpoint for Ends {
     }
 
     fn close(&mut self) {
-        self.sender = Sender::new(&self.config, self.mss + self.header);
+        self.sender = Sender::new(&self.config, self.segments.full());
     }
 
     fn acked_bytes(&self) -> u64 {
-        acked_bytes(self.sender.tcp().una(), self.mss, self.last, self.last_payload)
+        self.segments.acked_bytes(self.sender.tcp().una())
     }
 
     fn srtt(&self) -> Option<Span> {

@@ -18,7 +18,7 @@ use sidestep_proto::{
 
 use super::{read_fields, sizes, with_nonces};
 use crate::engine::{
-    Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, acked_bytes, segments,
+    Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments,
 };
 
 /// The links by which hosts send, each shared evenly by its flows in open loop.
@@ -78,52 +78,25 @@ pub(super) struct Ends {
     links: Arc<Links>,
     /// Whether it counts among the flows that share the link.
     shares: bool,
-    mss: u16,
-    /// Number and payload of the last segment.
-    last: u32,
-    last_payload: u16,
+    segments: Segments,
 }
 
 impl Ends {
     pub(super) fn new(spec: &FlowSpec, config: tcp::Config, expiry: Span, arc: ArcId, links: Arc<Links>) -> Ends {
-        let (segments, last_payload) = segments(spec.bytes, spec.mss);
-        let mut sender = Sender::new(&config, spec.mss + sizes().header, expiry);
-        sender.supply(segments);
+        let segments = Segments::new(spec, sizes());
+        let mut sender = Sender::new(&config, segments.full(), expiry);
+        sender.supply(segments.count());
         if spec.bytes.is_some() {
             sender.finish();
         }
-        Ends {
-            config,
-            sender,
-            receiver: Receiver::new(&config),
-            arc,
-            links,
-            shares: false,
-            mss: spec.mss,
-            last: segments.wrapping_sub(1),
-            last_payload,
-        }
+        Ends { config, sender, receiver: Receiver::new(&config), arc, links, shares: false, segments }
     }
 
     /// Sends what the sender may send now.
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         self.share();
-        let sizes = sizes();
         while let Some((transmit, nonces)) = self.sender.poll_transmit(&self.config, now) {
-            let payload = match transmit.kind {
-                Kind::Syn => 0,
-                _ if transmit.seq == self.last => self.last_payload,
-                _ => self.mss,
-            };
-            let packet = Packet {
-                sent: now,
-                seq: transmit.seq,
-                kind: transmit.kind,
-                flags: transmit.flags,
-                len: sizes.header + payload + if transmit.kind == Kind::Syn { sizes.syn } else { 0 },
-                payload,
-                ..Packet::default()
-            };
+            let packet = self.segments.packet(now, transmit);
             out.send(Half::Sender, with_nonces(packet, nonces));
             self.share();
         }
@@ -145,11 +118,11 @@ impl Ends {
         self.sender.set_rate(Rate::from_bits_per_sec(link.rate.load(Ordering::Relaxed) / flows));
     }
 
-    /// An answer of the receiver's, complete.
-    fn answer(ack: Packet) -> Packet {
-        let ack = Packet { flags: ack.flags.with(Flags::INRPP), ..ack };
-        Packet { len: sizes().ack(&ack), ..ack }
-    }
+}
+
+/// An answer of the receiver's, complete.
+fn answer(segments: &Segments, ack: Packet) -> Packet {
+    Packet { flags: ack.flags.with(Flags::INRPP), ..segments.answer(ack) }
 }
 
 impl Endpoint for Ends {
@@ -162,10 +135,10 @@ impl Endpoint for Ends {
         match packet.kind {
             Kind::Syn => {
                 let reply = self.receiver.handle_syn(&self.config, packet);
-                out.send(Half::Receiver, Ends::answer(reply));
+                out.send(Half::Receiver, answer(&self.segments, reply));
             }
             Kind::Data => {
-                let mut reply = |ack: Packet| out.send(Half::Receiver, Ends::answer(ack));
+                let mut reply = |ack: Packet| out.send(Half::Receiver, answer(&self.segments, ack));
                 self.receiver.handle_data(&self.config, now, packet, &mut reply);
             }
             Kind::Ack | Kind::SynAck => {
@@ -187,7 +160,7 @@ impl Endpoint for Ends {
             }
             Half::Receiver => {
                 if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
-                    out.send(Half::Receiver, Ends::answer(ack));
+                    out.send(Half::Receiver, answer(&self.segments, ack));
                 }
                 Progress::default()
             }
@@ -202,12 +175,12 @@ impl Endpoint for Ends {
     }
 
     fn close(&mut self) {
-        self.sender = Sender::new(&self.config, self.mss + sizes().header, Span::ZERO);
+        self.sender = Sender::new(&self.config, self.segments.full(), Span::ZERO);
         self.share();
     }
 
     fn acked_bytes(&self) -> u64 {
-        acked_bytes(self.sender.una(), self.mss, self.last, self.last_payload)
+        self.segments.acked_bytes(self.sender.una())
     }
 
     fn srtt(&self) -> Option<Span> {
