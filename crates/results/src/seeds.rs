@@ -19,8 +19,9 @@ pub(crate) const FILE: &str = "seeds.jsonl";
 /// `seeds.jsonl`: a line that says what was run, then a line for each system and seed that ran to the end.
 #[derive(Debug)]
 pub struct SeedLog {
-    path: PathBuf,
+    dir: PathBuf,
     file: File,
+    head: Head,
 }
 
 /// What one system gave under one seed; a line of `seeds.jsonl`.
@@ -46,8 +47,9 @@ impl SeedLog {
         let path = file_in(dir);
         std::fs::create_dir_all(dir).map_err(io_error("make", dir))?;
         let file = File::create(&path).map_err(io_error("create", &path))?;
-        let mut log = SeedLog { path, file };
-        log.line(&Head { version: version.to_owned(), scenario: scenario.to_owned() })?;
+        let mut log = SeedLog { dir: dir.to_owned(), file, head: Head::new(version, scenario) };
+        let head = line(&log.head)?;
+        log.append(&head)?;
         Ok(log)
     }
 
@@ -57,9 +59,9 @@ impl SeedLog {
     pub fn resume(dir: &Path, version: &str, scenario: &str) -> Result<(SeedLog, Vec<SeedResult>), WriteError> {
         let path = file_in(dir);
         let mut lines = BufReader::new(File::open(&path).map_err(io_error("go on with", &path))?).lines();
-        let own = Head { version: version.to_owned(), scenario: scenario.to_owned() };
+        let own = Head::new(version, scenario);
         let head = lines.next().transpose().map_err(io_error("read", &path))?;
-        if head.and_then(|line| serde_json::from_str(&line).ok()) != Some(own) {
+        if head.and_then(|line| serde_json::from_str(&line).ok()).as_ref() != Some(&own) {
             return Err(WriteError::OtherRun { path });
         }
         let mut done: Vec<SeedResult> = Vec::new();
@@ -67,26 +69,20 @@ impl SeedLog {
             let line = line.map_err(io_error("read", &path))?;
             done.extend(serde_json::from_str::<SeedResult>(&line));
         }
-        let mut file = OpenOptions::new().append(true).open(&path).map_err(io_error("go on with", &path))?;
+        let file = OpenOptions::new().append(true).open(&path).map_err(io_error("go on with", &path))?;
+        let mut log = SeedLog { dir: dir.to_owned(), file, head: own };
         // What a killed run left of a line is ended, so that it spoils no other.
-        file.write_all(b"\n").map_err(io_error("write", &path))?;
-        Ok((SeedLog { path, file }, done))
+        log.append("\n")?;
+        Ok((log, done))
     }
 
-    /// Writes the whole file anew, in this order: as results come, their order is chance.
-    pub fn rewrite<'a>(
-        dir: &Path,
-        version: &str,
-        scenario: &str,
-        results: impl Iterator<Item = &'a SeedResult>,
-    ) -> Result<(), WriteError> {
-        let mut text =
-            serde_json::to_string(&Head { version: version.to_owned(), scenario: scenario.to_owned() })? + "\n";
+    /// Writes the whole file anew, in this order: as results came, their order was chance.
+    pub fn finish(self, results: &[SeedResult]) -> Result<(), WriteError> {
+        let mut text = line(&self.head)?;
         for result in results {
-            text += &serde_json::to_string(result)?;
-            text.push('\n');
+            text += &line(result)?;
         }
-        write_whole(dir, FILE, &text)
+        write_whole(&self.dir, FILE, &text)
     }
 
     /// Removes the file that an earlier run has left in `dir`.
@@ -100,13 +96,22 @@ impl SeedLog {
 
     /// Adds the result of a system and a seed.
     pub fn add(&mut self, result: &SeedResult) -> Result<(), WriteError> {
-        self.line(result)
+        self.append(&line(result)?)
     }
 
-    fn line(&mut self, value: &impl Serialize) -> Result<(), WriteError> {
-        let text = serde_json::to_string(value)? + "\n";
-        self.file.write_all(text.as_bytes()).map_err(io_error("write", &self.path))
+    fn append(&mut self, text: &str) -> Result<(), WriteError> {
+        self.file.write_all(text.as_bytes()).map_err(io_error("write", &file_in(&self.dir)))
     }
+}
+
+impl Head {
+    fn new(version: &str, scenario: &str) -> Head {
+        Head { version: version.to_owned(), scenario: scenario.to_owned() }
+    }
+}
+
+fn line(value: &impl Serialize) -> Result<String, WriteError> {
+    Ok(serde_json::to_string(value)? + "\n")
 }
 
 fn file_in(dir: &Path) -> PathBuf {

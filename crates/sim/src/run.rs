@@ -229,28 +229,23 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
     let scenario = &options.scenario;
     let ground = Ground::new(&scenario.topology);
     check(options, &ground)?;
-    let (log, known) = match &options.out {
-        Some(out) if options.seeds > 1 => {
-            let (version, text) = (env!("CARGO_PKG_VERSION"), scenario.to_toml());
-            if resumed {
-                let (log, known) = SeedLog::resume(out, version, &text)?;
-                (Some(log), known)
-            } else {
-                (Some(SeedLog::create(out, version, &text)?), Vec::new())
-            }
+    let (version, text) = (env!("CARGO_PKG_VERSION"), scenario.to_toml());
+    let mut known = Vec::new();
+    let mut log = None;
+    match &options.out {
+        Some(out) if options.seeds > 1 && resumed => {
+            let (resumed, done) = SeedLog::resume(out, version, &text)?;
+            (log, known) = (Some(Mutex::new(resumed)), done);
         }
-        Some(out) => {
-            SeedLog::remove(out)?;
-            (None, Vec::new())
-        }
-        None => (None, Vec::new()),
-    };
+        Some(out) if options.seeds > 1 => log = Some(Mutex::new(SeedLog::create(out, version, &text)?)),
+        Some(out) => SeedLog::remove(out)?,
+        None => {}
+    }
     let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
-    let grid = Grid::run(options, &ground, (writer.as_ref(), log), known, observer)?;
+    let grid = Grid::run(options, &ground, (writer.as_ref(), log.as_ref()), known, observer)?;
     let whole = whole_seeds(&grid);
-    if let Some(out) = options.out.as_ref().filter(|_| options.seeds > 1) {
-        let results = seed_results(&options.systems, &grid);
-        SeedLog::rewrite(out, env!("CARGO_PKG_VERSION"), &scenario.to_toml(), results.iter())?;
+    if let Some(log) = log {
+        log.into_inner().unwrap_or_else(PoisonError::into_inner).finish(&seed_results(&options.systems, &grid))?;
     }
     let scene = Scene::of(scenario);
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
@@ -277,7 +272,7 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         traces.extend(first.trace);
     }
     if let Some(writer) = writer {
-        writer.finish(&result, &traces, &scene, &scenario.to_toml(), &options.command)?;
+        writer.finish(&result, &traces, &scene, &text, &options.command)?;
     }
     Ok((result, interrupted))
 }
@@ -331,7 +326,7 @@ struct Grid<'a> {
     jobs: Vec<(usize, usize)>,
     next: AtomicUsize,
     done: Mutex<Vec<Vec<Option<Done>>>>,
-    log: Option<Mutex<SeedLog>>,
+    log: Option<&'a Mutex<SeedLog>>,
     failed: Mutex<Option<SimError>>,
 }
 
@@ -341,7 +336,7 @@ impl Grid<'_> {
     fn run(
         options: &RunOptions,
         ground: &Ground,
-        (writer, log): (Option<&Writer>, Option<SeedLog>),
+        (writer, log): (Option<&Writer>, Option<&Mutex<SeedLog>>),
         known: Vec<SeedResult>,
         observer: &dyn Observer,
     ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
@@ -364,7 +359,7 @@ impl Grid<'_> {
             jobs,
             next: AtomicUsize::new(0),
             done: Mutex::new(done),
-            log: log.map(Mutex::new),
+            log,
             failed: Mutex::new(None),
         };
         observer.begins(count, options.scenario.duration);
@@ -399,7 +394,7 @@ impl Grid<'_> {
 
     /// Adds what ran to the end to the file of seeds, if there is one.
     fn keep(&self, system: usize, seed: usize, done: &Done) -> Result<(), SimError> {
-        let Some(log) = self.log.as_ref().filter(|_| !done.ended) else { return Ok(()) };
+        let Some(log) = self.log.filter(|_| !done.ended) else { return Ok(()) };
         let (system, result) = (self.options.systems[system].to_string(), done.result.clone());
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(log.add(&SeedResult { system, seed: seed as u64, result })?)
