@@ -56,7 +56,7 @@ pub struct Config {
     pub expiry: Span,
     /// When the state of an interface changes, and what its ACKs say.
     pub ack_processing: AckProcessing,
-    /// For which packets an ACK opens the way.
+    /// Which packets an ACK releases.
     pub credit: Credit,
 }
 

@@ -33,7 +33,7 @@ pub struct InrppKnobs {
     pub expiry: Span,
     /// When the state of an interface changes.
     pub ack_processing: AckProcessing,
-    /// For which packets an ACK opens the way.
+    /// Which packets an ACK releases.
     pub credit: Credit,
 }
 
@@ -83,7 +83,7 @@ pub enum AckProcessing {
     Printed,
 }
 
-/// For which packets an ACK opens the way.
+/// Which packets an ACK releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Credit {
