@@ -35,9 +35,7 @@ fn segment_lists_are_paths_too() {
     let mut used = BTreeSet::new();
     for _ in 0..8 {
         let mut both = net.connect(Ip::V6, &listener);
-        let before = [net.sent(&net.e1), net.sent(&net.e2)];
-        net.talk(&mut both);
-        let paths = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
+        let paths = net.paths_of(&mut both);
         assert_eq!(paths[0], paths[1]);
         used.insert(paths[0]);
     }

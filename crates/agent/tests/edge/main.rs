@@ -45,9 +45,7 @@ fn both_directions_of_a_connection_take_the_path_that_both_edges_name_and_all_pa
             let listener = net.listen(version);
             for _ in 0..12 {
                 let mut both = net.connect(version, &listener);
-                let before = [net.sent(&net.e1), net.sent(&net.e2)];
-                net.talk(&mut both);
-                let paths = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
+                let paths = net.paths_of(&mut both);
                 let flow = tuple("tcp", both.0.local_addr().unwrap(), both.0.peer_addr().unwrap());
                 let named = status.each_ref().map(|status| status.place(&flow).unwrap().unwrap().position);
                 assert_eq!(paths, named, "{flow:?}");

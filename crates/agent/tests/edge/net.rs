@@ -155,6 +155,13 @@ impl Net {
         pass(server, client);
     }
 
+    /// Has both ends of a connection talk; returns the path of what `e1` has sent, and of what `e2` has.
+    pub fn paths_of(&self, both: &mut (TcpStream, TcpStream)) -> [usize; 2] {
+        let before = [self.sent(&self.e1), self.sent(&self.e2)];
+        self.talk(both);
+        [self.busiest(&self.e1, &before[0]), self.busiest(&self.e2, &before[1])]
+    }
+
     /// Starts the daemon of an edge, and waits until it is ready.
     pub fn edge(&self, node: &NetNs, config: &str) -> Edge {
         let (edge, is_ready) = self.spawn(node, config, false);

@@ -66,9 +66,7 @@ fn the_kernels_own_multipath_routes_agree_with_the_same_seed_and_not_with_two() 
             let listener = net.listen(version);
             for _ in 0..12 {
                 let mut both = net.connect(version, &listener);
-                let before = [net.sent(&net.e1), net.sent(&net.e2)];
-                net.talk(&mut both);
-                let paths = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
+                let paths = net.paths_of(&mut both);
                 used.insert(paths[0]);
                 alike += usize::from(paths[0] == paths[1]);
             }

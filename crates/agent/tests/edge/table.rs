@@ -28,9 +28,7 @@ fn edges_with_tables_agree_about_every_connection_also_if_one_begins_later_or_an
     // The path of each connection, which is the same at both edges.
     let agree = |connections: &mut [Connection]| -> Vec<usize> {
         let one = |both: &mut Connection| {
-            let before = [net.sent(&net.e1), net.sent(&net.e2)];
-            net.talk(both);
-            let [here, there] = [net.busiest(&net.e1, &before[0]), net.busiest(&net.e2, &before[1])];
+            let [here, there] = net.paths_of(both);
             assert_eq!(here, there, "{both:?}");
             here
         };
