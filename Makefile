@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker fuzz soak soak-lab semper-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker fuzz soak soak-lab semper-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -17,6 +17,9 @@ build: deps ## Build target/release/sidestep
 
 demo: build ## The main job: connections step aside from congestion, in the lab
 	@scripts/demo
+
+format: deps ## Format all code, what macros include too
+	@CARGO=$(CARGO) scripts/format
 
 test: deps ## Format, lints, documentation, unit, property and kernel tests
 	@CARGO=$(CARGO) scripts/test

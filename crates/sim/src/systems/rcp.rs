@@ -12,9 +12,7 @@ use sidestep_proto::{
 
 use crate::{
     SimError,
-    engine::{
-        Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes,
-    },
+    engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes},
     system::{Context, MakeBehaviour, MakeEndpoint, System, Transport},
 };
 

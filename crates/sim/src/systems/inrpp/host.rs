@@ -17,9 +17,7 @@ use sidestep_proto::{
 };
 
 use super::{read_fields, sizes, with_nonces};
-use crate::engine::{
-    Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments,
-};
+use crate::engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
 
 /// The links by which hosts send, each shared evenly by its flows in open loop.
 ///
@@ -117,7 +115,6 @@ impl Ends {
         let flows = u64::from(link.flows.load(Ordering::Relaxed)).max(1);
         self.sender.set_rate(Rate::from_bits_per_sec(link.rate.load(Ordering::Relaxed) / flows));
     }
-
 }
 
 /// An answer of the receiver's, complete.
