@@ -185,7 +185,7 @@ pub(super) const CASES: &[Case] = &[
             network.set("paths.max_paths", 5).flow(short("65 %", ALL))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "paths-5-web",
         Alike,
         SHORT,
@@ -195,7 +195,7 @@ pub(super) const CASES: &[Case] = &[
             network.set("duration", "120 s").flow(web_search("50 %", ALL))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "reno-mix",
         Alike,
         MIX,
@@ -205,12 +205,33 @@ pub(super) const CASES: &[Case] = &[
             network.flow(short("35 %", "75 Mbit/s")).flow(bulk("c*", "s*"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "hosts-30-users",
         Alike,
         CLOSED,
         "Thirty hosts decide apart on two paths of 30 Mbit/s, each for two users who fetch 80 kB and think for long.",
         || alike(2, "30 Mbit/s", 30).flow(sized(closed_loop("c*", "s*", 2, "1 s", "0"), "80 kB")),
+    ),
+    Case::judging(
+        "paths-7-users",
+        Alike,
+        CLOSED,
+        "Seven paths of 9 Mbit/s with a round trip of 16 ms; twenty hosts decide apart, each for two users who fetch 35 kB and think.",
+        || {
+            let network = alike(7, "9 Mbit/s", 20).network("delay", "2 ms").set("paths.max_paths", 7);
+            network.flow(sized(closed_loop("c*", "s*", 2, "150 ms", "0"), "35 kB"))
+        },
+    ),
+    Case::judging(
+        "cubic-noecn-mix",
+        Alike,
+        MIX,
+        "CUBIC without ECN on four paths, short transfers at 40 % load beside four connections that send all the time.",
+        || {
+            let network = alike(4, "18 Mbit/s", 4).network("ecn", "never");
+            let network = network.set("tcp.ecn", false).set("tcp.congestion_control", "cubic");
+            network.flow(short("40 %", "72 Mbit/s")).flow(bulk("c*", "s*"))
+        },
     ),
 ];
 

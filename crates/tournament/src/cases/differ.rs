@@ -49,6 +49,9 @@ const SIX: &[Path] = &[
 const DSL_UPLINKS: &[Path] =
     &[Path { delay: "2 ms", ..path("40 Mbit/s") }, Path { delay: "10 ms", ..path("8 Mbit/s") }];
 const FIVE: &[Path] = &[path("30 Mbit/s"), path("20 Mbit/s"), path("10 Mbit/s"), path("5 Mbit/s"), path("2 Mbit/s")];
+/// The uplinks of a fifth branch: a fast fibre, and a radio link with a longer round trip.
+const FAST_UPLINKS: &[Path] =
+    &[Path { delay: "1500 us", ..path("60 Mbit/s") }, Path { delay: "9 ms", ..path("12 Mbit/s") }];
 /// A near path with a round trip of 10 ms, and one of five times the rate with 66 ms.
 const FAR_IS_FATTER: &[Path] =
     &[Path { delay: "1500 us", ..path("10 Mbit/s") }, Path { delay: "15500 us", ..path("50 Mbit/s") }];
@@ -277,7 +280,7 @@ pub(super) const CASES: &[Case] = &[
         "Six paths from 24 Mbit/s down to 2, those between with longer round trips; short transfers at half of all.",
         || differ(SIX).flow(short("50 %", "72 Mbit/s")),
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-third-users",
         Differ,
         CLOSED,
@@ -288,7 +291,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(slow).flow(sized(closed_loop("c*", "s*", 4, "350 ms", "0"), "40 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-four-short",
         Differ,
         SHORT,
@@ -298,28 +301,28 @@ pub(super) const CASES: &[Case] = &[
             differ(&[path("20 Mbit/s"); 4]).event(slow).flow(short("18 %", "80 Mbit/s"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "branch-documents",
         Differ,
         SHORT,
         "Users behind uplinks of 40 and 8 Mbit/s send documents of 200 kB at 30 % of both.",
         || differ(DSL_UPLINKS).flow(sized(load("c*", "s*", "30 %", "48 Mbit/s"), "200 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "branch-morning",
         Differ,
         MIX,
         "The same uplinks: many users fetch and send, and a backup over one connection has not ended.",
         || branch(DSL_UPLINKS, 6, "700 ms", 1),
     ),
-    Case::judging(
+    Case::tuning(
         "far-fatter-short",
         Differ,
         SHORT,
         "A path of 10 Mbit/s with a round trip of 10 ms, one of 50 Mbit/s with 66 ms; transfers of 40 kB at 25 % of both.",
         || differ(FAR_IS_FATTER).flow(sized(load("c*", "s*", "25 %", ALL), "40 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "lossy-three-short",
         Differ,
         SHORT,
@@ -329,12 +332,76 @@ pub(super) const CASES: &[Case] = &[
             differ(&[path("20 Mbit/s"), lossy, lossy]).flow(short("20 %", ALL))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-five-users",
         Differ,
         CLOSED,
         "Five paths from 30 Mbit/s down to 2, and users who fetch 60 kB and think.",
         || differ(FIVE).flow(sized(closed_loop("c*", "s*", 9, "250 ms", "0"), "60 kB")),
+    ),
+    Case::judging(
+        "hidden-five-users",
+        Differ,
+        CLOSED,
+        "Of five paths of 12 Mbit/s the fourth has a ninth; four hosts decide apart, each for three users.",
+        || {
+            let slow = part([("at", "0 s"), ("action", "rate"), ("rate", "1300 kbit/s")]).path("path-4");
+            let network = differ(&[path("12 Mbit/s"); 5]).set("paths.max_paths", 5).event(slow);
+            network.flow(sized(closed_loop("c*", "s*", 3, "280 ms", "0"), "45 kB"))
+        },
+    ),
+    Case::judging(
+        "hidden-two-pages",
+        Differ,
+        SHORT,
+        "Of two paths of 28 Mbit/s with a round trip of 16 ms one has a seventh; transfers of 50 kB at 25 % of the other.",
+        || {
+            let network = differ(&[Path { delay: "3 ms", ..path("28 Mbit/s") }; 2]).event(tenth("4 Mbit/s"));
+            network.flow(sized(load("c*", "s*", "25 %", "28 Mbit/s"), "50 kB"))
+        },
+    ),
+    Case::judging(
+        "branch-reports",
+        Differ,
+        SHORT,
+        "Users behind uplinks of 60 and 12 Mbit/s send reports of 450 kB at 35 % of both.",
+        || differ(FAST_UPLINKS).flow(sized(load("c*", "s*", "35 %", "72 Mbit/s"), "450 kB")),
+    ),
+    Case::judging(
+        "branch-letters",
+        Differ,
+        SHORT,
+        "Users behind the same uplinks send letters of 80 kB at 50 % of both.",
+        || differ(FAST_UPLINKS).flow(sized(load("c*", "s*", "50 %", "72 Mbit/s"), "80 kB")),
+    ),
+    Case::judging(
+        "branch-evening",
+        Differ,
+        MIX,
+        "The same uplinks: few users fetch and send, and a backup runs over four connections.",
+        || branch(FAST_UPLINKS, 3, "900 ms", 4),
+    ),
+    Case::judging(
+        "lossy-four-users",
+        Differ,
+        CLOSED,
+        "One of four paths of 15 Mbit/s with a round trip of 12 ms loses 1.5 %; users fetch 60 kB and think.",
+        || {
+            let good = Path { delay: "2 ms", ..path("15 Mbit/s") };
+            let network = differ(&[good, good, Path { loss: "1.5 %", ..good }, good]);
+            network.flow(sized(closed_loop("c*", "s*", 4, "450 ms", "0"), "60 kB"))
+        },
+    ),
+    Case::judging(
+        "unequal-three-users",
+        Differ,
+        CLOSED,
+        "Paths of 30, 14 and 4 Mbit/s with round trips of 20, 50 and 8 ms, and users who fetch 40 kB and think.",
+        || {
+            let paths = [("30 Mbit/s", "4 ms"), ("14 Mbit/s", "11500 us"), ("4 Mbit/s", "1 ms")]
+                .map(|(rate, delay)| Path { delay, ..path(rate) });
+            differ(&paths).flow(sized(closed_loop("c*", "s*", 5, "220 ms", "0"), "40 kB"))
+        },
     ),
 ];
 

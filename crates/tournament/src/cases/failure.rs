@@ -101,7 +101,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("14 s").path("path-3")).flow(short("15 %", "80 Mbit/s"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-three-users",
         Failure,
         CLOSED,
@@ -112,7 +112,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("14 s").path("path-3")).flow(sized(users, "50 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-twice-short",
         Failure,
         SHORT,
@@ -124,7 +124,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(short("20 %", "80 Mbit/s"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-forward-users",
         Failure,
         CLOSED,
@@ -135,7 +135,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("13 s").path("path-2")).flow(sized(users, "60 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "down-default-users",
         Failure,
         CLOSED,
@@ -144,6 +144,49 @@ pub(super) const CASES: &[Case] = &[
             let network = alike(3, "20 Mbit/s", 4).event(down("7 s").path("path-1"));
             let users = closed_loop("c*", "s*", 5, "400 ms", "0");
             network.event(up("12 s").path("path-1")).flow(sized(users, "50 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-five-users",
+        Failure,
+        CLOSED,
+        "One of five paths of 14 Mbit/s silently loses everything for five seconds; two hosts decide apart, each for six users.",
+        || {
+            let network = alike(5, "14 Mbit/s", 2).set("paths.max_paths", 5).event(blackhole("9 s").path("path-4"));
+            let users = closed_loop("c*", "s*", 6, "350 ms", "0");
+            network.event(up("14 s").path("path-4")).flow(sized(users, "40 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-two-short",
+        Failure,
+        SHORT,
+        "Of two paths of 26 Mbit/s one silently loses everything for six seconds; short transfers for which the other would do.",
+        || {
+            let network = alike(2, "26 Mbit/s", 4).event(blackhole("7 s").path("path-2"));
+            network.event(up("13 s").path("path-2")).flow(short("45 %", "26 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "silent-back-users",
+        Failure,
+        CLOSED,
+        "One of three paths of 24 Mbit/s silently loses all that servers answer for seven seconds; users fetch and think.",
+        || {
+            let network = alike(3, "24 Mbit/s", 4).event(back("6 s").path("path-2"));
+            let users = closed_loop("c*", "s*", 4, "450 ms", "0");
+            network.event(up("13 s").path("path-2")).flow(sized(users, "50 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-default-users",
+        Failure,
+        CLOSED,
+        "The path that routing prefers, one of two, silently loses everything for four seconds; six hosts decide apart.",
+        || {
+            let network = alike(2, "34 Mbit/s", 6).network("delay", "2500 us").event(blackhole("10 s").path("path-1"));
+            let users = closed_loop("c*", "s*", 3, "550 ms", "0");
+            network.event(up("14 s").path("path-1")).flow(sized(users, "70 kB"))
         },
     ),
 ];

@@ -76,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(burst).flow(sized(closed_loop("c*", "s*", 6, "300 ms", "0"), "40 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "shift-fade-short",
         Shift,
         SHORT,
@@ -89,6 +89,22 @@ pub(super) const CASES: &[Case] = &[
                 network.event(rate(&from, "path-2", "4 Mbit/s")).event(rate(&to, "path-2", "20 Mbit/s"))
             });
             network.flow(short("40 %", "40 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "shift-swap-users",
+        Shift,
+        CLOSED,
+        "Two paths of 30 Mbit/s take turns of six seconds in which they have a fifth of it; users fetch 45 kB and think.",
+        || {
+            let network =
+                differ(&[path("30 Mbit/s"), Path { delay: "2 ms", ..path("30 Mbit/s") }]).set("duration", "26 s");
+            let network = (0..4).fold(network, |network, turn| {
+                let [slow, fast] = if turn % 2 == 0 { ["path-1", "path-2"] } else { ["path-2", "path-1"] };
+                let at = format!("{} s", 6 * turn + 2);
+                network.event(rate(&at, slow, "6 Mbit/s")).event(rate(&at, fast, "30 Mbit/s"))
+            });
+            network.flow(sized(closed_loop("c*", "s*", 6, "300 ms", "0"), "45 kB"))
         },
     ),
 ];
