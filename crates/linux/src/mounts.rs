@@ -108,17 +108,32 @@ fn below(root: &str, path: &Path) -> PathBuf {
     Path::new(root).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Where file systems of this kind are mounted, by the text of a `mountinfo` (proc(5)); whole ones come first.
-fn mount_points(mountinfo: &str, kind: &str) -> Vec<PathBuf> {
-    let read = |line: &str| {
+/// A line of a `mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// What of the file system is mounted: `/` if it is all, `net:[4026531840]` if it is a namespace.
+    pub(crate) root: String,
+    /// Where it is mounted.
+    pub(crate) point: PathBuf,
+    /// The kind of file system, as `mount -t` has it.
+    pub(crate) kind: String,
+}
+
+/// Reads the text of a `mountinfo` (proc_pid_mountinfo(5)).
+pub(crate) fn read(mountinfo: &str) -> impl Iterator<Item = Mount> {
+    mountinfo.lines().filter_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        (system.split(' ').next() == Some(kind)).then(|| (root != "/", unescape(point)))
-    };
-    let mut points: Vec<_> = mountinfo.lines().filter_map(read).collect();
-    points.sort_by_key(|(partial, _)| *partial);
-    points.into_iter().map(|(_, point)| point).collect()
+        let (root, point) = (fields.next()?.to_string(), unescape(fields.next()?));
+        Some(Mount { root, point, kind: system.split(' ').next()?.to_string() })
+    })
+}
+
+/// Where file systems of this kind are mounted; whole ones come first.
+fn mount_points(mountinfo: &str, kind: &str) -> Vec<PathBuf> {
+    let mut found: Vec<_> = read(mountinfo).filter(|mount| mount.kind == kind).collect();
+    found.sort_by_key(|mount| mount.root != "/");
+    found.into_iter().map(|mount| mount.point).collect()
 }
 
 /// Spaces and the like are written as `\040`.
@@ -153,6 +168,7 @@ mod tests {
 32 30 0:27 /docker/x /container rw shared:10 - cgroup2 cgroup2 rw
 31 30 0:27 / /sys/fs/cgroup/uni\\040fied rw,nosuid shared:10 - cgroup2 cgroup2 rw,nsdelegate
 33 30 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+34 28 0:4 net:[4026532281] /run/netns/a\\040b rw shared:11 - nsfs nsfs rw
 ";
 
     #[test]
@@ -160,6 +176,12 @@ mod tests {
         let points = mount_points(HYBRID, "cgroup2");
         assert_eq!(points, [Path::new("/sys/fs/cgroup/uni fied"), Path::new("/container")]);
         assert_eq!(mount_points(HYBRID, "bpf"), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_namespace_that_has_a_name_is_mounted_at_it() {
+        let named = read(HYBRID).find(|mount| mount.root == "net:[4026532281]").unwrap();
+        assert_eq!((named.point.as_path(), named.kind.as_str()), (Path::new("/run/netns/a b"), "nsfs"));
     }
 
     proptest! {

@@ -12,7 +12,10 @@ use std::{
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    mounts,
+};
 
 /// Buckets of a namespace's table of TCP connections; with more connections than this, chains grow.
 const TCP_TABLE_ENTRIES: &str = "4096";
@@ -102,18 +105,14 @@ impl NetNsId {
     ///
     /// `None` where there is none, or none that the caller may see.
     pub fn find(self) -> Option<PathBuf> {
-        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
-        // proc_pid_mountinfo(5): the fourth field is what is mounted, the fifth where.
-        let mounted = format!("net:[{}]", self.inode);
-        let place = |line: &str| {
-            let mut fields = line.split(' ').skip(3);
-            fields.next().filter(|root| *root == mounted).and_then(|_| fields.next()).map(PathBuf::from)
-        };
+        let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+        let name = format!("net:[{}]", self.inode);
+        let mounted = mounts::read(&table).filter(|mount| mount.root == name).map(|mount| mount.point);
         let is_number =
             |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
         let processes = processes.filter(is_number).map(|process| process.join("ns/net"));
-        mounts.lines().filter_map(place).chain(processes).find(|path| self.is_at(path))
+        mounted.chain(processes).find(|path| self.is_at(path))
     }
 
     fn is_at(self, path: &Path) -> bool {

@@ -1,9 +1,7 @@
 //! What the host daemon exports to Prometheus.
 
-use std::collections::BTreeMap;
-
 use ipnet::IpNet;
-use sidestep_linux::bpf::host::{ControllerState, HostConnection, HostCounters, MapUse, ProgramRuns};
+use sidestep_linux::bpf::host::{ControllerState, HostCounters, MapUse, ProgramRuns};
 use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
 use sidestep_policy::Reason;
@@ -141,7 +139,6 @@ pub(super) struct Reading<'a> {
     pub(super) learns: bool,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
-    pub(super) connections: Vec<HostConnection>,
     pub(super) quality: ByPath<PathQuality>,
     pub(super) maps: Vec<MapUse>,
     pub(super) runs: Vec<ProgramRuns>,
@@ -217,19 +214,11 @@ impl Reading<'_> {
 
     /// How many connections there are on each path of each destination, with those that have none.
     fn by_path(&self) -> Vec<(Labels, f64)> {
-        let mut counts: BTreeMap<(IpNet, u32), (&str, u64)> = BTreeMap::new();
-        let sets: BTreeMap<IpNet, &DestinationPaths> = self.sets.iter().map(|set| (set.destination, set)).collect();
-        for set in sets.values() {
-            for path in &set.paths {
-                counts.insert((set.destination, path.id), (&path.name, 0));
-            }
-        }
-        for one in &self.connections {
-            let covering = |len: u8| IpNet::new(one.remote.ip(), len).ok().map(|net| net.trunc());
-            let destination = (0..=128).rev().filter_map(covering).find(|net| sets.contains_key(net));
-            // The paths of this connection have just gone: it is about to be released.
-            let Some(destination) = destination else { continue };
-            counts.entry((destination, one.path)).or_insert(("", 0)).1 += 1;
+        let paths = self.sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set.destination, path)));
+        let mut counts: ByPath<(&str, u64)> =
+            paths.map(|(destination, path)| ((destination, path.id), (path.name.as_str(), 0))).collect();
+        for (path, quality) in &self.quality {
+            counts.entry(*path).or_insert(("", 0)).1 = quality.connections;
         }
         let sample = |((destination, path), (name, n)): ((IpNet, u32), (&str, u64))| {
             let (destination, path) = (destination.to_string(), format!("{path:08x}"));
@@ -245,10 +234,11 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_linux::bpf::host::HostConnection;
     use sidestep_model::{Rate, Time};
 
     use super::*;
-    use crate::paths::PathRoute;
+    use crate::{host::quality::Sockets, paths::PathRoute};
 
     fn set(prefix: &str, ids: &[u32]) -> DestinationPaths {
         let path = |id: &u32| HostPath {
@@ -283,6 +273,13 @@ mod tests {
         let sets = [set("fd02::/16", &[1, 2]), set("fd02:9::/32", &[1])];
         let mut counters = HostCounters { mark_refused: 4, ..HostCounters::default() };
         counters.moved[Reason::Ecn as usize] = 3;
+        let connections = ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"];
+        let connections = connections.map(|remote| connection(remote, 1));
+        let destinations = sets.iter().map(|set| set.destination).collect();
+        let mut quality = Sockets::default().by_path(&connections, &destinations);
+        let narrow = quality.entry(("fd02:9::/32".parse().unwrap(), 1)).or_default();
+        narrow.rate = Rate::from_mbits(3);
+        narrow.min_rtt = Some(Span::from_millis(8));
         let reading = Reading {
             dry_run,
             attached: true,
@@ -296,17 +293,7 @@ mod tests {
             learns: true,
             sets: &sets,
             counters,
-            connections: ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"]
-                .map(|remote| connection(remote, 1))
-                .to_vec(),
-            quality: BTreeMap::from([(
-                ("fd02:9::/32".parse().unwrap(), 1),
-                PathQuality {
-                    rate: Rate::from_mbits(3),
-                    min_rtt: Some(Span::from_millis(8)),
-                    ..PathQuality::default()
-                },
-            )]),
+            quality,
             maps: vec![MapUse { name: "sidestep_dests".into(), entries: 2, capacity: Some(4096) }],
             runs: Vec::new(),
             runs_counted: false,

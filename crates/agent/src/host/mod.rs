@@ -500,7 +500,6 @@ impl Daemon for Host {
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(stored as u64, self.events.waiting()),
-            connections,
             runs: self.program.runs()?,
             runs_counted: self.run_stats.is_some() || RunStats::by_sysctl(),
             faults,

@@ -242,17 +242,7 @@ impl HostProgram {
     /// before stays whatever fails, unless it is of another layout.
     pub fn load(pins: Option<Pins>) -> Result<Self> {
         let Some(pins) = pins else {
-            let object = load("host", open("host", bytecode!("host"))?)?;
-            return Ok(HostProgram {
-                object,
-                links: Vec::new(),
-                changed: BTreeMap::new(),
-                sources: Sources::default(),
-                pins: None,
-                provisional: false,
-                superseded: None,
-                lock: None,
-            });
+            return Ok(HostProgram::of(load("host", open("host", bytecode!("host"))?)?));
         };
         pins.make()?;
         let mut lock = pins.lock()?;
@@ -270,21 +260,28 @@ impl HostProgram {
         });
         match opened {
             Ok(object) => {
-                let lock = Some(lock);
-                Ok(HostProgram {
-                    object,
-                    links: Vec::new(),
-                    changed: BTreeMap::new(),
-                    sources: Sources::default(),
-                    pins: Some(pins),
-                    provisional,
-                    superseded,
-                    lock,
-                })
+                let mut program = HostProgram::of(object);
+                (program.pins, program.lock) = (Some(pins), Some(lock));
+                (program.provisional, program.superseded) = (provisional, superseded);
+                Ok(program)
             }
             // The directory may be new.
             Err(error) if provisional => pins.remove().and(Err(error)),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A program that nobody keeps and that acts on nothing.
+    fn of(object: Object) -> Self {
+        HostProgram {
+            object,
+            links: Vec::new(),
+            changed: BTreeMap::new(),
+            sources: Sources::default(),
+            pins: None,
+            provisional: false,
+            superseded: None,
+            lock: None,
         }
     }
 
@@ -316,17 +313,9 @@ impl HostProgram {
             let other = "it is an agent of another version; ask with the program of its version";
             return Err(LinuxError::io(what, io::Error::other(other)));
         }
-        let (object, pins) = (open_pinned(pins)?, Some(pins.clone()));
-        Ok(Some(HostProgram {
-            object,
-            links: Vec::new(),
-            changed: BTreeMap::new(),
-            sources: Sources::default(),
-            pins,
-            provisional: false,
-            superseded: None,
-            lock: None,
-        }))
+        let mut program = HostProgram::of(open_pinned(pins)?);
+        program.pins = Some(pins.clone());
+        Ok(Some(program))
     }
 
     /// Sets the configuration; connections follow it from their next signal on.

@@ -41,6 +41,7 @@ use netlink_packet_netfilter::{
 };
 
 use super::{Draw, Share};
+use crate::netlink::Family;
 
 /// The table's name and the bits of the mark that it changes.
 #[derive(Debug)]
@@ -339,52 +340,16 @@ fn control(message: ControlMessage) -> NetfilterMessage {
     NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM), message)
 }
 
-/// What differs between IPv4 and IPv6. Addresses are numbers of 128 bits here; of IPv4, the lower 32 of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    const ALL: [Family; 2] = [Family::V6, Family::V4];
-
-    fn of(net: IpNet) -> Self {
-        match net {
-            IpNet::V4(_) => Family::V4,
-            IpNet::V6(_) => Family::V6,
-        }
-    }
-
+/// What of packets and rules differs between IPv4 and IPv6. Addresses are numbers of 128 bits here; of IPv4, the lower 32
+/// of them.
+trait Layout: Copy {
     /// NFPROTO_IPV4 and NFPROTO_IPV6.
-    fn protocol(self) -> u8 {
-        match self {
-            Family::V4 => 2,
-            Family::V6 => 10,
-        }
-    }
-
-    fn key_type(self) -> u32 {
-        match self {
-            Family::V4 => TYPE_IPV4,
-            Family::V6 => TYPE_IPV6,
-        }
-    }
-
+    fn protocol(self) -> u8;
+    fn key_type(self) -> u32;
     /// Bytes of an address.
-    fn len(self) -> u32 {
-        match self {
-            Family::V4 => 4,
-            Family::V6 => 16,
-        }
-    }
-
-    fn source_offset(self) -> u32 {
-        match self {
-            Family::V4 => 12,
-            Family::V6 => 8,
-        }
-    }
+    fn len(self) -> u32;
+    fn source_offset(self) -> u32;
+    fn bytes(self, address: u128) -> Vec<u8>;
 
     fn destination_offset(self) -> u32 {
         self.source_offset() + self.len()
@@ -412,6 +377,36 @@ impl Family {
 
     fn last(self, net: IpNet) -> u128 {
         self.first(net) | !self.mask(net.prefix_len()) & self.greatest()
+    }
+}
+
+impl Layout for Family {
+    fn protocol(self) -> u8 {
+        match self {
+            Family::V4 => 2,
+            Family::V6 => 10,
+        }
+    }
+
+    fn key_type(self) -> u32 {
+        match self {
+            Family::V4 => TYPE_IPV4,
+            Family::V6 => TYPE_IPV6,
+        }
+    }
+
+    fn len(self) -> u32 {
+        match self {
+            Family::V4 => 4,
+            Family::V6 => 16,
+        }
+    }
+
+    fn source_offset(self) -> u32 {
+        match self {
+            Family::V4 => 12,
+            Family::V6 => 8,
+        }
     }
 
     fn bytes(self, address: u128) -> Vec<u8> {
