@@ -20,8 +20,8 @@ use crate::error::LabError;
 pub struct BenchOptions {
     /// The `sidestep` program.
     pub program: PathBuf,
-    /// How often each of the four is measured: nothing, programs that do nothing, the agent without its programs, and the
-    /// agent. Medians are reported.
+    /// How often each variant is measured: nothing, programs that do nothing, the agent without its programs, both of these
+    /// together, and the agent. Medians are reported.
     pub rounds: usize,
     /// How long each measurement takes.
     pub seconds: f64,
@@ -54,18 +54,22 @@ pub struct Compared {
     pub idle: f64,
     /// With the agent's rules, routes and table, but not its programs.
     pub routes: f64,
+    /// With the agent's rules, routes and table, and programs that do nothing: what the kernel alone takes.
+    pub kernel: f64,
     /// With the agent.
     pub with: f64,
     /// Median over the rounds of `idle` divided by `without`.
     pub idle_ratio: f64,
     /// Median over the rounds of `routes` divided by `without`.
     pub routes_ratio: f64,
+    /// Median over the rounds of `kernel` divided by `without`.
+    pub kernel_ratio: f64,
     /// Median over the rounds of `with` divided by `without`.
     pub ratio: f64,
 }
 
-/// Measures what the agent costs the traffic of a host that has paths. Each round has four measurements; their order
-/// changes from round to round.
+/// Measures what the agent costs the traffic of a host that has paths. Each round has a measurement of each variant; their
+/// order changes from round to round.
 ///
 /// # Errors
 /// Without root, or where the kernel lacks what the agent needs.
@@ -80,10 +84,10 @@ pub fn overhead(options: &BenchOptions, progress: Progress<'_>) -> Result<Overhe
         for step in 0..samples.len() {
             let which = (round + step) % samples.len();
             progress(WITH[which], round * samples.len() + step + 1, steps);
-            let idle = (which == 1).then(|| stage.idle()).transpose()?;
+            let idle = matches!(which, 1 | 3).then(|| stage.idle()).transpose()?;
             let agent = match which {
-                2 => Some(stage.agent_beside(stage::ALIKE)?),
-                3 => Some(stage.agent(stage::ALIKE, None)?),
+                2 | 3 => Some(stage.agent_beside(stage::ALIKE)?),
+                4 => Some(stage.agent(stage::ALIKE, None)?),
                 _ => None,
             };
             samples[which] = measure(&stage, options.seconds)?;
@@ -105,8 +109,13 @@ pub fn overhead(options: &BenchOptions, progress: Progress<'_>) -> Result<Overhe
 }
 
 /// What each measurement of a round is made with.
-const WITH: [&str; 4] =
-    ["without the agent", "with programs that do nothing", "with the agent's rules and tables only", "with the agent"];
+const WITH: [&str; 5] = [
+    "without the agent",
+    "with programs that do nothing",
+    "with the agent's rules and tables only",
+    "with its rules and tables, and programs that do nothing",
+    "with the agent",
+];
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,15 +138,17 @@ fn count_runs(stage: &Stage, seconds: f64) -> Result<Vec<ProgramRuns>, LabError>
     Ok(runs.unwrap_or_default())
 }
 
-/// Compares rounds of four values each, in the order of [`WITH`].
-fn compare(rounds: impl Iterator<Item = [f64; 4]> + Clone) -> Compared {
+/// Compares rounds of one value for each variant, in the order of [`WITH`].
+fn compare(rounds: impl Iterator<Item = [f64; 5]> + Clone) -> Compared {
     Compared {
         without: median(rounds.clone().map(|[without, ..]| without)),
         idle: median(rounds.clone().map(|[_, idle, ..]| idle)),
-        routes: median(rounds.clone().map(|[_, _, routes, _]| routes)),
+        routes: median(rounds.clone().map(|[_, _, routes, ..]| routes)),
+        kernel: median(rounds.clone().map(|[.., kernel, _]| kernel)),
         with: median(rounds.clone().map(|[.., with]| with)),
         idle_ratio: median(rounds.clone().map(|[without, idle, ..]| idle / without)),
-        routes_ratio: median(rounds.clone().map(|[without, _, routes, _]| routes / without)),
+        routes_ratio: median(rounds.clone().map(|[without, _, routes, ..]| routes / without)),
+        kernel_ratio: median(rounds.clone().map(|[without, .., kernel, _]| kernel / without)),
         ratio: median(rounds.map(|[without, .., with]| with / without)),
     }
 }
@@ -160,12 +171,12 @@ mod tests {
 
     #[test]
     fn the_median_ratio_is_that_of_the_rounds() {
-        let rounds = [[10.0, 9.5, 9.8, 9.0], [20.0, 21.0, 20.0, 20.0], [40.0, 20.0, 39.0, 20.0]];
+        let rounds = [[10.0, 9.5, 9.8, 9.2, 9.0], [20.0, 21.0, 20.0, 20.0, 20.0], [40.0, 20.0, 39.0, 32.0, 20.0]];
         let compared = compare(rounds.into_iter());
-        let ratios = [compared.idle_ratio, compared.routes_ratio, compared.ratio];
-        assert_eq!([compared.without, compared.idle, compared.routes, compared.with], [20.0; 4]);
+        let ratios = [compared.idle_ratio, compared.routes_ratio, compared.kernel_ratio, compared.ratio];
+        assert_eq!([compared.without, compared.idle, compared.routes, compared.kernel, compared.with], [20.0; 5]);
         let alike = |(ours, theirs): (f64, f64)| (ours - theirs).abs() < 1e-12;
-        assert!(ratios.into_iter().zip([0.95, 0.98, 0.9]).all(alike), "{ratios:?}");
+        assert!(ratios.into_iter().zip([0.95, 0.98, 0.92, 0.9]).all(alike), "{ratios:?}");
         assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
         assert!(median(std::iter::empty()).is_nan());
     }

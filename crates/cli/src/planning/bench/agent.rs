@@ -23,10 +23,13 @@ pub fn overhead(rounds: usize, seconds: f64) -> Result<Report, Failure> {
         cases.push(measure_of(format!("{name}, without the agent"), compared.without, unit));
         cases.push(measure_of(format!("{name}, with programs that do nothing"), compared.idle, unit));
         cases.push(measure_of(format!("{name}, with the agent's rules and tables only"), compared.routes, unit));
+        let kernel = format!("{name}, with its rules and tables, and programs that do nothing");
+        cases.push(measure_of(kernel, compared.kernel, unit));
         cases.push(measure_of(format!("{name}, with the agent"), compared.with, unit));
         let ratio = |what: &str| format!("{name}, {what} by without, median of {rounds} rounds");
         cases.push(measure_of(ratio("doing nothing"), compared.idle_ratio, "ratio"));
         cases.push(measure_of(ratio("rules and tables"), compared.routes_ratio, "ratio"));
+        cases.push(measure_of(ratio("what the kernel alone takes"), compared.kernel_ratio, "ratio"));
         cases.push(measure_of(ratio("with"), compared.ratio, "ratio"));
     }
     for program in cost.programs.iter().filter(|program| program.runs > 0) {
