@@ -1,4 +1,5 @@
-//! Who else uses bits of the packet mark: rules of routing, and rules of nf_tables and iptables.
+//! Who else uses bits of the packet mark: rules of routing, and rules of nf_tables and iptables. The latter may also
+//! masquerade connections, which then do not survive a move.
 //!
 //! What cannot be seen: BPF programs that read or write marks (Cilium's), and filters of tc.
 
@@ -18,13 +19,13 @@ mod nftables;
 pub struct MarkUses {
     /// The rules of routing that look at marks, without ours.
     pub rules: Vec<Rule>,
-    /// The rules of nf_tables and iptables that look at marks or change them.
+    /// The rules of nf_tables and iptables that look at marks or change them, or masquerade.
     pub filters: Vec<FilterUse>,
     /// What exists and could not be read.
     pub unseen: Vec<String>,
 }
 
-/// What a rule of nf_tables or iptables does with marks.
+/// What a rule of nf_tables or iptables does with marks, or with source addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterUse {
     /// Whose rule it is: `nf_tables`; `iptables` or `ip6tables` if it is in an old table.
@@ -35,7 +36,7 @@ pub struct FilterUse {
     pub action: MarkAction,
 }
 
-/// What is done with a mark.
+/// What is done with a mark, or a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkAction {
     /// It is compared, under a mask.
@@ -47,6 +48,8 @@ pub enum MarkAction {
     },
     /// These bits of it are changed.
     Changed(u32),
+    /// The source becomes an address of the interface by which the packet leaves; the mark does not matter.
+    Masquerades,
 }
 
 /// How our bits of the mark meet somebody's.
@@ -103,11 +106,17 @@ impl MarkUses {
             MarkAction::Compared { mark, mask: bits } => {
                 ours().any(|ours| ((ours ^ mark) & bits == 0) != (mark & bits == 0))
             }
+            MarkAction::Masquerades => false,
         });
         let filters = filters.map(|filter| Collision { with: filter.to_string(), misroutes: false });
         let mut all: Vec<_> = rules.chain(filters).collect();
         all.dedup();
         all
+    }
+
+    /// A rule that masquerades, if there is one.
+    pub fn masquerade(&self) -> Option<&FilterUse> {
+        self.filters.iter().find(|filter| filter.action == MarkAction::Masquerades)
     }
 
     /// A mask of six bits that meets nobody's; `None` if there is none to suggest.
@@ -127,6 +136,7 @@ impl fmt::Display for FilterUse {
         match self.action {
             MarkAction::Compared { mark, mask } => write!(f, "looks for the mark {mark:#x}/{mask:#x}"),
             MarkAction::Changed(bits) => write!(f, "changes the bits {bits:#x}"),
+            MarkAction::Masquerades => f.write_str("masquerades"),
         }
     }
 }

@@ -76,8 +76,17 @@ impl DrawTable {
         socket.bind_auto().map_err(failed)?;
         // The kernel answers inside the call that asks: there is never anything to wait for.
         socket.set_non_blocking(true).map_err(failed)?;
-        let ruleset = Ruleset { name: name.into(), mask };
+        let ruleset = Ruleset { name: name.into(), mask, keeps_sources: false };
         Ok(DrawTable { socket, buffer: vec![0; ANSWER_LIMIT], sequence: 0, ruleset })
+    }
+
+    /// Whether connections with a mark of ours keep the source address that they have, from the next
+    /// [`replace`](Self::replace) on, where somebody masquerades them and the interface has that address.
+    ///
+    /// The kernel drops the state of a masqueraded connection whose packets leave by another interface than the first one
+    /// did. Without masquerading this is not wanted: it has the kernel track all connections.
+    pub fn keep_sources(&mut self, keep: bool) {
+        self.ruleset.keeps_sources = keep;
     }
 
     /// Makes the table say these draws, in one step: each packet sees the table as it was, or as it is now.

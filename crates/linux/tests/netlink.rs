@@ -567,8 +567,19 @@ fn rules_of_both_kinds_of_iptables_are_read_and_no_table_is_made() {
                 assert!(made.status.success(), "{program} {rule}: {made:?}");
             }
         }
-        let uses = MarkUses::read(netlink).await?;
+        assert!(MarkUses::read(netlink).await?.masquerade().is_none());
+        for program in programs {
+            let rule = "-t nat -A POSTROUTING -o eth7 -j MASQUERADE";
+            let made = Command::new(program).args(rule.split(' ')).output().unwrap();
+            assert!(made.status.success(), "{program} {rule}: {made:?}");
+        }
+        let mut uses = MarkUses::read(netlink).await?;
         assert_eq!(uses.unseen, [""; 0]);
+        let masquerade = |filter: &FilterUse| filter.action == MarkAction::Masquerades;
+        let found: Vec<_> =
+            uses.filters.extract_if(.., |filter| masquerade(filter)).map(|one| one.to_string()).collect();
+        let places = ["iptables in nat", "ip6tables in nat", "nf_tables in ip nat", "nf_tables in ip6 nat"];
+        assert_eq!(found, places.map(|place| format!("a rule of {place} POSTROUTING, which masquerades")));
         let found: Vec<_> = uses.filters.iter().map(ToString::to_string).collect();
         let places = ["iptables in mangle", "ip6tables in mangle", "nf_tables in ip mangle", "nf_tables in ip6 mangle"];
         let expected = places.iter().flat_map(|place| {

@@ -1,13 +1,17 @@
 //! The table that draws paths for packets without a socket, in namespaces of their own.
 
 use std::{
-    io::ErrorKind,
+    io::{ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd,
     process::Command,
     thread,
     time::Duration,
 };
 
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, connect, setsockopt, socket, sockopt,
+};
 use sidestep_linux::{
     Result,
     netlink::block_on,
@@ -179,6 +183,66 @@ fn paths_are_drawn_by_weight_and_source_and_replaced_at_once() {
     let before = links.sent();
     assert_eq!(links.refused(40, "2001:db8:5::9"), 40);
     assert!(links.sent()[2] - before[2] < 5, "the third link does not carry this source");
+}
+
+/// Connects from the server's namespace to `to` by the second link, and sends a byte and hears it, then one by the third
+/// link; returns whether that came back, too.
+fn moves(links: &Links, listener: &TcpListener, to: &str) -> bool {
+    let address = SocketAddr::new(to.parse().unwrap(), 7777);
+    let domain = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The end of a connection that is lost does not arrive.
+            stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+            let mut byte = [0];
+            while let Ok(1) = stream.read(&mut byte) {
+                stream.write_all(&byte).unwrap();
+            }
+        });
+        let talk = || {
+            let socket = socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+            setsockopt(&socket, sockopt::Mark, &0x200).unwrap();
+            match address {
+                SocketAddr::V4(to) => connect(socket.as_raw_fd(), &SockaddrIn::from(to)).unwrap(),
+                SocketAddr::V6(to) => connect(socket.as_raw_fd(), &SockaddrIn6::from(to)).unwrap(),
+            }
+            let mut stream = TcpStream::from(socket);
+            stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+            let mut echo = || stream.write_all(b"x").and_then(|()| stream.read_exact(&mut [0])).is_ok();
+            assert!(echo(), "{to}: by its first path");
+            setsockopt(&stream, sockopt::Mark, &0x300).unwrap();
+            let mut echo = || stream.write_all(b"x").and_then(|()| stream.read_exact(&mut [0])).is_ok();
+            Ok(echo() && echo())
+        };
+        links.server.run(talk).unwrap()
+    })
+}
+
+#[test]
+fn a_connection_that_somebody_masquerades_survives_a_move_where_sources_are_kept() {
+    if !root_or_skip("nf_tables") {
+        return;
+    }
+    let links = Links::build();
+    // As a host with two providers has it.
+    sh(
+        &links.server,
+        "nft 'add table inet nat { chain out { type nat hook postrouting priority srcnat; masquerade; }; }'",
+    );
+    for to in ["2001:db8:1::1", "192.0.2.1"] {
+        let address = SocketAddr::new(to.parse().unwrap(), 7777);
+        let listener = links.client.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();
+        let moves_with = |keep| {
+            links.table(|table| {
+                table.keep_sources(keep);
+                table.replace(&[draw("2001:db8:1::/48", [1, 1, 1])])
+            });
+            moves(&links, &listener, to)
+        };
+        assert!(!moves_with(false), "{to}: the kernel drops what it knows of a masqueraded connection");
+        assert!(moves_with(true), "{to}");
+    }
 }
 
 #[test]

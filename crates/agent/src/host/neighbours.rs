@@ -1,4 +1,4 @@
-//! What other programs of the host do with marks: looked at when the agent starts, and again while it works.
+//! What other programs of the host do with marks, and whether they masquerade: looked at when the agent starts, and again while it works.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,11 @@ impl Neighbours {
     /// How many rules of others meet our bits of the mark.
     pub(super) fn met(&self) -> usize {
         self.met.len()
+    }
+
+    /// Whether somebody masquerades connections.
+    pub(super) fn masquerade(&self) -> bool {
+        self.uses.masquerade().is_some()
     }
 
     /// Which mask would be better than `mask`.
@@ -54,6 +59,7 @@ impl Host {
     pub(super) async fn watch_marks(&mut self) -> Result<(), AgentError> {
         let new = self.look_at_marks().await?;
         self.warn_of_collisions(&new);
+        self.keep_sources(self.neighbours.masquerade());
         Ok(())
     }
 

@@ -35,6 +35,8 @@ pub(super) struct Replies {
     inherited: bool,
     /// Whether the operator was told that the kernel refuses the table.
     warned: bool,
+    /// Whether the table keeps the sources of connections from being masqueraded, as somebody masquerades.
+    keeps_sources: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,20 @@ impl Replies {
     fn install(&mut self) {
         self.written = None;
         let Some(table) = &mut self.table else { return };
-        let written = table.replace(&self.draws).and_then(|()| look(table));
+        table.keep_sources(self.keeps_sources);
+        let mut written = table.replace(&self.draws);
+        if let (Err(error), true) = (&written, self.keeps_sources) {
+            if !self.warned {
+                tracing::warn!(
+                    %error,
+                    "somebody masquerades connections, and the kernel cannot keep them from that: one that moves to \
+                     another interface is lost"
+                );
+            }
+            table.keep_sources(false);
+            written = table.replace(&self.draws);
+        }
+        let written = written.and_then(|()| look(table));
         match written {
             Ok(written) => {
                 self.written = Some(written);
@@ -133,6 +148,7 @@ impl Host {
         if self.options.dry_run {
             return;
         }
+        self.replies.keeps_sources = self.neighbours.masquerade();
         if self.replies.table.is_none() {
             match DrawTable::open(&table_name(self.options.table_base), self.mark.mask) {
                 Ok(table) => self.replies.table = Some(table),
@@ -166,6 +182,15 @@ impl Host {
         if self.replies.looks.is_multiple_of(LOOKS_PER_WEIGHING) {
             let draws = self.draws(&self.sets);
             self.replies.reweigh(draws);
+        }
+    }
+
+    /// Whether connections with a path keep the sources that they have, as somebody masquerades.
+    pub(super) fn keep_sources(&mut self, keep: bool) {
+        let replies = &mut self.replies;
+        if std::mem::replace(&mut replies.keeps_sources, keep) != keep && replies.written.is_some() {
+            tracing::info!(keep, "connections with a path are kept from being masqueraded where others masquerade");
+            replies.install();
         }
     }
 

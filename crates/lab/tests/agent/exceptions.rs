@@ -1,8 +1,8 @@
 //! Destinations within those that have paths, which are left alone; and rules of other programs beside the agent's.
 
-use std::{thread, time::Duration};
+use std::{process::Command, thread, time::Duration};
 
-use sidestep_agent::{AgentError, StaticDestination};
+use sidestep_agent::{AgentError, StaticDestination, StaticPath};
 use sidestep_linux::{netlink, testing::root_or_skip};
 use sidestep_model::{
     Span,
@@ -12,6 +12,7 @@ use sidestep_model::{
 use crate::{
     metrics::{LISTEN, scrape, value},
     support::{Agent, Flow, LITTLE, Lab, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, tail, via},
+    takeover::in_host,
 };
 
 /// Both paths lead to a black hole, but for packets that R1's own routes take to the server.
@@ -100,6 +101,31 @@ fn connections_are_moved_beside_the_rules_of_other_programs_and_none_is_lost() {
     let before = lab.carried(lab.arc(idle, "Z"));
     flow.pass(SOME);
     assert!(lab.carried(lab.arc(idle, "Z")) - before < LITTLE, "it takes the path that its mark names");
+    agent.stop();
+}
+
+#[test]
+fn a_connection_that_the_host_masquerades_moves_to_the_other_provider_and_goes_on() {
+    if !root_or_skip("connections that are masqueraded") {
+        return;
+    }
+    let lab = Lab::new(TWO_PROVIDERS);
+    // An address of the second provider's, which all others answer.
+    lab.ip("h", "-6 address add fd0b::5/64 dev R2 nodad");
+    lab.ip("Z", &format!("-6 route add fd0b::/64 via {} dev R2", tail(&lab, "R2", "Z")));
+    lab.ip("R2", &format!("-6 route add fd0b::/64 via {} dev h", tail(&lab, "h", "R2")));
+    let rule = "add table ip6 nat { chain out { type nat hook postrouting priority srcnat; masquerade; }; }";
+    let made = in_host(&lab, || Command::new("nft").arg(rule).output().unwrap());
+    assert!(made.status.success(), "{made:?}");
+    let path = |by, rate| StaticPath { sources: vec!["::/0".parse().unwrap()], ..via(&lab, "h", by, rate) };
+    let paths = vec![path("R1", "1 kbit/s"), path("R2", "1 Tbit/s")];
+    let agent = Agent::start(&lab, "h", knobs(), &lab.prefix("s").to_string(), paths);
+    let flow = Flow::start(lab.connect("h", "s"));
+    flow.pass(SOME);
+    assert_eq!(slot(&flow.sender), 2);
+    lab.swallow("R2", "Z", true);
+    agent.moved("rto");
+    lab.wait_until_over(&flow, "R1", "Z");
     agent.stop();
 }
 

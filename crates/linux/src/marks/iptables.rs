@@ -1,4 +1,4 @@
-//! Reads from the rules of iptables what they do with marks: from its old tables, and from its extensions in nf_tables.
+//! Reads from the rules of iptables what they do with marks, and which of them masquerade: from its old tables, and from its extensions in nf_tables.
 
 use std::{
     ffi::c_int,
@@ -189,6 +189,7 @@ pub(super) fn action(kind: Extension, name: &str, revision: u32, data: &[u8]) ->
             // Only restoring changes the packet's mark.
             (mode == RESTORE).then_some(MarkAction::Changed(cleared | copied.unwrap_or(0)))
         }
+        (Extension::Target, "MASQUERADE") => Some(MarkAction::Masquerades),
         (Extension::Match, "mark") => Some(MarkAction::Compared { mark: word(0)?, mask: word(4)? }),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Reads from all rules of nf_tables what they do with marks.
+//! Reads from all rules of nf_tables what they do with marks, and which of them masquerade.
 
 use std::{collections::BTreeMap, io};
 
@@ -132,6 +132,7 @@ fn follow(name: &str, data: &Attributes, registers: &mut BTreeMap<u32, Register>
             }
             Register::Other => None,
         },
+        "masq" => Some(MarkAction::Masquerades),
         "target" | "match" => {
             let kind = if name == "target" { Extension::Target } else { Extension::Match };
             iptables::action(kind, &text(data.get(&1)?), number(2)?, data.get(&3)?)

@@ -14,11 +14,20 @@
 //!     }
 //!     chain to-0 { meta random vmap { RANGE : goto mark-100, ... } }
 //!     chain mark-100 { meta mark set mark & ~MASK ^ 0x100 }
+//!     chain sources {
+//!         type nat hook postrouting priority srcnat - 1;
+//!         meta mark & MASK != 0 fib saddr . oif type local snat ip6 to ip6 saddr
+//!         meta mark & MASK != 0 fib saddr . oif type local snat ip to ip saddr
+//!     }
 //! }
 //! ```
 //!
 //! Every packet that leaves the host passes the first rule. Those of connections that have a path end there, which costs
 //! them no more than a chain without rules would.
+//!
+//! The last chain is there only where somebody masquerades. NAT is decided once for each connection, and the first rule that
+//! decides it counts: a connection that is bound to the address that it has anyway is not masqueraded, and may leave by another
+//! interface later.
 //!
 //! All maps are anonymous and constant: nobody can change them but by replacing the rule.
 
@@ -28,7 +37,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use netlink_packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE};
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
     nftables::{
@@ -43,11 +52,12 @@ use netlink_packet_netfilter::{
 use super::{Draw, Share};
 use crate::netlink::Family;
 
-/// The table's name and the bits of the mark that it changes.
+/// The table's name, the bits of the mark that it changes, and whether it keeps sources from being masqueraded.
 #[derive(Debug)]
 pub struct Ruleset {
     pub name: String,
     pub mask: u32,
+    pub keeps_sources: bool,
 }
 
 /// Bytes of a message before its attributes (`struct nfgenmsg`).
@@ -57,6 +67,8 @@ pub const HEADER_LEN: usize = 4;
 const SUBSYSTEM: u16 = 10;
 /// As `mangle` in `nft`: after connection tracking, before NAT.
 const PRIORITY: i32 = -150;
+/// Just before `srcnat` in `nft`, where others masquerade.
+const BEFORE_SOURCE_NAT: i32 = 99;
 /// The name with which the kernel numbers anonymous maps.
 const ANONYMOUS: &str = "__map%d";
 /// A map's values are verdicts (`NFT_DATA_VERDICT`).
@@ -72,6 +84,7 @@ const ELEMENTS: usize = 400;
 
 const OUTPUT: &str = "output";
 const REPLIES: &str = "replies";
+const SOURCES: &str = "sources";
 
 const NETWORK_HEADER: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
@@ -81,8 +94,23 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const IPPROTO_TCP: u8 = 6;
-/// The only register that is needed.
+/// The only register that is needed, and its number.
 const REGISTER: Register = Register::Reg1;
+const REGISTER_NUMBER: u32 = 1;
+
+// `linux/netfilter/nf_tables.h`: the attributes of the expressions `fib` and `nat`, and their values.
+const FIB_TO: u16 = 1;
+const FIB_RESULT: u16 = 2;
+const FIB_FLAGS: u16 = 3;
+const ADDRESS_TYPE: u32 = 3;
+const OF_SOURCE: u32 = 1;
+const AT_OUTPUT: u32 = 1 << 4;
+const NAT_TYPE: u16 = 1;
+const NAT_FAMILY: u16 = 2;
+const NAT_FROM: u16 = 3;
+const SOURCE_NAT: u32 = 0;
+/// An address of this host (`RTN_LOCAL`).
+const LOCAL: u32 = 2;
 
 type Messages = Vec<(NfTablesMessage, u16)>;
 type Rule = Vec<Expressions>;
@@ -90,8 +118,13 @@ type Rule = Vec<Expressions>;
 impl Ruleset {
     /// The transaction after which the table says `draws`, whatever was there.
     pub fn replacement(&self, draws: &[Draw]) -> Messages {
+        let output = self.base_chain(OUTPUT, "route", InetHookNumber::LocalOut, PRIORITY);
         // Removing fails unless it is there.
-        let mut messages = vec![self.table(), self.removal().remove(0), self.table(), self.base_chain()];
+        let mut messages = vec![self.table(), self.removal().remove(0), self.table(), output];
+        if self.keeps_sources {
+            messages.push(self.base_chain(SOURCES, "nat", InetHookNumber::PostRouting, BEFORE_SOURCE_NAT));
+            messages.extend(Family::ALL.map(|of| self.rule(SOURCES, self.keep_source(of))));
+        }
         messages.push(self.chain(REPLIES));
         let marks: BTreeSet<_> = draws.iter().flat_map(|draw| &draw.shares).map(|share| share.mark).collect();
         for mark in marks {
@@ -130,8 +163,7 @@ impl Ruleset {
         let special = vec![tcp_flags(), masked(&[SYN | RST]), compare(Operator::NotEqual, vec![0])];
         let opens = vec![tcp_flags(), masked(&[SYN | RST | ACK]), compare(Operator::Equal, vec![SYN])];
         // A mark that somebody has set already stays.
-        let marked =
-            vec![load(MetaKey::Mark), masked(&self.mask.to_ne_bytes()), compare(Operator::NotEqual, vec![0; 4])];
+        let marked = self.is_marked();
         let to_replies = vec![jump(Verdict::Goto, Some(REPLIES.into()))];
         let leave = vec![jump(Verdict::Return, None)];
         vec![
@@ -139,6 +171,32 @@ impl Ruleset {
             self.rule(OUTPUT, [tcp, special, to_replies].concat()),
             self.rule(REPLIES, [opens, leave].concat()),
         ]
+    }
+
+    /// Some of our bits of the mark are set.
+    fn is_marked(&self) -> Rule {
+        vec![load(MetaKey::Mark), masked(&self.mask.to_ne_bytes()), compare(Operator::NotEqual, vec![0; 4])]
+    }
+
+    /// Binds a connection with a mark of ours to the source address that it has, if the interface has that address.
+    fn keep_source(&self, of: Family) -> Rule {
+        let expression = |name: &str, values: [(u16, u32); 3]| Expressions::Other {
+            expression_type: name.into(),
+            attributes: values.map(|(kind, value)| DefaultNla::new(kind, value.to_be_bytes().to_vec())).to_vec(),
+        };
+        let protocol = of.protocol();
+        let source = [
+            load(MetaKey::Nfproto),
+            compare(Operator::Equal, vec![protocol]),
+            expression(
+                "fib",
+                [(FIB_TO, REGISTER_NUMBER), (FIB_RESULT, ADDRESS_TYPE), (FIB_FLAGS, OF_SOURCE | AT_OUTPUT)],
+            ),
+            compare(Operator::Equal, LOCAL.to_ne_bytes().to_vec()),
+            payload(NETWORK_HEADER, of.source_offset(), of.len()),
+            expression("nat", [(NAT_TYPE, SOURCE_NAT), (NAT_FAMILY, protocol.into()), (NAT_FROM, REGISTER_NUMBER)]),
+        ];
+        self.is_marked().into_iter().chain(source).collect()
     }
 
     /// Sends packets to `draws` of one family on to their chains.
@@ -231,17 +289,17 @@ impl Ruleset {
         (NfTablesMessage::NewTable(TableMessage { attributes }), NLM_F_CREATE)
     }
 
-    fn base_chain(&self) -> (NfTablesMessage, u16) {
+    fn base_chain(&self, name: &str, kind: &str, at: InetHookNumber, priority: i32) -> (NfTablesMessage, u16) {
         let hook = vec![
-            Hook::Number(HookNumber::Inet(InetHookNumber::LocalOut)),
+            Hook::Number(HookNumber::Inet(at)),
             // The attribute is signed.
-            Hook::Priority(PRIORITY as u32),
+            Hook::Priority(priority as u32),
         ];
         let attributes = vec![
             ChainAttribute::Table(self.name.clone()),
-            ChainAttribute::Name(OUTPUT.into()),
+            ChainAttribute::Name(name.into()),
             ChainAttribute::Hook(hook),
-            ChainAttribute::Type("route".into()),
+            ChainAttribute::Type(kind.into()),
         ];
         (NfTablesMessage::NewChain(ChainMessage { attributes }), NLM_F_CREATE)
     }
