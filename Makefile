@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker fuzz soak soak-lab semper-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz soak soak-lab semper-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -48,6 +48,10 @@ test-upgrade: deps ## Agents of another release and of this tree follow each oth
 test-docker: ## A real dockerd and an agent in one network namespace; DOCKER=DIR holds unpacked packages
 	$(CARGO) build --locked -p sidestep --no-default-features
 	@$(SUDO) scripts/test-docker $(DOCKER)
+
+test-kube-proxy: ## A real kube-proxy and an agent in one network namespace; KUBE_PROXY=PROGRAM, or it is built by Go
+	$(CARGO) build --locked -p sidestep --no-default-features
+	@$(SUDO) env PATH="$$PATH" scripts/test-kube-proxy $(KUBE_PROXY)
 
 fuzz: ## Run each fuzz target for SECONDS (60), or one: make fuzz TARGET=agent SECONDS=600
 	@CARGO=$(CARGO) SECONDS_EACH=$(or $(SECONDS),60) scripts/fuzz $(TARGET)
