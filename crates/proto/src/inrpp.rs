@@ -22,7 +22,7 @@ mod tests;
 
 use sidestep_model::{
     Bytes, Rate, Span, Time,
-    scenario::{AckProcessing, Credit},
+    scenario::{AckProcessing, Credit, Notifications, Preset},
 };
 use thiserror::Error;
 
@@ -58,6 +58,11 @@ pub struct Config {
     pub ack_processing: AckProcessing,
     /// Which packets an ACK releases.
     pub credit: Credit,
+    /// Which packets carry notifications.
+    pub notifications: Notifications,
+    /// By whose rules detours get their rates: [`Preset::Ns3`] has the use that the router measures and an equal part of what
+    /// is spare, in the place of raises and cuts.
+    pub preset: Preset,
 }
 
 /// What an interface is like.
@@ -73,6 +78,8 @@ pub struct Interface {
     pub high: Bytes,
     /// Below this occupancy it stops to press back (S_low).
     pub low: Bytes,
+    /// What packets of other protocols may take besides.
+    pub others: Bytes,
     /// The key that it shares with the router at the other end; `None`: a host is there, and no notification is believed.
     pub key: Option<Key>,
     /// What names it in notifications.
@@ -125,7 +132,8 @@ impl Interface {
     pub fn new(rate: Rate, buffer: Span, cache: Bytes, rtt: Span, key: Option<Key>, nonce: Nonce) -> Interface {
         let high = cache - rate.bytes_in(rtt);
         let low = Bytes::new(high.get() / 2);
-        Interface { rate, buffer, cache, high, low, key, nonce, detours: Vec::new() }
+        let others = rate.bytes_in(buffer);
+        Interface { rate, buffer, cache, high, low, others, key, nonce, detours: Vec::new() }
     }
 }
 
@@ -188,7 +196,8 @@ pub struct Grant {
     pub of: Port,
     /// Whether the interface behind the detour takes all that comes.
     pub push: bool,
-    /// By how much the router may raise its rate, in bytes per T_p (Δ⁺).
+    /// By how much the router may raise its rate, in bytes per T_p (Δ⁺); with [`Preset::Ns3`] above what it uses, and negative
+    /// where there is too much.
     pub raise: f64,
     /// By what share it must lower its rate, from 0 to 1 (Δ⁻).
     pub cut: f64,
@@ -199,8 +208,8 @@ pub trait Egress {
     /// When the interface will have sent all that was handed to it.
     fn free_at(&self, port: Port) -> Time;
 
-    /// Sends a packet that was held, by its own next hop's interface, or around it.
-    fn send(&mut self, packet: Handle, way: Way);
+    /// Sends a packet that was held, by its own next hop's interface, or around it; it carries what the router says on it.
+    fn send(&mut self, packet: Handle, way: Way, said: Option<Notification>);
 
     /// Drops a packet that was held.
     fn discard(&mut self, packet: Handle, why: Loss);

@@ -42,6 +42,10 @@ pub(crate) struct System {
     pub(crate) headers: u16,
     /// What nodes do beyond carrying packets on; `None`: nothing.
     pub(crate) behaviour: Option<MakeBehaviour>,
+    /// What nodes' behaviours follow from: those of systems with equal texts are the same. Empty: of no other system.
+    pub(crate) routers: String,
+    /// Remarks for the reader of the results.
+    pub(crate) notes: Vec<String>,
     /// The paths between its edge routers, if these choose.
     pub(crate) edges: Option<Edges>,
 }
@@ -129,6 +133,8 @@ impl System {
             tcp,
             headers: Sizes::default().header,
             behaviour: None,
+            routers: String::new(),
+            notes: Vec::new(),
             edges: None,
         }
     }

@@ -31,6 +31,11 @@ pub(super) struct Cache {
     waiting: VecDeque<u32>,
     bytes: u64,
     peak: u64,
+    /// Packets of other protocols, which have a part of their own, in the order in which they came, and their bytes.
+    others: VecDeque<Entry>,
+    other_bytes: u64,
+    /// While both wait: the bytes of other protocols that have left, less the bytes of INRPP.
+    lead: i64,
     /// Credits that found no flow. While there are any, no flow waits for one.
     spare: u32,
 }
@@ -75,17 +80,24 @@ pub(super) struct Entry {
     pub(super) handle: Handle,
     pub(super) flow: u64,
     pub(super) len: u32,
-    /// Whether it is on a detour already, and must not take another.
+    /// Whether it must not take a detour: it is on one already, or of another protocol.
     pub(super) detoured: bool,
+    /// Whether it is of another protocol.
+    pub(super) other: bool,
 }
 
 impl Cache {
-    /// Bytes in it.
+    /// Bytes in it, those of other protocols not counted.
     pub(super) fn occupancy(&self) -> Bytes {
         Bytes::new(self.bytes)
     }
 
-    /// The most bytes that were ever in it.
+    /// Bytes of other protocols in it.
+    pub(super) fn others(&self) -> Bytes {
+        Bytes::new(self.other_bytes)
+    }
+
+    /// The most bytes that were ever in it, those of other protocols not counted.
     pub(super) fn peak(&self) -> Bytes {
         Bytes::new(self.peak)
     }
@@ -105,6 +117,11 @@ impl Cache {
 
     /// Whether there is a packet that may leave.
     pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.others.is_empty()
+    }
+
+    /// Whether there is a packet that may take a detour.
+    pub(super) fn has_ready_for_detour(&self) -> bool {
         !self.ready.is_empty()
     }
 
@@ -120,6 +137,11 @@ impl Cache {
 
     /// Stores a packet behind those of its flow. `gate` names the interface for which the flow is gated, if it is.
     pub(super) fn push(&mut self, now: Time, entry: Entry, gate: Option<Nonce>) {
+        if entry.other {
+            self.other_bytes += u64::from(entry.len);
+            self.others.push_back(entry);
+            return;
+        }
         let at = self.flow(now, entry.flow);
         let stored = Stored { handle: entry.handle, len: entry.len, detoured: entry.detoured, next: NONE };
         let index = place(&mut self.packets, &mut self.free_packets, stored);
@@ -160,8 +182,30 @@ impl Cache {
         self.enlist(at);
     }
 
-    /// Takes the next packet that may leave. `for_detour` passes over those that are on a detour already.
-    pub(super) fn pop(&mut self, for_detour: bool) -> Option<Entry> {
+    /// Takes the next packet that may leave: INRPP's and those of other protocols by turns, as long as both wait.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        if self.others.is_empty() || self.ready.is_empty() {
+            self.lead = 0;
+        }
+        let entry = if self.ready.is_empty() || self.lead <= 0 && !self.others.is_empty() {
+            let entry = self.others.pop_front()?;
+            self.other_bytes -= u64::from(entry.len);
+            self.lead += i64::from(entry.len);
+            entry
+        } else {
+            let entry = self.pop_own(false)?;
+            self.lead -= i64::from(entry.len);
+            entry
+        };
+        Some(entry)
+    }
+
+    /// Takes the next packet that may take a detour.
+    pub(super) fn pop_for_detour(&mut self) -> Option<Entry> {
+        self.pop_own(true)
+    }
+
+    fn pop_own(&mut self, for_detour: bool) -> Option<Entry> {
         let mut passed = 0;
         loop {
             let at = *self.ready.front()?;
@@ -189,11 +233,33 @@ impl Cache {
         }
     }
 
+    /// Takes out the oldest packet of the flow that has stored most, if that is more than `key` would have with `len` bytes
+    /// more: where a cache is full, who fills it pays.
+    pub(super) fn evict(&mut self, key: u64, len: u32) -> Option<Entry> {
+        let stored = self.ready.iter().chain(&self.waiting).copied();
+        let at = stored.max_by_key(|at| (self.flows[*at as usize].bytes, *at))?;
+        let flow = &self.flows[at as usize];
+        if flow.key == key || flow.bytes <= self.of_flow(key).get() + u64::from(len) {
+            return None;
+        }
+        let first = self.packets[flow.first as usize];
+        if first.next == NONE {
+            return None;
+        }
+        let flow = &mut self.flows[at as usize];
+        self.free_packets.push(flow.first);
+        flow.first = first.next;
+        flow.bytes -= u64::from(first.len);
+        self.bytes -= u64::from(first.len);
+        let (handle, len, detoured) = (first.handle, first.len, first.detoured);
+        Some(Entry { handle, flow: flow.key, len, detoured, other: false })
+    }
+
     /// An ACK of a gated flow has passed: a packet of this flow may leave, or, if credits are pooled, of the next that waits.
     pub(super) fn credit(&mut self, now: Time, key: u64, credit: Credit) {
         let own = self.by_key.get(&key).copied().filter(|at| {
             let flow = &self.flows[*at as usize];
-            flow.first != NONE && !flow.may_leave()
+            credit != Credit::RoundRobin && flow.first != NONE && !flow.may_leave()
         });
         let at = match (own, credit) {
             (Some(at), _) => {
@@ -206,7 +272,7 @@ impl Cache {
                 flow.credits = (flow.credits + 1).min(OWN_CREDITS);
                 return;
             }
-            (None, Credit::Pooled) => match self.waiting.pop_front() {
+            (None, Credit::Pooled | Credit::RoundRobin) => match self.waiting.pop_front() {
                 Some(at) => at,
                 None => {
                     self.spare = (self.spare + 1).min(POOLED_CREDITS);
@@ -283,7 +349,8 @@ impl Cache {
     /// Takes the first packet of the flow that is served now.
     fn take_first(&mut self, at: u32, first: Stored) -> Entry {
         let flow = &mut self.flows[at as usize];
-        let entry = Entry { handle: first.handle, flow: flow.key, len: first.len, detoured: first.detoured };
+        let (handle, detoured) = (first.handle, first.detoured);
+        let entry = Entry { handle, flow: flow.key, len: first.len, detoured, other: false };
         self.free_packets.push(flow.first);
         flow.first = first.next;
         flow.bytes -= u64::from(first.len);

@@ -7,7 +7,7 @@
 
 use std::f64::consts::SQRT_2;
 
-use sidestep_model::{Bytes, Rate, Span, Time};
+use sidestep_model::{Bytes, Rate, Span, Time, scenario::Preset};
 
 use super::{Config, Grant, Port, RouterId};
 
@@ -27,6 +27,8 @@ pub(super) struct Meter {
     ends: Time,
     sent: u64,
     load: f64,
+    /// The load of the last interval alone.
+    last: f64,
     /// SC of the last interval.
     spare: f64,
     /// Who asked for the link, and when last.
@@ -36,7 +38,15 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn new(config: &Config, rate: Rate) -> Meter {
         let capacity = rate.bits_per_sec() as f64 / 8.0;
-        Meter { capacity, ends: Time::ZERO + config.probe_interval, sent: 0, load: 0.0, spare: 0.0, askers: Vec::new() }
+        Meter {
+            capacity,
+            ends: Time::ZERO + config.probe_interval,
+            sent: 0,
+            load: 0.0,
+            last: 0.0,
+            spare: 0.0,
+            askers: Vec::new(),
+        }
     }
 
     pub(super) fn set_capacity(&mut self, rate: Rate) {
@@ -59,13 +69,20 @@ impl Meter {
             }
             ended += 1;
             let load = std::mem::take(&mut self.sent) as f64 / interval.as_secs_f64();
-            self.load += WEIGHT * (load - self.load);
+            self.load = match config.preset {
+                Preset::Text => self.load + WEIGHT * (load - self.load),
+                Preset::Ns3 => 0.6 * load + 0.4 * (load + self.last) / 2.0,
+            };
+            self.last = load;
             self.ends += interval;
         }
         if ended > 0 {
             let beta = config.alpha * config.alpha * SQRT_2;
-            self.spare =
-                config.alpha * interval.as_secs_f64() * (self.capacity - self.load) - beta * queue.get() as f64;
+            let residual = interval.as_secs_f64() * (self.capacity - self.load);
+            self.spare = match config.preset {
+                Preset::Text => config.alpha * residual - beta * queue.get() as f64,
+                Preset::Ns3 => residual,
+            };
         }
     }
 
@@ -85,6 +102,9 @@ impl Meter {
         }
         let interval = config.probe_interval.as_secs_f64();
         let sharers = self.askers.len().max(1) as f64;
+        if config.preset == Preset::Ns3 {
+            return Grant { of, push, raise: self.spare / sharers, cut: 0.0 };
+        }
         let raise = if wants { self.spare.max(0.0) / sharers } else { 0.0 };
         let carried = self.load * interval;
         let cut = if self.spare >= 0.0 {
@@ -110,6 +130,8 @@ pub(super) struct Detour {
     pub(super) used: bool,
     tokens: f64,
     filled: Time,
+    /// Bytes that it has carried since it was answered last.
+    carried: f64,
 }
 
 /// Most bytes that a detour that was not used may send at once.
@@ -117,14 +139,32 @@ const BURST: f64 = 3_000.0;
 
 impl Detour {
     pub(super) fn new(over: Port) -> Detour {
-        Detour { over, rate: 0.0, push: false, answered: None, used: false, tokens: 0.0, filled: Time::ZERO }
+        Detour {
+            over,
+            rate: 0.0,
+            push: false,
+            answered: None,
+            used: false,
+            tokens: 0.0,
+            filled: Time::ZERO,
+            carried: 0.0,
+        }
     }
 
     /// The neighbour has answered; `own` is what the first link of the detour grants.
     pub(super) fn handle_grant(&mut self, config: &Config, now: Time, capacity: f64, grant: Grant, own: Grant) {
         self.fill(now);
-        (self.push, self.answered) = (grant.push, Some(now));
+        let before = self.answered.replace(now);
+        self.push = grant.push;
+        let carried = std::mem::take(&mut self.carried);
         let interval = config.probe_interval.as_secs_f64();
+        if config.preset == Preset::Ns3 {
+            let passed = before.map_or(interval, |before| now.since(before).as_secs_f64().max(interval / 2.0));
+            let spare = grant.raise.min(own.raise);
+            let spare = if spare.is_finite() { spare } else { 0.0 };
+            self.rate = (carried / passed + spare / interval).clamp(0.0, capacity);
+            return;
+        }
         let (raise, cut) = (grant.raise.min(own.raise), grant.cut.max(own.cut));
         let (raise, cut) = (if raise.is_finite() { raise.max(0.0) } else { 0.0 }, cut.clamp(0.0, 1.0));
         self.rate = (self.rate + raise / interval - self.rate * cut).clamp(0.0, capacity);
@@ -149,7 +189,10 @@ impl Detour {
     pub(super) fn take(&mut self, now: Time, len: u32) -> bool {
         self.fill(now);
         let may = self.used && self.tokens >= f64::from(len);
-        self.tokens -= if may { f64::from(len) } else { 0.0 };
+        if may {
+            self.tokens -= f64::from(len);
+            self.carried += f64::from(len);
+        }
         may
     }
 
@@ -157,6 +200,7 @@ impl Detour {
     pub(super) fn spend(&mut self, now: Time, len: u32) {
         self.fill(now);
         self.tokens -= f64::from(len);
+        self.carried += f64::from(len);
     }
 
     /// When a packet of `len` bytes may be sent; `None`: not before the rate rises.

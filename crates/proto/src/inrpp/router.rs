@@ -1,6 +1,9 @@
 //! A router: its interfaces, and what passes between them.
 
-use sidestep_model::{Bytes, Rate, Span, Time, scenario::AckProcessing};
+use sidestep_model::{
+    Bytes, Rate, Span, Time,
+    scenario::{AckProcessing, Notifications},
+};
 
 use super::{
     AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, Loss, Meta, Nonce, Notice, Notification,
@@ -34,6 +37,8 @@ pub struct Counters {
     pub detoured: u64,
     /// Packets for which the cache had no room.
     pub dropped: u64,
+    /// Packets of other protocols for which their part of it had none.
+    pub dropped_others: u64,
     /// Packets for which no route was left when they were to leave.
     pub unroutable: u64,
     /// *Slow down*s and *cancel*s that were said.
@@ -68,18 +73,43 @@ impl Router {
             return Fate::Forward;
         }
         if gate.is_none() && !meta.detoured && !waits {
-            let detour = port.detours.iter_mut().find_map(|of| of.take(now, meta.len).then_some(of.over));
-            if let Some(over) = detour {
-                port.counters.detoured += 1;
-                self.ports[usize::from(over.0)].meter.sent(meta.len);
-                return Fate::Detour(over);
+            for place in 0..port.detours.len() {
+                let over = self.ports[usize::from(to.0)].detours[place].over;
+                let room = self.has_room_for_detour(now, over, meta.len, out);
+                let port = &mut self.ports[usize::from(to.0)];
+                if room && port.detours[place].take(now, meta.len) {
+                    port.counters.detoured += 1;
+                    self.ports[usize::from(over.0)].meter.sent(meta.len);
+                    return Fate::Detour(over);
+                }
             }
         }
-        let entry = Entry { handle: packet, flow: meta.flow, len: meta.len, detoured: meta.detoured };
+        let entry = Entry { handle: packet, flow: meta.flow, len: meta.len, detoured: meta.detoured, other: false };
         if self.store(now, to, entry, gate, out) { Fate::Hold } else { Fate::Drop }
     }
 
-    /// A packet leaves that is not to be stored: of another protocol, or an ACK. Detours have what it leaves.
+    /// A data packet of another protocol is about to leave by `to`. Other protocols have a part of the cache of their own, and
+    /// while both wait half of the link; their packets never take a detour.
+    pub fn handle_other_data(&mut self, now: Time, to: Port, packet: Handle, len: u32, out: &mut impl Egress) -> Fate {
+        let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return Fate::Forward };
+        if has_room(now, &port.is, out.free_at(to), len) && !port.cache.has_ready() {
+            port.meter.sent(len);
+            return Fate::Forward;
+        }
+        let entry = Entry { handle: packet, flow: 0, len, detoured: true, other: true };
+        if self.store(now, to, entry, None, out) { Fate::Hold } else { Fate::Drop }
+    }
+
+    /// What the router says on a data packet of a flow that leaves by `port`, where notifications ride on data.
+    pub fn say_on_data(&mut self, port: Port, flow: u64) -> Option<Notification> {
+        if self.config.notifications != Notifications::Data {
+            return None;
+        }
+        let key = self.ports.get(usize::from(port.0))?.is.key;
+        self.say(port, flow, key, &mut AckFields::default())
+    }
+
+    /// A packet leaves that is not to be stored, such as an ACK. Detours have what it leaves.
     pub fn handle_other(&mut self, to: Port, len: u32) {
         if let Some(port) = self.ports.get_mut(usize::from(to.0)) {
             port.meter.sent(len);
@@ -125,7 +155,8 @@ impl Router {
         let refused = Grant { of: probe.of, push: false, raise: 0.0, cut: 1.0 };
         let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return refused };
         let push = port.state == State::Push;
-        port.meter.advance(&self.config, now, backlog(now, port.is.rate, out.free_at(to)));
+        let queue = backlog(now, port.is.rate, out.free_at(to)) + port.cache.others();
+        port.meter.advance(&self.config, now, queue);
         port.meter.grant(&self.config, now, probe.from, probe.wants, probe.of, push)
     }
 
@@ -136,7 +167,8 @@ impl Router {
         let Some(first) = self.ports.get_mut(usize::from(over.0)) else { return };
         // The first link of the detour has other load as well, and other detours lead over it: each of the router's own
         // interfaces asks for its share as a router would.
-        first.meter.advance(&config, now, backlog(now, first.is.rate, out.free_at(over)));
+        let queue = backlog(now, first.is.rate, out.free_at(over)) + first.cache.others();
+        first.meter.advance(&config, now, queue);
         let asker = RouterId(u32::MAX - u32::from(grant.of.0));
         let pushes = first.state == State::Push;
         let own = first.meter.grant(&config, now, asker, true, grant.of, pushes);
@@ -266,11 +298,21 @@ impl Router {
     fn store(&mut self, now: Time, to: Port, packet: Entry, gate: Option<Nonce>, out: &mut impl Egress) -> bool {
         let config = self.config;
         let port = &mut self.ports[usize::from(to.0)];
-        if port.cache.occupancy() + Bytes::new(u64::from(packet.len)) > port.is.cache {
-            port.counters.dropped += 1;
-            return false;
+        let len = Bytes::new(u64::from(packet.len));
+        if packet.other {
+            if port.cache.others() + len > port.is.others {
+                port.counters.dropped_others += 1;
+                return false;
+            }
+        } else {
+            while port.cache.occupancy() + len > port.is.cache {
+                port.counters.dropped += 1;
+                // The flow that fills the cache pays, and not the one that comes last.
+                let Some(evicted) = port.cache.evict(packet.flow, packet.len) else { return false };
+                out.discard(evicted.handle, Loss::CacheFull);
+            }
+            port.counters.stored += 1;
         }
-        port.counters.stored += 1;
         port.cache.push(now, packet, gate);
         port.update(&config, now);
         if gate.is_some() {
@@ -296,7 +338,7 @@ impl Router {
         }
         if port.probes <= now {
             port.probes = now + config.probe_interval;
-            let wants = port.cache.has_ready();
+            let wants = port.cache.has_ready_for_detour();
             for detour in &port.detours {
                 out.probe(detour.over, Probe { from: self.id, of: at, wants });
             }
@@ -319,17 +361,19 @@ impl Router {
     fn drain(&mut self, now: Time, at: Port, out: &mut impl Egress) {
         for place in 0..self.ports[usize::from(at.0)].detours.len() {
             loop {
+                let over = self.ports[usize::from(at.0)].detours[place].over;
+                let room = self.has_room_for_detour(now, over, PACKET, out);
                 let port = &mut self.ports[usize::from(at.0)];
                 let detour = &mut port.detours[place];
-                if detour.ready(PACKET).is_none_or(|ready| ready > now) {
+                if !room || detour.ready(PACKET).is_none_or(|ready| ready > now) {
                     break;
                 }
-                let Some(entry) = port.cache.pop(true) else { break };
+                let Some(entry) = port.cache.pop_for_detour() else { break };
                 detour.spend(now, entry.len);
-                let over = detour.over;
                 port.counters.detoured += 1;
                 self.ports[usize::from(over.0)].meter.sent(entry.len);
-                out.send(entry.handle, Way::Detour(over));
+                let said = self.say_on_data(at, entry.flow);
+                out.send(entry.handle, Way::Detour(over), said);
             }
         }
         loop {
@@ -337,9 +381,14 @@ impl Router {
             if !has_room(now, &port.is, out.free_at(at), PACKET) {
                 return;
             }
-            let Some(entry) = port.cache.pop(false) else { return };
+            let Some(entry) = port.cache.pop() else { return };
             self.send(now, at, entry, out);
         }
+    }
+
+    /// Whether the buffer of a detour's first interface has room: no cache is before what goes around.
+    fn has_room_for_detour(&self, now: Time, over: Port, len: u32, out: &impl Egress) -> bool {
+        has_room(now, &self.ports[usize::from(over.0)].is, out.free_at(over), len)
     }
 
     /// Sends a packet that has left the cache of `at` to where routing leads it now.
@@ -347,7 +396,8 @@ impl Router {
         match out.next_hop(packet.handle) {
             Some(to) if to == at => {
                 self.ports[usize::from(at.0)].meter.sent(packet.len);
-                out.send(packet.handle, Way::Direct(at));
+                let said = if packet.other { None } else { self.say_on_data(at, packet.flow) };
+                out.send(packet.handle, Way::Direct(at), said);
             }
             Some(to) if usize::from(to.0) < self.ports.len() => {
                 if !self.store(now, to, packet, None, out) {

@@ -1,6 +1,6 @@
 //! The sender's half: full speed until a router says *slow down*, then one segment for each ACK.
 
-use sidestep_model::{Rate, Span, Time};
+use sidestep_model::{Rate, Span, Time, scenario::AfterTimeout};
 
 use super::{AckFields, Nonces, Notice};
 use crate::{
@@ -39,6 +39,9 @@ pub struct Sender {
     nonces: Nonces,
     named: Time,
     expiry: Span,
+    after_timeout: AfterTimeout,
+    /// Whether it does what routers ask.
+    obedient: bool,
     /// A segment's length in bits, the rate in bits a second, and when the next segment may leave.
     bits: u64,
     rate: u64,
@@ -102,11 +105,25 @@ impl Sender {
             nonces: Nonces::default(),
             named: Time::ZERO,
             expiry,
+            after_timeout: AfterTimeout::Resend,
+            obedient: true,
             bits: u64::from(len) * 8,
             rate: 0,
             paced: Time::ZERO,
             wakes: None,
         }
+    }
+
+    /// Changes what it does when it has got no ACK for an RTO.
+    #[must_use]
+    pub fn after_timeout(self, after_timeout: AfterTimeout) -> Self {
+        Sender { after_timeout, ..self }
+    }
+
+    /// Changes whether it does what routers ask. One that does not sends at its rate always, and names no nonces.
+    #[must_use]
+    pub fn obedient(self, obedient: bool) -> Self {
+        Sender { obedient, ..self }
     }
 
     /// Begins to connect.
@@ -127,6 +144,11 @@ impl Sender {
     /// Changes the rate of open loop.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rate = rate.bits_per_sec();
+    }
+
+    /// Has open loop wait until then, as the host's link is busy.
+    pub fn pause_until(&mut self, at: Time) {
+        self.paced = self.paced.max(at);
     }
 
     /// Whether it would send at its rate now: the loop is open, and there is something to send.
@@ -169,6 +191,8 @@ impl Sender {
                 acked.signals.bits |= Signals::FINISHED;
             }
         }
+        let ignored = AckFields::default();
+        let said = if self.obedient { said } else { &ignored };
         if said.nonces != Nonces::default() {
             (self.nonces, self.named) = (said.nonces, now);
         } else if now.since(self.named) >= self.expiry {
@@ -202,6 +226,9 @@ impl Sender {
             signals.bits |= Signals::SYN_TIMEOUT;
         } else {
             signals.bits |= Signals::TIMEOUT;
+            if self.after_timeout == AfterTimeout::Text {
+                (self.slowed, self.permits, self.nonces) = (None, 0, Nonces::default());
+            }
         }
         self.resend = true;
         self.arm(config, now);

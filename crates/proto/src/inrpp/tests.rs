@@ -10,6 +10,7 @@ use crate::{
 };
 
 mod detours;
+mod options;
 mod sender;
 
 const KEY: Key = Key([1, 2]);
@@ -27,6 +28,8 @@ fn config() -> Config {
         expiry: Span::from_secs(1),
         ack_processing: AckProcessing::Figure,
         credit: Credit::Pooled,
+        notifications: Notifications::Acks,
+        preset: Preset::Text,
     }
 }
 
@@ -38,6 +41,7 @@ fn interface(nonce: u32) -> Interface {
         cache: Bytes::new(150_000),
         high: Bytes::new(60_000),
         low: Bytes::new(30_000),
+        others: Bytes::new(15_000),
         key: Some(KEY),
         nonce: Nonce(nonce),
         detours: Vec::new(),
@@ -60,6 +64,8 @@ struct Node {
     sent: Vec<(u32, Port)>,
     lost: Vec<u32>,
     probes: Vec<(Port, Probe)>,
+    /// Packets that carry a notification.
+    said: Vec<u32>,
     no_route: bool,
 }
 
@@ -75,7 +81,10 @@ impl Egress for Node {
     fn free_at(&self, port: Port) -> Time {
         self.free_at[usize::from(port.0)]
     }
-    fn send(&mut self, packet: Handle, way: Way) {
+    fn send(&mut self, packet: Handle, way: Way, said: Option<Notification>) {
+        if said.is_some() {
+            self.said.push(packet.0);
+        }
         let (Way::Direct(port) | Way::Detour(port)) = way;
         self.transmit(packet.0, port);
     }
@@ -341,6 +350,19 @@ fn a_full_cache_drops_what_is_too_much() {
     bench.burst(1, 5 + 100 + 7);
     assert_eq!((bench.held(), bench.router.counters(OUT).dropped, bench.node.lost.len()), (100, 7, 7));
     assert_eq!(bench.router.peak(OUT), Bytes::new(150_000));
+}
+
+#[test]
+fn a_full_cache_drops_packets_of_the_flow_that_fills_it() {
+    let mut bench = Bench::new(config());
+    bench.burst(1, 5 + 100);
+    assert!((0..40).all(|_| bench.data(2, Nonces::default()) == Fate::Hold));
+    // The first five have passed the cache; of the others the oldest went.
+    assert_eq!(bench.node.lost, (5..45).collect::<Vec<u32>>());
+    assert_eq!((bench.held(), bench.router.counters(OUT).dropped), (100, 40));
+    // With ten more each would have as many as the other: who comes pays.
+    bench.burst(2, 20);
+    assert_eq!(bench.router.occupancy_of(OUT, 2), Bytes::new(50 * 1_500));
 }
 
 #[test]

@@ -75,6 +75,8 @@ pub(super) struct Simulation<'a> {
     last_sample: Time,
     /// Links crossed that the observer knows of.
     reported: u64,
+    /// Remarks of the system.
+    notes: Vec<String>,
 }
 
 /// What is to be done at a certain time, in this order where times are equal.
@@ -173,6 +175,7 @@ impl<'a> Simulation<'a> {
             capture,
             last_sample: Time::ZERO,
             reported: 0,
+            notes: whole_run.notes.clone(),
         };
         simulation.check_routes()?;
         for index in 0..simulation.planned.len() {
@@ -230,6 +233,7 @@ impl<'a> Simulation<'a> {
         }
         self.take_moves(recorder);
         self.take_caches(recorder);
+        self.notes.iter().for_each(|note| recorder.note(note.clone()));
         if ended {
             recorder.note(format!(
                 "interrupted after {} of {}",
@@ -561,17 +565,20 @@ fn install(
     whole_run: &Arc<System>,
     each: &[Arc<System>],
 ) -> Result<(), SimError> {
-    let mut behaviours: Vec<&MakeBehaviour> = Vec::new();
+    let mut behaviours: Vec<(&MakeBehaviour, &str)> = Vec::new();
     for system in std::iter::once(whole_run).chain(each) {
+        let is_same = |other: &(&MakeBehaviour, &str), own: &MakeBehaviour| {
+            Arc::ptr_eq(&other.0.0, &own.0) || !other.1.is_empty() && other.1 == system.routers
+        };
         if let Some(behaviour) = &system.behaviour
-            && !behaviours.iter().any(|other| Arc::ptr_eq(&other.0, &behaviour.0))
+            && !behaviours.iter().any(|other| is_same(other, behaviour))
         {
-            behaviours.push(behaviour);
+            behaviours.push((behaviour, &system.routers));
         }
     }
     match behaviours[..] {
         [] => {}
-        [behaviour] => {
+        [(behaviour, _)] => {
             for node in topology.node_ids() {
                 if let Some(behaviour) = (behaviour.0)(topology, node) {
                     network.set_behaviour(topology, node, behaviour);

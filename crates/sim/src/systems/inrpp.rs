@@ -4,9 +4,12 @@
 mod host;
 mod router;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use sidestep_model::scenario::Settings;
+use sidestep_model::{
+    ArcId, LinkId, Span, Topology, pattern,
+    scenario::{Credit, InrppKnobs, Notifications, Preset, Settings, SystemError},
+};
 use sidestep_proto::{
     inrpp::{self, AckFields, Nonce, Nonces, Notice, Notification},
     packet::Packet,
@@ -18,7 +21,7 @@ use crate::{
     engine::{Behaviour, Sizes},
     system::{Context, MakeBehaviour, MakeEndpoint, System, Transport},
 };
-use host::{Ends, HostNode, Links};
+use host::{Ends, HostNode, HostSettings, Links};
 use router::RouterNode;
 
 /// What INRPP adds to every packet: two nonces, and a notification with its MAC, 4 bytes each.
@@ -26,7 +29,10 @@ const HEADER: u16 = 16;
 
 pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     let Settings::Inrpp(knobs) = &context.settings else { return Err(context.not_here()) };
-    let knobs = *knobs;
+    let mut knobs = knobs.clone();
+    if knobs.preset == Preset::Ns3 {
+        knobs.credit = Credit::RoundRobin;
+    }
     let config = inrpp::Config {
         probe_interval: knobs.probe_interval,
         decision_interval: knobs.decision_interval,
@@ -34,30 +40,82 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
         expiry: knobs.expiry,
         ack_processing: knobs.ack_processing,
         credit: knobs.credit,
+        notifications: knobs.notifications,
+        preset: knobs.preset,
     };
     let topology = &context.scenario.topology;
+    let borders = borders(topology, &knobs).map_err(|problem| SimError::Parameter {
+        system: context.spec.clone(),
+        problem: SystemError::BadValue { parameter: "borders".into(), problem },
+    })?;
+    let mut probed = BTreeSet::new();
     for node in topology.node_ids().filter(|node| topology.is_router(*node)) {
-        RouterNode::new(topology, node, config, &knobs).map_err(|problem| SimError::Router {
+        let router = RouterNode::new(topology, node, config, &knobs, &borders).map_err(|problem| SimError::Router {
             system: context.spec.clone(),
             router: topology.node(node).name.clone(),
             problem,
         })?;
+        probed.extend(router.probed());
     }
+    let notes = slow_probes(topology, knobs.probe_interval, &probed).into_iter().collect();
     let base = System::tcp(context)?;
-    let tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, sack: false, ..base.tcp };
+    let mut tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, sack: false, ..base.tcp };
+    if knobs.preset == Preset::Ns3 {
+        tcp.ack_every = 1;
+    }
+    let settings = HostSettings {
+        tcp,
+        expiry: config.expiry,
+        after_timeout: knobs.rto,
+        obedient: knobs.obedient,
+        echo: knobs.notifications == Notifications::Data,
+    };
+    let (ecmp, routers) = (knobs.ecmp, format!("{:?}", InrppKnobs { obedient: true, ..knobs.clone() }));
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
-    let make =
-        MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, tcp, config.expiry, arc, of_flows.clone()))));
+    let make = MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &settings, arc, of_flows.clone()))));
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| -> Option<Box<dyn Behaviour>> {
         if topology.is_router(node) {
-            Some(Box::new(RouterNode::new(topology, node, config, &knobs).ok()?))
+            Some(Box::new(RouterNode::new(topology, node, config, &knobs, &borders).ok()?))
         } else {
             Some(Box::new(HostNode(links.clone())))
         }
     }));
     let headers = base.headers + HEADER;
-    Ok(System { transport: Transport::Own(make), tcp, headers, behaviour: Some(behaviour), ..base })
+    let behaviour = Some(behaviour);
+    Ok(System { transport: Transport::Own(make), tcp, headers, behaviour, routers, ecmp, notes, ..base })
+}
+
+/// The links that are borders.
+fn borders(topology: &Topology, knobs: &InrppKnobs) -> Result<BTreeSet<LinkId>, String> {
+    let mut links = BTreeSet::new();
+    for name in &knobs.borders {
+        let found = topology.link_ids().filter(|link| pattern::matches(name, &topology.link(*link).name));
+        let before = links.len();
+        links.extend(found);
+        if links.len() == before {
+            return Err(format!("there is no link `{name}`"));
+        }
+    }
+    Ok(links)
+}
+
+/// A warning where answers to probes take longer than T_p: rates of detours then follow what was a probe ago.
+fn slow_probes(topology: &Topology, interval: Span, probed: &BTreeSet<ArcId>) -> Option<String> {
+    let round_trip = |arc: &ArcId| {
+        let there = topology.channel(*arc).delay.as_nanos();
+        Span::from_nanos(there + topology.channel(arc.reversed()).delay.as_nanos())
+    };
+    let slow: Vec<&ArcId> = probed.iter().filter(|arc| round_trip(arc) >= interval).collect();
+    let worst = *slow.iter().max_by_key(|arc| round_trip(arc))?;
+    let name = |node| &topology.node(node).name;
+    let (from, to) = (name(topology.tail(*worst)), name(topology.head(*worst)));
+    Some(format!(
+        "T_p ({interval}) should exceed the round trip of a probe; on {} of {} links that are probed it does not ({from} to {to} takes {})",
+        slow.len(),
+        probed.len(),
+        round_trip(worst)
+    ))
 }
 
 /// Bytes of headers of INRPP's packets.

@@ -33,7 +33,7 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     let make: MakeEndpoint = MakeEndpoint(Arc::new(move |spec, _| Box::new(Ends::new(spec, tcp))));
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| Some(Box::new(Rates::new(topology, node, config)))));
     let headers = base.headers + HEADER;
-    Ok(System { transport: Transport::Own(make), tcp, headers, behaviour: Some(behaviour), ..base })
+    Ok(System { transport: Transport::Own(make), tcp, headers, behaviour: Some(behaviour), ecmp: knobs.ecmp, ..base })
 }
 
 /// The two ends of a flow.

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// In-Network Resource Pooling's settings on every router and host; a system's own parameters override them.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InrppKnobs {
     /// What the cache of each interface of a router holds.
@@ -21,8 +21,12 @@ pub struct InrppKnobs {
     pub low: Threshold,
     /// How long the full buffer of an interface takes to drain; a queue that is smaller than that limits it.
     pub buffer: Span,
+    /// How long the packets of other protocols that wait in a cache take to drain at most; they have this part of it alone.
+    pub tcp_buffer: Span,
     /// Whether routers send packets around links.
     pub detours: bool,
+    /// Links, by name or pattern, that are borders: no detour leads around them or over them.
+    pub borders: Vec<String>,
     /// The gain of a detour's rate (α), above 0 and below π/(4√2).
     pub alpha: f64,
     /// Between two probes of a detour (T_p).
@@ -35,6 +39,16 @@ pub struct InrppKnobs {
     pub ack_processing: AckProcessing,
     /// Which packets an ACK releases.
     pub credit: Credit,
+    /// Which packets carry notifications.
+    pub notifications: Notifications,
+    /// What a sender does when it has got no ACK for an RTO.
+    pub rto: AfterTimeout,
+    /// Whether routers spread flows over equal-cost paths.
+    pub ecmp: bool,
+    /// Whether hosts do what routers ask; others send on, and name no nonces.
+    pub obedient: bool,
+    /// Whose rules hold where the paper's text and its authors' code differ.
+    pub preset: Preset,
 }
 
 /// A threshold of a cache: `"auto"` or a size.
@@ -91,6 +105,38 @@ pub enum Credit {
     Pooled,
     /// For the flow that it acknowledges.
     Own,
+    /// For the next flow that waits, whichever it acknowledges.
+    RoundRobin,
+}
+
+/// Which packets carry notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Notifications {
+    /// ACKs, which must pass the routers that the data pass.
+    Acks,
+    /// Data, and the receiver echoes them: ACKs may take any route.
+    Data,
+}
+
+/// What a sender does when it has got no ACK for an RTO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfterTimeout {
+    /// It sends the first segment again, and stays in closed loop until notifications expire.
+    Resend,
+    /// It sends the first segment again, and all others at full rate: the paper's text.
+    Text,
+}
+
+/// Whose rules hold where the paper's text and its authors' code differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// The text's, which the other settings refine.
+    Text,
+    /// Those of the first author's ns-3 code.
+    Ns3,
 }
 
 impl Default for InrppKnobs {
@@ -100,18 +146,27 @@ impl Default for InrppKnobs {
             high: Threshold::Derived,
             low: Threshold::Derived,
             buffer: Span::from_millis(50),
+            tcp_buffer: Span::from_millis(50),
             detours: true,
+            borders: Vec::new(),
             alpha: 0.4,
             probe_interval: Span::from_millis(10),
             decision_interval: Span::from_millis(50),
             expiry: Span::from_secs(1),
             ack_processing: AckProcessing::Figure,
             credit: Credit::Pooled,
+            notifications: Notifications::Acks,
+            rto: AfterTimeout::Resend,
+            ecmp: false,
+            obedient: true,
+            preset: Preset::Text,
         }
     }
 }
 
 impl SettingsTable for InrppKnobs {
+    const FILE_ONLY: &'static [&'static str] = &["borders"];
+
     fn check_table(&self, _: &PathKnobs) -> Result<(), KnobError> {
         let cache = Bytes::new(1_500)..=Bytes::new(1_000_000_000_000);
         ensure(cache.contains(&self.cache), "cache", "must be between 1500 B and 1 TB")?;
@@ -119,6 +174,7 @@ impl SettingsTable for InrppKnobs {
         let high = self.high.given().unwrap_or(self.cache);
         ensure(self.low.given().is_none_or(|low| low < high), "low", "must be below `high`")?;
         ensure(self.buffer >= Span::from_micros(1), "buffer", "must be at least 1 us")?;
+        ensure(self.tcp_buffer >= Span::from_micros(1), "tcp_buffer", "must be at least 1 us")?;
         let most = std::f64::consts::PI / (4.0 * std::f64::consts::SQRT_2);
         ensure(self.alpha > 0.0 && self.alpha < most, "alpha", "must be above 0 and below 0.555 (π/(4√2))")?;
         ensure(self.probe_interval >= Span::from_micros(100), "probe_interval", "must be at least 100 us")?;

@@ -23,6 +23,8 @@ pub struct RcpKnobs {
     pub slot: Span,
     /// A link's rate at the beginning, as a share of its capacity.
     pub initial_rate: Ratio,
+    /// Whether routers spread flows over equal-cost paths.
+    pub ecmp: bool,
 }
 
 /// The defaults of the authors' ns-2 code.
@@ -34,6 +36,7 @@ impl Default for RcpKnobs {
             gamma: 0.95,
             slot: Span::from_millis(10),
             initial_rate: Ratio::from_ppb(50_000_000),
+            ecmp: false,
         }
     }
 }

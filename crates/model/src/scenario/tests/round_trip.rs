@@ -14,10 +14,10 @@ use crate::{
     Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
     Topology,
     scenario::{
-        AgentKnobs, Backoff, BulkFlow, Change, Credit, Effect, Event, EventDirection, ExecFlow, Flow, Impairment,
-        InitialName, InrppKnobs, IrcKnobs, MptcpKnobs, PathKnobs, Periods, PlbKnobs, PolicyName, RcpKnobs, RewardName,
-        RoutingKnobs, Scheduler, SemperKnobs, SourcePorts, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Threshold,
-        Transport, WeightsName,
+        AfterTimeout, AgentKnobs, Backoff, BulkFlow, Change, Credit, Effect, Event, EventDirection, ExecFlow, Flow,
+        Impairment, InitialName, InrppKnobs, IrcKnobs, MptcpKnobs, Notifications, PathKnobs, Periods, PlbKnobs,
+        PolicyName, Preset, RcpKnobs, RewardName, RoutingKnobs, Scheduler, SemperKnobs, SourcePorts, SystemKnobs,
+        SystemName, SystemSpec, TcpKnobs, Threshold, Transport, WeightsName,
     },
     srv6, topology_file,
 };
@@ -125,8 +125,12 @@ prop_compose! {
                 rcp: RcpKnobs { gamma: 0.9, ..RcpKnobs::default() },
                 inrpp: InrppKnobs {
                     high: Threshold::At(Bytes::new(1_234_567)),
-                    credit: Credit::Own,
+                    credit: Credit::RoundRobin,
                     detours: false,
+                    borders: vec!["a-*".into()],
+                    notifications: Notifications::Data,
+                    rto: AfterTimeout::Text,
+                    preset: Preset::Ns3,
                     ..InrppKnobs::default()
                 },
                 plb: PlbKnobs { rehash_rounds: 7, ..PlbKnobs::default() },

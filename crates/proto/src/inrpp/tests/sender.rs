@@ -1,5 +1,7 @@
 //! The sender.
 
+use sidestep_model::scenario::AfterTimeout;
+
 use super::*;
 
 /// A sender that is connected, with so many segments of 1500 bytes, at 12 Mbit/s: one each millisecond.
@@ -11,9 +13,13 @@ struct Host {
 
 impl Host {
     fn new(segments: u32) -> Host {
+        Host::of(segments, |sender| sender)
+    }
+
+    fn of(segments: u32, change: impl FnOnce(Sender) -> Sender) -> Host {
         let config =
             tcp::Config { algorithm: tcp::Algorithm::Unreduced, sack: false, ecn: false, ..tcp::Config::default() };
-        let mut sender = Sender::new(&config, 1_500, Span::from_secs(1));
+        let mut sender = change(Sender::new(&config, 1_500, Span::from_secs(1)));
         sender.supply(segments);
         sender.finish();
         sender.set_rate(Rate::from_mbits(12));
@@ -116,4 +122,28 @@ fn after_a_loss_that_was_none_nothing_is_sent_again() {
     assert!(host.sends().is_empty());
     host.acked(2, first, None);
     assert!(host.sends().is_empty());
+}
+
+#[test]
+fn after_a_timeout_the_texts_sender_opens_at_once() {
+    for after in [AfterTimeout::Resend, AfterTimeout::Text] {
+        let mut host = Host::of(5_000, |sender| sender.after_timeout(after));
+        let start = host.now;
+        host.wait(Span::from_millis(5));
+        host.acked(1, start, Some(Notice::SlowDown));
+        host.wait(Span::from_millis(600));
+        assert!(host.sender.retransmits() > 0);
+        assert_eq!(host.sender.is_closed_loop(), after == AfterTimeout::Resend);
+    }
+}
+
+#[test]
+fn a_sender_that_ignores_routers_sends_on_and_names_no_nonce() {
+    let mut host = Host::of(5_000, |sender| sender.obedient(false));
+    let start = host.now;
+    host.wait(Span::from_millis(5));
+    host.acked(1, start, Some(Notice::SlowDown));
+    assert!(host.wait(Span::from_millis(20)).len() >= 19 && !host.sender.is_closed_loop());
+    let named = host.sender.poll_transmit(&host.config, host.now + Span::from_millis(2)).map(|(_, nonces)| nonces);
+    assert_eq!(named, Some(Nonces::default()));
 }

@@ -8,15 +8,15 @@ use std::{
     },
 };
 
-use sidestep_model::{ArcId, Channel, Rate, Span, Time, Topology};
+use sidestep_model::{ArcId, Bytes, Channel, Rate, Span, Time, Topology, scenario::AfterTimeout};
 use sidestep_proto::{
-    inrpp::Sender,
+    inrpp::{AckFields, Nonces, Notice, Notification, Sender},
     link::LinkState,
     packet::{Flags, Kind, Packet},
     tcp::{self, Receiver},
 };
 
-use super::{read_fields, sizes, with_nonces};
+use super::{read_fields, sizes, with_fields, with_nonces};
 use crate::engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
 
 /// The links by which hosts send, each shared evenly by its flows in open loop.
@@ -31,7 +31,12 @@ struct Shared {
     rate: AtomicU64,
     /// Flows that share it now.
     flows: AtomicU32,
+    /// When it will have sent what it was handed, ACKs included, in nanoseconds.
+    free: AtomicU64,
 }
+
+/// How far a host's link may be behind before its senders wait: its queue is no place to lose packets.
+const BEHIND: Span = Span::from_millis(2);
 
 impl Links {
     pub(super) fn new(topology: &Topology) -> Links {
@@ -39,23 +44,24 @@ impl Links {
         let arcs = hosts.flat_map(|host| topology.outgoing(host).to_vec());
         let shared = |arc| {
             let rate = AtomicU64::new(topology.channel(arc).rate.bits_per_sec());
-            (arc, Shared { rate, flows: AtomicU32::new(0) })
+            (arc, Shared { rate, flows: AtomicU32::new(0), free: AtomicU64::new(0) })
         };
         Links(arcs.map(shared).collect())
     }
 }
 
-/// A host, which notes how fast its links are.
+/// A host, which notes how fast its links are, and how far behind.
 #[derive(Debug)]
 pub(super) struct HostNode(pub(super) Arc<Links>);
 
 impl Behaviour for HostNode {
-    fn handle_packet(&mut self, _: Time, _: &Leaving, _: &mut Node<'_>) -> Fate {
+    fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate {
+        if let Some(link) = self.0.0.get(&leaving.to) {
+            let rate = Rate::from_bits_per_sec(link.rate.load(Ordering::Relaxed));
+            let free = node.free_at(leaving.to).max(now) + rate.time_for(Bytes::new(u64::from(leaving.len)));
+            link.free.store(free.as_nanos(), Ordering::Relaxed);
+        }
         Fate::Forward
-    }
-
-    fn wants(&self, _: ArcId) -> bool {
-        false
     }
 
     fn handle_link(&mut self, _: Time, arc: ArcId, channel: &Channel, _: LinkState, _: &mut Node<'_>) {
@@ -63,6 +69,17 @@ impl Behaviour for HostNode {
             link.rate.store(channel.rate.bits_per_sec(), Ordering::Relaxed);
         }
     }
+}
+
+/// What hosts do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostSettings {
+    pub(super) tcp: tcp::Config,
+    pub(super) expiry: Span,
+    pub(super) after_timeout: AfterTimeout,
+    pub(super) obedient: bool,
+    /// Whether receivers echo the notifications that data carry.
+    pub(super) echo: bool,
 }
 
 /// The two ends of a flow.
@@ -77,22 +94,32 @@ pub(super) struct Ends {
     /// Whether it counts among the flows that share the link.
     shares: bool,
     segments: Segments,
+    /// Whether the receiver echoes notifications, and the one that its next ACK is to carry.
+    echo: bool,
+    heard: Option<Notification>,
 }
 
 impl Ends {
-    pub(super) fn new(spec: &FlowSpec, config: tcp::Config, expiry: Span, arc: ArcId, links: Arc<Links>) -> Ends {
+    pub(super) fn new(spec: &FlowSpec, settings: &HostSettings, arc: ArcId, links: Arc<Links>) -> Ends {
+        let HostSettings { tcp: config, expiry, after_timeout, obedient, echo } = *settings;
         let segments = Segments::new(spec, sizes());
-        let mut sender = Sender::new(&config, segments.full(), expiry);
+        let sender = Sender::new(&config, segments.full(), expiry);
+        let mut sender = sender.after_timeout(after_timeout).obedient(obedient);
         sender.supply(segments.count());
         if spec.bytes.is_some() {
             sender.finish();
         }
-        Ends { config, sender, receiver: Receiver::new(&config), arc, links, shares: false, segments }
+        let receiver = Receiver::new(&config);
+        Ends { config, sender, receiver, arc, links, shares: false, segments, echo, heard: None }
     }
 
     /// Sends what the sender may send now.
     fn transmit(&mut self, now: Time, out: &mut Outbox) {
         self.share();
+        if let Some(link) = self.links.0.get(&self.arc) {
+            let free = link.free.load(Ordering::Relaxed).saturating_sub(BEHIND.as_nanos());
+            self.sender.pause_until(Time::from_nanos(free));
+        }
         while let Some((transmit, nonces)) = self.sender.poll_transmit(&self.config, now) {
             let packet = self.segments.packet(now, transmit);
             out.send(Half::Sender, with_nonces(packet, nonces));
@@ -117,9 +144,12 @@ impl Ends {
     }
 }
 
-/// An answer of the receiver's, complete.
-fn answer(segments: &Segments, ack: Packet) -> Packet {
-    Packet { flags: ack.flags.with(Flags::INRPP), ..segments.answer(ack) }
+/// An answer of the receiver's, complete, with the notification that it echoes.
+fn answer(segments: &Segments, ack: Packet, echo: &mut Option<Notification>) -> Packet {
+    let ack = Packet { flags: ack.flags.with(Flags::INRPP), ..segments.answer(ack) };
+    let Some(said) = echo.take() else { return ack };
+    let nonces = if said.notice == Notice::SlowDown { Nonces::one(said.nonce) } else { Nonces::default() };
+    with_fields(ack, &AckFields { notification: Some(said), nonces })
 }
 
 impl Endpoint for Ends {
@@ -132,10 +162,14 @@ impl Endpoint for Ends {
         match packet.kind {
             Kind::Syn => {
                 let reply = self.receiver.handle_syn(&self.config, packet);
-                out.send(Half::Receiver, answer(&self.segments, reply));
+                out.send(Half::Receiver, answer(&self.segments, reply, &mut None));
             }
             Kind::Data => {
-                let mut reply = |ack: Packet| out.send(Half::Receiver, answer(&self.segments, ack));
+                if self.echo {
+                    self.heard = read_fields(packet).notification.or(self.heard);
+                }
+                let (segments, heard) = (&self.segments, &mut self.heard);
+                let mut reply = |ack: Packet| out.send(Half::Receiver, answer(segments, ack, heard));
                 self.receiver.handle_data(&self.config, now, packet, &mut reply);
             }
             Kind::Ack | Kind::SynAck => {
@@ -157,7 +191,7 @@ impl Endpoint for Ends {
             }
             Half::Receiver => {
                 if let Some(ack) = self.receiver.handle_timeout(&self.config, now) {
-                    out.send(Half::Receiver, answer(&self.segments, ack));
+                    out.send(Half::Receiver, answer(&self.segments, ack, &mut self.heard));
                 }
                 Progress::default()
             }

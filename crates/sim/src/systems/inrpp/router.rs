@@ -1,12 +1,15 @@
 //! A router: the core, the links and neighbours of its node, and the packets by which neighbours ask each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use sidestep_model::{ArcId, Bytes, Channel, NodeId, QueueLimit, Span, Time, Topology, scenario::InrppKnobs};
+use sidestep_model::{
+    ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology,
+    scenario::{InrppKnobs, Notifications, Preset},
+};
 use sidestep_proto::{
     inrpp::{
-        self, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Port, Probe, Router, RouterId,
-        Way,
+        self, AckFields, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Notice,
+        Notification, Port, Probe, Router, RouterId, Way,
     },
     link::LinkState,
     packet::{Flags, Kind, Packet},
@@ -28,6 +31,8 @@ pub(super) struct RouterNode {
     heads: Vec<NodeId>,
     /// By interface and the one that its detour begins with: the detour.
     detours: BTreeMap<(Port, Port), Around>,
+    /// Whether notifications ride on ACKs.
+    on_acks: bool,
 }
 
 /// A detour of one hop.
@@ -43,6 +48,7 @@ impl RouterNode {
         node: NodeId,
         config: inrpp::Config,
         knobs: &InrppKnobs,
+        borders: &BTreeSet<LinkId>,
     ) -> Result<RouterNode, InterfaceError> {
         let mut arcs = topology.outgoing(node).to_vec();
         arcs.sort_unstable();
@@ -55,18 +61,24 @@ impl RouterNode {
             let is_inner = topology.is_router(*far);
             let key = is_inner.then(|| key_of(*arc));
             let rtt = Span::from_nanos(longest.as_nanos().saturating_mul(4));
-            let mut interface =
-                Interface::new(channel.rate, buffer(channel, knobs.buffer), knobs.cache, rtt, key, Nonce(arc.0 + 1));
+            let (buffer, nonce) = (buffer(channel, knobs.buffer), Nonce(arc.0 + 1));
+            let mut interface = Interface::new(channel.rate, buffer, knobs.cache, rtt, key, nonce);
+            if knobs.preset == Preset::Ns3 {
+                let [cache, high] = NS3_CACHE.map(|long| channel.rate.bytes_in(long));
+                (interface.cache, interface.high, interface.low) = (cache, high, Bytes::new(high.get() / 2));
+            }
             if let Some(high) = knobs.high.given() {
                 (interface.high, interface.low) = (high, Bytes::new(high.get() / 2));
             }
             interface.low = knobs.low.given().unwrap_or(interface.low);
+            interface.others = channel.rate.bytes_in(knobs.tcp_buffer);
             for (over, (first, neighbour)) in arcs.iter().zip(&heads).enumerate() {
                 if !knobs.detours || !is_inner || neighbour == far || !topology.is_router(*neighbour) {
                     continue;
                 }
                 let second = topology.outgoing(*neighbour).iter().find(|arc| topology.head(**arc) == *far);
-                if let Some(second) = second {
+                let crosses = |arc: &ArcId| borders.contains(&arc.link());
+                if let Some(second) = second.filter(|second| ![arc, first, second].into_iter().any(crosses)) {
                     let places = (Port(of as u16), Port(over as u16));
                     detours.insert(places, Around { arcs: [*first, *second], route: None });
                     interface.detours.push(Port(over as u16));
@@ -75,7 +87,12 @@ impl RouterNode {
             interfaces.push(interface);
         }
         let router = Router::new(config, RouterId(node.0), interfaces)?;
-        Ok(RouterNode { router, arcs, heads, detours })
+        Ok(RouterNode { router, arcs, heads, detours, on_acks: knobs.notifications == Notifications::Acks })
+    }
+
+    /// The links that are probed, as the interfaces of the router have detours over them.
+    pub(super) fn probed(&self) -> BTreeSet<ArcId> {
+        self.detours.values().map(|around| around.arcs[0]).collect()
     }
 
     fn port(&self, arc: ArcId) -> Option<Port> {
@@ -87,6 +104,9 @@ impl RouterNode {
         (&mut self.router, Out { node, arcs: &self.arcs, heads: &self.heads, detours: &mut self.detours })
     }
 }
+
+/// With [`Preset::Ns3`]: how long a cache that is full takes to drain, and one that is at its high threshold.
+const NS3_CACHE: [Span; 2] = [Span::from_secs(10), Span::from_secs(8)];
 
 /// The key of a link, the same for both directions.
 fn key_of(arc: ArcId) -> Key {
@@ -106,11 +126,20 @@ impl Behaviour for RouterNode {
     fn handle_packet(&mut self, now: Time, leaving: &Leaving, node: &mut Node<'_>) -> Fate {
         let packet = node.packet(leaving.packet);
         let Some(to) = self.port(leaving.to) else { return Fate::Forward };
-        if packet.kind != Kind::Data || !packet.flags.has(Flags::INRPP) {
+        let (is_own, is_data) = (packet.flags.has(Flags::INRPP), matches!(packet.kind, Kind::Data | Kind::Cbr));
+        if !is_data {
             self.router.handle_other(to, leaving.len);
         }
         match packet.kind {
-            _ if !packet.flags.has(Flags::INRPP) => Fate::Forward,
+            _ if is_data && !is_own => {
+                let (router, mut out) = self.with(node);
+                match router.handle_other_data(now, to, Handle(leaving.packet.index()), leaving.len, &mut out) {
+                    inrpp::Fate::Forward | inrpp::Fate::Detour(_) => Fate::Forward,
+                    inrpp::Fate::Hold => Fate::Hold,
+                    inrpp::Fate::Drop => Fate::Drop("TCP's part of the cache full"),
+                }
+            }
+            _ if !is_own => Fate::Forward,
             Kind::Data => {
                 let meta = Meta {
                     flow: u64::from(packet.flow),
@@ -119,14 +148,20 @@ impl Behaviour for RouterNode {
                     detoured: packet.cursor != 0,
                 };
                 let (router, mut out) = self.with(node);
-                match router.handle_data(now, to, Handle(leaving.packet.index()), &meta, &mut out) {
+                let fate = router.handle_data(now, to, Handle(leaving.packet.index()), &meta, &mut out);
+                let said = match fate {
+                    inrpp::Fate::Forward | inrpp::Fate::Detour(_) => router.say_on_data(to, meta.flow),
+                    inrpp::Fate::Hold | inrpp::Fate::Drop => None,
+                };
+                out.say(leaving.packet, said);
+                match fate {
                     inrpp::Fate::Forward => Fate::Forward,
                     inrpp::Fate::Hold => Fate::Hold,
                     inrpp::Fate::Drop => Fate::Drop("cache full"),
                     inrpp::Fate::Detour(over) => out.detour(to, over).map_or(Fate::Forward, Fate::Detour),
                 }
             }
-            Kind::Ack => {
+            Kind::Ack if self.on_acks => {
                 // Its flow's data leaves by the link over which the ACK has come.
                 let Some(from) = leaving.from.and_then(|arc| self.port(arc.reversed())) else { return Fate::Forward };
                 let mut fields = read_fields(&packet);
@@ -221,6 +256,18 @@ impl Out<'_, '_> {
         around.route
     }
 
+    /// Writes what the router says on a data packet. A *cancel* is no answer to a *slow down* of a router before.
+    fn say(&mut self, packet: PacketId, said: Option<Notification>) {
+        let Some(said) = said else { return };
+        self.node.edit(packet, |packet| {
+            let before = read_fields(packet).notification.map(|before| before.notice);
+            if said.notice == Notice::SlowDown || before != Some(Notice::SlowDown) {
+                let fields = AckFields { notification: Some(said), nonces: nonces_of(packet) };
+                *packet = with_fields(*packet, &fields);
+            }
+        });
+    }
+
     /// Sends a packet of the router's own to the neighbour at an interface.
     fn control(&mut self, over: Port, packet: Packet) {
         let Some(arc) = self.arcs.get(usize::from(over.0)) else { return };
@@ -236,8 +283,9 @@ impl Egress for Out<'_, '_> {
         self.arcs.get(usize::from(port.0)).map_or(Time::ZERO, |arc| self.node.free_at(*arc))
     }
 
-    fn send(&mut self, packet: Handle, way: Way) {
+    fn send(&mut self, packet: Handle, way: Way, said: Option<Notification>) {
         let id = PacketId::from_index(packet.0);
+        self.say(id, said);
         match way {
             Way::Direct(_) => {
                 self.node.release(id);
