@@ -126,8 +126,10 @@ pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
     let plain = !name.contains("..") && !name.starts_with('/');
     let found = Set::ALL.into_iter().filter(|_| plain).find_map(|set| {
         let rest = name.split_once('/').filter(|(first, _)| *first == set.folder()).map_or(name, |(_, rest)| rest);
-        let path = folder.join(set.folder()).join(format!("{rest}{}", set.suffix()));
-        path.is_file().then_some(path)
+        // Of Rocketfuel's maps `3257` is the trimmed one, and `3257.pop` that of another file.
+        let other = if set == Set::Rocketfuel { ".cch" } else { set.suffix() };
+        let paths = [set.suffix(), other].map(|suffix| folder.join(set.folder()).join(format!("{rest}{suffix}")));
+        paths.into_iter().find(|path| path.is_file())
     });
     if let Some(path) = found {
         return read_topology(&path);

@@ -1,7 +1,14 @@
 //! The experiments, a file each.
 
+mod inrpp;
+pub(crate) mod inrpp_cache;
 pub(crate) mod inrpp_dumbbell;
+pub(crate) mod inrpp_fig1;
+pub(crate) mod inrpp_hierarchical;
+pub(crate) mod inrpp_multihomed;
+pub(crate) mod inrpp_rocketfuel;
 pub(crate) mod inrpp_table1;
+pub(crate) mod inrpp_tcp;
 mod semper;
 pub(crate) mod semper_fig3;
 pub(crate) mod semper_fig4;

@@ -50,11 +50,20 @@ impl Seeds {
         Seeds::new(self.0.iter().map(|value| value.map(|value| value * factor)))
     }
 
+    /// By seed, this divided by `other`; missing where either is, or `other` is zero.
+    pub fn over(&self, other: &Seeds) -> Seeds {
+        self.with(other, |a, b| a / b)
+    }
+
     /// By seed, how much larger this is than `other`; missing where either is.
     fn minus(&self, other: &Seeds) -> Seeds {
+        self.with(other, |a, b| a - b)
+    }
+
+    fn with(&self, other: &Seeds, combine: impl Fn(f64, f64) -> f64) -> Seeds {
         let seeds = self.0.len().max(other.0.len());
         let at = |values: &Seeds, seed: usize| values.0.get(seed).copied().flatten();
-        Seeds::new((0..seeds).map(|seed| Some(at(self, seed)? - at(other, seed)?)))
+        Seeds::new((0..seeds).map(|seed| Some(combine(at(self, seed)?, at(other, seed)?))))
     }
 
     /// Why there are not enough values.

@@ -23,6 +23,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 /// INRPP with caches as the figures need them, and as the text has them; RCP with the paper's gains; NewReno.
 const INRPP: &str = "inrpp";
 const TEXT: &str = "inrpp:cache=1250 kB,high=1 MB,low=500 kB";
+/// Thresholds of half and a quarter of the cache, and near its size.
+const SENSITIVE: [&str; 2] = ["inrpp:high=6250 kB,low=3125 kB", "inrpp:high=11875 kB,low=11250 kB"];
+/// With a margin that covers what three hosts send in round trips of up to 400 ms.
+const COVERED: &str = "inrpp:high=8 MB";
 const RCP: &str = "rcp:alpha=0.1,beta=1.0";
 const TCP: &str = "tcp";
 
@@ -38,16 +42,21 @@ const TABLE: [(&str, &str, f64, f64, f64); 3] =
     [("INRPP", INRPP, 10.50, 0.9945, 0.9972), ("RCP", RCP, 25.96, 0.9934, 0.9994), ("TCP", TCP, 23.31, 0.8902, 0.8321)];
 
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let systems = [INRPP, TEXT, RCP, TCP];
+    let systems = [INRPP, TEXT, RCP, TCP, SENSITIVE[0], SENSITIVE[1]];
     let equal = dumbbell(["5 ms"; 3])?;
     let result = context.simulate("equal", &equal, &systems, 1)?;
     let series = read(&context.out.join("equal").join("series.csv"))?;
-    let unequal = dumbbell(["50 ms", "100 ms", "200 ms"])?;
+    let mut unequal = dumbbell(["50 ms", "100 ms", "200 ms"])?;
     let apart = context.simulate("unequal", &unequal, &[INRPP, RCP, TCP], 1)?;
     let series_apart = read(&context.out.join("unequal").join("series.csv"))?;
+    unequal.tcp.sack = true;
+    let wide = widened(&unequal)?;
+    let covered = context.simulate("unequal-covered", &wide, &[COVERED, RCP, TCP], 1)?;
+    let series_covered = read(&context.out.join("unequal-covered").join("series.csv"))?;
     let mut findings = Findings::default();
     table5(&result, &series, &series_apart, &mut findings.rows)?;
-    no_loss(&result, &apart, &mut findings.rows)?;
+    fairness_apart(&series_covered, &mut findings.rows);
+    no_loss(&result, [&apart, &covered], &mut findings.rows)?;
     let of = Series::of(&series, INRPP);
     figures(&of, &mut findings.rows);
     draw(&of, &mut findings)?;
@@ -80,6 +89,12 @@ fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
     let network = network.set("tcp.sack", false).set("tcp.ack_every", 1).set("tcp.initial_window", 2);
     let network = network.set("tcp.mss", MSS as i64).set("tcp.receive_window", "100 MB");
     network.try_build().map_err(|error| ReproError::Scenario(error.to_string()))
+}
+
+/// With twice the queues before the slow links, as long round trips need.
+fn widened(scenario: &Scenario) -> Result<Scenario, ReproError> {
+    let text = scenario.to_toml().replace("queue = \"75 kB\"", "queue = \"150 kB\"");
+    Scenario::parse(&text, "inrpp-dumbbell").map_err(|error| ReproError::Scenario(error.to_string()))
 }
 
 /// Mean completion time of the flows if they shared 20 Mbit/s evenly as a fluid, in seconds, in packets like ours.
@@ -130,6 +145,11 @@ fn table5(result: &RunResult, series: &[Sample], apart: &[Sample], rows: &mut Ve
     rows.push(row("AFCT over that of a fluid, INRPP", "", paper.clone(), times[0] / bound, Rule::AtMost(1.02)));
     let text = of(result, TEXT)?.afct_s.unwrap_or(f64::NAN);
     rows.push(row("AFCT over that of a fluid, INRPP, small caches", "", paper, text / bound, Rule::AtMost(1.02)));
+    for (name, system) in [("a half and a quarter", SENSITIVE[0]), ("0.95 and 0.9", SENSITIVE[1])] {
+        let ours = of(result, system)?.afct_s.unwrap_or(f64::NAN) / bound;
+        let quantity = format!("AFCT over that of a fluid, S_high and S_low of {name} of the cache");
+        rows.push(row(quantity, "", Paper::None, ours, Rule::NoPaperValue));
+    }
     for (name, time) in [("RCP", times[1]), ("TCP", times[2])] {
         let quantity = format!("AFCT of INRPP, share of {name}'s");
         let paper = Paper::Text("about half".into());
@@ -138,8 +158,24 @@ fn table5(result: &RunResult, series: &[Sample], apart: &[Sample], rows: &mut Ve
     Ok(())
 }
 
-fn no_loss(equal: &RunResult, apart: &RunResult, rows: &mut Vec<Row>) -> Result<(), ReproError> {
-    let runs = [("large caches", equal, INRPP), ("small caches", equal, TEXT), ("unequal delays", apart, INRPP)];
+/// Jain's index with unequal delays where nothing is lost for want of room, and TCP has SACK.
+fn fairness_apart(series: &[Sample], rows: &mut Vec<Row>) {
+    for ((name, _, _, _, paper), system) in TABLE.into_iter().zip([COVERED, RCP, TCP]) {
+        let quantity = format!("the same with SACK, queues of 150 kB and S_high of 8 MB, {name}");
+        let rule = if name == "TCP" { Rule::Within(0.1) } else { Rule::Within(0.02) };
+        rows.push(row(quantity, "", Paper::Number(paper), Series::of(series, system).jain(), rule));
+    }
+}
+
+fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<Row>) -> Result<(), ReproError> {
+    let runs = [
+        ("large caches", equal, INRPP),
+        ("small caches", equal, TEXT),
+        ("unequal delays", apart, INRPP),
+        ("unequal delays, S_high of 8 MB", covered, COVERED),
+        ("S_high and S_low of a half and a quarter", equal, SENSITIVE[0]),
+        ("S_high and S_low of 0.95 and 0.9", equal, SENSITIVE[1]),
+    ];
     for (name, result, system) in runs {
         let found = of(result, system)?;
         let links: u64 = found.links.values().map(|link| link.drops).sum();
