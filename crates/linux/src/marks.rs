@@ -8,7 +8,7 @@ use std::fmt;
 use crate::{
     bpf::host::MAX_SLOTS,
     error::Result,
-    netlink::{Netlink, PROTOCOL, Rule},
+    netlink::{Family, Netlink, PROTOCOL, Rule},
 };
 
 mod iptables;
@@ -114,9 +114,10 @@ impl MarkUses {
         all
     }
 
-    /// A rule that masquerades, if there is one.
-    pub fn masquerade(&self) -> Option<&FilterUse> {
-        self.filters.iter().find(|filter| filter.action == MarkAction::Masquerades)
+    /// The families of which somebody masquerades connections.
+    pub fn masqueraded(&self) -> Vec<Family> {
+        let rules = || self.filters.iter().filter(|filter| filter.action == MarkAction::Masquerades);
+        Family::ALL.into_iter().filter(|of| rules().any(|rule| rule.concerns(*of))).collect()
     }
 
     /// A mask of six bits that meets nobody's; `None` if there is none to suggest.
@@ -127,6 +128,17 @@ impl MarkUses {
             self.filters.iter().any(changes)
         };
         CANDIDATES.into_iter().find(|mask| !meets(*mask) && !is_changed(*mask))
+    }
+}
+
+impl FilterUse {
+    /// Whether packets of this family may meet the rule.
+    fn concerns(&self, of: Family) -> bool {
+        let (tables, other) = match of {
+            Family::V4 => ("iptables", "ip6 "),
+            Family::V6 => ("ip6tables", "ip "),
+        };
+        if self.program == "nf_tables" { !self.place.starts_with(other) } else { self.program == tables }
     }
 }
 
@@ -166,7 +178,6 @@ pub(crate) mod fuzzing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Family;
 
     fn rule(mark: u32, mask: u32) -> Rule {
         let input = None;

@@ -26,7 +26,10 @@ use nix::sys::socket::{setsockopt, sockopt::SndBufForce};
 
 pub(crate) use self::ruleset::HEADER_LEN;
 use self::ruleset::Ruleset;
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    netlink::Family,
+};
 
 /// Among which paths to draw for packets to one destination prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,17 +79,17 @@ impl DrawTable {
         socket.bind_auto().map_err(failed)?;
         // The kernel answers inside the call that asks: there is never anything to wait for.
         socket.set_non_blocking(true).map_err(failed)?;
-        let ruleset = Ruleset { name: name.into(), mask, keeps_sources: false };
+        let ruleset = Ruleset { name: name.into(), mask };
         Ok(DrawTable { socket, buffer: vec![0; ANSWER_LIMIT], sequence: 0, ruleset })
     }
 
-    /// Whether connections with a mark of ours keep the source address that they have, from the next
-    /// [`replace`](Self::replace) on, where somebody masquerades them and the interface has that address.
+    /// Has new connections of a family with a mark of ours keep the source address that they have, where somebody masquerades
+    /// them and the interface has that address; or no longer. A table of this family and of the same name does it.
     ///
     /// The kernel drops the state of a masqueraded connection whose packets leave by another interface than the first one
-    /// did. Without masquerading this is not wanted: it has the kernel track all connections.
-    pub fn keep_sources(&mut self, keep: bool) {
-        self.ruleset.keeps_sources = keep;
+    /// did. Without masquerading this is not wanted: it has the kernel track all connections of the family.
+    pub fn keep_sources(&mut self, of: Family, keep: bool) -> Result<()> {
+        self.commit_in(Some(of), &self.ruleset.sources(of, keep), || "keeping sources from being masqueraded")
     }
 
     /// Makes the table say these draws, in one step: each packet sees the table as it was, or as it is now.
@@ -99,8 +102,9 @@ impl DrawTable {
         self.commit(&self.ruleset.reweighing(position, draw), || "changing how likely paths of replies are")
     }
 
-    /// Removes the table; returns whether it was there.
+    /// Removes the table, and what keeps sources; returns whether the table was there.
     pub fn remove(&mut self) -> Result<bool> {
+        Family::ALL.into_iter().try_for_each(|of| self.keep_sources(of, false))?;
         match self.commit(&self.ruleset.removal(), || "removing the table that draws paths of replies") {
             Ok(()) => Ok(true),
             Err(LinuxError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => Ok(false),
@@ -111,33 +115,56 @@ impl DrawTable {
     /// A number that changes whenever anybody changes any table of the namespace.
     pub fn generation(&mut self) -> Result<u32> {
         let mut generation = None;
-        self.ask_header(ruleset::generation(), 0, |kind, payload| {
+        self.ask_header(None, ruleset::generation(), 0, |kind, payload| {
             generation = generation.or_else(|| read_generation(kind, payload));
         })?;
         generation.ok_or_else(|| reading(io::ErrorKind::InvalidData.into()))
     }
 
-    /// A number that follows from what is in the table now; `None` if the table is not there.
+    /// A number that follows from what is in the table now, and in those that keep sources; `None` if the table is not there.
     pub fn fingerprint(&mut self) -> Result<Option<u64>> {
         let mut hasher = DefaultHasher::new();
-        match self.ask_raw(ruleset::table(&self.ruleset.name), 0, |payload| payload.hash(&mut hasher)) {
-            Err(LinuxError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
-            other => other?,
+        if !self.hash(None, &mut hasher)? {
+            return Ok(None);
         }
-        self.ask_raw(ruleset::rules(&self.ruleset.name), NLM_F_DUMP, |payload| payload.hash(&mut hasher))?;
+        for of in Family::ALL {
+            self.hash(Some(of), &mut hasher)?.hash(&mut hasher);
+        }
         Ok(Some(hasher.finish()))
     }
 
+    /// Hashes what is in the table of this family, or of both; returns whether it is there.
+    fn hash(&mut self, of: Option<Family>, hasher: &mut DefaultHasher) -> Result<bool> {
+        match self.ask_raw(of, ruleset::table(&self.ruleset.name), 0, |payload| payload.hash(hasher)) {
+            Err(LinuxError::Refused { source, .. }) if source.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+            other => other?,
+        }
+        self.ask_raw(of, ruleset::rules(&self.ruleset.name), NLM_F_DUMP, |payload| payload.hash(hasher))?;
+        Ok(true)
+    }
+
     /// Asks, and hands the bytes of each answer to `each`, without the header that counts generations.
-    fn ask_raw(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(&[u8])) -> Result<()> {
-        self.ask_header(message, flags, |_, payload| each(payload.get(HEADER_LEN..).unwrap_or_default()))
+    fn ask_raw(
+        &mut self,
+        of: Option<Family>,
+        message: NfTablesMessage,
+        flags: u16,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        self.ask_header(of, message, flags, |_, payload| each(payload.get(HEADER_LEN..).unwrap_or_default()))
     }
 
     /// Asks, and hands the type and the bytes of each answer to `each`.
-    fn ask_header(&mut self, message: NfTablesMessage, flags: u16, mut each: impl FnMut(u16, &[u8])) -> Result<()> {
+    fn ask_header(
+        &mut self,
+        of: Option<Family>,
+        message: NfTablesMessage,
+        flags: u16,
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
-        append(&mut bytes, ruleset::in_inet(message), flags | NLM_F_REQUEST, self.sequence);
+        append(&mut bytes, ruleset::in_family(of, message), flags | NLM_F_REQUEST, self.sequence);
         self.socket.send(&bytes, 0).map_err(reading)?;
         loop {
             let length = match self.socket.recv(&mut &mut self.buffer[..], libc::MSG_TRUNC) {
@@ -163,8 +190,17 @@ impl DrawTable {
         }
     }
 
-    /// Sends a transaction: all of it takes effect at once, or nothing does.
     fn commit(&mut self, transaction: &[(NfTablesMessage, u16)], what: impl Fn() -> &'static str) -> Result<()> {
+        self.commit_in(None, transaction, what)
+    }
+
+    /// Sends a transaction: all of it takes effect at once, or nothing does.
+    fn commit_in(
+        &mut self,
+        of: Option<Family>,
+        transaction: &[(NfTablesMessage, u16)],
+        what: impl Fn() -> &'static str,
+    ) -> Result<()> {
         let failed = |error| LinuxError::new(what(), error, NEEDS);
         let mut next = || {
             self.sequence = self.sequence.wrapping_add(1);
@@ -176,7 +212,7 @@ impl DrawTable {
         for (index, (message, flags)) in transaction.iter().enumerate() {
             last = next();
             let ack = if index + 1 == transaction.len() { NLM_F_ACK } else { 0 };
-            append(&mut bytes, ruleset::in_inet(message.clone()), flags | ack | NLM_F_REQUEST, last);
+            append(&mut bytes, ruleset::in_family(of, message.clone()), flags | ack | NLM_F_REQUEST, last);
         }
         append(&mut bytes, ruleset::batch_end(), NLM_F_REQUEST, next());
         // SAFETY: the descriptor is the socket's, which lives beyond this call.

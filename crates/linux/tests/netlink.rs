@@ -567,11 +567,12 @@ fn rules_of_both_kinds_of_iptables_are_read_and_no_table_is_made() {
                 assert!(made.status.success(), "{program} {rule}: {made:?}");
             }
         }
-        assert!(MarkUses::read(netlink).await?.masquerade().is_none());
-        for program in programs {
+        assert_eq!(MarkUses::read(netlink).await?.masqueraded(), []);
+        for (count, program) in programs.into_iter().enumerate() {
             let rule = "-t nat -A POSTROUTING -o eth7 -j MASQUERADE";
             let made = Command::new(program).args(rule.split(' ')).output().unwrap();
             assert!(made.status.success(), "{program} {rule}: {made:?}");
+            assert_eq!(MarkUses::read(netlink).await?.masqueraded().len(), (count + 1).min(2), "{program}");
         }
         let mut uses = MarkUses::read(netlink).await?;
         assert_eq!(uses.unseen, [""; 0]);

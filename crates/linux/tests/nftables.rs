@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use sidestep_linux::{
     Result,
-    netlink::block_on,
+    netlink::{Family, block_on},
     netns::NetNs,
     nftables::{Draw, DrawTable, Share, flush_ruleset},
     testing::root_or_skip,
@@ -234,10 +234,7 @@ fn a_connection_that_somebody_masquerades_survives_a_move_where_sources_are_kept
         let address = SocketAddr::new(to.parse().unwrap(), 7777);
         let listener = links.client.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();
         let moves_with = |keep| {
-            links.table(|table| {
-                table.keep_sources(keep);
-                table.replace(&[draw("2001:db8:1::/48", [1, 1, 1])])
-            });
+            links.table(|table| table.keep_sources(Family::of(address.ip().into()), keep));
             moves(&links, &listener, to)
         };
         assert!(!moves_with(false), "{to}: the kernel drops what it knows of a masqueraded connection");
@@ -301,6 +298,16 @@ fn a_table_that_is_changed_or_flushed_by_others_shows_it() {
             let print = table.fingerprint()?;
             table.reweigh(599, &draw("2001:db8:257::/48", [1, 0, 5]))?;
             assert_ne!(table.fingerprint()?, print);
+            let print = table.fingerprint()?;
+            table.keep_sources(Family::V4, true)?;
+            assert_ne!(table.fingerprint()?, print);
+            table.keep_sources(Family::V4, false)?;
+            assert_eq!(table.fingerprint()?, print, "nothing of it is left");
+            table.keep_sources(Family::V6, true)?;
+            assert!(table.remove()?);
+            let tables = Command::new("nft").args(["list", "tables"]).output().unwrap().stdout;
+            assert_eq!(String::from_utf8(tables).unwrap(), "table inet another\n");
+            table.replace(&draws)?;
             flush_ruleset()?;
             assert_eq!(table.fingerprint()?, None);
             table.replace(&draws[..1])?;

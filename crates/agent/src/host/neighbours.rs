@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sidestep_linux::marks::{Collision, MarkUses};
+use sidestep_linux::{
+    marks::{Collision, MarkUses},
+    netlink::Family,
+};
 
 use super::Host;
 use crate::AgentError;
@@ -26,9 +29,9 @@ impl Neighbours {
         self.met.len()
     }
 
-    /// Whether somebody masquerades connections.
-    pub(super) fn masquerade(&self) -> bool {
-        self.uses.masquerade().is_some()
+    /// The families of which somebody masquerades connections.
+    pub(super) fn masqueraded(&self) -> Vec<Family> {
+        self.uses.masqueraded()
     }
 
     /// Which mask would be better than `mask`.
@@ -59,7 +62,7 @@ impl Host {
     pub(super) async fn watch_marks(&mut self) -> Result<(), AgentError> {
         let new = self.look_at_marks().await?;
         self.warn_of_collisions(&new);
-        self.keep_sources(self.neighbours.masquerade());
+        self.keep_sources(self.neighbours.masqueraded());
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 use ipnet::IpNet;
 use sidestep_linux::{
     bpf::host::{HostConfig as ProgramConfig, Learnt, SlotPath},
+    netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
 use sidestep_model::scenario::AgentKnobs;
@@ -35,8 +36,8 @@ pub(super) struct Replies {
     inherited: bool,
     /// Whether the operator was told that the kernel refuses the table.
     warned: bool,
-    /// Whether the table keeps the sources of connections from being masqueraded, as somebody masquerades.
-    keeps_sources: bool,
+    /// The families whose connections are kept from being masqueraded, as somebody masquerades.
+    keeps_sources: Vec<Family>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,20 +71,17 @@ impl Replies {
     fn install(&mut self) {
         self.written = None;
         let Some(table) = &mut self.table else { return };
-        table.keep_sources(self.keeps_sources);
-        let mut written = table.replace(&self.draws);
-        if let (Err(error), true) = (&written, self.keeps_sources) {
-            if !self.warned {
+        for of in Family::ALL {
+            let keep = self.keeps_sources.contains(&of);
+            if let (Err(error), true) = (table.keep_sources(of, keep), keep && !self.warned) {
                 tracing::warn!(
                     %error,
-                    "somebody masquerades connections, and the kernel cannot keep them from that: one that moves to \
+                    "somebody masquerades connections of {of}, and the kernel cannot keep ours from that: one that moves to \
                      another interface is lost"
                 );
             }
-            table.keep_sources(false);
-            written = table.replace(&self.draws);
         }
-        let written = written.and_then(|()| look(table));
+        let written = table.replace(&self.draws).and_then(|()| look(table));
         match written {
             Ok(written) => {
                 self.written = Some(written);
@@ -148,7 +146,7 @@ impl Host {
         if self.options.dry_run {
             return;
         }
-        self.replies.keeps_sources = self.neighbours.masquerade();
+        self.replies.keeps_sources = self.neighbours.masqueraded();
         if self.replies.table.is_none() {
             match DrawTable::open(&table_name(self.options.table_base), self.mark.mask) {
                 Ok(table) => self.replies.table = Some(table),
@@ -185,11 +183,15 @@ impl Host {
         }
     }
 
-    /// Whether connections with a path keep the sources that they have, as somebody masquerades.
-    pub(super) fn keep_sources(&mut self, keep: bool) {
+    /// Has connections of these families keep the sources that they have, as somebody masquerades.
+    pub(super) fn keep_sources(&mut self, of: Vec<Family>) {
         let replies = &mut self.replies;
-        if std::mem::replace(&mut replies.keeps_sources, keep) != keep && replies.written.is_some() {
-            tracing::info!(keep, "connections with a path are kept from being masqueraded where others masquerade");
+        if replies.keeps_sources == of {
+            return;
+        }
+        tracing::info!(families = ?of, "somebody masquerades connections, or no longer: those with a path keep their sources");
+        replies.keeps_sources = of;
+        if replies.written.is_some() {
             replies.install();
         }
     }

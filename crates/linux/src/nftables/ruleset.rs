@@ -14,10 +14,11 @@
 //!     }
 //!     chain to-0 { meta random vmap { RANGE : goto mark-100, ... } }
 //!     chain mark-100 { meta mark set mark & ~MASK ^ 0x100 }
+//! }
+//! table ip6 NAME {
 //!     chain sources {
 //!         type nat hook postrouting priority srcnat - 1;
-//!         meta mark & MASK != 0 fib saddr . oif type local snat ip6 to ip6 saddr
-//!         meta mark & MASK != 0 fib saddr . oif type local snat ip to ip saddr
+//!         meta mark & MASK != 0 fib saddr . oif type local snat to ip6 saddr
 //!     }
 //! }
 //! ```
@@ -25,9 +26,9 @@
 //! Every packet that leaves the host passes the first rule. Those of connections that have a path end there, which costs
 //! them no more than a chain without rules would.
 //!
-//! The last chain is there only where somebody masquerades. NAT is decided once for each connection, and the first rule that
-//! decides it counts: a connection that is bound to the address that it has anyway is not masqueraded, and may leave by another
-//! interface later.
+//! The last table, and its like for IPv4, are there only where somebody masquerades that family: a chain of the type `nat` has the
+//! kernel track all connections. NAT is decided once for each connection, and the first rule that decides it counts: a
+//! connection that is bound to the address that it has anyway is not masqueraded, and may leave by another interface later.
 //!
 //! All maps are anonymous and constant: nobody can change them but by replacing the rule.
 
@@ -52,12 +53,11 @@ use netlink_packet_netfilter::{
 use super::{Draw, Share};
 use crate::netlink::Family;
 
-/// The table's name, the bits of the mark that it changes, and whether it keeps sources from being masqueraded.
+/// The tables' name and the bits of the mark that are ours.
 #[derive(Debug)]
 pub struct Ruleset {
     pub name: String,
     pub mask: u32,
-    pub keeps_sources: bool,
 }
 
 /// Bytes of a message before its attributes (`struct nfgenmsg`).
@@ -121,10 +121,6 @@ impl Ruleset {
         let output = self.base_chain(OUTPUT, "route", InetHookNumber::LocalOut, PRIORITY);
         // Removing fails unless it is there.
         let mut messages = vec![self.table(), self.removal().remove(0), self.table(), output];
-        if self.keeps_sources {
-            messages.push(self.base_chain(SOURCES, "nat", InetHookNumber::PostRouting, BEFORE_SOURCE_NAT));
-            messages.extend(Family::ALL.map(|of| self.rule(SOURCES, self.keep_source(of))));
-        }
         messages.push(self.chain(REPLIES));
         let marks: BTreeSet<_> = draws.iter().flat_map(|draw| &draw.shares).map(|share| share.mark).collect();
         for mark in marks {
@@ -148,6 +144,17 @@ impl Ruleset {
         let attributes = vec![RuleAttribute::Table(self.name.clone()), RuleAttribute::Chain(draw_chain(position))];
         let mut messages = vec![(NfTablesMessage::DeleteRule(RuleMessage { attributes }), 0)];
         self.draw(position, draw, &mut 0, &mut messages);
+        messages
+    }
+
+    /// The transaction after which connections of a family keep their sources, or do not, by a table of that family.
+    pub fn sources(&self, of: Family, keep: bool) -> Messages {
+        // Removing fails unless it is there.
+        let mut messages = vec![self.table(), self.removal().remove(0)];
+        if keep {
+            let chain = self.base_chain(SOURCES, "nat", InetHookNumber::PostRouting, BEFORE_SOURCE_NAT);
+            messages.extend([self.table(), chain, self.rule(SOURCES, self.keep_source(of))]);
+        }
         messages
     }
 
@@ -186,8 +193,6 @@ impl Ruleset {
         };
         let protocol = of.protocol();
         let source = [
-            load(MetaKey::Nfproto),
-            compare(Operator::Equal, vec![protocol]),
             expression(
                 "fib",
                 [(FIB_TO, REGISTER_NUMBER), (FIB_RESULT, ADDRESS_TYPE), (FIB_FLAGS, OF_SOURCE | AT_OUTPUT)],
@@ -377,10 +382,15 @@ pub fn rules(table: &str) -> NfTablesMessage {
     NfTablesMessage::GetRule(RuleMessage { attributes: vec![RuleAttribute::Table(table.into())] })
 }
 
-/// A message about a table of both families.
-pub fn in_inet(message: NfTablesMessage) -> NetfilterMessage {
+/// A message about a table of one family, or of both.
+pub fn in_family(of: Option<Family>, message: NfTablesMessage) -> NetfilterMessage {
     let all = matches!(&message, NfTablesMessage::DeleteTable(table) if table.attributes.is_empty());
-    let family = if all { NetfilterProtoFamily::Unspec } else { NetfilterProtoFamily::Inet };
+    let family = match of {
+        _ if all => NetfilterProtoFamily::Unspec,
+        None => NetfilterProtoFamily::Inet,
+        Some(Family::V4) => NetfilterProtoFamily::IPv4,
+        Some(Family::V6) => NetfilterProtoFamily::IPv6,
+    };
     NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message)
 }
 
