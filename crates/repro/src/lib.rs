@@ -31,6 +31,7 @@ mod lines;
 mod report;
 mod row;
 mod seeds;
+mod series;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -196,6 +197,14 @@ pub const ALL: &[Experiment] = &[
     experiments::inrpp_rocketfuel::EXPERIMENT,
     experiments::inrpp_cache::EXPERIMENT,
     experiments::inrpp_tcp::EXPERIMENT,
+    experiments::irc_fig2::SHORT,
+    experiments::irc_fig2::LONG,
+    experiments::irc_fig3::EXPERIMENT,
+    experiments::irc_fig4::EXPERIMENT,
+    experiments::irc_fig5::IDEAL_OUTAGES,
+    experiments::irc_fig5::IDEAL_LOSS,
+    experiments::irc_fig5::STATIC_OUTAGES,
+    experiments::irc_fig5::STATIC_LOSS,
     experiments::semper_fig3::EXPERIMENT,
     experiments::semper_fig4::EXPERIMENT,
     experiments::semper_fig5::EXPERIMENT,

@@ -1,15 +1,17 @@
 //! INRPP, Table 5 and Figures 9, 10 and 12: three flows over the dumbbell of Figure 8.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use sidestep_model::{
     Scenario,
     scenario::builder::{ScenarioBuilder, bulk, part},
 };
 use sidestep_results::{Estimate, RunResult, SystemResult, measures};
 
-use crate::{Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines};
+use crate::{
+    Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines,
+    series::{self, Sample},
+};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "inrpp-dumbbell",
@@ -45,14 +47,14 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let systems = [INRPP, TEXT, RCP, TCP, SENSITIVE[0], SENSITIVE[1]];
     let equal = dumbbell(["5 ms"; 3])?;
     let result = context.simulate("equal", &equal, &systems, 1)?;
-    let series = read(&context.out.join("equal").join("series.csv"))?;
+    let series = series::read(&context.out.join("equal"))?;
     let mut unequal = dumbbell(["50 ms", "100 ms", "200 ms"])?;
     let apart = context.simulate("unequal", &unequal, &[INRPP, RCP, TCP], 1)?;
-    let series_apart = read(&context.out.join("unequal").join("series.csv"))?;
+    let series_apart = series::read(&context.out.join("unequal"))?;
     unequal.tcp.sack = true;
     let wide = widened(&unequal)?;
     let covered = context.simulate("unequal-covered", &wide, &[COVERED, RCP, TCP], 1)?;
-    let series_covered = read(&context.out.join("unequal-covered").join("series.csv"))?;
+    let series_covered = series::read(&context.out.join("unequal-covered"))?;
     let mut findings = Findings::default();
     table5(&result, &series, &series_apart, &mut findings.rows)?;
     fairness_apart(&series_covered, &mut findings.rows);
@@ -245,24 +247,6 @@ fn draw(of: &Series<'_>, findings: &mut Findings) -> Result<(), ReproError> {
     Ok(())
 }
 
-/// A row of `series.csv`.
-#[derive(Clone, Debug, Deserialize)]
-struct Sample {
-    system: String,
-    time_s: f64,
-    kind: String,
-    name: String,
-    mbps: Option<f64>,
-    queue_bytes: Option<f64>,
-    path: String,
-}
-
-/// Reads a run's series.
-fn read(path: &Path) -> Result<Vec<Sample>, ReproError> {
-    let failed = |error: csv::Error| ReproError::Run(format!("{}: {error}", path.display()));
-    csv::Reader::from_path(path).map_err(failed)?.deserialize().collect::<Result<_, _>>().map_err(failed)
-}
-
 /// One system's part of a run's series.
 struct Series<'s>(Vec<&'s Sample>);
 
@@ -330,8 +314,7 @@ mod tests {
             kind: "connection".into(),
             name: format!("{host}:1-r1:2"),
             mbps: Some(rate),
-            queue_bytes: None,
-            path: String::new(),
+            ..Sample::default()
         };
         let equal = [sample("s1", 5.0, 3.0), sample("s2", 5.0, 3.0)];
         let unequal = [sample("s1", 5.0, 3.0), sample("s2", 5.0, 1.0), sample("s1", 6.0, 9.0)];

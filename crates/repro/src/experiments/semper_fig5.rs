@@ -99,7 +99,7 @@ fn observe(
         scenario.seed = u64::from(seed);
         let folder = format!("{name}/seed-{seed}");
         context.simulate(&folder, &scenario, &systems, 1)?;
-        let all = series::read(&context.out.join(folder).join("series.csv"))?;
+        let all = series::read(&context.out.join(folder))?;
         for ((_, _, series), system) in observed.iter_mut().zip(&systems) {
             let of = all.get(*system).ok_or_else(|| ReproError::Missing(format!("series of {system}")))?;
             series.push(of.clone());

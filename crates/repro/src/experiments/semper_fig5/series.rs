@@ -2,30 +2,21 @@
 
 use std::{collections::BTreeMap, ops::Range, path::Path};
 
-use serde::Deserialize;
 use sidestep_results::measures::{self, jain};
 
-use crate::ReproError;
+use crate::{
+    ReproError,
+    series::{self, Sample},
+};
 
 /// By the second with which a window begins: the throughput of each host in Mbit/s, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Series(BTreeMap<u32, Vec<f64>>);
 
-#[derive(Debug, Deserialize)]
-struct Sample {
-    system: String,
-    time_s: f64,
-    kind: String,
-    name: String,
-    mbps: Option<f64>,
-}
-
-/// The series of each system in a run's `series.csv`, which has a sample for each second.
-pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Series>, ReproError> {
-    let failed = |error: csv::Error| ReproError::Run(format!("{}: {error}", path.display()));
+/// The series of each system of the run in a directory, which has a sample for each second.
+pub(super) fn read(run: &Path) -> Result<BTreeMap<String, Series>, ReproError> {
     let mut all: BTreeMap<String, BTreeMap<u32, BTreeMap<String, f64>>> = BTreeMap::new();
-    for sample in csv::Reader::from_path(path).map_err(failed)?.deserialize() {
-        let Sample { system, time_s, kind, name, mbps } = sample.map_err(failed)?;
+    for Sample { system, time_s, kind, name, mbps, .. } in series::read(run)? {
         if let Some(mbps) = mbps.filter(|_| kind == "connection") {
             // A sample is of the second that ends with it.
             let second = (time_s.round() as u32).saturating_sub(1);
