@@ -48,6 +48,7 @@ enum {
 
 /* Values of bpf_sock_ops.op and bits of its callback flags. */
 enum {
+	BPF_SOCK_OPS_TIMEOUT_INIT = 1,
 	BPF_SOCK_OPS_TCP_CONNECT_CB = 3,
 	BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB = 4,
 	BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5,
@@ -100,6 +101,7 @@ struct bpf_sock_ops {
 	__u32 op;
 	union {
 		__u32 args[4];
+		__u32 reply;
 	};
 	__u32 family;
 	__u32 remote_ip4;
@@ -153,6 +155,14 @@ struct in6_addr {
 	} in6_u;
 };
 
+struct netns_ipv4 {
+	__u8 sysctl_tcp_syn_retries;
+};
+
+struct net {
+	struct netns_ipv4 ipv4;
+};
+
 struct sock_common {
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
@@ -161,14 +171,19 @@ struct sock_common {
 	unsigned short skc_family;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	struct {
+		struct net *net;
+	} skc_net;
 };
 
 struct sock {
+	struct sock_common __sk_common;
 	__u32 sk_mark;
 };
 
 struct inet_connection_sock {
 	__u32 icsk_rto;
+	__u8 icsk_syn_retries;
 	__u8 icsk_ca_setsockopt : 1;
 	struct {
 		__u32 lrcvtime;

@@ -17,12 +17,18 @@
 #define AF_INET6 10
 #define SOL_SOCKET 1
 #define SO_MARK 36
+#define TCP_SYNCNT 7
 #define EVENTS_SIZE (256 * 1024)
 #define TCP_RTO_MIN_NS 200000000
 /* Within this time the agent has all connections take note of paths that changed. */
 #define ADOPTION_NS 1000000000ULL
 #define SOCK_STREAM 1
 #define IPPROTO_TCP 6
+/* What a kernel may have for CONFIG_HZ. */
+#define HZ_MIN 100
+#define HZ_MAX 1024
+/* What pc_syn_retries returns at most. */
+#define SYN_RETRIES_MORE 4
 
 /* With these the kernel tells us of a connection. One that has them, and a path's slot in its mark, is ours. */
 #define SYN_FLAGS (BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG)
@@ -635,6 +641,45 @@ static bool syn_leaves(struct bpf_sock_ops *ops)
 	return false;
 }
 
+/*
+ * The kernel asks after how many ticks a SYN that is about to leave is to be sent again; 0: after a second. Where others have
+ * measured the path's round trip it is less, and the SYN is sent some more times, so that the connection is not given up
+ * before it would have been. An application that says itself how often its SYNs are sent is left alone.
+ */
+static __noinline int syn_timeout(struct bpf_sock_ops *ops)
+{
+	const struct host_config *cfg = configured();
+	struct bpf_sock *sk = ops->sk;
+	__u32 hz, retries, own, index;
+	struct host_paths *paths;
+	struct tcp_sock *tp;
+	__u64 rto_ns;
+
+	if (!cfg || !sk || cfg->dry_run || !slot_of(cfg, sk->mark) || bpf_get_netns_cookie(ops) != cfg->netns_cookie)
+		return 0;
+	paths = paths_to_peer(ops);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!paths || !tp)
+		return 0;
+	index = sidestep_index_of(paths, slot_of(cfg, sk->mark));
+	if (index >= PC_MAX_PATHS)
+		return 0;
+	rto_ns = pc_syn_rto(&cfg->policy, shared_by(cfg, paths), index, bpf_ktime_get_ns());
+	/* A socket that has not sent yet has Linux's second here, and so the ticks in one. */
+	hz = tp->inet_conn.icsk_rto;
+	if (!rto_ns || hz < HZ_MIN || hz > HZ_MAX)
+		return 0;
+	retries = ((struct sock *)tp)->__sk_common.skc_net.net->ipv4.sysctl_tcp_syn_retries;
+	own = tp->inet_conn.icsk_syn_retries;
+	/* What this program set when the same socket connected before is not the application's. */
+	if (own && (own <= retries || own > retries + SYN_RETRIES_MORE))
+		return 0;
+	retries += pc_syn_retries(rto_ns);
+	if (bpf_setsockopt(ops, IPPROTO_TCP, TCP_SYNCNT, &retries, sizeof(retries)))
+		return 0;
+	return rto_ns * hz / 1000000000 + 1;
+}
+
 /* The path set changed under the connection: it learns anew, and stays on its path if that still exists. */
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths,
 			__u32 allowed)
@@ -913,6 +958,9 @@ int sidestep_host(struct bpf_sock_ops *ops)
 
 	/* The kernel calls for much else, for instance for the first timeout of a connection. That ends here. */
 	switch (ops->op) {
+	case BPF_SOCK_OPS_TIMEOUT_INIT:
+		ops->reply = syn_timeout(ops);
+		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 		opens = syn_leaves(ops);
 		break;

@@ -553,6 +553,30 @@ POLICY_FN void pc_ask_on(const struct pc_config *cfg, struct pc_shared *shared, 
 	pc_asked(quality, now_ns);
 }
 
+/*
+ * After what time the SYN of a connection that leaves on `path` now is to be sent again if no answer comes, in ns; 0:
+ * after Linux's own.
+ */
+POLICY_FN __u64 pc_syn_rto(const struct pc_config *cfg, struct pc_shared *shared, __u32 path, __u64 now_ns)
+{
+	const struct pc_quality *quality = pc_quality_of(cfg, pc_table(cfg, shared), path);
+
+	return quality ? pc_answer_time(quality, now_ns) : 0;
+}
+
+/*
+ * How many times more than Linux would a SYN with such a timeout is sent: timeouts double, and the connection is not to
+ * be given up before.
+ */
+POLICY_FN __u32 pc_syn_retries(__u64 rto_ns)
+{
+	__u32 more = 0, i;
+
+	for (i = 0; i < 4; i++)
+		more += (__u32)pc_above(PC_SYN_RTO_NS, rto_ns << i);
+	return more;
+}
+
 /* The SYN of a new connection is about to leave, at the time that pc_open was told. */
 POLICY_FN void pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, struct pc_shared *shared)
 {

@@ -72,14 +72,17 @@ _Static_assert(sizeof(struct pc_quality) == 80, "shared with Rust");
 #define PC_HOLD_MAX_NS (1ULL << 36)
 /* A path that delivered something to anybody so shortly before a timeout works. */
 #define PC_WORKS_NS 100000000ULL
-/* And so shortly before a SYN's timeout, which comes after a second at least. */
-#define PC_SYN_WORKS_NS 900000000ULL
+/* And so shortly before a SYN's timeout, which comes after PC_LATE_NS at least. */
+#define PC_SYN_WORKS_NS 40000000ULL
 /*
- * A SYN's answer is late after this and two of the lowest round trips. What came of it is known after
- * Linux's first timeout, of a second; a refusal, which nobody measures, matters no longer then.
+ * A SYN's answer is late after this (67 ms) and two of the lowest round trips: nothing delays a SYN-ACK as it
+ * may delay an ACK. A SYN whose answer is lost comes again about then (pc_syn_rto), or after Linux's
+ * second. A refusal, which nobody measures, matters no longer after PC_ASKED_NS.
  */
-#define PC_LATE_NS 100000000ULL
+#define PC_LATE_NS (1ULL << 26)
 #define PC_ASKED_NS 1500000000ULL
+/* Linux's timeout of a SYN where nothing is known of the round trip. */
+#define PC_SYN_RTO_NS 1000000000ULL
 /* A lowest round trip that is not met again is forgotten over about a minute. */
 #define PC_LOWEST_LOG 36
 
@@ -183,6 +186,21 @@ POLICY_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
 
 	/* Without any SYN, or any round trip measured, no answer is late. */
 	return (__u32)(failed | (late & (1 - pc_zero(lowest)) & (1 - pc_zero(quality->asked_ns))));
+}
+
+/*
+ * After what time a SYN that leaves on the path now is sent again; 0: no round trip was measured there, or the time is
+ * none shorter than Linux's own.
+ *
+ * RFC 6298 has a connection wait for a second because it knows of no round trip. Here others have
+ * measured it lately (RFC 9040 has connections share that).
+ */
+POLICY_FN __u64 pc_answer_time(const struct pc_quality *quality, __u64 now_ns)
+{
+	__u64 lowest = quality->lowest_ns & (PC_MAX_ADDED_NS - 1);
+	__u64 time = PC_LATE_NS + 2 * (lowest + pc_added(quality, now_ns));
+
+	return pc_choose(time, 0, pc_zero(lowest) | (1 - pc_above(PC_SYN_RTO_NS, time)));
 }
 
 /* A connection's SYN leaves on the path. */

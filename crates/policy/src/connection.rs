@@ -58,6 +58,15 @@ pub struct Decision {
     pub decided: bool,
 }
 
+/// When the SYN of a connection is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynTimeout {
+    /// The first timeout.
+    pub rto: Span,
+    /// How many more times it is sent, so that the connection is not given up before it would have been.
+    pub more_retries: u8,
+}
+
 /// Why a path was drawn: the kinds of signal, and one that is none; in the order of C's `enum pc_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
@@ -102,6 +111,14 @@ impl Connection {
     /// The SYN of the connection, which was just opened, is about to leave. Not for a connection that was accepted.
     pub fn connect(&self) {
         raw::connect(&self.conn, &self.config, table(&self.shared));
+    }
+
+    /// When the SYN, which leaves now, is to be sent again if no answer comes, and how many times more it is sent than
+    /// otherwise; `None`: as TCP does by itself, because nobody has measured the path's round trip.
+    pub fn syn_timeout(&self, now: Time) -> Option<SynTimeout> {
+        let rto = raw::syn_rto(&self.config, table(&self.shared), self.conn.current, now.as_nanos());
+        let more_retries = raw::syn_retries(rto) as u8;
+        (rto > 0).then(|| SynTimeout { rto: Span::from_nanos(rto), more_retries })
     }
 
     /// The path set has changed: the connection learns anew, and stays on its path if `paths` still has it, by its id. Else

@@ -43,7 +43,7 @@ mod request;
 mod shared;
 
 pub use config::{Path, PolicyError};
-pub use connection::{Connection, Decision, Reason, Round};
+pub use connection::{Connection, Decision, Reason, Round, SynTimeout};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
 pub use request::{Request, reply_weights};

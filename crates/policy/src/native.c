@@ -49,6 +49,16 @@ void native_pc_connect(const struct pc_conn *conn, const struct pc_config *cfg, 
 	pc_connect(conn, cfg, shared);
 }
 
+__u64 native_pc_syn_rto(const struct pc_config *cfg, struct pc_shared *shared, __u32 path, __u64 now_ns)
+{
+	return pc_syn_rto(cfg, shared, path, now_ns);
+}
+
+__u32 native_pc_syn_retries(__u64 rto_ns)
+{
+	return pc_syn_retries(rto_ns);
+}
+
 __u64 native_pc_added(const struct pc_quality *quality, __u64 now_ns)
 {
 	return pc_added(quality, now_ns);

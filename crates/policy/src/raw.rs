@@ -392,6 +392,8 @@ unsafe extern "C" {
         round: *const Round,
     );
     fn native_pc_connect(conn: *const Conn, cfg: *const Config, shared: *const Shared);
+    fn native_pc_syn_rto(cfg: *const Config, shared: *const Shared, path: u32, now_ns: u64) -> u64;
+    fn native_pc_syn_retries(rto_ns: u64) -> u32;
     fn native_pc_added(quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_base(path: *const Path, quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_dead(quality: *const Quality, now_ns: u64) -> u32;
@@ -437,6 +439,18 @@ pub(crate) fn open(
 pub(crate) fn connect(conn: &Conn, config: &Config, shared: Option<&Shared>) {
     // SAFETY: as in `open`.
     unsafe { native_pc_connect(conn, config, table(shared)) };
+}
+
+/// After what time a SYN that leaves on `path` is sent again, in nanoseconds; 0: after Linux's own.
+pub(crate) fn syn_rto(config: &Config, shared: Option<&Shared>, path: u32, now_ns: u64) -> u64 {
+    // SAFETY: as in `open`; C masks the index.
+    unsafe { native_pc_syn_rto(config, table(shared), path, now_ns) }
+}
+
+/// How many more times a SYN with this timeout is sent than one with Linux's own.
+pub(crate) fn syn_retries(rto_ns: u64) -> u32 {
+    // SAFETY: a function of an integer.
+    unsafe { native_pc_syn_retries(rto_ns) }
 }
 
 /// Puts the connection on a path of its own, below `conn.n_paths`.

@@ -338,7 +338,7 @@ fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
         connection
     };
     let mut asking = ask(&mut host);
-    host.wait(100);
+    host.wait(80);
     assert!(host.drawn()[0] > 300, "an answer may still come");
     host.wait(30);
     assert_eq!(host.drawn()[0], 0, "it is late");
@@ -351,6 +351,29 @@ fn a_syn_that_is_not_answered_in_time_keeps_others_away_before_its_timeout() {
     assert_eq!(host.drawn()[0], 0);
     host.wait(600);
     assert!(host.drawn()[0] > 0);
+}
+
+#[test]
+fn a_syn_is_sent_again_as_soon_as_its_answer_is_late_by_what_others_measured() {
+    let mut host = Host::new(&[10, 10]);
+    let asking = host.open_on(0);
+    assert_eq!(asking.syn_timeout(host.now), None, "nobody has measured a round trip: TCP waits for its second");
+    host.transfers(30, &[10, 10]);
+    let timeout = asking.syn_timeout(host.now).unwrap();
+    let milliseconds = timeout.rto.as_nanos() / 1_000_000;
+    assert!((87..90).contains(&milliseconds), "67 ms and two round trips, not {milliseconds} ms");
+    // 127 times a second is what Linux waits for with six retries. 87 ms, with four more, are 178 s.
+    assert_eq!(timeout.more_retries, 4);
+    // A queue prolongs it, until TCP's own is no longer.
+    host.transfers(60, &[400, 400]);
+    let queued = asking.syn_timeout(host.now).unwrap();
+    assert!(queued.rto > timeout.rto && queued.more_retries < 4, "{queued:?}");
+    host.transfers(300, &[900, 900]);
+    assert_eq!(asking.syn_timeout(host.now), None);
+    // Dice measure nothing.
+    let random = AgentKnobs { policy: PolicyName::Random, ..knobs() };
+    let drawn = Connection::open_among(&random, &host.paths, Some(host.shared.clone()), host.now, 0).unwrap();
+    assert_eq!(drawn.syn_timeout(host.now), None);
 }
 
 #[test]
@@ -380,9 +403,9 @@ fn a_syn_whose_answer_was_lost_stays_on_a_path_that_works_for_others() {
     let mut unlucky = host.open_on(0);
     unlucky.connect();
     let mut other = host.open_on(0);
-    host.wait(300);
+    host.wait(60);
     other.handle_round(host.round(10, 10), 0);
-    host.wait(700);
+    host.wait(30);
     let decision = unlucky.handle_timeout(host.round(0, 0), true, 0);
     assert!(decision.decided && !decision.moved, "it would have moved to the dead path");
     assert!(!host.dead(0) && host.drawn()[0] > 0);

@@ -34,6 +34,11 @@ impl RoundTrip {
         self.rto = (self.srtt + variation).min(config.max_rto.as_nanos());
     }
 
+    /// The timeout until the first sample.
+    pub(crate) fn set_rto(&mut self, rto: Span) {
+        self.rto = rto.as_nanos();
+    }
+
     /// The timeout after `backoff` timeouts in a row.
     #[inline]
     pub(crate) fn timeout(&self, config: &Config, backoff: u8) -> u64 {

@@ -43,6 +43,8 @@ pub struct Sender {
     duplicates: u32,
     state: State,
     backoff: u8,
+    /// SYNs beyond those that the configuration has sent.
+    more_syn_retries: u8,
     flags: u8,
     /// The scoreboard, made at the first loss or reordering.
     board: Option<Box<Scoreboard>>,
@@ -114,9 +116,16 @@ impl Sender {
             duplicates: 0,
             state: State::Closed,
             backoff: 0,
+            more_syn_retries: 0,
             flags: 0,
             board: None,
         }
+    }
+
+    /// Has the first SYN sent again after `rto` if no answer comes, and SYNs so many times more than the configuration says.
+    pub fn set_syn_timeout(&mut self, rto: Span, more_retries: u8) {
+        self.round_trip.set_rto(rto);
+        self.more_syn_retries = more_retries;
     }
 
     /// Begins to connect.
@@ -204,7 +213,7 @@ impl Sender {
     fn handle_syn_timeout(&mut self, config: &Config) -> Signals {
         let mut signals = Signals { bits: Signals::SYN_TIMEOUT };
         self.backoff = self.backoff.saturating_add(1);
-        if self.backoff > config.syn_retries {
+        if self.backoff > config.syn_retries.saturating_add(self.more_syn_retries) {
             self.end(State::Failed);
             signals.bits |= Signals::FINISHED;
         }

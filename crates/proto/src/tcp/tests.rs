@@ -4,7 +4,7 @@ mod laws;
 mod script;
 
 use proptest::prelude::*;
-use sidestep_model::Time;
+use sidestep_model::{Span, Time};
 
 use self::script::{Script, sent};
 use super::{Algorithm, Config, congestion::Window};
@@ -59,6 +59,16 @@ fn a_connection_whose_syns_are_all_lost_is_given_up() {
     let run = Script::new(Config { syn_retries: 2, ..config() }, 1).lose_syns(9).run();
     assert_eq!(run.sent, sent(&[(0, "syn"), (1_000, "syn"), (3_000, "syn")]));
     assert_eq!(run.finished_ms, Some(7_000));
+}
+
+#[test]
+fn a_syn_with_a_timeout_of_its_own_is_sent_again_sooner_and_more_often() {
+    let timeout = Span::from_millis(90);
+    let run = Script::new(config(), 1).lose_syns(1).syn_timeout(timeout, 0).run();
+    assert_eq!(run.sent, sent(&[(0, "syn"), (90, "syn"), (110, "0")]));
+    let run = Script::new(Config { syn_retries: 1, ..config() }, 1).lose_syns(9).syn_timeout(timeout, 1).run();
+    assert_eq!(run.sent, sent(&[(0, "syn"), (90, "syn"), (270, "syn")]));
+    assert_eq!(run.finished_ms, Some(630));
 }
 
 #[test]

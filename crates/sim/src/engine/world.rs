@@ -193,6 +193,14 @@ impl<S: Steering> World<S> {
         of.reverse = to.reverse.unwrap_or(of.reverse);
     }
 
+    /// Has a flow of TCP that is not open yet send its SYN again after `rto`, and so many times more often than otherwise.
+    pub fn set_syn_timeout(&mut self, flow: FlowId, rto: Span, more_retries: u8) {
+        let of = self.flows[flow.0 as usize];
+        if of.kind == FlowKind::Tcp {
+            self.senders[of.slot as usize].set_syn_timeout(rto, more_retries);
+        }
+    }
+
     /// The route of a flow's data, and of its ACKs.
     pub fn routes(&self, flow: FlowId) -> (RouteId, RouteId) {
         let of = &self.flows[flow.0 as usize];

@@ -270,6 +270,9 @@ impl Simulation<'_> {
     ) {
         let Some(data) = self.choose(knobs, (from, to), paths) else { return };
         data.connection.connect();
+        if let Some(timeout) = data.connection.syn_timeout(self.world.now()) {
+            self.world.set_syn_timeout(flow, timeout.rto, timeout.more_retries);
+        }
         let acks = self.ask(knobs, (to, from), back);
         let first = Move { forward: data.route(), reverse: None };
         self.world.steering.by_policy(flow, mss, data, acks);

@@ -138,6 +138,11 @@ impl Script {
         self
     }
 
+    pub(super) fn syn_timeout(mut self, rto: Span, more_retries: u8) -> Self {
+        self.sender.set_syn_timeout(rto, more_retries);
+        self
+    }
+
     pub(super) fn lose_acks(mut self, numbers: BTreeSet<u32>) -> Self {
         self.lost_acks = numbers;
         self
