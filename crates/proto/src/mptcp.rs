@@ -9,10 +9,12 @@
 
 mod connection;
 mod coupled;
+mod mainline;
 mod olia;
 mod opening;
 mod ports;
 mod reassembly;
+mod receive_window;
 mod scheduler;
 
 pub use connection::{Assigned, Connection};
@@ -21,6 +23,7 @@ pub use olia::Olia;
 pub use opening::{ConnectionTimeout, Joins};
 pub use ports::HostPorts;
 pub use reassembly::Reassembly;
+pub use receive_window::ReceiveWindow;
 pub use sidestep_model::scenario::{Coupling, Scheduler, SourcePorts};
 
 /// The settings of a connection, shared by many.
@@ -35,7 +38,8 @@ pub struct Config {
     /// How subflows after the first are opened; `None`: all at once with the first, which no path manager does.
     pub joins: Option<Joins>,
     /// Retransmission timeouts in a row after which a subflow is stale: it gets no data until an ACK arrives, and what it
-    /// holds is sent over others. Until then others send only what the receiver waits for (Linux's `stale_loss_cnt`).
+    /// holds is sent over others. Until then others send only what the receiver waits for. Under [`Scheduler::Linux`] the
+    /// connection has mainline's own timer and count instead.
     pub stale_after: u8,
     /// Segments that [`Scheduler::Linux`] gives to a subflow before it looks at the others.
     pub burst: u32,

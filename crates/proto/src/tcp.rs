@@ -47,6 +47,9 @@ pub struct Config {
     pub ecn: bool,
     /// Whether SACK is used.
     pub sack: bool,
+    /// SACKed segments above one that make it lost: 3 (RFC 6675). With 1, losses are found as early as by RACK (RFC 8985),
+    /// whose wait of a quarter of a round trip for reordered segments it leaves out.
+    pub dup_threshold: u32,
     /// Whether the first two duplicate ACKs let out a segment each.
     pub limited_transmit: bool,
     /// Whether an idle time of an RTO resets the window to the initial one (RFC 5681, section 4.1).
@@ -88,6 +91,7 @@ impl Default for Config {
             quick_acks: 0,
             ecn: false,
             sack: true,
+            dup_threshold: scoreboard::DUP_THRESH,
             limited_transmit: true,
             idle_restart: true,
             count_acks: false,

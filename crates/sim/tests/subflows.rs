@@ -13,6 +13,22 @@ use sidestep_model::{
 };
 use sidestep_sim::{RunOptions, run};
 
+/// Four hosts with 32 subflows each as Linux has them, over two links of 10 Mbit/s: 64 subflows a link, whose shortest windows
+/// fill the queue.
+#[test]
+fn subflows_of_linux_that_crowd_a_link_send_each_piece_of_data_mostly_once() {
+    let settings = [("semper.scheduler", "linux"), ("semper.congestion_control", "cubic")];
+    let paths = ScenarioBuilder::new("14 s").set("warmup", "6 s").parallel_paths(2);
+    let paths = paths.network("rate", "10 Mbit/s").network("queue", "150 packets").network("clients", 4);
+    let scenario = settings.iter().fold(paths, |paths, (key, value)| paths.set(key, *value));
+    let (rows, in_window) = subflows(&scenario.flow(bulk("c*", "s1")).build(), "semper:subflows=32", 1);
+    assert_eq!(rows.len(), 128);
+    let seconds = 8.0;
+    let goodput = in_window.iter().sum::<u64>() as f64 * 8.0 / 1e6 / seconds;
+    // Headers leave 18.7 of 20 Mbit/s.
+    assert!(goodput > 15.0, "{goodput}");
+}
+
 /// What `subflows.csv` says of a subflow.
 #[derive(Clone, Debug, PartialEq)]
 struct Row {

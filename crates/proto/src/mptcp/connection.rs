@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use sidestep_model::{Span, Time};
 
-use super::{Config, ConnectionTimeout, Coupling, Olia, Path, Scheduler, coupled, opening::Opening, scheduler::Burst};
+use super::{
+    Config, ConnectionTimeout, Coupling, Olia, Path, ReceiveWindow, Scheduler, coupled, mainline::Mainline,
+    opening::Opening, scheduler::Burst,
+};
 use crate::{
     packet::Packet,
     tcp::{Acked, Sender, Signals, State},
@@ -31,7 +34,7 @@ pub struct Connection {
     /// The subflow with which round robin continues.
     pub(super) turn: usize,
     /// Data segments that a failed subflow held and others shall carry; ascending.
-    reinject: VecDeque<u32>,
+    pub(super) reinject: VecDeque<u32>,
     /// What Linux's scheduler goes on with.
     pub(super) burst: Burst,
     /// The data segment that blocked the receiver's window last, and the subflows that hold it, as bits.
@@ -45,6 +48,8 @@ pub struct Connection {
     assigned: usize,
     /// No subflow had room at the last check, so only a subflow whose window has opened since then has room.
     pub(super) saturated: bool,
+    /// What mainline does on the connection's level, under [`Scheduler::Linux`].
+    pub(super) mainline: Option<Box<Mainline>>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +69,7 @@ pub(super) struct Subflow {
     /// When its window was last halved as it blocked the receiver's window.
     pub(super) penalised_at: Option<Time>,
     /// It timed out, and no ACK has arrived since.
-    failed: bool,
+    pub(super) failed: bool,
 }
 
 /// A data segment given to a subflow.
@@ -79,6 +84,8 @@ pub struct Assigned {
 impl Connection {
     /// A connection of `subflows` subflows.
     pub fn new(config: &Config, subflows: usize) -> Self {
+        let mainline = config.scheduler == Scheduler::Linux;
+        let first_window = if mainline { ReceiveWindow::FIRST } else { u32::MAX };
         Connection {
             subflows: vec![Subflow::new(); subflows],
             data_una: 0,
@@ -87,7 +94,7 @@ impl Connection {
             finishing: false,
             opening: Opening::new(config.joins, subflows),
             ready: Time::MAX,
-            window_end: config.receive_buffer,
+            window_end: config.receive_buffer.min(first_window),
             turn: 0,
             reinject: VecDeque::new(),
             burst: Burst::default(),
@@ -97,6 +104,7 @@ impl Connection {
             olia: (config.coupling == Coupling::Olia).then(|| Olia::new(subflows)),
             assigned: 0,
             saturated: false,
+            mainline: mainline.then(|| Box::new(Mainline::new(subflows))),
         }
     }
 
@@ -122,7 +130,10 @@ impl Connection {
 
     /// Handles the timeout that is due; before its time nothing happens. The driver then asks
     /// [`poll_open`](Self::poll_open) and [`poll_transmit`](Self::poll_transmit).
-    pub fn handle_timeout(&mut self, now: Time) {
+    pub fn handle_timeout(&mut self, now: Time, subflows: &[Sender]) {
+        if self.mainline.as_ref().is_some_and(|of| of.deadline <= now) {
+            self.retransmit(now, subflows);
+        }
         if self.ready <= now {
             let later = self.subflows.iter().map(|subflow| subflow.ready_at).filter(|at| *at > now);
             self.ready = later.min().unwrap_or(Time::MAX);
@@ -135,7 +146,9 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<(Time, ConnectionTimeout)> {
         let ready = Some((self.ready, ConnectionTimeout::Ready)).filter(|(at, _)| *at != Time::MAX);
         let join = self.opening.poll_timeout().map(|at| (at, ConnectionTimeout::Join));
-        ready.into_iter().chain(join).min_by_key(|(at, _)| *at)
+        let again = self.mainline.as_ref().map(|of| (of.deadline, ConnectionTimeout::Retransmission));
+        let again = again.filter(|(at, _)| *at != Time::MAX);
+        ready.into_iter().chain(join).chain(again).min_by_key(|(at, _)| *at)
     }
 
     /// Whether the first subflow was given up before any was established: then there is no connection.
@@ -164,8 +177,15 @@ impl Connection {
         if config.scheduler == Scheduler::Redundant {
             return self.poll_redundant(now, subflows);
         }
+        let mut end = self.data_end.min(self.window_end);
+        if let Some(buffer) = self.mainline.as_ref().map(|of| of.buffer()) {
+            if let Some(assigned) = self.poll_retransmission(subflows) {
+                return Some(assigned);
+            }
+            end = end.min(self.data_una.saturating_add(buffer));
+        }
         let again = self.pending_reinjection();
-        if again.is_none() && (self.data_next >= self.data_end || self.data_next >= self.window_end) {
+        if again.is_none() && self.data_next >= end {
             self.saturated = false;
             let blocked = self.data_next < self.data_end;
             return if blocked { self.unblock(config, now, subflows) } else { None };
@@ -205,9 +225,11 @@ impl Connection {
         packet: &Packet,
         acked: &Acked,
     ) {
+        let mut moved = false;
         if packet.data_seq > self.data_una && packet.data_seq <= self.data_next {
             self.data_una = packet.data_seq;
             self.opening.established(now);
+            moved = true;
         }
         self.window_end = self.window_end.max(packet.data_seq.saturating_add(packet.window));
         if acked.segments > 0 {
@@ -231,6 +253,14 @@ impl Connection {
         }
         if acked.signals.any() {
             self.handle_signals(config, subflows, subflow, acked.signals);
+        }
+        if let Some(mainline) = &mut self.mainline {
+            mainline.note_ack(now, subflow, &subflows[subflow]);
+            if self.data_una == self.data_next {
+                mainline.deadline = Time::MAX;
+            } else if moved || mainline.deadline == Time::MAX {
+                mainline.restart(now, subflows);
+            }
         }
     }
 
@@ -264,7 +294,7 @@ impl Connection {
             subflows[subflow].set_ssthresh(window);
             subflows[subflow].set_cwnd(window);
         }
-        if signals.timeout() && !self.subflows[subflow].failed {
+        if signals.timeout() && !self.subflows[subflow].failed && self.mainline.is_none() {
             self.handle_subflow_timeout(config, subflows, subflow);
         }
         self.note_change(subflows, subflow);

@@ -18,6 +18,8 @@ pub enum ConnectionTimeout {
     Join,
     /// The last ACK of a join's handshake arrives: its subflow may carry data.
     Ready,
+    /// What has not been acknowledged on the connection's level may be sent again.
+    Retransmission,
 }
 
 /// Which subflows have been opened, and when the next one is.

@@ -5,6 +5,7 @@ use sidestep_model::Time;
 use super::{
     Config, Scheduler,
     connection::{Assigned, Connection},
+    mainline::FRAGMENT,
 };
 use crate::tcp::Sender;
 
@@ -14,12 +15,6 @@ pub(super) struct Burst {
     subflow: usize,
     left: u32,
 }
-
-/// The window that Linux's send buffer of a subflow assumes at least (`TCP_INIT_CWND`), and how many windows it holds. It is
-/// made for two (`tcp_sndbuf_expand`), with 4,352 bytes for a segment of 1,448 in a buffer of its own; but segments that wait
-/// share buffers.
-const INITIAL_WINDOW: f64 = 10.0;
-const WINDOWS: f64 = 6.0;
 
 impl Connection {
     /// The subflow for the next segment; `None`: none has room.
@@ -56,12 +51,12 @@ impl Connection {
     /// shortest time at its pacing rate. It gets a burst of 64 KiB, as far as its send buffer allows. The windows of
     /// congestion control do not matter: a subflow queues what it cannot send yet.
     fn pick_linux(&mut self, config: &Config, now: Time, subflows: &[Sender]) -> Option<usize> {
-        let has_memory = |index: usize| {
-            let buffer = WINDOWS * subflows[index].cwnd().max(INITIAL_WINDOW);
-            f64::from(subflows[index].queued()) < buffer
-        };
+        let Some(mainline) = &self.mainline else { return None };
+        let has_memory = |index: usize| mainline.has_memory(index, subflows[index].queued());
         let Burst { subflow, left } = self.burst;
-        if left > 0 && self.subflows[subflow].is_active(now) && has_memory(subflow) {
+        // Memory is looked at between the pieces of data.
+        let goes_on = !self.data_next.is_multiple_of(FRAGMENT) || has_memory(subflow);
+        if left > 0 && self.subflows[subflow].is_active(now) && goes_on {
             self.burst.left -= 1;
             return Some(subflow);
         }

@@ -1,7 +1,7 @@
 //! Which outstanding segments are sacked, lost and retransmitted (RFC 6675), as bits in a ring.
 
 /// Segments that must be sacked above one that counts as lost.
-const DUP_THRESH: u32 = 3;
+pub(super) const DUP_THRESH: u32 = 3;
 
 /// The segments between `una` and `next`; all counts are kept, so that nothing looks at the whole window.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Scoreboard {
     highest: u32,
     /// No lost segment below it waits for its retransmission.
     resend_from: u32,
-    /// Retransmissions of segments below `watched` were sent before any segment from `watch_end` on. Once three of the
+    /// Retransmissions of segments below `watched` were sent before any segment from `watch_end` on. Once as many of the
     /// latter have arrived, every retransmission that has not arrived is lost again. Zero: none is watched.
     watched: u32,
     watch_end: u32,
@@ -103,21 +103,21 @@ impl Scoreboard {
         sacked
     }
 
-    /// Counts every segment as lost that has [`DUP_THRESH`] sacked segments above it; `una` is acknowledged.
-    pub(super) fn detect_losses(&mut self, una: u32) {
-        let Some(edge) = self.nth_highest(una) else { return };
+    /// Counts every segment as lost that has `threshold` sacked segments above it; `una` is acknowledged.
+    pub(super) fn detect_losses(&mut self, una: u32, threshold: u32) {
+        let Some(edge) = self.nth_highest(una, threshold) else { return };
         self.move_edge(edge);
     }
 
     /// Finds lost retransmissions by the segments sent after them. RFC 6675 leaves these to the timer. Linux first used
     /// this rule; it now uses the times of RFC 8985. Call after [`sack`](Self::sack).
-    pub(super) fn detect_lost_retransmissions(&mut self, una: u32) {
+    pub(super) fn detect_lost_retransmissions(&mut self, una: u32, threshold: u32) {
         if self.watched == 0 {
             return;
         }
         if self.watched <= una {
             self.watched = 0;
-        } else if self.highest >= self.watch_end + DUP_THRESH {
+        } else if self.highest >= self.watch_end + threshold {
             let watched = self.watched.min(self.edge);
             let mut lost = 0;
             self.each_word(una, watched, |_, mask, word| {
@@ -222,13 +222,13 @@ impl Scoreboard {
         self.edge = edge;
     }
 
-    /// The [`DUP_THRESH`]-th highest sacked segment.
-    fn nth_highest(&self, una: u32) -> Option<u32> {
-        if self.sacked < DUP_THRESH || self.words.is_empty() {
+    /// The `threshold`-th highest sacked segment.
+    fn nth_highest(&self, una: u32, threshold: u32) -> Option<u32> {
+        if self.sacked < threshold || self.words.is_empty() {
             return None;
         }
         let mask = self.words.len() - 1;
-        let mut missing = DUP_THRESH;
+        let mut missing = threshold;
         for index in (una >> 6..=(self.highest - 1) >> 6).rev() {
             let mut bits = self.words[index as usize & mask][SACKED];
             while bits != 0 {

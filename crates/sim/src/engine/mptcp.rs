@@ -1,8 +1,8 @@
 //! MPTCP connections: subflows are flows whose data a connection hands out.
 
-use sidestep_model::Time;
+use sidestep_model::{Span, Time};
 use sidestep_proto::{
-    mptcp::{Config, Connection, Reassembly},
+    mptcp::{Config, Connection, Reassembly, ReceiveWindow, Scheduler},
     packet::Packet,
     tcp::{Acked, Receiver, Sender, Signals},
 };
@@ -20,10 +20,21 @@ pub(super) struct Multipath {
     pub(super) config: Config,
     pub(super) connection: Connection,
     pub(super) reassembly: Reassembly,
+    /// The window that the receiver offers; `None`: always the whole buffer.
+    pub(super) window: Option<Box<ReceiveWindow>>,
     pub(super) first: u32,
     pub(super) first_slot: u32,
     pub(super) count: u32,
     pub(super) done: bool,
+}
+
+impl Multipath {
+    /// What an ACK of a subflow says that the receiver has room for.
+    #[inline]
+    pub(super) fn offered(&self, flow: u32) -> u32 {
+        let own = |window: &ReceiveWindow| window.offered((flow - self.first) as usize, self.reassembly.held());
+        self.window.as_deref().map_or(self.config.receive_buffer, own)
+    }
 }
 
 impl<S: Steering> World<S> {
@@ -48,10 +59,13 @@ impl<S: Steering> World<S> {
             self.push_flow(Flow { connection: index, ..Flow::new(spec, FlowKind::Subflow, slot) });
         }
         let (count, reassembly) = (routes.len() as u32, Reassembly::default());
+        let tuned = config.scheduler == Scheduler::Linux;
+        let window = tuned.then(|| Box::new(ReceiveWindow::new(routes.len(), config.receive_buffer)));
         self.connections.push(Multipath {
             config,
             connection,
             reassembly,
+            window,
             first: first.0,
             first_slot,
             count,
@@ -71,6 +85,21 @@ impl<S: Steering> World<S> {
         } else if multipath.connection.poll_timeout().is_some() {
             self.open_subflows(connection);
         }
+    }
+
+    /// A segment of a connection has arrived over a subflow; returns what the receiver waits for, and what it has room for.
+    #[inline]
+    pub(super) fn handle_multipath_data(&mut self, packet: &Packet, connection: usize) -> (u32, u32) {
+        let multipath = &mut self.connections[connection];
+        let read = multipath.reassembly.handle_data(packet.data_seq);
+        if let Some(window) = &mut multipath.window {
+            let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
+            let senders = &self.senders[range];
+            // Both ends measure the same round trip.
+            let longest = || senders.iter().filter_map(Sender::srtt).max().unwrap_or(Span::ZERO);
+            window.handle_data(self.now, (packet.flow - multipath.first) as usize, read, longest);
+        }
+        (multipath.reassembly.data_ack(), multipath.offered(packet.flow))
     }
 
     /// A connection has sent all its data, or was never established.
@@ -117,7 +146,8 @@ impl<S: Steering> World<S> {
             return;
         };
         if multipath.connection.poll_timeout().is_some_and(|(due, _)| due <= self.now) {
-            multipath.connection.handle_timeout(self.now);
+            let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
+            multipath.connection.handle_timeout(self.now, &self.senders[range]);
             self.open_subflows(connection);
             self.schedule(connection, flow);
         } else {

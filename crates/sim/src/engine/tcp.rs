@@ -27,6 +27,10 @@ impl<S: Steering> World<S> {
             self.reroute(FlowId(packet.flow), to);
             flow = &mut self.flows[packet.flow as usize];
         }
+        let (kind, connection) = (flow.kind, flow.connection as usize);
+        let (data_seq, window) =
+            if kind == FlowKind::Subflow { self.handle_multipath_data(packet, connection) } else { (0, 0) };
+        let flow = &mut self.flows[packet.flow as usize];
         let tcp = &self.configs[usize::from(flow.tcp.0)];
         let receiver = &mut self.receivers[slot];
         let reverse = flow.reverse;
@@ -37,9 +41,6 @@ impl<S: Steering> World<S> {
                 network.inject(now, reverse, ack);
             });
         } else {
-            let multipath = &mut self.connections[flow.connection as usize];
-            multipath.reassembly.handle_data(packet.data_seq);
-            let (data_seq, window) = (multipath.reassembly.data_ack(), multipath.config.receive_buffer);
             receiver.handle_data(tcp, self.now, packet, &mut |ack: Packet| {
                 // Beside MPTCP's option and the timestamps a TCP header has room for one block.
                 let ack = Packet { sack: [ack.sack[0], (0, 0), (0, 0)], ..ack };
@@ -138,7 +139,7 @@ impl<S: Steering> World<S> {
     fn reply(&mut self, flow: u32, packet: Packet) {
         let of = &self.flows[flow as usize];
         let multipath = self.connections.get(of.connection as usize);
-        let window = multipath.map_or(packet.window, |multipath| multipath.config.receive_buffer);
+        let window = multipath.map_or(packet.window, |multipath| multipath.offered(flow));
         let len = self.sizes.ack(&packet) + if multipath.is_some() { self.sizes.mptcp_ack } else { 0 };
         self.network.inject(self.now.as_nanos(), of.reverse, Packet { flow, len, window, ..packet });
     }

@@ -2,7 +2,7 @@
 
 use sidestep_model::{
     Bytes,
-    scenario::{Coupling, MptcpKnobs, Settings},
+    scenario::{Coupling, MptcpKnobs, Scheduler, Settings},
 };
 use sidestep_proto::{mptcp, tcp::Algorithm};
 
@@ -34,5 +34,10 @@ pub(super) fn hosts(context: &Context<'_>, knobs: MptcpKnobs) -> System {
     let algorithm = if knobs.congestion_control == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
     let base = System::with_algorithm(context, algorithm);
     let headers = base.headers + Sizes::default().mptcp_data;
-    System { transport: Transport::Mptcp(knobs, config), headers, ..base }
+    let mut tcp = base.tcp;
+    if knobs.scheduler == Scheduler::Linux {
+        // The kernels that have this MPTCP find losses by RACK.
+        tcp.dup_threshold = 1;
+    }
+    System { transport: Transport::Mptcp(knobs, config), headers, tcp, ..base }
 }

@@ -18,7 +18,7 @@ impl Sender {
         let mut grows = acked.segments;
         let duplicate = acked.segments == 0 && next > una && self.state != State::Closed;
         if config.sack {
-            self.handle_sack(packet, acked);
+            self.handle_sack(config, packet, acked);
         } else if self.board.is_some() || duplicate {
             self.count_duplicates(acked, duplicate);
         }
@@ -47,7 +47,7 @@ impl Sender {
         grows
     }
 
-    fn handle_sack(&mut self, packet: &Packet, acked: &mut Acked) {
+    fn handle_sack(&mut self, config: &Config, packet: &Packet, acked: &mut Acked) {
         if self.board.is_none() && packet.sack[0] == (0, 0) {
             return;
         }
@@ -65,8 +65,8 @@ impl Sender {
         }
         acked.delivered += new;
         if new > 0 {
-            board.detect_losses(ack);
-            board.detect_lost_retransmissions(ack);
+            board.detect_losses(ack, config.dup_threshold);
+            board.detect_lost_retransmissions(ack, config.dup_threshold);
         }
     }
 

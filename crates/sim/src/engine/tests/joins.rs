@@ -127,6 +127,26 @@ fn a_connection_whose_first_syn_is_never_answered_is_over_and_opens_nothing_else
 }
 
 #[test]
+fn under_the_scheduler_of_linux_data_of_a_silent_subflow_is_sent_again_over_an_idle_one_until_it_is_stale() {
+    let (mut lab, routes) = staggered(4, Span::from_millis(10));
+    lab.mptcp.scheduler = Scheduler::Linux;
+    let flow = lab.connection(&routes, None);
+    let all = lab.goodput(&[flow], 20, 30)[0];
+    lab.set_path(2, LinkState::Blackhole);
+    let [meanwhile, later] = [(30, 45), (45, 60)].map(|(from, to)| lab.goodput(&[flow], from, to)[0]);
+    let second = |lab: &Lab| lab.world.sender(FlowId(flow.0 + 1)).unwrap().supplied();
+    let given = second(&lab);
+    lab.world.run_until(Time::ZERO + Span::from_secs(65));
+    assert_eq!(second(&lab), given, "a stale subflow gets no data");
+    lab.set_path(2, LinkState::Up);
+    lab.world.run_until(Time::ZERO + Span::from_secs(130));
+    let back = lab.goodput(&[flow], 130, 140)[0];
+    let what = format!("{all}, then {meanwhile}, {later}, and {back}");
+    // Four paths carry 37.6 at most, and three 28.2.
+    assert!(all > 30.0 && meanwhile > 0.5 * all && later > 27.0 && back > 36.0, "{what}");
+}
+
+#[test]
 fn a_link_removed_in_mid_run_stalls_no_connection_and_serves_again_when_it_is_back() {
     for (stale_after, gone) in
         [(1, LinkState::Down), (1, LinkState::Blackhole), (4, LinkState::Down), (4, LinkState::Blackhole)]
