@@ -60,7 +60,7 @@ mod router;
 
 pub use edge::{
     EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace, EdgeStatus,
-    Health, MAX_FLOWS, SlotUsed, Tuple, edge_status, run_edge, stop_edge,
+    Health, MAX_FLOWS, PlacedBy, SlotUsed, Tuple, edge_place, edge_status, run_edge, stop_edge,
 };
 pub use error::AgentError;
 pub use host::{

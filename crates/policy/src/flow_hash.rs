@@ -116,6 +116,13 @@ impl FlowKey {
         }
     }
 
+    /// The key of the connection, whichever end sends: the end with the lower address and port comes first.
+    pub fn canonical(&self) -> Self {
+        let ends = |key: &FlowKey| (key.source, key.source_port);
+        let reversed = self.reversed();
+        if ends(self) > ends(&reversed) { reversed } else { *self }
+    }
+
     /// The key as C takes it.
     #[inline]
     pub fn to_raw(&self) -> RawKey {

@@ -30,7 +30,7 @@ pub use self::{
     config::{EdgeConfig, EdgeKnobs, Health, MAX_FLOWS},
     metrics::EDGE_METRICS,
     peer::EdgeAgreement,
-    status::{EdgeDestination, EdgePath, EdgePlace, EdgeStatus, SlotUsed, Tuple, edge_status},
+    status::{EdgeDestination, EdgePath, EdgePlace, EdgeStatus, PlacedBy, SlotUsed, Tuple, edge_place, edge_status},
 };
 use crate::{
     AgentError,

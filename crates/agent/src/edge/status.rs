@@ -13,7 +13,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_linux::LinuxError;
+use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
 use sidestep_model::BalanceMode;
 use sidestep_policy::{
     balance::{Balanced, PathSet},
@@ -33,6 +33,8 @@ use crate::{
 
 /// The name of the socket at which the status is told.
 const NAME: &str = "sidestep-edge/status";
+/// TCP's number.
+const TCP: u8 = 6;
 /// How long whoever asks waits for the whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -124,6 +126,8 @@ pub struct EdgePlace {
     pub prefix: IpNet,
     /// The path's name.
     pub path: String,
+    /// What says so.
+    pub by: PlacedBy,
     /// Its position among the destination's paths, from 0.
     pub position: usize,
     /// Whether it is live.
@@ -134,6 +138,16 @@ pub struct EdgePlace {
     pub generation: u64,
     /// The set's digest.
     pub digest: String,
+}
+
+/// What says which path a flow takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlacedBy {
+    /// The flow's hash.
+    Hash,
+    /// The table of an edge that keeps one.
+    Table,
 }
 
 impl EdgeStatus {
@@ -177,12 +191,17 @@ impl EdgeStatus {
     /// The path of a flow, computed by the very function that the kernel runs; `None` if neither end is in a destination.
     ///
     /// Both edges, and both directions, have the same answer if their digests are the same and the same paths are live. An edge
-    /// with a table may have assigned the flow otherwise.
+    /// with a table may have assigned the flow otherwise: [`edge_place`] looks there.
     pub fn place(&self, tuple: &Tuple) -> Result<Option<EdgePlace>, String> {
-        let Tuple { protocol, source, destination } = *tuple;
+        self.place_in(tuple, None)
+    }
+
+    /// The path of a flow for which the table has this slot. While that path is dead, the flow goes by its hash.
+    fn place_in(&self, tuple: &Tuple, slot: Option<u32>) -> Result<Option<EdgePlace>, String> {
         if self.offload {
             return Err("the kernel's own hash decides: `ip route get ADDRESS from ADDRESS iif INTERFACE ipproto tcp sport N dport N`".into());
         }
+        let Tuple { source, destination, .. } = *tuple;
         let longest = |address: IpAddr| {
             let of = self.destinations.iter().filter(|one| one.prefix.contains(&address));
             of.max_by_key(|one| one.prefix.prefix_len())
@@ -190,21 +209,19 @@ impl EdgeStatus {
         let Some(found) = longest(destination.ip()).or_else(|| longest(source.ip())) else { return Ok(None) };
         let balanced: Vec<_> = found.paths.iter().map(|path| Balanced { id: path.id, weight: path.weight }).collect();
         let set = PathSet::new(self.mode, self.seed, self.generation, &balanced).map_err(|error| error.to_string())?;
-        let flow = FlowKey {
-            source: mapped(source.ip()),
-            destination: mapped(destination.ip()),
-            source_port: source.port(),
-            destination_port: destination.port(),
-            protocol,
-            flow_label: 0,
-        };
+        let flow = tuple.key();
         let bits = found.paths.iter().enumerate().map(|(position, path)| u32::from(path.live) << position);
-        let position = set.choose(bits.fold(0, |live, bit| live | bit), &flow) as usize;
+        let hashed = set.choose(bits.fold(0, |live, bit| live | bit), &flow) as usize;
+        let all_dead = found.paths.iter().all(|path| !path.live);
+        let usable = |path: &EdgePath| (path.live || all_dead) && slot == Some(path.slot.into());
+        let tabled = found.paths.iter().position(usable);
+        let (position, by) = tabled.map_or((hashed, PlacedBy::Hash), |position| (position, PlacedBy::Table));
         let Some(path) = found.paths.get(position) else { return Ok(None) };
         Ok(Some(EdgePlace {
             schema: 1,
             prefix: found.prefix,
             path: path.name.clone(),
+            by,
             position,
             live: path.live,
             hash: set.hash(&flow),
@@ -212,6 +229,19 @@ impl EdgeStatus {
             digest: hexadecimal(&set),
         }))
     }
+}
+
+/// Where the edge daemon of the calling thread's network namespace, whose status this is, puts a flow: by its table if it
+/// keeps one and the flow is there, else by the hash.
+pub async fn edge_place(status: &EdgeStatus, tuple: &Tuple) -> Result<Result<Option<EdgePlace>, String>, AgentError> {
+    let mut slot = None;
+    if status.flows.is_some() && tuple.protocol == TCP {
+        let netlink = Netlink::open()?;
+        for name in status.inside.iter().filter(|(_, is_on)| **is_on).map(|(name, _)| name) {
+            slot = slot.or(balance::slot_in_table(&netlink, netlink.index_of(name).await?, &tuple.key()).await?);
+        }
+    }
+    Ok(status.place_in(tuple, slot))
 }
 
 /// What an edge daemon of the calling thread's network namespace says of itself; `None` if there is none.
@@ -270,6 +300,19 @@ impl Edge {
     }
 }
 
+impl Tuple {
+    fn key(&self) -> FlowKey {
+        FlowKey {
+            source: mapped(self.source.ip()),
+            destination: mapped(self.destination.ip()),
+            source_port: self.source.port(),
+            destination_port: self.destination.port(),
+            protocol: self.protocol,
+            flow_label: 0,
+        }
+    }
+}
+
 impl FromStr for Tuple {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -278,7 +321,7 @@ impl FromStr for Tuple {
             return Err("write PROTOCOL SOURCE DESTINATION, such as `tcp 10.1.0.2:40000 10.2.0.3:443`".into());
         };
         let protocol = match protocol {
-            "tcp" => 6,
+            "tcp" => TCP,
             "udp" | "quic" => 17,
             "sctp" => 132,
             other => {
@@ -302,9 +345,10 @@ impl fmt::Display for EdgePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EdgePlace { path, position, prefix, hash, generation, digest, .. } = self;
         let dead = if self.live { "" } else { ", dead" };
+        let by = if self.by == PlacedBy::Table { ", by the table" } else { "" };
         write!(
             f,
-            "{path} (position {position}{dead}) to {prefix}; hash {hash:08x}, generation {generation}, digest {digest}"
+            "{path} (position {position}{dead}{by}) to {prefix}; hash {hash:08x}, generation {generation}, digest {digest}"
         )
     }
 }

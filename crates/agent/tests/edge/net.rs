@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_agent::{AgentError, EdgeConfig, EdgeOptions, EdgeStatus, Shutdown, edge_status, run_edge};
+use sidestep_agent::{
+    AgentError, EdgeConfig, EdgeOptions, EdgePlace, EdgeStatus, Shutdown, Tuple, edge_place, edge_status, run_edge,
+};
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
@@ -212,6 +214,16 @@ impl Net {
 
     pub fn status(&self, node: &NetNs) -> EdgeStatus {
         node.run(|| Ok(edge_status().unwrap().expect("an edge works here"))).unwrap()
+    }
+
+    /// Where a flow is, as `sidestep edge where` says at an edge.
+    pub fn place(&self, node: &NetNs, flow: &Tuple) -> EdgePlace {
+        let status = self.status(node);
+        let ask = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            Ok(runtime.block_on(edge_place(&status, flow)).unwrap().unwrap().expect("it is in a destination"))
+        };
+        node.run(ask).unwrap()
     }
 }
 

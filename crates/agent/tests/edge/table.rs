@@ -4,7 +4,9 @@ use std::net::{TcpListener, TcpStream};
 
 use sidestep_linux::testing::root_or_skip;
 
-use crate::net::{Ending, Ip, Net, PATHS, PORT, config};
+use sidestep_agent::PlacedBy;
+
+use crate::net::{Ending, Ip, Net, PATHS, PORT, config, tuple};
 
 type Connection = (TcpStream, TcpStream);
 
@@ -30,6 +32,12 @@ fn edges_with_tables_agree_about_every_connection_also_if_one_begins_later_or_an
         let one = |both: &mut Connection| {
             let [here, there] = net.paths_of(both);
             assert_eq!(here, there, "{both:?}");
+            // What `edge where` says, at either edge and of either direction.
+            let [ours, theirs] = [both.0.local_addr().unwrap(), both.0.peer_addr().unwrap()];
+            for (edge, flow) in [(&net.e1, tuple("tcp", ours, theirs)), (&net.e2, tuple("tcp", theirs, ours))] {
+                let place = net.place(edge, &flow);
+                assert_eq!((place.position, place.by), (here, PlacedBy::Table), "{both:?}");
+            }
             here
         };
         connections.iter_mut().map(one).collect()
@@ -58,4 +66,6 @@ fn edges_with_tables_agree_about_every_connection_also_if_one_begins_later_or_an
     agree(&mut all);
     let counts = [net.status(&net.e1), net.status(&net.e2)].map(|status| (status.flows, status.packets["table_full"]));
     assert_eq!(counts, [(Some(20), 0); 2]);
+    let unknown = tuple("tcp", "10.1.0.1:9".parse().unwrap(), "10.2.0.1:9".parse().unwrap());
+    assert_eq!(net.place(&net.e1, &unknown).by, PlacedBy::Hash);
 }

@@ -6,7 +6,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use sidestep_agent::MptcpMode;
-use sidestep_linux::{mptcp::SubflowRequests, netns::set_sysctl, testing::root_or_skip};
+use sidestep_linux::{
+    mptcp::SubflowRequests,
+    netns::{NetNsId, set_sysctl},
+    testing::root_or_skip,
+};
 
 use support::{PathManager, Transfer, accepting, config, pair};
 
@@ -214,6 +218,31 @@ fn a_kill_loses_no_byte_and_the_next_path_manager_takes_over() {
     transfer.finish();
     client.stop();
     assert_eq!(before, pair.client.setting(), "what the one that was killed had found is put back");
+}
+
+#[test]
+fn a_path_manager_that_cannot_work_leaves_the_sysctl_alone() {
+    if !root_or_skip("the path manager") {
+        return;
+    }
+    let pair = pair();
+    let before = pair.client.setting();
+    assert!(!before.is_for_programs());
+    // What was before must be written down first: else nobody could put it back after a kill.
+    let state = support::state();
+    let namespace = pair.client.run(|| NetNsId::current().unwrap().cookie);
+    std::fs::create_dir(state.path().join(format!("{namespace}.new"))).unwrap();
+    let error = PathManager::start_in_vain(&pair.client, config(""), state, |_| {});
+    assert!(error.contains("state"), "{error}");
+    assert_eq!(before, pair.client.setting());
+    // It takes connections from the kernel's path manager last, when all that may fail has been done.
+    let taken = pair.client.run(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let listen = taken.local_addr().unwrap();
+    PathManager::start_in_vain(&pair.client, config(""), support::state(), |options| {
+        options.config.metrics.listen = Some(listen);
+    });
+    assert_eq!(before, pair.client.setting());
+    PathManager::start(&pair.client, config("")).stop();
 }
 
 #[test]

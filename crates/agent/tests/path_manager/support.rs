@@ -296,10 +296,36 @@ impl PathManager {
     /// Starts one that finds this state, with options as `adjust` makes them.
     pub fn start_with(
         host: &Host,
-        mut config: MptcpPmConfig,
+        config: MptcpPmConfig,
         state: TempDir,
         adjust: impl FnOnce(&mut MptcpPmOptions),
     ) -> Self {
+        let (path_manager, is_ready) = Self::spawn(host, config, state, adjust);
+        if !is_ready {
+            panic!("it is not ready: {:?}", path_manager.end(false).0);
+        }
+        path_manager
+    }
+
+    /// Starts one that must fail; why it did.
+    pub fn start_in_vain(
+        host: &Host,
+        config: MptcpPmConfig,
+        state: TempDir,
+        adjust: impl FnOnce(&mut MptcpPmOptions),
+    ) -> String {
+        let (path_manager, is_ready) = Self::spawn(host, config, state, adjust);
+        assert!(!is_ready, "it works");
+        path_manager.end(false).0.unwrap_err().to_string()
+    }
+
+    /// Starts one; whether it has become ready, before it ended.
+    fn spawn(
+        host: &Host,
+        mut config: MptcpPmConfig,
+        state: TempDir,
+        adjust: impl FnOnce(&mut MptcpPmOptions),
+    ) -> (Self, bool) {
         let free = host.run(|| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
         config.metrics.listen = Some(free);
         let directory = Some(state.path().to_path_buf());
@@ -332,10 +358,8 @@ impl PathManager {
         });
         let path_manager =
             PathManager { stop: Some(stop), thread: Some(thread), namespace, metrics: free, state: Some(state) };
-        if is_ready.recv_timeout(PATIENCE).is_err() {
-            panic!("it is not ready: {:?}", path_manager.end(false).0);
-        }
-        path_manager
+        let is_ready = is_ready.recv_timeout(PATIENCE).is_ok();
+        (path_manager, is_ready)
     }
 
     pub fn stop(self) {
@@ -380,6 +404,7 @@ impl PathManager {
     }
 
     fn end(mut self, killed: bool) -> (Result<(), AgentError>, TempDir) {
+        // One that has failed does not hear it.
         let _ = self.stop.take().unwrap().send(killed);
         (self.thread.take().unwrap().join().unwrap(), self.state.take().unwrap())
     }

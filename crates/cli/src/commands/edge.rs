@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
-use sidestep_agent::{EdgeConfig, EdgeOptions, EdgeStatus, MetricsConfig, Tuple, edge_status, run_edge, stop_edge};
+use sidestep_agent::{
+    EdgeConfig, EdgeOptions, EdgeStatus, MetricsConfig, PlacedBy, Tuple, edge_place, edge_status, run_edge, stop_edge,
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
@@ -86,7 +88,8 @@ fn place(args: &EdgeWhere) -> Outcome {
         Some(path) => EdgeStatus::of_config(&read_config(path, &MetricsConfig::default())?).map_err(Failure::usage)?,
         None => ask()?,
     };
-    let Some(place) = status.place(&tuple).map_err(Failure::run)? else {
+    let found = runtime()?.block_on(edge_place(&status, &tuple))?;
+    let Some(place) = found.map_err(Failure::run)? else {
         return Err(Failure::run(
             "neither end of this flow is in a destination with paths: it takes the router's own route",
         ));
@@ -95,8 +98,8 @@ fn place(args: &EdgeWhere) -> Outcome {
         return print_json(&place);
     }
     println!("{place}");
-    if status.flows.is_some() {
-        println!("this edge keeps a table: a TCP flow may have been assigned another path");
+    if status.flows.is_some() && place.by == PlacedBy::Hash {
+        println!("this is the path of its hash: the edge's table does not have this flow, or its path there is dead");
     }
     Ok(())
 }

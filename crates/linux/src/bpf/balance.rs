@@ -10,8 +10,14 @@ use std::{
 };
 
 use ipnet::IpNet;
-use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput, TC_INGRESS, TcHook, TcHookBuilder};
-use sidestep_policy::balance::{self, PathSet, RawSet};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, Object, ProgramInput, TC_INGRESS, TcHook, TcHookBuilder,
+    query::{ProgInfoIter, ProgInfoQueryOptions},
+};
+use sidestep_policy::{
+    balance::{self, PathSet, RawSet},
+    flow_hash::FlowKey,
+};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 pub use super::MAX_SLOTS;
@@ -241,6 +247,28 @@ impl Balancer {
         let program = program(&self.object, program_of(side))?;
         libbpf_rs::Program::id_from_fd(program.as_fd()).map_err(|error| failed("looking at the balancer", &error))
     }
+}
+
+/// The mark slot that a table has for a flow: that of the balancer on an interface of the site, whoever attached it; `None` if
+/// it has none. Both directions of the flow have the same.
+pub async fn slot_in_table(netlink: &Netlink, interface: u32, flow: &FlowKey) -> Result<Option<u32>> {
+    let filters = netlink.ingress_filters(interface).await?;
+    let Some(ours) = filters.iter().find(|filter| is_at(filter, Side::Site) && is_ours(filter)) else {
+        return Ok(None);
+    };
+    let what = || "reading the edge's table";
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let program = ProgInfoIter::with_query_opts(options).find(|program| program.id == ours.program);
+    for id in program.map(|program| program.map_ids).unwrap_or_default() {
+        let map = MapHandle::from_map_id(id).map_err(|error| failed(what(), &error))?;
+        if map.name() != "sidestep_flows" {
+            continue;
+        }
+        let found = map.lookup(flow.canonical().to_raw().as_bytes(), MapFlags::ANY);
+        let found = found.map_err(|error| failed(what(), &error))?;
+        return Ok(found.and_then(|value| RawFlow::read_from_bytes(&value).ok()).map(|flow| flow.slot));
+    }
+    Ok(None)
 }
 
 /// Removes our filters from an interface, whoever attached them; returns whether there were any. Those of others, and the

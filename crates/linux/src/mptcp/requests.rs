@@ -151,6 +151,11 @@ impl SubflowRequests {
         self.sequence = self.sequence.wrapping_add(1);
         let request = Request { command, attributes };
         send(&self.socket, self.family, request, NLM_F_REQUEST | NLM_F_ACK, self.sequence)?;
+        self.answer()
+    }
+
+    /// Waits for the answer to the last request.
+    fn answer(&self) -> std::result::Result<(), Refusal> {
         loop {
             let (answer, _) = self.socket.recv_from_full()?;
             let answer = NetlinkBuffer::new_checked(answer.as_slice()).map_err(|_| malformed())?;
@@ -255,7 +260,11 @@ fn malformed() -> Refusal {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::{ATTR_SUBFLOWS, CMD_SET_LIMITS},
+        *,
+    };
+    use crate::{netns::NetNs, testing::root_or_skip};
 
     #[test]
     fn a_refusal_says_what_it_means() {
@@ -268,6 +277,45 @@ mod tests {
         let refusal = Refusal::new(libc::EINVAL, "missing local addr id".into());
         assert_eq!(refusal.kind, RefusalKind::NeedsId);
         assert_eq!(refusal.to_string(), "missing local addr id (Invalid argument (os error 22))");
+    }
+
+    #[test]
+    fn the_late_answer_to_a_request_that_was_given_up_is_not_taken_for_the_next_ones() {
+        if !root_or_skip("requests to MPTCP's path manager") {
+            return;
+        }
+        let namespace = NetNs::create().unwrap();
+        let mut requests = namespace.run(SubflowRequests::open).unwrap();
+        let ends = |port| SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), port);
+        let ask =
+            |requests: &mut SubflowRequests| requests.destroy(Token(1), &Ends { local: ends(1), remote: ends(2) });
+        // A request without attributes, whose answer nobody reads: it has other words than the answer to the next one.
+        let empty = Request { command: CMD_SUBFLOW_DESTROY, attributes: Vec::new() };
+        requests.sequence += 1;
+        send(&requests.socket, requests.family, empty, NLM_F_REQUEST | NLM_F_ACK, requests.sequence).unwrap();
+        let refusal = ask(&mut requests).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Gone, "{refusal}");
+        assert_eq!(ask(&mut requests).unwrap_err(), refusal);
+    }
+
+    #[test]
+    fn a_request_that_is_not_answered_is_given_up_and_the_next_one_works() {
+        if !root_or_skip("requests to MPTCP's path manager") {
+            return;
+        }
+        let namespace = NetNs::create().unwrap();
+        let mut requests = namespace.run(SubflowRequests::open).unwrap();
+        let short = TimeVal::milliseconds(50);
+        setsockopt(&requests.socket, ReceiveTimeout, &short).unwrap();
+        // Generic netlink answers a request without this flag only if it fails: this one does not.
+        requests.sequence += 1;
+        let silent = Request { command: CMD_SET_LIMITS, attributes: vec![number(ATTR_SUBFLOWS, 2)] };
+        send(&requests.socket, requests.family, silent, NLM_F_REQUEST, requests.sequence).unwrap();
+        let error = requests.answer().unwrap_err();
+        assert_eq!((error.errno, error.kind), (libc::EAGAIN, RefusalKind::Other), "{error}");
+        let ends = SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), 1);
+        let refusal = requests.destroy(Token(1), &Ends { local: ends, remote: ends }).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Gone, "{refusal}");
     }
 
     proptest! {
