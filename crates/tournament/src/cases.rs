@@ -5,6 +5,7 @@
 mod alike;
 mod differ;
 mod failure;
+mod lab;
 mod network;
 mod shift;
 
@@ -56,6 +57,12 @@ pub enum Class {
 /// All scenarios, by class.
 pub fn cases() -> impl Iterator<Item = &'static Case> {
     [alike::CASES, differ::CASES, failure::CASES, shift::CASES].into_iter().flatten()
+}
+
+/// The scenarios that are played in the lab as well: few, as they take as long as they last. Each is there with CUBIC and
+/// with BBR.
+pub fn lab_cases() -> impl Iterator<Item = &'static Case> {
+    lab::CASES.iter()
 }
 
 impl Case {
@@ -179,6 +186,22 @@ mod tests {
         let purposes: BTreeSet<_> = cases().map(|case| case.purpose).collect();
         let count = cases().count();
         assert_eq!([names.len(), texts.len(), purposes.len()], [count; 3]);
+    }
+
+    #[test]
+    fn the_lab_has_few_cases_each_with_cubic_and_bbr_and_the_document_names_them() {
+        let document = include_str!("../../../docs/pathchanger-measured.md");
+        let mut networks: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for case in lab_cases() {
+            let scenario = case.scenario();
+            assert_eq!(Scenario::parse(&case.text(), "file").unwrap(), scenario, "{}", case.name);
+            let (network, control) = case.name.rsplit_once('-').unwrap();
+            assert_eq!(scenario.tcp.congestion_control, control);
+            networks.entry(network).or_default().push(control.into());
+            assert!(document.contains(&format!("| `{}` |", case.name)), "{}", case.name);
+        }
+        assert!(networks.values().all(|controls| *controls == ["cubic", "bbr"]), "{networks:?}");
+        assert!((4..=6).contains(&networks.len()));
     }
 
     #[test]

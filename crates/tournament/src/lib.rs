@@ -4,6 +4,7 @@
 //!   policy is tuned. [`cases()`] lists them all; they are fixed, and no file changes them.
 //! - [`play`] runs cases under policies and seeds in the simulator, and leaves a [`Tournament`]: for each case, policy and
 //!   [`Measure`] the values of all seeds, and a [`Comparison`] with each baseline. [`Summary`] counts the verdicts.
+//! - [`play_in_lab`] plays the short list of [`lab_cases()`] on a [`Stage`] of real kernels, which the caller has.
 //! - A [`Verdict`] is of a confidence interval. Less data or more noise never turns a loss into anything better.
 //! - The **regret** of a policy is by how much the best fixed assignment of connections to paths beats it.
 //! - [`page()`] is all of it as one HTML page, and a [`Tournament`] serialises to JSON.
@@ -34,12 +35,12 @@ mod play;
 mod summary;
 mod verdict;
 
-pub use cases::{Case, Class, Set, cases};
+pub use cases::{Case, Class, Set, cases, lab_cases};
 pub use measure::Measure;
 pub use page::page;
 pub use play::{
-    BASELINES, BestFixed, CaseResult, Observer, Options, POLICIES, PlayError, PolicyResult, SCHEMA, Tournament, Values,
-    play,
+    BASELINES, BestFixed, CaseResult, Observer, Options, POLICIES, PlayError, Played, PolicyResult, SCHEMA, Stage,
+    Tournament, Values, play, play_in_lab,
 };
 pub use summary::{Count, Summary};
 pub use verdict::{Comparison, LARGEST, MARGIN, Verdict};

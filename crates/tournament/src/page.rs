@@ -1,7 +1,7 @@
 //! The tournament as a page that needs nothing beside it.
 
 use maud::{Markup, PreEscaped, html};
-use sidestep_results::document;
+use sidestep_results::{World, document};
 
 use crate::{
     BASELINES, CaseResult, Class, Comparison, Count, LARGEST, MARGIN, Measure, PolicyResult, Set, Summary, Tournament,
@@ -15,7 +15,7 @@ pub fn page(tournament: &Tournament) -> String {
     let policies: Vec<&str> = tournament.summaries.iter().map(|summary| summary.policy.as_str()).collect();
     let body = html! {
         style { (PreEscaped(STYLE)) }
-        h1 { "Policies of the path changer, in the simulator" }
+        h1 { "Policies of the path changer, in the " (place(tournament)) }
         @if let Some(first) = tournament.summaries.first() {
             p.headline { (headline(first)) }
         }
@@ -40,6 +40,13 @@ pub fn page(tournament: &Tournament) -> String {
         p { a href="policies.json" { "policies.json" } " has all values of all seeds." }
     };
     document("Policies – sidestep bench", &body)
+}
+
+fn place(tournament: &Tournament) -> &'static str {
+    match tournament.world {
+        World::Sim => "simulator",
+        World::Lab => "lab",
+    }
 }
 
 fn headline(summary: &Summary) -> String {

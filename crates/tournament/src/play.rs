@@ -13,7 +13,7 @@ use sidestep_model::{
     Scenario, Span,
     scenario::{ParseError, SystemError, SystemSpec},
 };
-use sidestep_results::{Estimate, RunResult, SystemResult, measures};
+use sidestep_results::{Estimate, SystemResult, World, measures};
 use sidestep_sim::{RunOptions, SimError};
 use thiserror::Error;
 
@@ -68,6 +68,15 @@ pub trait Observer: Sync {
     fn runs(&self, elapsed: Span);
 }
 
+/// Results by system, one for each seed.
+pub type Played = BTreeMap<String, Vec<SystemResult>>;
+
+/// Where scenarios are played, if not in the simulator.
+pub trait Stage {
+    /// Plays a scenario under each system with the seeds from 1 on; an error is a sentence.
+    fn play(&self, scenario: &Scenario, systems: &[SystemSpec], seeds: u32) -> Result<Played, String>;
+}
+
 /// Nobody observes.
 impl Observer for () {
     fn begins(&self, _: Span) {}
@@ -94,6 +103,14 @@ pub enum PlayError {
         /// What is wrong.
         problem: ParseError,
     },
+    /// A scenario could not be played outside the simulator.
+    #[error("{case}: {problem}")]
+    Stage {
+        /// The scenario.
+        case: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
     /// A system's name cannot be read: a defect of the tournament.
     #[error(transparent)]
     System(#[from] SystemError),
@@ -112,6 +129,8 @@ pub struct Tournament {
     pub schema: u32,
     /// The command line that does the same again.
     pub command: String,
+    /// Whether the policies played in the simulator or in the lab.
+    pub world: World,
     /// How many seeds each policy played with in each case.
     pub seeds: u32,
     /// Of these, how many the regret is of; `None`: none was computed.
@@ -180,8 +199,17 @@ pub struct BestFixed {
 /// A measure's values by seed.
 type BySeed = Vec<Option<f64>>;
 
-/// Plays all cases, in parallel on the processors.
+/// Plays all cases in the simulator, in parallel on the processors.
 pub fn play(options: &Options, observer: &dyn Observer) -> Result<Tournament, PlayError> {
+    play_on(options, None, observer)
+}
+
+/// Plays all cases in the lab; it computes no regret, whatever the options say.
+pub fn play_in_lab(options: &Options, lab: &dyn Stage, observer: &dyn Observer) -> Result<Tournament, PlayError> {
+    play_on(options, Some(lab), observer)
+}
+
+fn play_on(options: &Options, lab: Option<&dyn Stage>, observer: &dyn Observer) -> Result<Tournament, PlayError> {
     if options.cases.is_empty() {
         return Err(PlayError::NoCases);
     }
@@ -193,13 +221,15 @@ pub fn play(options: &Options, observer: &dyn Observer) -> Result<Tournament, Pl
         }
     }
     let seeds = options.seeds.max(1);
-    let regret_seeds = options.regret.map(|wanted| wanted.clamp(1, seeds));
-    let game = Game { options, policies, seeds, regret_seeds, observer };
+    let regret_seeds = options.regret.filter(|_| lab.is_none()).map(|wanted| wanted.clamp(1, seeds));
+    let world = if lab.is_some() { World::Lab } else { World::Sim };
+    let game = Game { options, policies, seeds, regret_seeds, lab, observer };
     let total = options.cases.iter().map(|case| game.length(&case.scenario())).fold(Span::ZERO, |sum, one| sum + one);
     observer.begins(total);
     let cases: Vec<CaseResult> = options.cases.iter().map(|case| game.play(case)).collect::<Result<_, _>>()?;
     let summaries = game.policies.iter().map(|policy| Summary::of(&policy.to_string(), &cases)).collect();
-    Ok(Tournament { schema: SCHEMA, command: options.command.clone(), seeds, regret_seeds, summaries, cases })
+    let command = options.command.clone();
+    Ok(Tournament { schema: SCHEMA, command, world, seeds, regret_seeds, summaries, cases })
 }
 
 struct Game<'a> {
@@ -207,6 +237,7 @@ struct Game<'a> {
     policies: Vec<SystemSpec>,
     seeds: u32,
     regret_seeds: Option<u32>,
+    lab: Option<&'a dyn Stage>,
     observer: &'a dyn Observer,
 }
 
@@ -237,7 +268,7 @@ impl Game<'_> {
         let run = self.run(case, scenario.clone(), self.policies.clone(), self.seeds)?;
         let names: Vec<String> = self.policies.iter().map(ToString::to_string).collect();
         let played: Vec<BTreeMap<Measure, Values>> =
-            names.iter().map(|name| all_values(run.systems.get(name).into_iter().flat_map(seeds_of))).collect();
+            names.iter().map(|name| all_values(run.get(name).into_iter().flatten())).collect();
         let best = match self.regret_seeds {
             Some(seeds) => self.best_fixed(case, &scenario, seeds)?,
             None => None,
@@ -282,7 +313,7 @@ impl Game<'_> {
             let left =
                 assignment.scenario(scenario).map_err(|problem| PlayError::Paths { case: case.name, problem })?;
             let run = self.run(case, left, vec![assignment.system()?], seeds)?;
-            let each: Vec<_> = run.systems.values().flat_map(seeds_of).map(|result| primary.of(result)).collect();
+            let each: Vec<_> = run.values().flatten().map(|result| primary.of(result)).collect();
             let Some(mean) = mean_of(&each) else { continue };
             let better = |than: f64| if primary.more_is_better() { mean > than } else { mean < than };
             if best.as_ref().is_none_or(|(than, ..)| better(*than)) {
@@ -300,8 +331,16 @@ impl Game<'_> {
         scenario: Scenario,
         systems: Vec<SystemSpec>,
         seeds: u32,
-    ) -> Result<RunResult, PlayError> {
+    ) -> Result<Played, PlayError> {
         let stop = self.options.stop.clone();
+        if let Some(lab) = self.lab {
+            let played = lab.play(&scenario, &systems, seeds);
+            return match played {
+                _ if stop.load(Ordering::Relaxed) => Err(PlayError::Interrupted),
+                Err(problem) => Err(PlayError::Stage { case: case.name, problem }),
+                Ok(played) => Ok(played),
+            };
+        }
         let options =
             RunOptions { scenario, systems, seeds, out: None, trace: Vec::new(), command: String::new(), stop };
         let wrong = |problem| PlayError::Sim { case: case.name, problem: Box::new(problem) };
@@ -309,7 +348,7 @@ impl Game<'_> {
         if interrupted || self.options.stop.load(Ordering::Relaxed) {
             return Err(PlayError::Interrupted);
         }
-        Ok(result)
+        Ok(result.systems.iter().map(|(name, of)| (name.to_string(), seeds_of(of).to_vec())).collect())
     }
 }
 

@@ -240,7 +240,10 @@ pub enum Bench {
 /// `sidestep bench policies`.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// How thorough: quick has 5 seeds; full has 20, and regrets
+    /// Where to play: in the simulator, or as root a short list of scenarios on real kernels with the real agent
+    #[arg(long, value_name = "WORLD", default_value = "sim", value_parser = one_of(WORLDS))]
+    pub world: World,
+    /// How thorough: quick has 5 seeds; full has 20, and regrets (in the lab: 1 and 5 runs)
     #[arg(long, value_name = "MODE", default_value = "quick", value_parser = one_of(MODES))]
     pub mode: Mode,
     /// How many seeds, instead of the mode's

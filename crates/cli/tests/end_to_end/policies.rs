@@ -17,7 +17,8 @@ fn a_small_tournament_leaves_a_page_and_numbers_that_agree() {
     assert_eq!((&json["schema"], &json["seeds"], &json["regret_seeds"]), (&1.into(), &2.into(), &Value::Null));
     let cases = json["cases"].as_array().unwrap();
     let named: Vec<_> = cases.iter().map(|case| case["name"].as_str().unwrap()).collect();
-    assert_eq!(named, ["lossy-short", "lossy-long", "lossy-two-users", "lossy-three-short"]);
+    assert!(named.contains(&"lossy-short") && named.contains(&"lossy-long"), "{named:?}");
+    assert!(named.iter().all(|name| name.starts_with("lossy-")), "{named:?}");
     for case in cases {
         let policies = case["policies"].as_array().unwrap();
         let named: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
@@ -51,4 +52,17 @@ fn scenarios_are_listed_by_set_and_written_as_files_that_run() {
     room.run(&["sim", "run", "files/incast-32.toml", "--out", "run"]).is_fine();
     let wrong = room.run(&["bench", "policies", "--scenarios", "nowhere"]);
     assert!(wrong.error(2).contains("--list"), "{}", wrong.error(2));
+}
+
+#[test]
+fn the_lab_has_a_list_of_its_own_and_says_that_it_needs_root() {
+    let room = Room::new();
+    let listed = room.run(&["bench", "policies", "--world", "lab", "--list", "--json"]);
+    listed.is_fine();
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    assert!(listed.iter().all(|case| case["name"].as_str().unwrap().starts_with("lab-")) && listed.len() >= 8);
+    if !nix::unistd::geteuid().is_root() {
+        let refused = room.run(&["bench", "policies", "--world", "lab"]);
+        assert!(refused.error(3).contains("root"), "{}", refused.error(3));
+    }
 }

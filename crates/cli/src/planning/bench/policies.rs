@@ -1,18 +1,27 @@
 //! `sidestep bench policies`: the tournament.
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use serde::Serialize;
-use sidestep_model::{pattern, scenario::SystemSpec};
+use sidestep_lab::RunOptions;
+use sidestep_model::{Scenario, pattern, scenario::SystemSpec};
 use sidestep_repro::Mode;
-use sidestep_tournament::{Case, Class, Measure, Options, POLICIES, Set, Tournament, cases, page, play};
+use sidestep_results::World;
+use sidestep_tournament::{
+    BASELINES, Case, Class, Measure, Options, POLICIES, Played, Set, Stage, Tournament, cases, lab_cases, page, play,
+    play_in_lab,
+};
 
 use crate::{
     failure::{Failure, Outcome},
     planning::{
+        NEEDS_ROOT,
         args::{PolicyArgs, Sets},
         command_line, print_json,
-        progress::PolicyProgress,
+        progress::{LabProgress, PolicyProgress},
         save, until_signalled,
     },
 };
@@ -32,7 +41,9 @@ struct Listed {
 
 /// Runs `sidestep bench policies`.
 pub fn run(args: PolicyArgs) -> Outcome {
-    let chosen: Vec<&'static Case> = cases().filter(|case| is_chosen(case, &args)).collect();
+    let in_lab = args.world == World::Lab;
+    let all: Vec<&'static Case> = if in_lab { lab_cases().collect() } else { cases().collect() };
+    let chosen: Vec<&'static Case> = all.into_iter().filter(|case| is_chosen(case, &args)).collect();
     if chosen.is_empty() {
         return Err(Failure::usage("--scenarios and --set leave no scenario; `--list` lists them"));
     }
@@ -42,22 +53,68 @@ pub fn run(args: PolicyArgs) -> Outcome {
     if let Some(directory) = &args.write {
         return write(&chosen, directory);
     }
-    let policies: Result<Vec<SystemSpec>, _> = POLICIES.iter().map(|policy| policy.parse()).collect();
+    if in_lab && !sidestep_linux::is_root() {
+        return Err(Failure::environment(NEEDS_ROOT));
+    }
+    // A run of the lab lasts as long as its scenario: there the default and the baselines play.
+    let usual: Vec<&str> =
+        if in_lab { POLICIES.iter().take(1).chain(&BASELINES).copied().collect() } else { POLICIES.to_vec() };
+    let policies: Result<Vec<SystemSpec>, _> = usual.iter().map(|policy| policy.parse()).collect();
     let full = args.mode == Mode::Full;
+    let seeds = match (in_lab, full) {
+        (false, false) => 5,
+        (false, true) => 20,
+        (true, false) => 1,
+        (true, true) => 5,
+    };
     let options = Options {
         policies: if args.policies.is_empty() { policies.map_err(Failure::run)? } else { args.policies },
         cases: chosen,
-        seeds: args.seeds.unwrap_or(if full { 20 } else { 5 }),
+        seeds: args.seeds.unwrap_or(seeds),
         regret: (full || args.regret).then_some(REGRET_SEEDS),
         command: command_line(),
         stop: until_signalled()?,
     };
-    let tournament = play(&options, &PolicyProgress::new())?;
+    let tournament = if in_lab {
+        let program = std::env::current_exe().map_err(Failure::run)?;
+        let out = std::path::absolute(args.out.join("runs")).map_err(Failure::run)?;
+        play_in_lab(&options, &Lab { program, out, stop: options.stop.clone() }, &())?
+    } else {
+        play(&options, &PolicyProgress::new())?
+    };
     make(&args.out)?;
     save(&args.out.join("index.html"), &page(&tournament))?;
     let json = serde_json::to_string_pretty(&tournament).map_err(Failure::run)?;
     save(&args.out.join("policies.json"), &(json + "\n"))?;
     if args.json { print_json(&tournament) } else { print(&tournament, &args.out) }
+}
+
+/// The lab. It leaves the results of each run in a directory of its own, `SCENARIO/SEED`.
+struct Lab {
+    program: PathBuf,
+    out: PathBuf,
+    stop: Arc<AtomicBool>,
+}
+
+impl Stage for Lab {
+    fn play(&self, scenario: &Scenario, systems: &[SystemSpec], seeds: u32) -> Result<Played, String> {
+        let mut played = Played::new();
+        for seed in 1..=seeds {
+            let options = RunOptions {
+                scenario: Scenario { seed: seed.into(), ..scenario.clone() },
+                systems: systems.to_vec(),
+                out: self.out.join(&scenario.name).join(seed.to_string()),
+                program: self.program.clone(),
+                command: command_line(),
+                stop: self.stop.clone(),
+            };
+            let result = sidestep_lab::run(&options, &mut LabProgress::new()).map_err(|error| error.to_string())?;
+            for (name, of) in result.systems {
+                played.entry(name).or_default().push(of);
+            }
+        }
+        Ok(played)
+    }
 }
 
 fn is_chosen(case: &Case, args: &PolicyArgs) -> bool {
