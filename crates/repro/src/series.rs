@@ -6,8 +6,9 @@ use serde::Deserialize;
 
 use crate::ReproError;
 
-/// A row of `series.csv`: a link, a path, a connection or a cache at one sample.
+/// A row of `series.csv`: a link, a path, a connection or a cache at one sample. A column that is absent is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Sample {
     /// The system's name.
     pub(crate) system: String,

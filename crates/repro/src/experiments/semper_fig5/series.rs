@@ -101,7 +101,7 @@ mod tests {
                     s,2.0,connection,c1,20\ns,2.0,connection,c2,20\nother,1.0,connection,c1,1\n\
                     s,3.0,connection,c1,10\ns,3.0,connection,c2,30\n";
         std::fs::write(&path, text).unwrap();
-        let all = read(&path).unwrap();
+        let all = read(dir.path()).unwrap();
         let series = &all["s"];
         assert_eq!(all.len(), 2);
         assert_eq!(series.seconds().next(), Some((&0, &[30.0, 10.0][..])));
