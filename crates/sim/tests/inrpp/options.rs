@@ -1,35 +1,9 @@
 //! INRPP's options in the simulator, and those who do not do as INRPP says.
 
-use std::sync::Arc;
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, cbr, part};
+use sidestep_results::SystemResult;
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{Part, ScenarioBuilder, bulk, cbr, part},
-};
-use sidestep_results::{RunResult, SystemResult};
-use sidestep_sim::{RunOptions, SimError, run};
-
-fn try_results(scenario: &Scenario, system: &str) -> Result<RunResult, SimError> {
-    let options = RunOptions {
-        scenario: scenario.clone(),
-        systems: vec![system.parse().unwrap()],
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    };
-    run(&options, &()).map(|(result, _)| result)
-}
-
-fn results(scenario: &Scenario, system: &str) -> SystemResult {
-    try_results(scenario, system).unwrap().systems.values().next().unwrap().clone()
-}
-
-/// Packets lost on links and in caches.
-fn lost(result: &SystemResult) -> u64 {
-    result.links.values().map(|link| link.drops).sum::<u64>() + result.caches.unwrap().dropped
-}
+use crate::{lost, results, try_results};
 
 fn link(rate: &str) -> Part {
     part([("rate", rate), ("delay", "5 ms"), ("queue", "75 kB")])

@@ -1,5 +1,7 @@
 //! INRPP in the simulator: the dumbbell of the paper, bad settings, and networks at random.
 
+mod options;
+
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use proptest::prelude::*;
