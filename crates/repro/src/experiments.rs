@@ -23,3 +23,18 @@ pub(crate) mod tpc_fig5;
 pub(crate) mod tpc_fig6;
 pub(crate) mod tpc_fig7;
 pub(crate) mod tpc_fig8;
+
+use sidestep_model::{Scenario, scenario::builder::ScenarioBuilder};
+use sidestep_results::{RunResult, SystemResult};
+
+use crate::ReproError;
+
+/// The scenario, whose mistakes are the experiment's.
+fn build(scenario: &ScenarioBuilder) -> Result<Scenario, ReproError> {
+    scenario.try_build().map_err(|error| ReproError::Scenario(error.to_string()))
+}
+
+/// The results of one system.
+fn result_of<'r>(run: &'r RunResult, system: &str) -> Result<&'r SystemResult, ReproError> {
+    run.systems.get(system).ok_or_else(|| ReproError::Missing(format!("system {system}")))
+}

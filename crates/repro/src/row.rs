@@ -72,6 +72,11 @@ impl Row {
         let ci95 = (ours.ci95[0] < ours.ci95[1]).then_some(ours.ci95);
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: ours.mean, ci95, verdict, why }
     }
+
+    /// The row of a quantity that was measured once, or computed, judged by a rule.
+    pub fn single(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule) -> Row {
+        Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
+    }
 }
 
 impl Verdict {

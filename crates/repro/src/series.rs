@@ -1,7 +1,8 @@
-//! A run's series over time, as its `series.csv` has them.
+//! A run's tables, `series.csv` above all.
 
 use std::path::Path;
 
+use csv::StringRecord;
 use serde::Deserialize;
 
 use crate::ReproError;
@@ -32,7 +33,28 @@ pub(crate) struct Sample {
 
 /// Reads the series of the run in a directory.
 pub(crate) fn read(run: &Path) -> Result<Vec<Sample>, ReproError> {
-    let path = run.join("series.csv");
-    let failed = |error: csv::Error| ReproError::Run(format!("{}: {error}", path.display()));
-    csv::Reader::from_path(&path).map_err(failed)?.deserialize().collect::<Result<_, _>>().map_err(failed)
+    let mut all = Vec::new();
+    each_record(&run.join("series.csv"), |record, head| {
+        all.push(record.deserialize(Some(head))?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Has `handle` see each record of a CSV file, with the file's head. One record's memory serves all, so that files of millions
+/// of rows can be read with rows that borrow.
+pub(crate) fn each_record(
+    path: &Path,
+    mut handle: impl FnMut(&StringRecord, &StringRecord) -> Result<(), csv::Error>,
+) -> Result<(), ReproError> {
+    let mut read = || -> Result<(), csv::Error> {
+        let mut reader = csv::Reader::from_path(path)?;
+        let head = reader.headers()?.clone();
+        let mut record = StringRecord::new();
+        while reader.read_record(&mut record)? {
+            handle(&record, &head)?;
+        }
+        Ok(())
+    };
+    read().map_err(|error| ReproError::Run(format!("{}: {error}", path.display())))
 }

@@ -1,6 +1,9 @@
 //! What the INRPP paper's experiments with many flows share: settings, runs seed by seed, and their measures.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde::Deserialize;
 use sidestep_model::{
@@ -9,7 +12,8 @@ use sidestep_model::{
 };
 use sidestep_results::{SystemResult, measures};
 
-use crate::{Context, Line, Mode, Paper, ReproError, Row, Rule, Seeds};
+use super::result_of;
+use crate::{Context, Line, Mode, Paper, ReproError, Row, Rule, Seeds, series::each_record};
 
 pub(super) const PAPER: &str = "INRPP";
 
@@ -77,10 +81,6 @@ pub(super) fn arrivals(load: f64, mbps: f64, packets: f64) -> f64 {
     load * mbps * 1e6 / (packets * PACKET * 8.0)
 }
 
-pub(super) fn build(scenario: &ScenarioBuilder) -> Result<Scenario, ReproError> {
-    scenario.try_build().map_err(|error| ReproError::Scenario(error.to_string()))
-}
-
 /// What one system did under each seed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
@@ -114,7 +114,7 @@ pub(super) fn measure(
         let index = if jain { fairness(&dir.join("series.csv"))? } else { BTreeMap::new() };
         let mut sizes = completed(&dir.join("flows.csv"))?;
         for (at, spec) in specs.iter().enumerate() {
-            let result = run.systems.get(spec).ok_or_else(|| ReproError::Missing(format!("system {spec}")))?;
+            let result = result_of(&run, spec)?;
             let [afct, fair, unfinished, lost] = &mut columns[at];
             afct.push(mean_time(result));
             fair.push(index.get(*spec).copied());
@@ -197,17 +197,14 @@ struct FlowRow<'r> {
 
 /// By system: size in packets and completion time of the flows that completed.
 fn completed(path: &Path) -> Result<BTreeMap<String, Vec<(f64, f64)>>, ReproError> {
-    let failed = |error: csv::Error| ReproError::Run(format!("{}: {error}", path.display()));
-    let mut reader = csv::Reader::from_path(path).map_err(failed)?;
-    let head = reader.headers().map_err(failed)?.clone();
     let mut all: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-    let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(failed)? {
-        let row: FlowRow<'_> = record.deserialize(Some(&head)).map_err(failed)?;
+    each_record(path, |record, head| {
+        let row: FlowRow<'_> = record.deserialize(Some(head))?;
         if let Some(time) = row.fct_s {
             all.entry(row.system.into()).or_default().push(((row.bytes / PAYLOAD).ceil(), time));
         }
-    }
+        Ok(())
+    })?;
     Ok(all)
 }
 
@@ -235,17 +232,14 @@ pub(super) fn round_trips(path: &Path, from: f64) -> Result<Means, ReproError> {
 }
 
 fn means(path: &Path, from: f64, value: impl Fn(&SampleRow<'_>) -> Option<f64>) -> Result<Means, ReproError> {
-    let failed = |error: csv::Error| ReproError::Run(format!("{}: {error}", path.display()));
-    let mut reader = csv::Reader::from_path(path).map_err(failed)?;
-    let head = reader.headers().map_err(failed)?.clone();
     let mut all: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
-    let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(failed)? {
-        let row: SampleRow<'_> = record.deserialize(Some(&head)).map_err(failed)?;
+    each_record(path, |record, head| {
+        let row: SampleRow<'_> = record.deserialize(Some(head))?;
         if row.kind == "connection" && row.time_s > from {
             all.entry((row.system.into(), row.name.into())).or_default().extend(value(&row));
         }
-    }
+        Ok(())
+    })?;
     let mut means = Means::new();
     for ((system, name), values) in all {
         if let Some(mean) = measures::mean(&values) {
@@ -258,16 +252,12 @@ fn means(path: &Path, from: f64, value: impl Fn(&SampleRow<'_>) -> Option<f64>) 
 /// By system: Jain's index over the goodput of the flows that are open in a window, the mean over windows with at least two.
 /// A flow's first window is left out, as it begins in the middle of it.
 fn fairness(path: &Path) -> Result<BTreeMap<String, f64>, ReproError> {
-    let failed = |error: csv::Error| ReproError::Run(format!("{}: {error}", path.display()));
-    let mut reader = csv::Reader::from_path(path).map_err(failed)?;
-    let head = reader.headers().map_err(failed)?.clone();
-    let mut seen: BTreeMap<String, ()> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     let mut windows: BTreeMap<String, (u64, Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(failed)? {
-        let row: SampleRow<'_> = record.deserialize(Some(&head)).map_err(failed)?;
+    each_record(path, |record, head| {
+        let row: SampleRow<'_> = record.deserialize(Some(head))?;
         if row.kind != "connection" {
-            continue;
+            return Ok(());
         }
         let key = format!("{} {}", row.system, row.name);
         let (window, rates, indices) = windows.entry(row.system.into()).or_default();
@@ -276,10 +266,11 @@ fn fairness(path: &Path) -> Result<BTreeMap<String, f64>, ReproError> {
             indices.extend(index(rates));
             (*window, *rates) = (at, Vec::new());
         }
-        if seen.insert(key, ()).is_some() {
+        if !seen.insert(key) {
             rates.push(row.mbps.unwrap_or(0.0));
         }
-    }
+        Ok(())
+    })?;
     let means = windows.into_iter().filter_map(|(system, (_, rates, mut indices))| {
         indices.extend(index(&rates));
         Some((system, measures::mean(&indices)?))

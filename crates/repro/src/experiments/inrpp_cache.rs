@@ -3,7 +3,11 @@
 use sidestep_model::Scenario;
 use sidestep_results::measures;
 
-use super::inrpp::{PAPER, arrivals, base, build, flows, link, losses};
+use super::{
+    build,
+    inrpp::{PAPER, arrivals, base, flows, link, losses},
+    result_of,
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -31,7 +35,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let mut findings = Findings::default();
     let (mut lost, mut times) = (Vec::new(), Vec::new());
     for (cache, spec) in CACHES.iter().zip(&specs) {
-        let result = run.systems.get(spec).ok_or_else(|| ReproError::Missing(format!("system {spec}")))?;
+        let result = result_of(&run, spec)?;
         let dropped = Seeds::of(result, seeds, |one| Some(losses(one)));
         let time = Seeds::of(result, seeds, |one| one.unfinished.map(|of| of.mean_s).or(one.afct_s));
         times.push((f64::from(*cache).log10(), time.middle()));

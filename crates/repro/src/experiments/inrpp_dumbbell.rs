@@ -6,8 +6,9 @@ use sidestep_model::{
     Scenario,
     scenario::builder::{ScenarioBuilder, bulk, part},
 };
-use sidestep_results::{Estimate, RunResult, SystemResult, measures};
+use sidestep_results::{RunResult, measures};
 
+use super::{build, result_of};
 use crate::{
     Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines,
     series::{self, Sample},
@@ -90,7 +91,7 @@ fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
     let network = network.set("rcp.gamma", 1.0).set("tcp.congestion_control", "reno").set("tcp.ecn", false);
     let network = network.set("tcp.sack", false).set("tcp.ack_every", 1).set("tcp.initial_window", 2);
     let network = network.set("tcp.mss", MSS as i64).set("tcp.receive_window", "100 MB");
-    network.try_build().map_err(|error| ReproError::Scenario(error.to_string()))
+    build(&network)
 }
 
 /// With twice the queues before the slow links, as long round trips need.
@@ -121,41 +122,45 @@ fn fluid_bound() -> f64 {
     sum / 3.0
 }
 
-fn row(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule) -> Row {
-    Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
-}
-
-fn of<'r>(result: &'r RunResult, system: &str) -> Result<&'r SystemResult, ReproError> {
-    result.systems.get(system).ok_or_else(|| ReproError::Missing(format!("system {system}")))
-}
-
 fn table5(result: &RunResult, series: &[Sample], apart: &[Sample], rows: &mut Vec<Row>) -> Result<(), ReproError> {
     let mut times = Vec::new();
     for (name, system, afct, jain, jain_apart) in TABLE {
-        let ours = of(result, system)?.afct_s.unwrap_or(f64::NAN);
+        let ours = result_of(result, system)?.afct_s.unwrap_or(f64::NAN);
         times.push(ours);
         let paper = Paper::Number(afct);
-        rows.push(row(format!("AFCT, {name}"), "s", paper, ours, Rule::Within(0.1)));
+        rows.push(Row::single(format!("AFCT, {name}"), "s", paper, ours, Rule::Within(0.1)));
         let (fair, fair_apart) = (Series::of(series, system).jain(), Series::of(apart, system).jain());
         let rule = if name == "TCP" { Rule::Within(0.1) } else { Rule::Within(0.02) };
-        rows.push(row(format!("Jain's index in windows of 100 ms, {name}"), "", Paper::Number(jain), fair, rule));
+        rows.push(Row::single(
+            format!("Jain's index in windows of 100 ms, {name}"),
+            "",
+            Paper::Number(jain),
+            fair,
+            rule,
+        ));
         let quantity = format!("Jain's index with delays of 50, 100 and 200 ms, {name}");
-        rows.push(row(quantity, "", Paper::Number(jain_apart), fair_apart, rule));
+        rows.push(Row::single(quantity, "", Paper::Number(jain_apart), fair_apart, rule));
     }
     let bound = fluid_bound();
     let paper = Paper::Number(10.50 / 10.45);
-    rows.push(row("AFCT over that of a fluid, INRPP", "", paper.clone(), times[0] / bound, Rule::AtMost(1.02)));
-    let text = of(result, TEXT)?.afct_s.unwrap_or(f64::NAN);
-    rows.push(row("AFCT over that of a fluid, INRPP, small caches", "", paper, text / bound, Rule::AtMost(1.02)));
+    rows.push(Row::single("AFCT over that of a fluid, INRPP", "", paper.clone(), times[0] / bound, Rule::AtMost(1.02)));
+    let text = result_of(result, TEXT)?.afct_s.unwrap_or(f64::NAN);
+    rows.push(Row::single(
+        "AFCT over that of a fluid, INRPP, small caches",
+        "",
+        paper,
+        text / bound,
+        Rule::AtMost(1.02),
+    ));
     for (name, system) in [("a half and a quarter", SENSITIVE[0]), ("0.95 and 0.9", SENSITIVE[1])] {
-        let ours = of(result, system)?.afct_s.unwrap_or(f64::NAN) / bound;
+        let ours = result_of(result, system)?.afct_s.unwrap_or(f64::NAN) / bound;
         let quantity = format!("AFCT over that of a fluid, S_high and S_low of {name} of the cache");
-        rows.push(row(quantity, "", Paper::None, ours, Rule::NoPaperValue));
+        rows.push(Row::single(quantity, "", Paper::None, ours, Rule::NoPaperValue));
     }
     for (name, time) in [("RCP", times[1]), ("TCP", times[2])] {
         let quantity = format!("AFCT of INRPP, share of {name}'s");
         let paper = Paper::Text("about half".into());
-        rows.push(row(quantity, "", paper, times[0] / time, Rule::AtMost(0.6)));
+        rows.push(Row::single(quantity, "", paper, times[0] / time, Rule::AtMost(0.6)));
     }
     Ok(())
 }
@@ -165,7 +170,7 @@ fn fairness_apart(series: &[Sample], rows: &mut Vec<Row>) {
     for ((name, _, _, _, paper), system) in TABLE.into_iter().zip([COVERED, RCP, TCP]) {
         let quantity = format!("the same with SACK, queues of 150 kB and S_high of 8 MB, {name}");
         let rule = if name == "TCP" { Rule::Within(0.1) } else { Rule::Within(0.02) };
-        rows.push(row(quantity, "", Paper::Number(paper), Series::of(series, system).jain(), rule));
+        rows.push(Row::single(quantity, "", Paper::Number(paper), Series::of(series, system).jain(), rule));
     }
 }
 
@@ -179,11 +184,11 @@ fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<
         ("S_high and S_low of 0.95 and 0.9", equal, SENSITIVE[1]),
     ];
     for (name, result, system) in runs {
-        let found = of(result, system)?;
+        let found = result_of(result, system)?;
         let links: u64 = found.links.values().map(|link| link.drops).sum();
         let dropped = found.caches.map_or(f64::NAN, |caches| (caches.dropped + links) as f64);
         let paper = Paper::Text("none".into());
-        rows.push(row(format!("packets lost, {name}"), "packets", paper, dropped, Rule::AtMost(0.0)));
+        rows.push(Row::single(format!("packets lost, {name}"), "packets", paper, dropped, Rule::AtMost(0.0)));
     }
     Ok(())
 }
@@ -197,17 +202,17 @@ fn figures(of: &Series<'_>, rows: &mut Vec<Row>) {
             of.goodput(flow).filter(|(at, _)| *at > from && *at <= until).map(|point| point.1).collect();
         let mean = measures::mean(&values).unwrap_or(f64::NAN) * PACKET / MSS;
         let quantity = format!("Figure 9: flow {flow} from {from} s to {until} s, headers included");
-        rows.push(row(quantity, "Mbit/s", number(plateau), mean, Rule::Within(0.03)));
+        rows.push(Row::single(quantity, "Mbit/s", number(plateau), mean, Rule::Within(0.03)));
     }
     let least =
         of.out_of_0().filter(|(at, _)| (1.4..=13.0).contains(at)).map(|point| point.1).fold(f64::INFINITY, f64::min);
     let quantity = "Figure 10: what node 0 sends, at least, in 100 ms";
-    rows.push(row(quantity, "Mbit/s", Paper::Text("20 throughout".into()), least, Rule::AtLeast(19.0)));
+    rows.push(Row::single(quantity, "Mbit/s", Paper::Text("20 throughout".into()), least, Rule::AtLeast(19.0)));
     for (node, cache, paper, share) in [("0", "0>2", 3.04, 0.04), ("4", "4>0", 5.0, 0.1)] {
         let begins =
             of.cache(cache).find(|sample| sample.path == "backpressure").map_or(f64::NAN, |sample| sample.time_s);
         let quantity = format!("Figure 10: node {node} begins to press back");
-        rows.push(row(quantity, "s", number(paper), begins, Rule::Within(share)));
+        rows.push(Row::single(quantity, "s", number(paper), begins, Rule::Within(share)));
     }
     let held = of
         .cache("0>2")
@@ -215,8 +220,14 @@ fn figures(of: &Series<'_>, rows: &mut Vec<Row>) {
         .map(|sample| sample.queue_bytes.unwrap_or(0.0) / 1e6);
     let (least, most) = held.fold((f64::INFINITY, 0.0f64), |(least, most), held| (least.min(held), most.max(held)));
     let paper = || Paper::Text("maintained at the upper bound, 10".into());
-    rows.push(row("Figure 12: least in node 0's cache, 3.5 s to 9 s", "MB", paper(), least, Rule::AtLeast(9.5)));
-    rows.push(row("Figure 12: most in node 0's cache, 3.5 s to 9 s", "MB", paper(), most, Rule::AtMost(11.0)));
+    rows.push(Row::single(
+        "Figure 12: least in node 0's cache, 3.5 s to 9 s",
+        "MB",
+        paper(),
+        least,
+        Rule::AtLeast(9.5),
+    ));
+    rows.push(Row::single("Figure 12: most in node 0's cache, 3.5 s to 9 s", "MB", paper(), most, Rule::AtMost(11.0)));
 }
 
 fn draw(of: &Series<'_>, findings: &mut Findings) -> Result<(), ReproError> {

@@ -1,9 +1,12 @@
 //! INRPP, the example of Figure 1: two flows share a link, and one of them has a thin link behind it.
 
 use sidestep_model::{Scenario, scenario::builder::bulk};
-use sidestep_results::Estimate;
 
-use super::inrpp::{PACKET, PAPER, PAYLOAD, base, build, link};
+use super::{
+    build,
+    inrpp::{PACKET, PAPER, PAYLOAD, base, link},
+    result_of,
+};
 use crate::{Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -29,7 +32,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let mut findings = Findings::default();
     let mut shown = Vec::new();
     for (name, spec, paper) in SYSTEMS {
-        run.systems.get(spec).ok_or_else(|| ReproError::Missing(format!("system {spec}")))?;
+        result_of(&run, spec)?;
         let of = rates.get(spec).ok_or_else(|| ReproError::Missing(format!("series of {spec}")))?;
         for ((flow, host), paper) in [("the thin flow", "s1:"), ("the other flow", "s2:")].into_iter().zip(paper) {
             let goodput = of.iter().find(|(name, _)| name.starts_with(host)).map_or(f64::NAN, |(_, rate)| *rate);
@@ -37,7 +40,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
             let rule = if name == "TCP" { Rule::NoPaperValue } else { Rule::Within(0.1) };
             let paper = if name == "TCP" { Paper::None } else { Paper::Number(paper) };
             let quantity = format!("{flow} from 10 s on, headers included, {name}");
-            findings.rows.push(Row::new(quantity, "Mbit/s", paper, Estimate { mean: ours, ci95: [ours; 2] }, rule));
+            findings.rows.push(Row::single(quantity, "Mbit/s", paper, ours, rule));
             shown.push((name, flow, ours));
         }
     }

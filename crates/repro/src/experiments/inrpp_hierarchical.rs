@@ -2,7 +2,10 @@
 
 use sidestep_model::Scenario;
 
-use super::inrpp::{PAPER, Size, arrivals, base, build, by_size, flows, link, measure, rows};
+use super::{
+    build,
+    inrpp::{PAPER, Size, arrivals, base, by_size, flows, link, measure, rows},
+};
 use crate::{Context, Experiment, Findings, Panel, Paper, ReproError, Rule, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {

@@ -2,7 +2,10 @@
 
 use sidestep_model::Scenario;
 
-use super::inrpp::{INRPP, Measured, PAPER, SYSTEMS, Size, arrivals, base, build, by_size, flows, link, measure, rows};
+use super::{
+    build,
+    inrpp::{INRPP, Measured, PAPER, SYSTEMS, Size, arrivals, base, by_size, flows, link, measure, rows},
+};
 use crate::{Context, Experiment, Findings, Panel, Paper, ReproError, Row, Rule, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {

@@ -7,7 +7,11 @@ use rand_pcg::Pcg32;
 use sidestep_model::{Graph, Scenario};
 use sidestep_results::{RunResult, measures};
 
-use super::inrpp::{INRPP, PAPER, SYSTEMS, Size, arrivals, base, build, by_size, flows, link, measure, rows};
+use super::{
+    build,
+    inrpp::{INRPP, PAPER, SYSTEMS, Size, arrivals, base, by_size, flows, link, measure, rows},
+    result_of,
+};
 use crate::{
     Context, Curve, Experiment, Findings, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, curves, lines, topology,
 };
@@ -129,7 +133,7 @@ fn busy(context: &mut Context<'_>, graph: &Graph, seeds: u32, findings: &mut Fin
 
 /// The utilisation of each direction of the links between routers.
 fn utilisations(run: &RunResult, spec: &str) -> Result<Vec<f64>, ReproError> {
-    let result = run.systems.get(spec).ok_or_else(|| ReproError::Missing(format!("system {spec}")))?;
+    let result = result_of(run, spec)?;
     // Hosts' names begin with `s` and `r`, and so do those of their links.
     let inner = result.links.iter().filter(|(name, _)| name.starts_with('n'));
     Ok(inner.filter_map(|(_, link)| link.utilisation).collect())

@@ -4,8 +4,8 @@ use sidestep_model::Graph;
 use sidestep_paths::analysis::{Detours, Net, NetOptions, detours};
 use sidestep_results::Estimate;
 
-use super::topologies::{csv, row, unsaid};
-use crate::{Bar, Context, Experiment, Findings, Paper, ReproError, Rule, Set, bars, topologies};
+use super::topologies::{csv, unsaid};
+use crate::{Bar, Context, Experiment, Findings, Paper, ReproError, Row, Rule, Set, bars, topologies};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "inrpp-table1",
@@ -40,13 +40,13 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
         let percent = |detours: &Detours, links: usize| 100.0 * links as f64 / detours.links as f64;
         let ours = percent(&kept, kept.with_one_hop());
         let quantity = format!("{name}: links with 1-hop detours");
-        findings.rows.push(row(quantity, "%", Paper::Number(paper), ours, Rule::Within(0.002)));
+        findings.rows.push(Row::single(quantity, "%", Paper::Number(paper), ours, Rule::Within(0.002)));
         for (index, links) in kept.one_hop.iter().enumerate() {
             let count = ["1 detour", "2 detours", "3 detours", "4 detours", "5 detours or more"][index];
             let quantity = format!("{name}: links with {count}");
             // The table splits them too, but its numbers were not at hand.
             let paper = Paper::Text("not at hand".into());
-            more.push(row(quantity, "%", paper, percent(&kept, *links), Rule::NoPaperValue));
+            more.push(Row::single(quantity, "%", paper, percent(&kept, *links), Rule::NoPaperValue));
         }
         let without = percent(&clean, clean.with_one_hop());
         let two_hops = percent(&clean, clean.two_hops);

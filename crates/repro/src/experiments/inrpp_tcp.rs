@@ -4,9 +4,11 @@ use sidestep_model::{
     Scenario,
     scenario::builder::{Part, bulk},
 };
-use sidestep_results::Estimate;
 
-use super::inrpp::{PACKET, PAPER, PAYLOAD, base, build, link, rates, round_trips};
+use super::{
+    build,
+    inrpp::{PACKET, PAPER, PAYLOAD, base, link, rates, round_trips},
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -46,18 +48,39 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     };
     let alone = (first + second) / 2.0;
     let kbits = |rate: f64| rate * 1_000.0 * PACKET / PAYLOAD;
-    let row = |quantity: &str, unit: &str, paper: Paper, ours: f64, rule: Rule| {
-        Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
-    };
     let number = Paper::Number;
     let marginally = Paper::Text("only marginally higher".into());
     let rows = vec![
-        row("a flow of INRPP beside TCP, headers included", "kbit/s", number(300.0), kbits(inrpp), Rule::Within(0.15)),
-        row("a flow of TCP beside INRPP, headers included", "kbit/s", number(100.0), kbits(beside), Rule::Within(0.15)),
-        row("a flow of TCP among 100, headers included", "kbit/s", number(100.0), kbits(alone), Rule::Within(0.15)),
-        row("round trip of TCP beside INRPP", "ms", Paper::None, rtt_beside, Rule::NoPaperValue),
-        row("round trip of TCP alone", "ms", Paper::None, rtt_alone, Rule::NoPaperValue),
-        row("round trip of TCP beside INRPP over alone", "", marginally, rtt_beside / rtt_alone, Rule::AtMost(1.25)),
+        Row::single(
+            "a flow of INRPP beside TCP, headers included",
+            "kbit/s",
+            number(300.0),
+            kbits(inrpp),
+            Rule::Within(0.15),
+        ),
+        Row::single(
+            "a flow of TCP beside INRPP, headers included",
+            "kbit/s",
+            number(100.0),
+            kbits(beside),
+            Rule::Within(0.15),
+        ),
+        Row::single(
+            "a flow of TCP among 100, headers included",
+            "kbit/s",
+            number(100.0),
+            kbits(alone),
+            Rule::Within(0.15),
+        ),
+        Row::single("round trip of TCP beside INRPP", "ms", Paper::None, rtt_beside, Rule::NoPaperValue),
+        Row::single("round trip of TCP alone", "ms", Paper::None, rtt_alone, Rule::NoPaperValue),
+        Row::single(
+            "round trip of TCP beside INRPP over alone",
+            "",
+            marginally,
+            rtt_beside / rtt_alone,
+            Rule::AtMost(1.25),
+        ),
     ];
     let panel = |y: &str, most: f64, a: f64, b: f64, alone: f64| Panel {
         y: y.into(),

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{ScenarioBuilder, part},
-};
-use sidestep_results::{RunResult, SystemResult};
+use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, part};
+use sidestep_results::RunResult;
 
-use crate::{ReproError, Seeds, series::Sample};
+use super::result_of;
+use crate::{Paper, ReproError, Seeds, series::Sample};
 
 pub(super) const PAPER: &str = "Intelligent Route Control";
 
@@ -58,19 +56,32 @@ pub(super) fn site(name: &str, duration: u32, ways: Ways) -> ScenarioBuilder {
         .set("tcp.count_acks", true)
 }
 
-/// The scenario, whose mistakes are the experiment's.
-pub(super) fn build(scenario: &ScenarioBuilder) -> Result<Scenario, ReproError> {
-    scenario.try_build().map_err(|error| ReproError::Scenario(error.to_string()))
-}
-
-/// The results of one system.
-pub(super) fn of<'r>(run: &'r RunResult, system: &str) -> Result<&'r SystemResult, ReproError> {
-    run.systems.get(system).ok_or_else(|| ReproError::Missing(format!("system {system}")))
-}
-
 /// The goodput of a system in Mbit/s by seed.
 pub(super) fn goodput(run: &RunResult, system: &str, seeds: u32) -> Result<Seeds, ReproError> {
-    Ok(Seeds::of(of(run, system)?, seeds, |result| Some(result.goodput_mbps)))
+    Ok(Seeds::of(result_of(run, system)?, seeds, |result| Some(result.goodput_mbps)))
+}
+
+/// So many endless flows, which begin within `span_ms` milliseconds, at other times in each repetition.
+pub(super) fn with_flows(site: ScenarioBuilder, count: u32, repetition: u32, span_ms: f64) -> ScenarioBuilder {
+    (0..count).fold(site, |site, flow| {
+        let start = format!("{} ms", (spread(repetition * count + flow) * span_ms) as u32);
+        site.flow(bulk("h", "s").with("name", format!("flow-{flow}")).with("start", start))
+    })
+}
+
+/// What happens to the primary, on the way out only.
+pub(super) fn on_primary(event: Part) -> Part {
+    event.link("E-P").with("direction", "forward")
+}
+
+/// A time as scenarios have it, to the millisecond.
+pub(super) fn ms(seconds: f64) -> String {
+    format!("{} ms", (seconds * 1e3).round() as u64)
+}
+
+/// What the paper says in words.
+pub(super) fn text(text: &str) -> Paper {
+    Paper::Text(text.into())
 }
 
 /// Equally spread over `[0, 1)` however many there are: multiples of the golden ratio.

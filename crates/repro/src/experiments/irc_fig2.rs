@@ -1,9 +1,13 @@
 //! Intelligent route control, Figure 2: what a routing period that is too short or too long costs.
 
-use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, cbr, part};
+use sidestep_model::scenario::builder::{ScenarioBuilder, cbr, part};
 use sidestep_results::{Estimate, World};
 
-use super::irc::{NONE, PAPER, Ways, build, of, site, spread};
+use super::{
+    build,
+    irc::{NONE, PAPER, Ways, on_primary, site, text, with_flows},
+    result_of,
+};
 use crate::{Bar, Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, bars};
 
 pub(crate) const SHORT: Experiment = Experiment {
@@ -53,12 +57,7 @@ fn scenario(name: &str, ways: Ways, window: &str, repetition: u32, of: u32, peri
     let [change_ms, end_ms] = [change, change + f64::from(WATCHED)].map(|at| format!("{} ms", (at * 1e3) as u32));
     let site = site(name, CHANGE + WATCHED, ways).set("duration", end_ms).set("warmup", change_ms.as_str());
     let site = site.set("tcp.receive_window", window);
-    let start = |flow: u32| spread(repetition * FLOWS + flow) * 1e3;
-    let flows = (0..FLOWS).fold(site, |site, flow| {
-        let name = format!("flow-{flow}");
-        site.flow(bulk("h", "s").with("name", name).with("start", format!("{} ms", start(flow) as u32)))
-    });
-    (flows, change_ms)
+    (with_flows(site, FLOWS, repetition, 1e3), change_ms)
 }
 
 /// What a system did in a repetition.
@@ -82,7 +81,7 @@ fn measure(
         let scenario = build(&make(repetition, all))?;
         let run = context.simulate(&format!("{name}/run-{repetition}"), &scenario, systems, 1)?;
         for (system, values) in systems.iter().zip(&mut measured) {
-            let result = of(&run, system)?;
+            let result = result_of(&run, system)?;
             values.push(Run { goodput: result.goodput_mbps, moves: result.total_moves() });
         }
     }
@@ -91,10 +90,6 @@ fn measure(
 
 fn goodput(of: &[Run]) -> Seeds {
     Seeds::new(of.iter().map(|run| Some(run.goodput)))
-}
-
-fn text(text: &str) -> Paper {
-    Paper::Text(text.into())
 }
 
 fn short(context: &mut Context<'_>) -> Result<Findings, ReproError> {
@@ -145,8 +140,7 @@ fn short(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 fn long(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let system = |period: &str| format!("irc:guards=false,routing_period={period}");
     let (late, soon) = (system("10s"), system("1s"));
-    let loss =
-        |at: &str| part([("at", at), ("action", "loss"), ("loss", "10 %"), ("direction", "forward")]).link("E-P");
+    let loss = |at: &str| on_primary(part([("at", at), ("action", "loss"), ("loss", "10 %")]));
     let measured = measure(context, "paper", &[&late, &soon, NONE], |repetition, of| {
         let (scenario, change) = scenario("irc-fig2b", WAYS, WINDOW, repetition, of, CHANGE);
         scenario.event(loss(&change))

@@ -1,9 +1,12 @@
 //! Intelligent route control, Figure 3: what a switch to a path with less delay costs TCP, and one to more delay.
 
-use sidestep_model::scenario::builder::{blackhole, bulk, up};
+use sidestep_model::scenario::builder::{blackhole, up};
 use sidestep_results::{World, measures};
 
-use super::irc::{IDEAL, PAPER, Total, Ways, build, site, spread};
+use super::{
+    build,
+    irc::{IDEAL, PAPER, Total, Ways, ms, on_primary, site, spread, with_flows},
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines, series};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -78,14 +81,10 @@ fn measure(
             .set("warmup", "1 s")
             .set("sample", format!("{} ms", (1e3 / SAMPLES_PER_S) as u32))
             .set("tcp.receive_window", format!("{} B", (window * MSS) as u32));
-        let flows = (0..FLOWS).fold(base, |all, flow| {
-            let start = format!("{} ms", (spread(run * FLOWS + flow) * 500.0) as u32);
-            all.flow(bulk("h", "s").with("name", format!("flow-{flow}")).with("start", start))
-        });
-        let at = |time: f64| format!("{} ms", (time * 1e3).round() as u64);
+        let flows = with_flows(base, FLOWS, run, 500.0);
         let scenario = times.iter().fold(flows, |all, (leaves, returns)| {
-            let events = [blackhole(&at(*leaves)), up(&at(*returns))];
-            events.into_iter().fold(all, |all, event| all.event(event.link("E-P").with("direction", "forward")))
+            let events = [blackhole(&ms(*leaves)), up(&ms(*returns))];
+            events.into_iter().fold(all, |all, event| all.event(on_primary(event)))
         });
         let folder = format!("{name}/run-{run}");
         context.simulate(&folder, &build(&scenario)?, &[IDEAL], 1)?;

@@ -2,12 +2,16 @@
 
 use sidestep_model::{
     Rate, Span,
-    scenario::builder::{ScenarioBuilder, blackhole, bulk, up},
+    scenario::builder::{blackhole, up},
 };
 use sidestep_proto::irc::analysis::fill_time;
 use sidestep_results::{World, measures};
 
-use super::irc::{IDEAL, PAPER, Total, Ways, build, of, site, spread};
+use super::{
+    build,
+    irc::{IDEAL, PAPER, Total, Ways, ms, on_primary, site, spread, with_flows},
+    result_of,
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines, series};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -76,20 +80,16 @@ fn observe(context: &mut Context<'_>, part: &Part) -> Result<Vec<Observed>, Repr
     for run in 0..runs(context.mode) {
         let shift = (spread(run) * SAMPLES_PER_S).floor() / SAMPLES_PER_S;
         let (goes, returns) = (GOES + shift, RETURNS + shift);
-        let at = |time: f64| format!("{} ms", (time * 1e3).round() as u64);
         let base = site("irc-fig4", END, part.ways)
             .set("warmup", "1 s")
             .set("sample", format!("{} ms", (1e3 / SAMPLES_PER_S) as u32))
             .set("tcp.receive_window", part.receive_window);
-        let start = |flow: u32| format!("{} ms", (spread(run * FLOWS + flow) * 500.0) as u32);
-        let flow = |flow: u32| bulk("h", "s").with("name", format!("flow-{flow}")).with("start", start(flow));
-        let flows: ScenarioBuilder = (0..FLOWS).fold(base, |all, number| all.flow(flow(number)));
-        let events = [blackhole(&at(goes)), up(&at(returns))];
-        let scenario =
-            events.into_iter().fold(flows, |all, event| all.event(event.link("E-P").with("direction", "forward")));
+        let flows = with_flows(base, FLOWS, run, 500.0);
+        let events = [blackhole(&ms(goes)), up(&ms(returns))];
+        let scenario = events.into_iter().fold(flows, |all, event| all.event(on_primary(event)));
         let folder = format!("{}/run-{run}", part.name);
         let result = context.simulate(&folder, &build(&scenario)?, &[IDEAL], 1)?;
-        of(&result, IDEAL)?;
+        result_of(&result, IDEAL)?;
         let series = series::read(&context.out.join(folder))?;
         let first = series.iter().find(|sample| sample.kind == "connection").map(|sample| sample.name.clone());
         let of_first =

@@ -1,10 +1,13 @@
 //! Intelligent route control, Figures 5 and 6: what control gains with closed-loop users.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, closed_loop, impairment, part, up};
+use sidestep_model::scenario::builder::{ScenarioBuilder, blackhole, closed_loop, impairment, part, up};
 use sidestep_proto::irc::analysis::{self, Rates, Times, time_to_backup, time_to_primary};
-use sidestep_results::{Estimate, RunResult, World, measures};
+use sidestep_results::{RunResult, World, measures};
 
-use super::irc::{IDEAL, NONE, PAPER, PRACTICAL, PREDICTIVE, Total, Ways, build, goodput, site};
+use super::{
+    build,
+    irc::{IDEAL, NONE, PAPER, PRACTICAL, PREDICTIVE, Total, Ways, goodput, on_primary, site, text},
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines, series};
 
 pub(crate) const IDEAL_OUTAGES: Experiment = Experiment {
@@ -83,8 +86,8 @@ fn users(name: &str, ways: Ways, mode: Mode) -> ScenarioBuilder {
 
 fn impaired(name: &str, ways: Ways, mode: Mode, bad: u32, loss: Option<u32>) -> ScenarioBuilder {
     let effect = if loss.is_some() { "loss" } else { "outage" };
-    let process = impairment(&format!("{GOOD} s"), &format!("{bad} s"), effect).link("E-P");
-    let process = process.with("direction", "forward").with("start", format!("{WARMUP} s"));
+    let process = on_primary(impairment(&format!("{GOOD} s"), &format!("{bad} s"), effect));
+    let process = process.with("start", format!("{WARMUP} s"));
     let process = match loss {
         Some(loss) => process.with("loss", format!("{loss} %")),
         None => process,
@@ -173,8 +176,7 @@ fn rates(context: &mut Context<'_>, rows: &mut Vec<Row>) -> Result<(), ReproErro
     }
     rows.push(Row::median("R_b", "Mbit/s", Paper::Number(5.0), &measured.backup, Rule::Within(0.05)));
     let row = |quantity: String, paper: Paper, measured: &Crossing, rule: Rule| {
-        let at = measured.at().unwrap_or(f64::NAN);
-        Row::new(quantity, "%", paper, Estimate { mean: at, ci95: [at; 2] }, rule)
+        Row::single(quantity, "%", paper, measured.at().unwrap_or(f64::NAN), rule)
     };
     let quantity = "loss at which R_pb falls below R_b, of medians".to_owned();
     rows.push(row(quantity, Paper::Number(12.0), &measured, Rule::Within(0.25)));
@@ -199,7 +201,7 @@ fn crossing(context: &mut Context<'_>, ways: Ways) -> Result<Crossing, ReproErro
     let mut measured = Crossing { primary: Vec::new(), backup: Seeds::default() };
     for loss in [0, 5, 10, 12, 15, 20] {
         let event = part([("at", "0 s"), ("action", "loss"), ("loss", &*format!("{loss} %"))]);
-        let scenario = users("irc-fig5c", ways, context.mode).event(event.link("E-P").with("direction", "forward"));
+        let scenario = users("irc-fig5c", ways, context.mode).event(on_primary(event));
         let systems: &[&str] = if loss == 20 { &[NONE, IDEAL] } else { &[NONE] };
         let folder = format!("rtt-{}/always-{loss}", ways.rtt[0]);
         let run = context.simulate(&folder, &build(&scenario)?, systems, seeds)?;
@@ -231,13 +233,12 @@ type Equation = fn(&Rates, &Times) -> f64;
 fn equations(context: &mut Context<'_>, rows: &mut Vec<Row>) -> Result<(), ReproError> {
     let cycle = GOOD + BAD;
     let cycles = (size(context.mode).0 - WARMUP) / cycle;
-    let event = |event: Part| event.link("E-P").with("direction", "forward");
     let users = |name: &str| users(name, FIVE, context.mode);
     let base = users("irc-equations").set("duration", format!("{} s", WARMUP + cycles * cycle));
     // A cycle ends with its outage.
     let clocked = (0..cycles).map(|number| WARMUP + number * cycle).fold(base, |all, begin| {
-        let all = all.event(event(blackhole(&format!("{} s", begin + GOOD))));
-        if begin == WARMUP { all } else { all.event(event(up(&format!("{begin} s")))) }
+        let all = all.event(on_primary(blackhole(&format!("{} s", begin + GOOD))));
+        if begin == WARMUP { all } else { all.event(on_primary(up(&format!("{begin} s")))) }
     });
     let mut clocked = build(&clocked)?;
     let times = Times {
@@ -315,10 +316,6 @@ fn static_loss(context: &mut Context<'_>) -> Result<Findings, ReproError> {
         ours(point, &at, &mut rows);
     }
     finish(rows, &points, "Random loss on the primary, a backup of 6 Mbit/s", "loss in %")
-}
-
-fn text(text: &str) -> Paper {
-    Paper::Text(text.into())
 }
 
 /// A difference of which the paper says nothing.

@@ -6,6 +6,7 @@ use sidestep_model::{
 };
 use sidestep_results::{RunResult, SystemResult};
 
+use super::result_of;
 use crate::{Context, Mode, ReproError, Seeds};
 
 pub(super) const PAPER: &str = "SEMPER";
@@ -59,10 +60,6 @@ pub(super) fn base(name: &str, size: Size) -> ScenarioBuilder {
     base.set("warmup", format!("{} s", size.warmup))
 }
 
-pub(super) fn build(scenario: &ScenarioBuilder) -> Result<Scenario, ReproError> {
-    scenario.try_build().map_err(|error| ReproError::Scenario(error.to_string()))
-}
-
 /// A system's measures by seed.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
@@ -76,7 +73,7 @@ pub(super) struct Measured {
 
 impl Measured {
     pub(super) fn of(run: &RunResult, system: &str, seeds: u32) -> Result<Measured, ReproError> {
-        let result = run.systems.get(system).ok_or_else(|| ReproError::Missing(format!("system {system}")))?;
+        let result = result_of(run, system)?;
         Ok(Measured {
             total: Seeds::of(result, seeds, |one| Some(one.goodput_mbps)),
             jain: Seeds::of(result, seeds, |one| one.fairness),

@@ -2,7 +2,10 @@
 
 use sidestep_model::scenario::builder::{bulk, part};
 
-use super::semper::{CHOSEN, Choices, LINK, Measured, PAPER, Size, base, branch, build, measure, table};
+use super::{
+    build,
+    semper::{CHOSEN, Choices, LINK, Measured, PAPER, Size, base, branch, measure, table},
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {

@@ -1,6 +1,9 @@
 //! SEMPER, Figure 4: stateless against stateful edges, by the number of links.
 
-use super::semper::{CHOSEN, LINK, Measured, PAPER, Size, branch, build, measure, table};
+use super::{
+    build,
+    semper::{CHOSEN, LINK, Measured, PAPER, Size, branch, measure, table},
+};
 use crate::{Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {

@@ -5,7 +5,10 @@ mod series;
 use sidestep_model::scenario::builder::{down, up};
 use sidestep_results::measures::jain;
 
-use super::semper::{CHOSEN, LINK, PAPER, Size, branch, build};
+use super::{
+    build,
+    semper::{CHOSEN, LINK, PAPER, Size, branch},
+};
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
 use series::Series;
 

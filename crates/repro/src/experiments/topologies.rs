@@ -4,7 +4,6 @@ use std::path::Path;
 
 use sidestep_model::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
-use sidestep_results::Estimate;
 
 use crate::{Paper, ReproError, Row, Rule, Set, topologies};
 
@@ -30,17 +29,12 @@ pub(super) fn pruned(data: Option<&Path>) -> Result<Vec<Pruned>, ReproError> {
 
 /// The row that compares the number of topologies with the paper's.
 pub(super) fn survivors(all: &[Pruned]) -> Row {
-    row("topologies after pruning", "", Paper::Number(233.0), all.len() as f64, Rule::Within(0.0))
-}
-
-/// The row of a quantity that needs no seeds.
-pub(super) fn row(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule) -> Row {
-    Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
+    Row::single("topologies after pruning", "", Paper::Number(233.0), all.len() as f64, Rule::Within(0.0))
 }
 
 /// The row of a quantity that the paper shows without its number.
 pub(super) fn unsaid(quantity: impl Into<String>, unit: &str, ours: f64) -> Row {
-    row(quantity, unit, Paper::None, ours, Rule::NoPaperValue)
+    Row::single(quantity, unit, Paper::None, ours, Rule::NoPaperValue)
 }
 
 /// The nearest-rank quantile: the smallest value that this share of the values do not exceed.

@@ -3,6 +3,7 @@
 use sidestep_model::{ParallelPaths, Rate, Scenario, Span};
 use sidestep_results::{Estimate, RunResult, World};
 
+use super::result_of;
 use crate::{Bar, Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, bars};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -80,8 +81,9 @@ fn judge(
     }
     row("random", Paper::None, Rule::NoPaperValue)?;
     if gammas.len() > 1 && world == World::Sim {
-        let of = |name: &String| off.systems.get(name).ok_or_else(|| ReproError::Missing(format!("system {name}")));
-        let by_seed = |name| Ok::<_, ReproError>(Seeds::of(of(name)?, seeds, |result| Some(result.goodput_mbps)));
+        let by_seed = |name: &String| {
+            Ok::<_, ReproError>(Seeds::of(result_of(off, name)?, seeds, |result| Some(result.goodput_mbps)))
+        };
         let all: Vec<Seeds> = gammas.iter().map(by_seed).collect::<Result<_, _>>()?;
         let all: Vec<(&str, &Seeds)> = gammas.iter().map(String::as_str).zip(&all).collect();
         for (index, one) in all.iter().enumerate() {
@@ -104,7 +106,7 @@ fn drawn(world: World, run: &RunResult, which: &str, group: usize) -> Vec<Bar> {
 
 /// Goodput in Mbit/s, as if each path had 100 Mbit/s: the lab's have a fifth of that, which two processors can carry.
 fn goodput(world: World, run: &RunResult, system: &str) -> Result<Estimate, ReproError> {
-    let result = run.systems.get(system).ok_or_else(|| ReproError::Missing(format!("system {system}")))?;
+    let result = result_of(run, system)?;
     let once = Estimate { mean: result.goodput_mbps, ci95: [result.goodput_mbps; 2] };
     let found = result.repeated.as_ref().map_or(once, |repeated| repeated.goodput_mbps);
     let factor = if world == World::Lab { 5.0 } else { 1.0 };

@@ -2,8 +2,8 @@
 
 use sidestep_paths::analysis::{Remove, SegmentOptions, Survey};
 
-use super::topologies::{Pruned, csv, mean, pruned, row, survivors, unsaid};
-use crate::{Context, Curve, Experiment, Findings, Paper, ReproError, Rule, curves};
+use super::topologies::{Pruned, csv, mean, pruned, survivors, unsaid};
+use crate::{Context, Curve, Experiment, Findings, Paper, ReproError, Row, Rule, curves};
 
 const PAPER: &str = "TCPPathChanger";
 
@@ -47,7 +47,13 @@ fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let rows = vec![
         survivors(&all),
         unsaid("topologies with two or more access routers", "", lines.len() as f64),
-        row("topologies where iterated Dijkstra finds as many", "%", Paper::Number(70.0), share, Rule::Within(0.1)),
+        Row::single(
+            "topologies where iterated Dijkstra finds as many",
+            "%",
+            Paper::Number(70.0),
+            share,
+            Rule::Within(0.1),
+        ),
         unsaid("disjoint paths by Edmonds-Karp, mean over topologies", "paths", mean(&most)),
         unsaid("disjoint paths by iterated Dijkstra, mean over topologies", "paths", mean(&greedy)),
         unsaid("what iterated Dijkstra misses, at worst", "%", worst),
@@ -87,7 +93,7 @@ fn segments(context: &mut Context<'_>) -> Result<Findings, ReproError> {
             4 => (Paper::Text("little gain beyond four".into()), Rule::AtLeast(95.0)),
             _ => (Paper::None, Rule::NoPaperValue),
         };
-        rows.push(row(quantity, "%", paper, gained(limit), rule));
+        rows.push(Row::single(quantity, "%", paper, gained(limit), rule));
     }
     let drawn: Vec<Curve> = (1..)
         .zip(by_limit)
