@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz soak soak-lab semper-lab bench bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz soak soak-lab semper-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -62,6 +62,9 @@ deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
 test-deb: deb ## Install the package into a directory of its own, try it and its units, purge it
 	@$(SUDO) scripts/test-deb
 	@$(SUDO) scripts/test-units
+
+bench-policy: ## What a call of the path changer's policy costs in the kernel
+	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --workspace --test parity -- --ignored --nocapture what_a_call
 
 bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows, opened and closed: latency, leaks, time of a list
 	$(SUDO) env PATH="$$PATH" $(CARGO) test --locked --release -p sidestep-agent --test path_manager -- --ignored --nocapture

@@ -145,6 +145,11 @@ POLICY_FN __u64 pc_may_draw(const struct pc_ask *ask, __u32 i)
 	return ask->among >> i & pc_above(ask->n, i);
 }
 
+/*
+ * The functions below look at the first `end` paths, a constant that is no less than n: 4, 8 or 16. Most hosts have few paths,
+ * and a loop that ended at n would have the verifier follow 16 ends of each loop.
+ */
+
 /* What the weights of all paths are compared with. */
 struct pc_scales {
 	__u64 best; /* the least time that a short transfer takes on an empty path */
@@ -152,19 +157,19 @@ struct pc_scales {
 };
 
 POLICY_FN void pc_scales_of(struct pc_scales *scales, const struct pc_paths *paths, const struct pc_shared *shared,
-			    const struct pc_ask *ask)
+			    const struct pc_ask *ask, __u32 end)
 {
 	__u64 best = 2 * PC_MAX_NS, least = 4 * PC_MAX_NS;
 	__u32 i;
 
-	for (i = 0; i < PC_MAX_PATHS; i++) {
+	for (i = 0; i < end; i++) {
 		__u64 base = pc_base(&paths->path[i], &shared->quality[i], ask->now_ns);
 
 		/* One that is not known, or not there, becomes the greatest. */
 		base = pc_choose(base, 2 * PC_MAX_NS, pc_zero(base) | (1 - pc_above(ask->n, i)));
 		best = pc_lesser(best, base);
 	}
-	for (i = 0; i < PC_MAX_PATHS; i++) {
+	for (i = 0; i < end; i++) {
 		__u64 delay = pc_asked_base(paths, shared, i, ask, best) + pc_added(&shared->quality[i], ask->now_ns);
 
 		least = pc_lesser(least, pc_choose(4 * PC_MAX_NS, delay, pc_may_draw(ask, i)));
@@ -187,29 +192,40 @@ POLICY_FN __u32 pc_part_of(const struct pc_scales *scales, const struct pc_paths
 	return (__u32)(part * pc_may_draw(ask, i));
 }
 
-/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
-POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
-				      const struct pc_ask *ask)
+/* Draws one of the first `end` paths with the probability that its weight gives it (quality.h). */
+POLICY_FN __u32 pc_quality_draw_of(const struct pc_paths *paths, const struct pc_shared *shared, const struct pc_ask *ask,
+				   __u32 end)
 {
 	__u64 total = 0, point, passed = 0;
 	/* Not the weights: Linux 6.1 counts each byte of the stack that functions below a program have. */
 	__u32 parts[PC_MAX_PATHS], i, path = 0;
 	struct pc_scales scales;
 
-	if (!paths || !shared || !ask)
-		return 0;
-	pc_scales_of(&scales, paths, shared, ask);
-	for (i = 0; i < PC_MAX_PATHS; i++) {
+	pc_scales_of(&scales, paths, shared, ask, end);
+	for (i = 0; i < end; i++) {
 		parts[i] = pc_part_of(&scales, paths, shared, ask, i);
 		total += ((__u64)paths->path[i].weight + 1) * parts[i];
 	}
 	point = pc_scale(ask->random, total);
-	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
+	for (i = 0; i < end - 1; i++) {
 		passed += ((__u64)paths->path[i].weight + 1) * parts[i];
 		path += 1 - (__u32)pc_above(passed, point);
 	}
 	/* Where nothing may be drawn, it is the first. */
 	return path < ask->n ? path : 0;
+}
+
+/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
+POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
+				      const struct pc_ask *ask)
+{
+	if (!paths || !shared || !ask)
+		return 0;
+	if (ask->n <= 4)
+		return pc_quality_draw_of(paths, shared, ask, 4);
+	if (ask->n <= 8)
+		return pc_quality_draw_of(paths, shared, ask, 8);
+	return pc_quality_draw_of(paths, shared, ask, PC_MAX_PATHS);
 }
 
 /* The first `n` paths, as a bit set. */
@@ -251,22 +267,35 @@ POLICY_FN __u32 pc_not_dead(const struct pc_shared *shared, __u32 n, __u32 among
 	return alive | (among & -(__u32)pc_zero(alive));
 }
 
+/* Writes the table of first draws from the weights of the first `end` paths. */
+POLICY_FN void pc_weigh_draws_of(const struct pc_paths *paths, struct pc_shared *shared, const struct pc_ask *ask, __u32 end)
+{
+	struct pc_scales scales;
+	__u64 sum = 0;
+	__u32 i;
+
+	pc_scales_of(&scales, paths, shared, ask, end);
+	for (i = 0; i < PC_MAX_PATHS; i++) {
+		if (i < end)
+			sum += ((__u64)paths->path[i].weight + 1) * pc_part_of(&scales, paths, shared, ask, i);
+		shared->draws.sum[i] = sum;
+	}
+}
+
 /* Computes the weights of first draws among those of the first `n` of `paths` that are in the set `among`; returns 0. */
 POLICY_LARGE_FN __u32 pc_weigh_draws(const struct pc_paths *paths, struct pc_shared *shared, __u32 n, __u32 among,
 				     __u64 now_ns)
 {
 	struct pc_ask ask = { .now_ns = now_ns, .n = n, .among = among, .short_q16 = PC_Q16_ONE };
-	struct pc_scales scales;
-	__u64 sum = 0;
-	__u32 i;
 
 	if (!paths || !shared)
 		return 0;
-	pc_scales_of(&scales, paths, shared, &ask);
-	for (i = 0; i < PC_MAX_PATHS; i++) {
-		sum += ((__u64)paths->path[i].weight + 1) * pc_part_of(&scales, paths, shared, &ask, i);
-		shared->draws.sum[i] = sum;
-	}
+	if (n <= 4)
+		pc_weigh_draws_of(paths, shared, &ask, 4);
+	else if (n <= 8)
+		pc_weigh_draws_of(paths, shared, &ask, 8);
+	else
+		pc_weigh_draws_of(paths, shared, &ask, PC_MAX_PATHS);
 	shared->draws.until_ns = now_ns + PC_DRAWS_NS;
 	return 0;
 }

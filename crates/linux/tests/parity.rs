@@ -8,7 +8,7 @@ use rand_pcg::Pcg32;
 use sidestep_linux::{
     bpf::{
         host::HostProgram,
-        parity::{BALANCE_CALLS, PolicyParity},
+        parity::{BALANCE_CALLS, COST_CALLS, PolicyParity},
     },
     testing::root_or_skip,
 };
@@ -20,7 +20,7 @@ use sidestep_policy::{
     Connection, Decision, Path, Reason, Round, Shared,
     balance::{BalanceCall, MAX_PATHS as MOST_BALANCED, RawPath, RawSet},
     flow_hash::{self, FlowHashCall, FlowKey, Symmetry},
-    raw::{self, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
+    raw::{self, Cost, MAX_PATHS, Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::IntoBytes;
 
@@ -38,6 +38,9 @@ const RETRANSMIT: u32 = 2;
 const TIMEOUT: u32 = 3;
 const DUPLICATE: u32 = 4;
 const CLOSE: u32 = 5;
+const FIRST: u32 = 6;
+const UNEVENTFUL: u32 = 7;
+const SYN_RTO: u32 = 8;
 
 #[test]
 fn the_kernel_and_the_simulator_decide_alike_through_long_histories() {
@@ -78,6 +81,86 @@ fn the_kernel_takes_the_path_changer_and_its_verifier_has_room_to_spare() {
     // Kernels since 5.2 give up at a million: half of that stays. Older verifiers walk more: Linux 6.1 walks 473,000 where
     // 6.18 walks 328,000.
     assert!((1..500_000).contains(&verified), "{verified}");
+}
+
+/// A measurement, not a test: `make bench-policy` prints what a call of the policy costs in the kernel.
+#[test]
+#[ignore = "a measurement: make bench-policy"]
+fn what_a_call_of_the_policy_costs() {
+    if !root_or_skip("timing the policy in BPF") {
+        return;
+    }
+    /// Time between two calls: in that a draw's table grows old; in a microsecond it does not.
+    const APART: Span = Span::from_millis(20);
+    const AT_ONCE: Span = Span::from_micros(1);
+    let calls = [
+        ("first", FIRST, APART),
+        ("again", FIRST, AT_ONCE),
+        ("SYN", SYN_RTO, APART),
+        ("round", UNEVENTFUL, APART),
+        ("open", OPEN, APART),
+        ("signal", ROUND, APART),
+        ("timeout", TIMEOUT, APART),
+    ];
+    let kernel = PolicyParity::load().unwrap();
+    println!(
+        "ns a call, medians of 101 runs\n{:<14} paths{}",
+        "policy",
+        calls.map(|(name, ..)| format!("{name:>8}")).concat()
+    );
+    for policy in [PolicyName::DelayWeighted, PolicyName::Exp3, PolicyName::Random, PolicyName::Paper] {
+        for n_paths in [1, 3, 6, 8, 16] {
+            let costs = calls.map(|(_, op, step)| {
+                let mut runs: Vec<_> = (0..101).map(|seed| cost(&kernel, policy, n_paths, op, step, seed)).collect();
+                runs.sort_by(f64::total_cmp);
+                format!("{:>8.0}", runs[runs.len() / 2])
+            });
+            println!("{:<14} {n_paths:>5}{}", policy.to_string(), costs.concat());
+        }
+    }
+}
+
+/// What a call of the policy costs in ns, in the mean of a thousand, on a host whose paths have all been measured.
+fn cost(kernel: &PolicyParity, policy: PolicyName, n_paths: u32, op: u32, step: Span, seed: u64) -> f64 {
+    let mut random = Pcg32::new(seed, 5);
+    let knobs = AgentKnobs { policy, ..AgentKnobs::default() };
+    let paths: Vec<_> = (0..n_paths)
+        .map(|id| Path { weight: 20_000, rtt: Span::from_nanos(10_000_000), ..any_path(&mut random, id) })
+        .collect();
+    let now = Time::from_nanos(1_000_000_000);
+    let shared = Arc::new(Shared::default());
+    let round = |call: u64| Round {
+        now: now + step * call,
+        cwnd: Bytes::new(30_000),
+        srtt: Span::from_nanos(12_000_000),
+        mss: 1_440,
+        in_flight: 10,
+        delivered: call as u32 * 10,
+        delivered_ce: 0,
+        received: 0,
+    };
+    for draw in 0..64 {
+        let mut neighbour = Connection::open_among(&knobs, &paths, Some(shared.clone()), now, draw << 26).unwrap();
+        for call in 1..4 {
+            neighbour.handle_round(round(call), draw);
+        }
+    }
+    let connection = Connection::open_among(&knobs, &paths, Some(shared.clone()), now, random.next_u32()).unwrap();
+    let mut call = Parity {
+        op,
+        random: random.next_u32(),
+        n_paths,
+        conn: *connection.raw(),
+        round: round(4).to_raw(),
+        ..Parity::default()
+    };
+    call.config = raw::Config::try_from(&knobs).unwrap();
+    for (slot, path) in call.paths.iter_mut().zip(&paths) {
+        *slot = path.to_raw();
+    }
+    let mut context = Cost { step_ns: step.as_nanos(), delivered: 10, call, ..Cost::default() };
+    kernel.cost(&mut context, &shared.words()).unwrap();
+    context.ns as f64 / COST_CALLS as f64
 }
 
 #[test]

@@ -276,7 +276,8 @@ pub struct Decision {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 pub struct Parity {
-    /// 0 open, 1 round, 2 retransmit, 3 timeout, 4 duplicate, 5 close.
+    /// 0 open, 1 round, 2 retransmit, 3 timeout, 4 duplicate, 5 close; of connections without a state 6 first, 7 uneventful
+    /// round, 8 timeout of a SYN.
     pub op: u32,
     /// The call's random bits.
     pub random: u32,
@@ -298,6 +299,22 @@ pub struct Parity {
     pub conn: Conn,
     /// The outcome, except of open and close.
     pub decision: Decision,
+}
+
+/// `struct cost_ctx` of `policy_parity.bpf.c`: a thousand calls of the policy, timed by the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
+pub struct Cost {
+    /// Written: what the calls took together, in ns.
+    pub ns: u64,
+    /// By how much each call is later than the one before, in ns.
+    pub step_ns: u64,
+    /// How many more segments were delivered at each call.
+    pub delivered: u32,
+    /// Zero.
+    pub unused: u32,
+    /// The first call.
+    pub call: Parity,
 }
 
 /// `struct sharing_ctx` of `policy_parity.bpf.c`: steps in a table that the kernel's processors share, and a draw.

@@ -4,7 +4,7 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use sidestep_policy::{
     balance::BalanceCall,
     flow_hash::FlowHashCall,
-    raw::{Parity, SHARED_WORDS, Sharing},
+    raw::{Cost, Parity, SHARED_WORDS, Sharing},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -13,6 +13,9 @@ use crate::error::Result;
 
 /// How many calls of the balancer the kernel answers in one run (`BALANCE_CALLS`).
 pub const BALANCE_CALLS: usize = 1_000;
+
+/// How many calls of the policy the kernel times in one run (`COST_CALLS`).
+pub const COST_CALLS: u64 = 1_000;
 
 /// The program, loaded.
 #[derive(Debug)]
@@ -29,14 +32,20 @@ impl PolicyParity {
     /// Has the kernel make the call that `context` describes, and write state and outcome into it; `shared` is what was
     /// learnt together, before and after.
     pub fn call(&mut self, context: &mut Parity, shared: &mut [u64; SHARED_WORDS]) -> Result<()> {
-        let bytes: Vec<u8> = shared.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let written = map(&self.object, "learnt")?.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY);
-        written.map_err(|error| failed("setting shared weights", &error))?;
+        self.set_shared(shared)?;
         let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, "policy_parity")?.test_run(input);
         run.map(drop).map_err(|error| failed("running the policy in the kernel", &error))?;
         *shared = self.shared()?;
         Ok(())
+    }
+
+    /// Has the kernel make [`COST_CALLS`] calls that begin with that of `context`, beside what `shared` says, and time them.
+    pub fn cost(&self, context: &mut Cost, shared: &[u64; SHARED_WORDS]) -> Result<()> {
+        self.set_shared(shared)?;
+        let input = ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
+        let run = program(&self.object, "policy_cost")?.test_run(input);
+        run.map(drop).map_err(|error| failed("timing the policy in the kernel", &error))
     }
 
     /// Makes steps in the shared table on this processor, and a draw; several processors may do so at once.
@@ -67,6 +76,11 @@ impl PolicyParity {
             *call = BalanceCall::read_from_bytes(&answer).unwrap_or_default();
         }
         Ok(())
+    }
+
+    fn set_shared(&self, shared: &[u64; SHARED_WORDS]) -> Result<()> {
+        let written = map(&self.object, "learnt")?.update(&0u32.to_ne_bytes(), shared.as_bytes(), MapFlags::ANY);
+        written.map_err(|error| failed("setting shared weights", &error))
     }
 
     /// What lies in the table of shared weights.
