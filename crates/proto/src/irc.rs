@@ -11,6 +11,9 @@
 //! - Before each decision, that is when `poll_timeout` says [`Timeout::Decision`], the driver passes in a [`Sample`] of the
 //!   aggregate. Without samples the controller goes by probes alone.
 //!
+//! A live edge adds several [`Targets`], of which a quorum counts, and [`Stability`]: when the aggregate returns, and to which
+//! egresses it does not move for now.
+//!
 //! [`predict`] has the throughput that TCP gets, [`analysis`] the paper's arithmetic.
 //!
 //! ```
@@ -38,6 +41,8 @@ mod controller;
 mod egress;
 mod measure;
 pub mod predict;
+mod stability;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +52,8 @@ pub use sidestep_model::scenario::{IrcKnobs, IrcMode, IrcPrediction, IrcRto};
 use sidestep_model::{Bytes, Rate, Span, Time};
 
 pub use controller::Controller;
+pub use stability::{Damping, FailBack, PENALTY, Stability};
+pub use targets::{TargetReport, Targets};
 
 /// A probe of an egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +130,12 @@ pub enum Reason {
     RttRise,
     /// Stays: such impairments are over before a move pays.
     TooShort,
+    /// Stays: the primary is fine, but has flapped too often of late.
+    Suppressed,
+    /// Stays: the primary is fine, but not for long enough yet.
+    Recovering,
+    /// Stays: the primary is fine, but the aggregate does not return by itself.
+    NoFailBack,
 }
 
 /// How an egress is, as its probes show it.
@@ -185,6 +198,9 @@ impl Reason {
             Reason::Reordering => "reordering",
             Reason::RttRise => "rtt-rise",
             Reason::TooShort => "too-short",
+            Reason::Suppressed => "suppressed",
+            Reason::Recovering => "recovering",
+            Reason::NoFailBack => "no-fail-back",
         }
     }
 }

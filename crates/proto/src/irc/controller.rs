@@ -9,7 +9,10 @@ use super::{
     Timeout,
     analysis::{Rates, Times, fill_time, overtaken, rto, static_wins, time_to_backup, time_to_primary},
     egress::Egress,
+    measure::{Measurement, Summary},
     predict::{Conditions, pftk},
+    stability::{FailBack, Stability},
+    targets::{TargetReport, Targets},
 };
 
 /// Chooses the egress of an aggregate.
@@ -44,6 +47,9 @@ pub struct Controller {
     expected: Option<(Option<f64>, Option<f64>)>,
     errors: PredictionError,
     decision: Option<Decision>,
+    targets: Option<Targets>,
+    /// What a live edge adds; `None` in the simulator.
+    stability: Option<Stability>,
 }
 
 /// A period whose probes are all sent.
@@ -89,6 +95,8 @@ impl Controller {
             expected: None,
             errors: PredictionError::default(),
             decision: None,
+            targets: None,
+            stability: None,
             knobs,
         };
         if matches!(controller.knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
@@ -96,6 +104,35 @@ impl Controller {
             controller.plan(0);
         }
         Ok(controller)
+    }
+
+    /// The same with several targets, to which the probes of an egress go in turn.
+    pub fn with_targets(mut self, targets: Targets) -> Self {
+        self.targets = Some(targets);
+        self
+    }
+
+    /// The same with a rule for the return, and a penalty for egresses that flap. An egress whose carrier is back is used only
+    /// after it was measured.
+    pub fn with_stability(mut self, stability: Stability) -> Self {
+        self.stability = Some(stability);
+        self
+    }
+
+    /// The same for an aggregate that takes this egress already.
+    pub fn starting_at(mut self, egress: usize) -> Self {
+        if egress < self.egresses.len() {
+            self.active = egress;
+        }
+        self
+    }
+
+    /// The number of the target to which a probe goes; zero where there is one only.
+    pub fn target(&self, probe: Probe) -> Option<u32> {
+        match &self.targets {
+            Some(targets) => targets.target(probe.egress as usize, probe.number),
+            None => Some(0),
+        }
     }
 
     /// The egress that the aggregate takes.
@@ -175,13 +212,19 @@ impl Controller {
     /// The carrier of an egress is lost, or there again. An active one without carrier is left at once.
     pub fn handle_carrier(&mut self, now: Time, egress: usize, carrier: bool) {
         let Some(of) = self.egresses.get_mut(egress) else { return };
-        of.carrier = carrier;
+        let is_lost = std::mem::replace(&mut of.carrier, carrier) && !carrier;
+        if let Some(stability) = self.stability.as_ref().filter(|_| is_lost) {
+            if let Some(damping) = stability.damping.as_ref().filter(|_| of.health == Health::Fine) {
+                of.penalty.flap(now, damping);
+            }
+            of.lose_carrier(now);
+        }
         match self.knobs.mode {
             IrcMode::None => {}
             IrcMode::Ideal => self.follow(now),
             IrcMode::Practical | IrcMode::Predictive => {
                 if egress == self.active && !carrier {
-                    let to = self.refuge();
+                    let to = self.refuge(now);
                     self.go(now, to.unwrap_or(egress), if to.is_some() { Reason::Carrier } else { Reason::AllDead });
                 }
             }
@@ -207,6 +250,20 @@ impl Controller {
         let of = self.egresses.get(egress)?;
         let predicted = self.predict(of).map(|rate| Rate::from_bits_per_sec(rate as u64));
         Some(Report { health: of.health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted })
+    }
+
+    /// What the last measurement of an egress says of each of its targets; nothing where there is one only.
+    pub fn target_reports(&self, egress: usize) -> &[TargetReport] {
+        self.egresses.get(egress).map_or(&[], |of| &of.targets)
+    }
+
+    /// The penalty that the flaps of an egress have earned it, and whether it is suppressed.
+    pub fn penalty(&self, now: Time, egress: usize) -> (f64, bool) {
+        let damping = self.stability.as_ref().and_then(|stability| stability.damping.as_ref());
+        let of = damping.zip(self.egresses.get(egress));
+        of.map_or((0.0, false), |(damping, of)| {
+            (of.penalty.value(now, damping), of.penalty.is_suppressed(now, damping))
+        })
     }
 
     /// How far predictions were off.
@@ -257,8 +314,17 @@ impl Controller {
         // What was acknowledged before a move took another egress.
         let since = self.last_move.unwrap_or(Time::ZERO);
         let advance = Some(self.last_advance).filter(|advance| *advance > since);
-        for (number, egress) in self.egresses.iter_mut().enumerate() {
-            egress.judge(now, period, knobs, advance.filter(|_| number == active));
+        let summaries = summaries(&mut self.egresses, self.targets.as_ref(), period);
+        let damping = self.stability.as_ref().and_then(|stability| stability.damping.as_ref());
+        for (number, (egress, summary)) in self.egresses.iter_mut().zip(summaries).enumerate() {
+            let before = egress.health;
+            egress.judge(now, summary, knobs, advance.filter(|_| number == active));
+            if let Some(damping) = damping {
+                egress.penalty.decay(now, damping);
+                if before == Health::Fine && matches!(egress.health, Health::Dead | Health::Impaired) {
+                    egress.penalty.flap(now, damping);
+                }
+            }
         }
         let fresh = self.rate.filter(|_| std::mem::take(&mut self.fresh));
         let steady = self.egresses.get_mut(active).filter(|egress| egress.steady && egress.is_alive());
@@ -273,18 +339,23 @@ impl Controller {
         let Some(of) = self.egresses.get(self.active) else { return (self.active, Reason::Fine) };
         if !of.is_alive() {
             let reason = if of.carrier { Reason::Dead } else { Reason::Carrier };
-            return self.refuge().map_or((self.active, Reason::AllDead), |to| (to, reason));
+            return self.refuge(now).map_or((self.active, Reason::AllDead), |to| (to, reason));
         }
-        let (to, reason) = self.wish(of);
+        let (to, reason) = self.wish(now, of);
         match self.objection(now, of, to, reason) {
             Some(objection) if to != self.active => (self.active, objection),
             _ => (to, reason),
         }
     }
 
-    /// Where to flee to: the most preferred egress that is fine, or else the one that loses least.
-    fn refuge(&self) -> Option<usize> {
-        let others = || self.egresses.iter().enumerate().filter(|(number, _)| *number != self.active);
+    /// Where to flee to: the most preferred egress that is fine, or else the one that loses least. Suppressed ones come last.
+    fn refuge(&self, now: Time) -> Option<usize> {
+        self.refuge_among(|egress| !self.is_suppressed(now, egress)).or_else(|| self.refuge_among(|_| true))
+    }
+
+    fn refuge_among(&self, may: impl Fn(&Egress) -> bool) -> Option<usize> {
+        let is_other = |(number, egress): &(usize, &Egress)| *number != self.active && may(egress);
+        let others = || self.egresses.iter().enumerate().filter(is_other);
         let fine =
             others().find(|(_, egress)| egress.carrier && matches!(egress.health, Health::Fine | Health::Unknown));
         let least = || {
@@ -294,27 +365,53 @@ impl Controller {
         fine.or_else(least).map(|(number, _)| number)
     }
 
+    fn is_suppressed(&self, now: Time, egress: &Egress) -> bool {
+        let damping = self.stability.as_ref().and_then(|stability| stability.damping.as_ref());
+        damping.is_some_and(|damping| egress.penalty.is_suppressed(now, damping))
+    }
+
+    /// What speaks against a return to a primary that is fine.
+    fn against_return(&self, now: Time, primary: &Egress) -> Option<Reason> {
+        let Stability { fail_back, fail_back_after, .. } = self.stability.as_ref()?;
+        if self.is_suppressed(now, primary) {
+            Some(Reason::Suppressed)
+        } else if *fail_back == FailBack::Never {
+            Some(Reason::NoFailBack)
+        } else if primary.fine_since.is_none_or(|since| now < since + *fail_back_after) {
+            Some(Reason::Recovering)
+        } else {
+            None
+        }
+    }
+
     /// Where the aggregate should go, guards apart; the egress in use is alive.
-    fn wish(&self, of: &Egress) -> (usize, Reason) {
+    fn wish(&self, now: Time, of: &Egress) -> (usize, Reason) {
+        let mut stays = Reason::Fine;
         let predictive = self.knobs.mode == IrcMode::Predictive;
         // Among backups none is preferred: two sites that share them would chase each other.
         if let Some(primary) = self.egresses.first().filter(|primary| self.active > 0 && primary.is_alive()) {
+            let against = self.against_return(now, primary);
             if primary.health == Health::Fine {
-                return (0, Reason::Recovered);
+                match against {
+                    None => return (0, Reason::Recovered),
+                    Some(reason) => stays = reason,
+                }
             }
             // It may give more although it is impaired.
-            let both = self.predict(of).zip(self.predict(primary)).filter(|_| predictive);
+            let may = predictive && primary.health != Health::Fine && !matches!(against, Some(Reason::Suppressed));
+            let both = self.predict(of).zip(self.predict(primary)).filter(|_| may);
             if both.is_some_and(|(present, rate)| self.is_gain(present, rate)) {
                 return (0, Reason::Predicted);
             }
         }
         if of.health != Health::Impaired {
-            return (self.active, Reason::Fine);
+            return (self.active, stays);
         }
         let others = || {
             let alive =
                 self.egresses.iter().enumerate().filter(|(number, egress)| *number != self.active && egress.is_alive());
-            alive.filter(|(_, egress)| self.is_surely_better(of, egress))
+            let allowed = alive.filter(|(_, egress)| !self.is_suppressed(now, egress));
+            allowed.filter(|(_, egress)| self.is_surely_better(of, egress))
         };
         match self.predict(of).filter(|_| predictive) {
             None => {
@@ -477,6 +574,26 @@ impl PredictionError {
         note(&mut self.formula, &mut self.formula_moves, formula);
         note(&mut self.history, &mut self.history_moves, history);
     }
+}
+
+/// What the measurements of a period say of each egress, by the targets that count.
+fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) -> Vec<Summary> {
+    let measurements: Vec<&Measurement> = egresses.iter_mut().map(|egress| &*egress.measurement(period)).collect();
+    let Some(targets) = targets else {
+        return measurements.iter().map(|measurement| measurement.summary(|_| true)).collect();
+    };
+    let reports = targets.judge(&measurements);
+    let all = measurements.iter().zip(&reports).enumerate();
+    let summaries = all
+        .map(|(egress, (measurement, reports))| {
+            let is_counted = |target: u32| reports.iter().any(|one| one.target == target && one.counts);
+            measurement.summary(|number| targets.target(egress, number).is_some_and(is_counted))
+        })
+        .collect();
+    for (egress, reports) in egresses.iter_mut().zip(reports) {
+        egress.targets = reports;
+    }
+    summaries
 }
 
 /// Probes of each egress in a measurement period.

@@ -5,8 +5,10 @@ use sidestep_model::{Rate, Span, Time};
 use super::{
     Health, IrcKnobs,
     analysis::misses,
-    measure::{Losses, Measurement},
+    measure::{Losses, Measurement, Summary},
     predict::History,
+    stability::Penalty,
+    targets::TargetReport,
 };
 
 /// An egress towards the destination.
@@ -38,6 +40,10 @@ pub(super) struct Egress {
     pub(super) delay: Option<Span>,
     /// Bits per second that the aggregate got here, while it was fine and while it was impaired.
     history: [History; 2],
+    /// What its flaps have earned it.
+    pub(super) penalty: Penalty,
+    /// What its last measurement says of each target, where there are several.
+    pub(super) targets: Vec<TargetReport>,
 }
 
 /// The weight of an impairment in their mean length.
@@ -62,7 +68,20 @@ impl Egress {
             rtt: None,
             delay: None,
             history: [History::default(); 2],
+            penalty: Penalty::default(),
+            targets: Vec::new(),
         }
+    }
+
+    /// Its carrier is lost: it has to prove anew that it works, and one good measurement does.
+    pub(super) fn lose_carrier(&mut self, now: Time) {
+        self.health = Health::Dead;
+        self.fine_since = None;
+        if self.impaired_since.is_none() {
+            self.impaired_since = Some(now);
+            (self.impairment, self.good_run) = (Losses::default(), 0.0);
+        }
+        self.impairment.add(1, 1, 1);
     }
 
     pub(super) fn measurement(&mut self, period: u32) -> &mut Measurement {
@@ -90,10 +109,8 @@ impl Egress {
     }
 
     /// Judges the measurement of a period; acknowledgements of data that took this egress came last at `last_advance`.
-    pub(super) fn judge(&mut self, now: Time, period: u32, knobs: &IrcKnobs, last_advance: Option<Time>) {
-        let measurement = self.measurement(period);
-        let (sent, lost, lost_at_end) = (measurement.sent(), measurement.lost(), measurement.lost_at_end());
-        let (dead_since, delays) = (measurement.dead_since(), measurement.delays());
+    pub(super) fn judge(&mut self, now: Time, summary: Summary, knobs: &IrcKnobs, last_advance: Option<Time>) {
+        let Summary { sent, lost, lost_at_end, dead_since, delays } = summary;
         if sent == 0 {
             return;
         }

@@ -11,14 +11,32 @@ pub(super) struct Measurement {
     /// By number: whether it was answered in time.
     answered: Vec<bool>,
     answers: u32,
-    rtt_sum: u64,
-    delay_sum: u64,
+    /// By number: the round trip and the delay to the far end, in nanoseconds; zeros where there is no answer.
+    delays: Vec<(u64, u64)>,
+}
+
+/// What became of some of the probes of a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Summary {
+    pub(super) sent: u32,
+    pub(super) lost: u32,
+    /// How many were lost one after the other, up to the last one.
+    pub(super) lost_at_end: u32,
+    /// When the first of the probes lost at the end was sent.
+    pub(super) dead_since: Option<Time>,
+    /// The mean round trip and the mean delay to the far end.
+    pub(super) delays: Option<(Span, Span)>,
 }
 
 impl Measurement {
     /// A place for so many probes.
     pub(super) fn with_room(probes: usize) -> Self {
-        Measurement { sent: Vec::with_capacity(probes), answered: Vec::with_capacity(probes), ..Measurement::default() }
+        Measurement {
+            sent: Vec::with_capacity(probes),
+            answered: Vec::with_capacity(probes),
+            delays: Vec::with_capacity(probes),
+            ..Measurement::default()
+        }
     }
 
     /// Begins anew.
@@ -26,13 +44,15 @@ impl Measurement {
         self.period = period;
         self.sent.clear();
         self.answered.clear();
-        (self.answers, self.rtt_sum, self.delay_sum) = (0, 0, 0);
+        self.delays.clear();
+        self.answers = 0;
     }
 
     /// A probe is sent now; returns its number.
     pub(super) fn send(&mut self, now: Time) -> u32 {
         self.sent.push(now);
         self.answered.push(false);
+        self.delays.push((0, 0));
         self.sent.len() as u32 - 1
     }
 
@@ -47,8 +67,9 @@ impl Measurement {
         }
         *answered = true;
         self.answers += 1;
-        self.rtt_sum += rtt.as_nanos();
-        self.delay_sum += delay.map_or(rtt.as_nanos() / 2, Span::as_nanos);
+        if let Some(delays) = self.delays.get_mut(number as usize) {
+            *delays = (rtt.as_nanos(), delay.map_or(rtt.as_nanos() / 2, Span::as_nanos));
+        }
     }
 
     /// Whether no answer is missing.
@@ -56,29 +77,27 @@ impl Measurement {
         self.answers as usize == self.sent.len()
     }
 
-    pub(super) fn sent(&self) -> u32 {
-        self.sent.len() as u32
-    }
-
-    pub(super) fn lost(&self) -> u32 {
-        self.sent() - self.answers
-    }
-
-    /// How many were lost one after the other, up to the last one.
-    pub(super) fn lost_at_end(&self) -> u32 {
-        self.answered.iter().rev().take_while(|answered| !**answered).count() as u32
-    }
-
-    /// When the first of the probes lost at the end was sent.
-    pub(super) fn dead_since(&self) -> Option<Time> {
-        self.sent.get(self.sent.len().checked_sub(self.lost_at_end() as usize)?).copied()
-    }
-
-    /// The mean round trip and the mean delay to the far end.
-    pub(super) fn delays(&self) -> Option<(Span, Span)> {
-        let count = u64::from(self.answers);
+    /// What became of the probes whose numbers `counts`.
+    pub(super) fn summary(&self, counts: impl Fn(u32) -> bool) -> Summary {
+        let mut summary = Summary::default();
+        let (mut rtts, mut delays) = (0, 0);
+        let probes = self.sent.iter().zip(&self.answered).zip(&self.delays).zip(0_u32..);
+        for (((sent, answered), (rtt, delay)), _) in probes.filter(|(_, number)| counts(*number)) {
+            summary.sent += 1;
+            if *answered {
+                (summary.lost_at_end, summary.dead_since) = (0, None);
+                rtts += rtt;
+                delays += delay;
+            } else {
+                summary.lost += 1;
+                summary.lost_at_end += 1;
+                summary.dead_since = summary.dead_since.or(Some(*sent));
+            }
+        }
+        let count = u64::from(summary.sent - summary.lost);
         let mean = |sum: u64| sum.checked_div(count).map(Span::from_nanos);
-        mean(self.rtt_sum).zip(mean(self.delay_sum))
+        summary.delays = mean(rtts).zip(mean(delays));
+        summary
     }
 }
 

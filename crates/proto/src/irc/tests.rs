@@ -1,3 +1,5 @@
+mod live;
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
@@ -15,6 +17,8 @@ struct Bench {
     answers: VecDeque<(Time, Probe, Span)>,
     decisions: Vec<Decision>,
     last_sample: Time,
+    /// Targets that do not answer: by one egress, or by none.
+    silent: Vec<(Option<usize>, u32)>,
 }
 
 /// What a path does to a packet that is sent now.
@@ -60,6 +64,7 @@ impl Bench {
             answers: VecDeque::new(),
             decisions: Vec::new(),
             last_sample: Time::ZERO,
+            silent: Vec::new(),
         }
     }
 
@@ -111,7 +116,10 @@ impl Bench {
         while let Some(probe) = self.controller.poll_transmit(now) {
             let of = path(now.as_secs_f64(), probe.egress as usize);
             let drawn = f64::from(self.random.next_u32()) / 4_294_967_296.0;
-            if drawn >= of.loss {
+            let target = self.controller.target(probe).unwrap();
+            let by = probe.egress as usize;
+            let answers = !self.silent.iter().any(|(of, one)| *one == target && of.is_none_or(|of| of == by));
+            if drawn >= of.loss && answers {
                 let place = self.answers.partition_point(|(due, ..)| *due <= now + of.rtt);
                 self.answers.insert(place, (now + of.rtt, probe, Span::from_nanos(of.rtt.as_nanos() / 2)));
             }

@@ -1,0 +1,86 @@
+//! Several targets behind the egresses, and which of them count.
+//!
+//! Probes of an egress go to its targets in turn. A target that answers by no egress is down itself, and says nothing of any
+//! path. Of the others the best count, as many as the quorum says: a target that is filtered, slow or lossy behind one egress is
+//! outvoted, while a path that loses packets loses those to every target.
+
+use sidestep_model::Span;
+
+use super::measure::Measurement;
+
+/// The targets that each egress can probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// By egress: the numbers of its targets, in the order in which they are probed.
+    pub of: Vec<Vec<u32>>,
+    /// So many targets must be reachable; if fewer are up at all, those.
+    pub quorum: u32,
+}
+
+/// What the last measurement of an egress says of one of its targets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TargetReport {
+    /// The target's number.
+    pub target: u32,
+    /// Probes that were sent to it.
+    pub sent: u32,
+    /// Probes that were lost.
+    pub lost: u32,
+    /// The mean round trip of the others.
+    pub rtt: Option<Span>,
+    /// Whether it counts: it is up, and among the best.
+    pub counts: bool,
+}
+
+impl Targets {
+    /// The target of a probe, by its egress and its number in the measurement.
+    pub fn target(&self, egress: usize, number: u32) -> Option<u32> {
+        let list = self.of.get(egress)?;
+        let length = u32::try_from(list.len()).ok()?;
+        list.get(number.checked_rem(length)? as usize).copied()
+    }
+
+    /// What the measurements of all egresses in one period say of each target.
+    pub(super) fn judge(&self, measurements: &[&Measurement]) -> Vec<Vec<TargetReport>> {
+        let report = |egress: usize, target: u32, measurement: &Measurement| {
+            let summary = measurement.summary(|number| self.target(egress, number) == Some(target));
+            TargetReport {
+                target,
+                sent: summary.sent,
+                lost: summary.lost,
+                rtt: summary.delays.map(|(rtt, _)| rtt),
+                counts: false,
+            }
+        };
+        let mut reports: Vec<Vec<TargetReport>> = measurements
+            .iter()
+            .zip(&self.of)
+            .enumerate()
+            .map(|(egress, (measurement, targets))| {
+                targets.iter().map(|target| report(egress, *target, measurement)).collect()
+            })
+            .collect();
+        let mut up: Vec<u32> =
+            reports.iter().flatten().filter(|one| one.lost < one.sent).map(|one| one.target).collect();
+        up.sort_unstable();
+        up.dedup();
+        for of_egress in &mut reports {
+            count(of_egress, &up, self.quorum);
+        }
+        reports
+    }
+}
+
+/// Marks the targets of an egress that count, where `up` are those that answer by some egress.
+fn count(reports: &mut [TargetReport], up: &[u32], quorum: u32) {
+    let mut candidates: Vec<&mut TargetReport> =
+        reports.iter_mut().filter(|one| one.sent > 0 && up.binary_search(&one.target).is_ok()).collect();
+    if candidates.is_empty() {
+        // Nobody answers anywhere: what cannot be told apart from dead paths counts as that.
+        reports.iter_mut().for_each(|one| one.counts = true);
+        return;
+    }
+    let share = |one: &TargetReport| f64::from(one.lost) / f64::from(one.sent);
+    candidates.sort_by(|one, other| share(one).total_cmp(&share(other)));
+    candidates.into_iter().take(quorum.max(1) as usize).for_each(|one| one.counts = true);
+}
