@@ -151,6 +151,15 @@ fn a_sized_flow_completes_and_one_that_is_stopped_does_not() {
 }
 
 #[test]
+fn a_run_goes_on_to_its_end_where_a_flow_completes_in_the_last_interval() {
+    let flow = |start: &str| bulk("c1", "s1").with("size", "3 kB").with("start", start);
+    let network = idle("1 s", "0 s").set("sample", "250 ms").flow(flow("760 ms")).flow(flow("770 ms"));
+    let result = results(&network.build(), &["tcp"]).unwrap();
+    let tcp = result.systems.get("tcp").unwrap();
+    assert_eq!((tcp.connections, tcp.unfinished), (2, None));
+}
+
+#[test]
 fn tcp_survives_a_link_that_goes_down_because_the_igp_goes_around_it() {
     let result = results(&small().event(down("2 s").link("A-m1")).build(), &["tcp"]).unwrap();
     let second = result.systems.get("tcp").unwrap().paths.get("path-2").unwrap();

@@ -204,7 +204,11 @@ impl<'a> Simulation<'a> {
             let changes = self.conditions.next_at().map_or(end, |at| Time::ZERO + at);
             let next = due.min(changes).min(end);
             match self.world.run_until(next) {
-                Stopped::Finished(flow) => self.finished(flow, true, &mut writer, recorder)?,
+                // `next` is not reached yet, even if it is the end.
+                Stopped::Finished(flow) => {
+                    self.finished(flow, true, &mut writer, recorder)?;
+                    continue;
+                }
                 Stopped::Reached => {
                     self.change(next);
                     let due = |agenda: &BinaryHeap<Reverse<(Time, u32, Task)>>| {
