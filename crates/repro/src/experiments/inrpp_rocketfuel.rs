@@ -134,9 +134,15 @@ fn busy(context: &mut Context<'_>, graph: &Graph, seeds: u32, findings: &mut Fin
 /// The utilisation of each direction of the links between routers.
 fn utilisations(run: &RunResult, spec: &str) -> Result<Vec<f64>, ReproError> {
     let result = result_of(run, spec)?;
-    // Hosts' names begin with `s` and `r`, and so do those of their links.
-    let inner = result.links.iter().filter(|(name, _)| name.starts_with('n'));
+    let inner = result.links.iter().filter(|(name, _)| is_inner(name));
     Ok(inner.filter_map(|(_, link)| link.utilisation).collect())
+}
+
+/// Whether a direction of a link, such as `n1-n2:n1>n2`, is between routers: names of hosts begin with `s` or `r`.
+fn is_inner(name: &str) -> bool {
+    name.split_once(':')
+        .and_then(|(_, ends)| ends.split_once('>'))
+        .is_some_and(|(from, to)| from.starts_with('n') && to.starts_with('n'))
 }
 
 /// The ISP's routers; each edge router has hosts that send to those of another, and hosts that receive. Senders have a
@@ -179,4 +185,17 @@ fn network(graph: &Graph, reading: Reading, length: f64) -> Result<Scenario, Rep
         network = network.flow(flows(&name, pairs, rate, f64::from(PAIRS), PACKETS));
     }
     build(&network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_hosts_do_not_count_as_links_between_routers() {
+        assert!(is_inner("n1-n2:n1>n2") && is_inner("n1-n2:n2>n1"));
+        for name in ["n5-r5-0:n5>r5-0", "n5-r5-0:r5-0>n5", "s2-0-n2:s2-0>n2", "s2-0-n2:n2>s2-0"] {
+            assert!(!is_inner(name), "{name}");
+        }
+    }
 }
