@@ -5,6 +5,11 @@
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
+use sidestep_model::Time;
+use sidestep_proto::{
+    echo::{self, Family},
+    stamp::{self, Reflector, ReflectorConfig, ReflectorPacket, Request, WallTime},
+};
 
 use crate::{bpf, marks, mptcp::MptcpInfo, netlink, nftables, sock_diag};
 
@@ -32,4 +37,32 @@ pub fn read_filters(bytes: &[u8]) {
 /// Reads bytes as a key or a value of each pinned map, as an event, and as what the iterators over sockets write.
 pub fn read_pins(bytes: &[u8]) {
     bpf::host::fuzzing::read(bytes);
+}
+
+/// Reads bytes as what may come to a prober (echo replies, UDP echoes, answers of STAMP, and what ICMP errors quote), and has a
+/// reflector answer them: never with more bytes than came.
+///
+/// # Panics
+/// Panics if an answer is longer than its request, or is no answer to it.
+pub fn read_probes(bytes: &[u8]) {
+    for family in [Family::V4, Family::V6] {
+        echo::parse_reply(family, bytes);
+        echo::quoted_request(family, bytes);
+    }
+    if let Some(packet) = echo::behind_ipv4(bytes) {
+        echo::parse_reply(Family::V4, packet);
+    }
+    echo::Payload::parse(bytes);
+    stamp::quoted_sequence(bytes);
+    ReflectorPacket::parse(bytes);
+    let (from, to) = (([198, 51, 100, 7], 40_000).into(), ([192, 0, 2, 1], stamp::PORT).into());
+    let request = Request { from, to, ttl: 64, received: WallTime::default(), packet: bytes };
+    let mut out = vec![0; bytes.len()];
+    let mut reflector = Reflector::new(ReflectorConfig::default());
+    let answered = reflector.handle_request(Time::ZERO, &request, WallTime::default(), &mut out);
+    assert_eq!(answered.is_ok(), bytes.len() >= stamp::LENGTH, "a packet of {} bytes", bytes.len());
+    if answered.is_ok() {
+        let answer = ReflectorPacket::parse(&out).map(|(answer, _)| answer.sender_sequence);
+        assert_eq!(answer, stamp::quoted_sequence(bytes));
+    }
 }

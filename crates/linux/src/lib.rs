@@ -42,6 +42,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nftables;
 pub mod probe;
+pub mod prober;
 pub mod sock_diag;
 pub mod tap;
 pub mod testing;

@@ -1,5 +1,5 @@
 //! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], [`inrpp`], the table of a stateful [`edge`], the route controller
-//! [`irc`], and the [`link`] that carries packets.
+//! [`irc`], the formats of probes ([`echo`], [`stamp`]) with a reflector, and the [`link`] that carries packets.
 //!
 //! The caller passes the time and the event, and the core answers what to do. The simulator drives the cores with
 //! virtual time; the lab drives [`link`] with the machine's clock. The methods of a connection are of four kinds:
@@ -50,6 +50,7 @@
 //! assert!(matches!(verdict, Verdict::Deliver { at, .. } if at == Time::from_nanos(5_120_000)));
 //! ```
 
+pub mod echo;
 pub mod edge;
 pub mod inrpp;
 pub mod irc;
@@ -57,4 +58,5 @@ pub mod link;
 pub mod mptcp;
 pub mod packet;
 pub mod rcp;
+pub mod stamp;
 pub mod tcp;

@@ -1,0 +1,4 @@
+//! What an edge measures of its egresses, over real wires: probes, and what passes by.
+
+mod net;
+mod prober;
