@@ -212,7 +212,7 @@ pub(super) const CASES: &[Case] = &[
         "Thirty hosts decide apart on two paths of 30 Mbit/s, each for two users who fetch 80 kB and think for long.",
         || alike(2, "30 Mbit/s", 30).flow(sized(closed_loop("c*", "s*", 2, "1 s", "0"), "80 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "paths-7-users",
         Alike,
         CLOSED,
@@ -222,7 +222,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(closed_loop("c*", "s*", 2, "150 ms", "0"), "35 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "cubic-noecn-mix",
         Alike,
         MIX,
@@ -232,6 +232,26 @@ pub(super) const CASES: &[Case] = &[
             let network = network.set("tcp.ecn", false).set("tcp.congestion_control", "cubic");
             network.flow(short("40 %", "72 Mbit/s")).flow(bulk("c*", "s*"))
         },
+    ),
+    Case::judging("equal-30-web", Alike, SHORT, "The web-search workload at 30 % load.", || {
+        equal().set("duration", "180 s").flow(web_search("30 %", ALL))
+    }),
+    Case::judging("equal-110-web", Alike, SHORT, "The web-search workload at 110 % load.", || {
+        equal().set("duration", "180 s").flow(web_search("100 %", "66 Mbit/s"))
+    }),
+    Case::judging(
+        "equal-60-mix",
+        Alike,
+        MIX,
+        "Short transfers at 60 % load beside eight connections that send all the time.",
+        || equal().flow(short("60 %", ALL)).flow(bulk("c*", "s*").with("connections", 2)),
+    ),
+    Case::judging(
+        "equal-110-mix",
+        Alike,
+        MIX,
+        "Short transfers at 110 % load beside eight connections that send all the time.",
+        || equal().flow(short("100 %", "66 Mbit/s")).flow(bulk("c*", "s*").with("connections", 2)),
     ),
 ];
 

@@ -339,7 +339,7 @@ pub(super) const CASES: &[Case] = &[
         "Five paths from 30 Mbit/s down to 2, and users who fetch 60 kB and think.",
         || differ(FIVE).flow(sized(closed_loop("c*", "s*", 9, "250 ms", "0"), "60 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-five-users",
         Differ,
         CLOSED,
@@ -350,7 +350,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(closed_loop("c*", "s*", 3, "280 ms", "0"), "45 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "hidden-two-pages",
         Differ,
         SHORT,
@@ -360,28 +360,28 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(load("c*", "s*", "25 %", "28 Mbit/s"), "50 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "branch-reports",
         Differ,
         SHORT,
         "Users behind uplinks of 60 and 12 Mbit/s send reports of 450 kB at 35 % of both.",
         || differ(FAST_UPLINKS).flow(sized(load("c*", "s*", "35 %", "72 Mbit/s"), "450 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "branch-letters",
         Differ,
         SHORT,
         "Users behind the same uplinks send letters of 80 kB at 50 % of both.",
         || differ(FAST_UPLINKS).flow(sized(load("c*", "s*", "50 %", "72 Mbit/s"), "80 kB")),
     ),
-    Case::judging(
+    Case::tuning(
         "branch-evening",
         Differ,
         MIX,
         "The same uplinks: few users fetch and send, and a backup runs over four connections.",
         || branch(FAST_UPLINKS, 3, "900 ms", 4),
     ),
-    Case::judging(
+    Case::tuning(
         "lossy-four-users",
         Differ,
         CLOSED,
@@ -392,7 +392,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(sized(closed_loop("c*", "s*", 4, "450 ms", "0"), "60 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "unequal-three-users",
         Differ,
         CLOSED,
@@ -401,6 +401,36 @@ pub(super) const CASES: &[Case] = &[
             let paths = [("30 Mbit/s", "4 ms"), ("14 Mbit/s", "11500 us"), ("4 Mbit/s", "1 ms")]
                 .map(|(rate, delay)| Path { delay, ..path(rate) });
             differ(&paths).flow(sized(closed_loop("c*", "s*", 5, "220 ms", "0"), "40 kB"))
+        },
+    ),
+    Case::judging(
+        "unequal-5to3-web",
+        Differ,
+        SHORT,
+        "Rates of 35 and 21 Mbit/s, the web-search workload at half of both.",
+        || {
+            let network = differ(&[path("35 Mbit/s"), path("21 Mbit/s")]);
+            network.set("duration", "180 s").flow(web_search("50 %", "56 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "delay-three-users",
+        Differ,
+        CLOSED,
+        "Three paths of 20 Mbit/s with round trips of 12, 32 and 92 ms, and users who fetch 40 kB and think.",
+        || {
+            let paths = ["2 ms", "7 ms", "22 ms"].map(|delay| Path { delay, ..path("20 Mbit/s") });
+            differ(&paths).flow(sized(closed_loop("c*", "s*", 8, "400 ms", "0"), "40 kB"))
+        },
+    ),
+    Case::judging(
+        "hidden-six-short",
+        Differ,
+        SHORT,
+        "Of six paths of 10 Mbit/s the second has a fifth of that; short transfers at a quarter of all.",
+        || {
+            let network = differ(&[path("10 Mbit/s"); 6]).set("paths.max_paths", 6).event(tenth("2 Mbit/s"));
+            network.flow(short("25 %", ALL))
         },
     ),
 ];

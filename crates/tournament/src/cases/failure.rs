@@ -146,7 +146,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("12 s").path("path-1")).flow(sized(users, "50 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-five-users",
         Failure,
         CLOSED,
@@ -157,7 +157,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("14 s").path("path-4")).flow(sized(users, "40 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-two-short",
         Failure,
         SHORT,
@@ -167,7 +167,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("13 s").path("path-2")).flow(short("45 %", "26 Mbit/s"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-back-users",
         Failure,
         CLOSED,
@@ -178,7 +178,7 @@ pub(super) const CASES: &[Case] = &[
             network.event(up("13 s").path("path-2")).flow(sized(users, "50 kB"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "silent-default-users",
         Failure,
         CLOSED,
@@ -187,6 +187,37 @@ pub(super) const CASES: &[Case] = &[
             let network = alike(2, "34 Mbit/s", 6).network("delay", "2500 us").event(blackhole("10 s").path("path-1"));
             let users = closed_loop("c*", "s*", 3, "550 ms", "0");
             network.event(up("14 s").path("path-1")).flow(sized(users, "70 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-six-users",
+        Failure,
+        CLOSED,
+        "One of six paths of 10 Mbit/s silently loses everything for seven seconds; three hosts decide apart, each for five users.",
+        || {
+            let network = alike(6, "10 Mbit/s", 3).event(blackhole("6 s").path("path-5"));
+            let users = closed_loop("c*", "s*", 5, "400 ms", "0");
+            network.event(up("13 s").path("path-5")).flow(sized(users, "40 kB"))
+        },
+    ),
+    Case::judging(
+        "silent-back-two-short",
+        Failure,
+        SHORT,
+        "Of two paths of 30 Mbit/s one silently loses all that servers answer; short transfers for which the other would do.",
+        || {
+            let network = alike(2, "30 Mbit/s", 4).event(back("8 s").path("path-2"));
+            network.event(up("14 s").path("path-2")).flow(short("35 %", "30 Mbit/s"))
+        },
+    ),
+    Case::judging(
+        "down-two-short",
+        Failure,
+        SHORT,
+        "Of two paths of 30 Mbit/s one goes down and comes up again, which routing notices; the other would do.",
+        || {
+            let network = alike(2, "30 Mbit/s", 4).event(down("8 s").path("path-2"));
+            network.event(up("13 s").path("path-2")).flow(short("40 %", "30 Mbit/s"))
         },
     ),
 ];

@@ -91,7 +91,7 @@ pub(super) const CASES: &[Case] = &[
             network.flow(short("40 %", "40 Mbit/s"))
         },
     ),
-    Case::judging(
+    Case::tuning(
         "shift-swap-users",
         Shift,
         CLOSED,
@@ -106,6 +106,26 @@ pub(super) const CASES: &[Case] = &[
             });
             network.flow(sized(closed_loop("c*", "s*", 6, "300 ms", "0"), "45 kB"))
         },
+    ),
+    Case::judging(
+        "shift-third-users",
+        Shift,
+        CLOSED,
+        "One of three paths of 20 Mbit/s has a third of that, another each 10 s; users fetch 35 kB and think.",
+        || {
+            let network = (1..=3).zip(THREE).fold(three_times_ten(), |network, (number, path)| {
+                let [from, to] = turn(number);
+                network.event(rate(&from, path, "7 Mbit/s")).event(rate(&to, path, "20 Mbit/s"))
+            });
+            network.flow(sized(closed_loop("c*", "s*", 7, "300 ms", "0"), "35 kB"))
+        },
+    ),
+    Case::judging(
+        "provider-morning",
+        Shift,
+        MIX,
+        "The same provider in the morning: fewer pages, more downloads.",
+        || provider("15 %", "30 %", 3),
     ),
 ];
 
