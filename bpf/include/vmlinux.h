@@ -140,6 +140,8 @@ struct __sk_buff {
 	__u32 protocol;
 	__u32 vlan_present;
 	__u32 ingress_ifindex;
+	__u32 ifindex;
+	__u32 gso_segs;
 };
 
 /* What iterators over sockets are given, and what they read of it. */

@@ -31,7 +31,7 @@ use rtnetlink::{LinkUnspec, LinkVeth, RouteMessageBuilder};
 use self::socket::Socket;
 pub use self::{
     addresses::InterfaceAddress,
-    filters::IngressFilter,
+    filters::Filter,
     rules::{MarkRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},

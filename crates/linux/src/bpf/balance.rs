@@ -24,7 +24,7 @@ pub use super::MAX_SLOTS;
 use super::{bytecode, each_entry, failed, load, map, open, per_cpu_sum, program, set_constants};
 use crate::{
     error::{LinuxError, Result},
-    netlink::{IngressFilter, Interface, LOOPBACK, Netlink},
+    netlink::{Filter, Interface, LOOPBACK, Netlink},
 };
 
 /// Most paths of a destination.
@@ -293,7 +293,7 @@ pub async fn remove_side(netlink: &Netlink, interface: u32, side: Side) -> Resul
     detach(&netlink.ingress_filters(interface).await?, interface, side).map(drop)
 }
 
-fn detach(filters: &[IngressFilter], interface: u32, side: Side) -> Result<bool> {
+fn detach(filters: &[Filter], interface: u32, side: Side) -> Result<bool> {
     if !filters.iter().any(|filter| is_at(filter, side) && is_ours(filter)) {
         return Ok(false);
     }
@@ -315,11 +315,11 @@ fn handle_of(side: Side) -> u32 {
     HANDLES.iter().find(|(other, _)| *other == side).map_or(0, |(_, handle)| *handle)
 }
 
-fn is_at(filter: &IngressFilter, side: Side) -> bool {
+fn is_at(filter: &Filter, side: Side) -> bool {
     (filter.priority, filter.handle) == (PRIORITY, handle_of(side))
 }
 
-fn is_ours(filter: &IngressFilter) -> bool {
+fn is_ours(filter: &Filter) -> bool {
     HANDLES.iter().any(|(side, _)| filter.name.starts_with(program_of(*side)))
 }
 

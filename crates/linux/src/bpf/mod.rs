@@ -6,6 +6,7 @@ pub mod ecn;
 pub mod host;
 pub mod idle;
 pub mod parity;
+pub mod passive;
 
 use std::{io, os::fd::AsRawFd, path::Path};
 

@@ -1,4 +1,5 @@
 //! What an edge measures of its egresses, over real wires: probes, and what passes by.
 
 mod net;
+mod passive;
 mod prober;
