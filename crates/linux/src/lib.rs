@@ -43,6 +43,7 @@ pub mod netns;
 pub mod nftables;
 pub mod probe;
 pub mod prober;
+pub mod reflector;
 pub mod sock_diag;
 pub mod tap;
 pub mod testing;

@@ -40,6 +40,7 @@ use crate::{
 };
 
 pub use self::pending::WINDOW;
+pub(crate) use self::socket::at;
 
 /// The longest probe, in bytes behind its IP and UDP headers.
 pub const MAX_LENGTH: usize = 1_400;

@@ -313,7 +313,8 @@ fn software_stamp<S>(message: &RecvMsg<'_, '_, S>) -> Option<WallTime> {
     at(stamps)
 }
 
-fn at(stamp: TimeSpec) -> Option<WallTime> {
+/// A timestamp of the kernel's; it is zero where there is none.
+pub(crate) fn at(stamp: TimeSpec) -> Option<WallTime> {
     let nanos = u64::try_from(stamp.tv_sec()).ok()?.checked_mul(1_000_000_000)?;
     nanos.checked_add(u64::try_from(stamp.tv_nsec()).ok()?).filter(|nanos| *nanos > 0).map(WallTime::from_nanos)
 }

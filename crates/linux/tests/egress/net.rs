@@ -3,18 +3,18 @@
 use std::{
     net::{IpAddr, UdpSocket},
     process::Command,
+    sync::mpsc,
     time::Duration,
 };
 
 use sidestep_linux::{
-    monotonic_now,
     netns::{NetNs, set_sysctl},
-    prober::wall_now,
+    reflector::{Reflected, ReflectorSocket},
     tap::Tap,
     wire::{WireSpec, Wires},
 };
 use sidestep_model::{Channel, Queue, QueueLimit, Rate, Ratio, Span};
-use sidestep_proto::stamp::{Reflector, ReflectorConfig, Request};
+use sidestep_proto::stamp::{PORT, Reflector, ReflectorConfig};
 
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -107,8 +107,7 @@ impl Net {
     /// Has the far end answer probes: echoes at port 7, and a reflector of STAMP at port 862.
     pub fn answer(&self) {
         for target in TARGETS {
-            let bind = |port: u16| self.far.run(|| Ok(UdpSocket::bind((target, port)).unwrap())).unwrap();
-            let (echo, reflector) = (bind(7), bind(862));
+            let echo = self.far.run(|| Ok(UdpSocket::bind((target, 7)).unwrap())).unwrap();
             // The threads wait for ever; they go with the test's process.
             std::thread::spawn(move || {
                 let mut buffer = [0; 1500];
@@ -116,17 +115,25 @@ impl Net {
                     let _ = echo.send_to(&buffer[..length], from);
                 }
             });
+        }
+        for any in ["0.0.0.0", "::"] {
+            let address = (any.parse::<IpAddr>().unwrap(), PORT).into();
+            let (far, (listens, listening)) = (self.far.run(NetNs::current).unwrap(), mpsc::channel());
             std::thread::spawn(move || {
-                let (mut buffer, mut out) = ([0; 1500], [0; 1500]);
-                let mut answers = Reflector::new(ReflectorConfig::default());
-                let to = reflector.local_addr().unwrap();
-                while let Ok((length, from)) = reflector.recv_from(&mut buffer) {
-                    let request = Request { from, to, ttl: 64, received: wall_now(), packet: &buffer[..length] };
-                    if let Ok(length) = answers.handle_request(monotonic_now(), &request, wall_now(), &mut out) {
-                        let _ = reflector.send_to(&out[..length], from);
+                far.enter().unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let mut socket = ReflectorSocket::listen(address).unwrap();
+                    let (mut reflector, mut counts) =
+                        (Reflector::new(ReflectorConfig::default()), Reflected::default());
+                    listens.send(()).unwrap();
+                    while let Ok(()) = socket.readable().await {
+                        socket.reflect(&mut reflector, 10, &mut counts).unwrap();
+                        assert_eq!((counts.unsent, counts.unstamped), (0, 0));
                     }
-                }
+                });
             });
+            listening.recv().unwrap();
         }
     }
 }

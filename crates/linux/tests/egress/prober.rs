@@ -145,7 +145,7 @@ fn a_stateful_reflector_tells_which_direction_loses() {
             true => Directions { forward: lost, backward: 0 },
             false => Directions { forward: 0, backward: lost },
         };
-        assert_eq!(remote.lost, expected);
+        assert_eq!((remote.lost, remote.ttl), (expected, 64));
         assert_eq!(u64::from(remote.sequence) + 1, answered + expected.backward);
         // Both ends have the same clock here.
         for (delay, way) in [(DELAYS[0], remote.forward), (DELAYS[0], remote.backward)] {
