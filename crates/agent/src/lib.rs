@@ -59,6 +59,11 @@ mod paths;
 mod router;
 
 pub use edge::{
+    DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressStatus, MAX_EGRESSES, Moves, ProbeKind,
+    ROUTE_CONTROL_METRICS, Return, RouteControlConfig, RouteControlKnobs, RouteControlOptions, RouteControlStatus,
+    TargetConfig, TargetStatus, route_control_status, run_route_control, stop_route_control,
+};
+pub use edge::{
     EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace, EdgeStatus,
     Health, MAX_FLOWS, PlacedBy, SlotUsed, Tuple, edge_place, edge_status, run_edge, stop_edge,
 };

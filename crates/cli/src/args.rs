@@ -10,7 +10,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
     agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs},
-    edge::{EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere},
+    edge::{
+        EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere, RouteControlArgs, RouteControlCommand, RouteControlNumbers,
+        RouteControlRun,
+    },
     mptcp_pm::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},
 };
 
@@ -44,7 +47,7 @@ pub enum Command {
     Top(TopArgs),
     /// Install on this router what the controller's Path IDs stand for, and report how busy its links are
     Router(RouterArgs),
-    /// Balance the flows of a site over several paths, on its edge router
+    /// On a site's edge router: balance its flows over several paths, or have them take the egress that works
     #[command(subcommand)]
     Edge(EdgeCommand),
     /// Give this host's MPTCP connections further subflows

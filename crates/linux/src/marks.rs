@@ -181,7 +181,17 @@ mod tests {
 
     fn rule(mark: u32, mask: u32) -> Rule {
         let input = None;
-        Rule { family: Family::V4, priority: 9, table: 2004, mark, mask, inverted: false, input, protocol: 0 }
+        Rule {
+            family: Family::V4,
+            priority: 9,
+            table: 2004,
+            mark,
+            mask,
+            inverted: false,
+            input,
+            source: None,
+            protocol: 0,
+        }
     }
 
     fn meets(rule: Rule, mask: u32) -> bool {

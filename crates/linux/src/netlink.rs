@@ -22,7 +22,7 @@ use netlink_packet_route::{
     link::{LinkAttribute, LinkMessage},
     neighbour::NeighbourState,
     route::{
-        RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
+        RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
         RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
     },
 };
@@ -32,7 +32,7 @@ use self::socket::Socket;
 pub use self::{
     addresses::InterfaceAddress,
     filters::Filter,
-    rules::{MarkRule, Rule},
+    rules::{MarkRule, RouteRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
     watch::{Change, LinkWatch, RoutingChange, RoutingWatch},
@@ -88,12 +88,16 @@ pub enum SidAction {
 pub enum Target {
     /// To these next hops, several for ECMP.
     Via(Vec<NextHop>),
+    /// To a next hop that is on the link whatever other routes say: the kernel does not look for a way to it.
+    OnLink(NextHop),
     /// To a next hop, with a segment routing header inserted: this list, first segment first, then the destination.
     Segments(Vec<Ipv6Addr>, NextHop),
     /// To a next hop, inside an IPv6 header with this list, first segment first (`H.Encaps`); the last one decapsulates.
     Encaps(Vec<Ipv6Addr>, NextHop),
     /// Nowhere: the lookup goes on with the next rule, as if this table had no route to the destination.
     Throw,
+    /// Nowhere, and whoever sent a packet is told so.
+    Unreachable,
     /// Here, as the destination is a SID; the kernel wants the route to name some interface, and removes it with the
     /// interface, or when that goes down.
     ///
@@ -223,7 +227,7 @@ impl Netlink {
 
     /// Adds a route, or replaces the one for the same destination in its table.
     pub async fn add_route(&self, route: &Route) -> Result<()> {
-        if route.target == Target::Throw {
+        if matches!(route.target, Target::Throw | Target::Unreachable) {
             // For IPv6 the kernel would keep a route with a next hop, and add this one behind it.
             self.delete_route(route.table, route.destination).await?;
         }
@@ -322,6 +326,11 @@ fn message_of(route: &Route) -> RouteMessage {
             [hop] => through(builder, *hop),
             hops => builder.multipath(hops.iter().map(|hop| multipath_hop(family, hop)).collect()),
         },
+        Target::OnLink(hop) => {
+            builder = through(builder, *hop);
+            builder.get_mut().header.flags |= RouteFlags::Onlink;
+            builder
+        }
         // The kernel writes each packet's own destination into the last place, which must be there and empty.
         Target::Segments(segments, hop) => {
             let list = segments.iter().copied().chain([Ipv6Addr::UNSPECIFIED]).collect();
@@ -332,6 +341,7 @@ fn message_of(route: &Route) -> RouteMessage {
             builder.output_interface(hop.interface).output_seg6(Seg6Mode::Encap, segments.clone())
         }
         Target::Throw => builder.kind(RouteType::Throw),
+        Target::Unreachable => builder.kind(RouteType::Unreachable),
         Target::Sid(action, interface) => {
             let kind = if *interface == LOOPBACK { RouteType::Local } else { RouteType::Unicast };
             builder.encap_seg6local(sid_attributes(action)).output_interface(*interface).kind(kind)

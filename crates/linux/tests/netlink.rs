@@ -418,11 +418,16 @@ fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
             route("fd00:1::/64", Target::Via(vec![hop("fe80::2", interface)])),
             route("fd00:2::/64", Target::Segments(list.clone(), hop("fe80::2", interface))),
             route("fd00:3::/64", Target::Throw),
+            route("fd00:5::/64", Target::Unreachable),
+            // No route leads to these next hops.
+            route("fd00:6::/64", Target::OnLink(hop("fd77::2", interface))),
+            route("10.6.0.0/16", Target::OnLink(hop("10.77.0.2", interface))),
             route("fd00:4::/64", Target::Via(several)),
             route("10.1.0.0/16", Target::Via(vec![hop("10.0.0.2", interface)])),
             route("10.2.0.0/16", Target::Via(vec![hop("fe80::2", interface)])),
             route("10.3.0.0/16", Target::Encaps(list, hop("fe80::2", interface))),
             route("10.4.0.0/16", Target::Throw),
+            route("10.5.0.0/16", Target::Unreachable),
         ]
         .into_iter()
         .map(|route| ((route.table, route.destination), route))
@@ -437,6 +442,9 @@ fn routes_that_are_gone_or_lead_elsewhere_are_missing() {
             ("-6 route del fd00:2::/64 table 8301", "fd00:2::/64"),
             ("-6 route del throw fd00:3::/64 table 8301", "fd00:3::/64"),
             ("-6 route del fd00:4::/64 via fe80::3 dev eth table 8301", "fd00:4::/64"),
+            ("-6 route del unreachable fd00:5::/64 table 8301", "fd00:5::/64"),
+            ("-6 route replace fd00:6::/64 via fd77::3 dev eth onlink table 8301 proto 83", "fd00:6::/64"),
+            ("-4 route replace throw 10.5.0.0/16 table 8301 proto 83", "10.5.0.0/16"),
             ("-4 route replace 10.1.0.0/16 via 10.0.0.9 dev eth table 8301 proto 83", "10.1.0.0/16"),
             ("-4 route del 10.3.0.0/16 table 8301", "10.3.0.0/16"),
             ("-4 route replace 10.4.0.0/16 via 10.0.0.9 dev eth table 8301", "10.4.0.0/16"),

@@ -7,6 +7,7 @@ mod kernel;
 mod metrics;
 mod offload;
 mod peer;
+mod route_control;
 mod settings;
 mod status;
 
@@ -30,6 +31,7 @@ pub use self::{
     config::{EdgeConfig, EdgeKnobs, Health, MAX_FLOWS},
     metrics::EDGE_METRICS,
     peer::EdgeAgreement,
+    route_control::*,
     status::{EdgeDestination, EdgePath, EdgePlace, EdgeStatus, PlacedBy, SlotUsed, Tuple, edge_place, edge_status},
 };
 use crate::{
@@ -155,7 +157,7 @@ impl Edge {
             check_tables(&netlink, options.table_base, inherited).await?;
         }
         Ok(Edge {
-            teller: status::Teller::open()?,
+            teller: status::Teller::open(status::NAME)?,
             balancer: Balancer::load(&loaded)?,
             instance,
             netlink,

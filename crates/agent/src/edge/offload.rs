@@ -65,7 +65,7 @@ impl Offload {
             paths::check_tables(&netlink, options.table_base, inherited).await?;
         }
         let mut offload = Offload {
-            teller: status::Teller::open()?,
+            teller: status::Teller::open(status::NAME)?,
             instance,
             netlink,
             balancer: Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: None })?,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
 use sidestep_model::BalanceMode;
 use sidestep_policy::{
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The name of the socket at which the status is told.
-const NAME: &str = "sidestep-edge/status";
+pub(super) const NAME: &str = "sidestep-edge/status";
 /// TCP's number.
 const TCP: u8 = 6;
 /// How long whoever asks waits for the whole answer.
@@ -246,8 +246,13 @@ pub async fn edge_place(status: &EdgeStatus, tuple: &Tuple) -> Result<Result<Opt
 
 /// What an edge daemon of the calling thread's network namespace says of itself; `None` if there is none.
 pub fn edge_status() -> Result<Option<EdgeStatus>, AgentError> {
+    ask(NAME)
+}
+
+/// What the daemon of the calling thread's network namespace says that tells its status at the socket `name`.
+pub(super) fn ask<T: DeserializeOwned>(name: &str) -> Result<Option<T>, AgentError> {
     let failed = |error: io::Error| LinuxError::io("asking the edge daemon for its status", error);
-    let mut stream = match net::UnixStream::connect_addr(&address(NAME).map_err(failed)?) {
+    let mut stream = match net::UnixStream::connect_addr(&address(name).map_err(failed)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(failed(error).into()),
@@ -364,9 +369,10 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    pub(super) fn open() -> Result<Self, AgentError> {
+    /// Listens at the socket of this name.
+    pub(super) fn open(name: &str) -> Result<Self, AgentError> {
         let failed = |error: io::Error| LinuxError::io("listening for those who ask for the status", error);
-        let listener = net::UnixListener::bind_addr(&address(NAME).map_err(failed)?).map_err(failed)?;
+        let listener = net::UnixListener::bind_addr(&address(name).map_err(failed)?).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Teller { listener: UnixListener::from_std(listener).map_err(failed)?, came: Mutex::default() })
     }
@@ -384,7 +390,7 @@ impl Teller {
     }
 
     /// Answers the superuser, and the daemon's own user; others get nothing.
-    pub(super) fn tell(&mut self, status: &EdgeStatus) {
+    pub(super) fn tell(&mut self, status: &impl Serialize) {
         let came = self.came.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(stream) = came else { return };
         if !is_privileged(&stream) {

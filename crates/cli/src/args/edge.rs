@@ -9,15 +9,18 @@ use clap::{Args, Subcommand};
 pub enum EdgeCommand {
     /// Put each flow of this site on one of several paths, by its hash
     Balance(EdgeRun),
+    /// Have packets of this multihomed site take the egress that works, measured by probes
+    #[command(args_conflicts_with_subcommands = true)]
+    RouteControl(RouteControlArgs),
     /// Say which path a flow takes; both edges must say the same
     Where(EdgeWhere),
-    /// Show the paths of this network namespace's edge daemon, and what they carry
+    /// Show the paths of this network namespace's edge daemon, and what they carry; of a route controller, its egresses
     Status {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
     },
-    /// End the edge daemon of this network namespace, and remove all that it made; also what a killed one left
+    /// End the balancer of this network namespace, and remove all that it made; also what a killed one left
     Stop {
         /// Print what was done as JSON
         #[arg(long)]
@@ -80,4 +83,74 @@ pub struct EdgeWhere {
     /// Print it as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `sidestep edge route-control …`.
+#[derive(Debug, Args)]
+pub struct RouteControlArgs {
+    /// What to do instead of running
+    #[command(subcommand)]
+    pub command: Option<RouteControlCommand>,
+    /// How to run
+    #[command(flatten)]
+    pub run: RouteControlRun,
+}
+
+/// What to do with a route controller that runs, or ran.
+#[derive(Debug, Subcommand)]
+pub enum RouteControlCommand {
+    /// Show the egresses, their targets, and the last decisions with their reasons
+    Status {
+        /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the route controller of this network namespace, and remove all that it made; also what a killed one left
+    Stop {
+        /// Print what was done as JSON
+        #[arg(long)]
+        json: bool,
+        /// Where tables and rules are
+        #[command(flatten)]
+        place: RouteControlNumbers,
+    },
+    /// Print a configuration for this machine's default routes, to be completed
+    Init,
+}
+
+/// How to run a route controller.
+#[derive(Debug, Args)]
+pub struct RouteControlRun {
+    /// The egresses, the targets, and how to decide; read again at SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only say whether the configuration is in order
+    #[arg(long)]
+    pub check: bool,
+    /// Print what --check finds as JSON
+    #[arg(long, requires = "check")]
+    pub json: bool,
+    /// Probe and decide, but install nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next daemon to take over
+    #[arg(long)]
+    pub keep: bool,
+    /// Let Prometheus read metrics at this address; wins over the file
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = sidestep_metrics::read_address)]
+    pub metrics: Option<SocketAddr>,
+    /// Where tables and rules are
+    #[command(flatten)]
+    pub place: RouteControlNumbers,
+}
+
+/// Where a route controller's tables and rules are.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RouteControlNumbers {
+    /// The routing tables are N + 1 to N + 63
+    #[arg(long, value_name = "N", default_value_t = 8500)]
+    pub table_base: u32,
+    /// Priority of the first rules; others have N + 1 and N + 2
+    #[arg(long, value_name = "N", default_value_t = 8500)]
+    pub rule_priority: u32,
 }

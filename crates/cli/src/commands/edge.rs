@@ -1,10 +1,13 @@
-//! `sidestep edge balance`, `where`, `status` and `stop`.
+//! `sidestep edge balance`, `route-control`, `where`, `status` and `stop`.
+
+mod route_control;
 
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeStatus, MetricsConfig, PlacedBy, Tuple, edge_place, edge_status, run_edge, stop_edge,
+    EdgeConfig, EdgeOptions, EdgeStatus, MetricsConfig, PlacedBy, Tuple, edge_place, edge_status, route_control_status,
+    run_edge, stop_edge,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -21,6 +24,7 @@ use crate::{
 pub fn run(command: EdgeCommand) -> Outcome {
     match command {
         EdgeCommand::Balance(args) => balance(args),
+        EdgeCommand::RouteControl(args) => route_control::run(args),
         EdgeCommand::Where(args) => place(&args),
         EdgeCommand::Status { json } => status(json),
         EdgeCommand::Stop { json, place } => stop(place, json),
@@ -114,7 +118,13 @@ fn ask() -> Result<EdgeStatus, Failure> {
 }
 
 fn status(json: bool) -> Outcome {
-    let status = ask()?;
+    let found = edge_status()?;
+    if found.is_none()
+        && let Some(controlled) = route_control_status()?
+    {
+        return route_control::show(&controlled, json);
+    }
+    let status = found.map_or_else(ask, Ok)?;
     if json {
         return print_json(&status);
     }

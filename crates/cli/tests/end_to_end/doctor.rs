@@ -134,7 +134,7 @@ fn the_capabilities_of_the_units_are_enough_and_none_is_too_many() {
 }
 
 /// The capabilities that a unit gives, as setpriv names them.
-fn capabilities(unit: &str) -> Vec<&str> {
+pub fn capabilities(unit: &str) -> Vec<&str> {
     let of = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     assert_eq!(of("CapabilityBoundingSet="), of("AmbientCapabilities="));
     of("AmbientCapabilities=").split(' ').map(|name| name.strip_prefix("CAP_").unwrap()).collect()
@@ -179,7 +179,7 @@ fn unprivileged(room: &Room, arguments: &[&str]) -> Command {
 }
 
 /// The program where any user can run it.
-fn copy(room: &Room) -> PathBuf {
+pub fn copy(room: &Room) -> PathBuf {
     let copy = room.path("sidestep");
     if !copy.exists() {
         fs::copy(PROGRAM, &copy).unwrap();

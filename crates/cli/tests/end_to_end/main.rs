@@ -19,6 +19,7 @@ mod policies;
 mod programs;
 mod reload;
 mod requests;
+mod route_control;
 mod simulation;
 mod soak;
 mod supervision;

@@ -37,6 +37,7 @@ fn every_command_that_is_shown_has_a_manual_page() {
         "sidestep",
         "sidestep-agent",
         "sidestep-edge-balance",
+        "sidestep-edge-route-control",
         "sidestep-lab-run",
         "sidestep-doctor",
         "sidestep-mptcp-pm",
@@ -75,6 +76,7 @@ fn exported() -> BTreeSet<String> {
         sidestep_agent::HOST_METRICS,
         sidestep_agent::ROUTER_METRICS,
         sidestep_agent::EDGE_METRICS,
+        sidestep_agent::ROUTE_CONTROL_METRICS,
         sidestep_agent::MPTCP_PM_METRICS,
         sidestep_controller::CONTROLLER_METRICS,
     ];

@@ -3,6 +3,7 @@
 use std::{fmt, ops::RangeInclusive};
 
 use futures::TryStreamExt;
+use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily,
     rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage},
@@ -33,6 +34,21 @@ pub struct MarkRule {
     pub priority: u32,
 }
 
+/// A rule for packets by their mark or source, wherever they come from; for all packets without either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteRule {
+    /// Which packets.
+    pub family: Family,
+    /// Value of the masked mark, and the bits that count.
+    pub mark: Option<(u32, u32)>,
+    /// The sources.
+    pub source: Option<IpNet>,
+    /// The table to look in.
+    pub table: u32,
+    /// Priority among the rules; the kernel tries lower numbers first.
+    pub priority: u32,
+}
+
 /// A rule of anybody, as far as it matters to marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -50,6 +66,8 @@ pub struct Rule {
     pub inverted: bool,
     /// The interface by which packets come; `lo` for those of the host's own sockets.
     pub input: Option<String>,
+    /// The sources of packets; `None`: all.
+    pub source: Option<IpNet>,
     /// The routing protocol that made it; zero if none is named.
     pub protocol: u8,
 }
@@ -80,6 +98,24 @@ impl Netlink {
         tolerate(self.socket.answered(added), libc::EEXIST, || {
             format!("adding the rule for mark {:#x}/{:#x}", rule.mark, rule.mask)
         })
+    }
+
+    /// Adds a rule, with the protocol [`PROTOCOL`]; one that exists is fine.
+    pub async fn add_route_rule(&self, rule: &RouteRule) -> Result<()> {
+        let mut request = self.socket.handle.rule().add().table_id(rule.table).priority(rule.priority);
+        request = request.action(RuleAction::ToTable);
+        let message = request.message_mut();
+        message.header.family = rule.family.into();
+        if let Some((mark, mask)) = rule.mark {
+            message.attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]);
+        }
+        if let Some(source) = rule.source {
+            message.header.src_len = source.prefix_len();
+            message.attributes.push(RuleAttribute::Source(source.network()));
+        }
+        message.attributes.push(RuleAttribute::Protocol(PROTOCOL.into()));
+        let added = request.execute().await;
+        tolerate(self.socket.answered(added), libc::EEXIST, || format!("adding the rule for table {}", rule.table))
     }
 
     /// Adds a rule: packets from `source` are routed by `table`.
@@ -135,6 +171,18 @@ impl Rule {
         (self.family, self.mark, self.mask, self.table, self.priority) == (family, mark, mask, table, priority)
             && !self.inverted
             && self.input.as_deref() == Some(input)
+            && self.source.is_none()
+            && self.protocol == PROTOCOL
+    }
+
+    /// Whether it is this rule of ours, for packets wherever they come from.
+    pub fn is_route_rule(&self, rule: &RouteRule) -> bool {
+        let (mark, mask) = rule.mark.unwrap_or_default();
+        (self.family, self.mark, self.mask, self.table, self.priority)
+            == (rule.family, mark, mask, rule.table, rule.priority)
+            && !self.inverted
+            && self.input.is_none()
+            && self.source == rule.source
             && self.protocol == PROTOCOL
     }
 
@@ -166,7 +214,8 @@ pub(super) fn read(message: &RuleMessage) -> Rule {
     let family = if message.header.family == AddressFamily::Inet { Family::V4 } else { Family::V6 };
     let inverted = message.header.flags.contains(RuleFlags::Invert);
     let table = u32::from(message.header.table);
-    let mut rule = Rule { family, priority: 0, table, mark: 0, mask: 0, inverted, input: None, protocol: 0 };
+    let mut rule =
+        Rule { family, priority: 0, table, mark: 0, mask: 0, inverted, input: None, source: None, protocol: 0 };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => rule.priority = *priority,
@@ -174,6 +223,7 @@ pub(super) fn read(message: &RuleMessage) -> Rule {
             RuleAttribute::FwMark(mark) => rule.mark = *mark,
             RuleAttribute::FwMask(mask) => rule.mask = *mask,
             RuleAttribute::Iifname(name) => rule.input = Some(name.clone()),
+            RuleAttribute::Source(source) => rule.source = IpNet::new(*source, message.header.src_len).ok(),
             RuleAttribute::Protocol(protocol) => rule.protocol = u8::from(*protocol),
             _ => {}
         }

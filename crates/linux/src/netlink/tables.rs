@@ -143,8 +143,9 @@ fn leads_alike(route: &Route, message: &RouteMessage) -> bool {
     };
     match &route.target {
         Target::Throw => kind == RouteType::Throw,
-        _ if kind == RouteType::Throw => false,
-        Target::Segments(_, wanted) => hop == Some(*wanted),
+        Target::Unreachable => kind == RouteType::Unreachable,
+        _ if matches!(kind, RouteType::Throw | RouteType::Unreachable) => false,
+        Target::Segments(_, wanted) | Target::OnLink(wanted) => hop == Some(*wanted),
         Target::Encaps(_, wanted) => hop.map(|hop| hop.interface) == Some(wanted.interface),
         Target::Via(hops) => {
             let there = read_next_hops(message);

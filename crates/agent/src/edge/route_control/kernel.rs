@@ -1,0 +1,397 @@
+//! Makes the kernel's rules and routes say what was decided.
+//!
+//! Each egress has a routing table with the destinations and its targets. One more table has the destinations by the egress in use,
+//! and the last one refuses them. All are ours alone, and rules lead there:
+//!
+//! ```text
+//! P      fwmark of egress K    lookup table of K     probes of K
+//! P      from PREFIX of K      lookup table of K     packets with a source of the provider behind K
+//! P+1    the same              lookup refuse         which never leave by another egress
+//! P+2    all                   lookup decision       everything else
+//! ```
+//!
+//! Where the main table has a more specific route than a destination, all tables throw packets back to it. A move replaces the
+//! routes of the decision table, each in one step.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use sidestep_linux::{
+    LinuxError,
+    bpf::MAX_SLOTS,
+    netlink::{Family, InnerRoute, Interface, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},
+};
+
+use super::{RouteControl, RouteControlConfig, RouteControlOptions};
+use crate::{
+    AgentError,
+    edge::kernel::note_lost,
+    paths::{MarkBits, tables},
+};
+
+/// Most routes of the main table within the destinations that are heeded.
+const MOST_INNER: usize = 1_024;
+
+/// Routes by their table and destination.
+type Routes = BTreeMap<(u32, IpNet), Route>;
+
+/// Numbers of tables, rules and marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    pub(super) base: u32,
+    pub(super) priority: u32,
+    pub(super) mask: u32,
+}
+
+impl Numbers {
+    pub(super) fn of(options: &RouteControlOptions) -> Self {
+        let mask = options.config.route_control.mark_mask;
+        Numbers { base: options.table_base, priority: options.priority, mask }
+    }
+
+    /// The table of an egress.
+    fn table(self, egress: usize) -> u32 {
+        self.base + 1 + egress as u32
+    }
+
+    /// The table with the egress in use.
+    pub(super) fn decision(self) -> u32 {
+        self.base + MAX_SLOTS - 1
+    }
+
+    /// The table that refuses what may leave by one egress only.
+    fn refuse(self) -> u32 {
+        self.base + MAX_SLOTS
+    }
+
+    /// The mark of an egress.
+    pub(super) fn mark(self, egress: usize) -> u32 {
+        (egress as u32 + 1) << MarkBits::new(self.mask).shift
+    }
+
+    /// The rules.
+    fn rules(self, config: &RouteControlConfig) -> BTreeSet<RouteRule> {
+        let mut rules = BTreeSet::new();
+        let families: BTreeSet<_> =
+            config.families().into_iter().chain(config.targets.iter().map(|target| target.family())).collect();
+        let Numbers { priority, .. } = self;
+        let all = RouteRule { family: Family::V4, mark: None, source: None, table: 0, priority };
+        for (egress, of) in config.egresses.iter().enumerate() {
+            let marks = families.iter().map(|family| RouteRule {
+                family: *family,
+                mark: Some((self.mark(egress), self.mask)),
+                ..all
+            });
+            let sources = of.source.iter().map(|source| RouteRule {
+                family: Family::of(*source),
+                source: Some(source.trunc()),
+                ..all
+            });
+            for rule in marks.chain(sources) {
+                rules.insert(RouteRule { table: self.table(egress), ..rule });
+                rules.insert(RouteRule { table: self.refuse(), priority: priority + 1, ..rule });
+            }
+        }
+        let decision = |family| RouteRule { family, table: self.decision(), priority: priority + 2, ..all };
+        rules.extend(config.families().into_iter().map(decision));
+        rules
+    }
+}
+
+/// Whether an earlier daemon left routes, so that packets may go by them.
+pub(super) async fn is_inherited(netlink: &Netlink, numbers: Numbers) -> Result<bool, AgentError> {
+    let tables = tables(numbers.base);
+    Ok(netlink.own_routes().await?.iter().any(|(table, _)| tables.contains(table)))
+}
+
+/// The egress that packets take by the decision table, if the kernel has such a route.
+pub(super) async fn inherited_egress(
+    netlink: &Netlink,
+    config: &RouteControlConfig,
+    numbers: Numbers,
+) -> Result<Option<usize>, AgentError> {
+    let interfaces = netlink.interfaces().await?;
+    for (egress, of) in config.egresses.iter().enumerate() {
+        let Some(interface) = interfaces.iter().find(|one| one.name == of.dev) else { continue };
+        let routes = decision_routes(config, numbers, egress, interface.index);
+        let all = routes.len();
+        if all > 0 && netlink.missing_routes(&routes).await?.is_empty() {
+            return Ok(Some(egress));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes rules and routes of a route controller, whoever made them; returns whether there were any.
+pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32) -> Result<bool, AgentError> {
+    let tables = tables(table_base);
+    let priorities = priority..=priority.saturating_add(2);
+    let rules = netlink.rules().await?;
+    let mut found = rules.iter().any(|rule| {
+        priorities.contains(&rule.priority) && tables.contains(&rule.table) && rule.is_ours(*tables.start())
+    });
+    for priority in priorities {
+        netlink.delete_rules(tables.clone(), priority).await?;
+    }
+    for (table, destination) in netlink.own_routes().await?.into_iter().filter(|(table, _)| tables.contains(table)) {
+        found = true;
+        netlink.delete_route(table, destination).await?;
+    }
+    Ok(found)
+}
+
+/// The routes of the decision table by an egress.
+fn decision_routes(config: &RouteControlConfig, numbers: Numbers, egress: usize, interface: u32) -> Routes {
+    let Some(of) = config.egresses.get(egress) else { return BTreeMap::new() };
+    let table = numbers.decision();
+    let route = |destination: &IpNet| {
+        let target = lead(of.hop(Family::of(*destination)), interface);
+        let route = Route { table, destination: *destination, target, mtu: None };
+        ((table, *destination), route)
+    };
+    config.route_control.destinations.iter().map(route).collect()
+}
+
+/// Where a route by an egress leads. The kernel is not to look for a way to the next hop: for IPv6 it would find our own routes that
+/// throw, and refuse.
+fn lead(via: Option<IpAddr>, interface: u32) -> Target {
+    let hop = NextHop { via, interface };
+    if via.is_some() { Target::OnLink(hop) } else { Target::Via(vec![hop]) }
+}
+
+impl RouteControl {
+    pub(super) fn numbers(&self) -> Numbers {
+        Numbers::of(&self.options)
+    }
+
+    /// Reads which interfaces are there, and tells the controller of their carrier.
+    pub(super) async fn read_links(&mut self) -> Result<(), AgentError> {
+        let interfaces = self.netlink.interfaces().await?;
+        let before = std::mem::take(&mut self.links);
+        self.links = self
+            .options
+            .config
+            .egresses
+            .iter()
+            .map(|egress| interfaces.iter().find(|one| one.name == egress.dev).cloned())
+            .collect();
+        let index = |link: &Option<Interface>| link.as_ref().map(|link| link.index);
+        if before.iter().map(index).ne(self.links.iter().map(index)) {
+            self.close_probers();
+        }
+        self.refused = vec![None; self.links.len()];
+        self.tell_carriers();
+        Ok(())
+    }
+
+    /// Tells the controller which egresses can be used at all.
+    pub(super) fn tell_carriers(&mut self) {
+        let now = sidestep_linux::monotonic_now();
+        for egress in 0..self.links.len() {
+            let usable = self.why_unusable(egress).is_none();
+            if self.usable.get(egress) != Some(&usable) {
+                if let Some(known) = self.usable.get_mut(egress) {
+                    *known = usable;
+                }
+                self.controller.handle_carrier(now, egress, usable);
+            }
+        }
+        self.take_decision();
+    }
+
+    /// Why nothing can leave by an egress, as far as this router knows.
+    pub(super) fn why_unusable(&self, egress: usize) -> Option<String> {
+        let dev = self.options.config.egresses.get(egress).map(|of| of.dev.as_str()).unwrap_or_default();
+        match self.links.get(egress) {
+            Some(Some(link)) if link.running => self.refused.get(egress).cloned().flatten(),
+            Some(Some(_)) => Some(format!("{dev} is down or has no carrier")),
+            _ => Some(format!("there is no interface {dev}")),
+        }
+    }
+
+    /// The index of an egress's interface, if packets can leave by it.
+    fn interface(&self, egress: usize) -> Option<u32> {
+        self.links.get(egress)?.as_ref().filter(|_| self.why_unusable(egress).is_none()).map(|link| link.index)
+    }
+
+    /// The routes of an egress's own table.
+    fn egress_routes(&self, egress: usize, interface: u32) -> Routes {
+        let config = &self.options.config;
+        let table = self.numbers().table(egress);
+        let mut routes = self.thrown(table);
+        let Some(of) = config.egresses.get(egress) else { return routes };
+        let targets = config.targets.iter().map(|target| IpNet::from(target.address));
+        for destination in config.route_control.destinations.iter().copied().chain(targets) {
+            let family = Family::of(destination);
+            if of.carries(family) {
+                let target = lead(of.hop(family), interface);
+                let route = Route { table, destination, target, mtu: None };
+                routes.insert((table, destination), route);
+            }
+        }
+        routes
+    }
+
+    fn refusals(&self) -> Routes {
+        let config = &self.options.config;
+        let table = self.numbers().refuse();
+        let mut routes = self.thrown(table);
+        let targets = config.targets.iter().map(|target| IpNet::from(target.address));
+        for destination in config.route_control.destinations.iter().copied().chain(targets) {
+            let route = Route { table, destination, target: Target::Unreachable, mtu: None };
+            routes.insert((table, destination), route);
+        }
+        routes
+    }
+
+    /// Routes of the main table within the destinations, to which a table leaves their packets.
+    fn thrown(&self, table: u32) -> Routes {
+        let all = self.inner.len() <= MOST_INNER;
+        let heeded = self.inner.iter().filter(|inner| all || inner.connected).take(MOST_INNER);
+        let route = |inner: &InnerRoute| {
+            let destination = inner.destination;
+            ((table, destination), Route { table, destination, target: Target::Throw, mtu: None })
+        };
+        heeded.map(route).collect()
+    }
+
+    /// The routes that the kernel should have, by what it refuses: those of an egress's own table, or of the egress in use.
+    fn wanted(&self) -> Vec<(Option<usize>, Routes)> {
+        let mut wanted = vec![(None, self.refusals())];
+        for egress in 0..self.links.len() {
+            let routes = self.interface(egress).map(|interface| self.egress_routes(egress, interface));
+            wanted.extend(routes.map(|routes| (Some(egress), routes)));
+        }
+        wanted.push((None, self.thrown(self.numbers().decision())));
+        wanted.extend(self.steering().map(|routes| (Some(self.controller.active()), routes)));
+        wanted
+    }
+
+    /// The routes by the egress in use.
+    fn steering(&self) -> Option<Routes> {
+        let active = self.controller.active();
+        let interface = self.interface(active)?;
+        Some(decision_routes(&self.options.config, self.numbers(), active, interface))
+    }
+
+    /// Has packets take the egress in use; everything else is as it should be.
+    pub(super) async fn steer(&mut self) -> Result<(), AgentError> {
+        if self.options.dry_run || !self.at_work {
+            return Ok(());
+        }
+        match self.steering() {
+            Some(routes) => self.install(&routes).await.map_err(AgentError::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the kernel have all rules and routes, the new ones before any old one goes.
+    pub(super) async fn apply(&mut self) -> Result<(), AgentError> {
+        let config = &self.options.config;
+        let inner = self.netlink.inner_routes(&config.route_control.destinations).await?;
+        if inner.len() > MOST_INNER && self.inner.len() <= MOST_INNER {
+            tracing::warn!(
+                routes = inner.len(),
+                most = MOST_INNER,
+                "the main table has too many routes within the destinations: only connected subnets are left alone"
+            );
+        }
+        self.inner = inner;
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let mut wanted = self.wanted();
+        // What the kernel refuses makes another egress the one in use, so this ends with the last egress at the latest.
+        for _ in 0..=self.links.len() {
+            let mut refusal = None;
+            for (egress, routes) in &wanted {
+                let Err(error) = self.install(routes).await else { continue };
+                let Some(egress) = egress.filter(|_| error.is_answer() && !error.is_environment()) else {
+                    return Err(error.into());
+                };
+                refusal = Some((egress, error.to_string()));
+                break;
+            }
+            let Some((egress, why)) = refusal else { break };
+            tracing::warn!(egress = self.name(egress), why, "the kernel takes no route by an egress, which is left");
+            if let Some(refused) = self.refused.get_mut(egress) {
+                *refused = Some(why);
+            }
+            self.tell_carriers();
+            wanted = self.wanted();
+        }
+        let rules = self.numbers().rules(&self.options.config);
+        for rule in rules.difference(&self.rules) {
+            self.netlink.add_route_rule(rule).await?;
+        }
+        self.rules = rules;
+        let routes: BTreeSet<(u32, IpNet)> = wanted.into_iter().flat_map(|(_, routes)| routes.into_keys()).collect();
+        self.remove_old(&routes).await
+    }
+
+    /// Installs routes that the kernel may not have; each replaces its like in one step.
+    async fn install(&mut self, wanted: &Routes) -> Result<(), LinuxError> {
+        for (key, route) in wanted {
+            if self.routes.get(key) == Some(route) {
+                continue;
+            }
+            // What is there after an error is not known.
+            self.routes.remove(key);
+            self.netlink.add_route(route).await?;
+            self.routes.insert(*key, route.clone());
+        }
+        Ok(())
+    }
+
+    /// Removes rules and routes of ours, or of an earlier daemon, that are not wanted any more.
+    async fn remove_old(&mut self, wanted: &BTreeSet<(u32, IpNet)>) -> Result<(), AgentError> {
+        let tables = tables(self.options.table_base);
+        let priority = self.options.priority;
+        for priority in priority..=priority.saturating_add(2) {
+            let is_wanted = |rule: &sidestep_linux::netlink::Rule| self.rules.iter().any(|one| rule.is_route_rule(one));
+            self.netlink.delete_rules_but(tables.clone(), priority, is_wanted).await?;
+        }
+        for (table, destination) in self.netlink.own_routes().await? {
+            if tables.contains(&table) && !wanted.contains(&(table, destination)) {
+                self.netlink.delete_route(table, destination).await?;
+            }
+        }
+        self.routes.retain(|key, _| wanted.contains(key));
+        Ok(())
+    }
+
+    /// Whether a change of rules or routes may be one that matters to us. Those that we made do not.
+    pub(super) fn concerns(tables_from: u32, destinations: &[IpNet], change: &RoutingChange) -> bool {
+        match change {
+            RoutingChange::Unknown => true,
+            RoutingChange::Rule(change) => !(change.ours && change.added),
+            RoutingChange::Route { table, destination, change } => {
+                if tables(tables_from).contains(table) {
+                    return !(change.ours && change.added);
+                }
+                *table == MAIN_TABLE && destinations.iter().any(|around| around.contains(destination))
+            }
+        }
+    }
+
+    /// Forgets the rules and routes that the kernel no longer has; returns whether anything has to be put back.
+    pub(super) async fn forget_lost(&mut self) -> Result<bool, AgentError> {
+        if self.options.dry_run {
+            return Ok(false);
+        }
+        let there = self.netlink.rules().await?;
+        let before = self.rules.len();
+        self.rules.retain(|rule| there.iter().any(|one| one.is_route_rule(rule)));
+        let missing = self.netlink.missing_routes(&self.routes).await?;
+        for key in &missing {
+            self.routes.remove(key);
+        }
+        let lost = before - self.rules.len() + missing.len();
+        note_lost(&mut self.mended, lost);
+        let inner = self.netlink.inner_routes(&self.options.config.route_control.destinations).await?;
+        Ok(lost > 0 || inner != self.inner)
+    }
+}

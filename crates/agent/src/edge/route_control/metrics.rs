@@ -1,0 +1,68 @@
+//! What the route controller exports to Prometheus.
+
+use sidestep_metrics::{Labels, Metric, Page};
+
+use super::status::{EgressStatus, RouteControlStatus};
+
+const ACTIVE: Metric = Metric::gauge("sidestep_route_control_active", "Whether packets take this egress");
+const USABLE: Metric =
+    Metric::gauge("sidestep_route_control_usable", "Whether the egress has an interface with carrier and a route");
+const HEALTH: Metric =
+    Metric::gauge("sidestep_route_control_health", "1 for the state that probes show: unknown, fine, impaired or dead");
+const LOSS: Metric = Metric::gauge(
+    "sidestep_route_control_loss_ratio",
+    "Share of the probes that were lost, averaged over measurements",
+);
+const RTT: Metric =
+    Metric::gauge("sidestep_route_control_rtt_seconds", "Mean round trip of the last measurement's probes");
+const PREDICTED: Metric = Metric::gauge(
+    "sidestep_route_control_predicted_bits_per_second",
+    "Throughput that TCP is predicted to get by the egress",
+);
+const PENALTY: Metric = Metric::gauge("sidestep_route_control_penalty", "What flaps have earned the egress");
+const TARGET: Metric = Metric::gauge(
+    "sidestep_route_control_target_lost_ratio",
+    "Share of the last measurement's probes to a target that were lost, by egress",
+);
+const MOVES: Metric = Metric::counter("sidestep_route_control_moves", "Moves by their reason");
+const DECISIONS: Metric = Metric::counter("sidestep_route_control_decisions", "Decisions, those to stay included");
+const REFUSED: Metric =
+    Metric::counter("sidestep_route_control_refused_probes", "Probes that the kernel refused to send");
+const MENDED: Metric =
+    Metric::counter("sidestep_route_control_mended", "Rules and routes that others removed and that were put back");
+const DRY_RUN: Metric = Metric::gauge("sidestep_route_control_dry_run", "Whether it decides only, and changes nothing");
+const FAULTS: Metric = Metric::counter("sidestep_route_control_faults", "Errors after which the daemon went on");
+
+/// Every metric of the route controller.
+pub const ROUTE_CONTROL_METRICS: &[Metric] = &[
+    ACTIVE, USABLE, HEALTH, LOSS, RTT, PREDICTED, PENALTY, TARGET, MOVES, DECISIONS, REFUSED, MENDED, DRY_RUN, FAULTS,
+];
+
+/// The page that Prometheus gets.
+pub(super) fn page(status: &RouteControlStatus, faults: u64) -> Page {
+    let mut page = Page::default();
+    let of = |egress: &EgressStatus| -> Labels { vec![("egress", egress.name.clone())] };
+    let egresses = || status.egresses.iter();
+    page.each(ACTIVE, egresses().map(|one| (of(one), (one.name == status.active).into())));
+    page.each(USABLE, egresses().map(|one| (of(one), one.unusable.is_none().into())));
+    let health =
+        |one: &EgressStatus| -> Labels { vec![("egress", one.name.clone()), ("health", one.seen.health.clone())] };
+    page.each(HEALTH, egresses().map(|one| (health(one), 1.0)));
+    page.each(LOSS, egresses().map(|one| (of(one), one.seen.loss)));
+    page.each(RTT, egresses().filter_map(|one| Some((of(one), one.seen.rtt_ms? / 1e3))));
+    page.each(PREDICTED, egresses().filter_map(|one| Some((of(one), one.seen.predicted_mbps? * 1e6))));
+    page.each(PENALTY, egresses().map(|one| (of(one), one.penalty)));
+    let targets = egresses().flat_map(|one| one.targets.iter().map(move |target| (one, target)));
+    let lost = targets.filter(|(_, target)| target.sent > 0).map(|(one, target)| {
+        let labels = vec![("egress", one.name.clone()), ("target", target.address.to_string())];
+        (labels, f64::from(target.lost) / f64::from(target.sent))
+    });
+    page.each(TARGET, lost);
+    page.each(MOVES, status.moved.iter().map(|(reason, count)| (vec![("reason", reason.clone())], *count as f64)));
+    page.one(DECISIONS, status.decided as f64);
+    page.one(REFUSED, status.refused_probes as f64);
+    page.one(MENDED, status.mended as f64);
+    page.one(DRY_RUN, status.dry_run.into());
+    page.one(FAULTS, faults as f64);
+    page
+}

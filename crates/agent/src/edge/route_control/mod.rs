@@ -1,0 +1,482 @@
+//! The route controller: probes the egresses of a multihomed site, and has packets to some destinations take the one that
+//! `proto::irc` chooses.
+//!
+//! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
+
+mod config;
+mod kernel;
+mod metrics;
+mod probes;
+mod settings;
+mod status;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    hash::{BuildHasher, RandomState},
+    ops::ControlFlow,
+    time::{Duration, SystemTime},
+};
+
+use ipnet::IpNet;
+use sidestep_linux::{
+    LinuxError, monotonic_now,
+    netlink::{InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
+};
+use sidestep_metrics::{Page, Scrapes};
+use sidestep_model::{
+    Rate, Span, Time,
+    scenario::{IrcMode, KnobError},
+};
+use sidestep_proto::irc::{Controller, Timeout};
+use sidestep_service::Handled;
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, sleep_until},
+};
+
+pub use self::{
+    config::{
+        DampingKnobs, EgressConfig, MAX_EGRESSES, Moves, ProbeKind, Return, RouteControlConfig, RouteControlKnobs,
+        TargetConfig,
+    },
+    metrics::ROUTE_CONTROL_METRICS,
+    status::{DecisionRecord, EgressInput, EgressStatus, RouteControlStatus, TargetStatus, route_control_status},
+};
+use self::{kernel::Numbers, probes::Probing};
+use super::{keeps, status::Teller};
+use crate::{
+    AgentError,
+    audit::Audit,
+    daemon::{End, Shutdown},
+    instance::{self, Instance},
+    paths::{check_reserved, check_tables},
+};
+
+/// What the route controller needs to know.
+#[derive(Clone, Debug)]
+pub struct RouteControlOptions {
+    /// The egresses, the targets, and how it decides.
+    pub config: RouteControlConfig,
+    /// The tables are those from `table_base` + 1 on.
+    pub table_base: u32,
+    /// Priority of the first rules; the others have the next two.
+    pub priority: u32,
+    /// Whether everything stays in place on a shutdown, for the next daemon to take over.
+    pub keep: bool,
+    /// Whether to probe and decide only: no rule and no route is installed.
+    pub dry_run: bool,
+}
+
+/// The name by which the route controller of a network namespace is known.
+const NAME: &str = "sidestep-route-control";
+/// Probes are sent up to this part of their interval later, at random, so that sites do not probe in step.
+const JITTER: u64 = 4;
+/// How long to wait before an egress whose routes the kernel has refused is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Runs the route controller until `shutdown` completes; calls `ready` when packets take the egress in use.
+///
+/// On return nothing of it is left in the kernel, unless `shutdown` or `options` say that it is kept, or the daemon failed
+/// while at work. What an earlier daemon left is taken over in place, with the egress that was in use. A configuration that comes
+/// through `configs` takes the place of the one in `options`.
+pub async fn run_route_control(
+    options: RouteControlOptions,
+    configs: UnboundedReceiver<RouteControlConfig>,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = Shutdown>,
+) -> Result<(), AgentError> {
+    let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let daemon = RouteControl::start(options, configs).await?;
+    sidestep_service::run(daemon, scrapes, ready, shutdown).await
+}
+
+/// Ends the route controller of the calling thread's network namespace, and removes what it or one before it left: the rules
+/// and routes of these tables. Returns whether there was anything.
+pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, AgentError> {
+    let stopped = instance::stop(NAME).await?;
+    let removed = kernel::remove_all(&Netlink::open()?, table_base, priority).await?;
+    Ok(stopped || removed)
+}
+
+/// The daemon's hold on the kernel, and the controller.
+struct RouteControl {
+    options: RouteControlOptions,
+    /// Says that this is the namespace's only route controller, and takes requests to stop.
+    instance: Instance,
+    /// Answers who asks for the status.
+    teller: Teller,
+    netlink: Netlink,
+    watch: LinkWatch,
+    audit: Audit,
+    configs: UnboundedReceiver<RouteControlConfig>,
+    controller: Controller,
+    /// By egress: its interface, if it is there.
+    links: Vec<Option<Interface>>,
+    /// By egress: why the kernel takes no route by it.
+    refused: Vec<Option<String>>,
+    /// By egress: what the controller was told of its carrier.
+    usable: Vec<bool>,
+    probers: Vec<Probing>,
+    /// What could not be opened or sent, said once.
+    complaints: BTreeSet<String>,
+    /// How much later than due the next probes leave.
+    jitter: Span,
+    random: RandomState,
+    drawn: u64,
+    /// The routes that the kernel should have.
+    routes: BTreeMap<(u32, IpNet), Route>,
+    /// The rules that the kernel should have.
+    rules: BTreeSet<RouteRule>,
+    /// What the main table has within the destinations.
+    inner: Vec<InnerRoute>,
+    decisions: VecDeque<DecisionRecord>,
+    moved: BTreeMap<&'static str, u64>,
+    decided: u64,
+    refused_probes: u64,
+    active_since: f64,
+    /// How many rules and routes of ours others removed, and were put back.
+    mended: u64,
+    /// When egresses whose routes were refused are tried again.
+    again: Option<Instant>,
+    /// Whether an earlier daemon left something, by which packets go.
+    inherited: bool,
+    /// Whether packets take the egress in use.
+    at_work: bool,
+}
+
+/// What reaches the route controller.
+enum Event {
+    /// Probes or a decision are due.
+    Due,
+    /// A socket may have answers.
+    Answer(usize),
+    Links,
+    Audit,
+    Config(Box<RouteControlConfig>),
+    /// Somebody asks for the status or the end.
+    Asked(Result<(), AgentError>),
+}
+
+impl RouteControl {
+    async fn start(
+        options: RouteControlOptions,
+        configs: UnboundedReceiver<RouteControlConfig>,
+    ) -> Result<Self, AgentError> {
+        check_reserved(options.table_base, options.priority)?;
+        check_reserved(options.table_base, options.priority.saturating_add(2))?;
+        let instance = Instance::claim(NAME, "edge route-control").await?;
+        let netlink = Netlink::open()?;
+        let numbers = Numbers::of(&options);
+        let inherited = kernel::is_inherited(&netlink, numbers).await?;
+        settings::check_marks(&netlink, &options, inherited).await?;
+        if !options.dry_run {
+            check_tables(&netlink, options.table_base, inherited).await?;
+        }
+        let before = kernel::inherited_egress(&netlink, &options.config, numbers).await?;
+        Ok(RouteControl {
+            controller: controller(&options.config, before.unwrap_or(0))?,
+            teller: Teller::open(status::SOCKET)?,
+            instance,
+            netlink,
+            watch: LinkWatch::open()?,
+            audit: Audit::open()?,
+            configs,
+            links: vec![None; options.config.egresses.len()],
+            refused: vec![None; options.config.egresses.len()],
+            usable: vec![true; options.config.egresses.len()],
+            probers: Vec::new(),
+            complaints: BTreeSet::new(),
+            jitter: Span::ZERO,
+            random: RandomState::new(),
+            drawn: 0,
+            routes: BTreeMap::new(),
+            rules: BTreeSet::new(),
+            inner: Vec::new(),
+            decisions: VecDeque::new(),
+            moved: BTreeMap::new(),
+            decided: 0,
+            refused_probes: 0,
+            active_since: unix_now(),
+            mended: 0,
+            again: None,
+            inherited,
+            at_work: false,
+            options,
+        })
+    }
+
+    /// The name of an egress.
+    fn name(&self, egress: usize) -> &str {
+        self.options.config.egresses.get(egress).map(|of| of.name.as_str()).unwrap_or_default()
+    }
+
+    fn mode(&self) -> &'static str {
+        if self.options.config.control.mode == IrcMode::Predictive { "predictive" } else { "practical" }
+    }
+
+    /// Random bits.
+    fn draw(&mut self) -> u32 {
+        self.drawn = self.drawn.wrapping_add(1);
+        self.random.hash_one(self.drawn) as u32
+    }
+
+    /// When the controller wants to be woken.
+    fn due(&self) -> Option<Time> {
+        let (due, timeout) = self.controller.poll_timeout()?;
+        Some(if timeout == Timeout::Probe { due + self.jitter } else { due })
+    }
+
+    /// Opens the sockets that are missing.
+    fn open_probers(&mut self) -> Result<(), AgentError> {
+        let (config, numbers) = (&self.options.config, self.numbers());
+        for (egress, of) in config.egresses.iter().enumerate() {
+            if self.links.get(egress).is_none_or(Option::is_none) {
+                continue;
+            }
+            for number in config.targets().of.get(egress).into_iter().flatten() {
+                let is_open = self.probers.iter().any(|one| (one.egress, one.target) == (egress, *number));
+                let Some(target) = config.targets.get(*number as usize).filter(|_| !is_open) else { continue };
+                match Probing::open((egress, of), (*number, target), numbers) {
+                    Ok(prober) => self.probers.push(prober),
+                    Err(error) if error.is_environment() => return Err(error.into()),
+                    Err(error) => complain(&mut self.complaints, &of.name, &error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn close_probers(&mut self) {
+        self.probers.clear();
+    }
+
+    /// Reads what has come at a socket.
+    fn take_answers(&mut self, socket: usize) -> Result<(), AgentError> {
+        let Some(prober) = self.probers.get_mut(socket) else { return Ok(()) };
+        while let Some((at, probe)) = prober.receive()? {
+            self.controller.handle_answer(at, probe, None);
+        }
+        Ok(())
+    }
+
+    /// Handles what is due: probes leave, or a decision is made.
+    fn handle_due(&mut self) -> Result<(), AgentError> {
+        // An answer that is here already has come in time.
+        for socket in 0..self.probers.len() {
+            self.take_answers(socket)?;
+        }
+        let now = monotonic_now();
+        while self.due().is_some_and(|due| due <= now) {
+            let random = self.draw();
+            self.controller.handle_timeout(now, random);
+            let most = self.options.config.control.probe_interval.as_nanos() / JITTER;
+            self.jitter = Span::from_nanos(u64::from(self.draw()) * most / u64::from(u32::MAX));
+            while let Some(probe) = self.controller.poll_transmit(now) {
+                self.send(probe);
+            }
+            self.take_decision();
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, probe: sidestep_proto::irc::Probe) {
+        let egress = probe.egress as usize;
+        let Some(target) = self.controller.target(probe) else { return };
+        let prober = self.probers.iter_mut().find(|one| (one.egress, one.target) == (egress, target));
+        let Some(Err(error)) = prober.map(|prober| prober.send(probe)) else { return };
+        self.refused_probes += 1;
+        let name = self.options.config.egresses.get(egress).map(|of| of.name.clone()).unwrap_or_default();
+        complain(&mut self.complaints, &name, &error);
+    }
+
+    /// Notes what was decided since the last time.
+    fn take_decision(&mut self) {
+        let Some(decision) = self.controller.poll_decision() else { return };
+        self.note(decision.from, decision.to, decision.reason);
+        if decision.from == decision.to {
+            return;
+        }
+        *self.moved.entry(decision.reason.as_str()).or_default() += 1;
+        self.active_since = unix_now();
+        let inputs = (0..self.links.len()).map(|egress| {
+            let input = self.input(egress);
+            format!("{} {} loss {:.3}", self.name(egress), input.health, input.loss)
+        });
+        tracing::info!(
+            from = self.name(decision.from),
+            to = self.name(decision.to),
+            reason = decision.reason.as_str(),
+            seen = inputs.collect::<Vec<_>>().join(", "),
+            dry_run = self.options.dry_run,
+            "packets take another egress"
+        );
+    }
+
+    fn handle_config(&mut self, config: RouteControlConfig) -> Result<(), AgentError> {
+        let active = self.name(self.controller.active()).to_string();
+        let starts_at = config.egresses.iter().position(|egress| egress.name == active).unwrap_or(0);
+        self.controller = controller(&config, starts_at)?;
+        if config.metrics != self.options.config.metrics {
+            tracing::warn!("[metrics] stays what it is until the route controller is started again");
+        }
+        let count = config.egresses.len();
+        self.options.config = config;
+        (self.links, self.refused, self.usable) = (vec![None; count], vec![None; count], vec![true; count]);
+        self.complaints.clear();
+        self.close_probers();
+        tracing::info!("the configuration was read again");
+        Ok(())
+    }
+}
+
+impl sidestep_service::Daemon for RouteControl {
+    type Error = AgentError;
+    type Event = Event;
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    async fn start(&mut self) -> Result<(), AgentError> {
+        settings::warn_of_sysctls(&self.options.config);
+        Ok(())
+    }
+
+    async fn next_event(&mut self) -> Option<Event> {
+        let due = self.due().map(|due| Instant::now() + due.since(monotonic_now()).to_std());
+        let (base, destinations) = (self.options.table_base, &self.options.config.route_control.destinations);
+        let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
+        Some(tokio::select! {
+            () = reached(due) => Event::Due,
+            socket = probes::answered(&self.probers) => Event::Answer(socket),
+            () = watch.changed() => Event::Links,
+            () = audit.is_due(|change| RouteControl::concerns(base, destinations, change)) => Event::Audit,
+            Some(config) = configs.recv() => Event::Config(Box::new(config)),
+            asked = self.instance.asked() => Event::Asked(asked),
+            asked = self.teller.asked() => Event::Asked(asked),
+        })
+    }
+
+    async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
+        let active = self.controller.active();
+        let (result, mut reconciles) = match event {
+            Event::Due => (self.handle_due(), false),
+            Event::Answer(socket) => (self.take_answers(socket), false),
+            Event::Links => (self.handle_links().await, true),
+            Event::Audit => {
+                let began = Instant::now();
+                let compared = self.forget_lost().await;
+                self.audit.done(began.elapsed());
+                let differs = matches!(compared, Ok(true));
+                (compared.map(drop), differs)
+            }
+            Event::Config(config) => {
+                let result = self.handle_config(*config);
+                self.routes.clear();
+                (result, true)
+            }
+            Event::Asked(asked) => {
+                self.instance.take();
+                if self.teller.is_asked() {
+                    let status = self.read_status();
+                    self.teller.tell(&status);
+                }
+                (asked, false)
+            }
+        };
+        // The move itself comes first; what else has to follow, follows.
+        let steered = if self.controller.active() == active { Ok(()) } else { self.steer().await };
+        reconciles |= steered.is_err();
+        Handled { result: result.and(steered), reconciles }
+    }
+
+    async fn reconcile(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        self.read_links().await?;
+        self.open_probers()?;
+        self.apply().await?;
+        let refused = self.refused.iter().any(Option::is_some);
+        self.again = refused.then(|| Instant::now() + AGAIN);
+        if !std::mem::replace(&mut self.at_work, true) {
+            settings::warn_of_egresses(&self.options.config, &self.links);
+            for egress in 0..self.links.len() {
+                if let Some(why) = self.why_unusable(egress) {
+                    tracing::warn!(egress = self.name(egress), why, "an egress cannot be used now");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
+        if self.instance.is_to_stop() {
+            tracing::info!("asked to stop");
+            return Ok(ControlFlow::Break(()));
+        }
+        self.netlink.renew()?;
+        self.complaints.clear();
+        self.open_probers()?;
+        if self.again.is_some_and(|again| again <= Instant::now()) {
+            self.reconcile().await?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn status(&self) -> String {
+        let unusable = (0..self.links.len()).filter(|egress| self.why_unusable(*egress).is_some()).count();
+        let count = self.links.len();
+        let reason = self.decisions.back().map_or("not measured yet", |last| last.reason.as_str());
+        let unusable = if unusable > 0 { format!(", {unusable} of {count} egresses unusable") } else { String::new() };
+        format!("packets take {}: {reason}{unusable}", self.name(self.controller.active()))
+    }
+
+    async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
+        Ok(metrics::page(&self.read_status(), faults))
+    }
+
+    async fn stop(self, end: End) -> Result<(), AgentError> {
+        if self.options.dry_run || keeps(end, self.at_work, self.inherited, self.options.keep) {
+            return Ok(());
+        }
+        kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await.map(drop)
+    }
+}
+
+impl RouteControl {
+    /// The kernel removes routes together with their interface, and gives a new interface another number.
+    async fn handle_links(&mut self) -> Result<(), AgentError> {
+        self.netlink.renew()?;
+        let missing = self.netlink.missing_routes(&self.routes).await?;
+        for key in missing {
+            self.routes.remove(&key);
+        }
+        self.read_links().await
+    }
+}
+
+/// A controller as the file says; what the file's check lets through can be made.
+fn controller(config: &RouteControlConfig, starts_at: usize) -> Result<Controller, AgentError> {
+    let capacities: Vec<Rate> = config.egresses.iter().map(|egress| egress.capacity).collect();
+    let made = Controller::new(&config.control, &capacities, monotonic_now());
+    let made = made.map_err(|error: KnobError| AgentError::Reserved(error.to_string()))?;
+    Ok(made.with_targets(config.targets()).with_stability(config.stability()).starting_at(starts_at))
+}
+
+/// Says what failed at an egress, once until it is forgotten.
+fn complain(complaints: &mut BTreeSet<String>, egress: &str, error: &LinuxError) {
+    let text = error.to_string();
+    if complaints.insert(format!("{egress}: {text}")) {
+        tracing::debug!(egress, text, "a probe failed");
+    }
+}
+
+/// Completes at `instant`; never without one.
+async fn reached(instant: Option<Instant>) {
+    match instant {
+        Some(instant) if instant <= Instant::now() => {}
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Seconds since 1970.
+fn unix_now() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

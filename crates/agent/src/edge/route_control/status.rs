@@ -1,0 +1,220 @@
+//! What the route controller says of itself: the egresses, their targets, and the last decisions with what they went by.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use sidestep_model::Rate;
+use sidestep_proto::irc::{Health, Reason};
+
+use super::{Moves, ProbeKind, RouteControl};
+use crate::{AgentError, edge::status::ask};
+
+/// The name of the socket at which the status is told.
+pub(super) const SOCKET: &str = "sidestep-route-control/status";
+/// How many decisions are kept.
+pub(super) const KEPT: usize = 32;
+
+/// The state of a route controller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteControlStatus {
+    /// Version of this format.
+    pub schema: u32,
+    /// Whether it decides only, and changes nothing.
+    pub dry_run: bool,
+    /// How it decides: `practical` or `predictive`.
+    pub mode: String,
+    /// What a move moves.
+    pub moves: Moves,
+    /// The prefixes whose packets take the egress in use.
+    pub destinations: Vec<IpNet>,
+    /// The egress in use.
+    pub active: String,
+    /// Since when, in seconds since 1970.
+    pub active_since: f64,
+    /// The egresses in the order of preference.
+    pub egresses: Vec<EgressStatus>,
+    /// The last decisions, the newest last: each that moved, and each whose reason was another than before.
+    pub decisions: Vec<DecisionRecord>,
+    /// Moves by their reason.
+    pub moved: BTreeMap<String, u64>,
+    /// Decisions, those to stay included.
+    pub decided: u64,
+    /// Probes that the kernel refused to send.
+    pub refused_probes: u64,
+    /// Rules and routes that others removed, and that were put back.
+    pub mended: u64,
+}
+
+/// An egress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EgressStatus {
+    /// Its name.
+    pub name: String,
+    /// Its interface.
+    pub dev: String,
+    /// Whether what it carries costs money.
+    pub metered: bool,
+    /// Its rate, where it is known.
+    pub capacity: Option<Rate>,
+    /// How it is, as its probes show it.
+    #[serde(flatten)]
+    pub seen: EgressInput,
+    /// Why nothing can leave by it, as far as the router knows.
+    pub unusable: Option<String>,
+    /// What its flaps have earned it; each adds 1000.
+    pub penalty: f64,
+    /// Whether packets do not move there for that.
+    pub suppressed: bool,
+    /// Its targets.
+    pub targets: Vec<TargetStatus>,
+}
+
+/// What a decision goes by, of one egress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EgressInput {
+    /// `unknown`, `fine`, `impaired` or `dead`.
+    pub health: String,
+    /// Share of the probes of the last measurement that were lost, of those to targets that count.
+    pub lost: f64,
+    /// The averaged share.
+    pub loss: f64,
+    /// The mean round trip of the last measurement in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// The throughput that TCP is predicted to get, in Mbit/s.
+    pub predicted_mbps: Option<f64>,
+}
+
+/// A target as the last measurement of an egress shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Its address.
+    pub address: std::net::IpAddr,
+    /// How it is asked.
+    pub kind: ProbeKind,
+    /// Probes that were sent.
+    pub sent: u32,
+    /// Probes that were lost.
+    pub lost: u32,
+    /// The mean round trip of the others in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Whether it counts: it is up, and among the best.
+    pub counts: bool,
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecisionRecord {
+    /// When, in seconds since 1970.
+    pub at: f64,
+    /// The egress until then.
+    pub from: String,
+    /// The egress from then on.
+    pub to: String,
+    /// Why.
+    pub reason: String,
+    /// How often in a row it was decided so.
+    pub times: u64,
+    /// What it went by, by egress.
+    pub inputs: BTreeMap<String, EgressInput>,
+}
+
+/// What a route controller of the calling thread's network namespace says of itself; `None` if there is none.
+pub fn route_control_status() -> Result<Option<RouteControlStatus>, AgentError> {
+    ask(SOCKET)
+}
+
+pub(super) fn health(health: Health) -> &'static str {
+    match health {
+        Health::Unknown => "unknown",
+        Health::Fine => "fine",
+        Health::Impaired => "impaired",
+        Health::Dead => "dead",
+    }
+}
+
+impl RouteControl {
+    /// What a decision goes by, of one egress.
+    pub(super) fn input(&self, egress: usize) -> EgressInput {
+        let report = self.controller.report(egress).unwrap_or_default();
+        EgressInput {
+            health: health(report.health).into(),
+            lost: report.lost,
+            loss: report.loss,
+            rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+            predicted_mbps: report.predicted.map(Rate::as_mbits),
+        }
+    }
+
+    fn egress_status(&self, egress: usize) -> Option<EgressStatus> {
+        let of = self.options.config.egresses.get(egress)?;
+        let (penalty, suppressed) = self.controller.penalty(sidestep_linux::monotonic_now(), egress);
+        let targets = self.controller.target_reports(egress).iter().filter_map(|report| {
+            let target = self.options.config.targets.get(report.target as usize)?;
+            Some(TargetStatus {
+                address: target.address,
+                kind: target.kind,
+                sent: report.sent,
+                lost: report.lost,
+                rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+                counts: report.counts,
+            })
+        });
+        Some(EgressStatus {
+            name: of.name.clone(),
+            dev: of.dev.clone(),
+            metered: of.metered,
+            capacity: Some(of.capacity).filter(|rate| *rate > Rate::ZERO),
+            seen: self.input(egress),
+            unusable: self.why_unusable(egress),
+            penalty,
+            suppressed,
+            targets: targets.collect(),
+        })
+    }
+
+    /// The state now.
+    pub(super) fn read_status(&self) -> RouteControlStatus {
+        let config = &self.options.config;
+        RouteControlStatus {
+            schema: 1,
+            dry_run: self.options.dry_run,
+            mode: self.mode().into(),
+            moves: config.route_control.moves,
+            destinations: config.route_control.destinations.clone(),
+            active: self.name(self.controller.active()).into(),
+            active_since: self.active_since,
+            egresses: (0..config.egresses.len()).filter_map(|egress| self.egress_status(egress)).collect(),
+            decisions: self.decisions.iter().cloned().collect(),
+            moved: self.moved.iter().map(|(reason, count)| ((*reason).to_string(), *count)).collect(),
+            decided: self.decided,
+            refused_probes: self.refused_probes,
+            mended: self.mended,
+        }
+    }
+
+    /// Notes a decision; one like the last is counted there.
+    pub(super) fn note(&mut self, from: usize, to: usize, reason: Reason) {
+        self.decided += 1;
+        let inputs = (0..self.links.len()).map(|egress| (self.name(egress).to_string(), self.input(egress))).collect();
+        let (from_name, to_name) = (self.name(from).to_string(), self.name(to).to_string());
+        let record = DecisionRecord {
+            at: super::unix_now(),
+            from: from_name,
+            to: to_name,
+            reason: reason.as_str().into(),
+            times: 1,
+            inputs,
+        };
+        let is_like = |last: &&mut DecisionRecord| {
+            from == to && (&last.from, &last.to, &last.reason) == (&record.from, &record.to, &record.reason)
+        };
+        match self.decisions.back_mut().filter(is_like) {
+            Some(last) => *last = DecisionRecord { times: last.times + 1, ..record },
+            None => self.decisions.push_back(record),
+        }
+        while self.decisions.len() > KEPT {
+            self.decisions.pop_front();
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! A site behind an edge router with two egresses, two transit routers, and the rest of the world; all gone when dropped.
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use sidestep_agent::{
+    AgentError, RouteControlConfig, RouteControlOptions, RouteControlStatus, Shutdown, route_control_status,
+    run_route_control,
+};
+use sidestep_linux::{
+    netlink,
+    netns::{NetNs, set_sysctl},
+};
+use tokio::sync::{
+    mpsc::{UnboundedSender, unbounded_channel},
+    oneshot,
+};
+
+/// Longer than anything should take on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+const PORT: u16 = 5001;
+
+/// The network: `host` – `edge` = `transit[0]` and `transit[1]` = `world`.
+///
+/// The world has a server and three targets. It answers the site by the first transit always, and what comes from the edge's own
+/// addresses by the transit of that link. So an outage towards the world is one of a path, and the way back is not in question.
+pub struct Net {
+    pub host: NetNs,
+    pub edge: NetNs,
+    pub transit: [NetNs; 2],
+    pub world: NetNs,
+}
+
+/// A running daemon; when dropped it is ended.
+pub struct Control {
+    stop: Option<oneshot::Sender<Ending>>,
+    configs: UnboundedSender<RouteControlConfig>,
+    thread: Option<JoinHandle<Result<(), AgentError>>>,
+}
+
+/// How a daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    CleanUp,
+    Keep,
+    Killed,
+}
+
+impl Net {
+    pub fn new() -> Net {
+        let node = |forwards: bool| {
+            let node = NetNs::create().unwrap();
+            let prepare = || {
+                if forwards {
+                    set_sysctl("ipv4/ip_forward", "1")?;
+                    set_sysctl("ipv6/conf/all/forwarding", "1")?;
+                }
+                for name in ["ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"] {
+                    set_sysctl(name, "0")?;
+                }
+                set_sysctl("ipv6/conf/default/accept_dad", "0")?;
+                // Else addresses of IPv6 go with an interface that goes down.
+                set_sysctl("ipv6/conf/default/keep_addr_on_down", "1")?;
+                netlink::block_on(async |netlink| netlink.loopback_up().await)
+            };
+            node.run(prepare).unwrap();
+            node
+        };
+        let net = Net { host: node(false), edge: node(true), transit: [node(true), node(true)], world: node(true) };
+        net.cable((&net.host, "north"), (&net.edge, "site"), "10.1.0", "fd01:0:0:1");
+        for (number, transit) in net.transit.iter().enumerate() {
+            let out = format!("p{number}");
+            net.cable((&net.edge, &out), (transit, "site"), &format!("10.9.{number}"), &format!("fd09:0:0:{number}"));
+            net.cable((transit, "north"), (&net.world, &out), &format!("10.8.{number}"), &format!("fd08:0:0:{number}"));
+            ip(transit, &format!("route add 10.2.0.0/15 via 10.8.{number}.2"));
+            ip(transit, &format!("-6 route add fd02::/15 via fd08:0:0:{number}::2"));
+            ip(transit, &format!("route add 10.1.0.0/16 via 10.9.{number}.1"));
+            ip(transit, &format!("-6 route add fd01::/16 via fd09:0:0:{number}::1"));
+            ip(&net.world, &format!("route add 10.9.{number}.0/24 via 10.8.{number}.1"));
+            ip(&net.world, &format!("-6 route add fd09:0:0:{number}::/64 via fd08:0:0:{number}::1"));
+        }
+        ip(&net.host, "route add default via 10.1.0.2");
+        ip(&net.host, "-6 route add default via fd01:0:0:1::2");
+        ip(&net.edge, "route add default via 10.9.0.2");
+        ip(&net.edge, "-6 route add default via fd09::2");
+        ip(&net.world, "route add 10.1.0.0/16 via 10.8.0.1");
+        ip(&net.world, "-6 route add fd01::/16 via fd08::1");
+        for address in ["10.2.0.1", "10.3.0.1", "10.3.0.2", "10.3.0.3"] {
+            ip(&net.world, &format!("addr add {address}/32 dev lo"));
+        }
+        for address in ["fd02::1", "fd03::1"] {
+            ip(&net.world, &format!("-6 addr add {address}/128 dev lo"));
+        }
+        net
+    }
+
+    /// Connects two nodes; the first has the address that ends with 1.
+    fn cable(&self, (near, one): (&NetNs, &str), (far, other): (&NetNs, &str), v4: &str, v6: &str) {
+        let connect = || {
+            netlink::block_on(async |netlink| {
+                netlink.add_veth(one, "far").await?;
+                netlink.move_to(netlink.index_of("far").await?, other, far.as_fd()).await
+            })
+        };
+        near.run(connect).unwrap();
+        for (node, name, last) in [(near, one, 1), (far, other, 2)] {
+            ip(node, &format!("addr add {v4}.{last}/24 dev {name}"));
+            ip(node, &format!("-6 addr add {v6}::{last}/64 dev {name} nodad"));
+            ip(node, &format!("link set {name} up"));
+        }
+    }
+
+    /// Loses everything that a transit gets for the world, silently; or no longer.
+    pub fn cut(&self, transit: usize, dead: bool) {
+        let action = if dead { "add" } else { "del" };
+        for half in ["10.2.0.0/16", "10.3.0.0/16"] {
+            ip(&self.transit[transit], &format!("route {action} blackhole {half}"));
+        }
+        for half in ["fd02::/16", "fd03::/16"] {
+            ip(&self.transit[transit], &format!("-6 route {action} blackhole {half} metric 10"));
+        }
+    }
+
+    /// Bytes that the edge has sent by an egress.
+    pub fn sent(&self, egress: usize) -> u64 {
+        let read = || netlink::block_on(async |netlink| netlink.interfaces().await);
+        let links = self.edge.run(read).unwrap();
+        links.iter().find(|link| link.name == format!("p{egress}")).map_or(0, |link| link.tx_bytes)
+    }
+
+    /// Starts the daemon, and waits until it is ready.
+    pub fn control(&self, config: &str) -> Control {
+        let (control, is_ready) = self.spawn(config, false);
+        if is_ready.recv_timeout(PATIENCE).is_err() {
+            panic!("the route controller is not ready: {:?}", control.end(Ending::Killed));
+        }
+        control
+    }
+
+    /// Starts the daemon; the receiver gets a message when it is ready.
+    pub fn spawn(&self, config: &str, dry_run: bool) -> (Control, mpsc::Receiver<()>) {
+        let config = RouteControlConfig::parse(config).unwrap_or_else(|error| panic!("{error}"));
+        let options = RouteControlOptions { config, table_base: 8500, priority: 8500, keep: false, dry_run };
+        let namespace = self.edge.as_fd().try_clone_to_owned().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let (configs, changed) = unbounded_channel();
+        let thread = thread::spawn(move || {
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let (shut, shutdown) = oneshot::channel();
+            let shutdown = async { shutdown.await.unwrap_or(Shutdown::CleanUp) };
+            let daemon = run_route_control(options, changed, move || ready.send(()).unwrap(), shutdown);
+            runtime.block_on(async {
+                tokio::pin!(daemon);
+                let ending = tokio::select! {
+                    ended = &mut daemon => return ended,
+                    ending = stopped => ending.unwrap_or(Ending::CleanUp),
+                };
+                match ending {
+                    // What the kernel sees of a kill: everything is closed, and nothing cleared up.
+                    Ending::Killed => return Ok(()),
+                    Ending::Keep => shut.send(Shutdown::Keep).unwrap(),
+                    Ending::CleanUp => shut.send(Shutdown::CleanUp).unwrap(),
+                }
+                daemon.await
+            })
+        });
+        (Control { stop: Some(stop), configs, thread: Some(thread) }, is_ready)
+    }
+
+    pub fn status(&self) -> RouteControlStatus {
+        self.edge.run(|| Ok(route_control_status().unwrap().expect("a route controller works here"))).unwrap()
+    }
+
+    /// Waits until this egress is in use; returns how long that took.
+    pub fn until_active(&self, name: &str) -> Duration {
+        let begin = Instant::now();
+        eventually(&format!("{name} in use"), || (self.status().active == name).then_some(()));
+        begin.elapsed()
+    }
+
+    /// Waits until both egresses were measured and are fine.
+    pub fn until_fine(&self) {
+        let is_fine = |status: &RouteControlStatus| status.egresses.iter().all(|one| one.seen.health == "fine");
+        eventually("two fine egresses", || is_fine(&self.status()).then_some(()));
+    }
+
+    /// The host sends to the world without a pause.
+    pub fn flow(&self, to: IpAddr) -> Flow {
+        Flow::start(self, to)
+    }
+
+    /// Asserts that nothing of a route controller is in the kernel.
+    pub fn assert_nothing_is_left(&self) {
+        for version in ["-4", "-6"] {
+            let rules = ip(&self.edge, &format!("{version} rule"));
+            assert!(!rules.contains("lookup 85"), "{rules}");
+            assert_eq!(ip(&self.edge, &format!("{version} route show table all proto 83")), "");
+        }
+    }
+}
+
+/// A connection on which the host sends without a pause, and the world checks every byte.
+pub struct Flow {
+    ends: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    sender: Option<JoinHandle<u64>>,
+    receiver: Option<JoinHandle<u64>>,
+}
+
+/// Bytes sent at once, and how often: about 2 Mbit/s.
+const BLOCK: usize = 2_000;
+const EVERY: Duration = Duration::from_millis(8);
+
+fn byte_at(position: u64) -> u8 {
+    (position.wrapping_mul(0x9e37_79b9) >> 24) as u8
+}
+
+impl Flow {
+    fn start(net: &Net, to: IpAddr) -> Flow {
+        let address = SocketAddr::new(to, PORT);
+        let listener = net.world.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();
+        let mut client = net.host.run(|| Ok(TcpStream::connect(address).unwrap())).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        let (ends, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let is_end = ends.clone();
+        let sender = thread::spawn(move || {
+            let mut position = 0;
+            while !is_end.load(Ordering::Relaxed) {
+                let block: Vec<u8> = (position..position + BLOCK as u64).map(byte_at).collect();
+                client.write_all(&block).expect("the connection goes on");
+                position += BLOCK as u64;
+                thread::sleep(EVERY);
+            }
+            position
+        });
+        let count = received.clone();
+        let receiver = thread::spawn(move || {
+            let (mut buffer, mut position) = ([0; 65_536], 0);
+            loop {
+                let length = server.read(&mut buffer).expect("the connection goes on");
+                if length == 0 {
+                    return position;
+                }
+                for byte in &buffer[..length] {
+                    assert_eq!(*byte, byte_at(position), "at {position}");
+                    position += 1;
+                }
+                count.store(position, Ordering::Relaxed);
+            }
+        });
+        Flow { ends, received, sender: Some(sender), receiver: Some(receiver) }
+    }
+
+    /// Bytes that have arrived in order.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Waits until more arrives than has until now.
+    pub fn goes_on(&self) {
+        let before = self.received();
+        eventually("more bytes", || (self.received() > before + 20_000).then_some(()));
+    }
+
+    /// Ends the connection, and asserts that all that was sent has arrived.
+    pub fn end(mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let sent = self.sender.take().unwrap().join().unwrap();
+        assert_eq!(self.receiver.take().unwrap().join().unwrap(), sent, "all that was sent arrives, in order");
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Control {
+    /// Has it read another file.
+    pub fn reload(&self, config: &str) {
+        self.configs.send(RouteControlConfig::parse(config).unwrap()).unwrap();
+    }
+
+    pub fn end(mut self, ending: Ending) -> Result<(), AgentError> {
+        let _ = self.stop.take().unwrap().send(ending);
+        self.thread.take().unwrap().join().unwrap()
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(mut self) -> Result<(), AgentError> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop = None;
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A file with short periods; `more` are further lines of `[route_control]`.
+pub fn file(more: &str) -> String {
+    let target = |last: u32| format!("[[target]]\naddress = \"10.3.0.{last}\"\nrate = 10\n");
+    format!(
+        "[route_control]\ndestinations = [\"0.0.0.0/0\", \"::/0\"]\n{more}\n\
+         [control]\nrouting_period = \"500 ms\"\nmeasurement_period = \"400 ms\"\nprobe_interval = \"33 ms\"\n\
+         loss_timeout = \"200 ms\"\n\
+         [damping]\nenabled = false\n\
+         [[egress]]\nname = \"first\"\ndev = \"p0\"\nvia = [\"10.9.0.2\", \"fd09::2\"]\n\
+         [[egress]]\nname = \"second\"\ndev = \"p1\"\nvia = [\"10.9.1.2\", \"fd09:0:0:1::2\"]\n{}{}{}",
+        target(1),
+        target(2),
+        target(3)
+    )
+}
+
+/// What iproute2 prints in a node.
+pub fn try_ip(node: &NetNs, arguments: &str) -> Option<String> {
+    let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed"));
+    let output = node.run(run).unwrap();
+    if !output.status.success() {
+        eprintln!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+pub fn ip(node: &NetNs, arguments: &str) -> String {
+    try_ip(node, arguments).unwrap_or_else(|| panic!("ip {arguments}"))
+}
+
+/// Waits until `check` gives something.
+pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = check() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

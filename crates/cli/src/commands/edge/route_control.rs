@@ -1,0 +1,273 @@
+//! `sidestep edge route-control`, and its `status`, `stop` and `init`.
+
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use comfy_table::{Table, presets};
+use sidestep_agent::{
+    DecisionRecord, EgressInput, EgressStatus, RouteControlConfig, RouteControlOptions, RouteControlStatus,
+    route_control_status, run_route_control, stop_route_control,
+};
+use sidestep_linux::netlink::{DefaultRoute, Family, Netlink};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::super::{
+    daemons::{announce, at_hangups, stopped_or_relieved},
+    print_json, read, runtime,
+};
+use crate::{
+    args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},
+    failure::{Failure, Outcome},
+};
+
+/// Runs `sidestep edge route-control`.
+pub(super) fn run(args: RouteControlArgs) -> Outcome {
+    match args.command {
+        Some(RouteControlCommand::Status { json }) => status(json),
+        Some(RouteControlCommand::Stop { json, place }) => stop(place, json),
+        Some(RouteControlCommand::Init) => init(),
+        None => control(args.run),
+    }
+}
+
+fn control(args: RouteControlRun) -> Outcome {
+    let missing = || Failure::usage("`sidestep edge route-control` needs --config FILE; `init` proposes one");
+    let (path, given) = (args.config.ok_or_else(missing)?, args.metrics);
+    let config = read_config(&path, given)?;
+    if args.check {
+        return checked(&config, args.json);
+    }
+    let options = RouteControlOptions {
+        config,
+        table_base: args.place.table_base,
+        priority: args.place.rule_priority,
+        keep: args.keep,
+        dry_run: args.dry_run,
+    };
+    runtime()?
+        .block_on(async { run_route_control(options, reread(path, given), announce, stopped_or_relieved()).await })
+        .map_err(Failure::from)
+}
+
+fn read_config(path: &Path, metrics: Option<std::net::SocketAddr>) -> Result<RouteControlConfig, Failure> {
+    let (text, name) = (read(path)?, path.display().to_string());
+    let mut config = RouteControlConfig::parse(&text).map_err(|error| Failure::usage(error.in_file(&name)))?;
+    config.metrics.listen = metrics.or(config.metrics.listen);
+    Ok(config)
+}
+
+/// The configuration file, read again at each SIGHUP; one with a mistake is reported and left alone.
+fn reread(path: PathBuf, metrics: Option<std::net::SocketAddr>) -> UnboundedReceiver<RouteControlConfig> {
+    at_hangups(move || {
+        let failed = |error| tracing::error!("the configuration stays what it was: {error}");
+        read_config(&path, metrics).map_err(failed).ok()
+    })
+}
+
+/// Says that a configuration is in order, and how fast it probes.
+fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
+    let targets = config.targets();
+    let knobs = &config.control;
+    if json {
+        let egress = |(egress, of): (&sidestep_agent::EgressConfig, &Vec<u32>)| serde_json::json!({ "name": egress.name, "dev": egress.dev, "targets": of.len() });
+        let egresses: Vec<_> = config.egresses.iter().zip(&targets.of).map(egress).collect();
+        return print_json(&serde_json::json!({
+            "schema": 1,
+            "destinations": config.route_control.destinations,
+            "egresses": egresses,
+            "quorum": targets.quorum,
+            "routing_period": knobs.routing_period,
+            "measurement_period": knobs.measurement_period,
+            "probe_interval": knobs.probe_interval,
+        }));
+    }
+    let names: Vec<_> = config.egresses.iter().map(|egress| egress.name.as_str()).collect();
+    println!("in order: {} by {}", listed(&config.route_control.destinations), names.join(", then "));
+    let (count, quorum) = (config.targets.len(), targets.quorum);
+    println!("targets: {count}, of which {quorum} must be reachable");
+    println!(
+        "decisions: every {}, by the probes of the last {}, one each {}",
+        knobs.routing_period, knobs.measurement_period, knobs.probe_interval
+    );
+    Ok(())
+}
+
+fn status(json: bool) -> Outcome {
+    let missing = || Failure::run("no route controller works in this network namespace");
+    show(&route_control_status()?.ok_or_else(missing)?, json)
+}
+
+/// Prints what a route controller says of itself.
+pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
+    if json {
+        return print_json(status);
+    }
+    let dry = if status.dry_run { " (dry run: nothing is installed)" } else { "" };
+    println!("{} take {} since {}{dry}", listed(&status.destinations), status.active, ago(status.active_since));
+    let mut table = plain_table(&["egress", "interface", "state", "lost", "loss", "round trip", "penalty"]);
+    for egress in &status.egresses {
+        let mark = if egress.name == status.active { "* " } else { "  " };
+        table.add_row([
+            format!("{mark}{}", egress.name),
+            egress.dev.clone(),
+            state(egress),
+            percent(egress.seen.lost),
+            percent(egress.seen.loss),
+            millis(egress.seen.rtt_ms),
+            format!("{:.0}{}", egress.penalty, if egress.suppressed { ", suppressed" } else { "" }),
+        ]);
+    }
+    println!("{table}");
+    let mut table = plain_table(&["target", "kind", "by", "lost", "round trip", "counts"]);
+    for (egress, target) in status.egresses.iter().flat_map(|one| one.targets.iter().map(move |target| (one, target))) {
+        table.add_row([
+            target.address.to_string(),
+            target.kind.as_str().into(),
+            egress.name.clone(),
+            format!("{} of {}", target.lost, target.sent),
+            millis(target.rtt_ms),
+            if target.counts { "yes".into() } else { "no".into() },
+        ]);
+    }
+    println!("{table}");
+    println!("decisions: {}, the last ones:", status.decided);
+    for decision in status.decisions.iter().rev().take(8) {
+        println!("{}", described(decision));
+    }
+    Ok(())
+}
+
+fn plain_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.to_vec());
+    table
+}
+
+fn state(egress: &EgressStatus) -> String {
+    egress.unusable.clone().unwrap_or_else(|| egress.seen.health.clone())
+}
+
+fn described(decision: &DecisionRecord) -> String {
+    let mut line = format!("{}: ", ago(decision.at));
+    let moved = decision.from != decision.to;
+    let _ = match moved {
+        true => write!(line, "{} -> {}, {}", decision.from, decision.to, decision.reason),
+        false => write!(line, "stays on {}, {}", decision.to, decision.reason),
+    };
+    if decision.times > 1 {
+        let _ = write!(line, " ({} times)", decision.times);
+    }
+    let seen = |(name, input): (&String, &EgressInput)| {
+        format!("{name} {} loss {} rtt {}", input.health, percent(input.loss), millis(input.rtt_ms))
+    };
+    let seen: Vec<_> = decision.inputs.iter().map(seen).collect();
+    let _ = write!(line, " [{}]", seen.join("; "));
+    line
+}
+
+fn listed(prefixes: &[ipnet::IpNet]) -> String {
+    prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn millis(millis: Option<f64>) -> String {
+    millis.map_or_else(|| "-".into(), |millis| format!("{millis:.1} ms"))
+}
+
+fn ago(at: f64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    format!("{:.0} s ago", (now - at).max(0.0))
+}
+
+fn stop(place: RouteControlNumbers, json: bool) -> Outcome {
+    let stopped = runtime()?.block_on(stop_route_control(place.table_base, place.rule_priority))?;
+    if json {
+        return print_json(&serde_json::json!({ "schema": 1, "stopped": stopped }));
+    }
+    match stopped {
+        true => println!("everything of the route controller of this network namespace is removed"),
+        false => println!("there is nothing of a route controller in this network namespace"),
+    }
+    Ok(())
+}
+
+/// Prints a configuration with an egress for each default route, the preferred one first.
+fn init() -> Outcome {
+    let (routes, names) = runtime()?.block_on(async {
+        let netlink = Netlink::open()?;
+        let names: std::collections::BTreeMap<u32, String> =
+            netlink.interfaces().await?.into_iter().map(|one| (one.index, one.name)).collect();
+        Ok::<_, sidestep_linux::LinuxError>((netlink.default_routes().await?, names))
+    })?;
+    print!("{}", proposal(&routes, &names));
+    Ok(())
+}
+
+fn proposal(routes: &[DefaultRoute], names: &std::collections::BTreeMap<u32, String>) -> String {
+    let mut order: Vec<&DefaultRoute> = routes.iter().collect();
+    order.sort_by_key(|route| (route.metric, route.hop.interface));
+    let mut devices: Vec<u32> = Vec::new();
+    for route in &order {
+        if !devices.contains(&route.hop.interface) {
+            devices.push(route.hop.interface);
+        }
+    }
+    let families: Vec<_> =
+        Family::ALL.into_iter().filter(|family| routes.iter().any(|route| route.family == *family)).collect();
+    let everything: Vec<_> =
+        families.iter().map(|family| if *family == Family::V4 { "\"0.0.0.0/0\"" } else { "\"::/0\"" }).collect();
+    let destinations = if everything.is_empty() { "\"0.0.0.0/0\"".into() } else { everything.join(", ") };
+    let mut text = format!(
+        "# Proposed by `sidestep edge route-control init` from this machine's default routes. Complete the targets, then check it\n\
+         # with `sidestep edge route-control --check --config FILE`.\n\n[route_control]\ndestinations = [{destinations}]\n"
+    );
+    for device in &devices {
+        let name = names.get(device).cloned().unwrap_or_else(|| format!("interface-{device}"));
+        let hops = order.iter().filter(|route| route.hop.interface == *device).filter_map(|route| route.hop.via);
+        let hops: Vec<_> = hops.map(|via| format!("\"{via}\"")).collect();
+        let _ = write!(text, "\n[[egress]]\nname = \"{name}\"\ndev = \"{name}\"\nvia = [{}]\n", hops.join(", "));
+    }
+    if devices.len() < 2 {
+        text.push_str("\n# Two egresses are the least: this machine has fewer default routes.\n");
+    }
+    text.push_str(
+        "\n# Three hosts behind all egresses, of different operators; each gets at most five probes a second.\n\
+         [[target]]\naddress = \"192.0.2.1\"\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_linux::netlink::NextHop;
+
+    use super::*;
+
+    #[test]
+    fn a_proposal_of_two_default_routes_is_a_configuration() {
+        let route = |family, metric, via: &str, interface| DefaultRoute {
+            family,
+            metric,
+            hop: NextHop { via: Some(via.parse().unwrap()), interface },
+        };
+        let names = [(2, "lte0".to_string()), (3, "fibre0".to_string())].into();
+        let routes = [
+            route(Family::V4, 200, "10.0.2.1", 2),
+            route(Family::V4, 100, "10.0.1.1", 3),
+            route(Family::V6, 100, "fe80::1", 3),
+            route(Family::V6, 200, "fe80::2", 2),
+        ];
+        let text = proposal(&routes, &names);
+        let config = RouteControlConfig::parse(&text).unwrap();
+        let order: Vec<_> = config.egresses.iter().map(|egress| egress.name.as_str()).collect();
+        assert_eq!((order, config.route_control.destinations.len()), (vec!["fibre0", "lte0"], 2), "{text}");
+        assert!(RouteControlConfig::parse(&proposal(&routes[..1], &names)).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! `sidestep edge route-control`: what it says of its file, of itself and of what is missing, and a real process that is killed.
+
+use std::{os::fd::AsFd, process::Command};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use sidestep_linux::{
+    netlink,
+    netns::{NetNs, set_sysctl},
+};
+
+use crate::{
+    common::{Ended, PROGRAM, Room, Running, root_or_skip},
+    doctor::{capabilities, copy},
+};
+
+const FILE: &str = r#"[route_control]
+destinations = ["0.0.0.0/0"]
+[control]
+routing_period = "500 ms"
+loss_timeout = "200 ms"
+[[egress]]
+name = "first"
+dev = "p0"
+via = ["10.9.0.2"]
+[[egress]]
+name = "second"
+dev = "p1"
+via = ["10.9.1.2"]
+[[target]]
+address = "10.3.0.1"
+"#;
+
+#[test]
+fn the_route_controllers_file_is_checked_with_line_and_caret() {
+    let room = Room::new();
+    let example = room.write("example.toml", include_str!("../../../../packaging/route-control.toml"));
+    let ended = room.run(&["edge", "route-control", "--check", "--config", &example]);
+    ended.is_fine();
+    assert_eq!(
+        ended.stdout,
+        "in order: 0.0.0.0/0 ::/0 by fibre, then lte\ntargets: 3, of which 2 must be reachable\n\
+         decisions: every 1 s, by the probes of the last 800 ms, one each 66 ms\n"
+    );
+    let json = room.run(&["edge", "route-control", "--check", "--json", "--config", &example]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["schema"], &json["quorum"], &json["egresses"][1]["name"]), (&1.into(), &2.into(), &"lte".into()));
+    let bad = room.write("bad.toml", &FILE.replace("\"p1\"", "\"p1\"\nmetred = true"));
+    let ended = room.run(&["edge", "route-control", "--check", "--config", &bad]);
+    assert!(ended.complaint(2).contains("bad.toml:13:1: unknown field `metred`"), "{ended:?}");
+    assert!(ended.stderr.contains('^'), "{ended:?}");
+    room.run(&["edge", "route-control"]).complaint(2);
+    room.run(&["edge", "route-control", "--config", "/nonexistent/file"]).complaint(2);
+}
+
+/// A command in a namespace.
+fn start(room: &Room, namespace: &NetNs, arguments: &[&str]) -> Running {
+    let inside = || {
+        let mut command = Command::new(PROGRAM);
+        command.args(["edge", "route-control"]).args(arguments);
+        Ok(room.start_command(command))
+    };
+    namespace.run(inside).unwrap()
+}
+
+fn run(room: &Room, namespace: &NetNs, arguments: &[&str]) -> Ended {
+    start(room, namespace, arguments).wait()
+}
+
+fn ip(namespace: &NetNs, arguments: &str) -> String {
+    let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().unwrap());
+    let output = namespace.run(run).unwrap();
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// An edge with two links to the world, which has a target.
+fn network() -> (NetNs, NetNs) {
+    let (edge, world) = (NetNs::create().unwrap(), NetNs::create().unwrap());
+    for node in [&edge, &world] {
+        let prepare = || {
+            for name in ["ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter"] {
+                set_sysctl(name, "0")?;
+            }
+            set_sysctl("ipv4/ip_forward", "1")?;
+            netlink::block_on(async |netlink| netlink.loopback_up().await)
+        };
+        node.run(prepare).unwrap();
+    }
+    for number in 0..2 {
+        let name = format!("p{number}");
+        let connect = || {
+            netlink::block_on(async |netlink| {
+                netlink.add_veth(&name, "far").await?;
+                netlink.move_to(netlink.index_of("far").await?, &name, world.as_fd()).await
+            })
+        };
+        edge.run(connect).unwrap();
+        for (node, last) in [(&edge, 1), (&world, 2)] {
+            ip(node, &format!("addr add 10.9.{number}.{last}/24 dev {name}"));
+            ip(node, &format!("link set {name} up"));
+        }
+    }
+    ip(&world, "addr add 10.3.0.1/32 dev lo");
+    (edge, world)
+}
+
+fn status(room: &Room, edge: &NetNs) -> Value {
+    serde_json::from_str(&run(room, edge, &["status", "--json"]).stdout).unwrap()
+}
+
+#[test]
+fn a_route_controller_that_is_killed_leaves_routing_and_the_next_takes_over() {
+    if !root_or_skip("route control") {
+        return;
+    }
+    let (room, (edge, _world)) = (Room::new(), network());
+    assert!(run(&room, &edge, &["status"]).error(1).contains("no route controller works"));
+    let config = room.write("rc.toml", FILE);
+    let before = ip(&edge, "rule");
+    let mut running = start(&room, &edge, &["--config", &config]);
+    running.wait_until_ready();
+    running.wait_until("both egresses being fine", || {
+        let status = status(&room, &edge);
+        status["egresses"].as_array().is_some_and(|all| all.iter().all(|one| one["health"] == "fine"))
+    });
+    let told = status(&room, &edge);
+    assert_eq!((&told["schema"], &told["active"]), (&1.into(), &"first".into()));
+    let text = run(&room, &edge, &["status"]).stdout;
+    assert!(text.starts_with("0.0.0.0/0 take first since") && text.contains("10.3.0.1"), "{text}");
+    let edge_status = edge.run(|| Ok(room.run(&["edge", "status"]))).unwrap();
+    assert!(edge_status.stdout.starts_with("0.0.0.0/0 take first"), "{edge_status:?}");
+    assert!(run(&room, &edge, &["--config", &config]).error(1).contains("another edge route-control daemon works"));
+    ip(&edge, "link set p0 down");
+    running.wait_until("the other egress", || status(&room, &edge)["active"] == "second");
+    ip(&edge, "link set p0 up");
+    let kept = || (ip(&edge, "rule"), ip(&edge, "route show table 8562"));
+    for _ in 0..3 {
+        let left = kept();
+        running.kill();
+        assert_eq!(kept(), left, "a killed daemon leaves everything");
+        running = start(&room, &edge, &["--config", &config, "--keep"]);
+        running.wait_until_ready();
+    }
+    running.signal(Signal::SIGTERM);
+    running.wait().is_fine();
+    assert!(ip(&edge, "rule").contains("8502"), "it was told to keep everything");
+    let stopped = run(&room, &edge, &["stop", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&stopped.stdout).unwrap()["stopped"], true);
+    assert_eq!(ip(&edge, "rule"), before);
+    assert_eq!(ip(&edge, "route show table all proto 83"), "");
+    assert!(run(&room, &edge, &["stop"]).stdout.contains("there is nothing"));
+}
+
+#[test]
+fn what_is_missing_is_said_in_one_line_and_the_capabilities_of_the_unit_are_enough() {
+    if !root_or_skip("route control without privileges") {
+        return;
+    }
+    let (room, (edge, _world)) = (Room::new(), network());
+    let config = room.write("rc.toml", FILE);
+    let program = copy(&room);
+    let given = capabilities(include_str!("../../../../packaging/sidestep-route-control.service"));
+    let with = |capabilities: &[&str]| {
+        let mut command = Command::new("setpriv");
+        let added: String = capabilities.iter().map(|name| format!(",+{}", name.to_lowercase())).collect();
+        let set = format!("-all{added}");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]);
+        command.args(["--inh-caps", &set, "--ambient-caps", &set, "--bounding-set", &set]);
+        command.arg(&program).args(["edge", "route-control", "--config", &config]);
+        edge.run(|| Ok(room.start_command(command))).unwrap()
+    };
+    let mut running = with(&given);
+    running.wait_until_ready();
+    running.signal(Signal::SIGTERM);
+    running.wait().is_fine();
+    for one in &given {
+        let others: Vec<_> = given.iter().filter(|other| *other != one).copied().collect();
+        with(&others).wait().error(3);
+    }
+    assert!(!ip(&edge, "rule").contains("lookup 85"), "nothing is left");
+    // An interface that is not there is no reason not to start: it may come.
+    let absent = room.write("absent.toml", &FILE.replace("\"p1\"", "\"wan7\""));
+    let mut running = start(&room, &edge, &["--config", &absent]);
+    running.wait_until_ready();
+    assert_eq!(status(&room, &edge)["egresses"][1]["unusable"], "there is no interface wan7");
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait();
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(0), 1), "{ended:?}");
+    assert!(ended.stderr.contains("an egress cannot be used now"), "{ended:?}");
+}
