@@ -56,6 +56,7 @@ mod host;
 mod instance;
 mod mptcp;
 mod paths;
+mod reflector;
 mod router;
 
 pub use edge::{
@@ -82,6 +83,7 @@ pub use paths::{
     Captured, ConfigError, DestinationPaths, HostPath, Interfaces, PathRoute, Place, Places, StaticDestination,
     StaticPath, Via, captured,
 };
+pub use reflector::{REFLECTOR_METRICS, ReflectorConfig, ReflectorOptions, StampClock, run_reflector};
 pub use router::{ROUTER_METRICS, RouterOptions, run_router, stop_router};
 pub use sidestep_service::Shutdown;
 

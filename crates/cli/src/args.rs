@@ -3,6 +3,7 @@
 mod agent;
 mod edge;
 mod mptcp_pm;
+mod reflector;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -15,6 +16,7 @@ pub use self::{
         RouteControlRun,
     },
     mptcp_pm::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},
+    reflector::{ClockName, ReflectorArgs},
 };
 
 /// Moves traffic around congestion, on an unmodified Linux kernel.
@@ -52,6 +54,8 @@ pub enum Command {
     Edge(EdgeCommand),
     /// Give this host's MPTCP connections further subflows
     MptcpPm(Box<MptcpPmArgs>),
+    /// Answer the probes of edges: a session reflector of STAMP (RFC 8762)
+    Reflector(ReflectorArgs),
     /// Try what of this machine's kernel agent, router and lab need
     Doctor {
         /// A configuration of the agent: try its mark_mask, and the sources of its paths

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod edge;
 pub mod manual;
 pub mod mptcp_pm;
+pub mod reflector;
 pub mod top;
 mod watch;
 

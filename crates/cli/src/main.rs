@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Edge(command) => commands::edge::run(command),
         Command::Doctor { config, json } => commands::doctor::run(config.as_deref(), json),
         Command::MptcpPm(options) => commands::mptcp_pm::run(*options),
+        Command::Reflector(options) => commands::reflector::run(options),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { directory } => commands::manual::man(&directory),
     };

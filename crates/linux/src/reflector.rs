@@ -68,14 +68,13 @@ impl ReflectorSocket {
         let failed = |error: io::Error| {
             let what = format!("listening for test packets at {address}");
             match error.raw_os_error() {
-                Some(libc::EACCES) => LinuxError::io(
-                    what,
-                    io::Error::other("a port below 1024 needs root or CAP_NET_BIND_SERVICE; choose another (--listen)"),
-                ),
-                Some(libc::EADDRINUSE) => LinuxError::io(
-                    what,
-                    io::Error::new(io::ErrorKind::AddrInUse, "somebody else listens there; choose another (--listen)"),
-                ),
+                Some(libc::EACCES) => {
+                    LinuxError::Privilege { what: format!("{what} (CAP_NET_BIND_SERVICE is enough, or another port)") }
+                }
+                Some(libc::EADDRINUSE) => {
+                    let other = "somebody else listens there; end that, or choose another port (--listen)";
+                    LinuxError::io(what, io::Error::new(io::ErrorKind::AddrInUse, other))
+                }
                 _ => LinuxError::new(what, error, "IPv6 (CONFIG_IPV6)"),
             }
         };

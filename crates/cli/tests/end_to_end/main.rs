@@ -17,6 +17,7 @@ mod packaged;
 mod pipes;
 mod policies;
 mod programs;
+mod reflector;
 mod reload;
 mod requests;
 mod route_control;

@@ -41,6 +41,7 @@ fn every_command_that_is_shown_has_a_manual_page() {
         "sidestep-lab-run",
         "sidestep-doctor",
         "sidestep-mptcp-pm",
+        "sidestep-reflector",
     ];
     for page in shown {
         let text = fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
@@ -66,8 +67,11 @@ fn the_dashboard_and_the_documentation_name_the_metrics_that_are_exported() {
     };
     let path_managers = documented(include_str!("../../../../docs/mptcp-pm.md"));
     assert_eq!(path_managers, names(sidestep_agent::MPTCP_PM_METRICS));
+    let reflectors = documented(include_str!("../../../../docs/probes.md"));
+    assert_eq!(reflectors, names(sidestep_agent::REFLECTOR_METRICS));
     let others = documented(include_str!("../../../../docs/operations.md"));
-    assert_eq!(others, exported.difference(&path_managers).cloned().collect());
+    let elsewhere = path_managers.union(&reflectors).cloned().collect();
+    assert_eq!(others, exported.difference(&elsewhere).cloned().collect());
 }
 
 /// What all daemons export.
@@ -78,6 +82,7 @@ fn exported() -> BTreeSet<String> {
         sidestep_agent::EDGE_METRICS,
         sidestep_agent::ROUTE_CONTROL_METRICS,
         sidestep_agent::MPTCP_PM_METRICS,
+        sidestep_agent::REFLECTOR_METRICS,
         sidestep_controller::CONTROLLER_METRICS,
     ];
     names(&daemons.concat())
