@@ -65,7 +65,8 @@ pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
 pub use recorder::{Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
 pub use result::{
-    CacheResult, LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, Unfinished,
+    CacheResult, CustodyResult, LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult,
+    Unfinished,
 };
 pub use scene::Scene;
 pub use seeds::{SeedLog, SeedResult};

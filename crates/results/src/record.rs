@@ -93,6 +93,8 @@ pub enum SampleKind {
     Router,
     /// A cache in a router: the bytes that it holds, and the state of its port.
     Cache,
+    /// What such a cache holds of one connection.
+    Stored,
     /// A measurement of a path from outside: round-trip time, throughput, lost probes.
     Probe,
 }
@@ -108,6 +110,7 @@ pub enum SampleKind {
 /// | connection | goodput | | | | | congestion window | smoothed RTT | path in use |
 /// | router | allowed or forwarded | share of the port's rate | bytes that wait | packets | packets | | RTT that the router assumes | port |
 /// | cache | | share of the cache's room | bytes held | packets | | | | state of its port |
+/// | stored | | | bytes held | | | | | |
 /// | probe | measured throughput | | | probes lost | | | measured RTT | path that is probed |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplePoint {

@@ -138,7 +138,7 @@ impl Recorder {
                 sampled.last = point.time;
             }
             // No measure is computed from these; `series.csv` has them.
-            SampleKind::Router | SampleKind::Cache | SampleKind::Probe => {}
+            SampleKind::Router | SampleKind::Cache | SampleKind::Stored | SampleKind::Probe => {}
         }
     }
 

@@ -115,6 +115,41 @@ pub struct CacheResult {
     pub peak_bytes: u64,
     /// The most bytes that the books of one router's caches took in memory, packets not counted.
     pub memory_bytes: u64,
+    /// Whether the condition for no loss held; `None` where it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custody: Option<CustodyResult>,
+}
+
+/// Whether the margins of caches covered what could arrive until those before had slowed down; of several caches the sums, but
+/// for the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustodyResult {
+    /// Caches that pressed back.
+    pub pressed: u64,
+    /// Those of them whose margin covered what could arrive.
+    pub covered: u64,
+    /// Packets that caches dropped which did not press back, or whose margin did: there are to be none.
+    pub dropped: u64,
+    /// The most that the margin of one cache had to hold.
+    pub needed_bytes: u64,
+}
+
+impl CustodyResult {
+    /// What these and other caches did together.
+    #[must_use]
+    pub fn and(self, other: CustodyResult) -> CustodyResult {
+        CustodyResult {
+            pressed: self.pressed + other.pressed,
+            covered: self.covered + other.covered,
+            dropped: self.dropped + other.dropped,
+            needed_bytes: self.needed_bytes.max(other.needed_bytes),
+        }
+    }
+
+    /// Whether every margin covered what could arrive.
+    pub fn holds(&self) -> bool {
+        self.covered == self.pressed
+    }
 }
 
 /// Completion times of the flows of similar size.

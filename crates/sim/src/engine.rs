@@ -13,7 +13,7 @@ mod tcp;
 mod tests;
 mod world;
 
-pub use behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId};
+pub use behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId, Stored};
 pub use endpoint::{Endpoint, Half, Outbox, Progress};
 pub use flows::{FlowId, FlowSpec, Report, Segments, Sizes, TcpId, segments};
 pub use network::{Balance, Copied, MAX_ARCS, MAX_NANOS, NO_FLOW, Network, RouteId};

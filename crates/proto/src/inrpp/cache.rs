@@ -11,7 +11,7 @@ use super::{Handle, Nonce};
 
 /// A round's worth of bytes for a flow: above the usual packet, so that it is served in one round.
 const QUANTUM: u32 = 1_600;
-/// Most credits that are kept while there is no packet for them: of all flows together, and of one alone.
+/// Most credits that are kept while there is no packet for them: of all flows that wait for one interface, and of one alone.
 const POOLED_CREDITS: u32 = 64;
 const OWN_CREDITS: u32 = 4;
 const NONE: u32 = u32::MAX;
@@ -36,8 +36,8 @@ pub(super) struct Cache {
     other_bytes: u64,
     /// While both wait: the bytes of other protocols that have left, less the bytes of INRPP.
     lead: i64,
-    /// Credits that found no flow. While there are any, no flow waits for one.
-    spare: u32,
+    /// Credits that found no flow, by the interface whose ACKs have brought them. While there are any, no flow waits for one.
+    spare: Vec<(Nonce, u32)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +105,12 @@ impl Cache {
     /// Bytes of one flow.
     pub(super) fn of_flow(&self, key: u64) -> Bytes {
         Bytes::new(self.by_key.get(&key).map_or(0, |at| self.flows[*at as usize].bytes))
+    }
+
+    /// The flows of which packets are in it, and their bytes.
+    pub(super) fn flows(&self) -> impl Iterator<Item = (u64, Bytes)> {
+        let of = |at: &u32| self.flows.get(*at as usize).map(|flow| (flow.key, Bytes::new(flow.bytes)));
+        self.ready.iter().chain(&self.waiting).filter_map(of)
     }
 
     /// Bytes of memory that it takes, packets not counted.
@@ -255,8 +261,9 @@ impl Cache {
         Some(Entry { handle, flow: flow.key, len, detoured, other: false })
     }
 
-    /// An ACK of a gated flow has passed: a packet of this flow may leave, or, if credits are pooled, of the next that waits.
-    pub(super) fn credit(&mut self, now: Time, key: u64, credit: Credit) {
+    /// An ACK of a gated flow has passed on which the interface `from` presses back: a packet of this flow may leave, or, if
+    /// credits are pooled, of the next that waits for the same interface.
+    pub(super) fn credit(&mut self, now: Time, key: u64, credit: Credit, from: Nonce) {
         let own = self.by_key.get(&key).copied().filter(|at| {
             let flow = &self.flows[*at as usize];
             credit != Credit::RoundRobin && flow.first != NONE && !flow.may_leave()
@@ -272,33 +279,47 @@ impl Cache {
                 flow.credits = (flow.credits + 1).min(OWN_CREDITS);
                 return;
             }
-            (None, Credit::Pooled | Credit::RoundRobin) => match self.waiting.pop_front() {
-                Some(at) => at,
-                None => {
-                    self.spare = (self.spare + 1).min(POOLED_CREDITS);
-                    return;
+            (None, Credit::Pooled | Credit::RoundRobin) => {
+                let next = self.waiting.iter().position(|at| self.flows[*at as usize].gate == from);
+                match next.and_then(|next| self.waiting.remove(next)) {
+                    Some(at) => at,
+                    None => return self.keep(from),
                 }
-            },
+            }
         };
         let flow = &mut self.flows[at as usize];
         (flow.credits, flow.served) = (flow.credits + 1, now);
         self.ready.push_back(at);
     }
 
-    /// Takes a credit for a packet of a flow that passes the cache; returns whether there was one.
-    pub(super) fn take_credit(&mut self, key: u64) -> bool {
-        let own = self.by_key.get(&key).map(|at| &mut self.flows[*at as usize].credits);
-        let bank = match own {
-            Some(credits) if *credits > 0 => credits,
-            _ => &mut self.spare,
-        };
-        let had = *bank > 0;
-        *bank = bank.saturating_sub(1);
-        had
+    /// Keeps a credit that found no flow.
+    fn keep(&mut self, from: Nonce) {
+        match self.spare.iter_mut().find(|(of, _)| *of == from) {
+            Some((_, spare)) => *spare = (*spare + 1).min(POOLED_CREDITS),
+            None => self.spare.push((from, 1)),
+        }
     }
 
-    /// Frees the flows that are gated for one interface.
+    /// Takes a credit for a packet of a flow that passes the cache, and is gated for an interface; returns whether there was one.
+    pub(super) fn take_credit(&mut self, key: u64, gate: Nonce) -> bool {
+        let own = self.by_key.get(&key).map(|at| &mut self.flows[*at as usize].credits);
+        match own {
+            Some(credits) if *credits > 0 => {
+                *credits -= 1;
+                true
+            }
+            _ => self.take_spare(gate),
+        }
+    }
+
+    fn take_spare(&mut self, gate: Nonce) -> bool {
+        let kept = self.spare.iter_mut().find(|(of, spare)| *of == gate && *spare > 0);
+        kept.map(|(_, spare)| *spare -= 1).is_some()
+    }
+
+    /// Frees the flows that are gated for one interface, and forgets its credits.
     pub(super) fn open_gate(&mut self, nonce: Nonce) {
+        self.spare.retain(|(of, _)| *of != nonce);
         self.free_those(|flow| flow.gate == nonce);
     }
 
@@ -309,7 +330,7 @@ impl Cache {
 
     /// Forgets the credits that are kept: nothing is gated any more.
     pub(super) fn forget_credits(&mut self) {
-        self.spare = 0;
+        self.spare.clear();
         for at in 0..self.flows.len() as u32 {
             let flow = &mut self.flows[at as usize];
             if flow.credits > 0 && flow.first == NONE {
@@ -338,11 +359,11 @@ impl Cache {
 
     /// Puts a flow with packets where it belongs: among those that may leave, or those that wait.
     fn enlist(&mut self, at: u32) {
-        let flow = &mut self.flows[at as usize];
-        if !flow.may_leave() && self.spare > 0 {
-            (self.spare, flow.credits) = (self.spare - 1, 1);
+        let Flow { gate, .. } = self.flows[at as usize];
+        if !self.flows[at as usize].may_leave() && self.take_spare(gate) {
+            self.flows[at as usize].credits = 1;
         }
-        let ring = if flow.may_leave() { &mut self.ready } else { &mut self.waiting };
+        let ring = if self.flows[at as usize].may_leave() { &mut self.ready } else { &mut self.waiting };
         ring.push_back(at);
     }
 

@@ -68,7 +68,7 @@ impl Router {
         let gate = port.gate(meta.nonces);
         let room = has_room(now, &port.is, out.free_at(to), meta.len);
         let waits = port.cache.holds(meta.flow) || gate.is_none() && port.cache.has_ready();
-        if room && !waits && (gate.is_none() || port.cache.take_credit(meta.flow)) {
+        if room && !waits && gate.is_none_or(|gate| port.cache.take_credit(meta.flow, gate)) {
             port.meter.sent(meta.len);
             return Fate::Forward;
         }
@@ -228,6 +228,11 @@ impl Router {
         self.ports.get(usize::from(port.0)).map_or(Bytes::default(), |of| of.cache.of_flow(flow))
     }
 
+    /// The flows of which packets are in the cache of an interface, and their bytes.
+    pub fn stored(&self, port: Port) -> impl Iterator<Item = (u64, Bytes)> {
+        self.ports.get(usize::from(port.0)).into_iter().flat_map(|of| of.cache.flows())
+    }
+
     /// The most bytes that were ever in the cache of an interface.
     pub fn peak(&self, port: Port) -> Bytes {
         self.ports.get(usize::from(port.0)).map_or(Bytes::default(), |of| of.cache.peak())
@@ -264,7 +269,7 @@ impl Router {
                 port.sweeps = port.sweeps.min(now + sweep(&config));
                 // What is stored of the flow needs no echo of the sender to wait.
                 port.cache.gate(now, flow, nonce);
-                port.cache.credit(now, flow, config.credit);
+                port.cache.credit(now, flow, config.credit, nonce);
                 self.drain(now, from, out);
             }
             Notice::Cancel => {

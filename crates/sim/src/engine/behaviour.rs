@@ -41,10 +41,26 @@ pub trait Behaviour: Debug + Send {
         None
     }
 
+    /// What its caches hold of each flow.
+    fn stored(&self) -> Vec<Stored> {
+        Vec::new()
+    }
+
     /// What its caches hold and have done, one for each arc that leaves the node and has one.
     fn caches(&self) -> Vec<CacheReport> {
         Vec::new()
     }
+}
+
+/// What a cache holds of one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stored {
+    /// The arc behind the cache.
+    pub arc: ArcId,
+    /// The flow, as packets name it.
+    pub flow: u32,
+    /// How much.
+    pub held: Bytes,
 }
 
 /// A cache before an arc.
@@ -147,6 +163,11 @@ impl Node<'_> {
     /// The arc with which the route of a packet ends that is about to leave.
     pub fn last_arc(&self, leaving: &Leaving) -> ArcId {
         self.network.last_arc(leaving.at)
+    }
+
+    /// The arcs of its route that a packet which is about to leave has taken.
+    pub fn arcs_before(&self, leaving: &Leaving) -> Vec<ArcId> {
+        self.network.arcs_before(leaving.at)
     }
 
     /// Changes what a packet says. Its length and its flow stay what they are.

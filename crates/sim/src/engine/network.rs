@@ -525,6 +525,13 @@ impl Network {
         ArcId(self.hops[at as usize].arc() as u32)
     }
 
+    /// The arcs before this hop of the route that it is on.
+    pub(super) fn arcs_before(&self, at: u32) -> Vec<ArcId> {
+        let before = &self.hops[..at as usize];
+        let first = before.iter().rposition(|hop| hop.is_last()).map_or(0, |last| last + 1);
+        before[first..].iter().map(|hop| ArcId(hop.arc() as u32)).collect()
+    }
+
     /// The arc with which the route ends that this hop is on.
     pub(super) fn last_arc(&self, at: u32) -> ArcId {
         let mut at = at as usize;

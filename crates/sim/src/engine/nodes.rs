@@ -12,7 +12,7 @@ use sidestep_proto::{
 };
 
 use super::{
-    behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId},
+    behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId, Stored},
     network::{Network, RouteId, is_marked, word_of, word_of_held},
 };
 
@@ -138,6 +138,14 @@ impl Network {
     pub fn caches(&self) -> Vec<CacheReport> {
         let behaviours = self.nodes.iter().flat_map(|nodes| nodes.behaviours.iter().flatten());
         behaviours.flat_map(|behaviour| behaviour.caches()).collect()
+    }
+
+    /// What the caches of all nodes hold of each flow, by arc and flow.
+    pub fn stored(&self) -> Vec<Stored> {
+        let behaviours = self.nodes.iter().flat_map(|nodes| nodes.behaviours.iter().flatten());
+        let mut all: Vec<Stored> = behaviours.flat_map(|behaviour| behaviour.stored()).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Hands a packet that is about to leave a node to its behaviour, and does what that decides.

@@ -515,6 +515,21 @@ impl<'a> Simulation<'a> {
             };
             record_sample(writer, recorder, &point)?;
         }
+        for stored in self.world.network.stored() {
+            let Some(open) = self.open.get(&FlowId(stored.flow)) else { continue };
+            let name = |node: NodeId| &topology.node(node).name;
+            let connection = &self.planned[open.planned].connection;
+            let (tail, head) = (topology.tail(stored.arc), topology.head(stored.arc));
+            let point = SamplePoint {
+                time: now,
+                interval: now.since(self.last_sample),
+                kind: SampleKind::Stored,
+                name: format!("{}>{} {connection}", name(tail), name(head)),
+                queue: Some(stored.held),
+                ..SamplePoint::default()
+            };
+            record_sample(writer, recorder, &point)?;
+        }
         Ok(())
     }
 
@@ -523,7 +538,7 @@ impl<'a> Simulation<'a> {
         if caches.is_empty() {
             return;
         }
-        recorder.caches(caches.iter().fold(CacheResult::default(), |sum, CacheReport { totals, .. }| CacheResult {
+        let all = caches.iter().fold(CacheResult::default(), |sum, CacheReport { totals, .. }| CacheResult {
             stored: sum.stored + totals.stored,
             detoured: sum.detoured + totals.detoured,
             dropped: sum.dropped + totals.dropped,
@@ -532,7 +547,15 @@ impl<'a> Simulation<'a> {
             forged: sum.forged + totals.forged,
             peak_bytes: sum.peak_bytes.max(totals.peak_bytes),
             memory_bytes: sum.memory_bytes.max(totals.memory_bytes),
-        }));
+            custody: totals.custody.map(|own| own.and(sum.custody.unwrap_or_default())).or(sum.custody),
+        });
+        if let Some(custody) = all.custody.filter(|custody| custody.dropped > 0) {
+            recorder.note(format!(
+                "caches whose margin covers all that can arrive dropped {} packets: the condition for no loss is violated",
+                custody.dropped
+            ));
+        }
+        recorder.caches(all);
     }
 
     fn take_moves(&mut self, recorder: &mut Recorder) {

@@ -1,6 +1,7 @@
 //! In-Network Resource Pooling: routers cache, send around links and press back; hosts send at full speed until they are told
 //! to slow down.
 
+mod custody;
 mod host;
 mod router;
 
@@ -21,6 +22,7 @@ use crate::{
     engine::{Behaviour, Sizes},
     system::{Context, MakeBehaviour, MakeEndpoint, System, Transport},
 };
+use custody::Network;
 use host::{Ends, HostNode, HostSettings, Links};
 use router::RouterNode;
 
@@ -50,10 +52,8 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     })?;
     let mut probed = BTreeSet::new();
     for node in topology.node_ids().filter(|node| topology.is_router(*node)) {
-        let router = RouterNode::new(topology, node, config, &knobs, &borders).map_err(|problem| SimError::Router {
-            system: context.spec.clone(),
-            router: topology.node(node).name.clone(),
-            problem,
+        let router = RouterNode::new(topology, node, config, &knobs, &borders, None).map_err(|problem| {
+            SimError::Router { system: context.spec.clone(), router: topology.node(node).name.clone(), problem }
         })?;
         probed.extend(router.probed());
     }
@@ -73,10 +73,11 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     let (ecmp, routers) = (knobs.ecmp, format!("{:?}", InrppKnobs { obedient: true, ..knobs.clone() }));
     let links = Arc::new(Links::new(topology));
     let of_flows = links.clone();
+    let custody = Network::of(context.scenario, &knobs);
     let make = MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &settings, arc, of_flows.clone()))));
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| -> Option<Box<dyn Behaviour>> {
         if topology.is_router(node) {
-            Some(Box::new(RouterNode::new(topology, node, config, &knobs, &borders).ok()?))
+            Some(Box::new(RouterNode::new(topology, node, config, &knobs, &borders, custody.as_ref()).ok()?))
         } else {
             Some(Box::new(HostNode(links.clone())))
         }

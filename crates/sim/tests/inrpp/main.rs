@@ -4,7 +4,7 @@ mod options;
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 use sidestep_model::{
     Bytes, Rate, Scenario, Span,
     scenario::builder::{ScenarioBuilder, bulk, down, part, up},
@@ -106,6 +106,24 @@ fn caches_lose_packets_only_where_the_margin_is_too_small() {
 }
 
 #[test]
+fn a_run_says_whether_its_caches_cover_what_arrives() {
+    let of = |system: &str| results(&dumbbell(), system).caches.unwrap();
+    // Routers 4 and 0 press back, and hold what comes until those before have slowed down.
+    let large = of("inrpp").custody.unwrap();
+    assert!(large.pressed >= 2 && large.holds() && large.dropped == 0, "{large:?}");
+    assert!((300_000..2_500_000).contains(&large.needed_bytes), "{large:?}");
+    // With the sizes of the text they do not, and what they drop does not count against the condition.
+    let small = of(TEXT);
+    let custody = small.custody.unwrap();
+    assert!(!custody.holds() && custody.dropped == 0 && small.dropped > 0, "{small:?}");
+    // Where ACKs release nothing, or hosts open again at once, it says nothing.
+    for system in ["inrpp:notifications=data", "inrpp:rto=text", "inrpp:obedient=false", "inrpp:ack_processing=printed"]
+    {
+        assert_eq!(of(system).custody, None, "{system}");
+    }
+}
+
+#[test]
 fn flows_share_evenly_while_caches_fill_and_press_back() {
     let (result, rows) = series(&dumbbell(), "inrpp");
     // Of 20 Mbit/s one flow gets all, two a half and three a third; 1400 bytes of 1488 are goodput.
@@ -133,6 +151,14 @@ fn flows_share_evenly_while_caches_fill_and_press_back() {
     // The paper has Backpressure at 3.04 s in node 0 and at about 5 s in node 4.
     assert!(begins("0>2").is_some_and(|at| (3.0..=3.2).contains(&at)), "{:?}", begins("0>2"));
     assert!(begins("4>0").is_some_and(|at| (4.6..=5.2).contains(&at)), "{:?}", begins("4>0"));
+    // What it holds of each flow adds up to what it holds; the flows fill it alike.
+    let of_flows = |time: &str| {
+        let stored = rows.iter().filter(|row| row["kind"] == "stored" && row["time_s"] == time);
+        let stored = stored.filter(|row| row["name"].starts_with("0>2 s"));
+        stored.map(|row| number(row, "queue_bytes")).collect::<Vec<_>>()
+    };
+    let (held, all) = (of_flows("5.0"), cache("0>2").into_iter().find(|row| row["time_s"] == "5.0").unwrap());
+    assert_eq!((held.len(), held.iter().sum::<f64>()), (3, number(all, "queue_bytes")));
     // Pooled credit keeps the occupancy at its upper bound as long as node 4 has something to send.
     let held = cache("0>2").into_iter().filter(|row| (3.5..=9.0).contains(&number(row, "time_s")));
     let held: Vec<f64> = held.map(|row| number(row, "queue_bytes") / 1e6).collect();
@@ -331,6 +357,27 @@ proptest! {
     }
 }
 
+/// Networks without losses on links, whose caches may cover what arrives or not.
+fn lossless() -> impl Strategy<Value = Wild> {
+    let sizes = prop_oneof![Just((100u32, 50u32)), Just((400, 100)), Just((1_500, 200)), Just((4_000, 300))];
+    let access = prop_oneof![Just(10u32), Just(50)];
+    (wild(), sizes, access, any::<bool>()).prop_map(|(wild, (cache_kb, high_kb), access, symmetric)| {
+        let flows = wild.flows.into_iter().map(|(from, step, kb)| (from, step, kb * 8)).collect();
+        Wild { failures: Vec::new(), loss_percent: 0, flows, cache_kb, high_kb, access, symmetric, ..wild }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, rng_seed: RngSeed::Fixed(16), ..ProptestConfig::default() })]
+
+    /// A cache whose margin covers what can arrive, as the run has it, drops nothing.
+    #[test]
+    fn no_cache_drops_anything_where_the_run_says_that_its_margin_covers_what_arrives(wild in lossless()) {
+        let caches = results(&wild.scenario(), "inrpp").caches.unwrap();
+        prop_assert_eq!(caches.custody.map_or(0, |custody| custody.dropped), 0);
+    }
+}
+
 #[test]
 fn caches_that_cover_what_arrives_do_press_back() {
     let (routers, high_kb) = (3, 300);
@@ -348,5 +395,8 @@ fn caches_that_cover_what_arrives_do_press_back() {
         seed: 1,
     };
     let result = results(&wild.scenario(), "inrpp");
-    assert!(lost(&result) == 0 && result.caches.unwrap().slow_downs > 100, "{:?}", result.caches);
+    let caches = result.caches.unwrap();
+    assert!(lost(&result) == 0 && caches.slow_downs > 100, "{caches:?}");
+    let custody = caches.custody.unwrap();
+    assert!(custody.pressed > 0 && custody.holds(), "{custody:?}");
 }

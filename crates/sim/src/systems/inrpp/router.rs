@@ -1,6 +1,9 @@
 //! A router: the core, the links and neighbours of its node, and the packets by which neighbours ask each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sidestep_model::{
     ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology,
@@ -16,8 +19,11 @@ use sidestep_proto::{
 };
 use sidestep_results::CacheResult;
 
-use super::{nonces_of, read_fields, with_fields};
-use crate::engine::{Behaviour, CacheReport, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId};
+use super::{
+    custody::{Arrival, Custody, Level, Network, Seen},
+    nonces_of, read_fields, with_fields,
+};
+use crate::engine::{Behaviour, CacheReport, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Stored};
 
 /// The length of a probe, and of the answer to one.
 const CONTROL: u16 = 40 + 24;
@@ -33,6 +39,8 @@ pub(super) struct RouterNode {
     detours: BTreeMap<(Port, Port), Around>,
     /// Whether notifications ride on ACKs.
     on_acks: bool,
+    /// By interface: the account of what its cache must have room for; empty where the condition for no loss says nothing.
+    custody: Vec<Custody>,
 }
 
 /// A detour of one hop.
@@ -49,6 +57,7 @@ impl RouterNode {
         config: inrpp::Config,
         knobs: &InrppKnobs,
         borders: &BTreeSet<LinkId>,
+        network: Option<&Arc<Network>>,
     ) -> Result<RouterNode, InterfaceError> {
         let mut arcs = topology.outgoing(node).to_vec();
         arcs.sort_unstable();
@@ -86,8 +95,14 @@ impl RouterNode {
             }
             interfaces.push(interface);
         }
+        let account = |network: &Arc<Network>| {
+            let of = arcs.iter().zip(&interfaces);
+            of.map(|(arc, of)| Custody::new(network.clone(), *arc, of.high, of.cache)).collect()
+        };
+        let custody = network.map(account).unwrap_or_default();
         let router = Router::new(config, RouterId(node.0), interfaces)?;
-        Ok(RouterNode { router, arcs, heads, detours, on_acks: knobs.notifications == Notifications::Acks })
+        let on_acks = knobs.notifications == Notifications::Acks;
+        Ok(RouterNode { router, arcs, heads, detours, on_acks, custody })
     }
 
     /// The links that are probed, as the interfaces of the router have detours over them.
@@ -97,6 +112,35 @@ impl RouterNode {
 
     fn port(&self, arc: ArcId) -> Option<Port> {
         self.arcs.binary_search(&arc).ok().map(|at| Port(at as u16))
+    }
+
+    /// Notes that a data packet has come to a cache.
+    fn account(&mut self, now: Time, at: Port, leaving: &Leaving, meta: &Meta, node: &Node<'_>) {
+        let Some(custody) = self.custody.get_mut(usize::from(at.0)) else { return };
+        let level = Level { held: self.router.occupancy(at), dropped: self.router.counters(at).dropped };
+        custody.holds(level.held);
+        let again = node.packet(leaving.packet).flags.has(Flags::RETRANSMIT);
+        let seen = Seen { flow: meta.flow, len: meta.len, again };
+        if custody.sees(now, self.router.state(at), seen, level) {
+            let before = node.arcs_before(leaving);
+            let detour = leaving.from.filter(|_| meta.detoured);
+            let arrival = Arrival { flow: meta.flow, detour, before: &before };
+            custody.arrives(now, &arrival, level.held);
+        }
+    }
+
+    /// Notes what the router says on an ACK, of data that leaves by `from`, for those before it.
+    fn account_ack(&mut self, now: Time, from: Port, back: ArcId, flow: u64, said: &AckFields, node: &Node<'_>) {
+        let Some(custody) = self.custody.get_mut(usize::from(from.0)) else { return };
+        custody.hears(flow);
+        match said.notification.map(|said| said.notice) {
+            Some(Notice::SlowDown) => {
+                let level = Level { held: self.router.occupancy(from), dropped: self.router.counters(from).dropped };
+                custody.tells(now, flow, back, node.free_at(back).since(now), level);
+            }
+            Some(Notice::Cancel) => custody.ends(),
+            None => {}
+        }
     }
 
     /// The router, and the node as it sees it.
@@ -154,12 +198,14 @@ impl Behaviour for RouterNode {
                     inrpp::Fate::Hold | inrpp::Fate::Drop => None,
                 };
                 out.say(leaving.packet, said);
-                match fate {
+                let fate = match fate {
                     inrpp::Fate::Forward => Fate::Forward,
                     inrpp::Fate::Hold => Fate::Hold,
                     inrpp::Fate::Drop => Fate::Drop("cache full"),
                     inrpp::Fate::Detour(over) => out.detour(to, over).map_or(Fate::Forward, Fate::Detour),
-                }
+                };
+                self.account(now, to, leaving, &meta, node);
+                fate
             }
             Kind::Ack if self.on_acks => {
                 // Its flow's data leaves by the link over which the ACK has come.
@@ -167,6 +213,7 @@ impl Behaviour for RouterNode {
                 let mut fields = read_fields(&packet);
                 let (router, mut out) = self.with(node);
                 router.handle_ack(now, from, to, u64::from(packet.flow), &mut fields, &mut out);
+                self.account_ack(now, from, leaving.to, u64::from(packet.flow), &fields, node);
                 node.edit(leaving.packet, |packet| *packet = with_fields(*packet, &fields));
                 Fate::Forward
             }
@@ -211,10 +258,22 @@ impl Behaviour for RouterNode {
     fn handle_timeout(&mut self, now: Time, node: &mut Node<'_>) {
         let (router, mut out) = self.with(node);
         router.handle_timeout(now, &mut out);
+        for (at, custody) in self.custody.iter().enumerate() {
+            custody.holds(self.router.occupancy(Port(at as u16)));
+        }
     }
 
     fn poll_timeout(&self) -> Option<(Time, &'static str)> {
         self.router.poll_timeout().map(|due| (due, "router"))
+    }
+
+    fn stored(&self) -> Vec<Stored> {
+        let of = |(at, arc): (usize, &ArcId)| {
+            let arc = *arc;
+            let stored = self.router.stored(Port(at as u16));
+            stored.map(move |(flow, held)| Stored { arc, flow: flow as u32, held }).collect::<Vec<_>>()
+        };
+        self.arcs.iter().enumerate().flat_map(of).collect()
     }
 
     fn caches(&self) -> Vec<CacheReport> {
@@ -231,6 +290,7 @@ impl Behaviour for RouterNode {
                 forged: done.forged,
                 peak_bytes: self.router.peak(port).get(),
                 memory_bytes,
+                custody: self.custody.get(at).and_then(|custody| custody.report(done.dropped)),
             };
             let state = self.router.state(port).as_str();
             CacheReport { arc: *arc, state, held: self.router.occupancy(port), room: self.router.room(port), totals }
