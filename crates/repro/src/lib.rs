@@ -192,6 +192,7 @@ pub const ALL: &[Experiment] = &[
     experiments::inrpp_table1::EXPERIMENT,
     experiments::inrpp_dumbbell::EXPERIMENT,
     experiments::inrpp_fig1::EXPERIMENT,
+    experiments::inrpp_fig11::EXPERIMENT,
     experiments::inrpp_multihomed::EXPERIMENT,
     experiments::inrpp_hierarchical::EXPERIMENT,
     experiments::inrpp_rocketfuel::EXPERIMENT,

@@ -10,7 +10,7 @@ use sidestep_model::{
     Scenario,
     scenario::builder::{Part, ScenarioBuilder, part},
 };
-use sidestep_results::{SystemResult, measures};
+use sidestep_results::{CustodyResult, SystemResult, measures};
 
 use super::result_of;
 use crate::{Context, Line, Mode, Paper, ReproError, Row, Rule, Seeds, series::each_record};
@@ -90,6 +90,8 @@ pub(super) struct Measured {
     pub(super) jain: Seeds,
     pub(super) unfinished: Seeds,
     pub(super) lost: Seeds,
+    /// Whether the margins of caches covered what could arrive; `None` in seeds where the condition for no loss says nothing.
+    pub(super) custody: Vec<Option<CustodyResult>>,
     /// Of all seeds: size in packets and completion time in seconds.
     pub(super) flows: Vec<(f64, f64)>,
 }
@@ -106,6 +108,7 @@ pub(super) fn measure(
     let specs = SYSTEMS.map(|(_, spec)| spec);
     let mut columns: Vec<[Vec<Option<f64>>; 4]> = vec![Default::default(); specs.len()];
     let mut all = vec![Vec::new(); specs.len()];
+    let mut custody = vec![Vec::new(); specs.len()];
     for seed in 1..=seeds {
         scenario.seed = u64::from(seed);
         let folder = format!("{name}/seed-{seed}");
@@ -120,16 +123,19 @@ pub(super) fn measure(
             fair.push(index.get(*spec).copied());
             unfinished.push(Some(result.unfinished.map_or(0.0, |of| of.flows as f64)));
             lost.push(Some(losses(result)));
+            custody[at].push(result.caches.and_then(|caches| caches.custody));
             all[at].append(&mut sizes.remove(*spec).unwrap_or_default());
         }
     }
-    let measured = columns.into_iter().zip(all).map(|([afct, jain, unfinished, lost], flows)| Measured {
-        afct: Seeds::new(afct),
-        jain: Seeds::new(jain),
-        unfinished: Seeds::new(unfinished),
-        lost: Seeds::new(lost),
-        flows,
-    });
+    let measured =
+        columns.into_iter().zip(custody).zip(all).map(|(([afct, jain, unfinished, lost], custody), flows)| Measured {
+            afct: Seeds::new(afct),
+            jain: Seeds::new(jain),
+            unfinished: Seeds::new(unfinished),
+            lost: Seeds::new(lost),
+            custody,
+            flows,
+        });
     Ok(measured.collect())
 }
 
@@ -163,6 +169,22 @@ pub(super) fn rows(label: &str, measured: &[Measured], faster: [(Paper, Rule); 3
     let paper = Paper::Text("none".into());
     let quantity = format!("{label}: packets lost, INRPP");
     rows.push(Row::median(quantity, "packets", paper, &measured[INRPP].lost, Rule::AtMost(0.0)));
+    rows.extend(no_loss(label, &measured[INRPP].custody));
+}
+
+/// The row that proves runs against the condition for no loss: what was lost in caches whose margin covers all that can arrive.
+/// Without a run in which a cache presses back, and of which the condition says something, there is none.
+pub(super) fn no_loss(label: &str, custody: &[Option<CustodyResult>]) -> Option<Row> {
+    let all = custody.iter().flatten().copied().fold(CustodyResult::default(), CustodyResult::and);
+    (all.pressed > 0).then(|| {
+        let quantity = format!(
+            "{label}: packets lost in the {} of {} caches that press back whose margin covers what can arrive",
+            all.covered, all.pressed
+        );
+        // Where no margin does, the condition says nothing.
+        let rule = if all.covered > 0 || all.dropped > 0 { Rule::AtMost(0.0) } else { Rule::NoPaperValue };
+        Row::single(quantity, "packets", Paper::Text("none".into()), all.dropped as f64, rule)
+    })
 }
 
 /// The upper ends of classes of sizes, in packets.
@@ -285,6 +307,7 @@ fn index(rates: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Verdict;
 
     #[test]
     fn completion_times_and_fairness_are_read_from_a_runs_files() {
@@ -304,6 +327,17 @@ mod tests {
         assert_eq!(rates(&series, 0.15).unwrap()["tcp"], [("a".into(), 2.0), ("b".into(), 1.0)]);
         assert_eq!(round_trips(&series, 0.0).unwrap()["tcp"], [("a".to_owned(), 5.0)]);
         assert!(completed(&dir.path().join("none.csv")).is_err());
+    }
+
+    #[test]
+    fn a_loss_against_the_condition_differs() {
+        let custody = |dropped| Some(CustodyResult { pressed: 2, covered: 1, dropped, needed_bytes: 1 });
+        let uncovered = Some(CustodyResult { pressed: 2, ..CustodyResult::default() });
+        let verdict = |custody: &[_]| no_loss("x", custody).map(|row| row.verdict);
+        assert_eq!(verdict(&[custody(0), None]), Some(Verdict::Holds));
+        assert_eq!(verdict(&[custody(0), custody(1)]), Some(Verdict::Differs));
+        assert_eq!(verdict(&[uncovered]), Some(Verdict::NoPaperValue));
+        assert_eq!(verdict(&[None, Some(CustodyResult::default())]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use sidestep_model::{
 };
 use sidestep_results::{RunResult, measures};
 
-use super::{build, result_of};
+use super::{build, inrpp::no_loss as against_the_condition, inrpp_story, result_of};
 use crate::{
     Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines,
     series::{self, Sample},
@@ -37,8 +37,8 @@ const TCP: &str = "tcp";
 const MSS: f64 = 1_412.0;
 const PACKET: f64 = 1_500.0;
 /// Bytes of a flow, and when flows begin, in seconds.
-const SIZE: f64 = 10e6;
-const STARTS: [f64; 3] = [1.0, 2.0, 3.0];
+pub(super) const SIZE: f64 = 10e6;
+pub(super) const STARTS: [f64; 3] = [1.0, 2.0, 3.0];
 
 /// By system: AFCT in seconds, Jain's index, and Jain's index where the hosts' links have delays of 50, 100 and 200 ms.
 const TABLE: [(&str, &str, f64, f64, f64); 3] =
@@ -67,7 +67,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 }
 
 /// The dumbbell with these delays of the senders' links.
-fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
+pub(super) fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
     let link = |rate: &str, delay: &str, queue: &str| part([("rate", rate), ("delay", delay), ("queue", queue)]);
     let mut network = ScenarioBuilder::new("120 s").set("name", "inrpp-dumbbell").set("sample", "100 ms");
     for router in ["0", "1", "2", "3", "4"] {
@@ -189,6 +189,7 @@ fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<
         let dropped = found.caches.map_or(f64::NAN, |caches| (caches.dropped + links) as f64);
         let paper = Paper::Text("none".into());
         rows.push(Row::single(format!("packets lost, {name}"), "packets", paper, dropped, Rule::AtMost(0.0)));
+        rows.extend(against_the_condition(name, &[found.caches.and_then(|caches| caches.custody)]));
     }
     Ok(())
 }
@@ -230,6 +231,9 @@ fn figures(of: &Series<'_>, rows: &mut Vec<Row>) {
     rows.push(Row::single("Figure 12: most in node 0's cache, 3.5 s to 9 s", "MB", paper(), most, Rule::AtMost(11.0)));
 }
 
+/// Seconds at which something else happens: all fits, node 0 stores and detours, it presses back, node 4 does, and the hosts are done.
+const INSTANTS: [f64; 5] = [1.1, 2.0, 3.5, 5.5, 9.5];
+
 fn draw(of: &Series<'_>, findings: &mut Findings) -> Result<(), ReproError> {
     let until = |points: &mut dyn Iterator<Item = (f64, f64)>| points.filter(|(at, _)| *at <= 16.0).collect::<Vec<_>>();
     let flow = |number| Line { label: format!("flow {number}"), points: until(&mut of.goodput(number)) };
@@ -255,6 +259,9 @@ fn draw(of: &Series<'_>, findings: &mut Findings) -> Result<(), ReproError> {
     ];
     let title = "Three flows of 10 MB: a cache fills, detours and presses back";
     findings.pictures.push(("dumbbell.svg".into(), lines(title, "time, s", &panels, false)?));
+    let frames = inrpp_story::frames(&of.0, 14.0);
+    findings.pictures.push(("story.svg".into(), inrpp_story::animation(&frames)));
+    findings.pictures.push(("frames.svg".into(), inrpp_story::strip(&frames, &INSTANTS)));
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use sidestep_model::{
 
 use super::{
     build,
-    inrpp::{PACKET, PAPER, PAYLOAD, base, link, rates, round_trips},
+    inrpp::{PACKET, PAPER, PAYLOAD, base, link, no_loss, rates, round_trips},
+    result_of,
 };
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, lines};
 
@@ -29,9 +30,10 @@ const CACHE: &str = "50 MB";
 fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let length = if context.mode == Mode::Full { 300.0 } else { 60.0 };
     let from = length / 3.0;
-    let mut measured = Vec::new();
+    let (mut measured, mut rows) = (Vec::new(), Vec::new());
     for (name, system, other) in [("mixed", "inrpp", Some("inrpp")), ("tcp-alone", "tcp", None)] {
-        context.simulate(name, &network(length, other)?, &[system], 1)?;
+        let run = context.simulate(name, &network(length, other)?, &[system], 1)?;
+        rows.extend(no_loss(name, &[result_of(&run, system)?.caches.and_then(|all| all.custody)]));
         let series = context.out.join(name).join("series.csv");
         let of = |halves: &[(String, f64)], host: &str| {
             let values: Vec<f64> =
@@ -50,7 +52,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let kbits = |rate: f64| rate * 1_000.0 * PACKET / PAYLOAD;
     let number = Paper::Number;
     let marginally = Paper::Text("only marginally higher".into());
-    let rows = vec![
+    rows.extend([
         Row::single(
             "a flow of INRPP beside TCP, headers included",
             "kbit/s",
@@ -81,7 +83,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
             rtt_beside / rtt_alone,
             Rule::AtMost(1.25),
         ),
-    ];
+    ]);
     let panel = |y: &str, most: f64, a: f64, b: f64, alone: f64| Panel {
         y: y.into(),
         range: [0.0, most],
