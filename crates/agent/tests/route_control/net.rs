@@ -28,7 +28,7 @@ use tokio::sync::{
 };
 
 /// Longer than anything should take on a machine that is busy with other tests.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(40);
 const PORT: u16 = 5001;
 
 /// The network: `host` – `edge` = `transit[0]` and `transit[1]` = `world`.
@@ -132,6 +132,21 @@ impl Net {
         }
     }
 
+    /// Has a transit lose so many of a hundred packets in each direction, at random.
+    pub fn lose(&self, transit: usize, percent: u32) {
+        let rules = format!(
+            "add table inet loss; add chain inet loss forward {{ type filter hook forward priority 0; }}; \
+             add rule inet loss forward numgen random mod 100 < {percent} drop"
+        );
+        run_in(&self.transit[transit], "nft", &[&rules]);
+    }
+
+    /// Has a transit send to the world no faster than this, with a queue of 100 ms.
+    pub fn limit(&self, transit: usize, rate: &str) {
+        let arguments = format!("qdisc add dev north root tbf rate {rate} burst 10k latency 100ms");
+        run_in(&self.transit[transit], "tc", &arguments.split(' ').collect::<Vec<_>>());
+    }
+
     /// Bytes that the edge has sent by an egress.
     pub fn sent(&self, egress: usize) -> u64 {
         let read = || netlink::block_on(async |netlink| netlink.interfaces().await);
@@ -199,7 +214,12 @@ impl Net {
 
     /// The host sends to the world without a pause.
     pub fn flow(&self, to: IpAddr) -> Flow {
-        Flow::start(self, to)
+        Flow::start(self, to, BLOCK)
+    }
+
+    /// The host sends to the world as fast as it can.
+    pub fn load(&self, to: IpAddr) -> Flow {
+        Flow::start(self, to, 50 * BLOCK)
     }
 
     /// Asserts that nothing of a route controller is in the kernel.
@@ -229,7 +249,8 @@ fn byte_at(position: u64) -> u8 {
 }
 
 impl Flow {
-    fn start(net: &Net, to: IpAddr) -> Flow {
+    /// Sends so many bytes each [`EVERY`].
+    fn start(net: &Net, to: IpAddr, block: usize) -> Flow {
         let address = SocketAddr::new(to, PORT);
         let listener = net.world.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();
         let mut client = net.host.run(|| Ok(TcpStream::connect(address).unwrap())).unwrap();
@@ -239,9 +260,9 @@ impl Flow {
         let sender = thread::spawn(move || {
             let mut position = 0;
             while !is_end.load(Ordering::Relaxed) {
-                let block: Vec<u8> = (position..position + BLOCK as u64).map(byte_at).collect();
-                client.write_all(&block).expect("the connection goes on");
-                position += BLOCK as u64;
+                let bytes: Vec<u8> = (position..position + block as u64).map(byte_at).collect();
+                client.write_all(&bytes).expect("the connection goes on");
+                position += block as u64;
                 thread::sleep(EVERY);
             }
             position
@@ -327,6 +348,12 @@ pub fn file(more: &str) -> String {
         target(2),
         target(3)
     )
+}
+
+fn run_in(node: &NetNs, program: &str, arguments: &[&str]) {
+    let run = || Ok(Command::new(program).args(arguments).output().expect("the program is installed"));
+    let output = node.run(run).unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
 }
 
 /// What iproute2 prints in a node.

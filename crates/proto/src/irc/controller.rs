@@ -350,7 +350,10 @@ impl Controller {
 
     /// Where to flee to: the most preferred egress that is fine, or else the one that loses least. Suppressed ones come last.
     fn refuge(&self, now: Time) -> Option<usize> {
-        self.refuge_among(|egress| !self.is_suppressed(now, egress)).or_else(|| self.refuge_among(|_| true))
+        let of = self.egresses.get(self.active)?;
+        let outlives = |egress: &Egress| self.stability.is_none() || egress.has_outlived(of);
+        self.refuge_among(|egress| outlives(egress) && !self.is_suppressed(now, egress))
+            .or_else(|| self.refuge_among(outlives))
     }
 
     fn refuge_among(&self, may: impl Fn(&Egress) -> bool) -> Option<usize> {

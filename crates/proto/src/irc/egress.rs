@@ -40,6 +40,10 @@ pub(super) struct Egress {
     pub(super) delay: Option<Span>,
     /// Bits per second that the aggregate got here, while it was fine and while it was impaired.
     history: [History; 2],
+    /// When the last probe was sent that was answered in the last measurement.
+    last_answered: Option<Time>,
+    /// The middle of the silence with which the last measurement ended.
+    silent_at: Option<Time>,
     /// What its flaps have earned it.
     pub(super) penalty: Penalty,
     /// What its last measurement says of each target, where there are several.
@@ -68,6 +72,8 @@ impl Egress {
             rtt: None,
             delay: None,
             history: [History::default(); 2],
+            last_answered: None,
+            silent_at: None,
             penalty: Penalty::default(),
             targets: Vec::new(),
         }
@@ -94,6 +100,12 @@ impl Egress {
         self.carrier && self.health != Health::Dead
     }
 
+    /// Whether it has answered since another one fell silent. If both fell silent at once, the targets may have died.
+    pub(super) fn has_outlived(&self, other: &Egress) -> bool {
+        let unknown = self.health == Health::Unknown || !other.carrier;
+        unknown || other.silent_at.is_none_or(|silent| self.last_answered.is_some_and(|answered| answered >= silent))
+    }
+
     pub(super) fn history(&self, impaired: bool) -> Option<f64> {
         self.history[usize::from(impaired)].mean()
     }
@@ -110,7 +122,7 @@ impl Egress {
 
     /// Judges the measurement of a period; acknowledgements of data that took this egress came last at `last_advance`.
     pub(super) fn judge(&mut self, now: Time, summary: Summary, knobs: &IrcKnobs, last_advance: Option<Time>) {
-        let Summary { sent, lost, lost_at_end, dead_since, delays } = summary;
+        let Summary { sent, lost, lost_at_end, dead_since, delays, .. } = summary;
         if sent == 0 {
             return;
         }
@@ -118,6 +130,10 @@ impl Egress {
             (self.rtt, self.delay) = (Some(rtt), Some(delay));
         }
         self.lost = f64::from(lost) / f64::from(sent);
+        self.last_answered = summary.last_answered;
+        // The middle of the silence at the end.
+        let silence = dead_since.zip(summary.last_sent);
+        self.silent_at = silence.map(|(since, last)| since + Span::from_nanos(last.since(since).as_nanos() / 2));
         self.losses.add(sent, lost, knobs.memory);
         let silent = lost_at_end >= knobs.dead_probes.min(sent);
         let veto = knobs.ack_veto

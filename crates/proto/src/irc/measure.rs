@@ -24,6 +24,9 @@ pub(super) struct Summary {
     pub(super) lost_at_end: u32,
     /// When the first of the probes lost at the end was sent.
     pub(super) dead_since: Option<Time>,
+    /// When the last probe was sent, and the last one that was answered.
+    pub(super) last_sent: Option<Time>,
+    pub(super) last_answered: Option<Time>,
     /// The mean round trip and the mean delay to the far end.
     pub(super) delays: Option<(Span, Span)>,
 }
@@ -84,8 +87,10 @@ impl Measurement {
         let probes = self.sent.iter().zip(&self.answered).zip(&self.delays).zip(0_u32..);
         for (((sent, answered), (rtt, delay)), _) in probes.filter(|(_, number)| counts(*number)) {
             summary.sent += 1;
+            summary.last_sent = Some(*sent);
             if *answered {
                 (summary.lost_at_end, summary.dead_since) = (0, None);
+                summary.last_answered = Some(*sent);
                 rtts += rtt;
                 delays += delay;
             } else {

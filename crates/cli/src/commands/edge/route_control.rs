@@ -178,7 +178,7 @@ fn percent(share: f64) -> String {
 }
 
 fn millis(millis: Option<f64>) -> String {
-    millis.map_or_else(|| "-".into(), |millis| format!("{millis:.1} ms"))
+    millis.map_or_else(|| "-".into(), |millis| format!("{millis:.2} ms"))
 }
 
 fn ago(at: f64) -> String {

@@ -59,6 +59,20 @@ fn a_quorum_that_is_not_up_anywhere_is_no_reason_to_move() {
 }
 
 #[test]
+fn targets_that_die_all_at_once_move_nothing_although_one_egress_had_the_last_answer() {
+    let mut bench = three_targets(7);
+    bench.run(5.0, |_, _| FINE);
+    // The last five probes of the primary are lost, and the last four of the backup.
+    let last = |now: f64| 10.0 - 0.010 - now;
+    bench.run(60.0, |now, egress| {
+        let silent = now > 20.0 || last(now) < if egress == 0 { 0.045 } else { 0.035 };
+        if now > 9.0 && silent { DEAD } else { FINE }
+    });
+    assert_eq!(bench.moves(), [], "{:?}", bench.decisions);
+    assert_eq!(bench.last_reason(), Some(Reason::AllDead));
+}
+
+#[test]
 fn a_dead_path_is_left_as_fast_with_three_targets_as_with_one() {
     let mut bench = three_targets(4);
     bench.run(40.0, while_bad(10.1, 20.1, DEAD));
