@@ -164,6 +164,71 @@ fn exp3_ix_learns_from_path_failures() {
 }
 
 #[test]
+fn the_papers_policy_takes_any_mark_for_congestion_and_a_timeout_too() {
+    let wanted = |policy| AgentKnobs { ce_rounds: 3, settle_rounds: 0, ..config(policy) };
+    // One of a hundred packets was marked, in one round.
+    let one_mark = Round { delivered_ce: 1, ..at(100, 100) };
+    assert!(settled(&wanted(PolicyName::Paper), &[10, 10]).handle_round(one_mark, 0).decided);
+    assert!(!settled(&wanted(PolicyName::Exp3), &[10, 10]).handle_round(one_mark, 0).decided);
+
+    // A timeout earns the window, 10 kB of 12.5, and the draw may choose the same path. EXP3 has to leave it, for nothing.
+    let mut paper = settled(&wanted(PolicyName::Paper), &[10, 10]);
+    let decision = paper.handle_timeout(at(300, 10), false, 0);
+    assert!(decision.decided && !decision.moved && decision.reason == Some(Reason::Rto));
+    assert!((lead(&paper) - gain(0.8)).abs() < 1e-4, "{}", lead(&paper));
+    let mut exp3 = settled(&wanted(PolicyName::Exp3), &[10, 10]);
+    assert!(exp3.handle_timeout(at(300, 10), false, 0).moved);
+    assert_eq!(lead(&exp3), 0.0);
+
+    // That acknowledgements are lost the paper does not look at.
+    let late = Span::from_secs(1);
+    assert_eq!(settled(&wanted(PolicyName::Paper), &[10, 10]).handle_duplicate(at(1_300, 0), late, 0).reason, None);
+    assert!(settled(&wanted(PolicyName::Exp3), &[10, 10]).handle_duplicate(at(1_300, 0), late, 0).moved);
+}
+
+#[test]
+fn rounds_that_settle_after_a_move_are_not_in_what_the_window_earns() {
+    let knobs = AgentKnobs { settle_rounds: 2, ..config(PolicyName::Exp3) };
+    let mut conn = settled(&knobs, &[10, 10]);
+    conn.handle_round(at(10, 0), 0);
+    assert!(conn.handle_timeout(at(300, 0), false, 0).moved);
+    let before = lead(&conn);
+    let window = |at_ms, bytes| Round { cwnd: Bytes::new(bytes), ..at(at_ms, at_ms as u32) };
+    // Two rounds with the window that the other path had, then two with 5 kB, of 12.5.
+    for (at_ms, bytes) in [(310, 12_500), (320, 12_500), (330, 5_000), (340, 5_000)] {
+        conn.handle_round(window(at_ms, bytes), 0);
+    }
+    assert!(conn.handle_retransmit(window(345, 5_000), 3, 0).decided);
+    // After the failure there was one path to draw from: its probability was 1.
+    let learnt = before - lead(&conn);
+    assert!((learnt - gain(0.4) / 2.0).abs() < 1e-4, "{learnt}");
+}
+
+#[test]
+fn a_draw_that_the_guard_restricts_is_rewarded_by_the_probability_among_the_rest() {
+    let knobs = AgentKnobs { settle_rounds: 0, rtt_guard: Span::from_millis(100), ..config(PolicyName::Exp3) };
+    let mut conn = settled(&knobs, &[10, 10, 300]);
+    // The third path is too long: one of two is drawn.
+    assert!(conn.handle_round(marked(10, 10), 0).decided);
+    let probability = |conn: &Connection, path: usize| {
+        let weights = conn.raw().exp3.log_weight.map(|log| (log as f64 / 2_f64.powi(32)).exp2());
+        0.9 * weights[path] / weights[..3].iter().sum::<f64>() + 0.1 / 3.0
+    };
+    let chosen = conn.path();
+    let expected = probability(&conn, chosen) / (probability(&conn, 0) + probability(&conn, 1));
+    let recorded = f64::from(conn.raw().chance_q32) / 2_f64.powi(32);
+    assert!((recorded - expected).abs() < 1e-4, "{recorded} instead of {expected}");
+    // What it earns next, 10 kB of 12.5, is divided by that probability.
+    let before = conn.raw().exp3.log_weight;
+    let next = Round { delivered: 20, delivered_ce: 20, ..at(20, 20) };
+    assert!(conn.handle_round(next, 0).decided);
+    let lead = |weights: [i64; 16]| (weights[chosen] - weights[2]) as f64 / 2_f64.powi(32);
+    let learnt = lead(conn.raw().exp3.log_weight) - lead(before);
+    let expected = 0.1 * 0.8 / (expected * 3.0) / std::f64::consts::LN_2;
+    assert!((learnt - expected).abs() < 1e-4, "{learnt} instead of {expected}");
+}
+
+#[test]
 fn a_much_longer_path_is_left_alone_until_there_is_no_other() {
     for policy in [PolicyName::Random, PolicyName::Exp3, PolicyName::Exp3Ix, PolicyName::LowestRtt, PolicyName::Next] {
         for random in [0, 1 << 30, 1 << 31, u32::MAX] {

@@ -555,6 +555,27 @@ fn rare_samples_of_a_queue_say_as_much_as_frequent_ones() {
 }
 
 #[test]
+fn connections_that_end_early_say_the_same_of_a_path_as_long_ones() {
+    let added = |rounds: u64| {
+        let mut host = Host::new(&[10, 10]);
+        // The lowest round trip is known, and a queue of 50 ms stands from then on.
+        host.transfers(20, &[10, 10]);
+        let until = host.now + Span::from_secs(8);
+        while host.now < until {
+            let mut connection = host.open_on(0);
+            for round in 0..=rounds {
+                host.wait(60);
+                connection.handle_round(host.round(60, 1 + 10 * round as u32), 0);
+            }
+        }
+        host.learnt()[0].delay.unwrap().as_secs_f64() * 1e3
+    };
+    let delays = [1, 3, 20, 100].map(added);
+    // Long rounds of several segments count for the path's own rate as well, which is what the longest add.
+    assert!(delays.iter().all(|delay| (60.0..75.0).contains(delay)), "{delays:?} ms instead of 61");
+}
+
+#[test]
 fn acknowledgements_that_do_not_arrive_keep_others_away_for_some_time_only() {
     let mut host = Host::new(&[10, 10]);
     let mut receiver = host.open_on(0);

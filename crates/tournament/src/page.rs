@@ -302,7 +302,8 @@ fn digits(value: f64) -> String {
 fn method(tournament: &Tournament) -> Markup {
     html! {
         p {
-            "Simulator, " (tournament.seeds) " seeds, the same for every policy. A comparison takes the logarithm of the ratio \
+            "Played in the " (place(tournament)) ", with " (tournament.seeds) (if tournament.seeds == 1 { " seed" } else { " seeds" })
+            ", the same for every policy. A comparison takes the logarithm of the ratio \
              seed by seed, its mean, and the 95 % interval by Student’s t. A ratio beyond " (LARGEST) " counts as "
             (LARGEST) ", also where the other carried nothing. A comparison is undecided if a seed lacks a value. “Never \
              loses” holds only if no judged measure is a LOSS, and none is undecided with an interval that reaches below "
