@@ -16,6 +16,7 @@ use sidestep_proto::{
     stamp::{Clock, Directions},
 };
 
+use crate::memory;
 use crate::net::{DELAYS, Net, OWN, PATIENCE, TARGETS, address, channel, ip};
 
 const STAMP: Method = Method::Stamp { port: 862, clock: Clock::Ntp };
@@ -245,4 +246,27 @@ fn what_is_no_answer_to_a_probe_is_counted_and_no_more() {
     }
     let counts = prober.counts();
     assert_eq!((counts.answered, counts.foreign, counts.duplicates), (1, 3, 1));
+}
+
+#[test]
+fn a_probe_takes_no_memory() {
+    if !root_or_skip("probing over wires") {
+        return;
+    }
+    let net = Net::new();
+    net.answer();
+    for target in TARGETS {
+        for method in METHODS {
+            let mut prober = open(&net, &by_egress(0, target, method));
+            measures(&mut prober, of(0));
+            let before = memory::asked();
+            (0..5).for_each(|_| assert!(prober.send().is_ok()));
+            let start = Instant::now();
+            let mut answers = 0;
+            while answers < 5 && start.elapsed() < PATIENCE {
+                answers += u32::from(prober.receive().is_ok_and(|reply| reply.is_some()));
+            }
+            assert_eq!((memory::asked() - before, answers), (0, 5), "{method:?} to {target}");
+        }
+    }
 }
