@@ -295,6 +295,7 @@ fn is_of_the_path(error: Errno) -> bool {
         Errno::ECONNREFUSED
             | Errno::EHOSTUNREACH
             | Errno::ENETUNREACH
+            | Errno::ENETDOWN
             | Errno::EHOSTDOWN
             | Errno::ENOPROTOOPT
             | Errno::EPROTO
