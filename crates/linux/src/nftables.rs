@@ -7,6 +7,7 @@
 //! The table exists in one network namespace, and sees packets of that namespace only. It cannot tell control groups
 //! apart: a request that has not become a connection has none.
 
+mod flows;
 mod ruleset;
 
 use std::{
@@ -24,6 +25,7 @@ use netlink_packet_netfilter::{NetfilterMessage, nftables::NfTablesMessage};
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
 use nix::sys::socket::{setsockopt, sockopt::SndBufForce};
 
+pub use self::flows::{FlowEgress, FlowTable};
 pub(crate) use self::ruleset::HEADER_LEN;
 use self::ruleset::Ruleset;
 use crate::{

@@ -388,3 +388,46 @@ fn loss_by_both_egresses_and_load_on_the_primary_move_nothing() {
     assert!(status.moved.values().sum::<u64>() <= 1, "{status:?}");
     assert!(status.egresses.iter().any(|one| one.seen.loss > 0.0), "{status:?}");
 }
+
+#[test]
+fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in_use() {
+    if !root_or_skip("route control") {
+        return;
+    }
+    let net = Net::new();
+    net.masquerade();
+    let control = net.control(&file("moves = \"new-connections\""));
+    net.until_fine();
+    net.cut(0, true);
+    net.until_active("second");
+    // Begun by the second egress, with its address.
+    let stays = net.flow("10.2.0.1".parse().unwrap());
+    stays.goes_on();
+    net.cut(0, false);
+    net.until_active("first");
+    let before = net.sent(1);
+    stays.goes_on();
+    stays.goes_on();
+    assert!(net.sent(1) > before + 30_000, "it goes on by the second");
+    stays.end();
+    // A flow whose egress dies is told so soon, and a new one works. That of the other egress goes on.
+    let mut client = net.talk_by_second();
+    let new = net.flow("10.3.0.1".parse().unwrap());
+    let before = net.sent(0);
+    new.goes_on();
+    assert!(net.sent(0) > before + 15_000, "a new one takes the first");
+    net.cut(1, true);
+    eventually("the flow of the dead egress ends", || {
+        use std::io::Write;
+        client.write_all(b"hello").is_err().then_some(())
+    });
+    new.goes_on();
+    net.cut(1, false);
+    // What somebody flushes is put back.
+    net.flush_flows();
+    eventually("the table of flows", || net.has_flows().then_some(()));
+    control.end(Ending::CleanUp).unwrap();
+    assert!(!net.has_flows());
+    new.end();
+    net.assert_nothing_is_left();
+}

@@ -147,6 +147,37 @@ impl Net {
         run_in(&self.transit[transit], "tc", &arguments.split(' ').collect::<Vec<_>>());
     }
 
+    /// Has the edge give what leaves by an egress the address of that.
+    pub fn masquerade(&self) {
+        let rules = "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+                     add rule ip nat post oifname { p0, p1 } masquerade";
+        run_in(&self.edge, "nft", &[rules]);
+    }
+
+    /// A connection that begins while the second egress is in use, and outlives that.
+    pub fn talk_by_second(&self) -> TcpStream {
+        self.cut(0, true);
+        self.until_active("second");
+        let address = SocketAddr::new("10.3.0.2".parse().unwrap(), PORT);
+        let listener = self.world.run(|| Ok(TcpListener::bind(address).unwrap())).unwrap();
+        let client = self.host.run(|| Ok(TcpStream::connect(address).unwrap())).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        thread::spawn(move || while server.read(&mut [0; 100]).is_ok_and(|length| length > 0) {});
+        self.cut(0, false);
+        self.until_active("first");
+        client
+    }
+
+    pub fn flush_flows(&self) {
+        run_in(&self.edge, "nft", &["delete table inet sidestep-8500"]);
+    }
+
+    /// Whether the table of flows is there.
+    pub fn has_flows(&self) -> bool {
+        let run = || Ok(Command::new("nft").args(["list", "tables"]).output().expect("nft is installed"));
+        String::from_utf8_lossy(&self.edge.run(run).unwrap().stdout).contains("inet sidestep-8500")
+    }
+
     /// Bytes that the edge has sent by an egress.
     pub fn sent(&self, egress: usize) -> u64 {
         let read = || netlink::block_on(async |netlink| netlink.interfaces().await);

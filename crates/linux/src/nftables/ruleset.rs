@@ -66,7 +66,7 @@ pub const HEADER_LEN: usize = 4;
 /// The subsystem's number, in the header of a transaction.
 const SUBSYSTEM: u16 = 10;
 /// As `mangle` in `nft`: after connection tracking, before NAT.
-const PRIORITY: i32 = -150;
+pub(super) const PRIORITY: i32 = -150;
 /// Just before `srcnat` in `nft`, where others masquerade.
 const BEFORE_SOURCE_NAT: i32 = 99;
 /// The name with which the kernel numbers anonymous maps.
@@ -96,7 +96,7 @@ const ACK: u8 = 0x10;
 const IPPROTO_TCP: u8 = 6;
 /// The only register that is needed, and its number.
 const REGISTER: Register = Register::Reg1;
-const REGISTER_NUMBER: u32 = 1;
+pub(super) const REGISTER_NUMBER: u32 = 1;
 
 // `linux/netfilter/nf_tables.h`: the attributes of the expressions `fib` and `nat`, and their values.
 const FIB_TO: u16 = 1;
@@ -112,8 +112,8 @@ const SOURCE_NAT: u32 = 0;
 /// An address of this host (`RTN_LOCAL`).
 const LOCAL: u32 = 2;
 
-type Messages = Vec<(NfTablesMessage, u16)>;
-type Rule = Vec<Expressions>;
+pub(super) type Messages = Vec<(NfTablesMessage, u16)>;
+pub(super) type Rule = Vec<Expressions>;
 
 impl Ruleset {
     /// The transaction after which the table says `draws`, whatever was there.
@@ -181,7 +181,7 @@ impl Ruleset {
     }
 
     /// Some of our bits of the mark are set.
-    fn is_marked(&self) -> Rule {
+    pub(super) fn is_marked(&self) -> Rule {
         vec![load(MetaKey::Mark), masked(&self.mask.to_ne_bytes()), compare(Operator::NotEqual, vec![0; 4])]
     }
 
@@ -275,26 +275,36 @@ impl Ruleset {
     }
 
     /// Changes our bits of the mark, and no other.
-    fn set_mark(&self, mark: u32) -> Rule {
+    pub(super) fn set_mark(&self, mark: u32) -> Rule {
+        let store = Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(REGISTER)]);
+        vec![load(MetaKey::Mark), self.put(mark), store]
+    }
+
+    /// Puts a mark into our bits of the register.
+    pub(super) fn put(&self, mark: u32) -> Expressions {
         let keep = DataAttribute::Value((!self.mask).to_ne_bytes().to_vec());
         let change = DataAttribute::Value((mark & self.mask).to_ne_bytes().to_vec());
-        let bitwise = vec![
+        Expressions::Bitwise(vec![
             Bitwise::SourceRegister(REGISTER),
             Bitwise::DestinationRegister(REGISTER),
             Bitwise::Length(size_of::<u32>() as u32),
             Bitwise::Mask(keep),
             Bitwise::Xor(change),
-        ];
-        let store = Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(REGISTER)]);
-        vec![load(MetaKey::Mark), Expressions::Bitwise(bitwise), store]
+        ])
     }
 
-    fn table(&self) -> (NfTablesMessage, u16) {
+    pub(super) fn table(&self) -> (NfTablesMessage, u16) {
         let attributes = vec![TableAttribute::Name(self.name.clone())];
         (NfTablesMessage::NewTable(TableMessage { attributes }), NLM_F_CREATE)
     }
 
-    fn base_chain(&self, name: &str, kind: &str, at: InetHookNumber, priority: i32) -> (NfTablesMessage, u16) {
+    pub(super) fn base_chain(
+        &self,
+        name: &str,
+        kind: &str,
+        at: InetHookNumber,
+        priority: i32,
+    ) -> (NfTablesMessage, u16) {
         let hook = vec![
             Hook::Number(HookNumber::Inet(at)),
             // The attribute is signed.
@@ -314,7 +324,7 @@ impl Ruleset {
         (NfTablesMessage::NewChain(ChainMessage { attributes }), NLM_F_CREATE)
     }
 
-    fn rule(&self, chain: &str, expressions: Rule) -> (NfTablesMessage, u16) {
+    pub(super) fn rule(&self, chain: &str, expressions: Rule) -> (NfTablesMessage, u16) {
         let attributes = vec![
             RuleAttribute::Table(self.name.clone()),
             RuleAttribute::Chain(chain.into()),
@@ -527,7 +537,7 @@ fn tcp_flags() -> Expressions {
     payload(TRANSPORT_HEADER, TCP_FLAGS, 1)
 }
 
-fn load(key: MetaKey) -> Expressions {
+pub(super) fn load(key: MetaKey) -> Expressions {
     Expressions::Meta(vec![Meta::DestinationRegister(REGISTER), Meta::Key(key)])
 }
 
@@ -536,7 +546,7 @@ fn payload(base: u32, offset: u32, len: u32) -> Expressions {
     Expressions::Payload([vec![Payload::DestinationRegister(REGISTER)], place.to_vec()].concat())
 }
 
-fn masked(mask: &[u8]) -> Expressions {
+pub(super) fn masked(mask: &[u8]) -> Expressions {
     Expressions::Bitwise(vec![
         Bitwise::SourceRegister(REGISTER),
         Bitwise::DestinationRegister(REGISTER),
@@ -546,7 +556,7 @@ fn masked(mask: &[u8]) -> Expressions {
     ])
 }
 
-fn compare(operator: Operator, data: Vec<u8>) -> Expressions {
+pub(super) fn compare(operator: Operator, data: Vec<u8>) -> Expressions {
     Expressions::Cmp(vec![Cmp::SourceRegister(REGISTER), Cmp::Op(operator), Cmp::Data(DataAttribute::Value(data))])
 }
 
@@ -560,7 +570,7 @@ fn lookup(id: u32) -> Expressions {
     ])
 }
 
-fn jump(code: Verdict, chain: Option<String>) -> Expressions {
+pub(super) fn jump(code: Verdict, chain: Option<String>) -> Expressions {
     Expressions::Immediate(vec![
         Immediate::DestinationRegister(Register::Verdict),
         Immediate::Data(verdict(code, chain)),

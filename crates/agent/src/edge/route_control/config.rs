@@ -71,6 +71,8 @@ pub enum Moves {
     /// All packets: established flows move too. For addresses of the site's own, tunnels, or one address of NAT.
     #[default]
     Aggregate,
+    /// New connections only: each flow stays on its egress while that works. For a masquerade by the address of each provider.
+    NewConnections,
 }
 
 /// Whether packets return to the primary.
@@ -117,6 +119,9 @@ pub struct EgressConfig {
     /// Whether what it carries costs money.
     #[serde(default)]
     pub metered: bool,
+    /// With `moves = "new-connections"`: how long after a move away flows may stay; those that are left then begin anew.
+    #[serde(default)]
+    pub drain: Option<Span>,
     /// The prefixes that its provider lets through as sources: packets from there leave by this egress, or not at all.
     #[serde(default)]
     pub source: Vec<IpNet>,
@@ -357,6 +362,12 @@ impl RouteControlConfig {
             }
             if let Some(family) = self.families().into_iter().find(|family| !egress.carries(*family)) {
                 return at("via", format!("destinations are of {family}, and `{name}` has no next hop of {family}"));
+            }
+            if egress.drain.is_some() && self.route_control.moves == Moves::Aggregate {
+                return at(
+                    "drain",
+                    "established flows move with all others: `drain` is for `moves = \"new-connections\"`".into(),
+                );
             }
             self.check_sources(document, item, egress, &before)?;
             before.push(egress);

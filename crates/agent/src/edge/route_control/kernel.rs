@@ -23,6 +23,7 @@ use sidestep_linux::{
     LinuxError,
     bpf::MAX_SLOTS,
     netlink::{Family, InnerRoute, Interface, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},
+    nftables::FlowTable,
 };
 
 use super::{RouteControl, RouteControlConfig, RouteControlOptions};
@@ -133,6 +134,7 @@ pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32
     let mut found = rules.iter().any(|rule| {
         priorities.contains(&rule.priority) && tables.contains(&rule.table) && rule.is_ours(*tables.start())
     });
+    found |= FlowTable::open(&super::flows::name(table_base), 0)?.remove()?;
     for priority in priorities {
         netlink.delete_rules(tables.clone(), priority).await?;
     }
@@ -328,6 +330,7 @@ impl RouteControl {
             self.netlink.add_route_rule(rule).await?;
         }
         self.rules = rules;
+        self.apply_flows()?;
         let routes: BTreeSet<(u32, IpNet)> = wanted.into_iter().flat_map(|(_, routes)| routes.into_keys()).collect();
         self.remove_old(&routes).await
     }
@@ -391,7 +394,9 @@ impl RouteControl {
         }
         let lost = before - self.rules.len() + missing.len();
         note_lost(&mut self.mended, lost);
+        let flows_changed = self.forget_lost_flows()?;
+        self.mended += u64::from(flows_changed);
         let inner = self.netlink.inner_routes(&self.options.config.route_control.destinations).await?;
-        Ok(lost > 0 || inner != self.inner)
+        Ok(lost > 0 || flows_changed || inner != self.inner)
     }
 }

@@ -4,6 +4,7 @@
 //! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
 
 mod config;
+mod flows;
 mod kernel;
 mod metrics;
 mod probes;
@@ -138,6 +139,8 @@ struct RouteControl {
     mended: u64,
     /// When egresses whose routes were refused are tried again.
     again: Option<Instant>,
+    /// The table that keeps flows on their egress, where there is one.
+    flows: Option<flows::Flows>,
     /// Whether an earlier daemon left something, by which packets go.
     inherited: bool,
     /// Whether packets take the egress in use.
@@ -199,6 +202,7 @@ impl RouteControl {
             active_since: unix_now(),
             mended: 0,
             again: None,
+            flows: None,
             inherited,
             at_work: false,
             options,
@@ -297,6 +301,7 @@ impl RouteControl {
             return;
         }
         *self.moved.entry(decision.reason.as_str()).or_default() += 1;
+        self.drain(decision.from, decision.to);
         self.active_since = unix_now();
         let inputs = (0..self.links.len()).map(|egress| {
             let input = self.input(egress);
@@ -332,7 +337,7 @@ impl RouteControl {
 impl sidestep_service::Daemon for RouteControl {
     type Error = AgentError;
     type Event = Event;
-    const INTERVAL: Duration = Duration::from_secs(1);
+    const INTERVAL: Duration = flows::LOOK;
 
     async fn start(&mut self) -> Result<(), AgentError> {
         settings::warn_of_sysctls(&self.options.config);
@@ -383,6 +388,8 @@ impl sidestep_service::Daemon for RouteControl {
         };
         // The move itself comes first; what else has to follow, follows.
         let steered = if self.controller.active() == active { Ok(()) } else { self.steer().await };
+        self.note_dead();
+        let steered = steered.and_then(|()| self.forget_flows());
         reconciles |= steered.is_err();
         Handled { result: result.and(steered), reconciles }
     }
@@ -411,6 +418,14 @@ impl sidestep_service::Daemon for RouteControl {
             return Ok(ControlFlow::Break(()));
         }
         self.netlink.renew()?;
+        self.note_dead();
+        self.forget_flows()?;
+        // Nobody reports changes of tables of nf_tables.
+        if self.forget_lost_flows()? {
+            self.mended += 1;
+            tracing::warn!("somebody changed the table that keeps flows on their egress, which is written again");
+            self.apply_flows()?;
+        }
         self.complaints.clear();
         self.open_probers()?;
         if self.again.is_some_and(|again| again <= Instant::now()) {

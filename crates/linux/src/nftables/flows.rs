@@ -1,0 +1,180 @@
+//! A table that keeps each flow on the egress by which it began.
+//!
+//! ```text
+//! table inet NAME {
+//!     chain in {
+//!         type filter hook prerouting priority mangle;
+//!         iifname DEV ct mark & MASK == 0 ct mark set ct mark & ~MASK ^ MARK      # for each egress
+//!         iifname DEV return
+//!         ct mark & MASK == MARK meta mark set mark & ~MASK ^ MARK                # for each egress
+//!     }
+//!     chain out {
+//!         type route hook output priority mangle;
+//!         meta mark & MASK != 0 return
+//!         ct mark & MASK == MARK meta mark set mark & ~MASK ^ MARK                # for each egress
+//!     }
+//!     chain post {
+//!         type filter hook postrouting priority mangle;
+//!         oifname DEV ct mark & MASK == 0 ct mark set ct mark & ~MASK ^ MARK      # for each egress
+//!         oifname DEV ct mark & MASK != MARK drop
+//!     }
+//! }
+//! ```
+//!
+//! A flow gets the mark of the egress by which its first packet leaves or comes. Its packets towards the egress carry the mark, and a
+//! rule of routing does the rest. A packet of a flow of another egress is dropped before it is given a source address.
+
+use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
+use netlink_packet_netfilter::nftables::{Expressions, InetHookNumber, MetaKey, Operator, Verdict};
+
+use super::{
+    DrawTable, messages,
+    ruleset::{Messages, PRIORITY, REGISTER_NUMBER, Rule, compare, jump, load, masked},
+    status,
+};
+use crate::error::{LinuxError, Result};
+
+/// An egress of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowEgress {
+    /// Its interface.
+    pub dev: String,
+    /// The mark of its flows.
+    pub mark: u32,
+}
+
+/// The table, in the network namespace of the thread that opened it. It stays when this value is dropped.
+#[derive(Debug)]
+pub struct FlowTable {
+    table: DrawTable,
+}
+
+const IN: &str = "in";
+const OUT: &str = "out";
+const POST: &str = "post";
+/// The longest name of an interface with its final zero (`IFNAMSIZ`).
+const NAME_LEN: usize = 16;
+
+// `linux/netfilter/nf_tables.h`: the attributes of the expression `ct`, and the key that is the mark.
+const CT_INTO: u16 = 1;
+const CT_KEY: u16 = 2;
+const CT_FROM: u16 = 4;
+const CT_MARK: u32 = 3;
+
+// `linux/netfilter/nfnetlink_conntrack.h`: the message that deletes entries, and its attributes.
+const DELETE: u16 = 1 << 8 | 2;
+const DELETE_MARK: u16 = 8;
+const DELETE_MASK: u16 = 21;
+/// Bytes of that message.
+const DELETE_LEN: u32 = 16 + 4 + 8 + 8;
+
+impl FlowTable {
+    /// Opens a socket for the table `name`, which may be there already. The table has the bits `mask` of marks.
+    pub fn open(name: &str, mask: u32) -> Result<Self> {
+        Ok(FlowTable { table: DrawTable::open(name, mask)? })
+    }
+
+    /// Makes the table keep flows on these egresses, in one step.
+    pub fn replace(&mut self, egresses: &[FlowEgress]) -> Result<()> {
+        let messages = self.messages(egresses);
+        self.table.commit(&messages, || "writing the table that keeps flows on their egress")
+    }
+
+    /// Removes the table; returns whether it was there.
+    pub fn remove(&mut self) -> Result<bool> {
+        let messages = self.table.ruleset.removal();
+        match self.table.commit(&messages, || "removing the table that keeps flows on their egress") {
+            Ok(()) => Ok(true),
+            // Where the kernel has no tables there is none.
+            Err(error) if error.is_answer() && !matches!(error, LinuxError::Privilege { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A number that follows from what is in the table now; `None` if it is not there.
+    pub fn fingerprint(&mut self) -> Result<Option<u64>> {
+        self.table.fingerprint()
+    }
+
+    /// Forgets the flows with this mark: their next packets begin flows anew. Others stay.
+    pub fn forget(&mut self, mark: u32) -> Result<()> {
+        let failed = |error| LinuxError::io("forgetting flows of an egress", error);
+        self.table.sequence = self.table.sequence.wrapping_add(1);
+        let mut bytes = Vec::with_capacity(DELETE_LEN as usize);
+        bytes.extend(DELETE_LEN.to_ne_bytes());
+        bytes.extend(DELETE.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+        bytes.extend(self.table.sequence.to_ne_bytes());
+        bytes.extend([0; 8]);
+        for (kind, value) in [(DELETE_MARK, mark), (DELETE_MASK, self.table.ruleset.mask)] {
+            bytes.extend(8_u16.to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value.to_be_bytes());
+        }
+        self.table.socket.send(&bytes, 0).map_err(failed)?;
+        let DrawTable { socket, buffer, sequence, .. } = &mut self.table;
+        loop {
+            let length = socket.recv(&mut &mut buffer[..], libc::MSG_TRUNC).map_err(failed)?.min(buffer.len());
+            for message in messages(buffer.get(..length).unwrap_or_default()) {
+                let message = message.map_err(failed)?;
+                if message.sequence_number() == *sequence && message.message_type() == NLMSG_ERROR {
+                    return status(message.payload()).map_or(Ok(()), |error| Err(failed(error)));
+                }
+            }
+        }
+    }
+
+    fn messages(&self, egresses: &[FlowEgress]) -> Messages {
+        let set = &self.table.ruleset;
+        let mut all = vec![set.table(), set.removal().remove(0), set.table()];
+        all.push(set.base_chain(IN, "filter", InetHookNumber::PreRouting, PRIORITY));
+        all.push(set.base_chain(OUT, "route", InetHookNumber::LocalOut, PRIORITY));
+        all.push(set.base_chain(POST, "filter", InetHookNumber::PostRouting, PRIORITY));
+        for egress in egresses {
+            let device = is_device(MetaKey::Iifname, &egress.dev);
+            all.push(set.rule(IN, [device.clone(), self.begin(egress.mark)].concat()));
+            all.push(set.rule(IN, [device, vec![jump(Verdict::Return, None)]].concat()));
+        }
+        all.push(set.rule(OUT, [set.is_marked(), vec![jump(Verdict::Return, None)]].concat()));
+        for egress in egresses {
+            for chain in [IN, OUT] {
+                let is_its = self.has(Operator::Equal, egress.mark);
+                all.push(set.rule(chain, [is_its, set.set_mark(egress.mark)].concat()));
+            }
+            let device = is_device(MetaKey::Oifname, &egress.dev);
+            all.push(set.rule(POST, [device.clone(), self.begin(egress.mark)].concat()));
+            let is_others = self.has(Operator::NotEqual, egress.mark);
+            all.push(set.rule(POST, [device, is_others, vec![jump(Verdict::Other(DROP), None)]].concat()));
+        }
+        all
+    }
+
+    /// Whether our bits of the flow's mark are these, or not.
+    fn has(&self, operator: Operator, mark: u32) -> Rule {
+        let ours = masked(&self.table.ruleset.mask.to_ne_bytes());
+        vec![flow_mark(CT_INTO), ours, compare(operator, mark.to_ne_bytes().to_vec())]
+    }
+
+    /// Gives a flow without a mark of ours this one.
+    fn begin(&self, mark: u32) -> Rule {
+        let set = vec![flow_mark(CT_INTO), self.table.ruleset.put(mark), flow_mark(CT_FROM)];
+        [self.has(Operator::Equal, 0), set].concat()
+    }
+}
+
+/// The verdict `NF_DROP`.
+const DROP: u32 = 0;
+
+/// The flow's mark, into the register or from there.
+fn flow_mark(register: u16) -> Expressions {
+    let attribute = |kind, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
+    let mut attributes = vec![attribute(register, REGISTER_NUMBER), attribute(CT_KEY, CT_MARK)];
+    attributes.sort_by_key(netlink_packet_core::Nla::kind);
+    Expressions::Other { expression_type: "ct".into(), attributes }
+}
+
+fn is_device(key: MetaKey, dev: &str) -> Rule {
+    let mut name = dev.as_bytes().to_vec();
+    name.resize(NAME_LEN, 0);
+    vec![load(key), compare(Operator::Equal, name)]
+}
