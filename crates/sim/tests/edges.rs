@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use sidestep_model::{
     Scenario,
-    scenario::builder::{ScenarioBuilder, bulk, down, up},
+    scenario::builder::{ScenarioBuilder, bulk, down, part, up},
 };
 use sidestep_results::SystemResult;
 use sidestep_sim::{RunOptions, run};
@@ -51,6 +51,36 @@ fn a_stateful_edge_uses_all_links_with_as_many_subflows_and_a_stateless_one_does
     let of = results(&scenario, &["semper:subflows=6", "semper-stateful:subflows=6"]);
     // In turn they have a link each, at random they have four of the six on average.
     assert!(of[1].goodput_mbps > 52.0 && of[0].goodput_mbps < 50.0, "{} {}", of[0].goodput_mbps, of[1].goodput_mbps);
+}
+
+/// So many hosts with a server, and links of 5, 10 and 20 Mbit/s between their edges.
+fn unequal_links(hosts: u32) -> ScenarioBuilder {
+    let fast = || part([("rate", "1 Gbit/s"), ("delay", "1 ms"), ("queue", "1000 packets")]);
+    let slow = |rate| part([("rate", rate), ("delay", "5 ms"), ("queue", "200 packets")]);
+    let mut branch = ScenarioBuilder::new("40 s").set("warmup", "10 s").router("A").router("B");
+    branch = branch.host("s1").link_with("B", "s1", fast());
+    for host in 1..=hosts {
+        let name = format!("c{host}");
+        branch = branch.host(&name).link_with(&name, "A", fast());
+    }
+    for (router, rate) in [("R1", "5 Mbit/s"), ("R2", "10 Mbit/s"), ("R3", "20 Mbit/s")] {
+        branch = branch.router(router).link_with("A", router, slow(rate)).link_with(router, "B", slow(rate));
+    }
+    branch.flow(bulk("c*", "s1"))
+}
+
+#[test]
+fn weighted_edges_put_subflows_on_unequal_links_by_their_capacity_and_modulo_puts_as_many_on_each() {
+    // Many hosts with one subflow each: what a host gets is its link's capacity by the number of hosts there.
+    let systems = ["semper:subflows=1,mode=modulo", "semper:subflows=1,mode=weighted"];
+    let of = results(&unequal_links(42).build(), &systems);
+    let fairness = [0, 1].map(|system| of[system].fairness.unwrap());
+    // With a third of the hosts on each link, Jain's index is 35²/(3 (5² + 10² + 20²)) = 0.78.
+    assert!((0.65..0.87).contains(&fairness[0]) && fairness[1] > 0.9, "{fairness:?}");
+    // MPTCP evens out what the hash does: both fill the links.
+    for (system, result) in EDGES.iter().zip(results(&unequal_links(2).set("semper.subflows", 16).build(), &EDGES)) {
+        assert!(result.goodput_mbps > 29.0, "{system}: {}", result.goodput_mbps);
+    }
 }
 
 #[test]
