@@ -332,7 +332,7 @@ impl Edge {
             let dead = paths.filter(|(position, _)| site.live >> position & 1 == 0);
             dead.map(|(_, path)| (peer::version(*destination), path.id))
         });
-        peer::Message::new(self.knobs().generation, digests, dead.collect())
+        peer::Message::new(self.knobs().generation, &digests, dead.collect())
     }
 
     fn tell_peer(&mut self) {

@@ -1,9 +1,15 @@
 //! The other edge: whether it has the same set of paths, and which of them it knows to be dead.
 //!
-//! Each edge tells the other, every second and when something changes, in one datagram. Nothing is acknowledged, and nobody
-//! waits: an edge that hears nothing goes on by what it knows itself.
+//! Each edge tells the other, every second and when something changes. Nothing is acknowledged, and nobody waits: an edge
+//! that hears nothing goes on by what it knows itself. What does not fit into one datagram is split into parts, and heeded
+//! when all of them are there; if one is lost, the next round tells all anew.
 
-use std::{collections::BTreeSet, io, net::SocketAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::SocketAddr,
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -16,19 +22,54 @@ use crate::AgentError;
 
 /// How long what the other edge said is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
-/// Longest datagram.
-const MOST: usize = 8192;
+/// Longest datagram: what is left of the least MTU of IPv6, so that no network has to fragment it.
+const MOST: usize = 1232;
+/// How many dead paths a datagram names at most: with numbers as long as they can be, these fit.
+const DEAD_IN_PART: usize = 70;
+/// How many datagrams a message has at most: a burst that a socket's buffer holds.
+const MOST_PARTS: usize = 64;
+/// Version of the format.
+const FORMAT: u32 = 2;
 
 /// What an edge tells the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Version of this format.
-    sidestep_edge: u32,
     generation: u64,
-    /// The digest of each destination's set of paths.
-    digests: BTreeSet<u64>,
+    /// The digest of all destinations' sets of paths.
+    digest: u64,
     /// The paths that are dead at the sender, by the version of IP and their identity: a path may be dead for one only.
     dead: BTreeSet<(u8, u32)>,
+}
+
+/// One datagram of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    /// Version of this format.
+    sidestep_edge: u32,
+    /// What the parts of one message have in common.
+    #[serde(flatten)]
+    head: Head,
+    /// Which part it is, from 0.
+    part: usize,
+    dead: Vec<(u8, u32)>,
+}
+
+/// What the parts of one message have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Head {
+    /// The number of the message, by its sender.
+    round: u64,
+    generation: u64,
+    digest: u64,
+    /// How many parts there are.
+    parts: usize,
+}
+
+/// The parts of a message that have come.
+#[derive(Clone, Debug)]
+struct Parts {
+    head: Head,
+    dead: BTreeMap<usize, Vec<(u8, u32)>>,
 }
 
 /// What is known of the other edge.
@@ -52,6 +93,10 @@ pub(super) struct Peer {
     socket: UdpSocket,
     address: SocketAddr,
     heard: Option<(Instant, Message)>,
+    /// The message of which not all parts have come.
+    coming: Option<Parts>,
+    /// The number of the next message.
+    round: u64,
     /// What was said of it last.
     said: EdgeAgreement,
 }
@@ -62,25 +107,62 @@ pub(super) fn version(destination: IpNet) -> u8 {
 }
 
 impl Message {
-    pub(super) fn new(generation: u64, digests: BTreeSet<u64>, dead: BTreeSet<(u8, u32)>) -> Self {
-        Message { sidestep_edge: 1, generation, digests, dead }
+    pub(super) fn new(generation: u64, digests: &BTreeSet<u64>, dead: BTreeSet<(u8, u32)>) -> Self {
+        Message { generation, digest: digest_of(digests), dead }
     }
 
-    fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok().filter(|message: &Message| message.sidestep_edge == 1)
+    /// The datagrams that tell it. Dead paths for which the last of them has no room are not told.
+    fn parts(&self, round: u64) -> Vec<Vec<u8>> {
+        let dead: Vec<_> = self.dead.iter().copied().collect();
+        let parts = dead.len().div_ceil(DEAD_IN_PART).clamp(1, MOST_PARTS);
+        let head = Head { round, generation: self.generation, digest: self.digest, parts };
+        let mut chunks = dead.chunks(DEAD_IN_PART);
+        let part = |part| {
+            let dead = chunks.next().unwrap_or_default().to_vec();
+            serde_json::to_vec(&Part { sidestep_edge: FORMAT, head, part, dead }).ok()
+        };
+        (0..parts).filter_map(part).collect()
     }
 
     /// How this edge's sets stand beside the other's.
     fn compare(&self, other: &Message) -> EdgeAgreement {
-        // The sets as a whole have the same digest if and only if each one has.
         let version = |message: &Message, digest| Version { generation: message.generation, digest };
-        let same = u64::from(self.digests != other.digests);
+        let same = u64::from(self.digest != other.digest);
         match version(self, 0).compare(version(other, same)) {
             Agreement::Same => EdgeAgreement::Agrees,
             Agreement::Older => EdgeAgreement::OlderHere,
             Agreement::Newer => EdgeAgreement::NewerHere,
             Agreement::Conflict => EdgeAgreement::Conflict,
         }
+    }
+}
+
+/// The digest of a set of digests: 64-bit FNV-1a (draft-eastlake-fnv) of them in their order.
+fn digest_of(digests: &BTreeSet<u64>) -> u64 {
+    let bytes = digests.iter().flat_map(|digest| digest.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Part {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let is_ours =
+            |part: &Part| part.sidestep_edge == FORMAT && part.head.parts <= MOST_PARTS && part.part < part.head.parts;
+        serde_json::from_slice(bytes).ok().filter(is_ours)
+    }
+
+    /// Adds it to the parts of its message; the message, if it is the last one of them.
+    fn complete(self, coming: &mut Option<Parts>) -> Option<Message> {
+        let head = self.head;
+        if coming.as_ref().is_none_or(|coming| coming.head != head) {
+            *coming = Some(Parts { head, dead: BTreeMap::new() });
+        }
+        let parts = coming.as_mut()?;
+        parts.dead.insert(self.part, self.dead);
+        if parts.dead.len() < head.parts {
+            return None;
+        }
+        let dead = coming.take()?.dead.into_values().flatten().collect();
+        Some(Message { generation: head.generation, digest: head.digest, dead })
     }
 }
 
@@ -92,7 +174,7 @@ impl Peer {
         let socket = std::net::UdpSocket::bind(listen).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let socket = UdpSocket::from_std(socket).map_err(failed)?;
-        Ok(Some(Peer { socket, address, heard: None, said: EdgeAgreement::Silent }))
+        Ok(Some(Peer { socket, address, heard: None, coming: None, round: 0, said: EdgeAgreement::Silent }))
     }
 
     /// Waits until a datagram is there.
@@ -105,20 +187,24 @@ impl Peer {
     pub(super) fn take(&mut self) {
         let mut bytes = [0; MOST];
         while let Ok((length, from)) = self.socket.try_recv_from(&mut bytes) {
-            let message = bytes.get(..length).and_then(Message::read);
-            match message {
-                Some(message) if from == self.address => self.heard = Some((Instant::now(), message)),
-                _ => tracing::debug!(%from, "a datagram that is not the other edge's"),
+            let part = bytes.get(..length).and_then(Part::read);
+            let Some(part) = part.filter(|_| from == self.address) else {
+                tracing::debug!(%from, "a datagram that is not the other edge's");
+                continue;
+            };
+            if let Some(message) = part.complete(&mut self.coming) {
+                self.heard = Some((Instant::now(), message));
             }
         }
     }
 
     /// Tells the other edge, and says if the edges have begun to differ or to agree.
     pub(super) fn tell(&mut self, own: &Message) {
-        if let Ok(text) = serde_json::to_vec(own) {
-            // It is not there yet, or a network is: the next one is due in a second.
-            drop(self.socket.try_send_to(&text, self.address));
+        for part in own.parts(self.round) {
+            // It is not there yet, or a network is: the next message is due in a second.
+            drop(self.socket.try_send_to(&part, self.address));
         }
+        self.round = self.round.wrapping_add(1);
         let now = self.agreement(own);
         if std::mem::replace(&mut self.said, now) == now {
             return;
@@ -154,6 +240,8 @@ impl Peer {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -161,7 +249,7 @@ mod tests {
     #[test]
     fn edges_agree_if_their_sets_do_whatever_their_generations() {
         let message =
-            |generation, digests: &[u64]| Message::new(generation, digests.iter().copied().collect(), BTreeSet::new());
+            |generation, digests: &[u64]| Message::new(generation, &digests.iter().copied().collect(), BTreeSet::new());
         let own = message(3, &[1, 2]);
         for (other, expected) in [
             (message(3, &[2, 1]), EdgeAgreement::Agrees),
@@ -172,15 +260,48 @@ mod tests {
         ] {
             assert_eq!(own.compare(&other), expected, "{other:?}");
         }
-        let text = serde_json::to_vec(&own).unwrap();
-        assert_eq!(Message::read(&text), Some(own));
-        assert_eq!(Message::read(br#"{"sidestep_edge":2,"generation":1,"digests":[],"dead":[]}"#), None);
+    }
+
+    /// What is made of datagrams that come in this order.
+    fn made_of(parts: &[Vec<u8>], coming: &mut Option<Parts>) -> Vec<Message> {
+        let read = |bytes: &Vec<u8>| Part::read(bytes.get(..MOST).unwrap_or(bytes));
+        parts.iter().filter_map(|bytes| read(bytes)?.complete(coming)).collect()
+    }
+
+    #[test]
+    fn agreement_and_dead_paths_are_told_however_many_sets_of_paths_there_are() {
+        let digests: BTreeSet<u64> = (0..2_000).map(|set| u64::MAX - set).collect();
+        for dead in [0, 1, 70, 71, 3_000] {
+            let dead: BTreeSet<_> = (0..dead).map(|path| (6, u32::MAX - path)).collect();
+            let message = Message::new(u64::MAX, &digests, dead);
+            let mut parts = message.parts(u64::MAX);
+            assert!(parts.iter().all(|part| part.len() <= MOST), "{:?}", parts.iter().map(Vec::len).max());
+            let mut coming = None;
+            assert_eq!(made_of(&parts, &mut coming), slice::from_ref(&message));
+            // In any order, also if one comes twice.
+            parts.reverse();
+            parts.insert(0, parts[0].clone());
+            let made = made_of(&parts, &mut coming);
+            assert_eq!(made.last(), Some(&message));
+            assert_eq!(message.compare(&made[0]), EdgeAgreement::Agrees);
+            // One part is lost; the next round tells all.
+            if parts.len() > 2 {
+                assert_eq!(made_of(&parts[2..], &mut coming), []);
+                assert_eq!(made_of(&message.parts(0), &mut coming), slice::from_ref(&message));
+            }
+        }
+        let too_many = Message::new(1, &digests, (0..10_000).map(|path| (4, path)).collect());
+        let mut coming = None;
+        let told = made_of(&too_many.parts(0), &mut coming).remove(0);
+        assert_eq!((told.dead.len(), told.digest), (DEAD_IN_PART * MOST_PARTS, too_many.digest));
+        let other = br#"{"sidestep_edge":3,"round":0,"generation":1,"digest":1,"parts":1,"part":0,"dead":[]}"#;
+        assert_eq!(Part::read(other), None);
     }
 
     proptest! {
         #[test]
         fn any_datagram_is_read_or_not(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            drop(Message::read(&bytes));
+            drop(Part::read(&bytes));
         }
     }
 }

@@ -42,7 +42,7 @@ pub struct Pair {
 
 /// A connection of MPTCP.
 pub struct Connection {
-    client: TcpStream,
+    pub client: TcpStream,
     server: TcpStream,
 }
 
