@@ -1,6 +1,10 @@
 //! `sidestep edge`: what needs no network is refused or answered before anything is touched.
 
-use crate::common::Room;
+use std::process::Command;
+
+use sidestep_linux::netns::NetNs;
+
+use crate::common::{PROGRAM, Room, root_or_skip};
 
 const FILE: &str = r#"[edge]
 inside = ["eth0"]
@@ -47,4 +51,24 @@ fn a_file_says_where_a_flow_goes_and_both_directions_go_alike() {
     assert!(wrong.error(2).contains("`10.1.0.5:x` is no address"), "{wrong:?}");
     let silent = room.run(&["edge", "status"]);
     assert!(silent.error(1).contains("no edge daemon works"), "{silent:?}");
+}
+
+#[test]
+fn a_kernel_that_lacks_the_seed_of_its_hash_ends_an_offload_with_3_and_no_setting_is_changed() {
+    if !root_or_skip("an edge on a kernel that lacks a setting") {
+        return;
+    }
+    let room = Room::new();
+    let file = room.write("edge.toml", &FILE.replace("generation", "seed = 4711\ngeneration"));
+    // In a view of the files that has none of the settings of IPv4; the policy of IPv6 could still be set.
+    let line = "mount -t tmpfs none /proc/sys/net/ipv4 && \
+                { \"$0\" edge balance --offload nexthops --config \"$1\"; code=$?; \
+                cat /proc/sys/net/ipv6/fib_multipath_hash_policy; exit $code; }";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", line, PROGRAM, &file]);
+    let running = NetNs::create().and_then(|namespace| namespace.run(|| Ok(room.start_command(command)))).unwrap();
+    let ended = running.wait();
+    let message = ended.error(3);
+    assert!(message.contains("net.ipv4.fib_multipath_hash_seed=4711") && message.contains("6.11"), "{ended:?}");
+    assert_eq!(ended.stdout.trim(), "0", "{ended:?}");
 }
