@@ -23,7 +23,10 @@ mod worlds;
 
 use std::{fs::File, io::Read, path::Path};
 
-use sidestep_model::Scenario;
+use sidestep_model::{
+    Scenario,
+    scenario::overrides::{self, Override, OverrideError},
+};
 
 pub use self::args::Command;
 use self::command_line::command_line;
@@ -59,8 +62,18 @@ fn save(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
 }
 
+/// A scenario file as text, with what the user has set laid over it.
+fn scenario_text(path: &Path, set: &[Override]) -> Result<String, Failure> {
+    let text = read(path)?;
+    match overrides::apply(&text, set) {
+        // The scenario's reader says what is wrong with it, and where.
+        Err(OverrideError::File(_)) => Ok(text),
+        set => set.map_err(|error| Failure::usage(format!("--set: {error}"))),
+    }
+}
+
 /// Reads a scenario file, which its stem names if it does not name itself.
-fn read_scenario(path: &Path) -> Result<Scenario, Failure> {
+fn read_scenario(path: &Path, set: &[Override]) -> Result<Scenario, Failure> {
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
     // Files that it names are beside it.
     let beside = |name: &str| {
@@ -73,6 +86,6 @@ fn read_scenario(path: &Path) -> Result<Scenario, Failure> {
             Err(error) => Err(format!("{}: {error}", file.display())),
         }
     };
-    let parsed = Scenario::parse_with_files(&read(path)?, &stem, &beside);
+    let parsed = Scenario::parse_with_files(&scenario_text(path, set)?, &stem, &beside);
     parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
 }

@@ -74,6 +74,7 @@ pub mod conditions;
 pub mod document;
 mod impairment;
 mod knobs;
+pub mod overrides;
 mod placeholder;
 pub(crate) mod print;
 mod read;

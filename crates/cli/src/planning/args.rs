@@ -8,7 +8,7 @@ use clap::{
     Args, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use sidestep_model::scenario::SystemSpec;
+use sidestep_model::scenario::{SystemSpec, overrides::Override};
 use sidestep_repro::Mode;
 use sidestep_results::World;
 use sidestep_tournament::Set;
@@ -70,6 +70,9 @@ pub struct LabRun {
     /// A system to run, such as `tcp` or `pathchanger:gamma=0.2`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
+    /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow.0.connections=4; repeat for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Override>,
     /// Directory for the results [default: out/SCENARIO]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -93,6 +96,9 @@ pub struct SimRun {
     /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
+    /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow.0.connections=4; repeat for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Override>,
     /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
@@ -124,6 +130,9 @@ pub struct CompareArgs {
     /// A system to run; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
+    /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow.0.connections=4; repeat for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Override>,
     /// Directory for the results [default: out/SCENARIO-compare]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use sidestep_lab::{LabError, RunOptions, clean, run as run_lab};
-use sidestep_model::Scenario;
+use sidestep_model::{Scenario, scenario::overrides::Override};
 use sidestep_results::{RunResult, table};
 
-use super::{NEEDS_ROOT, command_line, print_json, read, read_scenario, until_signalled};
+use super::{NEEDS_ROOT, command_line, print_json, read_scenario, scenario_text, until_signalled};
 use crate::{
     failure::{Failure, Outcome},
     planning::{
@@ -24,7 +24,7 @@ pub fn run(lab: Lab) -> Outcome {
 }
 
 fn run_scenario(args: LabRun) -> Outcome {
-    let scenario = read_scenario(&args.scenario)?;
+    let scenario = read_scenario(&args.scenario, &args.set)?;
     if !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));
     }
@@ -38,7 +38,8 @@ fn run_scenario(args: LabRun) -> Outcome {
         command: command_line(),
         stop: until_signalled()?,
     };
-    let result = run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, error))?;
+    let result =
+        run_lab(&options, &mut LabProgress::new()).map_err(|error| located(&args.scenario, &args.set, error))?;
     if args.json {
         print_json(&result)?;
     } else {
@@ -57,8 +58,8 @@ fn complete(result: &RunResult) -> Outcome {
 }
 
 /// An error with the line of the scenario file that it is about.
-fn located(path: &Path, error: LabError) -> Failure {
-    match (error.place(), read(path)) {
+fn located(path: &Path, set: &[Override], error: LabError) -> Failure {
+    match (error.place(), scenario_text(path, set)) {
         (Some(place), Ok(text)) => {
             let error = Scenario::error_at(&text, place, &error.to_string());
             Failure::usage(error.in_file(path.display().to_string()))

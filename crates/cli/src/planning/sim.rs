@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use sidestep_model::{LinkId, Scenario, pattern};
+use sidestep_model::{LinkId, Scenario, pattern, scenario::overrides::Override};
 use sidestep_results::table;
 use sidestep_sim::{RunOptions, SimError, estimate, resume, run as run_sim};
 
-use super::{command_line, print_json, read, read_scenario, until_signalled};
+use super::{command_line, print_json, read_scenario, scenario_text, until_signalled};
 use crate::{
     failure::{Failure, Outcome},
     planning::{args::Sim, progress::SimProgress},
@@ -15,7 +15,7 @@ use crate::{
 /// Runs `sidestep sim …`.
 pub fn run(sim: Sim) -> Outcome {
     let Sim::Run(args) = sim;
-    let scenario = read_scenario(&args.scenario)?;
+    let scenario = read_scenario(&args.scenario, &args.set)?;
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     if !args.force {
         check_memory(&scenario, u64::from(args.seeds) * systems.len() as u64)?;
@@ -36,7 +36,7 @@ pub fn run(sim: Sim) -> Outcome {
     }
     let simulate = if args.resume { resume } else { run_sim };
     let done = simulate(&options, &SimProgress::new());
-    let (result, interrupted) = done.map_err(|error| located(&args.scenario, error))?;
+    let (result, interrupted) = done.map_err(|error| located(&args.scenario, &args.set, error))?;
     if args.json {
         print_json(&result)?;
     } else {
@@ -69,8 +69,8 @@ fn find_links(scenario: &Scenario, names: &[String]) -> Result<Vec<LinkId>, Fail
 }
 
 /// An error with the line of the scenario file that it is about.
-fn located(path: &Path, error: SimError) -> Failure {
-    match (error.place(), read(path)) {
+fn located(path: &Path, set: &[Override], error: SimError) -> Failure {
+    match (error.place(), scenario_text(path, set)) {
         (Some(place), Ok(text)) => {
             let error = Scenario::error_at(&text, place, &error.to_string());
             Failure::usage(error.in_file(path.display().to_string()))

@@ -43,3 +43,18 @@ fn two_runs_of_a_seed_leave_the_same_directory_byte_for_byte() {
     let page = String::from_utf8_lossy(&first["index.html"]).into_owned();
     assert!(page.contains("sidestep sim run ") && !page.contains("--out"), "{page}");
 }
+
+#[test]
+fn a_value_set_for_one_run_is_in_its_results_and_a_mistake_is_shown_in_its_line() {
+    let room = Room::new();
+    let file = room.write("two.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{BULK}"));
+    let run = |set: &str| room.run(&["sim", "run", &file, "--system", "tcp", "--set", set, "--out", "set"]);
+    run("flow.0.connections=3").is_fine();
+    let resolved = std::fs::read_to_string(room.path("set").join("scenario.resolved.toml")).unwrap();
+    assert!(resolved.lines().any(|line| line.trim() == "connections = 3"), "{resolved}");
+    let list = run("flow.connections=3");
+    assert_eq!(list.error(2), "--set: `flow.connections`: `flow` is a list of 1; say flow.0 for the first");
+    let soon = run("duration=soon");
+    soon.complaint(2);
+    assert!(soon.stderr.contains("duration = \"soon\""), "{soon:#?}");
+}
