@@ -10,6 +10,7 @@ use sidestep_linux::{
         ecn::EcnProgram,
         host::HostProgram,
         idle::IdlePrograms,
+        passive::Passive,
     },
     cgroup::Cgroup,
     testing::root_or_skip,
@@ -30,6 +31,7 @@ fn programs_and_maps_are_recognisable_in_bpftool() {
         CongestionControl::attach(cgroup.path(), "reno").unwrap(),
         IdlePrograms::attach(cgroup.path()).unwrap(),
         Balancer::load(&BalancerConfig { mark_mask: 0xff00, dry_run: false, flows: None }).unwrap(),
+        Passive::load(16).unwrap(),
     );
     let (programs, maps) = (ids("prog_id:"), ids("map_id:"));
     let named = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
