@@ -146,8 +146,8 @@ POLICY_FN __u64 pc_may_draw(const struct pc_ask *ask, __u32 i)
 }
 
 /*
- * The functions below look at the first `end` paths, a constant that is no less than n: 4, 8 or 16. Most hosts have few paths,
- * and a loop that ended at n would have the verifier follow 16 ends of each loop.
+ * Functions with an `end` look at the first `end` paths, a constant that is no less than n: first draws at eight where there are
+ * no more. A loop that ended at n would have the verifier follow 16 ends of each loop.
  */
 
 /* What the weights of all paths are compared with. */
@@ -192,40 +192,29 @@ POLICY_FN __u32 pc_part_of(const struct pc_scales *scales, const struct pc_paths
 	return (__u32)(part * pc_may_draw(ask, i));
 }
 
-/* Draws one of the first `end` paths with the probability that its weight gives it (quality.h). */
-POLICY_FN __u32 pc_quality_draw_of(const struct pc_paths *paths, const struct pc_shared *shared, const struct pc_ask *ask,
-				   __u32 end)
+/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
+POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
+				      const struct pc_ask *ask)
 {
 	__u64 total = 0, point, passed = 0;
 	/* Not the weights: Linux 6.1 counts each byte of the stack that functions below a program have. */
 	__u32 parts[PC_MAX_PATHS], i, path = 0;
 	struct pc_scales scales;
 
-	pc_scales_of(&scales, paths, shared, ask, end);
-	for (i = 0; i < end; i++) {
+	if (!paths || !shared || !ask)
+		return 0;
+	pc_scales_of(&scales, paths, shared, ask, PC_MAX_PATHS);
+	for (i = 0; i < PC_MAX_PATHS; i++) {
 		parts[i] = pc_part_of(&scales, paths, shared, ask, i);
 		total += ((__u64)paths->path[i].weight + 1) * parts[i];
 	}
 	point = pc_scale(ask->random, total);
-	for (i = 0; i < end - 1; i++) {
+	for (i = 0; i < PC_MAX_PATHS - 1; i++) {
 		passed += ((__u64)paths->path[i].weight + 1) * parts[i];
 		path += 1 - (__u32)pc_above(passed, point);
 	}
 	/* Where nothing may be drawn, it is the first. */
 	return path < ask->n ? path : 0;
-}
-
-/* Draws a path with the probability that its weight gives it (quality.h); an index below n. */
-POLICY_LARGE_FN __u32 pc_quality_draw(const struct pc_paths *paths, const struct pc_shared *shared,
-				      const struct pc_ask *ask)
-{
-	if (!paths || !shared || !ask)
-		return 0;
-	if (ask->n <= 4)
-		return pc_quality_draw_of(paths, shared, ask, 4);
-	if (ask->n <= 8)
-		return pc_quality_draw_of(paths, shared, ask, 8);
-	return pc_quality_draw_of(paths, shared, ask, PC_MAX_PATHS);
 }
 
 /* The first `n` paths, as a bit set. */
@@ -290,9 +279,7 @@ POLICY_LARGE_FN __u32 pc_weigh_draws(const struct pc_paths *paths, struct pc_sha
 
 	if (!paths || !shared)
 		return 0;
-	if (n <= 4)
-		pc_weigh_draws_of(paths, shared, &ask, 4);
-	else if (n <= 8)
+	if (n <= 8)
 		pc_weigh_draws_of(paths, shared, &ask, 8);
 	else
 		pc_weigh_draws_of(paths, shared, &ask, PC_MAX_PATHS);

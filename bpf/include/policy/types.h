@@ -105,12 +105,10 @@ POLICY_FN __u64 pc_lesser(__u64 a, __u64 b)
 	return pc_choose(a, b, pc_above(a, b));
 }
 
-/* 1 if x is 0, without a branch; hidden from the compiler as above. */
+/* 1 if x is 0, without a branch. */
 POLICY_FN __u64 pc_zero(__u64 x)
 {
-	x |= -x;
-	__asm__("" : "+r"(x));
-	return 1 - (x >> 63);
+	return 1 - ((x | -x) >> 63);
 }
 
 /* The time from `since` until `now`, without a branch; 0 if the clocks of two processors disagree. */
