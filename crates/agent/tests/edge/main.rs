@@ -1,5 +1,7 @@
 //! Edge daemons at work: real connections between two sites over four paths, in namespaces.
 
+#[path = "../common/daemon.rs"]
+mod daemon;
 mod gro;
 mod kinds;
 mod missing;

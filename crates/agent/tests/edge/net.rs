@@ -11,17 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_agent::{
-    AgentError, EdgeConfig, EdgeOptions, EdgePlace, EdgeStatus, Shutdown, Tuple, edge_place, edge_status, run_edge,
-};
+use sidestep_agent::{EdgeConfig, EdgeOptions, EdgePlace, EdgeStatus, Tuple, edge_place, edge_status, run_edge};
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
 };
-use tokio::sync::{
-    mpsc::{UnboundedSender, unbounded_channel},
-    oneshot,
-};
+
+use crate::daemon::Daemon;
+pub use crate::daemon::Ending;
 
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -46,20 +43,8 @@ pub enum Ip {
     V6,
 }
 
-/// How a daemon ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    CleanUp,
-    Keep,
-    Killed,
-}
-
 /// An edge daemon on a thread; cleans up when dropped.
-pub struct Edge {
-    stop: Option<oneshot::Sender<Ending>>,
-    configs: UnboundedSender<EdgeConfig>,
-    thread: Option<thread::JoinHandle<Result<(), AgentError>>>,
-}
+pub type Edge = Daemon<EdgeConfig>;
 
 impl Net {
     pub fn new() -> Net {
@@ -184,32 +169,7 @@ impl Net {
 
     /// The same with other options.
     pub fn spawn_with(&self, node: &NetNs, options: EdgeOptions) -> (Edge, mpsc::Receiver<()>) {
-        let namespace = node.as_fd().try_clone_to_owned().unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let (ready, is_ready) = mpsc::channel();
-        let (configs, changed) = unbounded_channel();
-        let thread = thread::spawn(move || {
-            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let (shut, shutdown) = oneshot::channel();
-            let shutdown = async { shutdown.await.unwrap_or(Shutdown::CleanUp) };
-            let edge = run_edge(options, changed, move || ready.send(()).unwrap(), shutdown);
-            runtime.block_on(async {
-                tokio::pin!(edge);
-                let ending = tokio::select! {
-                    ended = &mut edge => return ended,
-                    ending = stopped => ending.unwrap_or(Ending::CleanUp),
-                };
-                match ending {
-                    // What the kernel sees of a kill: everything is closed, and nothing cleared up.
-                    Ending::Killed => return Ok(()),
-                    Ending::Keep => shut.send(Shutdown::Keep).unwrap(),
-                    Ending::CleanUp => shut.send(Shutdown::CleanUp).unwrap(),
-                }
-                edge.await
-            })
-        });
-        (Edge { stop: Some(stop), configs, thread: Some(thread) }, is_ready)
+        Edge::spawn(node, |configs, ready, stopped| run_edge(options, configs, ready, stopped))
     }
 
     pub fn status(&self, node: &NetNs) -> EdgeStatus {
@@ -240,24 +200,7 @@ impl Ip {
 impl Edge {
     /// Has it read another file.
     pub fn reload(&self, config: &str) {
-        self.configs.send(EdgeConfig::parse(config).unwrap()).unwrap();
-    }
-
-    pub fn end(mut self, ending: Ending) -> Result<(), AgentError> {
-        let _ = self.stop.take().unwrap().send(ending);
-        self.thread.take().unwrap().join().unwrap()
-    }
-
-    /// Waits until it ends by itself.
-    pub fn wait(mut self) -> Result<(), AgentError> {
-        self.thread.take().unwrap().join().unwrap()
-    }
-}
-
-impl Drop for Edge {
-    fn drop(&mut self) {
-        self.stop = None;
-        self.thread.take().map(thread::JoinHandle::join);
+        self.configure(EdgeConfig::parse(config).unwrap());
     }
 }
 

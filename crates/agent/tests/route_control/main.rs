@@ -1,6 +1,8 @@
 //! Route controllers at work: real probes and real connections over two egresses, in namespaces.
 
 mod config;
+#[path = "../common/daemon.rs"]
+mod daemon;
 mod long;
 mod net;
 

@@ -15,17 +15,15 @@ use std::{
 };
 
 use sidestep_agent::{
-    AgentError, RouteControlConfig, RouteControlOptions, RouteControlStatus, Shutdown, route_control_status,
-    run_route_control,
+    RouteControlConfig, RouteControlOptions, RouteControlStatus, route_control_status, run_route_control,
 };
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
 };
-use tokio::sync::{
-    mpsc::{UnboundedSender, unbounded_channel},
-    oneshot,
-};
+
+use crate::daemon::Daemon;
+pub use crate::daemon::Ending;
 
 /// Longer than anything should take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -43,19 +41,7 @@ pub struct Net {
 }
 
 /// A running daemon; when dropped it is ended.
-pub struct Control {
-    stop: Option<oneshot::Sender<Ending>>,
-    configs: UnboundedSender<RouteControlConfig>,
-    thread: Option<JoinHandle<Result<(), AgentError>>>,
-}
-
-/// How a daemon ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    CleanUp,
-    Keep,
-    Killed,
-}
+pub type Control = Daemon<RouteControlConfig>;
 
 impl Net {
     pub fn new() -> Net {
@@ -198,32 +184,7 @@ impl Net {
     pub fn spawn(&self, config: &str, dry_run: bool) -> (Control, mpsc::Receiver<()>) {
         let config = RouteControlConfig::parse(config).unwrap_or_else(|error| panic!("{error}"));
         let options = RouteControlOptions { config, table_base: 8500, priority: 8500, keep: false, dry_run };
-        let namespace = self.edge.as_fd().try_clone_to_owned().unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let (ready, is_ready) = mpsc::channel();
-        let (configs, changed) = unbounded_channel();
-        let thread = thread::spawn(move || {
-            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let (shut, shutdown) = oneshot::channel();
-            let shutdown = async { shutdown.await.unwrap_or(Shutdown::CleanUp) };
-            let daemon = run_route_control(options, changed, move || ready.send(()).unwrap(), shutdown);
-            runtime.block_on(async {
-                tokio::pin!(daemon);
-                let ending = tokio::select! {
-                    ended = &mut daemon => return ended,
-                    ending = stopped => ending.unwrap_or(Ending::CleanUp),
-                };
-                match ending {
-                    // What the kernel sees of a kill: everything is closed, and nothing cleared up.
-                    Ending::Killed => return Ok(()),
-                    Ending::Keep => shut.send(Shutdown::Keep).unwrap(),
-                    Ending::CleanUp => shut.send(Shutdown::CleanUp).unwrap(),
-                }
-                daemon.await
-            })
-        });
-        (Control { stop: Some(stop), configs, thread: Some(thread) }, is_ready)
+        Control::spawn(&self.edge, |configs, ready, stopped| run_route_control(options, configs, ready, stopped))
     }
 
     pub fn status(&self) -> RouteControlStatus {
@@ -344,24 +305,7 @@ impl Drop for Flow {
 impl Control {
     /// Has it read another file.
     pub fn reload(&self, config: &str) {
-        self.configs.send(RouteControlConfig::parse(config).unwrap()).unwrap();
-    }
-
-    pub fn end(mut self, ending: Ending) -> Result<(), AgentError> {
-        let _ = self.stop.take().unwrap().send(ending);
-        self.thread.take().unwrap().join().unwrap()
-    }
-
-    /// Waits until it ends by itself.
-    pub fn wait(mut self) -> Result<(), AgentError> {
-        self.thread.take().unwrap().join().unwrap()
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.stop = None;
-        self.thread.take().map(JoinHandle::join);
+        self.configure(RouteControlConfig::parse(config).unwrap());
     }
 }
 
