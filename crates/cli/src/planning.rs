@@ -9,6 +9,7 @@ mod bench;
 mod between;
 mod command_line;
 mod compare;
+mod equivalence;
 mod failure;
 mod flows;
 mod lab;

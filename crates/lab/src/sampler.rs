@@ -124,6 +124,7 @@ impl Sampler {
                 bytes_in_window: Bytes::new(seen.acked.saturating_sub(seen.acked_at_warmup)),
                 retransmits: seen.retransmits,
                 moves: 0,
+                timeouts: 0,
                 outages: Vec::new(),
             }
         })

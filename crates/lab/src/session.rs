@@ -8,14 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_linux::cgroup::Cgroup;
+use sidestep_linux::{cgroup::Cgroup, counters};
 use sidestep_model::{
-    Node, NodeId, Rate, Scenario, Span, Time, Topology,
+    Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology,
     scenario::{Flow, SystemSpec, conditions::Cause},
     srv6, topology_file,
 };
 use sidestep_paths::Igp;
-use sidestep_results::{Recorder, Records};
+use sidestep_results::{Late, Recorder, Records};
 
 use crate::{
     daemons::{Daemons, Surroundings},
@@ -190,8 +190,12 @@ impl<'a> Session<'a> {
         }
         let wires = self.sampler.wires()?;
         let lateness = &wires.lateness;
-        recorder.late(lateness.max());
         let share = lateness.late() as f64 / lateness.frames().max(1) as f64;
+        let lost = self.count(recorder)?;
+        recorder.late(Late { max: lateness.max(), share, lost });
+        if lost > 0 {
+            recorder.note(format!("{lost} packets found no room between a node and its wire, and were lost there"));
+        }
         if share > 0.01 {
             let percent = share * 100.0;
             recorder.note(format!("the machine did not keep up: {percent:.1} % of frames were more than 1 ms late"));
@@ -200,6 +204,20 @@ impl<'a> Session<'a> {
             group.destroy()?;
         }
         Ok(())
+    }
+
+    /// Takes what the hosts' TCP counted; returns how many packets nodes lost before their wires.
+    fn count(&self, recorder: &mut Recorder) -> Result<u64, LabError> {
+        let topology = &self.scenario().topology;
+        let mut lost = 0u64;
+        for id in topology.node_ids() {
+            let counted = self.network.node(id).run(|| Ok((counters::tcp()?, counters::dropped_in_sending()?)))?;
+            lost = lost.saturating_add(counted.1);
+            if topology.node(id).kind == NodeKind::Host {
+                recorder.tcp(counted.0);
+            }
+        }
+        Ok(lost)
     }
 
     fn elapsed(&self) -> Result<Span, LabError> {
@@ -376,6 +394,7 @@ impl<'a> Session<'a> {
                 retransmits: u64::from(out.retransmits),
                 // One of the two is zero, unless both ends send.
                 moves: moves.of(local, remote) + moves.of(remote, local),
+                timeouts: u64::from(out.timeouts),
                 outages: out.outages.iter().map(outage).collect(),
             };
             writer.flow(recorder, &flow)?;

@@ -32,6 +32,7 @@
 pub mod bpf;
 pub mod cgroup;
 pub mod claim;
+pub mod counters;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

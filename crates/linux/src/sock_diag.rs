@@ -95,6 +95,8 @@ pub struct TcpInfo {
     pub rto_us: u32,
     /// Segments retransmitted since the start.
     pub retrans_total: u32,
+    /// Retransmission timeouts since the start, the SYN's included; `None` before Linux 6.7.
+    pub timeouts_total: Option<u16>,
     /// Payload bytes retransmitted.
     pub bytes_retrans: u64,
     /// The last delivery rate in bytes a second (RFC draft-cheng-iccrg-delivery-rate-estimation); zero before the first.
@@ -197,11 +199,18 @@ impl TcpInfo {
             app_limited: byte(APP_LIMITED_AT)? & 1 != 0,
             min_rtt_us: word(offset_of!(tcp_info, tcpi_min_rtt))?,
             retrans_total: word(offset_of!(tcp_info, tcpi_total_retrans))?,
+            timeouts_total: bytes
+                .get(TIMEOUTS_AT..)
+                .and_then(|rest| rest.first_chunk())
+                .map(|count| u16::from_ne_bytes(*count)),
             delivered: word(offset_of!(tcp_info, tcpi_delivered))?,
             delivered_ce: word(offset_of!(tcp_info, tcpi_delivered_ce))?,
         })
     }
 }
+
+/// Where `tcpi_total_rto` is, which libc does not name: behind six numbers of 32 bits after `tcpi_bytes_retrans`.
+const TIMEOUTS_AT: usize = TcpInfo::NEEDED + 24;
 
 impl TcpInfo {
     /// The last delivery rate.

@@ -5,6 +5,7 @@
 //! ```toml
 //! name = "six-paths"                  # default: the file's stem
 //! seed = 1                            # default
+//! repetition = 0                      # default; another number varies what is random but for traffic and conditions of links
 //! duration = "30 s"                   # required
 //! warmup = "0 s"
 //! sample = "100 ms"
@@ -113,6 +114,9 @@ pub struct Scenario {
     pub name: String,
     /// The seed of every random choice.
     pub seed: u64,
+    /// Which repetition under the seed: arrivals, sizes and the conditions of links are the same in all of them, other
+    /// random choices differ.
+    pub repetition: u32,
     /// Length of the run.
     pub duration: Span,
     /// Time at the start that goodput and utilisation leave out.
@@ -330,6 +334,12 @@ impl Scenario {
         files: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Scenario, ParseError> {
         read::scenario(text, default_name, files)
+    }
+
+    /// The seed of what is random besides traffic and the conditions of links, in a run under `seed`.
+    pub fn chance(&self, seed: u64) -> u64 {
+        // An odd constant spreads neighbouring repetitions over the seeds (Knuth's multiplicative hash).
+        seed ^ u64::from(self.repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// An error about a place in the scenario file of this text.

@@ -7,6 +7,7 @@
 //!   `result.json`, `plot.svg`, `index.html` and `scenario.resolved.toml`.
 //! - **Measures** are functions of plain numbers: [`measures`], and [`Estimate`] and [`Repeated`] over several seeds.
 //! - A [`Comparison`] puts the measures of two runs of one scenario side by side.
+//! - An [`Equivalence`](equivalence::Equivalence) tests whether two worlds give the same, over many runs.
 //! - **Pictures and pages** are text: [`draw`] makes a map, [`stacks`] bars, [`table`] the summary for a terminal,
 //!   [`document`] a whole HTML page.
 //!
@@ -32,6 +33,7 @@
 //! ```
 
 mod comparison;
+pub mod equivalence;
 pub mod ink;
 mod links;
 mod map;
@@ -62,7 +64,7 @@ use page::page;
 pub use plot::PlotError;
 use plot::plot;
 pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
-pub use recorder::{Recorder, Trace};
+pub use recorder::{Late, Recorder, Trace};
 pub use repeated::{Estimate, Repeated};
 pub use result::{
     CacheResult, CustodyResult, LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult,

@@ -47,6 +47,8 @@ pub struct FlowRecord {
     pub retransmits: u64,
     /// Moves to another path.
     pub moves: u64,
+    /// Retransmission timeouts, the SYN's included; zero also where only [`outages`](Self::outages) tell of them.
+    pub timeouts: u64,
     /// The connection's outages, each from a retransmission timeout on.
     pub outages: Vec<Outage>,
 }

@@ -36,7 +36,10 @@ pub struct Recorder {
     caches: Option<CacheResult>,
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
-    late: Option<Span>,
+    late: Option<Late>,
+    flows: u64,
+    flows_with_timeout: u64,
+    tcp: BTreeMap<String, u64>,
     notes: Vec<String>,
     incomplete: Vec<String>,
 }
@@ -52,6 +55,17 @@ pub struct Trace {
     pub(crate) paths: Named<Vec<Option<f64>>>,
     /// Moves in each step.
     pub(crate) moves: Vec<u32>,
+}
+
+/// How well the lab's wires kept up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Late {
+    /// By how much the latest packet was late.
+    pub max: Span,
+    /// The share of the packets that were late.
+    pub share: f64,
+    /// Packets lost before they reached a wire.
+    pub lost: u64,
 }
 
 #[derive(Debug)]
@@ -111,6 +125,9 @@ impl Recorder {
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
             late: None,
+            flows: 0,
+            flows_with_timeout: 0,
+            tcp: BTreeMap::new(),
             notes: Vec::new(),
             incomplete: Vec::new(),
         }
@@ -151,6 +168,8 @@ impl Recorder {
         self.unfinished.extend(flow.unfinished_time().map(Span::as_secs_f64));
         self.bytes_in_window = self.bytes_in_window + flow.bytes_in_window;
         self.retransmits = self.retransmits.saturating_add(flow.retransmits);
+        self.flows += 1;
+        self.flows_with_timeout += u64::from(flow.timeouts > 0 || !flow.outages.is_empty());
         self.outages.extend(flow.outages.iter().map(|outage| (*outage, flow.end)));
         let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
             start: flow.start,
@@ -230,9 +249,17 @@ impl Recorder {
         self.caches = Some(caches);
     }
 
-    /// Takes how late a packet was delivered; the worst case is reported.
-    pub fn late(&mut self, late: Span) {
-        self.late = self.late.max(Some(late));
+    /// Takes how well the lab's wires kept up.
+    pub fn late(&mut self, late: Late) {
+        self.late = Some(late);
+    }
+
+    /// Adds what hosts' TCP counted, by the kernel's names.
+    pub fn tcp(&mut self, counters: impl IntoIterator<Item = (String, u64)>) {
+        for (name, count) in counters.into_iter().filter(|(_, count)| *count > 0) {
+            let total = self.tcp.entry(name).or_default();
+            *total = total.saturating_add(count);
+        }
     }
 
     /// Adds a remark for the reader.
@@ -255,6 +282,7 @@ impl Recorder {
             fct_p50_s: measures::percentile(times, 50),
             fct_p99_s: measures::percentile(times, 99),
             fct_p90_s: measures::percentile(times, 90),
+            fct_p95_s: measures::percentile(times, 95),
             fct_p999_s: measures::per_mille(times, 999),
             fct_by_size: by_size(&self.completed),
             unfinished: self.unfinished(),
@@ -263,13 +291,18 @@ impl Recorder {
             fairness_endless: measures::jain(&self.connection_goodputs(|tally| !tally.sized)),
             connections: self.connections.len() as u64,
             retransmits: self.retransmits,
+            flows: self.flows,
+            flows_with_timeout: self.flows_with_timeout,
+            tcp: self.tcp,
             moves: self.moves,
             recovery: recovery(&self.outages),
             path_updates: self.updates,
             caches: self.caches,
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
             duration_s: duration.as_secs_f64(),
-            late_ms_max: self.late.map(|late| late.as_secs_f64() * 1e3),
+            late_ms_max: self.late.map(|late| late.max.as_secs_f64() * 1e3),
+            late_share: self.late.map(|late| late.share),
+            lost_outside: self.late.map_or(0, |late| late.lost),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,

@@ -71,6 +71,16 @@ impl Estimate {
         Some(Estimate { mean, ci95: [mean - half, mean + half] })
     }
 
+    /// The 90 % confidence interval of the mean, by Student's t; `None` of fewer than two values.
+    pub fn ninety(values: &[f64]) -> Option<[f64; 2]> {
+        let mean = measures::mean(values)?;
+        let n = values.len();
+        let freedom = n.checked_sub(1).filter(|freedom| *freedom > 0)?;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
+        let half = student_t_950(freedom) * (variance / n as f64).sqrt();
+        Some([mean - half, mean + half])
+    }
+
     /// Half the interval's width.
     pub fn half_width(&self) -> f64 {
         (self.ci95[1] - self.ci95[0]) / 2.0
@@ -82,14 +92,25 @@ impl Estimate {
     }
 }
 
-/// The 97.5th percentile of Student's t with so many degrees of freedom: exact ones up to 10, then the expansion of
-/// Cornish and Fisher (Abramowitz and Stegun, 26.7.5), good to 10⁻⁴ from there on.
+/// The 97.5th percentile of Student's t with so many degrees of freedom.
 fn student_t_975(freedom: usize) -> f64 {
     const EXACT: [f64; 10] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281];
-    if let Some(exact) = freedom.checked_sub(1).and_then(|index| EXACT.get(index)) {
+    student_t(freedom, &EXACT, 1.959_963_985)
+}
+
+/// The 95th percentile of Student's t with so many degrees of freedom.
+fn student_t_950(freedom: usize) -> f64 {
+    const EXACT: [f64; 10] = [6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595, 1.8331, 1.8125];
+    student_t(freedom, &EXACT, 1.644_853_627)
+}
+
+/// A percentile of Student's t, which of the normal distribution is `x`: exact ones up to 10 degrees of freedom, then the
+/// expansion of Cornish and Fisher (Abramowitz and Stegun, 26.7.5), good to 10⁻⁴ from there on.
+fn student_t(freedom: usize, exact: &[f64; 10], x: f64) -> f64 {
+    if let Some(exact) = freedom.checked_sub(1).and_then(|index| exact.get(index)) {
         return *exact;
     }
-    let (x, v) = (1.959_963_985_f64, freedom as f64);
+    let v = freedom as f64;
     let (x3, x5, x7) = (x.powi(3), x.powi(5), x.powi(7));
     let first = (x3 + x) / 4.0;
     let second = (5.0 * x5 + 16.0 * x3 + 3.0 * x) / 96.0;
@@ -106,6 +127,18 @@ mod tests {
         for (freedom, expected) in [(1, 12.706), (4, 2.776), (10, 2.228), (11, 2.201), (29, 2.045), (120, 1.980)] {
             assert!((student_t_975(freedom) - expected).abs() < 6e-4, "{freedom}: {}", student_t_975(freedom));
         }
+    }
+
+    #[test]
+    fn the_interval_of_ninety_percent_has_the_percentiles_of_the_tables() {
+        for (freedom, expected) in [(1, 6.314), (5, 2.015), (11, 1.796), (19, 1.729), (120, 1.658)] {
+            assert!((student_t_950(freedom) - expected).abs() < 6e-4, "{freedom}: {}", student_t_950(freedom));
+        }
+        // Mean 4, standard deviation 2, five values.
+        let [low, high] = Estimate::ninety(&[2.0, 2.0, 4.0, 6.0, 6.0]).unwrap();
+        let half = 2.1318 * 2.0 / 5f64.sqrt();
+        assert!((low - 4.0 + half).abs() < 1e-9 && (high - 4.0 - half).abs() < 1e-9);
+        assert_eq!((Estimate::ninety(&[3.0]), Estimate::ninety(&[])), (None, None));
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub struct SystemResult {
     /// 90th percentile of those completion times, nearest rank, in seconds.
     #[serde(default)]
     pub fct_p90_s: Option<f64>,
+    /// 95th percentile of those completion times, nearest rank, in seconds.
+    #[serde(default)]
+    pub fct_p95_s: Option<f64>,
     /// 99.9th percentile of those completion times, nearest rank, in seconds.
     #[serde(default)]
     pub fct_p999_s: Option<f64>,
@@ -63,6 +66,15 @@ pub struct SystemResult {
     /// Segments retransmitted in the whole run.
     #[serde(default)]
     pub retransmits: u64,
+    /// Number of flows of the whole run.
+    #[serde(default)]
+    pub flows: u64,
+    /// Number of these that had a retransmission timeout.
+    #[serde(default)]
+    pub flows_with_timeout: u64,
+    /// What the TCP of all hosts counted in the whole run, by the kernel's names in `/proc/net/netstat`, zeros left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tcp: BTreeMap<String, u64>,
     /// Moves in the whole run by reason.
     pub moves: BTreeMap<String, u64>,
     /// How connections recovered from retransmission timeouts in the whole run; `None` where there were none.
@@ -85,6 +97,12 @@ pub struct SystemResult {
     /// How late the lab's wires delivered a packet at worst, in milliseconds; `None` in the simulator.
     #[serde(default)]
     pub late_ms_max: Option<f64>,
+    /// Share of the packets that the lab's wires delivered more than 1 ms late; `None` in the simulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_share: Option<f64>,
+    /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_outside: u64,
     /// Remarks for the reader, such as doubts about the measurement.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -279,6 +297,11 @@ impl SystemResult {
         self.moves.values().sum()
     }
 
+    /// The share of its flows that had a retransmission timeout; `None` if there were no flows.
+    pub fn timeout_share(&self) -> Option<f64> {
+        (self.flows > 0).then(|| self.flows_with_timeout as f64 / self.flows as f64)
+    }
+
     /// Drops on all links; where only paths were sampled, on these.
     pub fn total_drops(&self) -> u64 {
         if !self.links.is_empty() {
@@ -292,6 +315,10 @@ impl SystemResult {
         let sampled = self.paths.iter().filter_map(|(name, path)| Some((name, path.utilisation_second_half?)));
         sampled.min_by(|one, other| one.1.total_cmp(&other.1))
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]
@@ -316,11 +343,14 @@ mod tests {
               "fct_p50_s": null,
               "fct_p99_s": null,
               "fct_p90_s": null,
+              "fct_p95_s": null,
               "fct_p999_s": null,
               "fairness": 1.0,
               "fairness_endless": 1.0,
               "connections": 1,
               "retransmits": 0,
+              "flows": 1,
+              "flows_with_timeout": 0,
               "moves": {
                 "ecn": 3
               },
@@ -336,6 +366,7 @@ mod tests {
               },
               "duration_s": 20.0,
               "late_ms_max": 3.14,
+              "late_share": 0.0,
               "notes": []
             }
           }

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use sidestep_model::{Bytes, Rate, Span, Time};
 
-use crate::{FlowRecord, Recorder, RunResult, SampleKind, SamplePoint, Trace, Window, World};
+use crate::{FlowRecord, Late, Recorder, RunResult, SampleKind, SamplePoint, Trace, Window, World};
 
 /// Nanoseconds.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -101,6 +101,6 @@ fn record(system: &str, number: usize, systems: usize, paths: usize) -> Recorder
     for path in 1..=used as u64 {
         recorder.flow(&flow(&format!("c{path}"), 0.0, 20.0, 180_000_000 - path * 3_000_000));
     }
-    recorder.late(Span::from_micros(3_140));
+    recorder.late(Late { max: Span::from_micros(3_140), ..Late::default() });
     recorder
 }

@@ -7,8 +7,12 @@ use std::{net::SocketAddrV6, path::PathBuf};
 use clap::{
     Args, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
 };
-use sidestep_model::scenario::{SystemSpec, overrides::Override};
+use sidestep_model::{
+    Ratio,
+    scenario::{SystemSpec, overrides::Override},
+};
 use sidestep_repro::Mode;
 use sidestep_results::World;
 use sidestep_tournament::Set;
@@ -133,6 +137,24 @@ pub struct CompareArgs {
     /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow.0.connections=4; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
+    /// Test over several seeds whether the two worlds give the same, within a margin
+    #[arg(long)]
+    pub equivalence: bool,
+    /// Seeds, from the scenario's on; fewer than 6 decide nothing
+    #[arg(long, value_name = "N", default_value_t = 6, requires = "equivalence", value_parser = value_parser!(u32).range(1..=1000))]
+    pub seeds: u32,
+    /// Runs under each seed with the same arrivals: a number, or one for each world
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "2", requires = "equivalence", value_parser = value_parser!(u32).range(1..=1000))]
+    pub repetitions: Vec<u32>,
+    /// By how much the worlds may differ to count as the same
+    #[arg(long, value_name = "SHARE", default_value = "5%", requires = "equivalence")]
+    pub margin: Ratio,
+    /// A lab run counts if no larger share of its packets was more than 1 ms late
+    #[arg(long, value_name = "SHARE", default_value = "1%", requires = "equivalence")]
+    pub late: Ratio,
+    /// Take the runs that a call before this has left in the directory of the results
+    #[arg(long, requires = "equivalence")]
+    pub resume: bool,
     /// Directory for the results [default: out/SCENARIO-compare]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
 
-use super::{NEEDS_ROOT, print_json, read_scenario, save, worlds::Real};
+use super::{NEEDS_ROOT, equivalence, print_json, read_scenario, save, worlds::Real};
 use crate::{
     failure::{Failure, Outcome},
     planning::args::CompareArgs,
@@ -22,6 +22,17 @@ pub fn run(args: CompareArgs) -> Outcome {
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-compare", scenario.name)));
     let mut real = Real::new()?;
+    if args.equivalence {
+        let plan = equivalence::Plan {
+            worlds: [one, other],
+            seeds: args.seeds,
+            repetitions: equivalence::repetitions(&args.repetitions)?,
+            margin: args.margin.as_f64(),
+            late: args.late.as_f64(),
+            resume: args.resume,
+        };
+        return equivalence::run(&plan, &scenario, &systems, &mut real, &out, args.json);
+    }
     let mut run = |number, world| {
         real.run(world, &scenario, &systems, 1, &out.join(Comparison::directory(number, world))).map_err(Failure::run)
     };

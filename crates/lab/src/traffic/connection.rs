@@ -55,6 +55,7 @@ pub struct Connection {
     /// Payload acknowledged; for an answer, payload received.
     acked: u64,
     retransmits: u32,
+    timeouts: u16,
     outages: Vec<OutageOut>,
     at_window_start: Option<u64>,
     at_window_end: Option<u64>,
@@ -229,6 +230,7 @@ impl Connection {
             bytes_acked: self.acked,
             bytes_in_window: to.saturating_sub(from),
             retransmits: self.retransmits,
+            timeouts: self.timeouts,
             outages: self.outages.clone(),
             fct_s: self.completed.then(|| since_start(self.end)),
             connect_s: self.connected.map(since_start),
@@ -311,6 +313,7 @@ impl Connection {
         let Some(counters) = self.stream.as_ref().and_then(|stream| plan.socket.counters(stream).ok()) else { return };
         // A subflow that is gone takes its count with it.
         self.retransmits = self.retransmits.max(counters.retransmits);
+        self.timeouts = self.timeouts.max(counters.timeouts);
         if !self.asks {
             // The kernel counts our FIN, which is beyond what we wrote.
             self.acked = counters.acked.min(self.written);

@@ -132,6 +132,9 @@ pub struct FlowOut {
     pub bytes_in_window: u64,
     /// Segments that were retransmitted by this end.
     pub retransmits: u32,
+    /// Retransmission timeouts of this end, the SYN's included, if the kernel says so.
+    #[serde(default)]
+    pub timeouts: u16,
     /// Its first [`MAX_OUTAGES`] outages, if it was watched.
     #[serde(default)]
     pub outages: Vec<OutageOut>,

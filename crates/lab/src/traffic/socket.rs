@@ -32,6 +32,8 @@ pub struct Counters {
     pub acked: u64,
     /// Segments that were retransmitted; of MPTCP, by the subflows that still exist.
     pub retransmits: u32,
+    /// Retransmission timeouts; zero of MPTCP, and where the kernel does not say.
+    pub timeouts: u16,
 }
 
 impl SocketOptions {
@@ -72,11 +74,12 @@ impl SocketOptions {
         if self.mptcp {
             let acked = MptcpInfo::of(socket)?.bytes_acked;
             let retransmits = mptcp::subflows(socket)?.iter().map(|subflow| subflow.retrans_total).sum();
-            return Ok(Counters { acked, retransmits });
+            return Ok(Counters { acked, retransmits, timeouts: 0 });
         }
         let info = TcpInfo::of(socket)?;
         // The kernel counts our SYN as a byte.
-        Ok(Counters { acked: info.bytes_acked.saturating_sub(1), retransmits: info.retrans_total })
+        let (acked, timeouts) = (info.bytes_acked.saturating_sub(1), info.timeouts_total.unwrap_or(0));
+        Ok(Counters { acked, retransmits: info.retrans_total, timeouts })
     }
 }
 

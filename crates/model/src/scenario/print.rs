@@ -14,6 +14,9 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     let Scenario { tcp, knobs, routing, paths, flows, events, impairments, .. } = scenario;
     let mut out = Table::default();
     out.text("name", name).value("seed", seed);
+    if scenario.repetition > 0 {
+        out.value("repetition", scenario.repetition);
+    }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);

@@ -34,10 +34,11 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &Files) -> Result<
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, duration, warmup, sample, systems, tcp, routing, .. } = file;
+    let File { seed, repetition, duration, warmup, sample, systems, tcp, routing, .. } = file;
     Ok(Scenario {
         name,
         seed,
+        repetition,
         duration,
         warmup,
         sample,
@@ -74,6 +75,8 @@ macro_rules! file {
             name: Option<String>,
             #[serde(default = "default_seed")]
             seed: u64,
+            #[serde(default)]
+            repetition: u32,
             duration: Span,
             #[serde(default)]
             warmup: Span,

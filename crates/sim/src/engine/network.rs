@@ -229,6 +229,13 @@ impl Network {
         RouteId(first as u32)
     }
 
+    /// Has hosts' random delays be others than those of the repetition 0.
+    pub fn vary(&mut self, repetition: u32) {
+        // Each repetition begins elsewhere in the same sequence, far from the others.
+        let begin = repetition.wrapping_mul(0x9e37_79b9);
+        self.arcs.iter_mut().for_each(|arc| arc.sent = begin);
+    }
+
     /// Sends a packet from the host where `route` begins. Returns whether it was dropped at once.
     #[inline]
     pub(super) fn inject(&mut self, now: u64, route: RouteId, packet: Packet) {

@@ -138,7 +138,9 @@ impl<'a> Simulation<'a> {
         watch: Option<(&Path, &[LinkId])>,
     ) -> Result<Self, SimError> {
         let topology = &scenario.topology;
-        let mut network = Network::new(topology, seed, scenario.tcp.send_jitter);
+        let chance = scenario.chance(seed);
+        let mut network = Network::new(topology, chance, scenario.tcp.send_jitter);
+        network.vary(scenario.repetition);
         let (whole_run, systems) = systems(scenario, system)?;
         install(topology, &mut network, system, &whole_run, &systems)?;
         let routing = Routing::new(ground.igp.clone());
@@ -147,14 +149,14 @@ impl<'a> Simulation<'a> {
         if let Some(capture) = &capture {
             network.watch(&capture.arcs());
         }
-        let steer = Steer::new(seed, topology.nodes().len());
+        let steer = Steer::new(chance, topology.nodes().len());
         let world = World::new(network, whole_run.tcp, Sizes::default(), steer);
         let address = |node: &Node| node.prefix.map_or(Ipv6Addr::UNSPECIFIED, srv6::host_address);
         let mut simulation = Simulation {
             scenario,
             systems,
             addresses: topology.nodes().iter().map(address).collect(),
-            hash_seed: (seed ^ (seed >> 32)) as u32,
+            hash_seed: (chance ^ (chance >> 32)) as u32,
             world,
             routing,
             sr_paths: SrPaths::new(ground.topology.clone(), scenario.paths)?,
@@ -170,7 +172,7 @@ impl<'a> Simulation<'a> {
             links: LinkSampler::new(topology),
             arcs: Vec::new(),
             usage: vec![(Bytes::default(), Rate::default()); topology.arc_count()],
-            random: Pcg32::new(seed, u64::MAX / 2),
+            random: Pcg32::new(chance, u64::MAX / 2),
             ports: BTreeMap::new(),
             capture,
             last_sample: Time::ZERO,
@@ -412,6 +414,8 @@ impl<'a> Simulation<'a> {
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
             retransmits: flows.clone().map(|flow| self.world.report(FlowId(flow)).retransmits).sum(),
             moves,
+            // Those of the outages are all.
+            timeouts: 0,
             outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
         };
         record_flow(writer, recorder, &record)?;

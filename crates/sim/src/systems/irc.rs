@@ -40,7 +40,7 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
         igp: Igp::new(&topology),
         topology: topology.clone(),
         knobs: knobs.clone(),
-        seed: context.scenario.seed,
+        seed: context.scenario.chance(context.scenario.seed),
     });
     let behaviour = MakeBehaviour(Arc::new(move |topology, node| {
         let hosts = hosts_of(topology, node);

@@ -89,6 +89,7 @@ prop_compose! {
         topology in Just(topology),
         name in "[a-zA-Z0-9._-]{1,64}",
         seed in any::<u64>(),
+        repetition in 0u32..3,
         warmup in 0u64..1_000_000_000,
         sample in 1_000_000u64..1_000_000_000,
         systems in Just(SystemName::ALL).prop_shuffle().prop_flat_map(|all| (1..all.len()).prop_map(move |n| all[..n].to_vec())),
@@ -110,7 +111,7 @@ prop_compose! {
         events.sort_by_key(|event| event.at);
         systems.push(SystemSpec { name: SystemName::Pathchanger, params: vec![("gamma".into(), gamma.to_string())] });
         Scenario {
-            name, seed, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
+            name, seed, repetition, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
             knobs: SystemKnobs {
                 mptcp: MptcpKnobs {

@@ -1,0 +1,260 @@
+//! `sidestep compare --equivalence`.
+
+use std::path::Path;
+
+use sidestep_model::{Scenario, scenario::SystemSpec};
+use sidestep_repro::Worlds;
+use sidestep_results::{
+    RunResult, SystemResult, World,
+    equivalence::{Equivalence, Runs},
+};
+
+use super::{print_json, save};
+use crate::failure::{Failure, Outcome};
+
+/// How often a run that does not count is made again.
+const AGAIN: u32 = 2;
+
+/// What is run, and what counts.
+pub struct Plan {
+    pub worlds: [World; 2],
+    pub seeds: u32,
+    /// Runs under each seed, in each world.
+    pub repetitions: [u32; 2],
+    /// By what share the worlds may differ.
+    pub margin: f64,
+    /// The largest share of late packets with which a lab run counts.
+    pub late: f64,
+    /// Whether runs that are there are taken.
+    pub resume: bool,
+}
+
+/// One world's runs, while they are made.
+struct Side {
+    world: World,
+    /// By system and seed, the repetitions that count.
+    results: Vec<Vec<Vec<SystemResult>>>,
+    void: Vec<u32>,
+}
+
+/// The numbers of repetitions that a user gave: one for both worlds, or one for each.
+pub fn repetitions(given: &[u32]) -> Result<[u32; 2], Failure> {
+    match *given {
+        [both] => Ok([both; 2]),
+        [one, other] => Ok([one, other]),
+        _ => Err(Failure::usage("--repetitions: give one number, or one for each of the two worlds")),
+    }
+}
+
+/// Runs the scenario in both worlds under all seeds, and says what the ratios of their measures show.
+pub fn run(
+    plan: &Plan,
+    scenario: &Scenario,
+    systems: &[SystemSpec],
+    real: &mut dyn Worlds,
+    out: &Path,
+    json: bool,
+) -> Outcome {
+    let mut sides = plan.worlds.map(|world| Side {
+        world,
+        results: vec![vec![Vec::new(); plan.seeds as usize]; systems.len()],
+        void: vec![0; systems.len()],
+    });
+    // The worlds take turns, so that what changes on the machine meets both.
+    for repetition in 0..plan.repetitions.into_iter().max().unwrap_or(0) {
+        for (number, side) in sides.iter_mut().enumerate() {
+            if repetition >= plan.repetitions[number] {
+                continue;
+            }
+            let dir = out.join(format!("{}-{}-{}", number + 1, side.world.as_str(), repetition + 1));
+            // The two sides never share one, as a world may be held against itself.
+            let scenario = Scenario { repetition: 2 * repetition + number as u32, ..scenario.clone() };
+            match side.world {
+                World::Sim => simulate(plan, &scenario, systems, real, side, &dir)?,
+                World::Lab => measure(plan, &scenario, systems, real, side, &dir)?,
+            }
+        }
+    }
+    let of = |side: &Side, index: usize| Runs {
+        world: side.world,
+        seeds: side.results.get(index).cloned().unwrap_or_default(),
+        void: side.void.get(index).copied().unwrap_or(0),
+    };
+    let repetitions = plan.repetitions.map(|number| number as usize);
+    let found = systems.iter().enumerate().map(|(index, system)| {
+        let [one, other] = [0, 1].map(|number| of(&sides[number], index));
+        Equivalence::new(&scenario.name, &system.to_string(), &one, &other, repetitions, plan.margin)
+    });
+    let found: Vec<Equivalence> = found.collect();
+    save(&out.join("equivalence.html"), &Equivalence::page(&found))?;
+    save(&out.join("equivalence.json"), &(serde_json::to_string_pretty(&found).map_err(Failure::run)? + "\n"))?;
+    if json {
+        return print_json(&found);
+    }
+    found.iter().for_each(print);
+    println!("\nThe table as a page: {}", out.join("equivalence.html").display());
+    Ok(())
+}
+
+/// One repetition in the simulator, under all seeds.
+fn simulate(
+    plan: &Plan,
+    scenario: &Scenario,
+    systems: &[SystemSpec],
+    real: &mut dyn Worlds,
+    side: &mut Side,
+    dir: &Path,
+) -> Result<(), Failure> {
+    let result = real.run(World::Sim, scenario, systems, plan.seeds, dir).map_err(Failure::run)?;
+    for (index, system) in systems.iter().enumerate() {
+        let Some(of_system) = result.systems.get(&system.to_string()) else { continue };
+        let each = of_system.repeated.as_ref().map_or(std::slice::from_ref(of_system), |repeated| &repeated.each);
+        for (seed, one) in each.iter().enumerate() {
+            side.results[index][seed].push(one.clone());
+        }
+    }
+    Ok(())
+}
+
+/// One repetition in the lab under each seed; systems whose run does not count are run again.
+fn measure(
+    plan: &Plan,
+    scenario: &Scenario,
+    systems: &[SystemSpec],
+    real: &mut dyn Worlds,
+    side: &mut Side,
+    dir: &Path,
+) -> Result<(), Failure> {
+    for seed in 0..plan.seeds {
+        let scenario = Scenario { seed: scenario.seed.wrapping_add(u64::from(seed)), ..scenario.clone() };
+        let mut left: Vec<(usize, SystemSpec)> = systems.iter().cloned().enumerate().collect();
+        for attempt in 0..=AGAIN {
+            let dir = dir.join(format!("seed-{}-{}", scenario.seed, attempt + 1));
+            let names: Vec<SystemSpec> = left.iter().map(|(_, system)| system.clone()).collect();
+            let result = match kept(plan, &scenario, &dir) {
+                Some(result) => result,
+                None => real.run(World::Lab, &scenario, &names, 1, &dir).map_err(Failure::run)?,
+            };
+            left.retain(|(index, system)| match result.systems.get(&system.to_string()) {
+                Some(one) if counts(plan, one) => {
+                    side.results[*index][seed as usize].push(one.clone());
+                    false
+                }
+                _ => {
+                    side.void[*index] += 1;
+                    true
+                }
+            });
+            if left.is_empty() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the machine kept up with a run in the lab.
+fn counts(plan: &Plan, result: &SystemResult) -> bool {
+    result.late_share.is_none_or(|share| share <= plan.late) && result.lost_outside == 0 && result.incomplete.is_empty()
+}
+
+/// The result of the same run, made by an earlier call, if it is to be taken.
+fn kept(plan: &Plan, scenario: &Scenario, dir: &Path) -> Option<RunResult> {
+    let resolved = std::fs::read_to_string(dir.join("scenario.resolved.toml")).ok().filter(|_| plan.resume)?;
+    let result = std::fs::read_to_string(dir.join("result.json")).ok()?;
+    (resolved == scenario.to_toml()).then(|| serde_json::from_str(&result).ok())?
+}
+
+fn print(found: &Equivalence) {
+    let [one, other] = found.worlds.map(World::as_str);
+    println!("\n{}: {}", found.system, found.runs());
+    println!("{:<28} {one:>10} {other:>10} {:>7} {:>16} {:>14}  verdict", "measure", "ratio", "90 % interval", "noise");
+    for row in &found.rows {
+        let [first, second, ratio, interval, noise] = row.cells();
+        let measure = format!("{} {}", row.measure, row.unit);
+        let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+        let verdict = row.verdict.as_str();
+        println!("{measure:<28} {first:>10} {second:>10} {ratio:>7} {interval:>16} {noise:>14}  {verdict}{why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives what the lab would under each attempt, and notes what was run.
+    struct Fake {
+        late: Vec<f64>,
+        ran: Vec<(World, u64, u32)>,
+    }
+
+    impl Worlds for Fake {
+        fn run(
+            &mut self,
+            world: World,
+            scenario: &Scenario,
+            systems: &[SystemSpec],
+            seeds: u32,
+            _out: &Path,
+        ) -> Result<RunResult, String> {
+            self.ran.push((world, scenario.seed, scenario.repetition));
+            let mut run = RunResult::new("s", world, scenario.seed);
+            let one = SystemResult { goodput_mbps: 10.0, ..SystemResult::default() };
+            for system in systems {
+                let repeated = sidestep_results::Repeated::of(&vec![one.clone(); seeds as usize]);
+                let late_share =
+                    (world == World::Lab).then(|| if self.late.is_empty() { 0.0 } else { self.late.remove(0) });
+                let repeated = repeated.filter(|_| seeds > 1);
+                run.systems.insert(system.to_string(), SystemResult { late_share, repeated, ..one.clone() });
+            }
+            Ok(run)
+        }
+    }
+
+    fn plan(worlds: [World; 2], seeds: u32) -> Plan {
+        Plan { worlds, seeds, repetitions: [1, 2], margin: 0.05, late: 0.01, resume: false }
+    }
+
+    fn scenario() -> Scenario {
+        Scenario::parse(include_str!("../../../../scenarios/dumbbell.toml"), "dumbbell").unwrap()
+    }
+
+    fn found(plan: &Plan, fake: &mut Fake) -> serde_json::Value {
+        let out = tempfile::tempdir().unwrap();
+        run(plan, &scenario(), &["tcp".parse().unwrap()], fake, out.path(), false).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(out.path().join("equivalence.json")).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_run_that_was_late_is_made_again_and_counted() {
+        let mut fake = Fake { late: vec![0.5, 0.0], ran: Vec::new() };
+        let found = found(&plan([World::Sim, World::Lab], 6), &mut fake);
+        assert_eq!(found[0]["void"], serde_json::json!([0, 1]));
+        assert_eq!(found[0]["rows"][0]["verdict"], "equivalent");
+        assert_eq!(fake.ran.iter().filter(|(world, ..)| *world == World::Lab).count(), 6 * 2 + 1);
+    }
+
+    #[test]
+    fn a_seed_that_is_always_late_leaves_it_undecided() {
+        let mut fake = Fake { late: vec![0.5; 3], ran: Vec::new() };
+        let found = found(&plan([World::Sim, World::Lab], 6), &mut fake);
+        assert_eq!((&found[0]["void"][1], &found[0]["rows"][0]["verdict"]), (&3.into(), &"undecided".into()));
+    }
+
+    #[test]
+    fn a_world_held_against_itself_never_repeats_a_repetition() {
+        let mut fake = Fake { late: Vec::new(), ran: Vec::new() };
+        found(&plan([World::Sim, World::Sim], 6), &mut fake);
+        let mut repetitions: Vec<u32> = fake.ran.iter().map(|(_, _, repetition)| *repetition).collect();
+        repetitions.sort_unstable();
+        repetitions.dedup();
+        assert_eq!(repetitions.len(), fake.ran.len());
+    }
+
+    #[test]
+    fn repetitions_are_one_number_or_two() {
+        assert_eq!(repetitions(&[3]).ok(), Some([3, 3]));
+        assert_eq!(repetitions(&[3, 1]).ok(), Some([3, 1]));
+        assert!(repetitions(&[1, 2, 3]).is_err());
+    }
+}
