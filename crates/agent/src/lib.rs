@@ -65,8 +65,9 @@ pub use edge::{
     TargetConfig, TargetStatus, route_control_status, run_route_control, stop_route_control,
 };
 pub use edge::{
-    EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace, EdgeStatus,
-    Health, MAX_FLOWS, PlacedBy, SlotUsed, Tuple, edge_place, edge_status, run_edge, stop_edge,
+    EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace,
+    EdgeProbeKnobs, EdgeProbes, EdgeStatus, Health, MAX_FLOWS, PlacedBy, SlotUsed, Tuple, edge_place, edge_status,
+    run_edge, stop_edge,
 };
 pub use error::AgentError;
 pub use host::{

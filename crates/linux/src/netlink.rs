@@ -32,7 +32,7 @@ use self::socket::Socket;
 pub use self::{
     addresses::InterfaceAddress,
     filters::Filter,
-    rules::{MarkRule, RouteRule, Rule},
+    rules::{LOCAL, MarkRule, RouteRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
     watch::{Change, LinkWatch, RoutingChange, RoutingWatch},

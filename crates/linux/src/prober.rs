@@ -63,6 +63,8 @@ pub struct Spec {
     pub mark: Option<u32>,
     /// The source address; `None`: as the kernel chooses.
     pub source: Option<IpAddr>,
+    /// The number of the STAMP session (RFC 8972, section 3); `None`: one of its own.
+    pub session: Option<u16>,
     /// The length in bytes behind the IP and UDP headers; raised to what the method needs, at most [`MAX_LENGTH`].
     pub length: usize,
 }
@@ -156,6 +158,7 @@ pub struct Prober {
     method: Method,
     family: Family,
     nonce: u64,
+    session: u16,
     length: usize,
     next: u32,
     pending: Pending,
@@ -167,7 +170,7 @@ pub struct Prober {
 impl Spec {
     /// Probes of 64 bytes by whatever egress the routing tables say.
     pub fn new(target: IpAddr, method: Method) -> Self {
-        Spec { target, method, device: None, any_return: false, mark: None, source: None, length: 64 }
+        Spec { target, method, device: None, any_return: false, mark: None, source: None, session: None, length: 64 }
     }
 }
 
@@ -201,6 +204,7 @@ impl Prober {
             method: spec.method,
             family: if spec.target.is_ipv4() { Family::V4 } else { Family::V6 },
             nonce: random,
+            session: spec.session.unwrap_or(session(random)),
             length: spec.length.clamp(spec.method.least_length(), MAX_LENGTH),
             next: 0,
             pending: Pending::default(),
@@ -275,7 +279,7 @@ impl Prober {
             Method::Stamp { clock, .. } => {
                 let error = ErrorEstimate::unsynchronised(clock);
                 let timestamp = Timestamp::of(clock, sent.wall);
-                SenderPacket { sequence: sent.sequence, timestamp, error, session: session(self.nonce) }.write(out)
+                SenderPacket { sequence: sent.sequence, timestamp, error, session: self.session }.write(out)
             }
         };
     }

@@ -16,7 +16,7 @@ use nix::{
         setsockopt, sockopt,
     },
 };
-use sidestep_proto::stamp::{Reflector, Request, WallTime};
+use sidestep_proto::stamp::{Reflector, Request, SenderPacket, WallTime};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -39,6 +39,8 @@ pub struct ReflectorSocket {
     buffer: Box<[u8; MAX_PACKET]>,
     answer: Box<[u8; MAX_PACKET]>,
     control: Box<[u8; CONTROL]>,
+    /// The routing mark of answers.
+    mark: u32,
 }
 
 /// What came of packets.
@@ -85,7 +87,7 @@ impl ReflectorSocket {
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
         let socket = socket.map_err(|error| failed(error.into()))?;
         let [buffer, answer] = [(); 2].map(|()| Box::new([0; MAX_PACKET]));
-        Ok(ReflectorSocket { socket, port, buffer, answer, control: Box::new([0; CONTROL]) })
+        Ok(ReflectorSocket { socket, port, buffer, answer, control: Box::new([0; CONTROL]), mark: 0 })
     }
 
     /// The port at which it listens.
@@ -101,6 +103,18 @@ impl ReflectorSocket {
 
     /// Has the reflector answer what has come, at most `most` packets; returns whether there may be more.
     pub fn reflect(&mut self, reflector: &mut Reflector, most: usize, counts: &mut Reflected) -> Result<bool> {
+        self.reflect_by(reflector, most, counts, |_, _| Some(0))
+    }
+
+    /// The same, where `mark` has the routing mark of the answer to who sent a packet and the number of its session; no answer
+    /// where it has none. A mark needs `CAP_NET_ADMIN`.
+    pub fn reflect_by(
+        &mut self,
+        reflector: &mut Reflector,
+        most: usize,
+        counts: &mut Reflected,
+        mark: impl Fn(IpAddr, u16) -> Option<u32>,
+    ) -> Result<bool> {
         for _ in 0..most {
             let arrived = match self.receive() {
                 Ok(Some(arrived)) => arrived,
@@ -111,6 +125,8 @@ impl ReflectorSocket {
             counts.unstamped += u64::from(arrived.stamp.is_none());
             let Some(from) = socket_address(&arrived.from) else { continue };
             let Some(packet) = self.buffer.get(..arrived.length) else { continue };
+            let session = SenderPacket::parse(packet).map_or(0, |(sender, _)| sender.session);
+            let Some(mark) = mark(from.ip(), session) else { continue };
             let departs = wall_now();
             let request = Request {
                 from,
@@ -121,6 +137,11 @@ impl ReflectorSocket {
             };
             let answered = reflector.handle_request(monotonic_now(), &request, departs, self.answer.as_mut_slice());
             let Some(answer) = answered.ok().and_then(|length| self.answer.get(..length)) else { continue };
+            if mark != self.mark {
+                let marked = setsockopt(self.socket.get_ref(), sockopt::Mark, &mark);
+                marked.map_err(|error| LinuxError::io("marking answers of test packets", error))?;
+                self.mark = mark;
+            }
             counts.unsent += u64::from(self.send(answer, &arrived).is_err());
         }
         Ok(true)

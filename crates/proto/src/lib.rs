@@ -1,5 +1,5 @@
 //! Protocol cores without I/O: [`tcp`], [`mptcp`], [`rcp`], [`inrpp`], the table of a stateful [`edge`], the route controller
-//! [`irc`], the formats of probes ([`echo`], [`stamp`]) with a reflector, and the [`link`] that carries packets.
+//! [`irc`], the formats of probes ([`echo`], [`stamp`]) with a reflector, [`rounds`] of probes, and the [`link`] that carries packets.
 //!
 //! The caller passes the time and the event, and the core answers what to do. The simulator drives the cores with
 //! virtual time; the lab drives [`link`] with the machine's clock. The methods of a connection are of four kinds:
@@ -58,5 +58,6 @@ pub mod link;
 pub mod mptcp;
 pub mod packet;
 pub mod rcp;
+pub mod rounds;
 pub mod stamp;
 pub mod tcp;

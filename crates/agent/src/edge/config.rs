@@ -16,6 +16,7 @@ use sidestep_model::{
 };
 use sidestep_policy::balance::{Balanced, PathSet};
 
+use super::EdgeProbeKnobs;
 use crate::{
     MetricsConfig,
     paths::{Checker, MarkBits, Places, StaticDestination, StaticPath, is_interface_name},
@@ -27,6 +28,9 @@ use crate::{
 pub struct EdgeConfig {
     /// How the edge balances.
     pub edge: EdgeKnobs,
+    /// How paths are probed, with `health = "probe"`.
+    #[serde(default)]
+    pub probe: Option<EdgeProbeKnobs>,
     /// What is behind the other edges, and the paths there.
     #[serde(rename = "destination", default)]
     pub destinations: Vec<StaticDestination>,
@@ -71,6 +75,8 @@ pub enum Health {
     /// The path's interface is gone, is down or has no carrier, or nothing leads to its first segment.
     #[default]
     Carrier,
+    /// That, and probes that the other edge does not answer.
+    Probe,
     /// Nothing: flows stay on the path that they are hashed to.
     Off,
 }
@@ -118,6 +124,7 @@ impl EdgeConfig {
         for (item, destination) in document.tables(root, "destination")?.iter().zip(&config.destinations) {
             config.check_destination(&document, item, destination)?;
         }
+        config.check_probe(&document)?;
         Ok(config)
     }
 
@@ -151,6 +158,9 @@ impl EdgeConfig {
     /// Says what the kernel's multipath routes cannot do of this.
     pub fn check_offload(&self) -> Result<(), String> {
         let knobs = &self.edge;
+        if knobs.health == Health::Probe {
+            return Err("--offload nexthops: the kernel knows no probes; set `health = \"carrier\"`".into());
+        }
         let paths = self.destinations.iter().flat_map(|set| &set.paths);
         let other = paths.filter(|path| path.via.is_none()).map(|path| path.name.clone().unwrap_or_default()).next();
         if let Some(name) = other {

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_linux::{
     bpf::balance::{self, Site},
-    netlink::{Family, MarkRule, Netlink, Route, RoutingChange, Rule},
+    netlink::{Family, LOCAL, MarkRule, Netlink, Route, RoutingChange, Rule},
 };
 use sidestep_policy::balance::ALL_LIVE;
 
@@ -81,6 +81,7 @@ impl Edge {
         let (mut sets, links) = self.present_sets().await?;
         let refused = self.place_all(&mut sets).await?;
         self.know(&sets, &links, &refused);
+        self.refresh_probes()?;
         self.write_sites()?;
         self.tell_peer();
         self.attach_all().await?;
@@ -169,7 +170,7 @@ impl Edge {
         for set in sets {
             let family = Family::of(set.destination);
             for slot in set.paths.iter().map(|path| path.slot) {
-                wanted.extend(self.knobs().inside.iter().map(|input| (family, slot, input.clone())));
+                wanted.extend(self.inputs().map(|input| (family, slot, input.to_string())));
             }
         }
         for (family, slot, input) in wanted.difference(&self.rules) {
@@ -177,6 +178,12 @@ impl Edge {
         }
         self.rules = wanted;
         Ok(())
+    }
+
+    /// Interfaces by which packets with our marks come in; probes come from this router itself.
+    fn inputs(&self) -> impl Iterator<Item = &str> {
+        let probes = self.options.config.probing().map(|_| LOCAL);
+        self.knobs().inside.iter().map(String::as_str).chain(probes)
     }
 
     fn rule(&self, family: Family, slot: u32) -> MarkRule {
@@ -216,7 +223,7 @@ impl Edge {
     pub(super) fn write_sites(&mut self) -> Result<(), AgentError> {
         let theirs = self.peer.as_ref().map(Peer::dead).filter(|_| self.knobs().health != Health::Off);
         let theirs = theirs.unwrap_or_default();
-        let mut wanted = self.known.clone();
+        let mut wanted = self.judged();
         for (destination, site) in &mut wanted {
             let Some(site) = site else { continue };
             for (position, path) in site.set.raw().path.iter().take(site.set.count() as usize).enumerate() {
@@ -233,6 +240,19 @@ impl Edge {
         let gone: Vec<_> = self.sites.keys().filter(|destination| !wanted.contains_key(destination)).copied().collect();
         self.sites = wanted;
         gone.into_iter().try_for_each(|destination| Ok(self.balancer.remove_site(destination)?))
+    }
+
+    /// The destinations as this edge knows them, by carrier and by probes. If both together leave no path, probes do not count.
+    pub(super) fn judged(&self) -> BTreeMap<IpNet, Option<Site>> {
+        let mut judged = self.known.clone();
+        for (destination, site) in &mut judged {
+            let (Some(site), Some(probes)) = (site, &self.probes) else { continue };
+            let live = site.live & !probes.dead(destination);
+            if live != 0 {
+                site.live = live;
+            }
+        }
+        judged
     }
 
     /// A destination as the program has it. All its paths are in the set, those that are not there too: positions, and so the

@@ -22,6 +22,14 @@ const PEER: Metric = Metric::gauge(
     "sidestep_edge_peer_agrees",
     "Whether the other edge has the same set of paths; 0 also while it is silent",
 );
+const PROBES: Metric = Metric::counter(
+    "sidestep_edge_probes",
+    "Rounds of probes by path and by what became of them; those that no path has answered are left out",
+);
+const RTT: Metric = Metric::gauge("sidestep_edge_probe_rtt_seconds", "The last round trip of a probe by the path");
+const ANSWERS: Metric =
+    Metric::gauge("sidestep_edge_target_answers", "Whether a target of the destination answers probes by any path");
+const REFLECTED: Metric = Metric::counter("sidestep_edge_reflected", "Probes of the other edge that were answered");
 const MENDED: Metric =
     Metric::counter("sidestep_edge_mended", "Rules, routes and filters that others removed and that were put back");
 const DRY_RUN: Metric = Metric::gauge("sidestep_edge_dry_run", "Whether packets are only counted");
@@ -39,6 +47,10 @@ pub const EDGE_METRICS: &[Metric] = &[
     ATTACHED,
     FLOWS,
     PEER,
+    PROBES,
+    RTT,
+    ANSWERS,
+    REFLECTED,
     MENDED,
     DRY_RUN,
     FAULTS,
@@ -67,6 +79,20 @@ pub(super) fn page(status: &EdgeStatus, faults: u64) -> Page {
     page.each(ATTACHED, status.inside.iter().map(attached));
     page.each(FLOWS, status.flows.map(|flows| (Labels::new(), flows as f64)));
     page.each(PEER, status.peer.map(|peer| (Labels::new(), (peer == EdgeAgreement::Agrees).into())));
+    let probed = || paths().filter_map(|both| Some((of(both), both.1.probes?)));
+    page.each(
+        PROBES,
+        probed().flat_map(|(labels, probes)| {
+            let counts = [("answered", probes.answered), ("lost", probes.lost), ("late", probes.late)];
+            counts.map(|(what, count)| {
+                (labels.iter().cloned().chain([("what", what.to_string())]).collect(), count as f64)
+            })
+        }),
+    );
+    page.each(RTT, probed().filter_map(|(labels, probes)| Some((labels, probes.rtt_ms? / 1e3))));
+    let answers = |set: &EdgeDestination| Some((vec![("destination", set.prefix.to_string())], set.answers?.into()));
+    page.each(ANSWERS, status.destinations.iter().filter_map(answers));
+    page.each(REFLECTED, status.reflected.map(|count| (Labels::new(), count as f64)));
     page.one(MENDED, status.mended as f64);
     page.one(DRY_RUN, status.dry_run.into());
     page.one(FAULTS, faults as f64);

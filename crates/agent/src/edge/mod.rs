@@ -7,6 +7,8 @@ mod kernel;
 mod metrics;
 mod offload;
 mod peer;
+mod probe_config;
+mod probes;
 mod route_control;
 mod settings;
 mod status;
@@ -31,8 +33,12 @@ pub use self::{
     config::{EdgeConfig, EdgeKnobs, Health, MAX_FLOWS},
     metrics::EDGE_METRICS,
     peer::EdgeAgreement,
+    probe_config::EdgeProbeKnobs,
     route_control::*,
-    status::{EdgeDestination, EdgePath, EdgePlace, EdgeStatus, PlacedBy, SlotUsed, Tuple, edge_place, edge_status},
+    status::{
+        EdgeDestination, EdgePath, EdgePlace, EdgeProbes, EdgeStatus, PlacedBy, SlotUsed, Tuple, edge_place,
+        edge_status,
+    },
 };
 use crate::{
     AgentError,
@@ -128,6 +134,8 @@ struct Edge {
     hops: BTreeMap<Ipv6Addr, NextHop>,
     /// The other edge, if it is compared with.
     peer: Option<peer::Peer>,
+    /// The probes of paths, if health goes by them.
+    probes: Option<probes::Probes>,
     /// What the main table has within destinations with paths.
     exceptions: Exceptions,
     /// How many rules, routes and filters of ours others removed, and were put back.
@@ -170,6 +178,7 @@ impl Edge {
             known: BTreeMap::new(),
             sites: BTreeMap::new(),
             peer: peer::Peer::open(&options.config.edge)?,
+            probes: None,
             dead: BTreeMap::new(),
             firsts: BTreeSet::new(),
             hops: BTreeMap::new(),
@@ -254,6 +263,7 @@ impl Daemon for Edge {
         }
         self.netlink.renew()?;
         self.stay_attached().await?;
+        self.refresh_probes()?;
         self.write_sites()?;
         self.tell_peer();
         if self.loaded.flows.is_some() && self.forgot_at.is_none_or(|at| at.elapsed() >= FORGETTING) {
@@ -268,6 +278,7 @@ impl Daemon for Edge {
             asked = self.instance.asked() => asked,
             asked = self.teller.asked() => asked,
             heard = heard(self.peer.as_ref()) => heard,
+            probed = probed(self.probes.as_ref()) => probed,
         }
     }
 
@@ -277,6 +288,7 @@ impl Daemon for Edge {
             peer.take();
             self.write_sites()?;
         }
+        self.handle_probes()?;
         if self.teller.is_asked() {
             let status = self.read_status()?;
             self.teller.tell(&status);
@@ -322,10 +334,52 @@ async fn heard(peer: Option<&peer::Peer>) -> Result<(), AgentError> {
     }
 }
 
+/// Waits until probes are due or answered; never completes without any.
+async fn probed(probes: Option<&probes::Probes>) -> Result<(), AgentError> {
+    match probes {
+        Some(probes) => Ok(probes.due().await?),
+        None => std::future::pending().await,
+    }
+}
+
 impl Edge {
+    /// Opens and closes what probes, as the paths are now. In a dry run no rule knows the marks of probes.
+    fn refresh_probes(&mut self) -> Result<(), AgentError> {
+        let config = &self.options.config;
+        let Some(knobs) = config.probing().filter(|_| !self.options.dry_run) else {
+            self.probes = None;
+            return Ok(());
+        };
+        let probes = self.probes.get_or_insert_with(|| probes::Probes::new(knobs.clone()));
+        probes.set_knobs(knobs);
+        Ok(probes.refresh(config, &self.known, self.loaded.mark_mask)?)
+    }
+
+    /// Sends and takes probes, and acts on what they say.
+    fn handle_probes(&mut self) -> Result<(), AgentError> {
+        let Some(probes) = &mut self.probes else { return Ok(()) };
+        probes.reflect(&self.known, self.loaded.mark_mask)?;
+        let verdicts = probes.handle();
+        for (destination, position, dead) in &verdicts {
+            let set = self.options.config.destinations.iter().find(|set| set.prefix == *destination);
+            let path = set.and_then(|set| set.paths.get(*position)).and_then(|path| path.name.as_deref());
+            if *dead {
+                tracing::warn!(%destination, path, "probes of a path are not answered: its flows take the others");
+            } else {
+                tracing::info!(%destination, path, "probes of a path are answered again");
+            }
+        }
+        if !verdicts.is_empty() {
+            self.write_sites()?;
+            self.tell_peer();
+        }
+        Ok(())
+    }
+
     /// What the other edge is told.
     fn message(&self) -> peer::Message {
-        let sites = || self.known.iter().filter_map(|(destination, site)| Some((destination, site.as_ref()?)));
+        let sites = self.judged();
+        let sites = || sites.iter().filter_map(|(destination, site)| Some((destination, site.as_ref()?)));
         let digests = sites().map(|(_, site)| site.set.version().digest).collect();
         let dead = sites().flat_map(|(destination, site)| {
             let paths = site.set.raw().path.iter().take(site.set.count() as usize).enumerate();

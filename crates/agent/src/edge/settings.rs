@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use sidestep_linux::{
     bpf::balance::MAX_SLOTS,
-    netlink::{Family, Interface, Netlink, PROTOCOL},
+    netlink::{Family, Interface, LOCAL, Netlink, PROTOCOL},
 };
 use sidestep_model::srv6;
 
@@ -19,7 +19,9 @@ pub(super) async fn check_marks(netlink: &Netlink, options: &EdgeOptions, inheri
     let ours = || (1..=MAX_SLOTS).map(|slot| slot << mask.trailing_zeros()).filter(|mark| mark & !mask == 0);
     let meets = netlink.rules().await?.into_iter().find(|rule| {
         let matches = |mark: u32| ((mark ^ rule.mark) & rule.mask == 0) != rule.inverted;
-        let sees_ours = rule.input.as_ref().is_none_or(|input| knobs.inside.contains(input));
+        let probes = options.config.probing().is_some();
+        let is_ours = |input: &String| knobs.inside.contains(input) || probes && input == LOCAL;
+        let sees_ours = rule.input.as_ref().is_none_or(is_ours);
         rule.protocol != PROTOCOL && rule.mask != 0 && sees_ours && ours().any(|mark| matches(mark) != matches(0))
     });
     let Some(rule) = meets else { return Ok(()) };

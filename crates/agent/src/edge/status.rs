@@ -14,17 +14,18 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
-use sidestep_model::BalanceMode;
+use sidestep_model::{BalanceMode, Span};
 use sidestep_policy::{
     balance::{Balanced, PathSet},
     flow_hash::FlowKey,
 };
+use sidestep_proto::rounds::PathRounds;
 use tokio::{
     io::AsyncWriteExt,
     net::{UnixListener, UnixStream},
 };
 
-use super::{Edge, EdgeConfig, peer::EdgeAgreement};
+use super::{Edge, EdgeConfig, peer::EdgeAgreement, probes::Probes};
 use crate::{
     AgentError,
     instance::{address, is_privileged},
@@ -65,6 +66,9 @@ pub struct EdgeStatus {
     pub flows: Option<usize>,
     /// Whether the other edge has the same; `None` where it is not compared with.
     pub peer: Option<EdgeAgreement>,
+    /// How many probes of the other edge were answered; `None` for an edge that does not probe.
+    #[serde(default)]
+    pub reflected: Option<u64>,
     /// Rules, routes and filters that others removed, and that were put back.
     pub mended: u64,
 }
@@ -85,6 +89,9 @@ pub struct EdgeDestination {
     pub prefix: IpNet,
     /// A number for the mode, the seed, and the paths' order, names and weights: the other edge must have the same.
     pub digest: String,
+    /// Whether a target answers probes by any path; `None` where paths are not probed.
+    #[serde(default)]
+    pub answers: Option<bool>,
     /// The paths in their order.
     pub paths: Vec<EdgePath>,
 }
@@ -104,6 +111,22 @@ pub struct EdgePath {
     pub live: bool,
     /// Why it is dead.
     pub why: Option<String>,
+    /// What became of its probes; `None` where it is not probed.
+    #[serde(default)]
+    pub probes: Option<EdgeProbes>,
+}
+
+/// What became of the probes of a path. Rounds that no path has answered do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EdgeProbes {
+    /// Rounds that it has answered in time.
+    pub answered: u64,
+    /// Rounds that it has not, though another path has.
+    pub lost: u64,
+    /// Answers that came after their time.
+    pub late: u64,
+    /// The last round trip in milliseconds.
+    pub rtt_ms: Option<f64>,
 }
 
 /// Ends of a flow: `tcp 10.1.0.2:40000 10.2.0.3:443`.
@@ -164,10 +187,12 @@ impl EdgeStatus {
                 slot: 0,
                 live: true,
                 why: None,
+                probes: None,
             };
             destinations.push(EdgeDestination {
                 prefix: destination.prefix,
                 digest: hexadecimal(&set),
+                answers: None,
                 paths: destination.paths.iter().zip(config.balanced(destination)).map(path).collect(),
             });
         }
@@ -184,6 +209,7 @@ impl EdgeStatus {
             slots: BTreeMap::new(),
             flows: None,
             peer: None,
+            reflected: None,
             mended: 0,
         })
     }
@@ -273,12 +299,19 @@ impl Edge {
         let failed = |error: String| LinuxError::io("reading the status", io::Error::other(error));
         let mut status = EdgeStatus::of_config(&self.options.config).map_err(failed)?;
         for destination in &mut status.destinations {
-            let site = self.sites.get(&destination.prefix).and_then(Option::as_ref);
+            let prefix = destination.prefix;
+            let site = self.sites.get(&prefix).and_then(Option::as_ref);
+            let silent = self.probes.as_ref().map_or(0, |probes| probes.dead(&prefix));
+            destination.answers = self.probes.as_ref().and_then(|probes| probes.is_answered(&prefix));
             for (position, path) in destination.paths.iter_mut().enumerate() {
                 path.slot = site.and_then(|site| site.slots.get(position).copied()).unwrap_or(0);
                 path.live = site.is_some_and(|site| site.live >> position & 1 != 0);
-                let here = self.dead.get(&(destination.prefix, path.name.clone())).cloned();
-                path.why = here.or_else(|| (!path.live).then(|| "it is dead at the other edge".into()));
+                let here = self.dead.get(&(prefix, path.name.clone())).cloned();
+                let by_probes = || (silent >> position & 1 != 0).then(|| "its probes are not answered".into());
+                let there = || (!path.live).then(|| "it is dead at the other edge".into());
+                path.why = here.or_else(by_probes).or_else(there);
+                path.probes =
+                    self.probes.as_ref().and_then(|probes| probes.of(&prefix, position)).map(EdgeProbes::from);
             }
         }
         let missing = self.missing_inside();
@@ -297,11 +330,19 @@ impl Edge {
         let used = self.balancer.uses()?.into_iter();
         status.slots = used.map(|(slot, of)| (slot, SlotUsed { packets: of.packets, bytes: of.bytes })).collect();
         status.dry_run = self.options.dry_run;
+        status.reflected = self.probes.as_ref().map(Probes::reflected);
         status.mended = self.mended;
         let message = self.message();
         status.peer = self.peer.as_ref().map(|peer| peer.agreement(&message));
         status.flows = self.loaded.flows.map(|_| self.balancer.flows()).transpose()?;
         Ok(status)
+    }
+}
+
+impl From<(PathRounds, Option<Span>)> for EdgeProbes {
+    fn from((rounds, rtt): (PathRounds, Option<Span>)) -> Self {
+        let PathRounds { answered, lost, late, .. } = rounds;
+        EdgeProbes { answered, lost, late, rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1e3) }
     }
 }
 

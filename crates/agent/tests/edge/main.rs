@@ -7,6 +7,7 @@ mod kinds;
 mod missing;
 mod net;
 mod offload;
+mod probes;
 mod subflows;
 #[path = "../path_manager/support.rs"]
 #[expect(dead_code, reason = "the path manager's own tests use the rest")]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeStatus, MetricsConfig, PlacedBy, Tuple, edge_place, edge_status, route_control_status,
-    run_edge, stop_edge,
+    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, MetricsConfig, PlacedBy, Tuple, edge_place, edge_status,
+    route_control_status, run_edge, stop_edge,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -138,9 +138,12 @@ fn status(json: bool) -> Outcome {
     }
     for set in &status.destinations {
         println!("{}: digest {}", set.prefix, set.digest);
+        if set.answers == Some(false) {
+            println!("no target answers probes by any path: they say nothing of the paths");
+        }
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        table.set_header(["path", "slot", "state", "packets", "bytes"]);
+        table.set_header(["path", "slot", "state", "packets", "bytes", "probes"]);
         for path in &set.paths {
             let used = status.slots.get(&u32::from(path.slot)).filter(|_| path.slot > 0);
             let state = path.why.clone().unwrap_or_else(|| "live".into());
@@ -151,11 +154,20 @@ fn status(json: bool) -> Outcome {
                 state,
                 count(used.map(|used| used.packets)),
                 count(used.map(|used| used.bytes)),
+                path.probes.map(probes).unwrap_or_default(),
             ]);
         }
         println!("{table}");
     }
     Ok(())
+}
+
+/// What became of a path's probes, in some words.
+fn probes(probes: EdgeProbes) -> String {
+    let EdgeProbes { answered, lost, late, rtt_ms } = probes;
+    let late = if late > 0 { format!(", {late} late") } else { String::new() };
+    let rtt = rtt_ms.map(|rtt| format!(", {rtt:.1} ms")).unwrap_or_default();
+    format!("{answered} answered, {lost} lost{late}{rtt}")
 }
 
 fn stop(place: EdgeNumbers, json: bool) -> Outcome {

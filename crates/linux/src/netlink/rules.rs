@@ -14,7 +14,7 @@ use super::{Family, Netlink, PROTOCOL, refused, tolerate};
 use crate::error::Result;
 
 /// The interface by which packets of the host's own sockets come, to the kernel.
-const LOCAL: &str = "lo";
+pub const LOCAL: &str = "lo";
 
 /// A rule: packets of this host whose mark, under `mask`, is `mark` are routed by `table`.
 ///
