@@ -18,6 +18,8 @@ use sidestep_model::{
     },
 };
 
+use super::ports::MOST_PATHS;
+
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -92,6 +94,8 @@ pub struct PortsConfig {
     pub choice: PortChoice,
     /// The seed of the edges' hash; only for ports that are stratified.
     pub seed: u32,
+    /// How many paths the edges have, where that is known; only for ports that are stratified.
+    pub paths: Option<u32>,
     /// The share of an address's ports that subflows may take, so that new connections find some.
     pub share: Ratio,
 }
@@ -165,7 +169,7 @@ fn address<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D:
 
 impl Default for PortsConfig {
     fn default() -> Self {
-        PortsConfig { choice: PortChoice::Kernel, seed: 0, share: Ratio::from_ppb(900_000_000) }
+        PortsConfig { choice: PortChoice::Kernel, seed: 0, paths: None, share: Ratio::from_ppb(900_000_000) }
     }
 }
 
@@ -250,6 +254,15 @@ impl MptcpPmConfig {
         let share = self.ports.share.ppb();
         if !(10_000_000..=1_000_000_000).contains(&share) {
             problems.push(("ports", "share", "it must be from 1 % to 100 %".into()));
+        }
+        match (self.ports.paths, self.ports.choice) {
+            (Some(paths), _) if !(2..=MOST_PATHS).contains(&paths) => {
+                problems.push(("ports", "paths", format!("it must be from 2 to {MOST_PATHS}")));
+            }
+            (Some(_), PortChoice::Kernel) => {
+                problems.push(("ports", "paths", "it needs `choice = \"stratified\"`".into()));
+            }
+            _ => {}
         }
         if !(1..=MOST_CONNECTIONS).contains(&self.limits.connections) {
             problems.push(("limits", "connections", format!("it must be from 1 to {MOST_CONNECTIONS}")));
@@ -374,6 +387,9 @@ mod tests {
         let twice = "[[rule]]\nprefix = \"10.0.0.0/8\"\n[[rule]]\nprefix = \"10.1.0.0/8\"\n";
         assert!(message(twice).starts_with("4:10: 10.0.0.0/8 is here a second time"), "{}", message(twice));
         assert!(message("[ports]\nshare = \"0.1 %\"\n").starts_with("2:9: it must be from 1 % to 100 %"));
+        assert!(message("[ports]\npaths = 33\n").starts_with("2:9: it must be from 2 to 32"));
+        assert!(message("[ports]\npaths = 8\n").starts_with("2:9: it needs `choice = \"stratified\"`"));
+        assert!(MptcpPmConfig::parse("[ports]\npaths = 8\nchoice = \"stratified\"\n").is_ok());
         assert!(message("[watch]\ninterval = \"1 ms\"\n").starts_with("2:12: "));
         assert!(message("[watch]\ntimeouts = 0\n").starts_with("2:12: "));
         assert!(message("[[rule]]\nprefix = \"::/0\"\nlimit = 0\n").starts_with("3:9: it must be at least 1"));

@@ -22,7 +22,7 @@ use sidestep_linux::mptcp::{Ends, FirstSubflow, MptcpChange, MptcpEvent, NewSubf
 use sidestep_model::{Span, Time};
 
 use super::{
-    config::{MptcpPmConfig, PortChoice, Rule, rule_for},
+    config::{MptcpPmConfig, PortChoice, PortsConfig, Rule, rule_for},
     connection::{Connection, Place, SubflowState},
     ports::{Loads, draw},
     state::Remembered,
@@ -413,7 +413,8 @@ impl Manager {
             let range = self.tally.range();
             let random = &mut self.random;
             if let Some(connection) = self.connections.get_mut(&token) {
-                let loads = Loads::of(connection.subflows.keys(), self.config.ports.seed);
+                let PortsConfig { seed, paths, .. } = self.config.ports;
+                let loads = Loads::of(connection.subflows.keys(), seed, paths);
                 port = loads.best_port(place.local, remote, range, || draw(random));
                 // The kernel wants a number of its own for each address with its port.
                 connection.next_id = connection.next_id.checked_add(1).unwrap_or(1);
