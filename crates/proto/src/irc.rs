@@ -9,7 +9,8 @@
 //! - `poll_transmit` returns the next probe to send, `poll_timeout` when to call `handle_timeout`, and `poll_decision` what
 //!   was decided, with the reason.
 //! - Before each decision, that is when `poll_timeout` says [`Timeout::Decision`], the driver passes in a [`Sample`] of the
-//!   aggregate. Without samples the controller goes by probes alone.
+//!   aggregate, or the [`Passage`] of each egress where these can be told apart. Without that the controller goes by probes
+//!   alone.
 //!
 //! A live edge adds several [`Targets`], of which a quorum counts, and [`Stability`]: when the aggregate returns, and to which
 //! egresses it does not move for now.
@@ -74,6 +75,23 @@ pub struct Sample {
     /// Connections of which data was seen.
     pub connections: u32,
     /// When an acknowledgement last advanced; [`Time::ZERO`]: never.
+    pub last_advance: Time,
+}
+
+/// What has passed an egress since it was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passage {
+    /// Bytes of connections that left by it and were acknowledged, or came in by it.
+    pub acked: Bytes,
+    /// Connections of which data was seen.
+    pub connections: u32,
+    /// Segments with data that left.
+    pub segments: u32,
+    /// Of these, those that were sent again.
+    pub retransmitted: u32,
+    /// The round trip to the far ends and back.
+    pub rtt: Option<Span>,
+    /// When data that left by it was last acknowledged; [`Time::ZERO`]: never.
     pub last_advance: Time,
 }
 
@@ -165,6 +183,8 @@ pub struct Report {
     pub rtt: Option<Span>,
     /// The throughput that the aggregate is predicted to get there; `None` if it cannot be told.
     pub predicted: Option<Rate>,
+    /// What passed it, and how fast, where that is measured.
+    pub passage: Option<(Passage, Rate)>,
 }
 
 /// How far predictions were off: the mean of |predicted − got| / got over the moves to an egress.

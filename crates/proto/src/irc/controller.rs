@@ -1,16 +1,16 @@
 //! The controller: when it measures, and what it decides.
 
+mod forecast;
+
 use std::collections::VecDeque;
 
 use sidestep_model::{Rate, Span, Time, scenario::KnobError};
 
 use super::{
-    Decision, Health, IrcKnobs, IrcMode, IrcPrediction, IrcRto, PredictionError, Probe, Reason, Report, Sample,
-    Timeout,
-    analysis::{Rates, Times, fill_time, overtaken, rto, static_wins, time_to_backup, time_to_primary},
+    Decision, Health, IrcKnobs, IrcMode, Passage, PredictionError, Probe, Reason, Report, Sample, Timeout,
+    analysis::{Rates, Times, overtaken, rto, static_wins, time_to_backup, time_to_primary},
     egress::Egress,
     measure::{Measurement, Summary},
-    predict::{Conditions, pftk},
     stability::{FailBack, Stability},
     targets::{TargetReport, Targets},
 };
@@ -63,12 +63,8 @@ struct Pending {
 
 /// So many routing periods at most is throughput not judged after a move, and a move put off that lets packets overtake.
 const LONGEST_WAIT: u64 = 10;
-/// It lasts at least so many round trips.
-const SETTLING_ROUNDS: f64 = 3.0;
 /// From so many impairments on their mean length counts as known.
 const KNOWN_IMPAIRMENTS: u32 = 3;
-/// Segments that make an acknowledgement.
-const ACK_EVERY: f64 = 2.0;
 
 impl Controller {
     /// A controller over egresses of these rates, the primary first; a rate of zero is not known.
@@ -181,7 +177,11 @@ impl Controller {
         let timeout = self.knobs.loss_timeout;
         let Some(egress) = self.egresses.get_mut(probe.egress as usize) else { return };
         egress.measurement(probe.period).answer(now, probe.period, probe.number, timeout, delay);
-        let complete = |egress: &mut Egress| egress.measurement(probe.period).is_complete();
+        let guards = self.knobs.guards;
+        let complete = |egress: &mut Egress| {
+            let measurement = egress.measurement(probe.period);
+            if guards { measurement.is_known(now, timeout) } else { measurement.is_complete() }
+        };
         if let Some(pending) = self.pending.iter_mut().find(|pending| pending.period == probe.period)
             && self.egresses.iter_mut().all(complete)
         {
@@ -207,6 +207,21 @@ impl Controller {
         {
             self.errors.note(formula, history, rate);
         }
+    }
+
+    /// What has passed each egress until now, since the last time. Whoever can tell egresses apart calls this in the place of
+    /// [`handle_sample`](Self::handle_sample).
+    pub fn handle_passages(&mut self, now: Time, passages: &[Passage]) {
+        let seconds = now.since(self.last_sample).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        for (egress, passage) in self.egresses.iter_mut().zip(passages) {
+            egress.passage = Some((*passage, passage.acked.get() as f64 * 8.0 / seconds));
+        }
+        let of = passages.get(self.active).copied().unwrap_or_default();
+        let Passage { acked, connections, last_advance, .. } = of;
+        self.handle_sample(now, Sample { acked, connections, last_advance });
     }
 
     /// The carrier of an egress is lost, or there again. An active one without carrier is left at once.
@@ -249,7 +264,8 @@ impl Controller {
     pub fn report(&self, egress: usize) -> Option<Report> {
         let of = self.egresses.get(egress)?;
         let predicted = self.predict(of).map(|rate| Rate::from_bits_per_sec(rate as u64));
-        Some(Report { health: of.health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted })
+        let passage = of.passage.map(|(passage, rate)| (passage, Rate::from_bits_per_sec(rate as u64)));
+        Some(Report { health: of.health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted, passage })
     }
 
     /// What the last measurement of an egress says of each of its targets; nothing where there is one only.
@@ -318,7 +334,9 @@ impl Controller {
         let damping = self.stability.as_ref().and_then(|stability| stability.damping.as_ref());
         for (number, (egress, summary)) in self.egresses.iter_mut().zip(summaries).enumerate() {
             let before = egress.health;
-            egress.judge(now, summary, knobs, advance.filter(|_| number == active));
+            // What passes an egress may be that of flows which stay there.
+            let own = egress.passage.map(|(passage, _)| passage.last_advance).filter(|advance| *advance > Time::ZERO);
+            egress.judge(now, summary, knobs, own.or(advance.filter(|_| number == active)));
             if let Some(damping) = damping {
                 egress.penalty.decay(now, damping);
                 if before == Health::Fine && matches!(egress.health, Health::Dead | Health::Impaired) {
@@ -327,6 +345,10 @@ impl Controller {
             }
         }
         let fresh = self.rate.filter(|_| std::mem::take(&mut self.fresh));
+        let fresh = fresh.filter(|rate| self.egresses.get(active).is_some_and(|of| !self.is_idle(of, *rate)));
+        for (number, egress) in self.egresses.iter_mut().enumerate() {
+            egress.gets = fresh.filter(|_| number == active);
+        }
         let steady = self.egresses.get_mut(active).filter(|egress| egress.steady && egress.is_alive());
         if let (Some(egress), Some(rate)) = (steady, fresh) {
             egress.got(rate);
@@ -492,39 +514,6 @@ impl Controller {
         static_wins(&Rates { primary_good, primary_bad, backup }, &times)
     }
 
-    /// Bits per second that the aggregate would get at an egress; `None` if nothing bounds it.
-    fn predict(&self, of: &Egress) -> Option<f64> {
-        let (formula, history) = (self.formula(of), of.present_history());
-        match self.knobs.prediction {
-            IrcPrediction::Formula => formula.into_iter().chain(history).reduce(f64::min),
-            IrcPrediction::History => history.or(formula),
-        }
-    }
-
-    /// The formula's prediction, capped by the egress's capacity and by the most that the aggregate has got.
-    fn formula(&self, of: &Egress) -> Option<f64> {
-        if !of.is_alive() {
-            return Some(0.0);
-        }
-        let rtt = of.rtt.unwrap_or(Span::ZERO);
-        let impaired = of.health == Health::Impaired;
-        let conditions = Conditions {
-            loss: if impaired { of.losses.share() } else { 0.0 },
-            rtt,
-            rto: rto(IrcRto::Linux, rtt, self.knobs.min_rto).unwrap_or(Span::ZERO),
-            ack_every: ACK_EVERY,
-        };
-        let formula = pftk(&conditions) * self.connections * self.packet_bits();
-        let capacity = Some(of.capacity.bits_per_sec() as f64).filter(|capacity| *capacity > 0.0);
-        let demand = self.egresses.iter().filter_map(|egress| egress.history(false)).reduce(f64::max);
-        let least = capacity.into_iter().chain(demand).fold(formula, f64::min);
-        Some(least).filter(|rate| rate.is_finite())
-    }
-
-    fn packet_bits(&self) -> f64 {
-        self.knobs.packet.get() as f64 * 8.0
-    }
-
     /// Ideal control: the most preferred egress that is not impaired, as far as there is one.
     fn follow(&mut self, now: Time) {
         let good = |egress: &Egress| egress.carrier && !egress.told_impaired;
@@ -544,38 +533,6 @@ impl Controller {
         self.expected = Some((self.formula(egress), egress.present_history()));
         self.last_move = Some(now);
         self.settled = now + self.settling(egress);
-    }
-
-    /// How long the throughput is not judged after a move to an egress: until TCP has filled it.
-    fn settling(&self, egress: &Egress) -> Span {
-        let longest = self.knobs.routing_period * LONGEST_WAIT;
-        let rtt = egress.rtt.unwrap_or(Span::ZERO);
-        let known = (egress.capacity > Rate::ZERO).then_some(egress.capacity);
-        let fill = match (known, self.rate) {
-            (Some(capacity), Some(rate)) => {
-                let rate = Rate::from_bits_per_sec(rate as u64);
-                fill_time(rtt, capacity, rate, self.packet_bits(), self.connections)
-            }
-            _ => self.knobs.routing_period,
-        };
-        let seconds = fill.as_secs_f64().max(SETTLING_ROUNDS * rtt.as_secs_f64()) * self.knobs.fill;
-        Span::from_nanos((seconds * 1e9) as u64).min(longest)
-    }
-}
-
-impl PredictionError {
-    /// After a move the aggregate got so many bits per second.
-    fn note(&mut self, formula: Option<f64>, history: Option<f64>, got: f64) {
-        if got <= 0.0 {
-            return;
-        }
-        let note = |mean: &mut f64, count: &mut u32, predicted: Option<f64>| {
-            let Some(predicted) = predicted else { return };
-            *count += 1;
-            *mean += ((predicted - got).abs() / got - *mean) / f64::from(*count);
-        };
-        note(&mut self.formula, &mut self.formula_moves, formula);
-        note(&mut self.history, &mut self.history_moves, history);
     }
 }
 

@@ -3,7 +3,7 @@
 use sidestep_model::{Rate, Span, Time};
 
 use super::{
-    Health, IrcKnobs,
+    Health, IrcKnobs, Passage,
     analysis::misses,
     measure::{Losses, Measurement, Summary},
     predict::History,
@@ -27,10 +27,12 @@ pub(super) struct Egress {
     /// The share lost in the last measurement.
     pub(super) lost: f64,
     pub(super) losses: Losses,
-    /// The losses of the present impairment, or of the last.
+    /// The losses of the present impairment, or of the last, while it was not dead.
     impairment: Losses,
-    /// Good probes since the last measurement that found an impairment.
+    /// Good probes since the last one that was lost to the impairment.
     good_run: f64,
+    /// Probes lost at the end of the last measurement: they may be an outage's first.
+    trailing: u32,
     pub(super) impaired_since: Option<Time>,
     pub(super) fine_since: Option<Time>,
     /// How long its impairments lasted, in seconds, and how many there were.
@@ -40,6 +42,8 @@ pub(super) struct Egress {
     pub(super) delay: Option<Span>,
     /// Bits per second that the aggregate got here, while it was fine and while it was impaired.
     history: [History; 2],
+    /// Bits per second that the aggregate gets here now, if it is here and its rate has settled.
+    pub(super) gets: Option<f64>,
     /// When the last probe was sent that was answered in the last measurement.
     last_answered: Option<Time>,
     /// The middle of the silence with which the last measurement ended.
@@ -48,8 +52,14 @@ pub(super) struct Egress {
     pub(super) penalty: Penalty,
     /// What its last measurement says of each target, where there are several.
     pub(super) targets: Vec<TargetReport>,
+    /// What passed it last, and how fast, where that is measured.
+    pub(super) passage: Option<(Passage, f64)>,
 }
 
+/// From so many segments on, data that passed can contradict probes.
+const ENOUGH: u32 = 100;
+/// By so many standard errors at least.
+const SURE: f64 = 4.0;
 /// The weight of an impairment in their mean length.
 const GAIN: f64 = 0.25;
 
@@ -66,16 +76,19 @@ impl Egress {
             losses: Losses::default(),
             impairment: Losses::default(),
             good_run: 0.0,
+            trailing: 0,
             impaired_since: None,
             fine_since: None,
             impairments: (0.0, 0),
             rtt: None,
             delay: None,
             history: [History::default(); 2],
+            gets: None,
             last_answered: None,
             silent_at: None,
             penalty: Penalty::default(),
             targets: Vec::new(),
+            passage: None,
         }
     }
 
@@ -83,11 +96,8 @@ impl Egress {
     pub(super) fn lose_carrier(&mut self, now: Time) {
         self.health = Health::Dead;
         self.fine_since = None;
-        if self.impaired_since.is_none() {
-            self.impaired_since = Some(now);
-            (self.impairment, self.good_run) = (Losses::default(), 0.0);
-        }
-        self.impairment.add(1, 1, 1);
+        self.begin_impairment(now);
+        self.good_run = 0.0;
     }
 
     pub(super) fn measurement(&mut self, period: u32) -> &mut Measurement {
@@ -134,46 +144,108 @@ impl Egress {
         // The middle of the silence at the end.
         let silence = dead_since.zip(summary.last_sent);
         self.silent_at = silence.map(|(since, last)| since + Span::from_nanos(last.since(since).as_nanos() / 2));
-        self.losses.add(sent, lost, knobs.memory);
         let silent = lost_at_end >= knobs.dead_probes.min(sent);
         let veto = knobs.ack_veto
             && dead_since.zip(last_advance).is_some_and(|(since, advance)| advance > since + knobs.loss_timeout);
+        let still = if silent { 0 } else { self.swallowed(&summary, knobs) };
+        let probes = (sent - still, lost - still);
+        let (of, gone) = self.credible(probes.0, probes.1, knobs);
+        self.losses.add(of, gone, knobs.memory);
         let before = self.health;
         self.health = if silent && veto {
             // The aggregate gets through: the probes, or their answers, are lost elsewhere.
             Health::Fine
         } else if silent {
             Health::Dead
-        } else if self.lost > knobs.loss_threshold.as_f64() {
+        } else if f64::from(gone) > knobs.loss_threshold.as_f64() * f64::from(of) {
             Health::Impaired
         } else {
-            self.after_good_measurement(sent, knobs)
+            self.after_good_measurement(sent, sent - still, knobs)
         };
         self.steady = before == self.health;
         self.fine_since = (self.health == Health::Fine).then(|| self.fine_since.unwrap_or(now));
         match self.health {
-            Health::Dead | Health::Impaired if self.impaired_since.is_none() => {
-                self.impaired_since = Some(now);
-                (self.impairment, self.good_run) = (Losses::default(), 0.0);
-                self.impairment.add(sent, lost, knobs.memory);
-            }
-            Health::Dead | Health::Impaired if lost > 0 => {
+            Health::Dead if is_guarded(knobs) => self.note_outage(now, &summary),
+            Health::Dead | Health::Impaired if self.impaired_since.is_none() || gone > 0 => {
+                self.begin_impairment(now);
                 self.good_run = 0.0;
-                self.impairment.add(sent, lost, knobs.memory);
+                self.impairment.add(of, gone, knobs.memory);
             }
             Health::Fine => self.end_impairment(now),
             _ => {}
         }
+        self.trailing = if (of, gone) == probes { lost_at_end } else { 0 };
     }
 
-    /// How it is after a measurement below the threshold: an impairment may only have been missed.
-    fn after_good_measurement(&mut self, sent: u32, knobs: &IrcKnobs) -> Health {
+    /// So many probes at the start of a measurement were swallowed by an outage that is over: they say nothing of how the egress is now.
+    fn swallowed(&mut self, summary: &Summary, knobs: &IrcKnobs) -> u32 {
+        if !is_guarded(knobs) {
+            return 0;
+        }
+        // It may have begun in the last measurement, too late to be seen as one.
+        let spans =
+            self.trailing.min(summary.lost_at_start) > 0 && self.trailing + summary.lost_at_start >= knobs.dead_probes;
+        if self.health != Health::Dead && !spans {
+            return 0;
+        }
+        if self.health != Health::Dead {
+            self.impairment.take_back(self.trailing);
+        }
+        // How much it loses is not told by an outage: else a single lost probe after it would be taken for certain loss.
+        self.losses = Losses::default();
+        summary.lost_at_start
+    }
+
+    /// How many of how many packets were lost: the probes, or the data that passed where it contradicts them. Data that is sent again
+    /// was not always lost, so that its share is an upper bound.
+    fn credible(&self, sent: u32, lost: u32, knobs: &IrcKnobs) -> (u32, u32) {
+        let Some((Passage { segments, retransmitted, .. }, _)) = self.passage.filter(|_| knobs.ack_veto) else {
+            return (sent, lost);
+        };
+        let (mut probes, mut data) = (Losses::default(), Losses::default());
+        probes.add(sent, lost, 1);
+        data.add(segments, retransmitted.min(segments), 1);
+        let contradicts = segments >= ENOUGH && data.share() < probes.share() / 2.0;
+        if contradicts && probes.differs(&data) >= knobs.confidence.max(SURE) {
+            (segments, retransmitted.min(segments))
+        } else {
+            (sent, lost)
+        }
+    }
+
+    /// How it is after a measurement below the threshold: an impairment may only have been missed. Of `sent` probes `good` were sent
+    /// after an outage.
+    fn after_good_measurement(&mut self, sent: u32, good: u32, knobs: &IrcKnobs) -> Health {
         if self.impaired_since.is_none() {
             return Health::Fine;
         }
-        self.good_run += f64::from(sent);
-        let chance = misses(self.impairment.share(), self.good_run);
-        if chance <= knobs.recovery_miss.as_f64() { Health::Fine } else { Health::Impaired }
+        self.good_run += f64::from(good);
+        let enough = knobs.dead_probes.min(sent).max(sent.div_ceil(2));
+        let is_over = if !is_guarded(knobs) {
+            true
+        } else if self.impairment.is_none() {
+            // It was an outage and no loss at random: as soon as packets get through, it is over.
+            self.good_run >= f64::from(enough)
+        } else {
+            misses(self.impairment.share(), self.good_run) <= knobs.recovery_miss.as_f64()
+        };
+        if is_over { Health::Fine } else { Health::Impaired }
+    }
+
+    fn begin_impairment(&mut self, now: Time) {
+        if self.impaired_since.is_none() {
+            self.impaired_since = Some(now);
+            self.impairment = Losses::default();
+        }
+    }
+
+    /// It loses everything. How much it loses otherwise is not told by that, nor by the first probes that the outage swallowed.
+    fn note_outage(&mut self, now: Time, summary: &Summary) {
+        self.begin_impairment(now);
+        self.good_run = 0.0;
+        if summary.lost == summary.sent {
+            self.impairment.take_back(self.trailing);
+        }
     }
 
     fn end_impairment(&mut self, now: Time) {
@@ -183,4 +255,9 @@ impl Egress {
         let gain = (1.0 / f64::from(*count)).max(GAIN);
         *mean += gain * (now.since(since).as_secs_f64() - *mean);
     }
+}
+
+/// Whether more than one measurement may be needed to be sure that an impairment is over; not so in the paper's controller.
+fn is_guarded(knobs: &IrcKnobs) -> bool {
+    knobs.recovery_miss.as_f64() < 1.0
 }

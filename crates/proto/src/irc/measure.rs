@@ -20,6 +20,8 @@ pub(super) struct Measurement {
 pub(super) struct Summary {
     pub(super) sent: u32,
     pub(super) lost: u32,
+    /// How many were lost before the first one that was answered.
+    pub(super) lost_at_start: u32,
     /// How many were lost one after the other, up to the last one.
     pub(super) lost_at_end: u32,
     /// When the first of the probes lost at the end was sent.
@@ -80,6 +82,12 @@ impl Measurement {
         self.answers as usize == self.sent.len()
     }
 
+    /// Whether everything about the probes is known: each is answered, or too late for that.
+    pub(super) fn is_known(&self, now: Time, timeout: Span) -> bool {
+        self.is_complete()
+            || self.sent.iter().zip(&self.answered).all(|(sent, answered)| *answered || *sent + timeout <= now)
+    }
+
     /// What became of the probes whose numbers `counts`.
     pub(super) fn summary(&self, counts: impl Fn(u32) -> bool) -> Summary {
         let mut summary = Summary::default();
@@ -94,6 +102,7 @@ impl Measurement {
                 rtts += rtt;
                 delays += delay;
             } else {
+                summary.lost_at_start += u32::from(summary.lost == summary.sent - 1);
                 summary.lost += 1;
                 summary.lost_at_end += 1;
                 summary.dead_since = summary.dead_since.or(Some(*sent));
@@ -125,6 +134,16 @@ impl Losses {
         }
         let keep = if one.differs(self).abs() > JUMP { 0.0 } else { 1.0 - 1.0 / f64::from(memory.max(1)) };
         *self = Losses { sent: self.sent * keep + one.sent, lost: self.lost * keep + one.lost };
+    }
+
+    /// Takes back probes of the last measurement that were lost.
+    pub(super) fn take_back(&mut self, lost: u32) {
+        *self = Losses { sent: (self.sent - f64::from(lost)).max(0.0), lost: (self.lost - f64::from(lost)).max(0.0) };
+    }
+
+    /// Whether nothing was lost.
+    pub(super) fn is_none(&self) -> bool {
+        self.lost < 0.5
     }
 
     /// The share that is lost.

@@ -171,3 +171,130 @@ fn a_daemon_that_takes_over_goes_on_from_the_egress_in_use() {
     bench.run(20.0, |_, _| FINE);
     assert_eq!(bench.moves(), [(0, Reason::Recovered)]);
 }
+
+/// Periods of half a second with twelve probes to three targets, as a live edge may have them.
+fn short_periods() -> IrcKnobs {
+    let millis = Span::from_millis;
+    IrcKnobs {
+        routing_period: millis(500),
+        measurement_period: millis(400),
+        probe_interval: millis(33),
+        loss_timeout: millis(200),
+        ..IrcKnobs::default()
+    }
+}
+
+#[test]
+fn however_an_outage_lies_in_its_measurements_the_return_takes_a_period_a_measurement_and_the_timeout_at_most() {
+    let targets = Targets { of: vec![vec![0, 1, 2]; 2], quorum: 2 };
+    let (mut slowest, mut moved) = (0.0_f64, 0);
+    for step in 0..400 {
+        let begin = 5.0 + f64::from(step) * 0.0037;
+        let mut bench = Bench::new(&short_periods(), &[Rate::ZERO; 2], step as u64);
+        bench.controller = bench.controller.with_targets(targets.clone()).with_stability(Stability::default());
+        let mut now = begin;
+        // It ends as soon as it was left, or some time after.
+        while bench.controller.active() == 0 && now < begin + 3.0 {
+            now += 0.005;
+            bench.run(now, while_bad(begin, 1e9, DEAD));
+        }
+        let end = now + f64::from(step % 4) * 0.11;
+        bench.run(end, while_bad(begin, 1e9, DEAD));
+        bench.run(end + 5.0, while_bad(begin, end, DEAD));
+        let back = bench.decisions.iter().rfind(|one| (one.from, one.to) == (1, 0));
+        moved += u32::from(back.is_some());
+        slowest = slowest.max(back.map_or(0.0, |one| one.at.as_secs_f64() - end));
+    }
+    assert_eq!(moved, 400);
+    assert!(slowest > 0.4 && slowest < 0.5 + 0.4 + 0.2, "{slowest}");
+}
+
+#[test]
+fn a_probe_that_is_lost_some_time_after_an_outage_moves_nothing() {
+    let targets = Targets { of: vec![vec![0, 1, 2]; 2], quorum: 2 };
+    for step in 0..100 {
+        let (begin, lost) = (5.0 + f64::from(step) * 0.013, 9.0 + f64::from(step) * 0.005);
+        let mut bench = Bench::new(&short_periods(), &[Rate::ZERO; 2], step as u64);
+        bench.controller = bench.controller.with_targets(targets.clone()).with_stability(Stability::default());
+        bench.run(20.0, |now, egress| {
+            let dead = (begin..begin + 1.5).contains(&now) || (lost..lost + 0.05).contains(&now);
+            if egress == 0 && dead { DEAD } else { FINE }
+        });
+        let to: Vec<_> = bench.moves().iter().map(|(to, _)| *to).collect();
+        assert_eq!(to, [1, 0], "{step}: {:?}", bench.moves());
+    }
+}
+
+#[test]
+fn a_primary_that_loses_at_random_and_dies_for_a_while_has_to_prove_that_it_lost_its_loss() {
+    let mut bench = Bench::two(&guarded());
+    let path = |now: f64, egress: usize| match (egress, now) {
+        (0, 10.0..20.0) => losing(0.05),
+        (0, 20.0..22.0) => DEAD,
+        (0, 22.0..60.0) => losing(0.05),
+        _ => FINE,
+    };
+    bench.run(60.0, path);
+    assert_eq!((bench.moves().len(), bench.controller.active()), (1, 1), "{:?}", bench.moves());
+    bench.run(70.0, path);
+    assert_eq!(bench.controller.active(), 0);
+}
+
+/// Two egresses of which the first carries the aggregate; its probes are lost as `path` says, and `passage` is what passes it.
+fn with_passage(path: impl Fn(f64) -> f64, passage: Passage, knobs: &IrcKnobs) -> Bench {
+    let mut bench = Bench::two(knobs);
+    while let Some((now, timeout)) = bench.controller.poll_timeout().filter(|(due, _)| *due < at(15.0)) {
+        if timeout == Timeout::Decision {
+            let last_advance = if passage.acked > Bytes::new(0) { now } else { Time::ZERO };
+            bench.controller.handle_passages(now, &[Passage { last_advance, ..passage }, Passage::default()]);
+        }
+        bench.controller.handle_timeout(now, 0);
+        bench.decisions.extend(bench.controller.poll_decision());
+        while let Some(probe) = bench.controller.poll_transmit(now) {
+            let drawn = f64::from(bench.random.next_u32()) / 4_294_967_296.0;
+            if probe.egress == 1 || drawn >= path(now.as_secs_f64()) {
+                bench.controller.handle_answer(now + Span::from_millis(20), probe, None);
+            }
+        }
+    }
+    bench
+}
+
+const PASSAGE: Passage = Passage {
+    acked: Bytes::new(1_000_000),
+    connections: 10,
+    segments: 700,
+    retransmitted: 0,
+    rtt: Some(Span::from_millis(50)),
+    last_advance: Time::ZERO,
+};
+
+#[test]
+fn what_passes_an_egress_contradicts_its_probes_whether_they_all_die_or_some() {
+    let knobs = IrcKnobs { decision_jitter: Ratio::ZERO, ..IrcKnobs::default() };
+    for loss in [0.2, 0.5, 1.0] {
+        let bad = |now: f64| if now > 5.0 { loss } else { 0.0 };
+        assert_eq!(with_passage(bad, PASSAGE, &knobs).moves(), [], "{loss}");
+        // The same loss of data is believed, and so is an egress by which nothing advances.
+        let lossy = Passage { retransmitted: (700.0 * loss) as u32, ..PASSAGE };
+        let silent = Passage { segments: 20, acked: Bytes::new(0), ..PASSAGE };
+        let moves = |passage| with_passage(bad, passage, &knobs).moves().len();
+        assert!(moves(silent) == 1 && (loss == 1.0 || moves(lossy) == 1), "{loss}");
+        let without = IrcKnobs { ack_veto: false, ..knobs.clone() };
+        assert_eq!(with_passage(bad, PASSAGE, &without).moves().len(), 1, "{loss}");
+    }
+}
+
+#[test]
+fn what_passes_an_egress_is_reported_and_shows_how_far_the_far_ends_are() {
+    let knobs = IrcKnobs { mode: IrcMode::Predictive, ..guarded() };
+    let bench =
+        with_passage(|now| if now > 5.0 { 0.02 } else { 0.0 }, Passage { retransmitted: 14, ..PASSAGE }, &knobs);
+    let report = bench.controller.report(0).unwrap();
+    let (passage, rate) = report.passage.unwrap();
+    assert_eq!((passage.retransmitted, passage.connections), (14, 10));
+    assert!((rate.as_mbits() - 8.0).abs() < 1.0, "{rate}");
+    // 50 ms by what passed, 20 ms by probes: the formula goes by 50 ms for both.
+    assert_eq!(report.rtt, Some(Span::from_millis(20)));
+    assert_eq!(bench.controller.report(1).unwrap().passage.map(|(passage, _)| passage.rtt), Some(None));
+}
