@@ -162,6 +162,11 @@ impl Netlink {
         Ok(Netlink { socket: Socket::open(false)? })
     }
 
+    /// The kernel's name for the socket: [`Change::by`] of what it changes.
+    pub fn port(&self) -> u32 {
+        self.socket.port
+    }
+
     /// Opens the socket anew, in the calling thread's namespace, if it has failed. All requests fail until then.
     pub fn renew(&mut self) -> Result<()> {
         self.socket.renew()

@@ -382,11 +382,22 @@ fn changes_of_rules_and_routes_are_reported_and_too_many_are_too() {
         ip_command("-6 route del fd00:a::/64 table 8301");
         ip_command("-6 rule del priority 830");
         ip_command("-4 rule add priority 9 lookup 9");
-        let route =
-            |added| RoutingChange::Route { table: TABLE, destination: ours, change: Change { added, ours: true } };
-        let rule = |added, ours| RoutingChange::Rule(Change { added, ours });
-        for expected in [route(true), rule(true, true), route(false), rule(false, true), rule(true, false)] {
-            watch.changed(|change| *change == expected).await;
+        let seen = |change: &RoutingChange| match change {
+            RoutingChange::Route { table: TABLE, destination, change } if *destination == ours => Some((true, *change)),
+            RoutingChange::Rule(change) => Some((false, *change)),
+            _ => None,
+        };
+        let port = netlink.port();
+        // Whether it is a route, is there now, has our protocol, and was changed by our socket.
+        for expected in [
+            (true, true, true, true),
+            (false, true, true, true),
+            (true, false, true, false),
+            (false, false, true, false),
+            (false, true, false, false),
+        ] {
+            let of = |(is_route, change): (bool, Change)| (is_route, change.added, change.ours, change.by == port);
+            watch.changed(|change| seen(change).map(of) == Some(expected)).await;
         }
 
         // More than the socket's buffer holds.
@@ -403,7 +414,8 @@ fn changes_of_rules_and_routes_are_reported_and_too_many_are_too() {
         watch.changed(|change| *change == RoutingChange::Unknown).await;
         // It goes on.
         ip_command("-4 rule del priority 9");
-        watch.changed(|change| *change == rule(false, false)).await;
+        let is_gone = |change: &RoutingChange| matches!(change, RoutingChange::Rule(change) if !change.added);
+        watch.changed(is_gone).await;
         Ok(())
     });
 }

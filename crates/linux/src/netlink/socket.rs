@@ -1,5 +1,6 @@
 //! The socket behind all requests: rtnetlink's handle, and the task that reads the answers.
 
+use netlink_sys::AsyncSocket;
 use rtnetlink::Handle;
 use tokio::task::JoinHandle;
 
@@ -11,14 +12,18 @@ pub(super) struct Socket {
     pub(super) handle: Handle,
     connection: JoinHandle<()>,
     strict: bool,
+    /// The kernel's name for it, which reports of what it changes carry.
+    pub(super) port: u32,
 }
 
 impl Socket {
     /// Opens a socket; needs a Tokio runtime. Only for a `strict` one does the kernel filter the routes that it lists.
     pub(super) fn open(strict: bool) -> Result<Self> {
         let opened = if strict { rtnetlink::new_connection_with_strict_check() } else { rtnetlink::new_connection() };
-        let (connection, handle, _) = opened.map_err(|error| LinuxError::io("opening a netlink socket", error))?;
-        Ok(Socket { handle, connection: tokio::spawn(connection), strict })
+        let failed = |error| LinuxError::io("opening a netlink socket", error);
+        let (mut connection, handle, _) = opened.map_err(failed)?;
+        let port = connection.socket_mut().socket_mut().bind_auto().map_err(failed)?.port_number();
+        Ok(Socket { handle, connection: tokio::spawn(connection), strict, port })
     }
 
     /// Opens it anew, in the calling thread's namespace, if it has failed: a send or receive that the kernel refuses ends it,

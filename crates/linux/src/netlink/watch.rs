@@ -8,6 +8,7 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     route::{RouteMessage, RouteProtocol},
+    rule::RuleMessage,
 };
 use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE};
 use rtnetlink::MulticastGroup;
@@ -46,8 +47,17 @@ pub enum RoutingChange {
 pub struct Change {
     /// Whether it is there now.
     pub added: bool,
-    /// Whether it carries [`PROTOCOL`]: we made it.
+    /// Whether it carries [`PROTOCOL`]: a daemon of sidestep made it, or somebody who borrows its number.
     pub ours: bool,
+    /// The socket that asked for it, as [`Netlink::port`](super::Netlink::port) has it; 0: the kernel by itself.
+    pub by: u32,
+}
+
+impl Change {
+    /// Whether a daemon made it itself, by a socket with this port.
+    pub fn is_made_by(&self, port: u32) -> bool {
+        self.ours && self.added && self.by == port
+    }
 }
 
 /// Reports rules and routes that come, go, or change.
@@ -177,20 +187,20 @@ impl RoutingWatch {
 
 pub(super) fn read_change(bytes: &[u8]) -> Option<RoutingChange> {
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).ok()?;
+    let by = message.header.port_number;
     let route = |route: &RouteMessage, added| {
         let (table, destination) = read_route(route)?;
         let ours = route.header.protocol == RouteProtocol::from(PROTOCOL);
-        Some(RoutingChange::Route { table, destination, change: Change { added, ours } })
+        Some(RoutingChange::Route { table, destination, change: Change { added, ours, by } })
+    };
+    let rule = |message: &RuleMessage, added| {
+        RoutingChange::Rule(Change { added, ours: rules::read(message).protocol == PROTOCOL, by })
     };
     match &message.payload {
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) => route(message, true),
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(message)) => route(message, false),
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(message)) => {
-            Some(RoutingChange::Rule(Change { added: true, ours: rules::read(message).protocol == PROTOCOL }))
-        }
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRule(message)) => {
-            Some(RoutingChange::Rule(Change { added: false, ours: rules::read(message).protocol == PROTOCOL }))
-        }
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRule(message)) => Some(rule(message, true)),
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRule(message)) => Some(rule(message, false)),
         _ => None,
     }
 }
