@@ -60,7 +60,7 @@ mod reflector;
 mod router;
 
 pub use edge::{
-    DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressStatus, MAX_EGRESSES, Moves, ProbeKind,
+    DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressStatus, MAX_EGRESSES, Moves, PassedInput, ProbeKind,
     ROUTE_CONTROL_METRICS, Return, RouteControlConfig, RouteControlKnobs, RouteControlOptions, RouteControlStatus,
     TargetConfig, TargetStatus, route_control_status, run_route_control, stop_route_control,
 };

@@ -38,6 +38,22 @@ fn fifty_outages() {
         flow.goes_on();
         net.cut(0, false);
         back.push(net.until_active("first"));
+        if back.last() > Some(&BACK) {
+            let decisions = net.status().decisions;
+            let seen = |one: &sidestep_agent::DecisionRecord| {
+                let first = &one.inputs["first"];
+                format!(
+                    "{:.3} {} {} lost {:.3} loss {:.3}",
+                    one.at % 100.0,
+                    one.reason,
+                    first.health,
+                    first.lost,
+                    first.loss
+                )
+            };
+            let last: Vec<_> = decisions.iter().rev().take(6).map(seen).collect();
+            println!("slow: {:?} after {:?}: {last:#?}", back.last(), off.last());
+        }
     }
     let moves = net.status().moved;
     distribution("off the dead egress", &mut off);

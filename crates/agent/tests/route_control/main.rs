@@ -3,8 +3,11 @@
 mod config;
 #[path = "../common/daemon.rs"]
 mod daemon;
+mod flows;
+mod kinds;
 mod long;
 mod net;
+mod passing;
 
 use std::{
     thread,
@@ -24,6 +27,7 @@ const BACK: Duration = Duration::from_millis(500 + 400 + 200);
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_millis(700);
 
+/// OPNsense takes 14 s to see an outage, and leaves flows on the metered line after it (#10684).
 #[test]
 fn an_outage_moves_a_connection_to_the_other_egress_and_back_and_every_byte_arrives() {
     if !root_or_skip("route control") {
@@ -61,6 +65,7 @@ fn an_outage_moves_a_connection_to_the_other_egress_and_back_and_every_byte_arri
     net.assert_nothing_is_left();
 }
 
+/// dpinger #22: one probe target decides.
 #[test]
 fn one_dead_target_of_three_moves_nothing_and_all_dead_targets_neither() {
     if !root_or_skip("route control") {
@@ -208,11 +213,19 @@ fn rules_and_routes_that_somebody_removes_are_put_back_and_those_of_others_are_l
         "route flush table 8501",
         "-6 route flush table 8563",
         "route replace default via 10.9.1.2 table 8562",
+        // Somebody with our protocol's number.
+        "route replace default via 10.9.1.2 table 8562 proto 83",
+        "-6 route replace default via fd09:0:0:1::2 dev p1 table 8562 proto 83",
+        "route replace throw 10.1.0.0/24 table 8501 proto 83",
+        "route replace unreachable default table 8501 proto 83",
     ] {
         ip(&net.edge, damage);
+        let begin = Instant::now();
         eventually(damage, || ((rules(), routes()) == whole).then_some(()));
+        // It is reported: the comparison that comes anyway is half a minute away.
+        assert!(begin.elapsed() < Duration::from_secs(5), "{damage}: {:?}", begin.elapsed());
     }
-    assert!(net.status().mended >= 8, "{}", net.status().mended);
+    assert!(net.status().mended >= 11, "{}", net.status().mended);
     flow.end();
     control.end(Ending::CleanUp).unwrap();
     assert_eq!((ip(&net.edge, "route show table main"), ip(&net.edge, "-6 route show table main")), before);
@@ -319,6 +332,7 @@ fn one_route_controller_works_in_a_namespace_and_marks_of_others_are_refused() {
     net.assert_nothing_is_left();
 }
 
+/// mwan3 #11431 and #12309: probes leave by the wrong egress.
 #[test]
 fn probes_leave_by_the_egress_that_they_measure_whatever_is_in_use() {
     if !root_or_skip("route control") {
@@ -342,6 +356,7 @@ fn probes_leave_by_the_egress_that_they_measure_whatever_is_in_use() {
     assert_eq!(net.status().moved.values().sum::<u64>(), 1);
 }
 
+/// openmptcprouter #4355: the primary is promoted too early.
 #[test]
 fn packets_return_only_after_the_primary_was_fine_for_as_long_as_is_asked() {
     if !root_or_skip("route control") {
@@ -364,6 +379,7 @@ fn packets_return_only_after_the_primary_was_fine_for_as_long_as_is_asked() {
     assert!(net.status().decisions.iter().any(|one| one.reason == "recovering"));
 }
 
+/// OPNsense #4971: alarms under load.
 #[test]
 fn loss_by_both_egresses_and_load_on_the_primary_move_nothing() {
     if !root_or_skip("route control") {
@@ -389,47 +405,4 @@ fn loss_by_both_egresses_and_load_on_the_primary_move_nothing() {
     let status = net.status();
     assert!(status.moved.values().sum::<u64>() <= 1, "{status:?}");
     assert!(status.egresses.iter().any(|one| one.seen.loss > 0.0), "{status:?}");
-}
-
-#[test]
-fn each_flow_stays_on_its_egress_until_that_is_dead_and_new_ones_take_the_one_in_use() {
-    if !root_or_skip("route control") {
-        return;
-    }
-    let net = Net::new();
-    net.masquerade();
-    let control = net.control(&file("moves = \"new-connections\""));
-    net.until_fine();
-    net.cut(0, true);
-    net.until_active("second");
-    // Begun by the second egress, with its address.
-    let stays = net.flow("10.2.0.1".parse().unwrap());
-    stays.goes_on();
-    net.cut(0, false);
-    net.until_active("first");
-    let before = net.sent(1);
-    stays.goes_on();
-    stays.goes_on();
-    assert!(net.sent(1) > before + 30_000, "it goes on by the second");
-    stays.end();
-    // A flow whose egress dies is told so soon, and a new one works. That of the other egress goes on.
-    let mut client = net.talk_by_second();
-    let new = net.flow("10.3.0.1".parse().unwrap());
-    let before = net.sent(0);
-    new.goes_on();
-    assert!(net.sent(0) > before + 15_000, "a new one takes the first");
-    net.cut(1, true);
-    eventually("the flow of the dead egress ends", || {
-        use std::io::Write;
-        client.write_all(b"hello").is_err().then_some(())
-    });
-    new.goes_on();
-    net.cut(1, false);
-    // What somebody flushes is put back.
-    net.flush_flows();
-    eventually("the table of flows", || net.has_flows().then_some(()));
-    control.end(Ending::CleanUp).unwrap();
-    assert!(!net.has_flows());
-    new.end();
-    net.assert_nothing_is_left();
 }

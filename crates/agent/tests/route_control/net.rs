@@ -127,6 +127,17 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
+    /// Has a transit lose so many of a hundred probes by ICMP, and nothing else; zero ends that.
+    pub fn lose_probes(&self, transit: usize, percent: u32) {
+        let share = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
+        let rules = format!(
+            "add table inet probes; delete table inet probes; add table inet probes; \
+             add chain inet probes forward {{ type filter hook forward priority 0; }}; \
+             add rule inet probes forward ip protocol icmp {share} drop"
+        );
+        run_in(&self.transit[transit], "nft", &[&rules]);
+    }
+
     /// Has a transit send to the world no faster than this, with a queue of 100 ms.
     pub fn limit(&self, transit: usize, rate: &str) {
         let arguments = format!("qdisc add dev north root tbf rate {rate} burst 10k latency 100ms");
@@ -214,6 +225,16 @@ impl Net {
         Flow::start(self, to, 50 * BLOCK)
     }
 
+    /// The programs on the egresses' interfaces.
+    pub fn filters(&self) -> String {
+        let sides = ["p0", "p1"].into_iter().flat_map(|dev| [(dev, "ingress"), (dev, "egress")]);
+        let shown = sides.map(|(dev, side)| {
+            let run = || Ok(Command::new("tc").args(["filter", "show", "dev", dev, side]).output().expect("tc"));
+            String::from_utf8_lossy(&self.edge.run(run).unwrap().stdout).into_owned()
+        });
+        shown.collect()
+    }
+
     /// Asserts that nothing of a route controller is in the kernel.
     pub fn assert_nothing_is_left(&self) {
         for version in ["-4", "-6"] {
@@ -221,6 +242,7 @@ impl Net {
             assert!(!rules.contains("lookup 85"), "{rules}");
             assert_eq!(ip(&self.edge, &format!("{version} route show table all proto 83")), "");
         }
+        assert_eq!(self.filters(), "");
     }
 }
 
@@ -308,6 +330,9 @@ impl Control {
         self.configure(RouteControlConfig::parse(config).unwrap());
     }
 }
+
+/// What [`file`] says of the first target.
+pub const TARGET: &str = "[[target]]\naddress = \"10.3.0.1\"\nrate = 10\n";
 
 /// A file with short periods; `more` are further lines of `[route_control]`.
 pub fn file(more: &str) -> String {

@@ -59,6 +59,9 @@ pub struct RouteControlKnobs {
     /// The primary must have been fine for this long before they do.
     #[serde(default)]
     pub fail_back_after: Span,
+    /// Whether traffic that passes the egresses is measured; by default that is so where decisions go by throughput.
+    #[serde(default)]
+    pub passive: Option<bool>,
     /// Bits of the packet mark that nobody else on this router uses.
     #[serde(default = "default_mask")]
     pub mark_mask: u32,
@@ -271,6 +274,11 @@ impl RouteControlConfig {
             fail_back_after: self.route_control.fail_back_after,
             damping: enabled.then_some(Damping { half_life, suppress, reuse, longest }),
         }
+    }
+
+    /// Whether traffic that passes the egresses is measured.
+    pub fn is_passive(&self) -> bool {
+        self.route_control.passive.unwrap_or(self.control.mode == IrcMode::Predictive)
     }
 
     /// The families of the destinations.

@@ -366,14 +366,14 @@ impl RouteControl {
         Ok(())
     }
 
-    /// Whether a change of rules or routes may be one that matters to us. Those that we made do not.
-    pub(super) fn concerns(tables_from: u32, destinations: &[IpNet], change: &RoutingChange) -> bool {
+    /// Whether a change of rules or routes may be one that matters to us. Those that we made, by our socket's port, do not.
+    pub(super) fn concerns((tables_from, port): (u32, u32), destinations: &[IpNet], change: &RoutingChange) -> bool {
         match change {
             RoutingChange::Unknown => true,
-            RoutingChange::Rule(change) => !(change.ours && change.added),
+            RoutingChange::Rule(change) => !change.is_made_by(port),
             RoutingChange::Route { table, destination, change } => {
                 if tables(tables_from).contains(table) {
-                    return !(change.ours && change.added);
+                    return !change.is_made_by(port);
                 }
                 *table == MAIN_TABLE && destinations.iter().any(|around| around.contains(destination))
             }

@@ -19,6 +19,18 @@ const PREDICTED: Metric = Metric::gauge(
     "sidestep_route_control_predicted_bits_per_second",
     "Throughput that TCP is predicted to get by the egress",
 );
+const GOODPUT: Metric = Metric::gauge(
+    "sidestep_route_control_goodput_bits_per_second",
+    "What TCP got by the egress since the decision before, where passing traffic is measured",
+);
+const RETRANSMITTED: Metric = Metric::gauge(
+    "sidestep_route_control_retransmitted_ratio",
+    "Share of TCP's segments with data by the egress that were sent again",
+);
+const TRAFFIC_RTT: Metric = Metric::gauge(
+    "sidestep_route_control_traffic_rtt_seconds",
+    "Mean round trip of TCP by the egress, to the far ends and back",
+);
 const PENALTY: Metric = Metric::gauge("sidestep_route_control_penalty", "What flaps have earned the egress");
 const TARGET: Metric = Metric::gauge(
     "sidestep_route_control_target_lost_ratio",
@@ -35,7 +47,23 @@ const FAULTS: Metric = Metric::counter("sidestep_route_control_faults", "Errors 
 
 /// Every metric of the route controller.
 pub const ROUTE_CONTROL_METRICS: &[Metric] = &[
-    ACTIVE, USABLE, HEALTH, LOSS, RTT, PREDICTED, PENALTY, TARGET, MOVES, DECISIONS, REFUSED, MENDED, DRY_RUN, FAULTS,
+    ACTIVE,
+    USABLE,
+    HEALTH,
+    LOSS,
+    RTT,
+    PREDICTED,
+    GOODPUT,
+    RETRANSMITTED,
+    TRAFFIC_RTT,
+    PENALTY,
+    TARGET,
+    MOVES,
+    DECISIONS,
+    REFUSED,
+    MENDED,
+    DRY_RUN,
+    FAULTS,
 ];
 
 /// The page that Prometheus gets.
@@ -51,6 +79,14 @@ pub(super) fn page(status: &RouteControlStatus, faults: u64) -> Page {
     page.each(LOSS, egresses().map(|one| (of(one), one.seen.loss)));
     page.each(RTT, egresses().filter_map(|one| Some((of(one), one.seen.rtt_ms? / 1e3))));
     page.each(PREDICTED, egresses().filter_map(|one| Some((of(one), one.seen.predicted_mbps? * 1e6))));
+    let passed = || egresses().filter_map(|one| Some((one, one.seen.passed.as_ref()?)));
+    page.each(GOODPUT, passed().map(|(one, passed)| (of(one), passed.goodput_mbps * 1e6)));
+    let again = passed().filter(|(_, passed)| passed.segments > 0);
+    page.each(
+        RETRANSMITTED,
+        again.map(|(one, passed)| (of(one), f64::from(passed.retransmitted) / f64::from(passed.segments))),
+    );
+    page.each(TRAFFIC_RTT, passed().filter_map(|(one, passed)| Some((of(one), passed.rtt_ms? / 1e3))));
     page.each(PENALTY, egresses().map(|one| (of(one), one.penalty)));
     let targets = egresses().flat_map(|one| one.targets.iter().map(move |target| (one, target)));
     let lost = targets.filter(|(_, target)| target.sent > 0).map(|(one, target)| {

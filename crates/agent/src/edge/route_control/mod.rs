@@ -7,6 +7,7 @@ mod config;
 mod flows;
 mod kernel;
 mod metrics;
+mod passing;
 mod probes;
 mod settings;
 mod status;
@@ -20,7 +21,9 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    LinuxError, monotonic_now,
+    LinuxError,
+    bpf::passive::Passive,
+    monotonic_now,
     netlink::{InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
 };
 use sidestep_metrics::{Page, Scrapes};
@@ -41,7 +44,9 @@ pub use self::{
         TargetConfig,
     },
     metrics::ROUTE_CONTROL_METRICS,
-    status::{DecisionRecord, EgressInput, EgressStatus, RouteControlStatus, TargetStatus, route_control_status},
+    status::{
+        DecisionRecord, EgressInput, EgressStatus, PassedInput, RouteControlStatus, TargetStatus, route_control_status,
+    },
 };
 use self::{kernel::Numbers, probes::Probing};
 use super::{keeps, status::Teller};
@@ -95,8 +100,10 @@ pub async fn run_route_control(
 /// and routes of these tables. Returns whether there was anything.
 pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, AgentError> {
     let stopped = instance::stop(NAME).await?;
-    let removed = kernel::remove_all(&Netlink::open()?, table_base, priority).await?;
-    Ok(stopped || removed)
+    let netlink = Netlink::open()?;
+    let measured = passing::remove_all(&netlink).await?;
+    let removed = kernel::remove_all(&netlink, table_base, priority).await?;
+    Ok(stopped || measured || removed)
 }
 
 /// The daemon's hold on the kernel, and the controller.
@@ -118,6 +125,8 @@ struct RouteControl {
     /// By egress: what the controller was told of its carrier.
     usable: Vec<bool>,
     probers: Vec<Probing>,
+    /// What measures passing traffic, if anything.
+    passive: Option<Passive>,
     /// What could not be opened or sent, said once.
     complaints: BTreeSet<String>,
     /// How much later than due the next probes leave.
@@ -188,6 +197,7 @@ impl RouteControl {
             refused: vec![None; options.config.egresses.len()],
             usable: vec![true; options.config.egresses.len()],
             probers: Vec::new(),
+            passive: None,
             complaints: BTreeSet::new(),
             jitter: Span::ZERO,
             random: RandomState::new(),
@@ -272,6 +282,9 @@ impl RouteControl {
         let now = monotonic_now();
         while self.due().is_some_and(|due| due <= now) {
             let random = self.draw();
+            if self.controller.poll_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
+                self.tell_passages(now)?;
+            }
             self.controller.handle_timeout(now, random);
             let most = self.options.config.control.probe_interval.as_nanos() / JITTER;
             self.jitter = Span::from_nanos(u64::from(self.draw()) * most / u64::from(u32::MAX));
@@ -329,6 +342,8 @@ impl RouteControl {
         (self.links, self.refused, self.usable) = (vec![None; count], vec![None; count], vec![true; count]);
         self.complaints.clear();
         self.close_probers();
+        // Its numbers are those of the egresses before.
+        self.passive = None;
         tracing::info!("the configuration was read again");
         Ok(())
     }
@@ -346,13 +361,14 @@ impl sidestep_service::Daemon for RouteControl {
 
     async fn next_event(&mut self) -> Option<Event> {
         let due = self.due().map(|due| Instant::now() + due.since(monotonic_now()).to_std());
-        let (base, destinations) = (self.options.table_base, &self.options.config.route_control.destinations);
+        let ours = (self.options.table_base, self.netlink.port());
+        let destinations = &self.options.config.route_control.destinations;
         let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
         Some(tokio::select! {
             () = reached(due) => Event::Due,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
             () = watch.changed() => Event::Links,
-            () = audit.is_due(|change| RouteControl::concerns(base, destinations, change)) => Event::Audit,
+            () = audit.is_due(|change| RouteControl::concerns(ours, destinations, change)) => Event::Audit,
             Some(config) = configs.recv() => Event::Config(Box::new(config)),
             asked = self.instance.asked() => Event::Asked(asked),
             asked = self.teller.asked() => Event::Asked(asked),
@@ -368,8 +384,9 @@ impl sidestep_service::Daemon for RouteControl {
             Event::Audit => {
                 let began = Instant::now();
                 let compared = self.forget_lost().await;
+                let unmeasured = self.is_passive_lost().await;
                 self.audit.done(began.elapsed());
-                let differs = matches!(compared, Ok(true));
+                let differs = matches!(compared, Ok(true)) || matches!(unmeasured, Ok(true));
                 (compared.map(drop), differs)
             }
             Event::Config(config) => {
@@ -398,6 +415,7 @@ impl sidestep_service::Daemon for RouteControl {
         self.netlink.renew()?;
         self.read_links().await?;
         self.open_probers()?;
+        self.attach_passive().await?;
         self.apply().await?;
         let refused = self.refused.iter().any(Option::is_some);
         self.again = refused.then(|| Instant::now() + AGAIN);

@@ -26,6 +26,8 @@ pub struct RouteControlStatus {
     pub mode: String,
     /// What a move moves.
     pub moves: Moves,
+    /// Whether traffic that passes the egresses is measured.
+    pub passive: bool,
     /// The prefixes whose packets take the egress in use.
     pub destinations: Vec<IpNet>,
     /// The egress in use.
@@ -83,6 +85,23 @@ pub struct EgressInput {
     pub rtt_ms: Option<f64>,
     /// The throughput that TCP is predicted to get, in Mbit/s.
     pub predicted_mbps: Option<f64>,
+    /// What passed it since the decision before, where that is measured.
+    pub passed: Option<PassedInput>,
+}
+
+/// What has passed an egress between two decisions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PassedInput {
+    /// What TCP got by it in Mbit/s: what was acknowledged of what left, and of what came in.
+    pub goodput_mbps: f64,
+    /// Connections of TCP of which data was seen.
+    pub connections: u32,
+    /// Segments with data that left.
+    pub segments: u32,
+    /// Of these, those that were sent again.
+    pub retransmitted: u32,
+    /// The mean round trip to the far ends and back in milliseconds.
+    pub rtt_ms: Option<f64>,
 }
 
 /// A target as the last measurement of an egress shows it.
@@ -143,6 +162,13 @@ impl RouteControl {
             loss: report.loss,
             rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
             predicted_mbps: report.predicted.map(Rate::as_mbits),
+            passed: report.passage.map(|(passage, rate)| PassedInput {
+                goodput_mbps: rate.as_mbits(),
+                connections: passage.connections,
+                segments: passage.segments,
+                retransmitted: passage.retransmitted,
+                rtt_ms: passage.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+            }),
         }
     }
 
@@ -181,6 +207,7 @@ impl RouteControl {
             dry_run: self.options.dry_run,
             mode: self.mode().into(),
             moves: config.route_control.moves,
+            passive: self.passive.is_some(),
             destinations: config.route_control.destinations.clone(),
             active: self.name(self.controller.active()).into(),
             active_since: self.active_since,

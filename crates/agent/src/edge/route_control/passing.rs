@@ -1,0 +1,80 @@
+//! What passes the egresses, for the controller: the passive measurement on each of their interfaces.
+
+use sidestep_linux::bpf::passive::{self, Passive, PassiveSample};
+use sidestep_model::{Bytes, Time};
+use sidestep_proto::irc::Passage;
+
+use super::RouteControl;
+use crate::AgentError;
+
+/// So many connections are remembered; those of which nothing was seen for longest are forgotten.
+const CONNECTIONS: u32 = 65_536;
+
+impl RouteControl {
+    /// Measures each egress that is there, and no other interface. A dry run changes nothing in the kernel, this neither.
+    pub(super) async fn attach_passive(&mut self) -> Result<(), AgentError> {
+        if !self.options.config.is_passive() || self.options.dry_run {
+            self.passive = None;
+            return Ok(());
+        }
+        let passive = match &mut self.passive {
+            Some(passive) => passive,
+            none => none.insert(Passive::load(CONNECTIONS)?),
+        };
+        for (egress, link) in self.links.iter().enumerate() {
+            let Some(link) = link else { continue };
+            // Of egresses that share an interface the first one counts: packets do not say which next hop they take.
+            let before = self.links.iter().take(egress).flatten();
+            if before.clone().any(|other| other.index == link.index)
+                || passive.is_attached(&self.netlink, link.index).await?
+            {
+                continue;
+            }
+            passive.attach(&self.netlink, link, egress).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has removed a program.
+    pub(super) async fn is_passive_lost(&self) -> Result<bool, AgentError> {
+        let Some(passive) = &self.passive else { return Ok(false) };
+        for link in self.links.iter().flatten() {
+            if !passive.is_attached(&self.netlink, link.index).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells the controller what has passed each egress.
+    pub(super) fn tell_passages(&mut self, now: Time) -> Result<(), AgentError> {
+        let Some(passive) = &mut self.passive else { return Ok(()) };
+        let samples = passive.sample()?;
+        let count = self.links.len();
+        let passages: Vec<Passage> = samples.iter().take(count).map(passage).collect();
+        self.controller.handle_passages(now, &passages);
+        Ok(())
+    }
+}
+
+/// Removes what a daemon left on the interfaces of this namespace; returns whether there was anything.
+pub(super) async fn remove_all(netlink: &sidestep_linux::netlink::Netlink) -> Result<bool, AgentError> {
+    let mut found = false;
+    for interface in netlink.interfaces().await? {
+        found |= passive::remove(netlink, interface.index).await?;
+    }
+    Ok(found)
+}
+
+fn passage(sample: &PassiveSample) -> Passage {
+    let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    Passage {
+        // Both directions of a flow take the egress where its address is that of the egress.
+        acked: Bytes::new(sample.acked.get().saturating_add(sample.received.get())),
+        connections: sample.connections,
+        segments: count(sample.data_segments),
+        retransmitted: count(sample.retransmitted),
+        rtt: sample.rtt.map(|rtt| rtt.mean),
+        last_advance: sample.last_advance.unwrap_or(Time::ZERO),
+    }
+}
