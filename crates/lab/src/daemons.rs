@@ -11,10 +11,11 @@ use std::{
 use sidestep_linux::cgroup::Cgroup;
 use sidestep_model::{
     NodeId, Topology,
-    scenario::{AgentKnobs, SemperKnobs},
+    scenario::{AgentKnobs, IrcKnobs, SemperKnobs},
 };
 
 use crate::{
+    control::{self, Controlled},
     edges,
     error::LabError,
     network::Network,
@@ -38,6 +39,10 @@ pub enum Role {
     PathManager(u32),
     /// The edge daemon with these settings, on every router with hosts; with a table of flows if it is stateful.
     Edge(SemperKnobs, bool),
+    /// What answers probes, on these routers.
+    Reflector(Vec<NodeId>),
+    /// The route controller with these settings, on these edges.
+    RouteControl(IrcKnobs, Vec<Controlled>),
 }
 
 /// What daemons are started with: options, places and the network.
@@ -70,6 +75,8 @@ impl Role {
         match self {
             Role::Controller => vec![None],
             Role::Edge(..) => edges::edges(topology).into_iter().map(Some).collect(),
+            Role::Reflector(routers) => routers.iter().copied().map(Some).collect(),
+            Role::RouteControl(_, sites) => sites.iter().map(|site| Some(site.edge)).collect(),
             Role::Router => topology.node_ids().filter(|node| topology.is_router(*node)).map(Some).collect(),
             Role::Agent(_) | Role::PathManager(_) => {
                 topology.node_ids().filter(|node| !topology.is_router(*node)).map(Some).collect()
@@ -85,6 +92,8 @@ impl Role {
             Role::Agent(_) => "agent",
             Role::PathManager(_) => "mptcp-pm",
             Role::Edge(..) => "edge",
+            Role::Reflector(_) => "reflector",
+            Role::RouteControl(..) => "route-control",
         }
     }
 
@@ -144,9 +153,9 @@ impl Daemons {
             (Role::Router, Some(node)) => Ok(router(around, node, &endpoint)),
             (Role::PathManager(subflows), Some(_)) => Ok(path_manager(around, *subflows)),
             (Role::Edge(knobs, stateful), Some(node)) => edge(around, knobs, *stateful, node),
-            (Role::Controller | Role::Router | Role::Agent(_) | Role::PathManager(_) | Role::Edge(..), _) => {
-                controller(around, &endpoint)
-            }
+            (Role::Reflector(_), Some(node)) => Ok(reflector(around, node)),
+            (Role::RouteControl(knobs, sites), Some(node)) => route_control(around, knobs, sites, node),
+            (_, _) => controller(around, &endpoint),
         }
     }
 }
@@ -194,6 +203,33 @@ fn edge(around: &Surroundings<'_>, knobs: &SemperKnobs, stateful: bool, node: No
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
     let mut command = Command::new(&around.options.program);
     command.args(["edge", "balance", "--config"]).arg(&config);
+    Ok(command)
+}
+
+fn reflector(around: &Surroundings<'_>, node: NodeId) -> Command {
+    let mut command = Command::new(&around.options.program);
+    command.arg("reflector");
+    if let Some(address) = control::reflector_address(topology(around), node) {
+        command.args(["--listen", &format!("[{address}]:{}", control::PORT)]);
+    }
+    command
+}
+
+fn route_control(
+    around: &Surroundings<'_>,
+    knobs: &IrcKnobs,
+    sites: &[Controlled],
+    node: NodeId,
+) -> Result<Command, LabError> {
+    let (topology, plan) = (topology(around), around.network.plan(node));
+    let name = name_of(topology, node);
+    let file = around.logs.join(format!("route-control-{name}.toml"));
+    let failed = |problem: String| LabError::file(&file)(std::io::Error::other(problem));
+    let site = sites.iter().find(|site| site.edge == node).ok_or_else(|| failed("no such edge".into()))?;
+    let text = control::config(topology, plan, site, knobs).map_err(failed)?;
+    std::fs::write(&file, text).map_err(LabError::file(&file))?;
+    let mut command = Command::new(&around.options.program);
+    command.args(["edge", "route-control", "--config"]).arg(&file);
     Ok(command)
 }
 

@@ -1,6 +1,7 @@
 //! The lab: a scenario's network out of namespaces and userspace wires, with real kernels, real TCP and real agents.
 
 pub mod bench;
+mod control;
 mod daemons;
 mod edges;
 mod error;

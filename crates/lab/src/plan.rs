@@ -236,6 +236,11 @@ impl Planner<'_> {
     }
 }
 
+/// The prefix of the addresses of a link between routers.
+pub fn link_prefix(link: LinkId) -> Ipv6Net {
+    Ipv6Net::new_assert(link_address(link, 0), 64)
+}
+
 /// `fd03:0:<link>::1` and `::2`. Link numbers are below 65,000 (`Topology` refuses more).
 fn link_address(link: LinkId, end: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd03, 0, link.0 as u16, 0, 0, 0, 0, end)

@@ -18,7 +18,8 @@ use sidestep_paths::Igp;
 use sidestep_results::{Late, Recorder, Records};
 
 use crate::{
-    daemons::{Daemons, Surroundings},
+    control,
+    daemons::{Daemons, Role, Surroundings},
     error::LabError,
     generators::{Data, Generators, Source},
     interfaces,
@@ -47,6 +48,7 @@ pub struct Session<'a> {
     logs: PathBuf,
     sampler: Sampler,
     timeline: Timeline<'a>,
+    controls: control::Watch,
     /// Events of links that have happened.
     made: Vec<Made>,
     epoch: Monotonic,
@@ -103,6 +105,8 @@ impl<'a> Session<'a> {
         let mut plans = plan::plan(topology, &igp, mix.multipath)?;
         let mptcp = interfaces::mptcp_hosts(scenario, &mix)?;
         interfaces::add_routes(topology, &igp, mix.multipath, &mptcp, &mut plans);
+        let sites = controlled(&mix);
+        control::add_routes(topology, &igp, mix.multipath, &sites, &mut plans);
         let network = Network::build_with(topology, plans, &scenario.tcp, &mix.sysctls(), scenario.seed)?;
         interfaces::set_up(&network, &mptcp)?;
         let groups = Groups::make(site, topology, mix.leaves_some_alone())?;
@@ -115,6 +119,7 @@ impl<'a> Session<'a> {
             logs,
             sampler,
             timeline: Timeline::new(scenario),
+            controls: control::Watch::new(sites.iter().map(|site| site.edge)),
             made: Vec::new(),
             epoch: Monotonic::from_nanos(0),
             daemons,
@@ -167,6 +172,7 @@ impl<'a> Session<'a> {
         writer: &mut Records,
         recorder: &mut Recorder,
     ) -> Result<Rate, LabError> {
+        self.controls.catch_up(&self.network, self.epoch, recorder)?;
         self.sampler.sample(now, names, writer, recorder)
     }
 
@@ -176,6 +182,7 @@ impl<'a> Session<'a> {
     pub fn finish(mut self, names: &Names, writer: &mut Records, recorder: &mut Recorder) -> Result<(), LabError> {
         self.await_all()?.into_iter().for_each(|reason| recorder.incomplete(reason));
         stop_all(&mut self.sinks);
+        self.controls.catch_up(&self.network, self.epoch, recorder)?;
         self.daemons.stop();
         let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
         self.mix.notes.iter().for_each(|note| recorder.note(note.clone()));
@@ -420,6 +427,12 @@ impl Groups {
         };
         Ok(Groups { steered: make("node")?, plain: if plain { make("plain")? } else { Vec::new() } })
     }
+}
+
+/// The edges that a route controller has in this run.
+fn controlled(mix: &Mix) -> Vec<control::Controlled> {
+    let of = |role: &Role| if let Role::RouteControl(_, sites) = role { Some(sites.clone()) } else { None };
+    mix.daemons.iter().find_map(of).unwrap_or_default()
 }
 
 fn check_exit(process: &mut Process) -> Result<(), LabError> {

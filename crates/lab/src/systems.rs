@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sidestep_model::{
     Scenario, SystemName, World,
-    scenario::{AgentKnobs, MptcpKnobs, PlbKnobs, SemperKnobs, Settings, SystemSpec},
+    scenario::{AgentKnobs, IrcKnobs, MptcpKnobs, PlbKnobs, SemperKnobs, Settings, SystemSpec},
 };
 
 use crate::{daemons::Role, error::LabError, plan::Multipath};
@@ -89,6 +89,11 @@ impl Run<'_> {
     /// SEMPER's settings, the system's own parameters included.
     pub fn semper(&self) -> &SemperKnobs {
         if let Settings::Semper(knobs) = self.settings { knobs } else { &self.scenario.knobs.semper }
+    }
+
+    /// Route control's settings, the system's own parameters included.
+    pub fn irc(&self) -> &IrcKnobs {
+        if let Settings::Irc(knobs) = self.settings { knobs } else { &self.scenario.knobs.irc }
     }
 
     /// The settings of Protective Load Balancing, the system's own parameters included.

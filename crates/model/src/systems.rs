@@ -46,7 +46,7 @@ macro_rules! systems {
             (mptcp Mptcp "mptcp" sim lab mptcp "MPTCP, each subflow hashed onto an equal-cost path")
             (semper Semper "semper" sim lab semper "MPTCP subflows hashed onto paths by a stateless edge router")
             (semper_stateful SemperStateful "semper-stateful" sim lab semper "`semper` with a table of subflows at the edge")
-            (irc Irc "irc" sim - irc "Intelligent Route Control at a multihomed edge")
+            (irc Irc "irc" sim lab irc "Intelligent Route Control at a multihomed edge")
             (rcp Rcp "rcp" sim - rcp "the Rate Control Protocol in every router")
             (inrpp Inrpp "inrpp" sim - inrpp "In-Network Resource Pooling in every router")
         }
