@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sidestep_model::{Scenario, scenario::SystemSpec};
-use sidestep_results::{RunResult, World};
+use sidestep_results::{Repeated, RunResult, World};
 use thiserror::Error;
 
 use bars::{Bar, bars};
@@ -252,8 +252,39 @@ impl Context<'_> {
         let systems =
             systems.map_err(|error: sidestep_model::scenario::SystemError| ReproError::Scenario(error.to_string()))?;
         let out = self.out.join(name);
-        self.worlds.run(self.world, scenario, &systems, seeds, &out).map_err(ReproError::Run)
+        if self.world == World::Sim || seeds < 2 {
+            return self.worlds.run(self.world, scenario, &systems, seeds, &out).map_err(ReproError::Run);
+        }
+        // A lab runs one seed at a time.
+        let mut runs = Vec::new();
+        for number in 0..seeds {
+            let scenario = Scenario { seed: scenario.seed.wrapping_add(number.into()), ..scenario.clone() };
+            let out = out.join(Self::seed_directory(number));
+            runs.push(self.worlds.run(self.world, &scenario, &systems, 1, &out).map_err(ReproError::Run)?);
+        }
+        Ok(together(runs))
     }
+
+    /// Where a lab's run under one of several seeds leaves its files: the name of a directory.
+    pub(crate) fn seed_directory(number: u32) -> String {
+        format!("seed-{}", number + 1)
+    }
+}
+
+/// Runs under several seeds as one, with the results of each.
+fn together(runs: Vec<RunResult>) -> RunResult {
+    let mut runs = runs.into_iter();
+    let Some(mut first) = runs.next() else { return RunResult::new("", World::Lab, 0) };
+    let others: Vec<RunResult> = runs.collect();
+    let names: Vec<String> = first.systems.iter().map(|(name, _)| name.to_owned()).collect();
+    for name in names {
+        let each = std::iter::once(&first).chain(&others).filter_map(|run| run.systems.get(&name)).cloned();
+        let repeated = Repeated::of(&each.collect::<Vec<_>>());
+        if let Some(result) = first.systems.get_mut(&name) {
+            result.repeated = repeated;
+        }
+    }
+    first
 }
 
 fn known() -> String {
@@ -262,7 +293,7 @@ fn known() -> String {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_results::{Named, PathResult, Repeated, SystemResult};
+    use sidestep_results::{Named, PathResult, SystemResult};
 
     use super::*;
 
@@ -278,8 +309,12 @@ mod tests {
             scenario: &Scenario,
             systems: &[SystemSpec],
             seeds: u32,
-            _: &Path,
+            out: &Path,
         ) -> Result<RunResult, String> {
+            std::fs::create_dir_all(out).unwrap();
+            let line = "tcp,1.0,connection,c,94.0,,,,\n";
+            let series = format!("system,time_s,kind,name,mbps,queue_bytes,drops,cwnd_bytes,path\n{line}");
+            std::fs::write(out.join("series.csv"), series).unwrap();
             self.runs.push((world, systems.iter().map(ToString::to_string).collect(), seeds));
             let mut result = RunResult::new(&scenario.name, world, 1);
             for system in systems {
@@ -303,15 +338,31 @@ mod tests {
             run(find("tpc-fig5").unwrap(), Mode::Full, None, dir.path(), None, &mut worlds, &Unwatched).unwrap();
         assert_eq!(worlds.runs.len(), 2);
         assert!(worlds.runs.iter().all(|(world, _, seeds)| (*world, *seeds) == (World::Sim, 30)));
-        assert_eq!(worlds.runs[0].1.iter().filter(|name| name.contains("gamma")).count(), 5);
-        let judged = outcome.rows.iter().filter(|row| row.paper != Paper::None);
+        assert_eq!(worlds.runs[0].1.iter().filter(|name| name.contains("gamma")).count(), 5 + 2);
+        let judged = outcome.rows.iter().filter(|row| row.paper != Paper::None && row.verdict != Verdict::NoVerdict);
         let verdicts: Vec<Verdict> = judged.map(|row| row.verdict).collect();
         // TCP, each γ, and each γ against the others.
         assert_eq!(verdicts, [Verdict::Holds; 11], "{:#?}", outcome.rows);
         let written = std::fs::read_to_string(dir.path().join("tpc-fig5/result.json")).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&written).unwrap(), outcome);
+        assert!(std::fs::read_to_string(dir.path().join("tpc-fig5/over-time.svg")).unwrap().contains("tcp"));
         assert!(dir.path().join("tpc-fig5/goodput.svg").is_file() && dir.path().join("tpc-fig5/rows.csv").is_file());
         assert!(report(dir.path()).unwrap().contains("data:image/svg+xml"));
+    }
+
+    #[test]
+    fn the_lab_runs_each_seed_by_itself_and_is_not_judged_where_its_rows_are_scaled() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worlds = Pretended { runs: Vec::new() };
+        let (fig5, lab) = (find("tpc-fig5").unwrap(), Some(World::Lab));
+        let outcome = run(fig5, Mode::Full, lab, dir.path(), None, &mut worlds, &Unwatched).unwrap();
+        assert!(
+            worlds.runs.len() == 6 && worlds.runs.iter().all(|(world, _, seeds)| (*world, *seeds) == (World::Lab, 1))
+        );
+        let judged: Vec<&Row> = outcome.rows.iter().filter(|row| row.paper != Paper::None).collect();
+        assert!(judged.iter().all(|row| row.verdict == Verdict::NoVerdict), "{judged:#?}");
+        assert!(judged[0].ci95.is_some() && judged[0].why.contains("scaled"));
+        assert!(dir.path().join("tpc-fig5/ecmp-off/seed-6/series.csv").is_file());
     }
 
     /// Without the published topologies it runs on small ones, for which the paper's values do not hold.
@@ -332,15 +383,17 @@ mod tests {
         }
         let data = if at_hand { published } else { dir.path().to_path_buf() };
         let mut worlds = Pretended { runs: Vec::new() };
+        let mut held = 0;
         // Figure 7 takes minutes, and has a value that differs.
         for experiment in ALL.iter().filter(|one| one.worlds.is_empty() && !one.id.starts_with("tpc-fig7")) {
             let outcome = run(experiment, Mode::Quick, None, dir.path(), Some(&data), &mut worlds, &Unwatched).unwrap();
             assert!(!outcome.rows.is_empty() && !outcome.pictures.is_empty() && outcome.world.is_none());
             if at_hand {
                 assert!(outcome.rows.iter().all(|row| row.verdict != Verdict::Differs), "{:#?}", outcome.rows);
-                assert!(outcome.rows.iter().any(|row| row.verdict == Verdict::Holds));
+                held += outcome.rows.iter().filter(|row| row.verdict == Verdict::Holds).count();
             }
         }
+        assert!(!at_hand || held >= 14, "{held}");
         assert!(report(dir.path()).unwrap().contains("Computed, quick mode"));
     }
 

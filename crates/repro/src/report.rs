@@ -25,12 +25,15 @@ pub fn report(dir: &Path) -> Result<String, ReproError> {
         }
     }
     places.sort();
-    let sections = places.iter().map(|place| section(place));
+    let outcomes: Vec<Result<(&Path, Outcome), ReproError>> =
+        places.iter().map(|place| Ok((place.as_path(), outcome(place)?))).collect();
+    let readable = || outcomes.iter().flatten().map(|(_, outcome)| outcome);
     let body = html! {
         h1 { "The papers’ tables and figures, ours beside theirs" }
-        @for section in sections {
-            @match section {
-                Ok(section) => { (section) }
+        @if readable().next().is_some() { (summary(&readable().collect::<Vec<_>>())) }
+        @for outcome in &outcomes {
+            @match outcome {
+                Ok((place, outcome)) => { (section(place, outcome)) }
                 Err(error) => { p.note { (error.to_string()) } }
             }
         }
@@ -41,15 +44,63 @@ pub fn report(dir: &Path) -> Result<String, ReproError> {
     Ok(document("Reproduction – sidestep", &body))
 }
 
-fn section(place: &Path) -> Result<Markup, ReproError> {
+fn outcome(place: &Path) -> Result<Outcome, ReproError> {
     let path = place.join("result.json");
-    let outcome: Outcome = serde_json::from_str(&read(&path)?).map_err(io::Error::other).map_err(file(&path))?;
+    serde_json::from_str(&read(&path)?).map_err(io::Error::other).map_err(file(&path))
+}
+
+/// How many rows have which verdict, in all and by experiment, with links to the sections.
+fn summary(outcomes: &[&Outcome]) -> Markup {
+    let count = |outcome: &Outcome, verdict| outcome.rows.iter().filter(|row| row.verdict == verdict).count();
+    let total = |verdict| outcomes.iter().map(|outcome| count(outcome, verdict)).sum::<usize>();
+    let words: Vec<String> =
+        Verdict::ALL.iter().map(|verdict| format!("{} {}", total(*verdict), verdict.as_str())).collect();
+    html! {
+        p.headline { (words.join(", ")) "." }
+        p {
+            "A verdict is of one row. " em { "Undecided" } ": too few seeds, or an interval across a bound. " em { "No verdict" }
+            ": ours cannot be judged by the paper’s value, and the row says why. " em { "No paper value" }
+            ": the paper gives none, or the row is a check of our own."
+        }
+        div.scroll {
+            table {
+                tr {
+                    th { "contents" }
+                    th { "mode" }
+                    @for verdict in Verdict::ALL { th { (verdict.as_str()) } }
+                }
+                @for outcome in outcomes {
+                    tr {
+                        th { a href=(format!("#{}", anchor(outcome))) { (outcome.id) } " " (outcome.figure) }
+                        td { (outcome.mode.as_str()) }
+                        @for verdict in Verdict::ALL { td style=[color(verdict)] { (count(outcome, verdict)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The name of a section for links: letters, digits and hyphens of the experiment's.
+fn anchor(outcome: &Outcome) -> String {
+    outcome.id.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect()
+}
+
+fn color(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Holds => Some("color:#007a4d"),
+        Verdict::Differs => Some("color:#b3261e"),
+        Verdict::Undecided | Verdict::NoPaperValue | Verdict::NoVerdict => None,
+    }
+}
+
+fn section(place: &Path, outcome: &Outcome) -> Markup {
     let world = outcome.world.map_or("Computed".into(), |world| format!("Run in the {}", world.as_str()));
     // Only files of this directory: the names come from a file.
     let plain = outcome.pictures.iter().filter(|name| !name.contains(['/', '\\']) && name.ends_with(".svg"));
     let pictures = plain.filter_map(|name| Some((name, data_address(&read(&place.join(name)).ok()?))));
-    Ok(html! {
-        h2 { (outcome.id) " – " (outcome.paper) ", " (outcome.figure) }
+    html! {
+        h2 id=(anchor(outcome)) { (outcome.id) " – " (outcome.paper) ", " (outcome.figure) }
         p { (outcome.title) " " (world) ", " (outcome.mode.as_str()) " mode." }
         div.scroll {
             table {
@@ -62,16 +113,11 @@ fn section(place: &Path) -> Result<Markup, ReproError> {
         @for (name, address) in pictures {
             figure { img alt=(name) src=(address); }
         }
-    })
+    }
 }
 
 fn line(row: &Row) -> Markup {
     let interval = row.ci95.map_or("–".into(), |[low, high]| format!("{low:.3} … {high:.3}"));
-    let color = match row.verdict {
-        Verdict::Holds => Some("color:#007a4d"),
-        Verdict::Differs => Some("color:#b3261e"),
-        Verdict::Undecided | Verdict::NoPaperValue => None,
-    };
     html! {
         tr {
             th { (row.quantity) }
@@ -85,8 +131,9 @@ fn line(row: &Row) -> Markup {
             }
             td { (format!("{:.3}", row.ours)) }
             td { (interval) }
-            td style=[color] { (row.verdict.as_str()) }
-            td { (row.why) }
+            td style=[color(row.verdict)] { (row.verdict.as_str()) }
+            // Sentences wrap; numbers do not.
+            td style="white-space:normal;min-width:18rem;text-align:left" { (row.why) }
         }
     }
 }
@@ -155,6 +202,8 @@ mod tests {
         write(dir.path(), "b", "{ not json");
         write(dir.path(), "c", &outcome("second"));
         let page = report(dir.path()).unwrap();
+        assert!(page.contains("2 holds, 0 differs, 0 undecided, 0 no verdict, 0 no paper value."), "{page}");
+        assert!(page.contains("href=\"#first\"") && page.contains("id=\"first\""));
         assert!(page.contains("first") && page.contains("second") && page.contains("holds"));
         assert!(page.contains("b/result.json") && !page.contains("SECRET"));
     }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use sidestep_results::Estimate;
 
+use crate::seeds;
+
 /// One quantity of a table or figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -50,9 +52,12 @@ pub enum Verdict {
     /// The paper gives no value to compare with.
     #[serde(rename = "no paper value")]
     NoPaperValue,
+    /// The paper gives a value, and ours is not of a kind that can be judged by it.
+    #[serde(rename = "no verdict")]
+    NoVerdict,
 }
 
-/// What decides whether a quantity holds: [`Row::new`] applies it to the mean, [`Row::median`] to the median's interval.
+/// What decides whether a quantity holds: [`Row::new`] and [`Row::median`] apply it to the whole interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// The value is at most this.
@@ -61,16 +66,32 @@ pub enum Rule {
     AtLeast(f64),
     /// The value differs from the paper's number by at most this share of the paper's number.
     Within(f64),
+    /// The value differs from the paper's number by at most this, in the quantity's unit.
+    Near(f64),
+    /// The value lies between these.
+    Between(f64, f64),
     /// There is nothing to compare with.
     NoPaperValue,
+    /// There is something to compare with, and this is why no verdict is given.
+    Unjudged(&'static str),
 }
 
 impl Row {
-    /// The row of a measured quantity, judged by a rule.
+    /// The row of a quantity that lies in an interval, judged by a rule: an interval across a bound decides nothing.
     pub fn new(quantity: impl Into<String>, unit: &str, paper: Paper, ours: Estimate, rule: Rule) -> Row {
         let (verdict, why) = rule.judge(&paper, &ours);
         let ci95 = (ours.ci95[0] < ours.ci95[1]).then_some(ours.ci95);
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: ours.mean, ci95, verdict, why }
+    }
+
+    /// A check of our own computation, which the paper says nothing about: no verdict where `ours` is at most `most`, else one
+    /// that nobody overlooks.
+    pub fn self_check(quantity: impl Into<String>, unit: &str, ours: f64, most: f64) -> Row {
+        let passed = ours <= most;
+        let verdict = if passed { Verdict::NoPaperValue } else { Verdict::Differs };
+        let outcome = if passed { "passed" } else { "FAILED" };
+        let why = format!("a check of our own, {outcome}: {ours:.3} is to be at most {most}");
+        Row { quantity: quantity.into(), unit: unit.into(), paper: Paper::None, ours, ci95: None, verdict, why }
     }
 
     /// The row of a quantity that was measured once, or computed, judged by a rule.
@@ -80,6 +101,10 @@ impl Row {
 }
 
 impl Verdict {
+    /// All of them, in the order in which they are counted.
+    pub const ALL: [Verdict; 5] =
+        [Verdict::Holds, Verdict::Differs, Verdict::Undecided, Verdict::NoVerdict, Verdict::NoPaperValue];
+
     /// The name in files and on pages.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,6 +112,7 @@ impl Verdict {
             Verdict::Differs => "differs",
             Verdict::Undecided => "undecided",
             Verdict::NoPaperValue => "no paper value",
+            Verdict::NoVerdict => "no verdict",
         }
     }
 }
@@ -96,34 +122,30 @@ impl Rule {
     pub(crate) fn allowed(&self, paper: &Paper) -> Option<[f64; 2]> {
         match (self, paper) {
             (Rule::AtMost(limit), _) => Some([f64::NEG_INFINITY, *limit]),
+            (Rule::Between(least, most), _) => Some([*least, *most]),
             (Rule::AtLeast(limit), _) => Some([*limit, f64::INFINITY]),
             (Rule::Within(share), Paper::Number(number)) => {
                 Some([number - share * number.abs(), number + share * number.abs()])
             }
+            (Rule::Near(within), Paper::Number(number)) => Some([number - within, number + within]),
             _ => None,
         }
     }
 
-    fn judge(&self, paper: &Paper, ours: &Estimate) -> (Verdict, String) {
-        let mean = ours.mean;
-        let verdict = |holds| if holds { Verdict::Holds } else { Verdict::Differs };
+    /// The verdict of a rule that allows nothing, and why.
+    pub(crate) fn without(&self) -> (Verdict, String) {
         match self {
-            Rule::AtMost(limit) => (verdict(mean <= *limit), format!("{mean:.1} is to be at most {limit}")),
-            Rule::AtLeast(limit) => (verdict(mean >= *limit), format!("{mean:.1} is to be at least {limit}")),
-            Rule::Within(share) => match paper {
-                Paper::Number(number) => {
-                    let apart = (mean - number).abs() / number.abs();
-                    let percent = 100.0 * share;
-                    let why = format!(
-                        "{mean:.2} is to be within {percent:.0} % of {number}, and is {:.1} % off",
-                        100.0 * apart
-                    );
-                    (verdict(apart <= *share), why)
-                }
-                _ => (Verdict::NoPaperValue, "the paper gives no number".into()),
-            },
-            Rule::NoPaperValue => (Verdict::NoPaperValue, "there is no number of the paper to compare with".into()),
+            Rule::Unjudged(why) => (Verdict::NoVerdict, (*why).into()),
+            _ => (Verdict::NoPaperValue, "there is no number of the paper to compare with".into()),
         }
+    }
+
+    fn judge(&self, paper: &Paper, ours: &Estimate) -> (Verdict, String) {
+        let Some(allowed) = self.allowed(paper) else { return self.without() };
+        let [low, high] = ours.ci95;
+        let verdict = seeds::judge(ours.ci95, allowed);
+        let measured = if low < high { format!("{low:.3} to {high:.3}") } else { format!("{:.3}", ours.mean) };
+        (verdict, format!("{measured} is to lie {}", seeds::words(allowed)))
     }
 }
 
@@ -145,7 +167,7 @@ mod tests {
 
     #[test]
     fn each_rule_can_hold_and_differ() {
-        let ours = estimate(100.0, 2.0);
+        let ours = estimate(100.0, 0.0);
         let text = || Paper::Text("about".into());
         assert_eq!(judge(text(), ours, Rule::AtMost(100.0)), Verdict::Holds);
         assert_eq!(judge(text(), ours, Rule::AtMost(99.0)), Verdict::Differs);
@@ -153,8 +175,29 @@ mod tests {
         assert_eq!(judge(text(), ours, Rule::AtLeast(101.0)), Verdict::Differs);
         assert_eq!(judge(Paper::Number(110.0), ours, Rule::Within(0.1)), Verdict::Holds);
         assert_eq!(judge(Paper::Number(112.0), ours, Rule::Within(0.1)), Verdict::Differs);
+        assert_eq!(judge(Paper::Number(104.0), ours, Rule::Near(5.0)), Verdict::Holds);
+        assert_eq!(judge(Paper::Number(106.0), ours, Rule::Near(5.0)), Verdict::Differs);
+        assert_eq!(judge(text(), ours, Rule::Unjudged("it is scaled")), Verdict::NoVerdict);
         assert_eq!(judge(text(), ours, Rule::Within(0.1)), Verdict::NoPaperValue);
         assert_eq!(judge(Paper::None, ours, Rule::NoPaperValue), Verdict::NoPaperValue);
+    }
+
+    #[test]
+    fn an_interval_across_a_bound_decides_nothing() {
+        let text = || Paper::Text("about".into());
+        assert_eq!(judge(text(), estimate(99.0, 0.5), Rule::AtMost(100.0)), Verdict::Holds);
+        assert_eq!(judge(text(), estimate(99.0, 2.0), Rule::AtMost(100.0)), Verdict::Undecided);
+        assert_eq!(judge(text(), estimate(101.0, 2.0), Rule::AtMost(100.0)), Verdict::Undecided);
+        assert_eq!(judge(text(), estimate(103.0, 2.0), Rule::AtMost(100.0)), Verdict::Differs);
+        assert_eq!(judge(Paper::Number(100.0), estimate(100.0, 11.0), Rule::Within(0.1)), Verdict::Undecided);
+    }
+
+    #[test]
+    fn a_check_of_our_own_never_holds_and_shows_when_it_fails() {
+        assert_eq!(Row::self_check("gap", "", 0.5, 1.0).verdict, Verdict::NoPaperValue);
+        let failed = Row::self_check("gap", "", 1.5, 1.0);
+        assert!(failed.verdict == Verdict::Differs && failed.why.contains("FAILED"), "{}", failed.why);
+        assert_eq!(Row::self_check("gap", "", f64::NAN, 1.0).verdict, Verdict::Differs);
     }
 
     #[test]
@@ -164,7 +207,7 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
             "{\"quantity\":\"goodput\",\"unit\":\"Mbit/s\",\"paper\":\"> 500\",\"ours\":513.0,\"ci95\":[511.5,514.5],\
-             \"verdict\":\"holds\",\"why\":\"513.0 is to be at least 500\"}"
+             \"verdict\":\"holds\",\"why\":\"511.500 to 514.500 is to lie above 500.000\"}"
         );
         let single = Row::new("q", "u", Paper::None, estimate(1.0, 0.0), Rule::NoPaperValue);
         let json = serde_json::to_value(&single).unwrap();
@@ -173,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_verdict_is_written_by_its_name_and_a_row_without_a_value_reads_back() {
-        for verdict in [Verdict::Holds, Verdict::Differs, Verdict::Undecided, Verdict::NoPaperValue] {
+        for verdict in Verdict::ALL {
             let row = Row { verdict, ..Row::new("q", "u", Paper::None, estimate(f64::NAN, 0.0), Rule::AtMost(1.0)) };
             let json = serde_json::to_string(&row).unwrap();
             assert!(json.contains(&format!("\"verdict\":\"{}\"", verdict.as_str())), "{json}");

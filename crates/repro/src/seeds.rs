@@ -80,7 +80,7 @@ impl Row {
         let middle = measures::percentile(&ascending, 50).unwrap_or(f64::NAN);
         let ci95 = ours.complete().and_then(|_| measures::median_interval(&ascending));
         let (verdict, why) = match (rule.allowed(&paper), ci95) {
-            (None, _) => (Verdict::NoPaperValue, "there is no number of the paper to compare with".into()),
+            (None, _) => rule.without(),
             (Some(_), None) => (Verdict::Undecided, ours.lack()),
             (Some(allowed), Some([low, high])) => {
                 let why = format!(
@@ -187,7 +187,7 @@ fn compared<'a>(
 }
 
 /// What an interval says of a value that is to be between two bounds.
-fn judge([low, high]: [f64; 2], [least, most]: [f64; 2]) -> Verdict {
+pub(crate) fn judge([low, high]: [f64; 2], [least, most]: [f64; 2]) -> Verdict {
     if low >= least && high <= most {
         Verdict::Holds
     } else if high < least || low > most {
@@ -197,7 +197,7 @@ fn judge([low, high]: [f64; 2], [least, most]: [f64; 2]) -> Verdict {
     }
 }
 
-fn words([least, most]: [f64; 2]) -> String {
+pub(crate) fn words([least, most]: [f64; 2]) -> String {
     match (least.is_finite(), most.is_finite()) {
         (true, true) => format!("between {least:.3} and {most:.3}"),
         (true, false) => format!("above {least:.3}"),

@@ -1,7 +1,7 @@
 //! TCPPathChanger, Figure 6: the topologies of the path-diversity study.
 
-use super::topologies::{Pruned, csv, pruned, quantile, survivors, unsaid};
-use crate::{Context, Curve, Experiment, Findings, ReproError, curves};
+use super::topologies::{Pruned, counted, csv, pruned, quantile, survivors, unsaid};
+use crate::{Context, Curve, Experiment, Findings, ReproError, Row, curves};
 
 const PAPER: &str = "TCPPathChanger";
 
@@ -36,17 +36,22 @@ pub(crate) const DEGREES: Experiment = Experiment {
 const DEGREE_NAMES: [&str; 5] = ["degree 2", "degree 3", "degree 4", "degree 5", "degree 6 or more"];
 
 fn routers(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    sizes(context, "routers", |one| one.net.node_count())
+    sizes(context, "routers", |one| one.net.node_count(), survivors)
 }
 
 fn links(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    sizes(context, "links", |one| one.net.link_count())
+    sizes(context, "links", |one| one.net.link_count(), counted)
 }
 
-fn sizes(context: &Context<'_>, what: &str, size: fn(&Pruned) -> usize) -> Result<Findings, ReproError> {
+fn sizes(
+    context: &Context<'_>,
+    what: &str,
+    size: fn(&Pruned) -> usize,
+    first: fn(&[Pruned]) -> Row,
+) -> Result<Findings, ReproError> {
     let all = pruned(context.data.as_deref())?;
     let values: Vec<f64> = all.iter().map(|one| size(one) as f64).collect();
-    let mut rows = vec![survivors(&all)];
+    let mut rows = vec![first(&all)];
     for (name, share) in [("least", 0.0), ("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)] {
         rows.push(unsaid(format!("{what}, {name}"), what, quantile(&values, share)));
     }
@@ -65,7 +70,7 @@ fn sizes(context: &Context<'_>, what: &str, size: fn(&Pruned) -> usize) -> Resul
 fn degrees(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let all = pruned(context.data.as_deref())?;
     let shares: Vec<[f64; DEGREE_NAMES.len()]> = all.iter().map(degree_shares).collect();
-    let mut rows = vec![survivors(&all)];
+    let mut rows = vec![counted(&all)];
     let mut drawn = Vec::new();
     for (index, name) in DEGREE_NAMES.iter().enumerate() {
         let values: Vec<f64> = shares.iter().map(|shares| 100.0 * shares[index]).collect();
