@@ -34,7 +34,7 @@ pub enum EdgeCommand {
 /// How to run an edge daemon.
 #[derive(Debug, Args)]
 pub struct EdgeRun {
-    /// The site's interfaces, the mode, and the paths; read again at SIGHUP
+    /// The site's interfaces, the mode, the paths, and what tells that one is dead (carrier, probes); read again at SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
     /// Only say whether the configuration is in order
@@ -46,7 +46,7 @@ pub struct EdgeRun {
     /// Let the kernel's own multipath routes choose, instead of the program: `nexthops`
     #[arg(long, value_name = "WHAT", value_parser = ["nexthops"])]
     pub offload: Option<String>,
-    /// Choose and count, but mark no packet and install nothing else
+    /// Choose and count, but mark no packet, send no probe, and install nothing else
     #[arg(long)]
     pub dry_run: bool,
     /// Leave everything in place on SIGTERM and SIGINT too, as on SIGUSR2, for the next daemon to take over

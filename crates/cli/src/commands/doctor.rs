@@ -29,6 +29,7 @@ struct Ready {
     lab: bool,
     #[serde(rename = "mptcp-pm")]
     path_manager: bool,
+    edge: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,6 +86,7 @@ fn shown<'a>(report: &'a Report, warnings: &'a [String]) -> Shown<'a> {
         router: is_ready(Part::Router),
         lab: is_ready(Part::Lab),
         path_manager: is_ready(Part::PathManager),
+        edge: is_ready(Part::Edge),
     };
     let features = report.features.iter().map(shown_feature).collect();
     Shown { schema: 1, kernel: &report.kernel, ready, warnings, features }
@@ -176,7 +178,7 @@ mod tests {
         assert!(page.contains("\nwarning: a path is odd\n\nagent "), "{page}");
         assert!(
             page.ends_with(
-                "\nagent    can work here\nrouter   can work here\nlab      lacks 1 of the above\nmptcp-pm can work here\n"
+                "\nagent    can work here\nrouter   can work here\nlab      lacks 1 of the above\nmptcp-pm can work here\nedge     can work here\n"
             ),
             "{page}"
         );
@@ -201,12 +203,14 @@ mod tests {
             assert_eq!(value["features"].as_array().unwrap().len(), FEATURES.len());
             Part::ALL.map(|part| value["ready"][part.name()].as_bool().unwrap())
         };
-        assert_eq!(ready("nothing"), [true, true, true, true]);
-        assert_eq!(ready("tap"), [true, true, false, true]);
-        assert_eq!(ready("seg6-inline"), [true, true, false, true]);
-        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true]);
-        assert_eq!(ready("sk-storage"), [false, true, false, true]);
-        assert_eq!(ready("mptcp-pm"), [true, true, true, false]);
-        assert_eq!(ready("mptcp-id-0"), [true, true, true, true]);
+        assert_eq!(ready("nothing"), [true, true, true, true, true]);
+        assert_eq!(ready("tap"), [true, true, false, true, true]);
+        assert_eq!(ready("seg6-inline"), [true, true, false, true, true]);
+        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true, true]);
+        assert_eq!(ready("sk-storage"), [false, true, false, true, true]);
+        assert_eq!(ready("mptcp-pm"), [true, true, true, false, true]);
+        assert_eq!(ready("balancer"), [true, true, true, true, false]);
+        assert_eq!(ready("forwarding"), [true, true, true, true, true]);
+        assert_eq!(ready("mptcp-id-0"), [true, true, true, true, true]);
     }
 }

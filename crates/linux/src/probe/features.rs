@@ -24,7 +24,7 @@ pub struct Feature {
     pub since: &'static str,
     /// What cannot be done without it.
     pub without: &'static str,
-    needs: [Need; 4],
+    needs: [Need; 5],
 }
 
 impl Feature {
@@ -36,166 +36,186 @@ impl Feature {
 
 use Need::{Required as R, Unused as N, Useful as U};
 
-/// All features: first what the process may do, then BPF, then networks. The needs are those of agent, router, lab and path
-/// manager, in this order.
+/// All features: first what the process may do, then BPF, then networks. The needs are those of agent, router, lab, path
+/// manager and edge, in this order.
 pub const FEATURES: &[Feature] = &[
     feature(
         "capabilities",
         "CAP_BPF and CAP_NET_ADMIN",
         "5.8",
-        [R, R, R, N],
+        [R, R, R, N, R],
         "no program can be loaded and no route set: run as root, or with both",
     ),
     feature(
         "perfmon",
         "CAP_PERFMON",
         "5.8",
-        [R, N, R, N],
+        [R, N, R, N, R],
         "the verifier refuses the path changer, which it cannot harden against speculation",
     ),
-    feature("root", "root", "2.6", [N, N, R, N], "no lab: it makes namespaces, devices and control groups"),
+    feature("root", "root", "2.6", [N, N, R, N, N], "no lab: it makes namespaces, devices and control groups"),
     feature(
         "cgroup2",
         "control groups, version 2",
         "4.5",
-        [R, N, R, N],
+        [R, N, R, N, N],
         "nothing to attach the path changer to, and no lab",
     ),
     feature(
         "btf",
         "types of the running kernel (BTF)",
         "5.4",
-        [R, R, R, N],
+        [R, R, R, N, R],
         "our programs cannot be fitted to this kernel",
     ),
     feature(
         "sock-ops",
         "sock_ops programs with the helpers we use",
         "5.8",
-        [R, N, R, N],
+        [R, N, R, N, N],
         "TCP cannot be observed: no path changer",
     ),
     feature(
         "sk-storage",
         "storage of a program in sockets",
         "5.2",
-        [R, N, R, N],
+        [R, N, R, N, N],
         "nothing can be learnt per connection: no path changer",
     ),
     feature(
         "ring-buffer",
         "BPF ring buffers",
         "5.8",
-        [R, N, R, N],
+        [R, N, R, N, N],
         "moves cannot be recorded, and the path changer does not load",
     ),
     feature(
         "lpm-trie",
         "BPF maps by longest prefix",
         "4.11",
-        [R, N, R, N],
+        [R, N, R, N, N],
         "paths cannot be found by destination: no path changer",
     ),
-    feature("path-changer", "the path changer loads and attaches", "6.1", [R, N, R, N], "no connection is moved"),
+    feature("path-changer", "the path changer loads and attaches", "6.1", [R, N, R, N, N], "no connection is moved"),
     feature(
         "balancer",
         "the balancer of edges loads",
         "6.1",
-        [N, U, N, N],
+        [N, N, N, N, R],
         "no edge: flows of a site are not balanced",
     ),
     feature(
         "bpffs",
         "BPF file system mounted",
         "4.4",
-        [U, N, N, N],
+        [U, N, N, N, N],
         "what a killed agent's connections learnt, and the marks that they had before, are lost",
     ),
     feature(
         "reverse-path",
         "IPv4 packets taken from any path (no strict rp_filter)",
         "2.6.31",
-        [N, U, N, N],
+        [N, N, N, N, U],
         "an edge drops packets of the other edge that come by another path than its own route: set rp_filter=2",
     ),
-    feature("user-namespaces", "user namespaces", "3.8", [N, N, N, N], "`sidestep doctor` tries networks only as root"),
-    feature("network-namespaces", "network namespaces", "3.0", [N, N, R, N], "no lab"),
-    feature("ipv6", "IPv6", "2.6", [R, R, R, N], "no path: paths are IPv6"),
-    feature("policy-routing", "rules by mark", "2.6.20", [R, N, R, N], "marks lead nowhere: no path changer"),
+    feature(
+        "forwarding",
+        "packets of others forwarded",
+        "2.2",
+        [N, U, N, N, U],
+        "packets of the site end here: set net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1",
+    ),
+    feature(
+        "multipath-seed",
+        "a seed for the kernel's own choice among next hops (fib_multipath_hash_seed)",
+        "6.11",
+        [N, N, N, N, U],
+        "no `sidestep edge balance --offload nexthops`",
+    ),
+    feature(
+        "user-namespaces",
+        "user namespaces",
+        "3.8",
+        [N, N, N, N, N],
+        "`sidestep doctor` tries networks only as root",
+    ),
+    feature("network-namespaces", "network namespaces", "3.0", [N, N, R, N, N], "no lab"),
+    feature("ipv6", "IPv6", "2.6", [R, R, R, N, U], "no path: paths are IPv6"),
+    feature("policy-routing", "rules by mark", "2.6.20", [R, N, R, N, R], "marks lead nowhere: no path changer"),
     feature(
         "nf-tables",
         "nf_tables: chains of type route",
         "5.2",
-        [U, N, U, N],
+        [U, N, U, N, N],
         "SYN-ACKs take the default route: while that is dead, nobody can open a connection to this host",
     ),
     feature(
         "marks",
         "bits of the mark that no rule of others uses",
         "2.6.20",
-        [R, N, N, N],
+        [R, N, N, N, N],
         "connections are routed wrongly: set `mark_mask` in [agent] to bits that are free",
     ),
     feature(
         "seg6-inline",
         "SRv6: headers inserted (seg6)",
         "4.10",
-        [U, N, R, N],
+        [U, N, R, N, U],
         "only `via` paths, none by Path ID or segment list",
     ),
-    feature("seg6-end", "SRv6: End and End.X", "4.14", [N, U, R, N], "the router cannot be a segment of a path"),
-    feature("seg6-b6-encaps", "SRv6: End.B6.Encaps", "4.14", [N, R, R, N], "no Path IDs on this router"),
-    feature("seg6-dt6", "SRv6: End.DT6", "4.14", [N, U, R, N], "paths cannot end at this router"),
+    feature("seg6-end", "SRv6: End and End.X", "4.14", [N, U, R, N, N], "the router cannot be a segment of a path"),
+    feature("seg6-b6-encaps", "SRv6: End.B6.Encaps", "4.14", [N, R, R, N, N], "no Path IDs on this router"),
+    feature("seg6-dt6", "SRv6: End.DT6", "4.14", [N, U, R, N, U], "paths cannot end at this router"),
     feature(
         "seg6-enabled",
         "SRv6 headers accepted (seg6_enabled)",
         "4.10",
-        [U, R, R, N],
+        [U, R, R, N, U],
         "packets that come with a segment list are dropped",
     ),
     feature(
         "tc-bpf",
         "BPF on ingress (clsact)",
         "5.2",
-        [N, R, U, N],
+        [N, R, U, N, R],
         "congestion marks end at decapsulation: start the router with --no-ecn",
     ),
     feature(
         "ecn",
         "ECN of TCP",
         "2.4",
-        [U, N, R, N],
+        [U, N, R, N, N],
         "congestion is observed by losses and timeouts only, which is late",
     ),
     feature(
         "congestion-control",
         "TCP congestion control",
         "2.6.13",
-        [N, N, U, N],
+        [N, N, U, N, N],
         "scenarios that name another one do not run",
     ),
-    feature("net-admin", "CAP_NET_ADMIN", "2.2", [N, N, N, R], "MPTCP's path manager takes no request"),
-    feature("mptcp", "MPTCP", "5.6", [N, N, U, R], "no scenario over MPTCP, and no path manager"),
+    feature("net-admin", "CAP_NET_ADMIN", "2.2", [N, N, N, R, N], "MPTCP's path manager takes no request"),
+    feature("mptcp", "MPTCP", "5.6", [N, N, U, R, N], "no scenario over MPTCP, and no path manager"),
     feature(
         "mptcp-pm",
         "MPTCP's paths left to a program (path_manager, pm_type)",
         "5.19",
-        [N, N, U, R],
+        [N, N, U, R, N],
         "no path manager: connections of MPTCP get the subflows that the kernel opens",
     ),
     feature(
         "mptcp-id-0",
         "further subflows from a connection's first address under its number, 0",
         "6.6",
-        [N, N, N, U],
+        [N, N, N, U, N],
         "the other end sees a second number for the same address; subflows come about all the same",
     ),
-    feature("tap", "TAP devices", "2.6", [N, N, R, N], "no wires, hence no lab"),
+    feature("tap", "TAP devices", "2.6", [N, N, R, N, N], "no wires, hence no lab"),
     feature(
         "sock-diag",
         "lists of TCP sockets (sock_diag)",
         "3.3",
-        [N, N, R, R],
+        [N, N, R, R, N],
         "no measures of connections, hence no lab, and no path manager",
     ),
 ];
@@ -204,7 +224,7 @@ const fn feature(
     id: &'static str,
     name: &'static str,
     since: &'static str,
-    needs: [Need; 4],
+    needs: [Need; 5],
     without: &'static str,
 ) -> Feature {
     Feature { id, name, since, without, needs }
@@ -228,6 +248,9 @@ mod tests {
     #[test]
     fn needs_are_those_of_the_part_that_is_asked_for() {
         let tap = FEATURES.iter().find(|feature| feature.id == "tap").unwrap();
-        assert_eq!(Part::ALL.map(|part| tap.need(part)), [Need::Unused, Need::Unused, Need::Required, Need::Unused]);
+        assert_eq!(
+            Part::ALL.map(|part| tap.need(part)),
+            [Need::Unused, Need::Unused, Need::Required, Need::Unused, Need::Unused]
+        );
     }
 }

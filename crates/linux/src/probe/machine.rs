@@ -93,6 +93,8 @@ pub fn probe(privileges: &Privileges) -> Findings {
         ("btf", types()),
         ("bpffs", bpf_file_system()),
         ("reverse-path", reverse_path()),
+        ("forwarding", forwarding()),
+        ("multipath-seed", multipath_seed()),
         ("user-namespaces", user_namespaces()),
         ("congestion-control", congestion_controls()),
     ]
@@ -159,6 +161,21 @@ fn reverse_path() -> Finding {
     if strict.is_empty() { Finding::present() } else { Finding::Missing(format!("strict on {}", strict.join(", "))) }
 }
 
+/// The protocols of which the kernel forwards no packets. One that is not there has none.
+fn forwarding() -> Finding {
+    let settings = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
+    let off = settings.into_iter().filter(|name| sysctl(name).as_deref() == Some("0"));
+    let off: Vec<_> = off.map(|name| format!("net.{}=0", name.replace('/', "."))).collect();
+    if off.is_empty() { Finding::present() } else { Finding::Missing(off.join(", ")) }
+}
+
+fn multipath_seed() -> Finding {
+    match sysctl("ipv4/fib_multipath_hash_seed") {
+        Some(_) => Finding::present(),
+        None => Finding::Missing("there is no net.ipv4.fib_multipath_hash_seed".into()),
+    }
+}
+
 fn user_namespaces() -> Finding {
     let tried = in_child(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).map_or_else(|error| error as i32, |()| 0)
@@ -222,6 +239,32 @@ mod tests {
         let old = Privileges::parse("CapEff:\t0000000000200000\n");
         assert_eq!(old.without_bpf().as_deref(), Some("this process lacks CAP_NET_ADMIN"));
         assert!(!Privileges::parse("nonsense").has(Privileges::NET_ADMIN));
+    }
+
+    #[test]
+    fn doctor_says_what_keeps_an_edge_from_forwarding_and_from_taking_packets_by_any_path() {
+        if !crate::testing::root_or_skip("settings of an edge") {
+            return;
+        }
+        let set = |name: &str, value: &str| crate::netns::set_sysctl(name, value).unwrap();
+        let look = || {
+            ["all", "default"].into_iter().for_each(|of| set(&format!("ipv4/conf/{of}/rp_filter"), "0"));
+            let made = crate::netlink::block_on(async |netlink| netlink.add_veth("wan", "far").await);
+            made.unwrap();
+            set("ipv4/ip_forward", "0");
+            set("ipv6/conf/all/forwarding", "1");
+            assert_eq!(forwarding(), Finding::Missing("net.ipv4.ip_forward=0".into()));
+            set("ipv4/ip_forward", "1");
+            assert_eq!((forwarding(), reverse_path()), (Finding::present(), Finding::present()));
+            set("ipv4/conf/wan/rp_filter", "1");
+            assert_eq!(reverse_path(), Finding::Missing("strict on wan".into()));
+            set("ipv4/conf/wan/src_valid_mark", "1");
+            assert_eq!(reverse_path(), Finding::Missing("strict on wan (with src_valid_mark)".into()));
+            set("ipv4/conf/all/rp_filter", "2");
+            assert_eq!(reverse_path(), Finding::present(), "the greater of the two counts");
+            Ok(())
+        };
+        crate::netns::NetNs::create().unwrap().run(look).unwrap();
     }
 
     #[test]

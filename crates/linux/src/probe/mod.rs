@@ -24,6 +24,8 @@ pub enum Part {
     Lab,
     /// The path manager for MPTCP.
     PathManager,
+    /// The edge daemon.
+    Edge,
 }
 
 /// What a trial found.
@@ -57,7 +59,7 @@ pub struct Report {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 4] = [Part::Agent, Part::Router, Part::Lab, Part::PathManager];
+    pub const ALL: [Part; 5] = [Part::Agent, Part::Router, Part::Lab, Part::PathManager, Part::Edge];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -66,6 +68,7 @@ impl Part {
             Part::Router => "router",
             Part::Lab => "lab",
             Part::PathManager => "mptcp-pm",
+            Part::Edge => "edge",
         }
     }
 }
