@@ -18,13 +18,13 @@ use crate::net::{Ip, Net, PATIENCE, config, eventually, tuple};
 nix::ioctl_write_ptr_bad!(ethtool, libc::SIOCETHTOOL, libc::ifreq);
 
 /// Commands of `linux/ethtool.h`.
-const SET_TSO: u32 = 0x1f;
-const SET_GSO: u32 = 0x24;
+pub const SET_TSO: u32 = 0x1f;
+pub const SET_GSO: u32 = 0x24;
 const SET_GRO: u32 = 0x2c;
 const BYTES: usize = 4 << 20;
 
 /// Turns an offload of the interface to or from the site on or off.
-fn set(node: &NetNs, command: u32, on: bool) {
+pub fn set(node: &NetNs, command: u32, on: bool) {
     let change = || {
         let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).unwrap();
         let mut value = [command, u32::from(on)];

@@ -14,6 +14,7 @@ mod subflows;
 mod support;
 mod table;
 mod throughput;
+mod traffic;
 
 use std::{
     collections::BTreeSet,

@@ -42,7 +42,7 @@ fn options(near: bool, seed: u32) -> EdgeOptions {
 }
 
 /// Starts an edge whose next hops are the kernel's own multipath routes.
-fn offload(net: &Net, node: &NetNs, near: bool, seed: u32) -> Edge {
+pub fn offload(net: &Net, node: &NetNs, near: bool, seed: u32) -> Edge {
     let (edge, is_ready) = net.spawn_with(node, options(near, seed));
     if is_ready.recv_timeout(PATIENCE).is_err() {
         panic!("the edge is not ready: {:?}", edge.end(Ending::Killed));

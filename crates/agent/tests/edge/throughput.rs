@@ -4,14 +4,26 @@ use std::{net::UdpSocket, process::Command, thread, time::Duration};
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::net::{Edge, Ip, Net, PATHS, PORT, config};
+use crate::{
+    gro::{SET_GSO, SET_TSO, set},
+    net::{Edge, Ip, Net, PATHS, PORT, config},
+    offload::offload,
+};
 
 /// How often each variant is measured; the variants take turns.
 const ROUNDS: usize = 16;
-const VARIANTS: [&str; 3] = ["plain routing", "balanced onto the same path", "balanced over four paths"];
+const VARIANTS: [&str; 4] = [
+    "plain routing",
+    "balanced onto the same path",
+    "balanced over four paths",
+    "over four paths by the kernel's own routes (--offload nexthops)",
+];
 
 /// Starts the edges of a variant, or none.
 fn edges(net: &Net, variant: usize) -> Option<(Edge, Edge)> {
+    if variant == 3 {
+        return Some((offload(net, &net.e1, true, 7), offload(net, &net.e2, false, 7)));
+    }
     let file = |near| {
         let file = config(near, "");
         let only_first = |line: &str| {
@@ -57,9 +69,23 @@ fn compare(net: &Net, what: &[&str], mut measure: impl FnMut() -> Vec<f64>) {
 #[test]
 #[ignore = "a measurement; needs a quiet machine and iperf3"]
 fn throughput_in_pairs_with_the_balancer_and_by_plain_routing() {
+    compare_throughput(&Net::new());
+}
+
+/// Packets of 1,500 bytes, one by one from the sender to the receiver.
+#[test]
+#[ignore = "a measurement; needs a quiet machine and iperf3"]
+fn throughput_in_pairs_of_packets_that_nobody_merges() {
     let net = Net::new();
+    for node in [&net.a, &net.b] {
+        [SET_TSO, SET_GSO].into_iter().for_each(|command| set(node, command, false));
+    }
+    compare_throughput(&net);
+}
+
+fn compare_throughput(net: &Net) {
     let serve = || Ok(Command::new("iperf3").args(["-s", "-1", "-D", "-p", "5201"]).status().unwrap());
-    compare(&net, &["Mbit/s", "Mbit a second of CPU"], || {
+    compare(net, &["Mbit/s", "Mbit a second of CPU"], || {
         assert!(net.b.run(serve).unwrap().success());
         thread::sleep(Duration::from_millis(300));
         let client = || {
@@ -79,24 +105,29 @@ fn throughput_in_pairs_with_the_balancer_and_by_plain_routing() {
 
 #[test]
 #[ignore = "a measurement; needs a quiet machine"]
-fn nanoseconds_to_send_and_forward_a_small_packet() {
+fn nanoseconds_to_send_and_forward_a_packet() {
     const PACKETS: u32 = 40_000;
     let net = Net::new();
-    let names = ["ns a packet of IPv4", "ns a packet of IPv6"];
-    let nodes = [Ip::V4, Ip::V6].map(|version| {
+    let names = [
+        "ns a packet of IPv4, 64 bytes",
+        "ns a packet of IPv4, 1,472 bytes",
+        "ns a packet of IPv6, 64 bytes",
+        "ns a packet of IPv6, 1,452 bytes",
+    ];
+    let nodes = [(Ip::V4, 1_472), (Ip::V6, 1_452)].map(|(version, largest)| {
         let bind = |node: &sidestep_linux::netns::NetNs, at, port| {
             node.run(|| Ok(UdpSocket::bind((at, port)).unwrap())).unwrap()
         };
         let receiver = bind(&net.b, version.at_b(), PORT);
         let senders: Vec<_> = (0..4 * PATHS).map(|_| bind(&net.a, version.at_a(), 0)).collect();
         senders.iter().for_each(|sender| sender.connect((version.at_b(), PORT)).unwrap());
-        (receiver, senders)
+        (receiver, senders, largest)
     });
     compare(&net, &names, || {
-        let one = |senders: &[UdpSocket]| {
+        let one = |senders: &[UdpSocket], size: usize| {
             let send = |count: u32| {
                 for sender in senders.iter().cycle().take(count as usize) {
-                    sender.send(&[0; 64]).unwrap();
+                    sender.send(&[0; 1_500][..size]).unwrap();
                 }
             };
             // Packets go all the way in the time of this thread.
@@ -106,6 +137,7 @@ fn nanoseconds_to_send_and_forward_a_small_packet() {
             send(PACKETS);
             (now() - start).as_nanos() as f64 / f64::from(PACKETS)
         };
-        nodes.iter().map(|(_receiver, senders)| one(senders)).collect()
+        let sizes = |largest: usize| [64, largest];
+        nodes.iter().flat_map(|(_receiver, senders, largest)| sizes(*largest).map(|size| one(senders, size))).collect()
     });
 }

@@ -178,6 +178,35 @@ fn fullmesh_uses_each_address_of_the_host() {
 }
 
 #[test]
+fn fullmesh_joins_each_address_that_the_other_end_announces() {
+    if !root_or_skip("the path manager") {
+        return;
+    }
+    let pair = pair();
+    pair.client.ip("address add fd42::11/64 dev veth nodad");
+    // The kernel's path manager announces there, and takes what comes.
+    pair.server.ip("address add fd42::22/64 dev veth nodad");
+    pair.server.ip("mptcp limits set subflows 8 add_addr_accepted 8");
+    pair.server.ip("mptcp endpoint add fd42::22 dev veth signal");
+    let mesh = support::with_mode(config(""), MptcpMode::Fullmesh);
+    let client = PathManager::start(&pair.client, mesh);
+    let connection = pair.connect("fd42::2");
+    connection.exchange();
+    let ends = || {
+        let ends = pair.client.subflows(&connection);
+        let mut ends: Vec<_> =
+            ends.iter().map(|ends| format!("{} {}", ends.ends.local.ip(), ends.ends.remote.ip())).collect();
+        ends.sort();
+        ends
+    };
+    let all = ["fd42::1 fd42::2", "fd42::1 fd42::22", "fd42::11 fd42::2", "fd42::11 fd42::22"];
+    pair.client.eventually("four subflows", || ends() == all);
+    connection.exchange();
+    std::thread::sleep(SECOND / 2);
+    assert_eq!(ends(), all, "and no more: {:?}", client.status());
+}
+
+#[test]
 fn stratified_ports_work_at_the_kernel() {
     if !root_or_skip("the path manager") {
         return;
@@ -301,4 +330,45 @@ fn a_thousand_connections_get_8_subflows_each_in_bounded_time_and_leave_nothing(
         println!("resident: {} MB", memory[round] >> 20);
     }
     assert!(memory[2] < memory[0] + (16 << 20), "{memory:?}");
+}
+
+/// 1,000 connections want 31,000 ports more, and one address has 28,232.
+#[test]
+#[ignore = "takes a minute; `make bench-mptcp-pm` runs it"]
+fn a_thousand_connections_of_32_subflows_stop_at_the_ports_of_an_address_without_an_error_loop() {
+    if !root_or_skip("the path manager") {
+        return;
+    }
+    support::allow_files(20_000);
+    let pair = pair();
+    let (client, _server) = (PathManager::start(&pair.client, config("")), accepting(&pair.server));
+    let began = Instant::now();
+    let connections: Vec<_> = (0..1_000).map(|_| pair.connect("fd42::2")).collect();
+    connections.iter().for_each(|connection| connection.exchange());
+    let (low, high) = (32_768, 60_999);
+    let share = (high - low + 1) * 9 / 10;
+    let patience = SECOND * 120;
+    pair.client.within(patience, "the limit", || {
+        std::thread::sleep(SECOND);
+        pair.client.all_subflows() >= share
+    });
+    println!("{} subflows after {:?}", pair.client.all_subflows(), began.elapsed());
+    std::thread::sleep(SECOND * 3);
+    let (begun, cpu) = (client.counter("sidestep_mptcp_subflows_begun_total"), support::cpu_time());
+    std::thread::sleep(SECOND * 10);
+    let (after, used) = (client.counter("sidestep_mptcp_subflows_begun_total"), support::cpu_time() - cpu);
+    let (status, total) = (client.status(), pair.client.all_subflows());
+    println!("{total} subflows; {} begun in 10 s more, in {used:?} of CPU", after - begun);
+    println!("limits {:?}, refusals {:?}", status.limits_reached, status.refusals);
+    assert!((share..=share + 1_000).contains(&total), "{total}, not {share}");
+    assert_eq!(after, begun, "nothing is tried in vain");
+    assert!(status.limits_reached.get("ports").is_some_and(|limited| *limited >= 100), "{status:?}");
+    assert!(status.refusals.is_empty() && used < SECOND * 5, "{status:?}, {used:?}");
+    // There are ports for new connections, and those that end make room.
+    pair.connect("fd42::2").exchange();
+    drop(connections);
+    pair.client.within(patience, "the end of all", || client.status().connections.is_empty());
+    let connection = pair.connect("fd42::2");
+    connection.exchange();
+    pair.client.eventually("32 subflows", || pair.client.subflows(&connection).len() == 32);
 }
