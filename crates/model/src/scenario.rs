@@ -92,7 +92,7 @@ pub use impairment::{Effect, Impairment, Periods, Transition};
 pub use knobs::{KnobError, PathKnobs};
 pub use settings::*;
 pub use system::{SystemError, SystemSpec};
-pub use transport::{RoutingKnobs, TcpKnobs, Transport};
+pub use transport::{RoutingKnobs, TcpKnobs, TcpProfile, Transport};
 
 pub use crate::systems::SystemName;
 

@@ -6,6 +6,7 @@
 //! congestion controls of [`Algorithm`]. Nagle's algorithm is off.
 
 mod congestion;
+mod counters;
 mod receiver;
 pub(crate) mod rtt;
 mod scoreboard;
@@ -16,7 +17,9 @@ mod tests;
 mod timeout;
 
 use sidestep_model::Span;
+pub use sidestep_model::scenario::TcpProfile as Profile;
 
+pub use counters::Counters;
 pub use receiver::Receiver;
 pub use sender::{Sender, State, Transmit};
 pub use signals::{Acked, Signals};
@@ -25,6 +28,10 @@ pub use timeout::{ReceiverTimeout, SenderTimeout};
 /// The settings of TCP, shared by many connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
+    /// Whose TCP it is: that of the documents, or Linux's.
+    pub profile: Profile,
+    /// Ticks of the kernel's clock in a second, which timers of [`Profile::Linux`] wait for; 0: they are exact.
+    pub hz: u16,
     /// How the congestion window grows and shrinks.
     pub algorithm: Algorithm,
     /// Initial congestion window in segments (RFC 6928: 10).
@@ -80,6 +87,8 @@ pub enum Algorithm {
 impl Default for Config {
     fn default() -> Self {
         Config {
+            profile: Profile::Rfc,
+            hz: 250,
             algorithm: Algorithm::Reno,
             initial_window: 10,
             min_rto: Span::from_millis(200),

@@ -1,6 +1,7 @@
 //! Runs a scenario in the simulator, and leaves the results that the lab leaves.
 
 mod capture;
+mod counters;
 mod estimate;
 mod flows;
 mod loops;

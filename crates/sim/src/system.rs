@@ -151,6 +151,8 @@ impl System {
 fn tcp_config(knobs: &TcpKnobs, algorithm: tcp::Algorithm) -> tcp::Config {
     let mss = u64::from(knobs.mss.unwrap_or(1400));
     tcp::Config {
+        profile: knobs.profile,
+        hz: knobs.hz,
         algorithm,
         initial_window: knobs.initial_window,
         min_rto: knobs.min_rto,

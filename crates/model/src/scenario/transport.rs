@@ -8,10 +8,14 @@ use super::{
 };
 use crate::{Bytes, Span};
 
-/// TCP's settings on every host. The lab's kernels take only the first two; the kernel decides the rest.
+/// TCP's settings on every host. The lab's kernels take only congestion control and ECN; the kernel decides the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TcpKnobs {
+    /// Whose TCP the simulator has; the lab has its kernels'.
+    pub profile: TcpProfile,
+    /// Ticks of the kernel's clock in a second, which timers of the profile `linux` wait for; 0: they are exact.
+    pub hz: u16,
     /// Congestion control by the kernel's name for it; the simulator has `reno`, `cubic` and `dctcp`.
     pub congestion_control: String,
     /// Whether connections negotiate ECN (RFC 3168).
@@ -45,6 +49,17 @@ pub struct TcpKnobs {
     pub send_jitter: Span,
 }
 
+/// Whose TCP the simulator has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcpProfile {
+    /// That of Linux 6.x.
+    Linux,
+    /// That of the RFCs, as the other settings have it.
+    #[default]
+    Rfc,
+}
+
 /// How the connections of a flow are carried, where the flow differs from the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
@@ -65,6 +80,8 @@ pub struct RoutingKnobs {
 impl Default for TcpKnobs {
     fn default() -> Self {
         TcpKnobs {
+            profile: TcpProfile::default(),
+            hz: 250,
             congestion_control: "cubic".into(),
             ecn: true,
             mss: None,
@@ -100,6 +117,7 @@ impl TcpKnobs {
         ensure(self.mss.is_none_or(|mss| (64..=60_000).contains(&mss)), "mss", "must be between 64 and 60000")?;
         ensure((1..=10_000).contains(&self.initial_window), "initial_window", "must be between 1 and 10000")?;
         ensure(self.initial_rto > Span::ZERO, "initial_rto", "must be above zero")?;
+        ensure(self.hz <= 1_000, "hz", "must be at most 1000")?;
         ensure(self.ack_every >= 1, "ack_every", "must be at least 1")?;
         let window = Bytes::new(1_000)..=Bytes::new(100_000_000_000);
         ensure(window.contains(&self.receive_window), "receive_window", "must be between 1 kB and 100 GB")

@@ -2,7 +2,7 @@
 
 use sidestep_model::Time;
 
-use super::{Algorithm, Config, timeout::ReceiverTimeout};
+use super::{Algorithm, Config, Profile, timeout::ReceiverTimeout};
 use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that receives data and acknowledges it.
@@ -25,6 +25,8 @@ pub struct Receiver {
     ranges: Vec<(u32, u32)>,
     /// When a segment last came in order.
     progress: Time,
+    /// A segment that had been received before, and is to be reported (RFC 2883).
+    duplicate: Option<u32>,
 }
 
 /// The meaning of the bits of [`Receiver::flags`].
@@ -51,6 +53,7 @@ impl Receiver {
             deadline: Time::MAX,
             ranges: Vec::new(),
             progress: Time::ZERO,
+            duplicate: None,
         }
     }
 
@@ -98,6 +101,9 @@ impl Receiver {
             }
             self.quick = self.quick.saturating_sub(1);
         } else {
+            if config.profile == Profile::Linux && !in_order && self.has(packet.seq) {
+                self.duplicate = Some(packet.seq);
+            }
             self.handle_disorder(packet, in_order);
         }
         reply(self.ack(config));
@@ -149,7 +155,15 @@ impl Receiver {
             packet.flags = packet.flags.with(Flags::FIN);
         }
         if config.sack {
-            for (block, (from, to)) in packet.sack.iter_mut().zip(&self.ranges) {
+            let mut blocks = packet.sack.iter_mut();
+            if let Some(seq) = self.duplicate.take()
+                && let Some(block) = blocks.next()
+            {
+                let near = |distance: u32| distance.min(u32::from(u16::MAX)) as u16;
+                let (above, below) = (seq.saturating_sub(self.next), self.next.saturating_sub(seq));
+                *block = if below > 0 { (near(below), 0) } else { (near(above), near(above + 1)) };
+            }
+            for (block, (from, to)) in blocks.zip(&self.ranges) {
                 // The field is too small for a longer block, so the block then reports less than has arrived.
                 let far = u32::from(u16::MAX);
                 *block = ((from - self.next).min(far) as u16, (to - self.next).min(far) as u16);
@@ -178,6 +192,11 @@ impl Receiver {
         if marked {
             self.flags |= flag::ECHO;
         }
+    }
+
+    /// Whether a segment was received before.
+    fn has(&self, seq: u32) -> bool {
+        seq < self.next || self.ranges.iter().any(|(from, to)| (*from..*to).contains(&seq))
     }
 
     /// Handles a segment that is beyond a gap, fills a gap, or was received before.

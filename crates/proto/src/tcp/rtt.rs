@@ -34,6 +34,12 @@ impl RoundTrip {
         self.rto = (self.srtt + variation).min(config.max_rto.as_nanos());
     }
 
+    /// Takes what another estimator has, in nanoseconds.
+    #[inline]
+    pub(crate) fn adopt(&mut self, srtt: u64, rto: u64) {
+        (self.srtt, self.rto) = (srtt.max(1), rto);
+    }
+
     /// The timeout until the first sample.
     pub(crate) fn set_rto(&mut self, rto: Span) {
         self.rto = rto.as_nanos();

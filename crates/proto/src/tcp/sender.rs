@@ -1,11 +1,12 @@
 //! The sending half of a connection.
 
+mod linux;
 mod recovery;
 
 use sidestep_model::{Span, Time};
 
 use super::{
-    Config,
+    Config, Counters,
     congestion::Window,
     rtt::RoundTrip,
     scoreboard::Scoreboard,
@@ -48,6 +49,8 @@ pub struct Sender {
     flags: u8,
     /// The scoreboard, made at the first loss or reordering.
     board: Option<Box<Scoreboard>>,
+    /// What only [`Profile::Linux`] has, whose sender this then is.
+    linux: Option<Box<linux::Linux>>,
 }
 
 /// The state of a connection.
@@ -119,6 +122,7 @@ impl Sender {
             more_syn_retries: 0,
             flags: 0,
             board: None,
+            linux: linux::Linux::of(config),
         }
     }
 
@@ -149,6 +153,9 @@ impl Sender {
     pub fn handle_ack(&mut self, config: &Config, now: Time, packet: &Packet) -> Acked {
         if packet.kind == Kind::SynAck {
             return self.established(config, now, packet);
+        }
+        if self.linux.is_some() {
+            return self.with_linux(|own, linux| own.handle_linux_ack(linux, config, now, packet));
         }
         let ack = packet.seq;
         if ack < self.una || ack > self.next || matches!(self.state, State::Closed | State::SynSent) {
@@ -206,14 +213,16 @@ impl Sender {
         self.deadline = Time::MAX;
         match timeout {
             SenderTimeout::Syn => self.handle_syn_timeout(config),
-            SenderTimeout::Retransmission => self.handle_retransmission_timeout(config),
+            _ if self.linux.is_some() => self.with_linux(|own, linux| own.handle_linux_timeout(linux, config, now)),
+            _ => self.handle_retransmission_timeout(config),
         }
     }
 
     fn handle_syn_timeout(&mut self, config: &Config) -> Signals {
         let mut signals = Signals { bits: Signals::SYN_TIMEOUT };
         self.backoff = self.backoff.saturating_add(1);
-        if self.backoff > config.syn_retries.saturating_add(self.more_syn_retries) {
+        let retries = if self.linux.is_some() { Self::linux_syn_retries(config) } else { config.syn_retries };
+        if self.backoff > retries.saturating_add(self.more_syn_retries) {
             self.end(State::Failed);
             signals.bits |= Signals::FINISHED;
         }
@@ -247,13 +256,20 @@ impl Sender {
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
         let connecting = self.state == State::SynSent;
-        let timeout = if connecting { SenderTimeout::Syn } else { SenderTimeout::Retransmission };
+        let timeout = match &self.linux {
+            _ if connecting => SenderTimeout::Syn,
+            Some(linux) => linux.timer(),
+            None => SenderTimeout::Retransmission,
+        };
         (self.deadline != Time::MAX).then_some((self.deadline, timeout))
     }
 
     /// The next segment to send.
     #[inline]
     pub fn poll_transmit(&mut self, config: &Config, now: Time) -> Option<Transmit> {
+        if self.linux.is_some() && self.state != State::SynSent {
+            return self.with_linux(|own, linux| own.next_segment(linux, config, now));
+        }
         if !self.window_has_room(config) {
             self.flags |= flag::LIMITED;
             return None;
@@ -299,6 +315,10 @@ impl Sender {
     #[inline]
     pub fn window_has_room(&self, config: &Config) -> bool {
         let outstanding = self.next - self.una;
+        if let Some(linux) = &self.linux {
+            let pipe = linux.in_flight(outstanding);
+            return f64::from(pipe) + 1.0 <= self.window.cwnd || self.flags & flag::FORCED != 0;
+        }
         let pipe = match &self.board {
             Some(board) if config.limited_transmit || board.lost > 0 => board.pipe(outstanding),
             _ => outstanding,
@@ -308,7 +328,10 @@ impl Sender {
 
     /// Whether there is a segment that the receiver's window allows: a new one, or one to send again.
     pub fn has_segment(&self) -> bool {
-        let again = self.board.as_ref().is_some_and(|board| board.lost > board.retransmitted);
+        let again = match &self.linux {
+            Some(linux) => linux.waiting() > 0,
+            None => self.board.as_ref().is_some_and(|board| board.lost > board.retransmitted),
+        };
         again || self.next < self.supplied && self.next < self.window_end && !self.is_over()
     }
 
@@ -373,9 +396,10 @@ impl Sender {
             return 0;
         }
         let outstanding = self.next - self.una;
-        let (pipe, waiting) = match &self.board {
-            Some(board) => (board.pipe(outstanding), board.lost - board.retransmitted),
-            None => (outstanding, 0),
+        let (pipe, waiting) = match (&self.linux, &self.board) {
+            (Some(linux), _) => (linux.in_flight(outstanding), linux.waiting()),
+            (None, Some(board)) => (board.pipe(outstanding), board.lost - board.retransmitted),
+            (None, None) => (outstanding, 0),
         };
         let unsent = self.supplied - self.next;
         let taken = pipe + waiting + unsent;
@@ -426,6 +450,11 @@ impl Sender {
         self.round_trip.rto()
     }
 
+    /// What happened, as the kernel counts it; `None` under [`Profile::Rfc`].
+    pub fn counters(&self) -> Option<Counters> {
+        self.linux.as_ref().map(|linux| linux.counters())
+    }
+
     /// Timeouts in a row.
     pub fn backoff(&self) -> u8 {
         self.backoff
@@ -448,18 +477,22 @@ impl Sender {
         if self.state != State::SynSent {
             return Acked::default();
         }
-        // A retransmitted SYN's answer is ambiguous without the echoed time (Karn).
-        if packet.sent != Time::ZERO {
-            self.round_trip.sample(config, now.since(packet.sent).as_nanos());
-        }
         self.state = State::Open;
         self.window_end = packet.window;
         self.deadline = Time::MAX;
-        if self.backoff > 0 {
-            // RFC 5681, section 3.1: after a lost SYN the window begins at one segment.
-            self.window.cwnd = 1.0;
+        if self.linux.is_some() {
+            self.with_linux(|own, linux| own.establish(linux, config, now, packet));
+        } else {
+            // A retransmitted SYN's answer is ambiguous without the echoed time (Karn).
+            if packet.sent != Time::ZERO {
+                self.round_trip.sample(config, now.since(packet.sent).as_nanos());
+            }
+            if self.backoff > 0 {
+                // RFC 5681, section 3.1: after a lost SYN the window begins at one segment.
+                self.window.cwnd = 1.0;
+            }
+            self.backoff = 0;
         }
-        self.backoff = 0;
         self.flags &= !flag::FORCED;
         if config.ecn && packet.flags.has(Flags::ECE) {
             self.flags |= flag::ECN;
@@ -478,7 +511,11 @@ impl Sender {
             return None;
         }
         self.flags &= !flag::FORCED;
-        self.deadline = now + Span::from_nanos(self.round_trip.timeout(config, self.backoff));
+        let timeout = match &mut self.linux {
+            Some(linux) => linux.syn_timeout(config, now, &self.round_trip, self.backoff),
+            None => self.round_trip.timeout(config, self.backoff),
+        };
+        self.deadline = now + Span::from_nanos(timeout);
         let flags = Flags::when(config.ecn, Flags::ECE.with(Flags::CWR));
         Some(Transmit { seq: 0, kind: Kind::Syn, flags })
     }
@@ -513,6 +550,9 @@ impl Sender {
     /// The counts that the scoreboard keeps, and the same counts computed from its bits.
     #[cfg(test)]
     pub(super) fn audit(&self) -> Option<([u32; 3], [u32; 3])> {
+        if let Some(linux) = &self.linux {
+            return Some(linux.audit(self.una, self.next));
+        }
         let board = self.board.as_ref()?;
         Some(([board.sacked, board.lost, board.retransmitted], board.recount(self.una, self.next)))
     }

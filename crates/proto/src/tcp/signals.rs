@@ -27,6 +27,7 @@ impl Signals {
     pub(crate) const FINISHED: u8 = 16;
     pub(crate) const REDUCED: u8 = 32;
     pub(crate) const ESTABLISHED: u8 = 64;
+    pub(crate) const PROBE: u8 = 128;
 
     /// Whether there is any event.
     #[inline]

@@ -1,7 +1,9 @@
 //! What a connection sends after losses: each test has a script of losses, and checks the segments sent.
 
 mod laws;
+mod linux;
 mod script;
+mod vectors;
 
 use proptest::prelude::*;
 use sidestep_model::{Span, Time};

@@ -7,6 +7,10 @@ pub enum SenderTimeout {
     Syn,
     /// The first segment not acknowledged is taken for lost (RFC 6298).
     Retransmission,
+    /// Nothing was heard for two round trips: a tail loss probe is due (RFC 8985, section 7).
+    LossProbe,
+    /// Segments that may be reordered were waited for long enough (RFC 8985, section 6.2).
+    Reordering,
 }
 
 /// Which timer of a [`Receiver`](super::Receiver) is due.
@@ -22,6 +26,8 @@ impl SenderTimeout {
         match self {
             SenderTimeout::Syn => "syn",
             SenderTimeout::Retransmission => "retransmission",
+            SenderTimeout::LossProbe => "loss_probe",
+            SenderTimeout::Reordering => "reordering",
         }
     }
 }

@@ -21,7 +21,7 @@ use sidestep_model::{
     srv6,
 };
 use sidestep_policy::flow_hash::FlowKey;
-use sidestep_proto::mptcp::HostPorts;
+use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
     ArcState, CacheResult, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord,
     WriteError, rate_of,
@@ -30,6 +30,7 @@ use sidestep_results::{
 use super::{
     Ground, Observer, SimError,
     capture::Capture,
+    counters,
     flows::{Namer, Planned, plan},
     loops::{Stream, User},
 };
@@ -77,6 +78,8 @@ pub(super) struct Simulation<'a> {
     reported: u64,
     /// Remarks of the system.
     notes: Vec<String>,
+    /// What happened to TCP, where it counts that.
+    pub(super) counters: Option<Counters>,
 }
 
 /// What is to be done at a certain time, in this order where times are equal.
@@ -178,6 +181,7 @@ impl<'a> Simulation<'a> {
             last_sample: Time::ZERO,
             reported: 0,
             notes: whole_run.notes.clone(),
+            counters: None,
         };
         simulation.check_routes()?;
         for index in 0..simulation.planned.len() {
@@ -240,6 +244,7 @@ impl<'a> Simulation<'a> {
         self.take_moves(recorder);
         self.take_caches(recorder);
         self.notes.iter().for_each(|note| recorder.note(note.clone()));
+        self.counters.iter().for_each(|counters| recorder.note(counters::remark(counters)));
         if ended {
             recorder.note(format!(
                 "interrupted after {} of {}",
@@ -391,6 +396,7 @@ impl<'a> Simulation<'a> {
         recorder: &mut Recorder,
     ) -> Result<(), SimError> {
         let Some(open) = self.open.remove(&flow) else { return Ok(()) };
+        self.count_events(flow.0..flow.0 + open.keys.len() as u32);
         let now = self.world.now();
         let bytes = self.world.acked_bytes(flow);
         let planned = &self.planned[open.planned];

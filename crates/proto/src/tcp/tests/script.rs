@@ -9,13 +9,12 @@ use crate::{
     tcp::{Config, Receiver, ReceiverTimeout, Sender, SenderTimeout},
 };
 
-const ONE_WAY: Span = Span::from_millis(10);
-
 pub(super) struct Script {
     pub(super) config: Config,
     pub(super) sender: Sender,
     receiver: Receiver,
     now: Time,
+    one_way: Span,
     /// Packets by the time of their arrival, and by their number.
     wire: BTreeMap<(Time, u64), Packet>,
     carried: u64,
@@ -96,6 +95,7 @@ impl Script {
             receiver: Receiver::new(&config),
             config,
             now: Time::ZERO,
+            one_way: Span::from_millis(10),
             wire: BTreeMap::new(),
             carried: 0,
             lost: BTreeSet::new(),
@@ -170,6 +170,11 @@ impl Script {
     pub(super) fn audited(mut self) -> Self {
         self.audited = true;
         self
+    }
+
+    /// From now on packets take so many milliseconds in each direction.
+    pub(super) fn slow_down(&mut self, one_way: u64) {
+        self.one_way = Span::from_millis(one_way);
     }
 
     pub(super) fn now_ms(&self) -> u64 {
@@ -329,7 +334,7 @@ impl Script {
 
     fn carry(&mut self, packet: Packet) {
         self.carried += 1;
-        self.wire.insert((self.now + ONE_WAY, self.carried), packet);
+        self.wire.insert((self.now + self.one_way, self.carried), packet);
     }
 }
 

@@ -1,0 +1,189 @@
+//! The congestion window in whole segments, and the algorithms that grow it as Linux does.
+
+use sidestep_model::{Span, Time};
+
+use super::cubic::{Cubic, Exit};
+use crate::tcp::{Algorithm, Config};
+
+/// The windows, in segments (`snd_cwnd`, `snd_ssthresh`, `snd_cwnd_cnt`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) cwnd: u32,
+    pub(super) ssthresh: u32,
+    credit: u32,
+}
+
+/// No loss was known yet (`TCP_INFINITE_SSTHRESH`).
+pub(super) const INFINITE: u32 = 0x7fff_ffff;
+
+/// The clock as the algorithms see it, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) now: u64,
+    /// Length of a tick.
+    pub(super) tick: u64,
+    /// How much longer a train of ACKs may last (`hystart_ack_delay`).
+    pub(super) ack_delay: u64,
+}
+
+impl Pace {
+    pub(super) fn new(config: &Config, now: Time) -> Self {
+        Pace { now: now.as_nanos(), tick: tick(config), ack_delay: 0 }
+    }
+
+    pub(super) fn ticks(&self) -> u64 {
+        self.now / self.tick
+    }
+
+    pub(super) fn hz(&self) -> u64 {
+        Span::from_secs(1).as_nanos() / self.tick
+    }
+}
+
+/// Length of a tick of the kernel's clock, in nanoseconds; a millisecond where timers are exact.
+#[inline]
+pub(super) fn tick(config: &Config) -> u64 {
+    let hz = if config.hz == 0 { 1_000 } else { config.hz };
+    Span::from_secs(1).as_nanos() / u64::from(hz)
+}
+
+/// What an algorithm remembers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Control {
+    Reno,
+    Cubic(Cubic),
+    Dctcp(Dctcp),
+    /// The growth in congestion avoidance is left to the MPTCP connection.
+    Coupled,
+}
+
+/// DCTCP with Linux's integers (`tcp_dctcp.c`): α in units of 1/1024.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dctcp {
+    alpha: u32,
+    delivered: u32,
+    marked: u32,
+    round_end: u32,
+}
+
+const DCTCP_MAX_ALPHA: u32 = 1024;
+const DCTCP_SHIFT_G: u32 = 4;
+
+impl Window {
+    pub(super) fn new(config: &Config) -> Self {
+        Window { cwnd: config.initial_window, ssthresh: INFINITE, credit: 0 }
+    }
+
+    #[inline]
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    pub(super) fn forget_credit(&mut self) {
+        self.credit = 0;
+    }
+
+    /// Slow start counts every acknowledged segment (`tcp_slow_start`); returns those beyond the threshold.
+    fn slow_start(&mut self, acked: u32) -> u32 {
+        let cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh);
+        let left = acked - (cwnd - self.cwnd);
+        self.cwnd = cwnd;
+        left
+    }
+
+    /// Grows by one segment for each `count` that are acknowledged (`tcp_cong_avoid_ai`).
+    fn avoid(&mut self, count: u32, acked: u32) {
+        if self.credit >= count {
+            self.credit = 0;
+            self.cwnd += 1;
+        }
+        self.credit += acked;
+        if self.credit >= count {
+            self.cwnd += self.credit / count;
+            self.credit %= count;
+        }
+    }
+}
+
+impl Control {
+    pub(super) fn new(config: &Config) -> Self {
+        match config.algorithm {
+            Algorithm::Reno | Algorithm::Unreduced => Control::Reno,
+            Algorithm::Cubic => Control::Cubic(Cubic::new()),
+            Algorithm::Dctcp => Control::Dctcp(Dctcp { alpha: DCTCP_MAX_ALPHA, delivered: 0, marked: 0, round_end: 0 }),
+            Algorithm::Coupled => Control::Coupled,
+        }
+    }
+
+    /// The connection is established, or timed out.
+    pub(super) fn reset(&mut self, now: u64, next: u32) {
+        if let Control::Cubic(cubic) = self {
+            cubic.reset(now, next);
+        }
+    }
+
+    /// Grows the window after `acked` segments were acknowledged; returns whether that is left to the MPTCP connection.
+    #[inline]
+    pub(super) fn grow(&mut self, pace: &Pace, window: &mut Window, acked: u32) -> bool {
+        let mut acked = acked;
+        if window.in_slow_start() {
+            acked = window.slow_start(acked);
+            if acked == 0 {
+                return false;
+            }
+        }
+        let count = match self {
+            Control::Cubic(cubic) => cubic.count(pace, window.cwnd, acked),
+            Control::Reno | Control::Dctcp(_) => window.cwnd,
+            Control::Coupled => return true,
+        };
+        window.avoid(count, acked);
+        false
+    }
+
+    /// The threshold after a loss or a mark.
+    pub(super) fn shrink(&mut self, cwnd: u32, marked: bool) -> u32 {
+        match self {
+            Control::Cubic(cubic) => cubic.shrink(cwnd),
+            Control::Dctcp(dctcp) if marked => {
+                let less = (u64::from(cwnd) * u64::from(dctcp.alpha)) >> 11;
+                cwnd.saturating_sub(less as u32).max(2)
+            }
+            Control::Reno | Control::Coupled | Control::Dctcp(_) => (cwnd / 2).max(2),
+        }
+    }
+
+    /// Takes the round-trip time of the last segment of an ACK.
+    #[inline]
+    pub(super) fn sample(&mut self, pace: &Pace, window: &Window, rtt: u64, ends: (u32, u32)) -> Option<Exit> {
+        match self {
+            Control::Cubic(cubic) => cubic.sample(pace, window, rtt, ends),
+            _ => None,
+        }
+    }
+
+    /// The connection sends again after it was idle.
+    pub(super) fn wake(&mut self, pace: &Pace, last_sent: u64) {
+        if let Control::Cubic(cubic) = self {
+            cubic.wake(pace, last_sent);
+        }
+    }
+
+    /// Counts delivered and marked segments, for DCTCP (`dctcp_update_alpha`).
+    #[inline]
+    pub(super) fn count(&mut self, delivered: u32, marked: bool, (una, next): (u32, u32)) {
+        let Control::Dctcp(dctcp) = self else { return };
+        dctcp.delivered += delivered;
+        dctcp.marked += if marked { delivered } else { 0 };
+        if una < dctcp.round_end {
+            return;
+        }
+        let less = dctcp.alpha >> DCTCP_SHIFT_G;
+        let mut now = if less == 0 { 0 } else { dctcp.alpha - less };
+        if dctcp.marked > 0 {
+            let share = (u64::from(dctcp.marked) << (10 - DCTCP_SHIFT_G)) / u64::from(dctcp.delivered.max(1));
+            now = (now + share as u32).min(DCTCP_MAX_ALPHA);
+        }
+        *dctcp = Dctcp { alpha: now, delivered: 0, marked: 0, round_end: next };
+    }
+}

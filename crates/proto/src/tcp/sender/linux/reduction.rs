@@ -1,0 +1,158 @@
+//! How the window shrinks, by proportional rate reduction (RFC 6937), and when it may grow.
+
+use sidestep_model::Time;
+
+use super::{
+    super::{Sender, flag},
+    CaState, Linux,
+    control::INFINITE,
+};
+use crate::tcp::{Config, signals::Acked};
+
+/// A reduction of the window that is under way, with Linux's names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reduction {
+    pub(super) prior_cwnd: u32,
+    pub(super) prior_ssthresh: u32,
+    prr_delivered: u32,
+    pub(super) prr_out: u32,
+}
+
+/// How much of the window is used (`tcp_cwnd_validate`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    pub(super) limited: bool,
+    most: u32,
+    round_end: u32,
+    /// Since when the window is not used, and the most that was used of it since.
+    pub(super) since: u64,
+    pub(super) segments: u32,
+}
+
+impl Linux {
+    pub(super) fn in_reduction(&self) -> bool {
+        matches!(self.state, CaState::Cwr | CaState::Recovery)
+    }
+
+    /// The threshold that slow start is to have after a pause (`tcp_current_ssthresh`).
+    pub(super) fn current_ssthresh(&self) -> u32 {
+        if self.in_reduction() {
+            return self.window.ssthresh;
+        }
+        self.window.ssthresh.max((self.window.cwnd >> 1) + (self.window.cwnd >> 2))
+    }
+
+    /// Ends a reduction (`tcp_end_cwnd_reduction`).
+    pub(super) fn end_reduction(&mut self) {
+        if self.window.ssthresh < INFINITE && (self.state == CaState::Cwr || self.undo.is_possible()) {
+            self.window.cwnd = self.window.ssthresh;
+        }
+    }
+
+    /// What proportional rate reduction lets out after an ACK (`tcp_cwnd_reduction`).
+    pub(super) fn reduce(&mut self, outstanding: u32, delivered: u32, lost: u32, advanced: bool) {
+        let of = &mut self.reduction;
+        if delivered == 0 || of.prior_cwnd == 0 {
+            return;
+        }
+        of.prr_delivered += delivered;
+        let in_flight = self.segments.in_flight(outstanding);
+        let (ssthresh, prior) = (u64::from(self.window.ssthresh), u64::from(of.prior_cwnd));
+        let mut count = if in_flight > self.window.ssthresh {
+            let allowed = (ssthresh * u64::from(of.prr_delivered)).div_ceil(prior) as i64;
+            allowed - i64::from(of.prr_out)
+        } else {
+            let room = i64::from(self.window.ssthresh - in_flight);
+            let behind = i64::from(of.prr_delivered) - i64::from(of.prr_out);
+            let count = behind.max(i64::from(delivered)) + i64::from(advanced && lost == 0);
+            count.min(room)
+        };
+        // The first segment of a recovery is sent again at once.
+        count = count.max(i64::from(of.prr_out == 0)).max(0);
+        self.window.cwnd = in_flight + count as u32;
+    }
+
+    /// Whether the window, and nothing else, keeps segments back (`tcp_is_cwnd_limited`).
+    pub(super) fn is_window_limited(&self) -> bool {
+        self.used.limited || self.window.in_slow_start() && self.window.cwnd < 2 * self.used.most
+    }
+
+    /// Notes after a burst how much of the window is used (`tcp_cwnd_validate`).
+    pub(super) fn validate(&mut self, config: &Config, now: u64, (una, next): (u32, u32), limited: bool) {
+        let outstanding = next - una;
+        let used = &mut self.used;
+        if una >= used.round_end || limited || !used.limited && outstanding > used.most {
+            (used.limited, used.most, used.round_end) = (limited, outstanding, next);
+        }
+        if self.is_window_limited() {
+            (self.used.segments, self.used.since) = (0, now);
+            return;
+        }
+        self.used.segments = self.used.segments.max(outstanding);
+        if config.idle_restart && now - self.used.since >= self.rto {
+            self.shrink_unused(config);
+            self.used.since = now;
+        }
+    }
+
+    /// The application has not used the window for a timeout (`tcp_cwnd_application_limited`).
+    fn shrink_unused(&mut self, config: &Config) {
+        if self.state != CaState::Open {
+            return;
+        }
+        let used = self.used.segments.max(config.initial_window);
+        if used < self.window.cwnd {
+            self.window.ssthresh = self.current_ssthresh();
+            self.window.cwnd = (self.window.cwnd + used) / 2;
+        }
+        self.used.segments = 0;
+    }
+
+    /// The connection was idle for `idle`: the window halves for each timeout (`tcp_cwnd_restart`).
+    pub(super) fn restart(&mut self, config: &Config, now: u64, idle: u64) {
+        self.window.ssthresh = self.current_ssthresh();
+        let least = config.initial_window.min(self.window.cwnd);
+        let mut left = idle.saturating_sub(self.rto);
+        while left > 0 && self.window.cwnd > least {
+            self.window.cwnd /= 2;
+            left = left.saturating_sub(self.rto);
+        }
+        self.window.cwnd = self.window.cwnd.max(least);
+        (self.used.segments, self.used.since) = (0, now);
+    }
+}
+
+impl Sender {
+    /// Begins a reduction (`tcp_init_cwnd_reduction`).
+    pub(super) fn begin_reduction(&mut self, linux: &mut Linux, marked: bool) {
+        self.recover = self.next;
+        linux.probe_end = 0;
+        linux.window.forget_credit();
+        linux.reduction.prior_cwnd = linux.window.cwnd;
+        (linux.reduction.prr_delivered, linux.reduction.prr_out) = (0, 0);
+        linux.window.ssthresh = linux.control.shrink(linux.window.cwnd, marked);
+        self.announce_reduction();
+    }
+
+    /// The next new segment says that the window was reduced (`tcp_ecn_queue_cwr`).
+    pub(super) fn announce_reduction(&mut self) {
+        if self.flags & flag::ECN != 0 {
+            self.flags |= flag::CWR;
+        }
+    }
+
+    /// Reduces or grows the window after an ACK (`tcp_cong_control`).
+    pub(super) fn control(&mut self, linux: &mut Linux, (config, now): (&Config, Time), acked: &mut Acked, lost: u32) {
+        let advanced = acked.segments > 0;
+        if linux.in_reduction() {
+            return linux.reduce(self.outstanding(), acked.delivered, lost, advanced);
+        }
+        let reordered = linux.reordering > super::REORDERING;
+        let may_grow = if reordered { acked.delivered > 0 } else { advanced };
+        if may_grow && acked.delivered > 0 && linux.is_window_limited() {
+            let count = if config.count_acks { 1 } else { acked.delivered };
+            let pace = super::control::Pace::new(config, now);
+            acked.in_avoidance = linux.control.grow(&pace, &mut linux.window, count);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The timers: retransmission, tail loss probe, reordering (`tcp_timer.c`), on the kernel's clock.
+
+use sidestep_model::{Span, Time};
+
+use super::{super::Sender, Again, CaState, Linux, control};
+use crate::{
+    packet::Packet,
+    tcp::{Config, rtt::RoundTrip, signals::Signals, timeout::SenderTimeout},
+};
+
+/// What timers of a few milliseconds have on top (`TCP_TIMEOUT_MIN_US`).
+const LEAST: u64 = 2_000_000;
+/// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`).
+const LINEAR_SYNS: u8 = 4;
+/// The timer wheel: each level has eight times coarser steps than the one before, beyond 63 of its own.
+const WHEEL_SPAN: u64 = 63;
+const WHEEL_SHIFT: u32 = 3;
+
+impl Linux {
+    /// The timeout of the SYN that is sent now, after so many others: equal for the first five, then doubling.
+    pub(in crate::tcp::sender) fn syn_timeout(&mut self, config: &Config, now: Time, own: &RoundTrip, sent: u8) -> u64 {
+        if sent == 0 {
+            self.syn_at = now.as_nanos();
+        }
+        own.timeout(config, sent.saturating_sub(LINEAR_SYNS))
+    }
+
+    /// When a timer for `after` nanoseconds fires: the kernel counts in ticks, and rounds up, farther timers by more.
+    fn fires_at(config: &Config, now: Time, after: u64) -> Time {
+        if config.hz == 0 {
+            return now + Span::from_nanos(after);
+        }
+        let tick = control::tick(config);
+        let ticks = after.div_ceil(tick).max(1);
+        let mut shift = 0;
+        while ticks >= WHEEL_SPAN << shift && shift < 8 * WHEEL_SHIFT {
+            shift += WHEEL_SHIFT;
+        }
+        let expires = now.as_nanos() / tick + ticks;
+        Time::from_nanos((((expires >> shift) + 1) << shift) * tick)
+    }
+}
+
+impl Sender {
+    fn arm(&mut self, linux: &mut Linux, config: &Config, now: Time, after: u64, timer: SenderTimeout) {
+        linux.timer = timer;
+        self.deadline = Linux::fires_at(config, now, after);
+    }
+
+    /// Starts the retransmission timer anew, from when its segment was sent if another timer ran meanwhile
+    /// (`tcp_rearm_rto`).
+    pub(super) fn rearm(&mut self, linux: &mut Linux, config: &Config, now: Time) {
+        if self.una == self.next {
+            self.deadline = Time::MAX;
+            return;
+        }
+        let other = self.deadline != Time::MAX && linux.timer != SenderTimeout::Retransmission;
+        let after = if other { self.until_timeout(linux, now).max(1) } else { linux.rto };
+        self.arm(linux, config, now, after, SenderTimeout::Retransmission);
+    }
+
+    /// How far the timeout of the first segment is away; zero: it is over (`tcp_rto_delta_us`).
+    fn until_timeout(&self, linux: &Linux, now: Time) -> u64 {
+        (linux.segments.sent_at(self.una) + linux.rto).saturating_sub(now.as_nanos())
+    }
+
+    /// Sets the timer after an ACK (`tcp_set_xmit_timer`).
+    pub(super) fn set_timer(&mut self, linux: &mut Linux, config: &Config, now: Time) {
+        if !self.schedule_probe(linux, config, now, true) {
+            self.rearm(linux, config, now);
+        }
+    }
+
+    /// Sets the timer for a tail loss probe (`tcp_schedule_loss_probe`); `anew`: the timeout begins now.
+    pub(super) fn schedule_probe(&mut self, linux: &mut Linux, config: &Config, now: Time, anew: bool) -> bool {
+        if self.una == self.next || !matches!(linux.state, CaState::Open | CaState::Cwr) || !config.sack {
+            return false;
+        }
+        let srtt = linux.rtt.srtt();
+        let mut after = match srtt {
+            0 => Span::from_secs(1).as_nanos(),
+            _ if self.outstanding() == 1 => 2 * srtt + config.min_rto.as_nanos(),
+            _ => 2 * srtt + LEAST,
+        };
+        let timeout = if anew { linux.rto } else { self.until_timeout(linux, now) };
+        if timeout > 0 {
+            after = after.min(timeout);
+        }
+        self.arm(linux, config, now, after, SenderTimeout::LossProbe);
+        true
+    }
+
+    /// Segments may be reordered: looks again later (`tcp_rack_mark_lost`).
+    pub(super) fn wait_for_reordered(&mut self, linux: &mut Linux, config: &Config, now: Time, wait: u64) {
+        let after = (wait + LEAST).min(linux.rto);
+        self.arm(linux, config, now, after, SenderTimeout::Reordering);
+    }
+
+    /// Handles the timer that is due.
+    pub(in crate::tcp::sender) fn handle_linux_timeout(
+        &mut self,
+        linux: &mut Linux,
+        config: &Config,
+        now: Time,
+    ) -> Signals {
+        if self.una == self.next {
+            self.deadline = Time::MAX;
+            return Signals::default();
+        }
+        match linux.timer {
+            SenderTimeout::LossProbe => self.probe(linux, config, now),
+            SenderTimeout::Reordering => self.handle_reordering(linux, config, now),
+            SenderTimeout::Retransmission | SenderTimeout::Syn => self.handle_loss(linux, config, now),
+        }
+    }
+
+    /// `tcp_send_loss_probe`: a new segment if there is one, else the last one again.
+    fn probe(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
+        // At most one is out.
+        if linux.probe_end > 0 {
+            self.rearm(linux, config, now);
+            return Signals::default();
+        }
+        linux.probing = true;
+        linux.counters.loss_probes += 1;
+        self.deadline = Time::MAX;
+        self.rearm(linux, config, now);
+        Signals { bits: Signals::PROBE }
+    }
+
+    /// `tcp_rack_reo_timeout`.
+    fn handle_reordering(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
+        let (before, marked) = (linux.segments.in_flight(self.outstanding()), linux.segments.marked);
+        let mut signals = Signals { bits: Signals::PROBE };
+        self.detect_losses(linux, now);
+        if linux.segments.in_flight(self.outstanding()) != before {
+            if linux.state != CaState::Recovery {
+                self.enter_recovery_linux(linux, now, false);
+                let lost = linux.segments.marked.wrapping_sub(marked);
+                linux.reduce(self.outstanding(), 1, lost, false);
+                signals.bits |= Signals::RECOVERY;
+            }
+            linux.again = Again::Lost;
+        }
+        self.rearm(linux, config, now);
+        signals
+    }
+
+    /// The first segment is taken for lost (`tcp_retransmit_timer`, `tcp_enter_loss`).
+    fn handle_loss(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
+        linux.counters.timeouts += 1;
+        let new_recovery = linux.state < CaState::Recovery;
+        self.mark_all_but_recent(linux, now);
+        let is_new = linux.state <= CaState::Disorder || self.recover <= self.una;
+        if is_new || linux.state == CaState::Loss && linux.retransmits == 0 {
+            linux.reduction.prior_ssthresh = linux.current_ssthresh();
+            linux.reduction.prior_cwnd = linux.window.cwnd;
+            linux.window.ssthresh = linux.control.shrink(linux.window.cwnd, false);
+            let probe = linux.probe_end > 0 && linux.probe_again;
+            linux.undo.begin(self.una, linux.segments.retransmitted, probe);
+        }
+        linux.window.cwnd = linux.segments.in_flight(self.outstanding()) + 1;
+        linux.window.forget_credit();
+        if linux.state <= CaState::Disorder && linux.segments.sacked >= super::REORDERING {
+            linux.reordering = linux.reordering.min(super::REORDERING);
+        }
+        self.set_state(linux, now, CaState::Loss);
+        self.recover = self.next;
+        linux.probe_end = 0;
+        self.announce_reduction();
+        linux.frto = new_recovery || linux.retransmits > 0;
+        linux.retransmits = linux.retransmits.saturating_add(1);
+        self.backoff = self.backoff.saturating_add(1);
+        linux.rto = (linux.rto * 2).min(config.max_rto.as_nanos());
+        linux.again = Again::Lost;
+        self.arm(linux, config, now, linux.rto, SenderTimeout::Retransmission);
+        Signals { bits: Signals::TIMEOUT }
+    }
+
+    /// After a timeout all counts as lost but what was sent too recently (`tcp_timeout_mark_lost`).
+    fn mark_all_but_recent(&mut self, linux: &mut Linux, now: Time) {
+        for seq in self.una..self.next {
+            if seq == self.una || !linux.rack.may_arrive(now.as_nanos(), linux.segments.sent_at(seq)) {
+                linux.segments.lose(seq);
+            }
+        }
+    }
+
+    /// SYNs that are sent again before the connection is given up.
+    pub(in crate::tcp::sender) fn linux_syn_retries(config: &Config) -> u8 {
+        config.syn_retries.saturating_add(LINEAR_SYNS)
+    }
+
+    /// The SYN was answered.
+    pub(in crate::tcp::sender) fn establish(&mut self, linux: &mut Linux, config: &Config, now: Time, packet: &Packet) {
+        if packet.sent != Time::ZERO {
+            let rtt = now.since(packet.sent).as_nanos();
+            linux.rtt.sample_least(rtt);
+            linux.rtt.sample(config, rtt, true);
+            linux.rto = linux.rtt.timeout(config);
+            self.round_trip.adopt(linux.rtt.srtt(), linux.rto);
+        } else {
+            linux.rto = self.round_trip.timeout(config, 0);
+        }
+        // Unless it answers the first SYN after all.
+        let answers_first = packet.sent.as_nanos() / 1_000_000 == linux.syn_at / 1_000_000;
+        if self.backoff > 1 && !answers_first {
+            linux.window.cwnd = 1;
+        }
+        linux.control.reset(now.as_nanos(), self.next);
+        self.backoff = 0;
+    }
+}

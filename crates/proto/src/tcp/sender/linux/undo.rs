@@ -1,0 +1,149 @@
+//! What is taken back when a segment was sent again in vain: by D-SACK, by timestamps (Eifel, RFC 3522), by F-RTO (RFC 5682).
+
+use sidestep_model::Time;
+
+use super::{super::Sender, CaState, Linux};
+
+/// What an undo needs to know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Undo {
+    /// The first segment not acknowledged when the window was reduced (`undo_marker`).
+    marker: Option<u32>,
+    /// Segments sent again since, of which the receiver has not said that it had them; −1: not known.
+    retransmits: i32,
+    /// When the first of them was sent again; zero: none was (`retrans_stamp`).
+    pub(super) first_again: u64,
+    /// Duplicates that the receiver reported (`dsack_dups`).
+    pub(super) duplicates: u32,
+}
+
+/// Which kind of undo it was, for counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmark {
+    Yes,
+    No,
+}
+
+impl Undo {
+    pub(super) fn is_possible(&self) -> bool {
+        self.marker.is_some()
+    }
+
+    pub(super) fn begin(&mut self, una: u32, retransmitted: u32, probe: bool) {
+        self.marker = Some(una);
+        let out = retransmitted as i32 + i32::from(probe);
+        self.retransmits = if out == 0 { -1 } else { out };
+    }
+
+    pub(super) fn forbid(&mut self) {
+        self.marker = None;
+    }
+
+    /// A segment is sent again as it was lost.
+    pub(super) fn note_resent(&mut self, now: u64) {
+        if self.first_again == 0 {
+            self.first_again = now;
+        }
+        self.retransmits = self.retransmits.max(0) + 1;
+    }
+
+    /// The receiver says that it had a segment that was sent again.
+    pub(super) fn note_duplicate(&mut self, end: u32) {
+        if self.retransmits > 0 && self.marker.is_some_and(|marker| end > marker) {
+            self.retransmits -= 1;
+        }
+    }
+
+    fn all_in_vain(&self) -> bool {
+        self.is_possible() && self.retransmits == 0
+    }
+
+    /// The ACK answers what was sent before anything was sent again (`tcp_packet_delayed`). Timestamps count milliseconds.
+    fn is_delayed(&self, echo: Time) -> bool {
+        self.first_again > 0 && echo != Time::ZERO && echo.as_nanos() / 1_000_000 < self.first_again / 1_000_000
+    }
+}
+
+impl Linux {
+    /// Whether a sent-again segment is out, or the first one was sent again (`tcp_any_retrans_done`).
+    pub(super) fn any_retransmitted(&self, una: u32, next: u32) -> bool {
+        self.segments.retransmitted > 0 || una < next && self.segments.has(una, super::segments::EVER)
+    }
+}
+
+impl Sender {
+    pub(super) fn may_undo(&self, linux: &Linux, echo: Time) -> bool {
+        linux.undo.is_possible() && (linux.undo.all_in_vain() || linux.undo.is_delayed(echo))
+    }
+
+    /// Gives the window back that was taken (`tcp_undo_cwnd_reduction`).
+    pub(super) fn undo_reduction(&mut self, linux: &mut Linux, unmark: Unmark) {
+        if unmark == Unmark::Yes {
+            linux.segments.unmark_losses(self.una, self.next);
+        }
+        if linux.reduction.prior_ssthresh > 0 {
+            linux.window.cwnd = linux.window.cwnd.max(linux.reduction.prior_cwnd);
+            if linux.reduction.prior_ssthresh > linux.window.ssthresh {
+                linux.window.ssthresh = linux.reduction.prior_ssthresh;
+                self.flags &= !super::super::flag::CWR;
+            }
+        }
+        linux.undo.forbid();
+        linux.rack.advanced = true;
+    }
+
+    /// All that was lost has been acknowledged (`tcp_try_undo_recovery`).
+    pub(super) fn try_undo_recovery(&mut self, linux: &mut Linux, now: Time, echo: Time) {
+        if self.may_undo(linux, echo) {
+            let loss = linux.state == CaState::Loss;
+            self.undo_reduction(linux, Unmark::No);
+            let count = if loss { &mut linux.counters.loss_undo } else { &mut linux.counters.full_undo };
+            *count += 1;
+        } else {
+            linux.rack.persists = linux.rack.persists.saturating_sub(1);
+        }
+        self.set_state(linux, now, CaState::Open);
+    }
+
+    /// The receiver had all that was sent again (`tcp_try_undo_dsack`).
+    pub(super) fn try_undo_duplicates(&mut self, linux: &mut Linux) -> bool {
+        if !linux.undo.all_in_vain() {
+            return false;
+        }
+        linux.rack.persists = (linux.rack.persists + 1).min(super::rack::PERSISTS);
+        self.undo_reduction(linux, Unmark::No);
+        linux.counters.dsack_undo += 1;
+        true
+    }
+
+    /// An ACK within a recovery (`tcp_try_undo_partial`); returns whether nothing more is to be done for it.
+    pub(super) fn try_undo_partial(&mut self, linux: &mut Linux, now: Time, echo: Time, prior_una: u32) -> bool {
+        if !(linux.undo.is_possible() && linux.undo.is_delayed(echo)) {
+            return false;
+        }
+        linux.note_reordering(prior_una, self.una);
+        if linux.segments.retransmitted > 0 {
+            return true;
+        }
+        if !linux.any_retransmitted(self.una, self.next) {
+            linux.undo.first_again = 0;
+        }
+        self.undo_reduction(linux, Unmark::Yes);
+        linux.counters.partial_undo += 1;
+        self.keep_open(linux, now);
+        false
+    }
+
+    /// A timeout was in vain (`tcp_try_undo_loss`).
+    pub(super) fn try_undo_loss(&mut self, linux: &mut Linux, now: Time, echo: Time, by_frto: bool) -> bool {
+        if !by_frto && !self.may_undo(linux, echo) {
+            return false;
+        }
+        self.undo_reduction(linux, Unmark::Yes);
+        linux.counters.loss_undo += 1;
+        linux.counters.spurious_timeouts += u32::from(by_frto);
+        linux.retransmits = 0;
+        self.set_state(linux, now, CaState::Open);
+        true
+    }
+}

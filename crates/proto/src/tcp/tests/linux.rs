@@ -1,0 +1,146 @@
+//! What a connection of the profile of Linux sends after losses, marks and idle times.
+
+use proptest::prelude::*;
+use sidestep_model::Span;
+
+use super::script::Script;
+use crate::tcp::{Algorithm, Config, Profile};
+
+/// An ACK for each segment, and timers that are exact, so that scripts stay short.
+fn linux() -> Config {
+    Config { profile: Profile::Linux, hz: 0, algorithm: Algorithm::Cubic, ack_every: 1, ..Config::default() }
+}
+
+#[test]
+fn a_lost_tail_is_probed_and_repaired_without_a_timeout() {
+    let mut script = Script::new(linux(), 6).lose(4, 1).lose(5, 1);
+    let run = script.run();
+    // The last ACK came at 40 ms; two round trips and 2 ms later the last segment goes once more. Its ACK shows what is lost.
+    assert_eq!(run.again(), [(5, 82), (4, 102)]);
+    assert_eq!((run.timeouts, run.fired), (0, vec!["loss_probe"]));
+    let counters = script.sender.counters().unwrap();
+    assert_eq!((counters.loss_probes, counters.sack_recovery), (1, 1));
+}
+
+#[test]
+fn a_probe_that_repairs_the_only_loss_shrinks_the_window() {
+    let mut script = Script::new(linux(), 0).endless().lose(9, 1);
+    script.sender.supply(10);
+    script.run_until(1_000);
+    // The ACK of a later segment tells that the probe alone had arrived.
+    script.sender.supply(1);
+    script.run_until(2_000);
+    // One segment is out: the receiver may delay its ACK, so the probe waits for the timeout.
+    assert_eq!(script.sent.iter().filter(|one| one.what == "9 again").map(|one| one.ms).collect::<Vec<_>>(), [260]);
+    let counters = script.sender.counters().unwrap();
+    assert_eq!((counters.loss_probes, counters.loss_probe_recovery, counters.timeouts), (1, 1, 0));
+    assert!(script.sender.ssthresh().is_finite());
+}
+
+#[test]
+fn new_data_is_the_probe_if_there_is_some() {
+    // The window is full, and all of it is lost.
+    let config = Config { initial_window: 4, ..linux() };
+    let script = (0..4).fold(Script::new(config, 20), |script, seq| script.lose(seq, 1));
+    let run = { script }.run();
+    assert_eq!(run.sent[5], super::script::sent(&[(62, "4")])[0]);
+    assert_eq!(run.timeouts, 0);
+}
+
+#[test]
+fn without_reordering_the_third_segment_above_it_shows_a_loss_at_once() {
+    let run = Script::new(linux(), 20).lose(3, 1).run();
+    assert_eq!(run.again(), [(3, 40)]);
+    assert_eq!((run.timeouts, run.recoveries), (0, 1));
+}
+
+#[test]
+fn two_segments_above_a_loss_show_it_after_a_quarter_of_a_round_trip() {
+    let run = Script::new(linux(), 10).lose(7, 1).run();
+    // The ACKs come at 40 ms; a timer of 5 ms and 2 ms more follows.
+    assert_eq!(run.again(), [(7, 47)]);
+    assert_eq!((run.timeouts, run.fired), (0, vec!["reordering"]));
+}
+
+#[test]
+fn a_retransmission_that_is_lost_is_found_by_its_time() {
+    let mut script = Script::new(linux(), 60).lose(3, 1).lose(3, 2);
+    let run = script.run();
+    assert_eq!(run.timeouts, 0, "{:?}", run.again());
+    assert_eq!(run.again().iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [3, 3]);
+    assert_eq!(script.sender.counters().unwrap().lost_retransmits, 1);
+}
+
+#[test]
+fn after_a_mark_a_segment_goes_out_for_every_other_that_arrives() {
+    let config = Config { ecn: true, initial_window: 20, ..linux() };
+    let mut script = Script::new(config, 1_000).mark(0);
+    script.run_until(59);
+    // The window of 20 shrinks to 14 over the round, and the sender does not fall silent.
+    assert_eq!(script.sender.ssthresh(), 14.0);
+    assert_eq!(script.sent.iter().filter(|one| one.ms == 40).count(), 14);
+    assert_eq!(script.reductions, 1);
+}
+
+#[test]
+fn five_syns_go_out_a_second_apart_and_the_next_wait_twice_as_long_each() {
+    let config = Config { syn_retries: 3, ..linux() };
+    let run = Script::new(config, 1).lose_syns(99).run();
+    assert_eq!(run.sent.iter().map(|one| one.ms).collect::<Vec<_>>(), [0, 1000, 2000, 3000, 4000, 5000, 7000, 11000]);
+    assert_eq!(run.finished_ms, Some(19_000));
+}
+
+#[test]
+fn the_window_begins_at_one_segment_after_two_lost_syns_and_not_after_one() {
+    let burst = |lost| {
+        let mut script = Script::new(linux(), 100).lose_syns(lost);
+        let run = script.run_until(u64::from(lost) * 1_000 + 20);
+        run.sent.len() - lost as usize - 1
+    };
+    assert_eq!([burst(0), burst(1), burst(2)], [10, 10, 1]);
+}
+
+#[test]
+fn a_timeout_in_vain_is_taken_back() {
+    // All ACKs of the first window are lost but the last, which the timeout precedes: the path became slow.
+    let config = Config { min_rto: Span::from_millis(1), ..linux() };
+    let mut script = Script::new(config, 0).endless();
+    script.sender.supply(10);
+    script.run_until(100);
+    script.slow_down(60);
+    script.sender.supply(10);
+    script.run_until(2_000);
+    let counters = script.sender.counters().unwrap();
+    assert!(counters.timeouts > 0 && counters.loss_undo > 0, "{counters:?}");
+    assert!(script.sender.ssthresh() >= 10.0, "{}", script.sender.ssthresh());
+}
+
+#[test]
+fn timers_wait_for_the_kernels_clock() {
+    let at = |hz| Script::new(Config { hz, ..linux() }, 5).lose(4, 1).run().again();
+    // Of 250 ticks a second the 55th after the one of the ACK is over at 264 ms.
+    assert_eq!([at(0), at(250)], [[(4, 260)], [(4, 264)]]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_lost_everything_arrives_and_the_counts_are_right(
+        segments in 1u32..200,
+        lost in prop::collection::btree_set((0u32..200, 1u32..4), 0..60),
+        lost_acks in prop::collection::btree_set(0u32..200, 0..40),
+        every in 1u8..3,
+        algorithm in prop::sample::select(vec![Algorithm::Reno, Algorithm::Cubic, Algorithm::Dctcp]),
+        hz in prop::sample::select(vec![0u16, 250]),
+    ) {
+        let config = Config { algorithm, hz, ack_every: every, ..linux() };
+        let script = lost.iter().fold(Script::new(config, segments), |script, (seq, nth)| script.lose(*seq, *nth));
+        let run = script.lose_acks(lost_acks).audited().run();
+        prop_assert!(run.finished_ms.is_some());
+        prop_assert_eq!(run.received, segments);
+        if run.losses.is_empty() && run.lost_acks == 0 && every == 1 {
+            prop_assert_eq!((run.again(), run.timeouts, run.recoveries), (Vec::new(), 0, 0));
+        }
+    }
+}
