@@ -186,7 +186,7 @@ struct sock {
 struct inet_connection_sock {
 	__u32 icsk_rto;
 	__u8 icsk_syn_retries;
-	__u8 icsk_ca_setsockopt : 1;
+	__u8 icsk_ca_setsockopt : 1, icsk_ca_initialized : 1;
 	struct {
 		__u32 lrcvtime;
 	} icsk_ack;

@@ -26,15 +26,27 @@ int sidestep_cc(struct bpf_sock_ops *ops)
 	struct bpf_sock *sk = ops->sk;
 	struct tcp_sock *tp;
 	char copy[sizeof(name)];
+	char other[sizeof(name)] = "reno";
 	__u64 *count;
 	__u32 i, zero = 0;
 
-	if (ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+	if (ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ops->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
+	    ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
-	/* A program's own choice stays; connections inherit what their listening socket chose. */
 	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
-	if (tp && BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt))
+	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB) {
+		/*
+		 * What was set before the SYN began then, with no sequence number and no time: CUBIC's HyStart would see
+		 * trains of ACKs by chance. Another one between has it begin anew. The first decides on ECN in the SYN.
+		 */
+		if (!tp || !BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_initialized))
+			return 1;
+		if (bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, other, sizeof(other)))
+			return 1;
+	} else if (tp && BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt)) {
+		/* A program's own choice stays; connections inherit what their listening socket chose. */
 		return 1;
+	}
 	/* Byte by byte: memcpy would cast `volatile` away, and the compiler would then fold the empty default in. */
 	for (i = 0; i < sizeof(copy); i++)
 		copy[i] = name[i];
