@@ -5,6 +5,7 @@
 //! NewReno (RFC 6582) or SACK (RFC 6675) recovery, RTO (RFC 6298), limited transmit (RFC 3042), ECN (RFC 3168), and the
 //! congestion controls of [`Algorithm`]. Nagle's algorithm is off.
 
+mod clock;
 mod congestion;
 mod counters;
 mod receiver;
@@ -82,6 +83,13 @@ pub enum Algorithm {
     /// The window begins at the receiver's window, and loss does not reduce it, because something else limits the rate
     /// ([`crate::rcp`]). After a lost SYN it begins at one segment, and grows from there.
     Unreduced,
+}
+
+impl Config {
+    /// Whether connections are those of [`Profile::Linux`]: with SACK, and with a window of their own.
+    pub(crate) fn is_linux(&self) -> bool {
+        self.profile == Profile::Linux && self.sack && self.algorithm != Algorithm::Unreduced
+    }
 }
 
 impl Default for Config {

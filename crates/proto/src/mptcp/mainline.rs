@@ -82,8 +82,8 @@ impl Mainline {
     pub(super) fn restart(&mut self, now: Time, subflows: &[Sender]) {
         let pending = subflows.iter().zip(&self.subflows).filter(|(_, own)| own.silent == 0);
         let due = pending.filter_map(|(sender, _)| match sender.poll_timeout()? {
-            (at, SenderTimeout::Retransmission) if at > now => Some(at),
-            _ => None,
+            (_, SenderTimeout::Syn) => None,
+            (at, _) => (at > now).then_some(at),
         });
         self.deadline = due.max().unwrap_or(now + LEAST_TIMEOUT);
     }

@@ -1,8 +1,11 @@
 //! The receiving half of a connection.
 
+mod linux;
+
 use sidestep_model::Time;
 
-use super::{Algorithm, Config, Profile, timeout::ReceiverTimeout};
+use self::linux::Acks;
+use super::{Algorithm, Config, timeout::ReceiverTimeout};
 use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that receives data and acknowledges it.
@@ -27,6 +30,8 @@ pub struct Receiver {
     progress: Time,
     /// A segment that had been received before, and is to be reported (RFC 2883).
     duplicate: Option<u32>,
+    /// When it acknowledges under [`Profile::Linux`](super::Profile::Linux).
+    acks: Option<Box<Acks>>,
 }
 
 /// The meaning of the bits of [`Receiver::flags`].
@@ -54,11 +59,13 @@ impl Receiver {
             ranges: Vec::new(),
             progress: Time::ZERO,
             duplicate: None,
+            acks: Acks::of(config),
         }
     }
 
     /// Handles a SYN; returns the SYN-ACK.
     pub fn handle_syn(&mut self, config: &Config, packet: &Packet) -> Packet {
+        self.acks.iter_mut().for_each(|acks| acks.note_syn(packet));
         let ecn = config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR));
         if ecn {
             self.flags |= flag::ECN;
@@ -75,6 +82,11 @@ impl Receiver {
     /// Handles a segment; calls `reply` with each ACK that must go now.
     #[inline]
     pub fn handle_data(&mut self, config: &Config, now: Time, packet: &Packet, reply: &mut impl FnMut(Packet)) {
+        if let Some(mut acks) = self.acks.take() {
+            self.handle_linux_data(&mut acks, config, now, packet, reply);
+            self.acks = Some(acks);
+            return;
+        }
         if self.flags & flag::ECN != 0 {
             self.handle_marks(config, packet, reply);
         }
@@ -101,9 +113,6 @@ impl Receiver {
             }
             self.quick = self.quick.saturating_sub(1);
         } else {
-            if config.profile == Profile::Linux && !in_order && self.has(packet.seq) {
-                self.duplicate = Some(packet.seq);
-            }
             self.handle_disorder(packet, in_order);
         }
         reply(self.ack(config));
@@ -111,13 +120,28 @@ impl Receiver {
 
     /// Returns the delayed ACK if it is due.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Option<Packet> {
-        let (due, ReceiverTimeout::DelayedAck) = self.poll_timeout()?;
+        if let Some(mut acks) = self.acks.take() {
+            let ack = self.handle_linux_timeout(&mut acks, config, now);
+            self.acks = Some(acks);
+            return ack;
+        }
+        let (due, _) = self.poll_timeout()?;
         (now >= due && self.pending > 0).then(|| self.ack(config))
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline]
     pub fn poll_timeout(&self) -> Option<(Time, ReceiverTimeout)> {
+        self.poll_of(self.acks.as_deref())
+    }
+
+    #[inline]
+    fn poll_of(&self, acks: Option<&Acks>) -> Option<(Time, ReceiverTimeout)> {
+        if let Some(at) = acks.map(Acks::compressed_at)
+            && at < self.deadline
+        {
+            return Some((at, ReceiverTimeout::CompressedAck));
+        }
         (self.deadline != Time::MAX).then_some((self.deadline, ReceiverTimeout::DelayedAck))
     }
 

@@ -450,6 +450,12 @@ impl Sender {
         self.round_trip.rto()
     }
 
+    /// Whether it is that of [`Profile::Linux`](super::Profile::Linux).
+    #[inline]
+    pub fn is_linux(&self) -> bool {
+        self.linux.is_some()
+    }
+
     /// What happened, as the kernel counts it; `None` under [`Profile::Rfc`].
     pub fn counters(&self) -> Option<Counters> {
         self.linux.as_ref().map(|linux| linux.counters())

@@ -18,6 +18,8 @@ pub enum SenderTimeout {
 pub enum ReceiverTimeout {
     /// An ACK was delayed for long enough (RFC 5681, section 4.2).
     DelayedAck,
+    /// ACKs that told of a gap were held back for long enough, and go as one.
+    CompressedAck,
 }
 
 impl SenderTimeout {
@@ -37,6 +39,7 @@ impl ReceiverTimeout {
     pub fn as_str(self) -> &'static str {
         match self {
             ReceiverTimeout::DelayedAck => "delayed_ack",
+            ReceiverTimeout::CompressedAck => "compressed_ack",
         }
     }
 }

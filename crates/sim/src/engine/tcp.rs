@@ -93,7 +93,8 @@ impl<S: Steering> World<S> {
         if of.kind == FlowKind::Subflow {
             self.schedule(connection as usize, flow);
         }
-        if resent > 0 && self.senders[slot].state() == State::Recovery {
+        // Linux calls its programs for whatever is sent again; to those of the other profile losses are what a recovery sends.
+        if resent > 0 && (self.senders[slot].state() == State::Recovery || self.senders[slot].is_linux()) {
             let to = self.steering.retransmitted(self.now, FlowId(flow), &self.senders[slot], resent);
             self.reroute(FlowId(flow), to);
         }
@@ -118,6 +119,7 @@ impl<S: Steering> World<S> {
             };
             if transmit.kind == Kind::Syn {
                 packet.len += self.sizes.syn;
+                resent += u32::from(sender.is_linux() && sender.backoff() > 0);
             } else {
                 let mut data_seq = transmit.seq;
                 if flow.kind == FlowKind::Subflow {

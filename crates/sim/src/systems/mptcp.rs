@@ -36,7 +36,7 @@ pub(super) fn hosts(context: &Context<'_>, knobs: MptcpKnobs) -> System {
     let headers = base.headers + Sizes::default().mptcp_data;
     let mut tcp = base.tcp;
     if knobs.scheduler == Scheduler::Linux {
-        // The kernels that have this MPTCP find losses by RACK.
+        // The kernels that have this MPTCP find losses by RACK, as the profile of Linux does.
         tcp.dup_threshold = 1;
     }
     System { transport: Transport::Mptcp(knobs, config), headers, tcp, ..base }

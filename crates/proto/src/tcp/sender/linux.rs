@@ -24,7 +24,7 @@ use self::{
     segments::Segments,
 };
 use super::{Sender, State};
-use crate::tcp::{Algorithm, Config, Counters, Profile, timeout::SenderTimeout};
+use crate::tcp::{Config, Counters, timeout::SenderTimeout};
 
 /// What a sender keeps beside what both profiles have.
 #[derive(Clone, Debug)]
@@ -88,8 +88,7 @@ const REORDERING: u32 = 3;
 impl Linux {
     /// What a sender with these settings keeps; `None`: its profile is another, or something else limits its rate.
     pub(super) fn of(config: &Config) -> Option<Box<Linux>> {
-        let own = config.profile == Profile::Linux && config.algorithm != Algorithm::Unreduced && config.sack;
-        own.then(|| Box::new(Linux::new(config)))
+        config.is_linux().then(|| Box::new(Linux::new(config)))
     }
 
     fn new(config: &Config) -> Self {

@@ -3,7 +3,7 @@
 use sidestep_model::{Span, Time};
 
 use super::cubic::{Cubic, Exit};
-use crate::tcp::{Algorithm, Config};
+use crate::tcp::{Algorithm, Config, clock};
 
 /// The windows, in segments (`snd_cwnd`, `snd_ssthresh`, `snd_cwnd_cnt`).
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(config: &Config, now: Time) -> Self {
-        Pace { now: now.as_nanos(), tick: tick(config), ack_delay: 0 }
+        Pace { now: now.as_nanos(), tick: clock::tick(config), ack_delay: 0 }
     }
 
     pub(super) fn ticks(&self) -> u64 {
@@ -38,13 +38,6 @@ impl Pace {
     pub(super) fn hz(&self) -> u64 {
         Span::from_secs(1).as_nanos() / self.tick
     }
-}
-
-/// Length of a tick of the kernel's clock, in nanoseconds; a millisecond where timers are exact.
-#[inline]
-pub(super) fn tick(config: &Config) -> u64 {
-    let hz = if config.hz == 0 { 1_000 } else { config.hz };
-    Span::from_secs(1).as_nanos() / u64::from(hz)
 }
 
 /// What an algorithm remembers.

@@ -2,20 +2,16 @@
 
 use sidestep_model::{Span, Time};
 
-use super::{super::Sender, Again, CaState, Linux, control};
+use super::{super::Sender, Again, CaState, Linux};
 use crate::{
     packet::Packet,
-    tcp::{Config, rtt::RoundTrip, signals::Signals, timeout::SenderTimeout},
+    tcp::{Config, clock, rtt::RoundTrip, signals::Signals, timeout::SenderTimeout},
 };
 
 /// What timers of a few milliseconds have on top (`TCP_TIMEOUT_MIN_US`).
 const LEAST: u64 = 2_000_000;
 /// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`).
 const LINEAR_SYNS: u8 = 4;
-/// The timer wheel: each level has eight times coarser steps than the one before, beyond 63 of its own.
-const WHEEL_SPAN: u64 = 63;
-const WHEEL_SHIFT: u32 = 3;
-
 impl Linux {
     /// The timeout of the SYN that is sent now, after so many others: equal for the first five, then doubling.
     pub(in crate::tcp::sender) fn syn_timeout(&mut self, config: &Config, now: Time, own: &RoundTrip, sent: u8) -> u64 {
@@ -24,27 +20,12 @@ impl Linux {
         }
         own.timeout(config, sent.saturating_sub(LINEAR_SYNS))
     }
-
-    /// When a timer for `after` nanoseconds fires: the kernel counts in ticks, and rounds up, farther timers by more.
-    fn fires_at(config: &Config, now: Time, after: u64) -> Time {
-        if config.hz == 0 {
-            return now + Span::from_nanos(after);
-        }
-        let tick = control::tick(config);
-        let ticks = after.div_ceil(tick).max(1);
-        let mut shift = 0;
-        while ticks >= WHEEL_SPAN << shift && shift < 8 * WHEEL_SHIFT {
-            shift += WHEEL_SHIFT;
-        }
-        let expires = now.as_nanos() / tick + ticks;
-        Time::from_nanos((((expires >> shift) + 1) << shift) * tick)
-    }
 }
 
 impl Sender {
     fn arm(&mut self, linux: &mut Linux, config: &Config, now: Time, after: u64, timer: SenderTimeout) {
         linux.timer = timer;
-        self.deadline = Linux::fires_at(config, now, after);
+        self.deadline = clock::fires_at(config, now, after);
     }
 
     /// Starts the retransmission timer anew, from when its segment was sent if another timer ran meanwhile

@@ -1,0 +1,221 @@
+//! When the receiver of [`Profile::Linux`](crate::tcp::Profile) acknowledges (`tcp_event_data_recv`, `__tcp_ack_snd_check`).
+
+use sidestep_model::{Span, Time};
+
+use super::{Receiver, flag};
+use crate::{
+    packet::{Flags, Packet},
+    tcp::{Algorithm, Config, ReceiverTimeout, clock},
+};
+
+/// What decides when an ACK goes; times are in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Acks {
+    /// How long an ACK waits now (`icsk_ack.ato`); zero before the first segment.
+    wait: u64,
+    last_data: u64,
+    /// When the SYN was sent, by its own time, and the round-trip time of the handshake.
+    syn_at: Time,
+    round_trip: u64,
+    /// The next ACK goes at once.
+    now: bool,
+    ecn_seen: bool,
+    /// ACKs out of order at this first missing segment, and those since that wait to go as one.
+    missing: u32,
+    told: u8,
+    compressed: u8,
+    /// When the one goes.
+    compressed_at: Time,
+}
+
+/// The bounds of a delayed ACK's time (`TCP_ATO_MIN`, `TCP_DELACK_MAX`).
+const LEAST_WAIT: u64 = 40_000_000;
+const MOST_WAIT: u64 = 200_000_000;
+/// ACKs that tell of a gap at once, those that may go as one, and how long these wait at most (`tcp_comp_sack_…`).
+const TOLD: u8 = 3;
+const MOST_COMPRESSED: u8 = 44;
+const COMPRESSION: u64 = 1_000_000;
+
+impl Acks {
+    pub(super) fn of(config: &Config) -> Option<Box<Acks>> {
+        config.is_linux().then(|| {
+            Box::new(Acks {
+                wait: 0,
+                last_data: 0,
+                syn_at: Time::ZERO,
+                round_trip: 0,
+                now: false,
+                ecn_seen: false,
+                missing: 0,
+                told: 0,
+                compressed: 0,
+                compressed_at: Time::MAX,
+            })
+        })
+    }
+
+    pub(super) fn note_syn(&mut self, packet: &Packet) {
+        self.syn_at = packet.sent;
+    }
+
+    pub(super) fn compressed_at(&self) -> Time {
+        self.compressed_at
+    }
+
+    /// Its own timeout, which bounds the time that an ACK waits.
+    fn timeout(&self, config: &Config) -> u64 {
+        self.round_trip + (2 * self.round_trip).max(config.min_rto.as_nanos())
+    }
+
+    /// A segment was received in order; returns how many ACKs are to go at once at least.
+    fn note_data(&mut self, config: &Config, now: Time, packet: &Packet) -> u8 {
+        let nanos = now.as_nanos();
+        let gap = nanos.saturating_sub(self.last_data);
+        self.last_data = nanos;
+        if self.wait == 0 {
+            self.wait = LEAST_WAIT;
+            self.round_trip = packet.sent.since(self.syn_at).as_nanos();
+            return config.quick_acks;
+        }
+        if gap <= LEAST_WAIT / 2 {
+            self.wait = self.wait / 2 + LEAST_WAIT / 2;
+        } else if gap < self.wait {
+            self.wait = (self.wait / 2 + gap).min(self.timeout(config));
+        } else if gap > self.timeout(config) {
+            // The sender was idle, and begins with a small window.
+            return config.quick_acks;
+        }
+        0
+    }
+
+    /// How long an ACK is delayed (`tcp_send_delayed_ack`).
+    fn delay(&self, config: &Config) -> u64 {
+        let least = LEAST_WAIT.min(config.delayed_ack.as_nanos());
+        let bound = if self.round_trip > 0 { self.round_trip.max(least) } else { MOST_WAIT };
+        if self.wait > least { self.wait.min(bound).min(MOST_WAIT) } else { self.wait }
+    }
+}
+
+impl Receiver {
+    /// Handles a segment; calls `reply` with each ACK that must go now.
+    pub(super) fn handle_linux_data(
+        &mut self,
+        acks: &mut Acks,
+        config: &Config,
+        now: Time,
+        packet: &Packet,
+        reply: &mut impl FnMut(Packet),
+    ) {
+        if self.flags & flag::ECN != 0 {
+            self.note_marks(acks, config, packet, reply);
+        }
+        let in_order = packet.seq == self.next;
+        if in_order {
+            if self.pending == 0 {
+                self.echo = packet.sent;
+            }
+            self.next += 1;
+            self.progress = now;
+            self.pending = self.pending.saturating_add(1);
+            self.quick = self.quick.max(acks.note_data(config, now, packet));
+        } else if self.has(packet.seq) {
+            self.duplicate = Some(packet.seq);
+            if packet.seq < self.next {
+                self.go_quick(acks, config.quick_acks);
+            }
+        }
+        let waited = !self.ranges.is_empty();
+        if in_order && !waited {
+            if packet.flags.has(Flags::FIN) {
+                self.flags |= flag::FIN;
+                acks.now = true;
+            }
+        } else {
+            self.handle_disorder(packet, in_order);
+            // The gap is filled.
+            acks.now |= waited && self.ranges.is_empty();
+        }
+        if self.must_answer(acks, config, now) {
+            reply(self.answer(acks, config));
+        }
+    }
+
+    /// Whether an ACK goes now; otherwise sets a timer for it.
+    fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
+        if self.pending >= config.ack_every || self.quick > 0 || acks.now || self.duplicate.is_some() {
+            return true;
+        }
+        if self.ranges.is_empty() {
+            let due = clock::fires_at(config, now, acks.delay(config));
+            self.deadline = self.deadline.min(due);
+            return false;
+        }
+        if acks.missing != self.next {
+            (acks.missing, acks.told) = (self.next, 0);
+        }
+        if acks.told < TOLD || acks.compressed >= MOST_COMPRESSED {
+            acks.told = acks.told.saturating_add(1);
+            return true;
+        }
+        acks.compressed += 1;
+        if acks.compressed_at == Time::MAX {
+            acks.compressed_at = now + Span::from_nanos((acks.round_trip / 20).min(COMPRESSION));
+        }
+        false
+    }
+
+    fn answer(&mut self, acks: &mut Acks, config: &Config) -> Packet {
+        self.quick = self.quick.saturating_sub(1);
+        acks.now = false;
+        acks.compressed = 0;
+        acks.compressed_at = Time::MAX;
+        self.ack(config)
+    }
+
+    /// The next ACKs go at once (`tcp_enter_quickack_mode`).
+    fn go_quick(&mut self, acks: &mut Acks, count: u8) {
+        self.quick = self.quick.max(count);
+        acks.wait = LEAST_WAIT;
+    }
+
+    /// Echoes marks until the sender answers (`__tcp_ecn_check_ce`, `tcp_ecn_accept_cwr`); DCTCP echoes each change.
+    fn note_marks(&mut self, acks: &mut Acks, config: &Config, packet: &Packet, reply: &mut impl FnMut(Packet)) {
+        if config.algorithm == Algorithm::Dctcp {
+            return self.handle_marks(config, packet, reply);
+        }
+        if packet.flags.has(Flags::CWR) {
+            self.flags &= !flag::ECHO;
+            // The sender's window may be one segment.
+            acks.now = true;
+        }
+        if packet.flags.has(Flags::CE) {
+            if self.flags & flag::ECHO == 0 {
+                self.go_quick(acks, 2);
+                self.flags |= flag::ECHO;
+            }
+            acks.ecn_seen = true;
+        } else if packet.flags.has(Flags::ECT) {
+            acks.ecn_seen = true;
+        } else if acks.ecn_seen {
+            // Sent again, most likely.
+            self.go_quick(acks, 2);
+        }
+    }
+
+    /// Returns the ACK that is due.
+    pub(super) fn handle_linux_timeout(&mut self, acks: &mut Acks, config: &Config, now: Time) -> Option<Packet> {
+        let (due, timeout) = self.poll_of(Some(acks))?;
+        if now < due {
+            return None;
+        }
+        if timeout == ReceiverTimeout::DelayedAck {
+            // It was waited for in vain: the next waits for longer.
+            acks.wait = (acks.wait * 2).min(acks.timeout(config));
+            if self.pending == 0 {
+                self.deadline = Time::MAX;
+                return None;
+            }
+        }
+        Some(self.answer(acks, config))
+    }
+}
