@@ -1,6 +1,4 @@
-//! What happened to the TCP of a run, by the kernel's names, as a remark on its results.
-
-use sidestep_proto::tcp::Counters;
+//! What happened to the TCP of a run, by the kernel's names.
 
 use super::simulation::Simulation;
 use crate::engine::FlowId;
@@ -14,11 +12,4 @@ impl Simulation<'_> {
             }
         }
     }
-}
-
-/// The counters that are not zero, as `/proc/net/netstat` has them.
-pub(super) fn remark(counters: &Counters) -> String {
-    let counted: Vec<String> =
-        counters.named().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
-    format!("TCP as Linux counts it: {}", if counted.is_empty() { "nothing".into() } else { counted.join(", ") })
 }

@@ -30,7 +30,6 @@ use sidestep_results::{
 use super::{
     Ground, Observer, SimError,
     capture::Capture,
-    counters,
     flows::{Namer, Planned, plan},
     loops::{Stream, User},
 };
@@ -244,7 +243,8 @@ impl<'a> Simulation<'a> {
         self.take_moves(recorder);
         self.take_caches(recorder);
         self.notes.iter().for_each(|note| recorder.note(note.clone()));
-        self.counters.iter().for_each(|counters| recorder.note(counters::remark(counters)));
+        let counted = self.counters.iter().flat_map(Counters::named);
+        recorder.tcp(counted.map(|(name, count)| (name.to_owned(), u64::from(count))));
         if ended {
             recorder.note(format!(
                 "interrupted after {} of {}",
