@@ -21,6 +21,7 @@ pub(crate) mod semper_fig3;
 pub(crate) mod semper_fig4;
 pub(crate) mod semper_fig5;
 mod topologies;
+pub(crate) mod tpc_claims;
 pub(crate) mod tpc_fig5;
 pub(crate) mod tpc_fig6;
 pub(crate) mod tpc_fig7;
