@@ -4,7 +4,7 @@ use sidestep_linux::bpf::passive::{self, Passive, PassiveSample};
 use sidestep_model::{Bytes, Time};
 use sidestep_proto::irc::Passage;
 
-use super::RouteControl;
+use super::{Moves, RouteControl};
 use crate::AgentError;
 
 /// So many connections are remembered; those of which nothing was seen for longest are forgotten.
@@ -50,8 +50,15 @@ impl RouteControl {
     pub(super) fn tell_passages(&mut self, now: Time) -> Result<(), AgentError> {
         let Some(passive) = &mut self.passive else { return Ok(()) };
         let samples = passive.sample()?;
-        let count = self.links.len();
-        let passages: Vec<Passage> = samples.iter().take(count).map(passage).collect();
+        let (count, active) = (self.links.len(), self.controller.active());
+        // Of what was lost by another egress and is sent again by this one, the acknowledgement counts for the other. It shows
+        // nothing of that, unless flows stay on their egress.
+        let stays = self.options.config.route_control.moves == Moves::NewConnections;
+        let passages = samples.iter().take(count).enumerate().map(|(egress, sample)| {
+            let passage = passage(sample);
+            if stays || egress == active { passage } else { Passage { last_advance: Time::ZERO, ..passage } }
+        });
+        let passages: Vec<Passage> = passages.collect();
         self.controller.handle_passages(now, &passages);
         Ok(())
     }
