@@ -209,6 +209,7 @@ pub const ALL: &[Experiment] = &[
     experiments::irc_fig5::IDEAL_LOSS,
     experiments::irc_fig5::STATIC_OUTAGES,
     experiments::irc_fig5::STATIC_LOSS,
+    experiments::irc_fig7::EXPERIMENT,
     experiments::semper_fig3::EXPERIMENT,
     experiments::semper_fig4::EXPERIMENT,
     experiments::semper_fig5::EXPERIMENT,

@@ -387,6 +387,10 @@ impl Behaviour for Site {
             return Fate::Forward;
         }
         let packet = node.packet(leaving.packet);
+        // A host chose the path: what is addressed to segments is not addressed to a destination.
+        if leaving.len > u32::from(packet.len) {
+            return Fate::Forward;
+        }
         if inbound {
             self.note_inbound(now, &packet);
             return Fate::Forward;
