@@ -179,7 +179,7 @@ pub struct AgentRun {
     pub json: bool,
 }
 
-fn parse_interval(text: &str) -> Result<Span, String> {
+pub(super) fn parse_interval(text: &str) -> Result<Span, String> {
     let interval: Span = text.parse().map_err(|error: UnitError| error.to_string())?;
     let limits = Span::from_millis(100)..=Span::from_secs(3_600);
     if limits.contains(&interval) { Ok(interval) } else { Err("it must be from 100 ms to 1 h".into()) }

@@ -3,6 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
+use sidestep_model::Span;
+
+use super::agent::parse_interval;
 
 /// `sidestep edge …`.
 #[derive(Debug, Subcommand)]
@@ -102,6 +105,15 @@ pub enum RouteControlCommand {
     /// Show the egresses, their targets, and the last decisions with their reasons
     Status {
         /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the same again and again, until a signal ends it
+    Top {
+        /// How often to look
+        #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval)]
+        interval: Span,
+        /// Print what is seen as JSON, an object a line, instead of drawing it
         #[arg(long)]
         json: bool,
     },

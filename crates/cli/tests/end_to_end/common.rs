@@ -179,6 +179,14 @@ impl Running {
         self.wait_until("the daemon being ready", || fs::read_to_string(&stdout).is_ok_and(|text| text == "ready\n"));
     }
 
+    /// Waits until it has printed so many whole lines on standard output; returns them.
+    pub fn wait_until_printed(&mut self, count: usize) -> Vec<String> {
+        let stdout = self.stdout.clone();
+        let printed = || fs::read_to_string(&stdout).unwrap_or_default();
+        self.wait_until("enough lines", || printed().matches('\n').count() >= count);
+        printed().lines().take(count).map(str::to_string).collect()
+    }
+
     /// Kills it, and waits for its end.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

@@ -130,6 +130,11 @@ fn a_route_controller_that_is_killed_leaves_routing_and_the_next_takes_over() {
     assert!(text.starts_with("0.0.0.0/0 take first since") && text.contains("10.3.0.1"), "{text}");
     let edge_status = edge.run(|| Ok(room.run(&["edge", "status"]))).unwrap();
     assert!(edge_status.stdout.starts_with("0.0.0.0/0 take first"), "{edge_status:?}");
+    let mut top = start(&room, &edge, &["top", "--json", "--interval", "100 ms"]);
+    let seen = top.wait_until_printed(2);
+    assert!(seen.iter().all(|line| serde_json::from_str::<Value>(line).unwrap()["active"] == "first"), "{seen:?}");
+    top.signal(Signal::SIGTERM);
+    top.wait().is_fine();
     assert!(run(&room, &edge, &["--config", &config]).error(1).contains("another edge route-control daemon works"));
     ip(&edge, "link set p0 down");
     running.wait_until("the other egress", || status(&room, &edge)["active"] == "second");

@@ -2,8 +2,10 @@
 
 use std::{
     fmt::Write,
+    io::{IsTerminal, stdout},
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
+    sync::atomic::Ordering,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use comfy_table::{Table, presets};
@@ -16,17 +18,22 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::{
     daemons::{announce, at_hangups, stopped_or_relieved},
-    print_json, read, runtime,
+    print_json, read, runtime, until_signalled,
 };
 use crate::{
     args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},
     failure::{Failure, Outcome},
+    out,
 };
+
+/// How long a signal may go unnoticed.
+const NOTICE: Duration = Duration::from_millis(100);
 
 /// Runs `sidestep edge route-control`.
 pub(super) fn run(args: RouteControlArgs) -> Outcome {
     match args.command {
         Some(RouteControlCommand::Status { json }) => status(json),
+        Some(RouteControlCommand::Top { interval, json }) => top(interval.to_std(), json),
         Some(RouteControlCommand::Stop { json, place }) => stop(place, json),
         Some(RouteControlCommand::Init) => init(),
         None => control(args.run),
@@ -96,8 +103,35 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
 }
 
 fn status(json: bool) -> Outcome {
-    let missing = || Failure::run("no route controller works in this network namespace");
     show(&route_control_status()?.ok_or_else(missing)?, json)
+}
+
+/// Shows what a route controller says of itself, again and again, until a signal ends it or nobody reads.
+fn top(interval: Duration, json: bool) -> Outcome {
+    let stop = until_signalled()?;
+    // Whoever asks in vain is told so at once; one that is started again is waited for.
+    route_control_status()?.ok_or_else(missing)?;
+    let draws = !json && stdout().is_terminal();
+    while !stop.load(Ordering::Relaxed) && !out::is_closed() {
+        if let Some(status) = route_control_status()? {
+            if json {
+                println!("{}", serde_json::to_string(&status).map_err(Failure::run)?);
+            } else {
+                // The screen is cleared, and written from its first line.
+                print!("{}", if draws { "\x1b[H\x1b[2J" } else { "" });
+                show(&status, false)?;
+            }
+        }
+        let next = Instant::now() + interval;
+        while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(NOTICE.min(next.saturating_duration_since(Instant::now())));
+        }
+    }
+    Ok(())
+}
+
+fn missing() -> Failure {
+    Failure::run("no route controller works in this network namespace")
 }
 
 /// Prints what a route controller says of itself.
@@ -121,6 +155,9 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
         ]);
     }
     println!("{table}");
+    if status.passive {
+        println!("{}", passing_table(status));
+    }
     let mut table = plain_table(&["target", "kind", "by", "lost", "round trip", "counts"]);
     for (egress, target) in status.egresses.iter().flat_map(|one| one.targets.iter().map(move |target| (one, target))) {
         table.add_row([
@@ -138,6 +175,24 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
         println!("{}", described(decision));
     }
     Ok(())
+}
+
+/// What has passed each egress since the decision before.
+fn passing_table(status: &RouteControlStatus) -> Table {
+    let mut table = plain_table(&["passed", "goodput", "connections", "sent again", "round trip", "predicted"]);
+    let rate = |mbps: Option<f64>| mbps.map_or_else(|| "-".into(), |mbps| format!("{mbps:.2} Mbit/s"));
+    for egress in &status.egresses {
+        let Some(passed) = &egress.seen.passed else { continue };
+        table.add_row([
+            egress.name.clone(),
+            rate(Some(passed.goodput_mbps)),
+            passed.connections.to_string(),
+            format!("{} of {}", passed.retransmitted, passed.segments),
+            millis(passed.rtt_ms),
+            rate(egress.seen.predicted_mbps),
+        ]);
+    }
+    table
 }
 
 fn plain_table(header: &[&str]) -> Table {
