@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz soak soak-lab semper-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -71,6 +71,9 @@ bench-mptcp-pm: ## 1,000 MPTCP connections of 8 subflows: latency, leaks, time o
 
 semper-lab: build ## Scenarios of the SEMPER paper's figures in the lab, scaled down: a quarter of an hour
 	$(SUDO) scripts/semper-lab --sidestep $(SIDESTEP)
+
+irc-lab: build ## Scenarios of the IRC paper's figures, and of figure 7, in the lab and the simulator: an hour
+	$(SUDO) scripts/irc-lab --sidestep $(SIDESTEP)
 
 bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire
