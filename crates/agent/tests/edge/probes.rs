@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::time::{ClockId, clock_gettime};
 use sidestep_agent::{EdgeAgreement, EdgeOptions, EdgeStatus, ReflectorConfig, ReflectorOptions, run_reflector};
 use sidestep_linux::{
     netns::{NetNs, set_sysctl},
@@ -192,6 +193,47 @@ fn a_target_that_answers_nowhere_kills_no_path_and_a_killed_edge_keeps_what_is_k
     until_dead(&net, &net.e1, &[1, 2, 3]);
     assert_eq!(open_many(&net, 200, PATIENCE), 0);
     drop(e1);
+}
+
+#[test]
+fn connections_that_a_table_has_on_a_silent_path_go_on_by_others() {
+    if !root_or_skip("probes and a table") {
+        return;
+    }
+    let net = Net::new();
+    let _edges = start(&net, "stateful = true", "");
+    let listener = net.listen(Ip::V4);
+    let mut open: Vec<_> = (0..PATHS).map(|_| net.connect(Ip::V4, &listener)).collect();
+    let paths: Vec<_> = open.iter_mut().map(|both| net.paths_of(both)[0]).collect();
+    assert_eq!(BTreeSet::from_iter(paths.iter().copied()).len(), PATHS, "in turn: {paths:?}");
+    silence(&net.e1, 2, 2);
+    [&net.e1, &net.e2].into_iter().for_each(|edge| drop(until_dead(&net, edge, &[2])));
+    for (both, path) in open.iter_mut().zip(&paths) {
+        let now = net.paths_of(both);
+        assert!(now[0] == now[1] && if *path == 2 { now[0] != 2 } else { now[0] == *path }, "{path} is now {now:?}");
+    }
+    drop(listener);
+    assert_eq!(open_many(&net, 200, PATIENCE), 0);
+    unsilence(&net.e1, 2, 2);
+    [&net.e1, &net.e2].into_iter().for_each(|edge| drop(until_dead(&net, edge, &[])));
+    let back: Vec<_> = open.iter_mut().map(|both| net.paths_of(both)).collect();
+    assert!(back.iter().zip(&paths).all(|(now, path)| *now == [*path; 2]), "{back:?}, before {paths:?}");
+}
+
+/// `cargo test -p sidestep-agent --test edge -- --ignored --nocapture processor_time`.
+#[test]
+#[ignore = "a measurement"]
+fn processor_time_of_probes() {
+    let net = Net::new();
+    let cpu = || Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap());
+    for (what, file) in [("carrier", config as fn(bool, &str) -> String), ("probes", |near, _| probing(near, "", ""))] {
+        let _edges = (net.edge(&net.e1, &file(true, "")), net.edge(&net.e2, &file(false, "")));
+        thread::sleep(Duration::from_secs(2));
+        let (start, before) = (Instant::now(), cpu());
+        thread::sleep(Duration::from_secs(10));
+        let used = (cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64();
+        println!("{what}: two edges with two destinations of {PATHS} paths take {:.2} % of a processor", used * 100.0);
+    }
 }
 
 #[test]
