@@ -122,7 +122,8 @@ impl Probes {
             }
             for target in self.knobs.targets_in(destination, config.prefixes()) {
                 let Some(source) = self.knobs.source_for(target) else { continue };
-                if sites.iter().any(|(inner, site)| site.is_none() && inner.contains(&target)) {
+                let narrower = |inner: &IpNet| inner.contains(&target) && inner.prefix_len() > destination.prefix_len();
+                if sites.iter().any(|(inner, site)| site.is_none() && narrower(inner)) {
                     let message = "a subnet of the main table has it, and no path leads there: give another target";
                     complain(&mut self.complaints, target, &message);
                     continue;
@@ -240,7 +241,7 @@ impl Probes {
 
     /// How many probes of the other edge were answered.
     pub(super) fn reflected(&self) -> u64 {
-        self.reflector.counts().answered - self.reflected.unsent
+        self.reflector.counts().answered.saturating_sub(self.reflected.unsent)
     }
 }
 

@@ -180,7 +180,7 @@ fn of_a_thousand_new_connections_none_fails_on_a_dead_path_and_a_quarter_hangs_w
     }
     assert!((200..300).contains(&moved), "{moved}");
 
-    // A path that has carrier and swallows packets is not noticed: the balancer sends no probes.
+    // A path that has carrier and swallows packets is not noticed by that.
     ip(&net.e2, "rule add blackhole iif p2 priority 1");
     let hung = open_many(&net, 1_000, Duration::from_millis(700));
     println!("with a silent path {hung} of 1,000 new connections hang");
