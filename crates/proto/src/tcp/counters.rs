@@ -3,7 +3,7 @@
 /// Events of a sender under [`Profile::Linux`](super::Profile::Linux), by the names in `/proc/net/netstat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// `TCPTimeouts`: the retransmission timer fired.
+    /// `TCPTimeouts`: the retransmission timer fired, or that of the SYN.
     pub timeouts: u32,
     /// `TCPLossProbes`: tail loss probes.
     pub loss_probes: u32,

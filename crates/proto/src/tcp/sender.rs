@@ -227,6 +227,7 @@ impl Sender {
             signals.bits |= Signals::FINISHED;
         }
         self.flags |= flag::FORCED;
+        self.linux.iter_mut().for_each(|linux| linux.count_timeout());
         signals
     }
 

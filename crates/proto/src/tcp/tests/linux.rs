@@ -85,9 +85,11 @@ fn after_a_mark_a_segment_goes_out_for_every_other_that_arrives() {
 #[test]
 fn five_syns_go_out_a_second_apart_and_the_next_wait_twice_as_long_each() {
     let config = Config { syn_retries: 3, ..linux() };
-    let run = Script::new(config, 1).lose_syns(99).run();
+    let mut script = Script::new(config, 1).lose_syns(99);
+    let run = script.run();
     assert_eq!(run.sent.iter().map(|one| one.ms).collect::<Vec<_>>(), [0, 1000, 2000, 3000, 4000, 5000, 7000, 11000]);
     assert_eq!(run.finished_ms, Some(19_000));
+    assert_eq!(script.sender.counters().unwrap().timeouts, 8);
 }
 
 #[test]

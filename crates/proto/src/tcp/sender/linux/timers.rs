@@ -13,6 +13,11 @@ const LEAST: u64 = 2_000_000;
 /// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`).
 const LINEAR_SYNS: u8 = 4;
 impl Linux {
+    /// The timer of data, or of the SYN, fired.
+    pub(in crate::tcp::sender) fn count_timeout(&mut self) {
+        self.counters.timeouts += 1;
+    }
+
     /// The timeout of the SYN that is sent now, after so many others: equal for the first five, then doubling.
     pub(in crate::tcp::sender) fn syn_timeout(&mut self, config: &Config, now: Time, own: &RoundTrip, sent: u8) -> u64 {
         if sent == 0 {
@@ -129,7 +134,7 @@ impl Sender {
 
     /// The first segment is taken for lost (`tcp_retransmit_timer`, `tcp_enter_loss`).
     fn handle_loss(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
-        linux.counters.timeouts += 1;
+        linux.count_timeout();
         let new_recovery = linux.state < CaState::Recovery;
         self.mark_all_but_recent(linux, now);
         let is_new = linux.state <= CaState::Disorder || self.recover <= self.una;
