@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_world_refuses_what_it_cannot_run_and_lists_what_it_can() {
         let refused = SystemName::Inrpp.require(World::Lab).unwrap_err().to_string();
-        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper and semper-stateful";
+        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful and irc";
         assert_eq!(refused, format!("the lab cannot run the system `inrpp` yet; it has {known}"));
         for world in World::ALL {
             assert!(world.systems().all(|system| system.require(world).is_ok()));
