@@ -96,10 +96,27 @@ fn mistakes_are_reported_where_they_stand() {
     assert!(error(&two).contains("2001:db8:b::/48 meets a source of `fibre`"), "{}", error(&two));
 }
 
+/// What the fuzz target `route_control` asserts.
+fn is_read_or_refused(text: &str) {
+    match RouteControlConfig::parse(text) {
+        Ok(config) => {
+            let targets = config.targets();
+            assert_eq!(targets.of.len(), config.egresses.len());
+            assert!(targets.of.iter().all(|of| of.len() >= targets.quorum as usize && targets.quorum > 0));
+            drop((config.stability(), config.families(), config.is_passive()));
+        }
+        Err(error) => assert!(error.line <= text.split('\n').count() && !error.to_string().is_empty()),
+    }
+}
+
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
-        drop(RouteControlConfig::parse(&text));
-        drop(RouteControlConfig::parse(&FILE.replacen("fibre", &text, 1)));
+    fn any_text_is_read_or_refused(text in "\\PC{0,200}", from in 0..FILE.len(), length in 0..40_usize) {
+        is_read_or_refused(&text);
+        is_read_or_refused(&FILE.replacen("fibre", &text, 1));
+        // A file of which a part is another text.
+        let to = (from + length).min(FILE.len());
+        is_read_or_refused(&format!("{}{text}{}", &FILE[..from], &FILE[to..]));
+        is_read_or_refused(&format!("{}{}", &FILE[..from], &FILE[to..]));
     }
 }
