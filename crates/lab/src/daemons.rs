@@ -153,7 +153,7 @@ impl Daemons {
             (Role::Router, Some(node)) => Ok(router(around, node, &endpoint)),
             (Role::PathManager(subflows), Some(_)) => Ok(path_manager(around, *subflows)),
             (Role::Edge(knobs, stateful), Some(node)) => edge(around, knobs, *stateful, node),
-            (Role::Reflector(_), Some(node)) => Ok(reflector(around, node)),
+            (Role::Reflector(_), Some(_)) => Ok(reflector(around)),
             (Role::RouteControl(knobs, sites), Some(node)) => route_control(around, knobs, sites, node),
             (_, _) => controller(around, &endpoint),
         }
@@ -206,12 +206,10 @@ fn edge(around: &Surroundings<'_>, knobs: &SemperKnobs, stateful: bool, node: No
     Ok(command)
 }
 
-fn reflector(around: &Surroundings<'_>, node: NodeId) -> Command {
+/// At all addresses: the kernel may still be looking whether somebody else has the router's own.
+fn reflector(around: &Surroundings<'_>) -> Command {
     let mut command = Command::new(&around.options.program);
-    command.arg("reflector");
-    if let Some(address) = control::reflector_address(topology(around), node) {
-        command.args(["--listen", &format!("[{address}]:{}", control::PORT)]);
-    }
+    command.arg("reflector").args(["--listen", &format!("[::]:{}", control::PORT)]);
     command
 }
 
