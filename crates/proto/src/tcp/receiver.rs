@@ -82,10 +82,8 @@ impl Receiver {
     /// Handles a segment; calls `reply` with each ACK that must go now.
     #[inline]
     pub fn handle_data(&mut self, config: &Config, now: Time, packet: &Packet, reply: &mut impl FnMut(Packet)) {
-        if let Some(mut acks) = self.acks.take() {
-            self.handle_linux_data(&mut acks, config, now, packet, reply);
-            self.acks = Some(acks);
-            return;
+        if self.acks.is_some() {
+            return self.take_linux_data(config, now, packet, reply);
         }
         if self.flags & flag::ECN != 0 {
             self.handle_marks(config, packet, reply);
@@ -137,10 +135,11 @@ impl Receiver {
 
     #[inline]
     fn poll_of(&self, acks: Option<&Acks>) -> Option<(Time, ReceiverTimeout)> {
-        if let Some(at) = acks.map(Acks::compressed_at)
-            && at < self.deadline
-        {
-            return Some((at, ReceiverTimeout::CompressedAck));
+        match acks {
+            Some(acks) if acks.compressed_at() < self.deadline => {
+                return Some((acks.compressed_at(), ReceiverTimeout::CompressedAck));
+            }
+            _ => {}
         }
         (self.deadline != Time::MAX).then_some((self.deadline, ReceiverTimeout::DelayedAck))
     }
@@ -179,15 +178,11 @@ impl Receiver {
             packet.flags = packet.flags.with(Flags::FIN);
         }
         if config.sack {
-            let mut blocks = packet.sack.iter_mut();
-            if let Some(seq) = self.duplicate.take()
-                && let Some(block) = blocks.next()
-            {
-                let near = |distance: u32| distance.min(u32::from(u16::MAX)) as u16;
-                let (above, below) = (seq.saturating_sub(self.next), self.next.saturating_sub(seq));
-                *block = if below > 0 { (near(below), 0) } else { (near(above), near(above + 1)) };
+            if self.duplicate.is_some() {
+                self.report_duplicate(&mut packet);
+                return packet;
             }
-            for (block, (from, to)) in blocks.zip(&self.ranges) {
+            for (block, (from, to)) in packet.sack.iter_mut().zip(&self.ranges) {
                 // The field is too small for a longer block, so the block then reports less than has arrived.
                 let far = u32::from(u16::MAX);
                 *block = ((from - self.next).min(far) as u16, (to - self.next).min(far) as u16);
@@ -215,6 +210,18 @@ impl Receiver {
         }
         if marked {
             self.flags |= flag::ECHO;
+        }
+    }
+
+    /// Reports a segment that was received twice, and after it what lies beyond the gap.
+    #[cold]
+    fn report_duplicate(&mut self, packet: &mut Packet) {
+        let Some(seq) = self.duplicate.take() else { return };
+        let near = |distance: u32| distance.min(u32::from(u16::MAX)) as u16;
+        let (above, below) = (seq.saturating_sub(self.next), self.next.saturating_sub(seq));
+        packet.sack[0] = if below > 0 { (near(below), 0) } else { (near(above), near(above + 1)) };
+        for (block, (from, to)) in packet.sack[1..].iter_mut().zip(&self.ranges) {
+            *block = (near(from - self.next), near(to - self.next));
         }
     }
 

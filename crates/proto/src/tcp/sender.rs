@@ -155,7 +155,7 @@ impl Sender {
             return self.established(config, now, packet);
         }
         if self.linux.is_some() {
-            return self.with_linux(|own, linux| own.handle_linux_ack(linux, config, now, packet));
+            return self.take_linux_ack(config, now, packet);
         }
         let ack = packet.seq;
         if ack < self.una || ack > self.next || matches!(self.state, State::Closed | State::SynSent) {
@@ -269,7 +269,7 @@ impl Sender {
     #[inline]
     pub fn poll_transmit(&mut self, config: &Config, now: Time) -> Option<Transmit> {
         if self.linux.is_some() && self.state != State::SynSent {
-            return self.with_linux(|own, linux| own.next_segment(linux, config, now));
+            return self.poll_linux(config, now);
         }
         if !self.window_has_room(config) {
             self.flags |= flag::LIMITED;
@@ -316,13 +316,10 @@ impl Sender {
     #[inline]
     pub fn window_has_room(&self, config: &Config) -> bool {
         let outstanding = self.next - self.una;
-        if let Some(linux) = &self.linux {
-            let pipe = linux.in_flight(outstanding);
-            return f64::from(pipe) + 1.0 <= self.window.cwnd || self.flags & flag::FORCED != 0;
-        }
         let pipe = match &self.board {
             Some(board) if config.limited_transmit || board.lost > 0 => board.pipe(outstanding),
-            _ => outstanding,
+            Some(_) => outstanding,
+            None => self.linux.as_ref().map_or(outstanding, |linux| linux.in_flight(outstanding)),
         };
         f64::from(pipe) + 1.0 <= self.window.cwnd || self.flags & flag::FORCED != 0
     }
@@ -397,10 +394,9 @@ impl Sender {
             return 0;
         }
         let outstanding = self.next - self.una;
-        let (pipe, waiting) = match (&self.linux, &self.board) {
-            (Some(linux), _) => (linux.in_flight(outstanding), linux.waiting()),
-            (None, Some(board)) => (board.pipe(outstanding), board.lost - board.retransmitted),
-            (None, None) => (outstanding, 0),
+        let (pipe, waiting) = match &self.board {
+            Some(board) => (board.pipe(outstanding), board.lost - board.retransmitted),
+            None => self.linux.as_ref().map_or((outstanding, 0), |of| (of.in_flight(outstanding), of.waiting())),
         };
         let unsent = self.supplied - self.next;
         let taken = pipe + waiting + unsent;
