@@ -453,7 +453,7 @@ impl Sender {
         self.linux.is_some()
     }
 
-    /// What happened, as the kernel counts it; `None` under [`Profile::Rfc`].
+    /// What happened, as the kernel counts it; `None` under [`Profile::Rfc`](crate::tcp::Profile::Rfc).
     pub fn counters(&self) -> Option<Counters> {
         self.linux.as_ref().map(|linux| linux.counters())
     }
