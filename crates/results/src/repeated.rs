@@ -66,18 +66,15 @@ impl Estimate {
         if n < 2 {
             return Some(Estimate { mean, ci95: [mean; 2] });
         }
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-        let half = student_t_975(n - 1) * (variance / n as f64).sqrt();
+        let half = student_t_975(n - 1) * standard_error(values, mean);
         Some(Estimate { mean, ci95: [mean - half, mean + half] })
     }
 
     /// The 90 % confidence interval of the mean, by Student's t; `None` of fewer than two values.
     pub fn ninety(values: &[f64]) -> Option<[f64; 2]> {
         let mean = measures::mean(values)?;
-        let n = values.len();
-        let freedom = n.checked_sub(1).filter(|freedom| *freedom > 0)?;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
-        let half = student_t_950(freedom) * (variance / n as f64).sqrt();
+        let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
+        let half = student_t_950(freedom) * standard_error(values, mean);
         Some([mean - half, mean + half])
     }
 
@@ -90,6 +87,13 @@ impl Estimate {
     pub fn overlaps(&self, other: &Estimate) -> bool {
         self.ci95[0] <= other.ci95[1] && other.ci95[0] <= self.ci95[1]
     }
+}
+
+/// The standard error of the mean of at least two values.
+fn standard_error(values: &[f64], mean: f64) -> f64 {
+    let n = values.len();
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
+    (variance / n as f64).sqrt()
 }
 
 /// The 97.5th percentile of Student's t with so many degrees of freedom.

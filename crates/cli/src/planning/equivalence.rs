@@ -131,7 +131,7 @@ fn measure(
         for attempt in 0..=AGAIN {
             let dir = dir.join(format!("seed-{}-{}", scenario.seed, attempt + 1));
             let names: Vec<SystemSpec> = left.iter().map(|(_, system)| system.clone()).collect();
-            let result = match kept(plan, &scenario, &dir) {
+            let result = match kept(plan, &scenario, &names, &dir) {
                 Some(result) => result,
                 None => real.run(World::Lab, &scenario, &names, 1, &dir).map_err(Failure::run)?,
             };
@@ -158,11 +158,12 @@ fn counts(plan: &Plan, result: &SystemResult) -> bool {
     result.late_share.is_none_or(|share| share <= plan.late) && result.lost_outside == 0 && result.incomplete.is_empty()
 }
 
-/// The result of the same run, made by an earlier call, if it is to be taken.
-fn kept(plan: &Plan, scenario: &Scenario, dir: &Path) -> Option<RunResult> {
+/// The result of the same run, made by an earlier call, if it is to be taken and has all these systems.
+fn kept(plan: &Plan, scenario: &Scenario, systems: &[SystemSpec], dir: &Path) -> Option<RunResult> {
     let resolved = std::fs::read_to_string(dir.join("scenario.resolved.toml")).ok().filter(|_| plan.resume)?;
     let result = std::fs::read_to_string(dir.join("result.json")).ok()?;
-    (resolved == scenario.to_toml()).then(|| serde_json::from_str(&result).ok())?
+    let result: RunResult = serde_json::from_str(&result).ok().filter(|_| resolved == scenario.to_toml())?;
+    systems.iter().all(|system| result.systems.get(&system.to_string()).is_some()).then_some(result)
 }
 
 fn print(found: &Equivalence) {
@@ -249,6 +250,21 @@ mod tests {
         repetitions.sort_unstable();
         repetitions.dedup();
         assert_eq!(repetitions.len(), fake.ran.len());
+    }
+
+    #[test]
+    fn a_run_that_lacks_a_system_is_not_taken_for_one_that_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (scenario, tcp): (_, SystemSpec) = (scenario(), "tcp".parse().unwrap());
+        let mut run = RunResult::new("s", World::Lab, 1);
+        run.systems.insert("tcp", SystemResult::default());
+        std::fs::write(dir.path().join("scenario.resolved.toml"), scenario.to_toml()).unwrap();
+        std::fs::write(dir.path().join("result.json"), serde_json::to_string(&run).unwrap()).unwrap();
+        let plan = Plan { resume: true, ..plan([World::Lab; 2], 6) };
+        let both = [tcp.clone(), "random".parse().unwrap()];
+        assert!(kept(&plan, &scenario, std::slice::from_ref(&tcp), dir.path()).is_some());
+        assert!(kept(&plan, &scenario, &both, dir.path()).is_none());
+        assert!(kept(&Plan { resume: false, ..plan }, &scenario, &[tcp], dir.path()).is_none());
     }
 
     #[test]
