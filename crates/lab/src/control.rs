@@ -20,6 +20,7 @@ use crate::{
     error::LabError,
     network::Network,
     plan::{Multipath, NodePlan, RoutePlan, RouteTarget, link_prefix},
+    session,
     traffic::Monotonic,
 };
 
@@ -40,8 +41,9 @@ pub const PORT: u16 = 862;
 /// The controlled edges of a scenario, in the order of their nodes; an error says why the lab cannot do what the settings ask.
 pub fn controlled(scenario: &Scenario, knobs: &IrcKnobs) -> Result<Vec<Controlled>, String> {
     let topology = &scenario.topology;
-    let pairs = scenario.flows.iter().flat_map(pairs);
-    let apart = |(from, to): (NodeId, NodeId)| Some((topology.access_router(from)?, topology.access_router(to)?));
+    let connections = scenario.flows.iter().filter(|flow| flow.transport().is_some());
+    let pairs = connections.flat_map(Flow::pairs);
+    let apart = |(from, to): &(NodeId, NodeId)| Some((topology.access_router(*from)?, topology.access_router(*to)?));
     let edges: Vec<(NodeId, NodeId)> = pairs.filter_map(apart).filter(|(edge, far)| edge != far).collect();
     let named: BTreeSet<NodeId> = knobs
         .edges
@@ -70,16 +72,6 @@ pub fn controlled(scenario: &Scenario, knobs: &IrcKnobs) -> Result<Vec<Controlle
     }
     found.sort_by_key(|one| one.edge);
     Ok(found)
-}
-
-/// The pairs of hosts whose connections are controlled.
-fn pairs(flow: &Flow) -> Vec<(NodeId, NodeId)> {
-    match flow {
-        Flow::Bulk(flow) => flow.pairs.clone(),
-        Flow::Poisson(flow) => flow.pairs.clone(),
-        Flow::ClosedLoop(flow) => flow.pairs.clone(),
-        Flow::Cbr(_) | Flow::Exec(_) => Vec::new(),
-    }
 }
 
 /// The links of a router to others.
@@ -190,8 +182,7 @@ impl Watch {
             let status = network.node(*edge).run(|| Ok(route_control_status()))?;
             // One that has ended is missed elsewhere.
             let Ok(Some(status)) = status else { continue };
-            let now =
-                Monotonic::now().map_err(|error| LabError::file("CLOCK_MONOTONIC")(std::io::Error::other(error)))?;
+            let now = session::now()?;
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
             let since = *last;
             for decision in status.decisions.iter().filter(|one| one.from != one.to && one.at > since) {

@@ -9,7 +9,7 @@ use sidestep_model::{
 
 use crate::{
     error::LabError,
-    mix::{Mix, pairs},
+    mix::Mix,
     session::{host_address, name_of},
     traffic::{Monotonic, SocketOptions},
 };
@@ -126,7 +126,7 @@ impl Generators<'_> {
                 false if is_answered(flow) => Data::Answered,
                 false => Data::Sent,
             };
-            for (pair, ((from, to), command)) in pairs(flow).iter().zip(&mut commands).enumerate() {
+            for (pair, ((from, to), command)) in flow.pairs().iter().zip(&mut commands).enumerate() {
                 let Some(mut command) = command.take() else { continue };
                 if !matches!(flow, Flow::Cbr(_)) {
                     add_socket(&mut command, &carried.socket);
@@ -268,7 +268,7 @@ fn is_answered(flow: &Flow) -> bool {
 
 /// The hosts where a flow ends, each once.
 fn receivers(flow: &Flow) -> Vec<NodeId> {
-    let mut receivers: Vec<_> = pairs(flow).iter().map(|(_, to)| *to).collect();
+    let mut receivers: Vec<_> = flow.pairs().iter().map(|(_, to)| *to).collect();
     receivers.sort();
     receivers.dedup();
     receivers

@@ -16,7 +16,7 @@ use sidestep_paths::Igp;
 
 use crate::{
     error::LabError,
-    mix::{Mix, mptcp_ends, pairs},
+    mix::{Mix, mptcp_ends},
     network::Network,
     plan::{Multipath, NodePlan, RoutePlan, RouteTarget},
 };
@@ -57,7 +57,7 @@ pub fn mptcp_hosts(scenario: &Scenario, mix: &Mix) -> Result<Vec<MptcpHost>, Lab
     let hosts: Vec<MptcpHost> = topology.node_ids().filter_map(host).collect();
     let count = |node| hosts.iter().find(|host| host.node == node).map_or(1, |host| host.addresses.len());
     for (number, flow) in scenario.flows.iter().enumerate().filter(|(number, _)| mix.carried(*number).fullmesh) {
-        let most = pairs(flow).iter().map(|(from, to)| count(*from) * count(*to)).max().unwrap_or(1);
+        let most = flow.pairs().iter().map(|(from, to)| count(*from) * count(*to)).max().unwrap_or(1);
         if most > 1 + MAX_FURTHER_SUBFLOWS as usize {
             let problem = format!(
                 "two hosts have {most} pairs of interfaces; Linux opens {MAX_FURTHER_SUBFLOWS} subflows besides the first"

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sidestep_model::{
     NodeId, Scenario,
-    scenario::{Flow, PathManager, SystemSpec, TcpKnobs},
+    scenario::{PathManager, SystemSpec, TcpKnobs},
 };
 
 use crate::{
@@ -190,22 +190,11 @@ pub fn mptcp_ends(scenario: &Scenario, mix: &Mix) -> (BTreeSet<NodeId>, BTreeSet
     let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
     for (number, flow) in scenario.flows.iter().enumerate() {
         if mix.carried(number).fullmesh {
-            from.extend(pairs(flow).iter().map(|(from, _)| *from));
-            to.extend(pairs(flow).iter().map(|(_, to)| *to));
+            from.extend(flow.pairs().iter().map(|(from, _)| *from));
+            to.extend(flow.pairs().iter().map(|(_, to)| *to));
         }
     }
     (from, to)
-}
-
-/// The pairs of hosts between which the generator sends a flow; none for a program's flow.
-pub fn pairs(flow: &Flow) -> &[(NodeId, NodeId)] {
-    match flow {
-        Flow::Bulk(flow) => &flow.pairs,
-        Flow::Poisson(flow) => &flow.pairs,
-        Flow::ClosedLoop(flow) => &flow.pairs,
-        Flow::Cbr(flow) => &flow.pairs,
-        Flow::Exec(_) => &[],
-    }
 }
 
 #[cfg(test)]

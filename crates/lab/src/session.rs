@@ -442,7 +442,8 @@ fn check_exit(process: &mut Process) -> Result<(), LabError> {
     Ok(())
 }
 
-fn now() -> Result<Monotonic, LabError> {
+/// The clock that generators and the session share.
+pub(crate) fn now() -> Result<Monotonic, LabError> {
     Monotonic::now().map_err(|error| LabError::file(Path::new("CLOCK_MONOTONIC"))(std::io::Error::other(error)))
 }
 

@@ -367,6 +367,17 @@ impl Flow {
         }
     }
 
+    /// The pairs of hosts between which the flow goes; none of a program's.
+    pub fn pairs(&self) -> &[(NodeId, NodeId)] {
+        match self {
+            Flow::Bulk(flow) => &flow.pairs,
+            Flow::Poisson(flow) => &flow.pairs,
+            Flow::ClosedLoop(flow) => &flow.pairs,
+            Flow::Cbr(flow) => &flow.pairs,
+            Flow::Exec(_) => &[],
+        }
+    }
+
     /// How the flow's connections are carried, where that differs from the run; `None`: it has no connections of ours.
     pub fn transport(&self) -> Option<&Transport> {
         match self {

@@ -39,15 +39,8 @@ impl Simulation<'_> {
         type Kind = (NodeId, NodeId, bool, u16, Option<u16>);
         let mut pairs: BTreeMap<Kind, (usize, String)> = BTreeMap::new();
         for (number, flow) in self.scenario.flows.iter().enumerate() {
-            let of: &[(NodeId, NodeId)] = match flow {
-                Flow::Bulk(flow) => &flow.pairs,
-                Flow::Poisson(flow) => &flow.pairs,
-                Flow::ClosedLoop(flow) => &flow.pairs,
-                Flow::Cbr(flow) => &flow.pairs,
-                Flow::Exec(_) => &[],
-            };
             let (system, wished) = (self.systems[number].clone(), self.wished_mss(number));
-            for (from, to) in of {
+            for (from, to) in flow.pairs() {
                 let kind = (*from, *to, system.ecmp, system.headers, wished);
                 pairs.entry(kind).or_insert_with(|| (number, flow.name().to_owned()));
             }

@@ -57,14 +57,9 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
 fn sites(context: &Context<'_>, knobs: &IrcKnobs) -> Result<BTreeSet<NodeId>, SimError> {
     let topology = &context.scenario.topology;
     if knobs.edges.is_empty() {
-        let of = |flow: &Flow| match flow {
-            Flow::Bulk(flow) => flow.pairs.clone(),
-            Flow::Poisson(flow) => flow.pairs.clone(),
-            Flow::ClosedLoop(flow) => flow.pairs.clone(),
-            Flow::Cbr(_) | Flow::Exec(_) => Vec::new(),
-        };
-        let senders = context.scenario.flows.iter().flat_map(of);
-        let edges = senders.filter_map(|(from, _)| topology.access_router(from));
+        let connections = context.scenario.flows.iter().filter(|flow| flow.transport().is_some());
+        let senders = connections.flat_map(Flow::pairs);
+        let edges = senders.filter_map(|(from, _)| topology.access_router(*from));
         return Ok(edges.filter(|edge| egress_links(topology, *edge).len() >= 2).collect());
     }
     let wrong = |problem: String| SimError::Parameter {
