@@ -56,9 +56,10 @@ pub enum Command {
     MptcpPm(Box<MptcpPmArgs>),
     /// Answer the probes of edges: a session reflector of STAMP (RFC 8762)
     Reflector(ReflectorArgs),
-    /// Try what of this machine's kernel agent, router and lab need
+    /// Try what of this machine's kernel agent, router, edge and lab need
     Doctor {
-        /// A configuration of the agent: try its mark_mask, and the sources of its paths
+        /// A configuration of the agent: try its mark_mask, and the sources of its paths; or of route control: look at the paths of
+        /// its egresses, and send some packets to its targets
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Print what was found as JSON

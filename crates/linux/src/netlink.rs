@@ -6,6 +6,7 @@ mod rules;
 mod sids;
 mod socket;
 mod tables;
+mod vrfs;
 mod watch;
 
 use std::{
@@ -35,6 +36,7 @@ pub use self::{
     rules::{LOCAL, MarkRule, RouteRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
+    vrfs::Vrf,
     watch::{Change, LinkWatch, RoutingChange, RoutingWatch},
 };
 use crate::error::{LinuxError, Result};

@@ -4,11 +4,16 @@ use std::path::Path;
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use sidestep_agent::{HostConfig, MetricsConfig, doubtful_sources, masks_at_work};
-use sidestep_linux::probe::{Finding, Mask, Need, Part, Probed, Report, probe};
+use sidestep_agent::{
+    EgressStatus, HostConfig, MetricsConfig, RouteControlConfig, doubtful_sources, masks_at_work, route_control_status,
+};
+use sidestep_linux::{
+    netlink::{DefaultRoute, Interface, block_on},
+    probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},
+};
 use sidestep_model::scenario::AgentKnobs;
 
-use super::{daemons::read_config, print_json, runtime};
+use super::{daemons::read_config, edge::read_route_control, print_json, read, runtime};
 use crate::failure::{Failure, Outcome};
 
 /// What is printed as JSON.
@@ -30,6 +35,8 @@ struct Ready {
     #[serde(rename = "mptcp-pm")]
     path_manager: bool,
     edge: bool,
+    #[serde(rename = "route-control")]
+    route_control: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -44,25 +51,65 @@ struct ShownFeature<'a> {
     without: &'a str,
 }
 
-/// Runs `sidestep doctor`, for agents with this configuration file, if any, and those that are at work.
+/// Runs `sidestep doctor`, for an agent or a route controller with this configuration file, if any, and those that are at work.
 pub fn run(file: Option<&Path>, json: bool) -> Outcome {
-    let config = file.map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
-    let masks = masks(file.zip(config.as_ref()))?;
+    let is_route_control = |file: &Path| Ok::<_, Failure>(RouteControlConfig::is_one(&read(file)?));
+    let part = match file.map(is_route_control).transpose()? {
+        Some(true) => Part::RouteControl,
+        _ => Part::Agent,
+    };
+    let of = |other| file.filter(|_| part == other);
+    let host = of(Part::Agent).map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
+    let masks = masks(file.zip(host.as_ref()))?;
     // Before the trials, which may enter another namespace.
     let doubts =
-        config.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
+        host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
     let warnings: Vec<_> = doubts.iter().flatten().map(ToString::to_string).collect();
-    let report = probe(&masks);
+    let egresses = match of(Part::RouteControl) {
+        Some(file) => read_route_control(file)?.probed(),
+        None => egresses_here()?,
+    };
+    let report = probe(&masks, &egresses);
     if json {
         print_json(&shown(&report, &warnings))?;
     } else {
         print!("{}", page(&report, &warnings));
     }
-    let lacking: Vec<_> = report.lacking(Part::Agent).map(|probed| probed.feature.name).collect();
+    let lacking: Vec<_> = report.lacking(part).map(|probed| probed.feature.name).collect();
     if lacking.is_empty() {
         return Ok(());
     }
-    Err(Failure::environment(format!("the agent cannot be seen to work here for want of: {}", lacking.join("; "))))
+    let who = if part == Part::RouteControl { "route control" } else { "the agent" };
+    Err(Failure::environment(format!("{who} cannot be seen to work here for want of: {}", lacking.join("; "))))
+}
+
+/// The egresses of the route controller at work here; without one the interfaces of the default routes, if there are two.
+fn egresses_here() -> Result<Vec<Egress>, Failure> {
+    // Who may not ask the daemon is told what the routes say.
+    if let Ok(Some(status)) = route_control_status() {
+        return Ok(status.egresses.iter().map(egress_at_work).collect());
+    }
+    let read = async |netlink: &sidestep_linux::netlink::Netlink| {
+        Ok((netlink.default_routes().await?, netlink.interfaces().await?))
+    };
+    let (routes, links) = block_on(read).unwrap_or_default();
+    Ok(egresses_of(&routes, &links))
+}
+
+fn egress_at_work(egress: &EgressStatus) -> Egress {
+    let targets = egress.targets.iter().map(|target| target.address).collect();
+    Egress { name: egress.name.clone(), dev: egress.dev.clone(), mark: egress.mark, targets }
+}
+
+fn egresses_of(routes: &[DefaultRoute], links: &[Interface]) -> Vec<Egress> {
+    let egress = |link: &Interface| {
+        let hops = routes.iter().map(|route| route.hop).filter(|hop| hop.interface == link.index);
+        let targets: Vec<_> = hops.clone().filter_map(|hop| hop.via).collect();
+        hops.clone().next()?;
+        Some(Egress { name: link.name.clone(), dev: link.name.clone(), mark: None, targets })
+    };
+    let egresses: Vec<_> = links.iter().filter_map(egress).collect();
+    if egresses.len() < 2 { Vec::new() } else { egresses }
 }
 
 /// The bits of the mark that agents use here, or are to use: those at work, and one with this configuration.
@@ -87,6 +134,7 @@ fn shown<'a>(report: &'a Report, warnings: &'a [String]) -> Shown<'a> {
         lab: is_ready(Part::Lab),
         path_manager: is_ready(Part::PathManager),
         edge: is_ready(Part::Edge),
+        route_control: is_ready(Part::RouteControl),
     };
     let features = report.features.iter().map(shown_feature).collect();
     Shown { schema: 1, kernel: &report.kernel, ready, warnings, features }
@@ -139,7 +187,7 @@ fn page(report: &Report, warnings: &[String]) -> String {
     for part in Part::ALL {
         let lacking = report.lacking(part).count();
         let verdict = if lacking == 0 { "can work here".to_string() } else { format!("lacks {lacking} of the above") };
-        page += &format!("{:<8} {verdict}\n", part.name());
+        page += &format!("{:<13} {verdict}\n", part.name());
     }
     page
 }
@@ -178,7 +226,8 @@ mod tests {
         assert!(page.contains("\nwarning: a path is odd\n\nagent "), "{page}");
         assert!(
             page.ends_with(
-                "\nagent    can work here\nrouter   can work here\nlab      lacks 1 of the above\nmptcp-pm can work here\nedge     can work here\n"
+                "\nagent         can work here\nrouter        can work here\nlab           lacks 1 of the above\n\
+                 mptcp-pm      can work here\nedge          can work here\nroute-control can work here\n"
             ),
             "{page}"
         );
@@ -203,14 +252,18 @@ mod tests {
             assert_eq!(value["features"].as_array().unwrap().len(), FEATURES.len());
             Part::ALL.map(|part| value["ready"][part.name()].as_bool().unwrap())
         };
-        assert_eq!(ready("nothing"), [true, true, true, true, true]);
-        assert_eq!(ready("tap"), [true, true, false, true, true]);
-        assert_eq!(ready("seg6-inline"), [true, true, false, true, true]);
-        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true, true]);
-        assert_eq!(ready("sk-storage"), [false, true, false, true, true]);
-        assert_eq!(ready("mptcp-pm"), [true, true, true, false, true]);
-        assert_eq!(ready("balancer"), [true, true, true, true, false]);
-        assert_eq!(ready("forwarding"), [true, true, true, true, true]);
-        assert_eq!(ready("mptcp-id-0"), [true, true, true, true, true]);
+        assert_eq!(ready("nothing"), [true; 6]);
+        assert_eq!(ready("tap"), [true, true, false, true, true, true]);
+        assert_eq!(ready("seg6-inline"), [true, true, false, true, true, true]);
+        assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true, true, true]);
+        assert_eq!(ready("sk-storage"), [false, true, false, true, true, true]);
+        assert_eq!(ready("mptcp-pm"), [true, true, true, false, true, true]);
+        assert_eq!(ready("balancer"), [true, true, true, true, false, true]);
+        assert_eq!(ready("forwarding"), [true; 6]);
+        assert_eq!(ready("mptcp-id-0"), [true; 6]);
+        assert_eq!(ready("net-admin"), [true, true, true, false, true, false]);
+        for useful in ["vrf", "path-mtu", "reverse-path"] {
+            assert_eq!(ready(useful), [true; 6], "{useful}");
+        }
     }
 }

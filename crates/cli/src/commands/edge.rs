@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, MetricsConfig, PlacedBy, Tuple, edge_place, edge_status,
-    route_control_status, run_edge, stop_edge,
+    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, MetricsConfig, PlacedBy, RouteControlConfig, Tuple, edge_place,
+    edge_status, route_control_status, run_edge, stop_edge,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -29,6 +29,11 @@ pub fn run(command: EdgeCommand) -> Outcome {
         EdgeCommand::Status { json } => status(json),
         EdgeCommand::Stop { json, place } => stop(place, json),
     }
+}
+
+/// Reads a route controller's file.
+pub(super) fn read_route_control(path: &Path) -> Result<RouteControlConfig, Failure> {
+    route_control::read_config(path, None)
 }
 
 fn balance(args: EdgeRun) -> Outcome {

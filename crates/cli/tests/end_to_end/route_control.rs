@@ -158,6 +158,52 @@ fn a_route_controller_that_is_killed_leaves_routing_and_the_next_takes_over() {
 }
 
 #[test]
+fn doctor_looks_at_the_egresses_of_a_file_of_the_default_routes_and_of_the_daemon_at_work() {
+    if !root_or_skip("doctor and route control") {
+        return;
+    }
+    let (room, (edge, _world)) = (Room::new(), network());
+    ip(&edge, "link set p1 mtu 1400");
+    let config = room.write("rc.toml", FILE);
+    let doctor = |arguments: &[&str]| edge.run(|| Ok(room.run(arguments))).unwrap();
+    let finding = |arguments: &[&str]| {
+        let report: Value = serde_json::from_str(&doctor(arguments).stdout).unwrap();
+        assert_eq!(report["ready"]["route-control"], true, "{report:#}");
+        let features = report["features"].as_array().unwrap();
+        let found = features.iter().find(|feature| feature["id"] == "path-mtu").unwrap();
+        assert_eq!(found["useful_to"], serde_json::json!(["route-control"]));
+        (found["state"].as_str().unwrap().to_string(), found["detail"].as_str().unwrap().to_string())
+    };
+    let (state, why) = finding(&["doctor", "--json"]);
+    assert!(state == "not tried" && why.contains("--config FILE"), "{why}");
+    let differ = "the MTU of p1 is 1400, that of p0 1500: what moves from there depends on path MTU discovery; \
+                  clamp the MSS of TCP to 1360 (IPv6: 1340)";
+    let expected = ("missing".to_string(), differ.to_string());
+    assert_eq!(finding(&["doctor", "--json", "--config", &config]), expected);
+    let page = doctor(&["doctor", "--config", &config]);
+    page.is_fine();
+    assert!(page.stdout.contains(differ) && page.stdout.contains("\nroute-control can work here\n"), "{}", page.stdout);
+    for number in 0..2 {
+        ip(&edge, &format!("route add default via 10.9.{number}.2 metric {}", 100 + number));
+    }
+    assert_eq!(finding(&["doctor", "--json"]), expected);
+    for number in 0..2 {
+        ip(&edge, &format!("route del default via 10.9.{number}.2 metric {}", 100 + number));
+    }
+    let mut running = start(&room, &edge, &["--config", &config]);
+    running.wait_until_ready();
+    assert_eq!(finding(&["doctor", "--json"]), expected);
+    running.signal(Signal::SIGTERM);
+    let ended = running.wait();
+    assert!(
+        ended.code == Some(0) && ended.stderr.contains("after a move flows depend on path MTU discovery"),
+        "{ended:?}"
+    );
+    let bad = room.write("bad.toml", &FILE.replace("\"p1\"", "\"p1\"\nmetred = true"));
+    assert!(doctor(&["doctor", "--config", &bad]).complaint(2).contains("bad.toml:13:1: unknown field `metred`"));
+}
+
+#[test]
 fn what_is_missing_is_said_in_one_line_and_the_capabilities_of_the_unit_are_enough() {
     if !root_or_skip("route control without privileges") {
         return;

@@ -154,11 +154,13 @@ fn reverse_path() -> Finding {
         .filter(|name| read(name, "rp_filter").max(read("all", "rp_filter")) == 1)
         .map(|name| {
             let marked = read(&name, "src_valid_mark").max(read("all", "src_valid_mark")) != 0;
-            if marked { format!("{name} (with src_valid_mark)") } else { name }
+            let marked = if marked { " (with src_valid_mark)" } else { "" };
+            let whose = if read(&name, "rp_filter") == 1 { &name } else { "all" };
+            format!("strict on {name}{marked}: net.ipv4.conf.{whose}.rp_filter=1")
         })
         .collect();
     strict.sort();
-    if strict.is_empty() { Finding::present() } else { Finding::Missing(format!("strict on {}", strict.join(", "))) }
+    if strict.is_empty() { Finding::present() } else { Finding::Missing(strict.join("; ")) }
 }
 
 /// The protocols of which the kernel forwards no packets. One that is not there has none.
@@ -257,9 +259,18 @@ mod tests {
             set("ipv4/ip_forward", "1");
             assert_eq!((forwarding(), reverse_path()), (Finding::present(), Finding::present()));
             set("ipv4/conf/wan/rp_filter", "1");
-            assert_eq!(reverse_path(), Finding::Missing("strict on wan".into()));
+            let strict = |text: &str| Finding::Missing(format!("strict on wan{text}.rp_filter=1"));
+            assert_eq!(reverse_path(), strict(": net.ipv4.conf.wan"));
             set("ipv4/conf/wan/src_valid_mark", "1");
-            assert_eq!(reverse_path(), Finding::Missing("strict on wan (with src_valid_mark)".into()));
+            assert_eq!(reverse_path(), strict(" (with src_valid_mark): net.ipv4.conf.wan"));
+            set("ipv4/conf/wan/src_valid_mark", "0");
+            set("ipv4/conf/wan/rp_filter", "0");
+            set("ipv4/conf/all/rp_filter", "1");
+            let Finding::Missing(all) = reverse_path() else { panic!("strict on all") };
+            assert!(all.contains("strict on wan: net.ipv4.conf.all.rp_filter=1"), "{all}");
+            set("ipv4/conf/wan/rp_filter", "2");
+            let Finding::Missing(others) = reverse_path() else { panic!("strict on all but one") };
+            assert!(!others.contains("wan"), "its own 2 counts: {others}");
             set("ipv4/conf/all/rp_filter", "2");
             assert_eq!(reverse_path(), Finding::present(), "the greater of the two counts");
             Ok(())

@@ -4,11 +4,13 @@
 //! machine's own settings and never changes them.
 
 mod bpf;
+mod egress;
 mod features;
 pub(crate) mod machine;
 mod mptcp;
 mod network;
 
+pub use egress::Egress;
 pub use features::{FEATURES, Feature, Need};
 
 use crate::error::LinuxError;
@@ -26,6 +28,8 @@ pub enum Part {
     PathManager,
     /// The edge daemon.
     Edge,
+    /// The route controller of an edge.
+    RouteControl,
 }
 
 /// What a trial found.
@@ -59,7 +63,8 @@ pub struct Report {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 5] = [Part::Agent, Part::Router, Part::Lab, Part::PathManager, Part::Edge];
+    pub const ALL: [Part; 6] =
+        [Part::Agent, Part::Router, Part::Lab, Part::PathManager, Part::Edge, Part::RouteControl];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -69,6 +74,7 @@ impl Part {
             Part::Lab => "lab",
             Part::PathManager => "mptcp-pm",
             Part::Edge => "edge",
+            Part::RouteControl => "route-control",
         }
     }
 }
@@ -121,15 +127,17 @@ pub struct Mask {
     pub of: String,
 }
 
-/// Tries every feature; as for marks, whether rules of others leave the bits of `masks` alone.
+/// Tries every feature; as for marks, whether rules of others leave the bits of `masks` alone, and as for path MTUs and VRFs, those
+/// of `egresses`, to whose targets some packets go.
 ///
 /// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which it can try networks. The kernel allows that
 /// only while the process has a single thread. Modules that the kernel loads for a trial stay loaded.
-pub fn probe(masks: &[Mask]) -> Report {
+pub fn probe(masks: &[Mask], egresses: &[Egress]) -> Report {
     let privileges = machine::Privileges::read();
     let mut findings = machine::probe(&privileges);
     findings.extend(bpf::probe(&privileges));
-    findings.extend(network::probe(&privileges, masks));
+    findings.push(("path-mtu", egress::path_mtu(egresses, privileges)));
+    findings.extend(network::probe(&privileges, masks, egresses));
     let finding = |id: &str| findings.iter().find(|(found, _)| *found == id).map(|(_, finding)| finding.clone());
     let untried = || Finding::Untried("nothing tries it".into());
     let features = FEATURES.iter();
@@ -164,7 +172,7 @@ mod tests {
         let report = namespace
             .run(|| {
                 let before = (in_it("dev"), in_it("ipv6_route"));
-                let report = probe(&[]);
+                let report = probe(&[], &[]);
                 assert_eq!((in_it("dev"), in_it("ipv6_route")), before);
                 Ok(report)
             })

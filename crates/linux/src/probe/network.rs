@@ -5,7 +5,8 @@ use std::{io, net::Ipv6Addr};
 use nix::sched::{CloneFlags, unshare};
 
 use super::{
-    Finding, Findings, Mask,
+    Egress, Finding, Findings, Mask,
+    egress::Egresses,
     machine::{Privileges, sysctl},
     mptcp,
 };
@@ -48,9 +49,10 @@ const NEIGHBOUR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Tries what this module can.
-pub fn probe(privileges: &Privileges, masks: &[Mask]) -> Findings {
+pub fn probe(privileges: &Privileges, masks: &[Mask], egresses: &[Egress]) -> Findings {
     // Read these in the user's namespace, before the trials enter one of their own.
     let settings = Settings::read();
+    let egresses = Egresses::read(egresses);
     let marks = marks(masks);
     // In a user namespace no program can be loaded.
     let ecn = match privileges.without_bpf() {
@@ -65,6 +67,8 @@ pub fn probe(privileges: &Privileges, masks: &[Mask]) -> Findings {
         Err(error) => vec![("network-namespaces", Finding::failed(&error))],
     };
     findings.push(("marks", marks));
+    let kernel = findings.iter().position(|(id, _)| *id == "vrf").map(|place| findings.remove(place).1);
+    findings.push(("vrf", egresses.vrf(kernel)));
     for id in IDS {
         if !findings.iter().any(|(found, _)| *found == id) {
             findings.push((id, Finding::Untried("needs a network namespace: root, or user namespaces".into())));
@@ -107,6 +111,7 @@ async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding
         ("ipv6", ipv6(netlink).await),
         ("policy-routing", policy_routing(netlink).await),
         ("nf-tables", nf_tables()),
+        ("vrf", Finding::of(netlink.add_vrf("vrf", TABLE + 1).await)),
         ("seg6-enabled", setting("ipv6/conf/all/seg6_enabled", settings.seg6_enabled.as_deref())),
         ("ecn", setting("ipv4/tcp_ecn", settings.tcp_ecn.as_deref())),
         ("sock-diag", Finding::of(SockDiag::open().and_then(|mut diag| diag.tcp_sockets(&mut Vec::new()).map(drop)))),

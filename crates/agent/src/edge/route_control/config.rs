@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_linux::netlink::Family;
+use sidestep_linux::{netlink::Family, probe::Egress};
 use sidestep_model::{
     Rate, Span,
     scenario::{
@@ -16,7 +16,10 @@ use sidestep_model::{
 };
 use sidestep_proto::irc::{Damping, FailBack, Stability, Targets};
 
-use crate::{MetricsConfig, paths::is_interface_name};
+use crate::{
+    MetricsConfig,
+    paths::{MarkBits, is_interface_name},
+};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Deserialize)]
@@ -246,6 +249,28 @@ impl RouteControlConfig {
         config.fill_control(root);
         config.check_control(&document)?;
         Ok(config)
+    }
+
+    /// Whether a file is one of a route controller.
+    pub fn is_one(text: &str) -> bool {
+        Document::parse(text).is_ok_and(|document| document.root().get_ref().get("route_control").is_some())
+    }
+
+    /// The egresses for a look at their paths: by whom they are probed, and else their next hops.
+    pub fn probed(&self) -> Vec<Egress> {
+        let bits = MarkBits::new(self.route_control.mark_mask);
+        let egress = |(number, of): (u32, &EgressConfig)| {
+            let targets = self.targets_of(of);
+            let addresses = self.targets.iter().enumerate();
+            let targets = addresses.filter(|(place, _)| targets.contains(&(*place as u32)));
+            Egress {
+                name: of.name.clone(),
+                dev: of.dev.clone(),
+                mark: Some((number + 1) << bits.shift),
+                targets: targets.map(|(_, target)| target.address).chain(of.via.iter().copied()).collect(),
+            }
+        };
+        (0..).zip(&self.egresses).map(egress).collect()
     }
 
     /// What the controller probes, by egress, and how many of that must be reachable.

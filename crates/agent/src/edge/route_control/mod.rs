@@ -420,7 +420,7 @@ impl sidestep_service::Daemon for RouteControl {
         let refused = self.refused.iter().any(Option::is_some);
         self.again = refused.then(|| Instant::now() + AGAIN);
         if !std::mem::replace(&mut self.at_work, true) {
-            settings::warn_of_egresses(&self.options.config, &self.links);
+            settings::warn_of_egresses(&self.options.config, &self.links, &self.netlink.vrfs().await?);
             for egress in 0..self.links.len() {
                 if let Some(why) = self.why_unusable(egress) {
                     tracing::warn!(egress = self.name(egress), why, "an egress cannot be used now");

@@ -1,8 +1,8 @@
 //! What is not the route controller's own and must fit: others' marks, and settings of the kernel and its links.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
-use sidestep_linux::netlink::{Family, Interface, Netlink, PROTOCOL};
+use sidestep_linux::netlink::{Family, Interface, Netlink, PROTOCOL, Vrf};
 
 use super::{RouteControlConfig, RouteControlOptions, kernel::Numbers};
 use crate::AgentError;
@@ -52,7 +52,7 @@ pub(super) fn warn_of_sysctls(config: &RouteControlConfig) {
 }
 
 /// Says what of the links makes moves harder than they look.
-pub(super) fn warn_of_egresses(config: &RouteControlConfig, links: &[Option<Interface>]) {
+pub(super) fn warn_of_egresses(config: &RouteControlConfig, links: &[Option<Interface>], vrfs: &BTreeMap<String, Vrf>) {
     let mtu = |link: &Option<Interface>| link.as_ref().map(|link| link.mtu);
     let present = || config.egresses.iter().zip(links).filter_map(|(egress, link)| Some((egress, mtu(link)?)));
     if let (Some((small, least)), Some((large, most))) =
@@ -66,22 +66,13 @@ pub(super) fn warn_of_egresses(config: &RouteControlConfig, links: &[Option<Inte
             large.dev
         );
     }
-    for egress in &config.egresses {
-        if let Some(vrf) = vrf_of(&egress.dev) {
+    for dev in config.egresses.iter().map(|egress| &egress.dev) {
+        if let Some(Vrf { name, table }) = vrfs.get(dev) {
             tracing::warn!(
-                "{} is in the VRF {vrf}: its packets are routed by the VRF's table, not by the rules of route control",
-                egress.dev
+                "{dev} is in the VRF {name}: its packets are routed by table {table}, not by the rules of route control"
             );
         }
     }
-}
-
-/// The VRF that an interface is in.
-pub(crate) fn vrf_of(dev: &str) -> Option<String> {
-    let master = fs::read_link(format!("/sys/class/net/{dev}/master")).ok()?;
-    let name = master.file_name()?.to_string_lossy().into_owned();
-    let is_vrf = fs::read_to_string(format!("/sys/class/net/{name}/uevent")).ok()?.contains("DEVTYPE=vrf");
-    is_vrf.then_some(name)
 }
 
 /// A setting of the network namespace.

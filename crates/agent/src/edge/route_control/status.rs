@@ -55,6 +55,9 @@ pub struct EgressStatus {
     pub name: String,
     /// Its interface.
     pub dev: String,
+    /// The mark of its probes.
+    #[serde(default)]
+    pub mark: Option<u32>,
     /// Whether what it carries costs money.
     pub metered: bool,
     /// Its rate, where it is known.
@@ -189,6 +192,7 @@ impl RouteControl {
         Some(EgressStatus {
             name: of.name.clone(),
             dev: of.dev.clone(),
+            mark: Some(self.numbers().mark(egress)),
             metered: of.metered,
             capacity: Some(of.capacity).filter(|rate| *rate > Rate::ZERO),
             seen: self.input(egress),

@@ -59,7 +59,8 @@ fn control(args: RouteControlRun) -> Outcome {
         .map_err(Failure::from)
 }
 
-fn read_config(path: &Path, metrics: Option<std::net::SocketAddr>) -> Result<RouteControlConfig, Failure> {
+/// Reads the file; a listener of metrics that the command line names counts.
+pub(super) fn read_config(path: &Path, metrics: Option<std::net::SocketAddr>) -> Result<RouteControlConfig, Failure> {
     let (text, name) = (read(path)?, path.display().to_string());
     let mut config = RouteControlConfig::parse(&text).map_err(|error| Failure::usage(error.in_file(&name)))?;
     config.metrics.listen = metrics.or(config.metrics.listen);
