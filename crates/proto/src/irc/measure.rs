@@ -136,6 +136,11 @@ impl Losses {
         *self = Losses { sent: self.sent * keep + one.sent, lost: self.lost * keep + one.lost };
     }
 
+    /// Takes the packets of another average, too.
+    pub(super) fn join(&mut self, other: &Losses) {
+        *self = Losses { sent: self.sent + other.sent, lost: self.lost + other.lost };
+    }
+
     /// Takes back probes of the last measurement that were lost.
     pub(super) fn take_back(&mut self, lost: u32) {
         *self = Losses { sent: (self.sent - f64::from(lost)).max(0.0), lost: (self.lost - f64::from(lost)).max(0.0) };

@@ -1,19 +1,20 @@
 //! Several targets behind the egresses, and which of them count.
 //!
 //! Probes of an egress go to its targets in turn. A target that answers by no egress is down itself, and says nothing of any
-//! path. Of the others the best count, as many as the quorum says: a target that is filtered, slow or lossy behind one egress is
-//! outvoted, while a path that loses packets loses those to every target.
+//! path. Of the others the best count, as many as the quorum says: a target that is filtered or dead behind one egress is outvoted,
+//! while a path that loses packets loses those to every target. Any other target counts, too, unless it loses so much more than these
+//! that chance does not explain it: the best alone would show much less than is lost at random.
 
 use sidestep_model::Span;
 
-use super::measure::Measurement;
+use super::measure::{Losses, Measurement};
 
 /// The targets that each egress can probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// By egress: the numbers of its targets, in the order in which they are probed.
     pub of: Vec<Vec<u32>>,
-    /// So many targets must be reachable; if fewer are up at all, those.
+    /// So many targets must be reachable; if fewer are up at all, those. More may count.
     pub quorum: u32,
 }
 
@@ -28,7 +29,7 @@ pub struct TargetReport {
     pub lost: u32,
     /// The mean round trip of the others.
     pub rtt: Option<Span>,
-    /// Whether it counts: it is up, and among the best.
+    /// Whether it counts: it is up, and among the best or not much worse than these.
     pub counts: bool,
 }
 
@@ -71,6 +72,9 @@ impl Targets {
     }
 }
 
+/// A target is outvoted that loses by so many standard errors more than the better ones.
+const OUTVOTED: f64 = 2.0;
+
 /// Marks the targets of an egress that count, where `up` are those that answer by some egress.
 fn count(reports: &mut [TargetReport], up: &[u32], quorum: u32) {
     let mut candidates: Vec<&mut TargetReport> =
@@ -82,5 +86,14 @@ fn count(reports: &mut [TargetReport], up: &[u32], quorum: u32) {
     }
     let share = |one: &TargetReport| f64::from(one.lost) / f64::from(one.sent);
     candidates.sort_by(|one, other| share(one).total_cmp(&share(other)));
-    candidates.into_iter().take(quorum.max(1) as usize).for_each(|one| one.counts = true);
+    let (mut best, mut votes) = (Losses::default(), quorum.max(1));
+    for one in candidates {
+        let mut losses = Losses::default();
+        losses.add(one.sent, one.lost, 1);
+        one.counts = votes > 0 || one.lost < one.sent && losses.differs(&best) < OUTVOTED;
+        if one.counts {
+            best.join(&losses);
+        }
+        votes = votes.saturating_sub(1);
+    }
 }

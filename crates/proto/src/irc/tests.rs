@@ -19,6 +19,8 @@ struct Bench {
     last_sample: Time,
     /// Targets that do not answer: by one egress, or by none.
     silent: Vec<(Option<usize>, u32)>,
+    /// A target that answers by this egress only so often.
+    dim: Option<(usize, u32, f64)>,
 }
 
 /// What a path does to a packet that is sent now.
@@ -65,6 +67,7 @@ impl Bench {
             decisions: Vec::new(),
             last_sample: Time::ZERO,
             silent: Vec::new(),
+            dim: None,
         }
     }
 
@@ -119,7 +122,8 @@ impl Bench {
             let target = self.controller.target(probe).unwrap();
             let by = probe.egress as usize;
             let answers = !self.silent.iter().any(|(of, one)| *one == target && of.is_none_or(|of| of == by));
-            if drawn >= of.loss && answers {
+            let dim = self.dim.filter(|(of, one, _)| (*of, *one) == (by, target)).map_or(0.0, |of| of.2);
+            if drawn >= of.loss.max(dim) && answers {
                 let place = self.answers.partition_point(|(due, ..)| *due <= now + of.rtt);
                 self.answers.insert(place, (now + of.rtt, probe, Span::from_nanos(of.rtt.as_nanos() / 2)));
             }

@@ -90,6 +90,31 @@ fn loss_on_the_path_to_all_targets_is_seen_through_the_quorum() {
     assert!(bench.controller.report(0).is_some_and(|of| (0.05..0.12).contains(&of.loss)));
 }
 
+/// The best two of three alone would show 0.6, 2.5 and 6.5 %.
+#[test]
+fn random_loss_is_not_understated_because_the_best_targets_count() {
+    for (truth, least) in [(0.02, 0.015), (0.05, 0.041), (0.1, 0.084)] {
+        let mut bench = three_targets(11);
+        let mut seen = (0.0, 0);
+        for second in 1..=400 {
+            bench.run(f64::from(second), |_, _| losing(truth));
+            seen = (seen.0 + bench.controller.report(0).map_or(0.0, |of| of.lost), seen.1 + 1);
+        }
+        let mean = seen.0 / f64::from(seen.1);
+        assert!((least..truth * 1.05).contains(&mean), "{mean} of {truth}");
+    }
+}
+
+#[test]
+fn a_target_that_is_filtered_by_half_behind_the_primary_is_outvoted() {
+    let mut bench = three_targets(12);
+    bench.run(5.0, |_, _| FINE);
+    bench.dim = Some((0, 1, 0.5));
+    bench.run(300.0, |_, _| FINE);
+    let outvoted = bench.controller.target_reports(0).iter().filter(|one| !one.counts).count();
+    assert_eq!((bench.moves(), outvoted), (vec![], 1), "{:?}", bench.controller.target_reports(0));
+}
+
 #[test]
 fn the_return_waits_until_the_primary_has_been_fine_for_as_long_as_is_asked() {
     let waiting = Stability { fail_back_after: Span::from_secs(20), ..Stability::default() };
