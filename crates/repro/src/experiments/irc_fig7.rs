@@ -177,7 +177,7 @@ fn verdicts(cells: &[Cell]) -> Vec<Row> {
     for what in ["congestion", "loss"] {
         rows.push(better(what, "edge, predictive", "nobody", -LITTLE));
     }
-    // An edge has no say in paths that hosts choose, so that the two do not fight.
+    // An edge has no say in paths that hosts choose by segments. It has in the shortest one, which needs none: do the two fight?
     for what in WHAT {
         let (both, hosts) = (of(what, "hosts and edge"), of(what, "hosts"));
         let (one, others) = (("hosts and edge", &both), [("hosts", &hosts)]);
@@ -187,16 +187,15 @@ fn verdicts(cells: &[Cell]) -> Vec<Row> {
             text("asked here"),
             one,
             &others,
-            ALIKE,
+            LITTLE,
         ));
     }
     rows
 }
 
-/// How much less than another somebody may get, in Mbit/s.
+/// How much less than another somebody may get, or how far apart two may be, in Mbit/s: what counts as little in Figures 5 and 6, too,
+/// and one or two hundredths of what users get.
 const LITTLE: f64 = 0.1;
-/// How far the goodput of hosts with and without an edge that controls may be apart.
-const ALIKE: f64 = 0.3;
 /// An outage of so many seconds in the middle of a run of eight endless flows.
 const BEGINS: f64 = 40.0;
 const LASTS: f64 = 30.0;
