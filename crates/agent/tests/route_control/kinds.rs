@@ -105,3 +105,27 @@ fn ones_own_reflector_is_probed_each_10_ms_and_an_outage_is_left_sooner() {
     eventually("all are dead", || net.status().decisions.last().filter(|one| one.reason == "all-dead").map(drop));
     assert_eq!(net.status().active, "first");
 }
+
+#[test]
+fn ones_own_reflector_tells_in_which_direction_an_egress_loses() {
+    if !root_or_skip("route control") {
+        return;
+    }
+    let net = Net::new();
+    let _reflector = reflector(&net.world, 8_620);
+    let rest = file("").replace("measurement_period = \"400 ms\"\nprobe_interval = \"33 ms\"\n", "");
+    let target = "[[target]]\naddress = \"10.3.0.1\"\nkind = \"stamp\"\nport = 8620\nown = true\n";
+    let _control = net.control(&format!("{}{target}", rest.split(TARGET).next().unwrap()));
+    net.until_fine();
+    let lost = |egress: usize| {
+        let target = net.status().egresses[egress].targets[0].clone();
+        (target.lost_forward.unwrap(), target.lost_backward.unwrap())
+    };
+    assert_eq!(lost(0), (0, 0));
+    net.lose_stamp(0, "dport");
+    eventually("losses on the way there", || (lost(0).0 >= 20).then_some(()));
+    assert_eq!((lost(0).1, lost(1)), (0, (0, 0)));
+    net.lose_stamp(0, "sport");
+    eventually("losses on the way back", || (lost(0).1 >= 20).then_some(()));
+    assert_eq!(lost(1), (0, 0));
+}

@@ -138,6 +138,17 @@ impl Net {
         run_in(&self.transit[transit], "nft", &[&rules]);
     }
 
+    /// Has a transit lose a fifth of what goes to the reflector at port 8620 (`dport`), or comes from there (`sport`), and no more
+    /// of the other.
+    pub fn lose_stamp(&self, transit: usize, port: &str) {
+        let rules = format!(
+            "add table inet stamp; delete table inet stamp; add table inet stamp; \
+             add chain inet stamp forward {{ type filter hook forward priority 0; }}; \
+             add rule inet stamp forward udp {port} 8620 numgen random mod 100 < 20 drop"
+        );
+        run_in(&self.transit[transit], "nft", &[&rules]);
+    }
+
     /// Has a transit send to the world no faster than this, with a queue of 100 ms.
     pub fn limit(&self, transit: usize, rate: &str) {
         let arguments = format!("qdisc add dev north root tbf rate {rate} burst 10k latency 100ms");

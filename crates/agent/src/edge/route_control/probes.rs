@@ -9,7 +9,7 @@ use sidestep_linux::{
 use sidestep_model::Time;
 use sidestep_proto::{
     irc::Probe,
-    stamp::{self, Clock},
+    stamp::{self, Clock, Directions},
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -24,6 +24,8 @@ const ECHO_PORT: u16 = 7;
 pub(super) struct Probing {
     pub(super) egress: usize,
     pub(super) target: u32,
+    /// What a reflector of STAMP says of the probes so far.
+    pub(super) lost: Option<Directions>,
     socket: AsyncFd<Prober>,
     /// Probes that are not answered, by their numbers: when they were sent, and what the controller calls them.
     waiting: VecDeque<(u32, Time, Probe)>,
@@ -48,7 +50,7 @@ impl Probing {
         // SAFETY: the prober owns its socket, and closes it when it is dropped with the `AsyncFd`.
         let registered = unsafe { AsyncFd::register_with_interest(prober, Interest::READABLE) };
         let socket = registered.map_err(|error| LinuxError::io("waiting for answers of probes", error))?;
-        Ok(Probing { egress, target: number, socket, waiting: VecDeque::new() })
+        Ok(Probing { egress, target: number, lost: None, socket, waiting: VecDeque::new() })
     }
 
     /// Sends a probe; one that cannot be sent is lost.
@@ -68,6 +70,7 @@ impl Probing {
         while let Some(reply) = self.socket.get_mut().receive()? {
             // Whoever says that the target cannot be reached does not answer for it.
             let Reply::Answer(answer) = reply else { continue };
+            self.lost = answer.remote.map(|remote| remote.lost).or(self.lost);
             let found = self.waiting.iter().position(|(sequence, ..)| *sequence == answer.sequence);
             if let Some((_, sent, probe)) = found.and_then(|place| self.waiting.remove(place)) {
                 return Ok(Some((sent + answer.rtt, probe)));

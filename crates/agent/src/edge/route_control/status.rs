@@ -118,6 +118,12 @@ pub struct TargetStatus {
     pub sent: u32,
     /// Probes that were lost.
     pub lost: u32,
+    /// Probes that did not reach a STAMP reflector since it is asked.
+    #[serde(default)]
+    pub lost_forward: Option<u64>,
+    /// Probes that it answered, and whose answers did not come back.
+    #[serde(default)]
+    pub lost_backward: Option<u64>,
     /// The mean round trip of the others in milliseconds.
     pub rtt_ms: Option<f64>,
     /// Whether it counts: it is up, and among the best.
@@ -180,11 +186,15 @@ impl RouteControl {
         let (penalty, suppressed) = self.controller.penalty(sidestep_linux::monotonic_now(), egress);
         let targets = self.controller.target_reports(egress).iter().filter_map(|report| {
             let target = self.options.config.targets.get(report.target as usize)?;
+            let prober = self.probers.iter().find(|one| (one.egress, one.target) == (egress, report.target));
+            let directions = prober.and_then(|one| one.lost);
             Some(TargetStatus {
                 address: target.address,
                 kind: target.kind,
                 sent: report.sent,
                 lost: report.lost,
+                lost_forward: directions.map(|lost| lost.forward),
+                lost_backward: directions.map(|lost| lost.backward),
                 rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
                 counts: report.counts,
             })

@@ -11,7 +11,7 @@ use std::{
 use comfy_table::{Table, presets};
 use sidestep_agent::{
     DecisionRecord, EgressInput, EgressStatus, RouteControlConfig, RouteControlOptions, RouteControlStatus,
-    route_control_status, run_route_control, stop_route_control,
+    TargetStatus, route_control_status, run_route_control, stop_route_control,
 };
 use sidestep_linux::netlink::{DefaultRoute, Family, Netlink};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -159,13 +159,14 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
     if status.passive {
         println!("{}", passing_table(status));
     }
-    let mut table = plain_table(&["target", "kind", "by", "lost", "round trip", "counts"]);
+    let mut table = plain_table(&["target", "kind", "by", "lost", "out, back", "round trip", "counts"]);
     for (egress, target) in status.egresses.iter().flat_map(|one| one.targets.iter().map(move |target| (one, target))) {
         table.add_row([
             target.address.to_string(),
             target.kind.as_str().into(),
             egress.name.clone(),
             format!("{} of {}", target.lost, target.sent),
+            directions(target),
             millis(target.rtt_ms),
             if target.counts { "yes".into() } else { "no".into() },
         ]);
@@ -194,6 +195,12 @@ fn passing_table(status: &RouteControlStatus) -> Table {
         ]);
     }
     table
+}
+
+/// How many probes a reflector of STAMP did not get, and how many of its answers did not come, since it is asked.
+fn directions(target: &TargetStatus) -> String {
+    let both = target.lost_forward.zip(target.lost_backward);
+    both.map_or_else(|| "-".into(), |(forward, backward)| format!("{forward}, {backward}"))
 }
 
 fn plain_table(header: &[&str]) -> Table {
