@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_agent::stop_route_control;
+use sidestep_agent::{PredictionErrors, stop_route_control};
 use sidestep_linux::testing::root_or_skip;
 
 use super::{
@@ -107,11 +107,13 @@ fn a_clean_1_mbit_backup_beside_an_8_mbit_primary_that_loses_2_percent_is_not_ta
     assert!(status.passive && status.decisions.iter().any(|one| one.reason == "not-better"), "{status:?}");
     let [first, second] = [0, 1].map(|egress| status.egresses[egress].seen.clone());
     let (got, predicted) = (first.passed.unwrap().goodput_mbps, [first.predicted_mbps, second.predicted_mbps]);
+    assert_eq!(status.prediction_errors, Some(PredictionErrors::default()), "nothing has moved");
     println!("got {got:.2} Mbit/s, predicted {predicted:?}, loss {:.3} and {:.3}", first.loss, second.loss);
     assert!(got > 2.0 && predicted[0] > predicted[1], "{got} {predicted:?}");
     // Who goes by loss alone moves.
     control.reload(&text);
     net.until_active("second");
+    assert_eq!(net.status().prediction_errors, None);
     drop(flows);
 }
 

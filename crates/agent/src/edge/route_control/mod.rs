@@ -45,7 +45,8 @@ pub use self::{
     },
     metrics::ROUTE_CONTROL_METRICS,
     status::{
-        DecisionRecord, EgressInput, EgressStatus, PassedInput, RouteControlStatus, TargetStatus, route_control_status,
+        DecisionRecord, EgressInput, EgressStatus, PassedInput, PredictionErrors, RouteControlStatus, TargetStatus,
+        route_control_status,
     },
 };
 use self::{kernel::Numbers, probes::Probing};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_model::Rate;
-use sidestep_proto::irc::{Health, Reason};
+use sidestep_model::{Rate, scenario::IrcMode};
+use sidestep_proto::irc::{Health, PredictionError, Reason};
 
 use super::{Moves, ProbeKind, RouteControl};
 use crate::{AgentError, edge::status::ask};
@@ -46,6 +46,22 @@ pub struct RouteControlStatus {
     pub refused_probes: u64,
     /// Rules and routes that others removed, and that were put back.
     pub mended: u64,
+    /// How far predictions were off, where decisions go by them and what passes is measured.
+    #[serde(default)]
+    pub prediction_errors: Option<PredictionErrors>,
+}
+
+/// How far predictions of throughput were off from what TCP then got, after moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PredictionErrors {
+    /// The mean error of the formula, as a share of what TCP got.
+    pub formula: f64,
+    /// After so many moves.
+    pub formula_moves: u32,
+    /// The mean error of the history, likewise.
+    pub history: f64,
+    /// After so many moves.
+    pub history_moves: u32,
 }
 
 /// An egress.
@@ -181,6 +197,11 @@ impl RouteControl {
         }
     }
 
+    fn prediction_errors(&self) -> PredictionErrors {
+        let PredictionError { formula, formula_moves, history, history_moves } = self.controller.prediction_error();
+        PredictionErrors { formula, formula_moves, history, history_moves }
+    }
+
     fn egress_status(&self, egress: usize) -> Option<EgressStatus> {
         let of = self.options.config.egresses.get(egress)?;
         let (penalty, suppressed) = self.controller.penalty(sidestep_linux::monotonic_now(), egress);
@@ -231,6 +252,7 @@ impl RouteControl {
             decided: self.decided,
             refused_probes: self.refused_probes,
             mended: self.mended,
+            prediction_errors: (config.control.mode == IrcMode::Predictive).then(|| self.prediction_errors()),
         }
     }
 

@@ -172,6 +172,13 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
         ]);
     }
     println!("{table}");
+    if let Some(errors) = &status.prediction_errors {
+        let off = |share: f64, moves: u32| {
+            if moves > 0 { format!("{} in {moves} moves", percent(share)) } else { "-".into() }
+        };
+        let (formula, history) = (off(errors.formula, errors.formula_moves), off(errors.history, errors.history_moves));
+        println!("predictions were off by: formula {formula}, history {history}");
+    }
     println!("decisions: {}, the last ones:", status.decided);
     for decision in status.decisions.iter().rev().take(8) {
         println!("{}", described(decision));
