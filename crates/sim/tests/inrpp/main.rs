@@ -357,6 +357,11 @@ proptest! {
     }
 }
 
+/// How many networks are drawn: 30, or as many as `SIDESTEP_NETWORKS` says.
+fn networks() -> u32 {
+    std::env::var("SIDESTEP_NETWORKS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
+}
+
 /// Networks without losses on links, whose caches may cover what arrives or not.
 fn lossless() -> impl Strategy<Value = Wild> {
     let sizes = prop_oneof![Just((100u32, 50u32)), Just((400, 100)), Just((1_500, 200)), Just((4_000, 300))];
@@ -368,7 +373,7 @@ fn lossless() -> impl Strategy<Value = Wild> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 30, rng_seed: RngSeed::Fixed(16), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: networks(), rng_seed: RngSeed::Fixed(16), ..ProptestConfig::default() })]
 
     /// A cache whose margin covers what can arrive, as the run has it, drops nothing.
     #[test]
@@ -376,6 +381,58 @@ proptest! {
         let caches = results(&wild.scenario(), "inrpp").caches.unwrap();
         prop_assert_eq!(caches.custody.map_or(0, |custody| custody.dropped), 0);
     }
+}
+
+/// Of the networks that are drawn the 3,266th, made smaller: ACKs wait behind data for 50 ms on the way to the host that sends,
+/// but the first that says *slow down* does not.
+#[test]
+fn a_margin_must_cover_what_arrives_while_acks_wait_behind_data() {
+    let wild = Wild {
+        routers: 4,
+        chords: vec![(2, 0)],
+        flows: vec![(2, 2, 248), (3, 1, 144), (0, 1, 56), (0, 1, 296)],
+        failures: Vec::new(),
+        loss_percent: 0,
+        ack_every: 2,
+        cache_kb: 100,
+        high_kb: 50,
+        access: 10,
+        symmetric: true,
+        seed: 0,
+    };
+    let of = |wild: &Wild| results(&wild.scenario(), "inrpp").caches.unwrap();
+    let small = of(&wild);
+    let custody = small.custody.unwrap();
+    assert!(small.dropped > 0 && custody.pressed == 1 && custody.covered == 0, "{small:?}");
+    // What was missing is what 10 Mbit/s bring in that time.
+    assert!(custody.needed_bytes > 50_000 + 30_000, "{custody:?}");
+    let large = of(&Wild { cache_kb: 200, ..wild });
+    assert!(large.dropped == 0 && large.custody.unwrap().holds(), "{large:?}");
+}
+
+/// Of the networks that are drawn the 3,336th, made smaller: a router stores what comes over a slow link to the next one, which
+/// stores nothing. What is stored there names no nonce, and passes the next router until there is no more.
+#[test]
+fn a_margin_must_cover_what_is_stored_two_routers_before() {
+    let wild = Wild {
+        routers: 6,
+        chords: Vec::new(),
+        flows: vec![(0, 4, 64), (1, 4, 1_288), (3, 3, 912), (1, 5, 120), (0, 1, 872)],
+        failures: Vec::new(),
+        loss_percent: 0,
+        ack_every: 1,
+        cache_kb: 1_500,
+        high_kb: 200,
+        access: 50,
+        symmetric: false,
+        seed: 0,
+    };
+    let of = |wild: &Wild| results(&wild.scenario(), "inrpp").caches.unwrap();
+    let small = of(&wild);
+    let custody = small.custody.unwrap();
+    assert!(small.dropped > 0 && custody.covered < custody.pressed && custody.dropped == 0, "{small:?}");
+    let large = of(&Wild { cache_kb: 4_000, ..wild });
+    assert!(large.dropped == 0 && large.custody.unwrap().holds(), "{large:?}");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! A flow goes on as if nobody had pressed back until an ACK of it has passed the cache with a *slow down*, and that has reached
 //! those before. Over an input of capacity C so long after the ACK as two delays take, at most C · (2 · delay + time until the
 //! ACK) arrives: less where the router before has so much neither stored nor from its own inputs. The delays and capacities are
-//! those of the topology; how long ACKs take is measured, flows that begin meanwhile included.
+//! those of the topology; how long ACKs take, and wait for their links, is measured, flows that begin meanwhile included. That
+//! bound holds only where the router before has its packets from hosts. It gates what it has stored, and what names the
+//! interface that presses back. What routers further up have stored names nothing, and passes it whenever it comes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -40,7 +42,7 @@ struct Link {
     is_access: bool,
     /// Bytes in the cache before it now.
     held: AtomicU64,
-    /// The longest that an ACK with a *slow down* has waited for it, in nanoseconds.
+    /// The longest that an ACK which names an interface that presses back has waited for it, in nanoseconds.
     waits: AtomicU64,
 }
 
@@ -164,10 +166,12 @@ struct Burst {
 }
 
 /// An arc over which such flows come.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Input {
-    /// How long an ACK takes until it acts at the arc's beginning, and what was on the way then takes to the cache.
-    reaction: Span,
+    /// The ways from here to the cache, each with this arc first: an ACK takes them back.
+    ways: BTreeSet<Vec<ArcId>>,
+    /// How long a detour that ends by itself still brings packets.
+    lasts: Span,
     /// What the cache before it held when the first came.
     held: u64,
     /// The arcs before it.
@@ -264,8 +268,7 @@ impl Custody {
         self.pressed = true;
         let is_told = self.is_told(now, arrival.flow);
         self.counted.insert(arrival.flow);
-        let goes_on =
-            self.burst.as_ref().is_some_and(|burst| burst.ended.is_none_or(|ended| now.since(ended) < burst.tail()));
+        let goes_on = self.burst.as_ref().is_some_and(|burst| burst.goes_on(&self.network, now));
         if !goes_on {
             self.close();
         }
@@ -283,9 +286,8 @@ impl Custody {
         match arrival.detour {
             Some(arc) => {
                 let link = self.network.link(arc);
-                let reaction = link.map_or(Span::default(), |link| link.delay + link.delay) + self.network.detours;
-                let input = Input { reaction, held: 0, before: BTreeSet::new(), is_detour: true, is_last: true };
-                burst.inputs.entry(arc).or_insert(input);
+                let lasts = link.map_or(Span::default(), |link| link.delay + link.delay) + self.network.detours;
+                burst.inputs.entry(arc).or_insert(Input { lasts, is_detour: true, is_last: true, ..Input::default() });
                 if burst.untold.is_empty() {
                     burst.ended = Some(now);
                 }
@@ -320,17 +322,21 @@ impl Custody {
         }
     }
 
-    /// An ACK with *slow down* goes to those before the cache, and waits for so long for its link.
-    pub(super) fn tells(&mut self, now: Time, flow: u64, back: ArcId, wait: Span, level: Level) {
+    /// An ACK that names an interface which presses back waits for so long for its link.
+    pub(super) fn waits(&self, back: ArcId, wait: Span) {
+        if let Some(link) = self.network.link(back) {
+            link.waits.fetch_max(wait.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// An ACK with *slow down* goes to those before the cache.
+    pub(super) fn tells(&mut self, now: Time, flow: u64, level: Level) {
         self.pressed = true;
         self.surplus += PACKET as i64;
         self.leaves(level);
         self.recent.push_back(now);
         while self.recent.front().is_some_and(|at| now.since(*at) > RECENT) {
             self.recent.pop_front();
-        }
-        if let Some(link) = self.network.link(back) {
-            link.waits.fetch_max(wait.as_nanos(), Ordering::Relaxed);
         }
         self.told.insert(flow, now);
         if let Some(burst) = &mut self.burst
@@ -374,24 +380,40 @@ impl Custody {
     }
 }
 
+impl Input {
+    /// How long an ACK takes until it acts at the arc's beginning, and what was on the way then takes to the cache. The ACK's
+    /// wait is the longest that there has been yet: the first ACKs to say *slow down* may find their link free, and those that
+    /// follow wait behind data.
+    fn reaction(&self, network: &Network) -> Span {
+        let over = |arc: &ArcId| {
+            let back = network.link(arc.reversed());
+            let wait = back.map_or(0, |back| back.waits.load(Ordering::Relaxed));
+            network.link(*arc).map_or(Span::default(), |link| link.delay + link.delay) + Span::from_nanos(wait)
+        };
+        let along = |way: &Vec<ArcId>| way.iter().fold(Span::default(), |sum, arc| sum + over(arc));
+        self.ways.iter().map(along).max().unwrap_or_default() + self.lasts
+    }
+}
+
 impl Burst {
-    /// How long what was sent before the last flow was told still comes.
-    fn tail(&self) -> Span {
-        self.inputs.values().map(|input| input.reaction).max().unwrap_or_default()
+    /// Whether flows are not told yet, or what was sent before the last one was still comes.
+    fn goes_on(&self, network: &Network, now: Time) -> bool {
+        let Some(ended) = self.ended else { return true };
+        self.inputs.values().any(|input| now.since(ended) < input.reaction(network))
     }
 
     /// A flow comes over these arcs, the last of which leads to the cache.
     fn comes(&mut self, network: &Network, arcs: &[ArcId]) {
-        let (mut reaction, mut after) = (Span::default(), None);
-        for arc in arcs.iter().rev() {
+        let mut after = None;
+        for (at, arc) in arcs.iter().enumerate().rev() {
             let Some(link) = network.link(*arc) else { return };
-            let back = network.link(arc.reversed());
-            let wait = back.map_or(0, |back| back.waits.load(Ordering::Relaxed));
-            reaction = reaction + link.delay + link.delay + Span::from_nanos(wait);
             let held = link.held.load(Ordering::Relaxed);
-            let new = || Input { reaction, held, before: BTreeSet::new(), is_detour: false, is_last: after.is_none() };
+            let new = || Input { held, is_last: after.is_none(), ..Input::default() };
             let input = self.inputs.entry(*arc).or_insert_with(new);
-            input.reaction = input.reaction.max(reaction);
+            let way = arcs.get(at..).unwrap_or_default();
+            if !input.ways.contains(way) {
+                input.ways.insert(way.to_vec());
+            }
             if let Some(of) = after.and_then(|after| self.inputs.get_mut(&after)) {
                 of.before.insert(*arc);
             }
@@ -416,17 +438,23 @@ impl Burst {
             .fold(self.excess.saturating_add(arrives), |sum, more| sum.saturating_add(*more))
     }
 
-    /// What comes over an arc at most: no more than its capacity, and than what is before it.
+    /// What comes over an arc at most: no more than there is before it. The last router before the cache gates what it has
+    /// stored, and what names the nonce. So if all that it sends comes to it from hosts, no more comes than the arc carries
+    /// until these have heard; what was stored further up names nothing, and passes that router whenever it comes.
     fn over(&self, network: &Network, arc: ArcId, untold: Span, depth: usize) -> u64 {
         let (Some(link), Some(input)) = (network.link(arc), self.inputs.get(&arc)) else { return 0 };
-        let carried = link.carries(untold + input.reaction);
+        let carried = |reaction| link.carries(untold + reaction);
         if link.is_access || input.is_detour || input.before.is_empty() || depth > 64 {
-            return carried;
+            return carried(input.reaction(network));
         }
-        let before = input
-            .before
-            .iter()
-            .fold(input.held, |sum, arc| sum.saturating_add(self.over(network, *arc, untold, depth + 1)));
-        carried.min(before)
+        let sent =
+            input.before.iter().fold(0u64, |sum, arc| sum.saturating_add(self.over(network, *arc, untold, depth + 1)));
+        let before = sent.saturating_add(input.held);
+        let is_host = |arc: &ArcId| network.link(*arc).is_some_and(|link| link.is_access);
+        if depth > 0 || !input.before.iter().all(is_host) {
+            return before;
+        }
+        let senders = input.before.iter().filter_map(|arc| self.inputs.get(arc));
+        carried(senders.map(|input| input.reaction(network)).max().unwrap_or_default()).min(before)
     }
 }

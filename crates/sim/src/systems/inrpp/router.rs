@@ -11,7 +11,7 @@ use sidestep_model::{
 };
 use sidestep_proto::{
     inrpp::{
-        self, AckFields, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Notice,
+        self, AckFields, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,
         Notification, Port, Probe, Router, RouterId, Way,
     },
     link::LinkState,
@@ -133,10 +133,13 @@ impl RouterNode {
     fn account_ack(&mut self, now: Time, from: Port, back: ArcId, flow: u64, said: &AckFields, node: &Node<'_>) {
         let Some(custody) = self.custody.get_mut(usize::from(from.0)) else { return };
         custody.hears(flow);
+        if said.notification.is_some() || said.nonces != Nonces::default() {
+            custody.waits(back, node.free_at(back).since(now));
+        }
         match said.notification.map(|said| said.notice) {
             Some(Notice::SlowDown) => {
                 let level = Level { held: self.router.occupancy(from), dropped: self.router.counters(from).dropped };
-                custody.tells(now, flow, back, node.free_at(back).since(now), level);
+                custody.tells(now, flow, level);
             }
             Some(Notice::Cancel) => custody.ends(),
             None => {}
