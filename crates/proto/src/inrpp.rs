@@ -142,7 +142,9 @@ impl Interface {
 ///
 /// `inputs` are the capacity of each link from which data may come, its one-way delay, and the longest time between two
 /// ACKs that go back over it; `drain` is the capacity of the link behind the cache. Each input sends on for the time that
-/// an ACK waits to be sent, travels, and what is on the way travels: C·(2·delay + time between ACKs).
+/// an ACK waits to be sent, travels, and what is on the way travels: C·(2·delay + time between ACKs). The wait is the longest, as
+/// the first ACK may find its link free. The delay is that from the sender where routers between store nothing, since these gate
+/// only what names the interface; what routers further up have stored names nothing and comes besides: add it.
 pub fn custody_margin(inputs: &[(Rate, Span, Span)], drain: Rate) -> Bytes {
     let longest = inputs.iter().map(|(_, delay, acks)| delay.as_nanos() * 2 + acks.as_nanos()).max().unwrap_or(0);
     let arrives = inputs.iter().fold(Bytes::default(), |sum, (rate, delay, acks)| {

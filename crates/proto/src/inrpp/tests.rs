@@ -9,6 +9,7 @@ use crate::{
     tcp,
 };
 
+mod credits;
 mod detours;
 mod options;
 mod sender;

@@ -66,6 +66,65 @@ fn what_is_on_a_detour_takes_no_other() {
     assert!(bench.node.sent.contains(&(1_000, OUT)) && bench.router.counters(OUT).detoured > 5);
 }
 
+/// The neighbour answers a probe: it would take half of what its link carries.
+fn answer(bench: &mut Bench) {
+    let grant = Grant { of: OUT, push: true, raise: 6_250.0, cut: 0.0 };
+    bench.router.handle_grant(bench.node.now, SIDE, grant, &mut bench.node);
+}
+
+#[test]
+fn where_only_probes_get_lost_a_detour_is_given_up_within_two_decisions_and_every_packet_leaves() {
+    let mut bench = Bench::new(config());
+    bench.burst(1, 5 + 90);
+    for _ in 0..5 {
+        bench.wait(Span::from_millis(10));
+        bench.burst(1, 8);
+        answer(&mut bench);
+    }
+    assert!(bench.router.detour_rate(OUT, SIDE) > Rate::from_mbits(1));
+    // Nothing else is lost: packets go on to come, and a gated flow hears *slow down*s.
+    let decision = config().decision_interval;
+    for _ in 0..10 {
+        bench.wait(Span::from_millis(10));
+        bench.burst(1, 8);
+        bench.hears(2, Notice::SlowDown, 99);
+        bench.data(2, Nonces::one(Nonce(99)));
+    }
+    assert_eq!(decision + decision, Span::from_millis(100), "so long ago the last answer came");
+    assert_eq!(bench.router.detour_rate(OUT, SIDE), Rate::default());
+    let (detoured, asked) = (bench.router.counters(OUT).detoured, bench.node.probes.len());
+    bench.burst(1, 20);
+    bench.wait(Span::from_millis(50));
+    assert!(bench.node.probes.len() >= asked + 4, "it goes on to ask");
+    bench.wait(Span::from_secs(1));
+    assert_eq!((bench.held(), bench.state(), bench.router.counters(OUT).detoured), (0, State::Push, detoured));
+    assert_eq!((bench.node.sent.len(), bench.node.lost.len()), (bench.handed as usize, 0));
+}
+
+#[test]
+fn where_no_probe_is_ever_answered_everything_leaves_by_its_own_link() {
+    let mut bench = Bench::new(config());
+    bench.burst(1, 5 + 90);
+    bench.wait(Span::from_secs(2));
+    assert_eq!((bench.held(), bench.state(), bench.router.counters(OUT).detoured), (0, State::Push, 0));
+    assert!(bench.node.probes.len() > 5 && bench.node.sent.iter().all(|(_, port)| *port == OUT));
+}
+
+#[test]
+fn a_router_whose_probes_get_lost_leaves_its_share_to_the_others_after_a_decision() {
+    let config = config();
+    let mut meter = Meter::new(&config, Rate::from_mbits(10));
+    let at = |millis: u64| Time::ZERO + Span::from_millis(millis);
+    let mut raise = |meter: &mut Meter, millis: u64, router: u32| {
+        meter.advance(&config, at(millis), Bytes::default());
+        meter.grant(&config, at(millis), RouterId(router), true, OUT, true).raise
+    };
+    let alone = raise(&mut meter, 100, 1);
+    raise(&mut meter, 100, 2);
+    assert!((raise(&mut meter, 140, 1) - alone / 2.0).abs() < 1.0, "two share");
+    assert!((raise(&mut meter, 151, 1) - alone).abs() < 1.0, "nobody has heard of the other for T_d");
+}
+
 /// Routers that share one detour of 10 Mbit/s for 6 s, beside other traffic.
 ///
 /// Probes and their answers take 5 ms each way. What does not fit waits in the neighbour's queue.

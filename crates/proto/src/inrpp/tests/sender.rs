@@ -125,6 +125,22 @@ fn after_a_loss_that_was_none_nothing_is_sent_again() {
 }
 
 #[test]
+fn acks_that_repeat_because_segments_were_reordered_send_nothing_again_and_let_new_ones_go() {
+    let mut host = Host::new(100);
+    let start = host.now;
+    let sent = host.wait(Span::from_millis(30)).len() as u32;
+    // Segment 1 takes a detour, and twenty later ones overtake it.
+    let mut next = sent;
+    for _ in 0..20 {
+        host.acked(1, start, Some(Notice::SlowDown));
+        assert_eq!(host.sends(), [(Kind::Data, next)], "a new one for each ACK");
+        next += 1;
+    }
+    host.acked(22, start, Some(Notice::SlowDown));
+    assert_eq!((host.sends(), host.sender.retransmits()), (vec![(Kind::Data, next)], 0));
+}
+
+#[test]
 fn after_a_timeout_the_texts_sender_opens_at_once() {
     for after in [AfterTimeout::Resend, AfterTimeout::Text] {
         let mut host = Host::of(5_000, |sender| sender.after_timeout(after));
