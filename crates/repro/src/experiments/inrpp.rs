@@ -172,6 +172,12 @@ pub(super) fn rows(label: &str, measured: &[Measured], faster: [(Paper, Rule); 3
     rows.extend(no_loss(label, &measured[INRPP].custody));
 }
 
+/// Whether the margins of caches covered what could arrive, under each seed of a run.
+pub(super) fn custody_by_seed(result: &SystemResult) -> Vec<Option<CustodyResult>> {
+    let each = result.repeated.as_ref().map_or(std::slice::from_ref(result), |repeated| &repeated.each);
+    each.iter().map(|one| one.caches.and_then(|caches| caches.custody)).collect()
+}
+
 /// The row that proves runs against the condition for no loss: what was lost in caches whose margin covers all that can arrive.
 /// Without a run in which a cache presses back, and of which the condition says something, there is none.
 pub(super) fn no_loss(label: &str, custody: &[Option<CustodyResult>]) -> Option<Row> {
@@ -306,6 +312,8 @@ fn index(rates: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_results::{CacheResult, Repeated};
+
     use super::*;
     use crate::Verdict;
 
@@ -338,6 +346,18 @@ mod tests {
         assert_eq!(verdict(&[custody(0), custody(1)]), Some(Verdict::Differs));
         assert_eq!(verdict(&[uncovered]), Some(Verdict::NoPaperValue));
         assert_eq!(verdict(&[None, Some(CustodyResult::default())]), None);
+    }
+
+    #[test]
+    fn every_seed_is_held_against_the_condition() {
+        let of = |dropped| {
+            let custody = Some(CustodyResult { pressed: 1, covered: 1, dropped, needed_bytes: 1 });
+            SystemResult { caches: Some(CacheResult { custody, ..CacheResult::default() }), ..SystemResult::default() }
+        };
+        let verdict = |result: &SystemResult| no_loss("x", &custody_by_seed(result)).map(|row| row.verdict);
+        assert_eq!(verdict(&of(0)), Some(Verdict::Holds));
+        let repeated = Repeated::of(&[of(0), of(0), of(1)]);
+        assert_eq!(verdict(&SystemResult { repeated, ..of(0) }), Some(Verdict::Differs));
     }
 
     #[test]

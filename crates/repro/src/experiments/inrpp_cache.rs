@@ -5,7 +5,7 @@ use sidestep_results::measures;
 
 use super::{
     build,
-    inrpp::{PAPER, arrivals, base, flows, link, losses, no_loss},
+    inrpp::{PAPER, arrivals, base, custody_by_seed, flows, link, losses, no_loss},
     result_of,
 };
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, Seeds, lines};
@@ -45,10 +45,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
         };
         let quantity = format!("packets lost, caches of {cache} kB");
         findings.rows.push(Row::median(quantity, "packets", paper, &dropped, rule));
-        findings.rows.extend(no_loss(
-            &format!("caches of {cache} kB, first seed"),
-            &[result.caches.and_then(|all| all.custody)],
-        ));
+        findings.rows.extend(no_loss(&format!("caches of {cache} kB"), &custody_by_seed(result)));
         let quantity = format!("AFCT, caches of {cache} kB");
         findings.rows.push(Row::median(quantity, "s", Paper::None, &time, Rule::NoPaperValue));
         lost.push((f64::from(*cache).log10(), dropped.middle()));

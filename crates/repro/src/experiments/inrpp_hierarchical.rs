@@ -47,12 +47,17 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     Ok(findings)
 }
 
+/// The paper gives no size. While flows go on to arrive, each of their packets comes unasked, and its ACK releases one that was
+/// stored before: with S_high of 6.25 MB a cache must hold up to 76 MB.
+const CACHE: &str = "100 MB";
+
 /// With this share of the paper's hosts and flows; the load stays.
 fn network(share: f64) -> Result<Scenario, ReproError> {
     // Each pair of a sender and a receiver group loads a link of 10 Mbit/s.
     let rate = arrivals(LOAD, 10.0, PACKETS);
     let count = FLOWS * share / 12.0;
     let mut network = base("inrpp-hierarchical", count / rate * 3.0 + 60.0).set("sample", "10 s");
+    network = network.set("inrpp.cache", CACHE);
     for router in ["t1", "t2", "t3", "t4", "S1", "S2"] {
         network = network.router(router);
     }
