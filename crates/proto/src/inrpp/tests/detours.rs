@@ -115,7 +115,7 @@ fn a_router_whose_probes_get_lost_leaves_its_share_to_the_others_after_a_decisio
     let config = config();
     let mut meter = Meter::new(&config, Rate::from_mbits(10));
     let at = |millis: u64| Time::ZERO + Span::from_millis(millis);
-    let mut raise = |meter: &mut Meter, millis: u64, router: u32| {
+    let raise = |meter: &mut Meter, millis: u64, router: u32| {
         meter.advance(&config, at(millis), Bytes::default());
         meter.grant(&config, at(millis), RouterId(router), true, OUT, true).raise
     };
