@@ -1,7 +1,7 @@
 //! Maximum flows of randomly drawn pairs under several models, for `maxflow` and `advise`.
 
 use sidestep_maxflow::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, Watch, in_parallel};
-use sidestep_model::{Graph, NodeId, Rate, Ratio};
+use sidestep_model::{Graph, NodeId, Rate, Ratio, usual_rate};
 use sidestep_paths::analysis::Net;
 
 use crate::AdviseError;
@@ -133,15 +133,8 @@ impl Capacities {
             (None, false) => Assumption::Median,
             (None, true) => Assumption::Default,
         };
-        let assumed = assumed_rate(known, default_rate);
+        let assumed = default_rate.unwrap_or_else(|| usual_rate(known));
         let network = FlowNetwork::of_net(graph, net, assumed).map_err(|error| AdviseError::flow(graph, error))?;
         Ok(Capacities { network, links, unknown, assumed, assumption })
     }
-}
-
-/// The rate of links without one: the one given, or the median of the known ones, or 1 Gbit/s.
-pub fn assumed_rate(mut known: Vec<Rate>, given: Option<Rate>) -> Rate {
-    known.sort_unstable();
-    let median = known.get(known.len() / 2).copied();
-    given.or(median).unwrap_or(Rate::from_mbits(1000))
 }

@@ -53,7 +53,7 @@ use sidestep_paths::analysis::NetError;
 use thiserror::Error;
 
 pub use advice::{Advice, Between, Flow, Limits, Options, Paths, Relied, Subject, advise};
-pub use flows::{Answer, Assumption, Capacities, Question, assumed_rate};
+pub use flows::{Answer, Assumption, Capacities, Question};
 pub use gains::{BASES, Gain, Gains, Model, Share, models, shares};
 
 /// Why there is no advice, or no flow.

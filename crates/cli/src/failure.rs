@@ -44,6 +44,11 @@ impl Failure {
         Failure { kind: Kind::Environment, message: message.to_string() }
     }
 
+    /// The same, said of a part of what was asked for.
+    pub fn within(self, part: &str) -> Self {
+        Failure { message: format!("{part}: {}", self.message), ..self }
+    }
+
     /// Prints the line and gives the exit code.
     pub fn report(&self) -> ExitCode {
         eprintln!("error: {}", self.message);

@@ -18,15 +18,23 @@ mod paths;
 mod progress;
 mod repro;
 mod sim;
+mod sweep;
 mod topo;
 mod traffic;
 mod worlds;
 
-use std::{fs::File, io::Read, path::Path};
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use sidestep_model::{
-    Scenario,
-    scenario::overrides::{self, Override, OverrideError},
+    Graph, Scenario,
+    scenario::{
+        Files,
+        overrides::{self, Override, OverrideError},
+    },
 };
 
 pub use self::args::Command;
@@ -38,6 +46,9 @@ use crate::{
 
 /// The most that is read of a file that a scenario names, in bytes.
 const MAX_FILE: u64 = 4 << 20;
+
+/// The variable that names the directory of the published topologies.
+const DATA: &str = "SIDESTEP_DATA";
 
 /// Why the lab does not start for an ordinary user.
 const NEEDS_ROOT: &str = "the lab makes network namespaces, for which it must run as root; use sudo";
@@ -76,9 +87,16 @@ fn scenario_text(path: &Path, set: &[Override]) -> Result<String, Failure> {
 /// Reads a scenario file, which its stem names if it does not name itself.
 fn read_scenario(path: &Path, set: &[Override]) -> Result<Scenario, Failure> {
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
-    // Files that it names are beside it.
-    let beside = |name: &str| {
-        let file = path.with_file_name(name);
+    let parsed = Scenario::parse_with_files(&scenario_text(path, set)?, &stem, &Beside(path));
+    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+}
+
+/// What a scenario file names: other files beside it, and networks beside it or published.
+struct Beside<'a>(&'a Path);
+
+impl Files for Beside<'_> {
+    fn text(&self, name: &str) -> Result<String, String> {
+        let file = self.0.with_file_name(name);
         let mut text = String::new();
         let read = File::open(&file).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
         match read {
@@ -86,7 +104,12 @@ fn read_scenario(path: &Path, set: &[Override]) -> Result<Scenario, Failure> {
             Ok(_) => Ok(text),
             Err(error) => Err(format!("{}: {error}", file.display())),
         }
-    };
-    let parsed = Scenario::parse_with_files(&scenario_text(path, set)?, &stem, &beside);
-    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+    }
+
+    fn network(&self, name: &str) -> Result<Graph, String> {
+        let beside = self.0.with_file_name(name);
+        let name = if beside.is_file() { beside.to_string_lossy() } else { name.into() };
+        let data = std::env::var_os(DATA).map(PathBuf::from);
+        sidestep_repro::topology(data.as_deref(), &name).map_err(|error| error.to_string())
+    }
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{Rate, Span};
 
 pub use links::GraphLink;
-pub use topology::Missing;
+pub use topology::{Missing, usual_rate};
 
 /// A network as its file has it.
 #[derive(Clone, Debug, Default, PartialEq)]

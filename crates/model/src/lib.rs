@@ -45,8 +45,8 @@ mod units;
 pub mod workload;
 
 pub use balance::BalanceMode;
-pub use generate::{Backbone, Dumbbell, FatTree, ParallelPaths};
-pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing};
+pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths};
+pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing, usual_rate};
 pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};
 pub use scenario::Scenario;
 pub use systems::{SystemName, World};

@@ -100,7 +100,7 @@ use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, LinkId, NodeId, Rate, Ratio, Span, Time, Topology, TopologyError,
+    Bytes, Graph, LinkId, NodeId, Rate, Ratio, Span, Time, Topology, TopologyError,
     workload::{self, Arrival, SizeDistribution},
 };
 
@@ -318,21 +318,43 @@ pub enum Place {
     Key(&'static str, &'static str),
 }
 
+/// What a scenario file may name: other files, and published networks.
+pub trait Files {
+    /// The text of a file, or why there is none.
+    fn text(&self, name: &str) -> Result<String, String>;
+
+    /// A network that is published or in a file, or why there is none.
+    fn network(&self, name: &str) -> Result<Graph, String> {
+        Err(format!("`{name}`: networks that a scenario names cannot be read here"))
+    }
+}
+
+/// None of them can be read.
+pub(crate) struct Unread;
+
+impl Files for Unread {
+    fn text(&self, name: &str) -> Result<String, String> {
+        Err(format!("`{name}`: files that a scenario names cannot be read here"))
+    }
+}
+
+/// The texts of files alone.
+impl<F: Fn(&str) -> Result<String, String>> Files for F {
+    fn text(&self, name: &str) -> Result<String, String> {
+        self(name)
+    }
+}
+
 impl Scenario {
     /// Reads a scenario file; `default_name` (the file's stem) names it if it does not name itself.
     pub fn parse(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
-        let unread = |name: &str| Err(format!("`{name}`: files that a scenario names cannot be read here"));
-        Self::parse_with_files(text, default_name, &unread)
+        Self::parse_with_files(text, default_name, &Unread)
     }
 
-    /// Reads a scenario file that may name other files; `files` returns the text of one, or why it cannot.
+    /// Reads a scenario file that may name other files, which `files` returns.
     ///
     /// `default_name` names the scenario, as in [`parse`](Self::parse).
-    pub fn parse_with_files(
-        text: &str,
-        default_name: &str,
-        files: &dyn Fn(&str) -> Result<String, String>,
-    ) -> Result<Scenario, ParseError> {
+    pub fn parse_with_files(text: &str, default_name: &str, files: &dyn Files) -> Result<Scenario, ParseError> {
         read::scenario(text, default_name, files)
     }
 

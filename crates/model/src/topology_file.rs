@@ -37,7 +37,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use crate::{
     BurstLoss, Channel, NodeId, NodeKind, Red, Topology,
     scenario::{
-        ParseError,
+        ParseError, Unread,
         document::Document,
         print::{list, quoted},
     },
@@ -53,7 +53,7 @@ pub fn parse(text: &str) -> Result<Topology, ParseError> {
     }
     let document = Document::parse(text)?;
     let File { .. } = document.read(document.root(), &[])?;
-    read(&document)
+    read(&document, &Unread)
 }
 
 /// What [`parse`] reads otherwise than it stands in the file: prefixes and locators with host bits.

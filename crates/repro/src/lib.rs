@@ -27,7 +27,6 @@ mod boxes;
 mod curves;
 mod data;
 mod experiments;
-mod lines;
 mod report;
 mod row;
 mod seeds;
@@ -38,7 +37,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sidestep_model::{Scenario, scenario::SystemSpec};
-use sidestep_results::{Repeated, RunResult, World};
+use sidestep_results::{
+    PlotError, Repeated, RunResult, World,
+    lines::{Line, Panel, lines},
+};
 use thiserror::Error;
 
 use bars::{Bar, bars};
@@ -46,7 +48,6 @@ use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
 pub use data::{DataError, Set, topologies, topology};
 pub use experiments::tpc_fig7::FlowWork;
-use lines::{Line, Panel, lines};
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
 pub use seeds::{FEWEST, Seeds};
@@ -177,6 +178,12 @@ pub enum ReproError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+impl From<PlotError> for ReproError {
+    fn from(error: PlotError) -> Self {
+        ReproError::Picture(error.to_string())
+    }
 }
 
 /// All experiments.

@@ -8,8 +8,9 @@
 //! - **Measures** are functions of plain numbers: [`measures`], and [`Estimate`] and [`Repeated`] over several seeds.
 //! - A [`Comparison`] puts the measures of two runs of one scenario side by side.
 //! - An [`Equivalence`](equivalence::Equivalence) tests whether two worlds give the same, over many runs.
-//! - **Pictures and pages** are text: [`draw`] makes a map, [`stacks`] bars, [`table`] the summary for a terminal,
-//!   [`document`] a whole HTML page.
+//! - A [`Swept`] scenario was run with several values of some of its keys.
+//! - **Pictures and pages** are text: [`draw`] makes a map, [`lines`](lines::lines) lines, [`stacks`] bars, [`table`] the summary
+//!   for a terminal, [`document`] a whole HTML page.
 //!
 //! ```
 //! use sidestep_model::{Bytes, Rate, Span, Time};
@@ -34,7 +35,9 @@
 
 mod comparison;
 pub mod equivalence;
+mod hover;
 pub mod ink;
+pub mod lines;
 mod links;
 mod map;
 pub mod measures;
@@ -50,6 +53,7 @@ mod scene;
 mod seeds;
 mod stacks;
 mod summary;
+mod swept;
 #[cfg(test)]
 mod testing;
 mod writer;
@@ -75,4 +79,5 @@ pub use seeds::{SeedLog, SeedResult};
 pub use sidestep_model::World;
 pub use stacks::{Stack, stacks};
 pub use summary::table;
+pub use swept::{Swept, SweptPoint};
 pub use writer::{Records, WriteError, Writer};

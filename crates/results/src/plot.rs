@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::{
     RunResult, Scene, SystemResult, Trace,
+    hover::{Columns, Hover},
     ink::{INK, PALETTE, QUIET, letters},
     summary::{exact, megabits, percent, printable},
 };
@@ -65,7 +66,20 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
         }
         canvas.root.present()?;
     }
-    Ok(svg)
+    Ok(hover(traces, &panels).over(&svg))
+}
+
+/// What the picture says where the pointer rests.
+fn hover(traces: &[Trace], panels: &[Panel]) -> Hover {
+    let end = traces.iter().map(duration).fold(0.0, f64::max);
+    let columns = Columns { left: f64::from(LEFT), right: f64::from(RIGHT), end };
+    let mut hover = Hover::default();
+    columns.goodput(&mut hover, traces, [TOP, GOODPUT_HEIGHT].map(f64::from));
+    for panel in panels {
+        let (top, bottom) = (panel.strips_top(), panel.strips_bottom());
+        columns.paths(&mut hover, panel.trace, [top, bottom - top].map(f64::from));
+    }
+    hover
 }
 
 /// Where one system's use of the paths is drawn.
@@ -330,7 +344,7 @@ impl Label {
     }
 }
 
-fn duration(trace: &Trace) -> f64 {
+pub(crate) fn duration(trace: &Trace) -> f64 {
     trace.window.duration.as_secs_f64()
 }
 

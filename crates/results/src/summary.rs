@@ -50,6 +50,19 @@ pub fn table(run: &RunResult) -> String {
 }
 
 impl Column {
+    /// All of them, in their order.
+    pub(crate) const ALL: [Column; 9] = [
+        Column::System,
+        Column::Goodput,
+        Column::TimesTcp,
+        Column::MeanTime,
+        Column::LongTime,
+        Column::Fairness,
+        Column::LeastUsed,
+        Column::Moves,
+        Column::Drops,
+    ];
+
     pub(crate) fn title(self) -> &'static str {
         match self {
             Column::System => "system",

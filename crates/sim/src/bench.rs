@@ -6,7 +6,7 @@ use sidestep_model::{ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, 
 use sidestep_paths::Igp;
 use sidestep_proto::{
     mptcp::{self, Coupling, Scheduler},
-    tcp::{Algorithm, Config},
+    tcp::{Algorithm, Config, Profile},
 };
 
 use crate::engine::{FlowId, FlowSpec, Network, RouteId, Sizes, TcpId, World};
@@ -105,9 +105,11 @@ impl Case {
 /// What TCP does in a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tcp {
-    /// As the simulator has it by default: SACK and delayed ACKs.
+    /// As the simulator has it by default: that of Linux.
     #[default]
-    Full,
+    Linux,
+    /// That of the RFCs, with SACK and delayed ACKs.
+    Rfc,
     /// An ACK for each segment and no SACK, as in simulators that have no more.
     Simple,
 }
@@ -197,7 +199,8 @@ impl Plan {
 
     fn build(self, seed: u64, tcp: Tcp) -> Bench {
         let config = match tcp {
-            Tcp::Full => self.config,
+            Tcp::Linux => Config { profile: Profile::Linux, ..self.config },
+            Tcp::Rfc => self.config,
             Tcp::Simple => Config { ack_every: 1, sack: false, ..self.config },
         };
         let mut world = world(&self.topology, self.subflows, seed, self.jitter, config);

@@ -455,3 +455,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_flow_whose_syn_was_lost_counts_among_those_with_a_timeout() {
+    let lost =
+        idle("4 s", "0 s").flow(bulk("c1", "s1").with("size", "10 kB")).flow(bulk("c1", "s1").with("start", "2 s"));
+    for profile in ["linux", "rfc"] {
+        let scenario = lost.clone().set("tcp.profile", profile);
+        let scenario = scenario.event(blackhole("0 s").path("path-1")).event(up("500 ms").path("path-1")).build();
+        let result = results(&scenario, &["tcp"]).unwrap();
+        let tcp = result.systems.get("tcp").unwrap();
+        assert_eq!((tcp.flows, tcp.flows_with_timeout), (2, 1), "{profile}");
+    }
+}

@@ -17,6 +17,7 @@
 //!     cases: cases().filter(|case| case.name == "down-short").collect(),
 //!     seeds: 2,
 //!     regret: None,
+//!     profile: Default::default(),
 //!     command: "sidestep bench policies".into(),
 //!     stop: Default::default(),
 //! };

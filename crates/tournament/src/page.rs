@@ -340,6 +340,7 @@ mod tests {
             cases: cases().filter(|case| ["down-default-long", "equal-30-short"].contains(&case.name)).collect(),
             seeds: 2,
             regret: None,
+            profile: Default::default(),
             command: "sidestep bench policies <x>".into(),
             stop: Default::default(),
         };

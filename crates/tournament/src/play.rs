@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 use sidestep_model::{
     Scenario, Span,
-    scenario::{ParseError, SystemError, SystemSpec},
+    scenario::{ParseError, SystemError, SystemSpec, TcpProfile},
 };
 use sidestep_results::{Estimate, SystemResult, World, measures};
 use sidestep_sim::{RunOptions, SimError};
@@ -52,6 +52,8 @@ pub struct Options {
     pub seeds: u32,
     /// With how many of these seeds the regret is computed; `None`: it is not.
     pub regret: Option<u32>,
+    /// Whose TCP the simulator has; the lab has its kernels'.
+    pub profile: TcpProfile,
     /// The command line that does the same again.
     pub command: String,
     /// Set to end early; nothing is left then.
@@ -224,7 +226,8 @@ fn play_on(options: &Options, lab: Option<&dyn Stage>, observer: &dyn Observer) 
     let regret_seeds = options.regret.filter(|_| lab.is_none()).map(|wanted| wanted.clamp(1, seeds));
     let world = if lab.is_some() { World::Lab } else { World::Sim };
     let game = Game { options, policies, seeds, regret_seeds, lab, observer };
-    let total = options.cases.iter().map(|case| game.length(&case.scenario())).fold(Span::ZERO, |sum, one| sum + one);
+    let total =
+        options.cases.iter().map(|case| game.length(&game.scenario(case))).fold(Span::ZERO, |sum, one| sum + one);
     observer.begins(total);
     let cases: Vec<CaseResult> = options.cases.iter().map(|case| game.play(case)).collect::<Result<_, _>>()?;
     let summaries = game.policies.iter().map(|policy| Summary::of(&policy.to_string(), &cases)).collect();
@@ -255,6 +258,12 @@ impl sidestep_sim::Observer for Listener<'_> {
 }
 
 impl Game<'_> {
+    fn scenario(&self, case: &Case) -> Scenario {
+        let mut scenario = case.scenario();
+        scenario.tcp.profile = self.options.profile;
+        scenario
+    }
+
     /// The virtual time of all runs of a scenario.
     fn length(&self, scenario: &Scenario) -> Span {
         let fixed = self.regret_seeds.map_or(0, |seeds| seeds as usize * assignments(&scenario.topology).len());
@@ -264,7 +273,7 @@ impl Game<'_> {
 
     fn play(&self, case: &'static Case) -> Result<CaseResult, PlayError> {
         self.observer.plays(case);
-        let scenario = case.scenario();
+        let scenario = self.scenario(case);
         let run = self.run(case, scenario.clone(), self.policies.clone(), self.seeds)?;
         let names: Vec<String> = self.policies.iter().map(ToString::to_string).collect();
         let played: Vec<BTreeMap<Measure, Values>> =
@@ -396,6 +405,7 @@ mod tests {
             cases: cases().filter(|case| names.contains(&case.name)).collect(),
             seeds,
             regret: None,
+            profile: TcpProfile::Rfc,
             command: String::new(),
             stop: Arc::default(),
         }

@@ -11,10 +11,14 @@ use clap::{
 };
 use sidestep_model::{
     Ratio,
-    scenario::{SystemSpec, overrides::Override},
+    scenario::{
+        SystemSpec, TcpProfile,
+        overrides::{Override, Sweep},
+    },
 };
 use sidestep_repro::Mode;
 use sidestep_results::World;
+use sidestep_sim::bench::Tcp;
 use sidestep_tournament::Set;
 
 pub use self::topologies::{
@@ -90,6 +94,36 @@ pub struct LabRun {
 pub enum Sim {
     /// Run a scenario under one or more systems and leave the results in a directory
     Run(SimRun),
+    /// Run a scenario with several values of a key, or of several keys, and put the results into one table and one picture
+    Sweep(SimSweep),
+}
+
+/// `sidestep sim sweep`.
+#[derive(Debug, Args)]
+pub struct SimSweep {
+    /// The scenario file
+    pub scenario: PathBuf,
+    /// A key and its values, such as topology.rate=10Mbit/s,20Mbit/s; repeat for several keys, each value with each
+    #[arg(long, value_name = "KEY=VALUE,VALUE…", required = true)]
+    pub over: Vec<Sweep>,
+    /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
+    #[arg(long = "system", value_name = "NAME")]
+    pub systems: Vec<SystemSpec>,
+    /// Set another key of the scenario to one value for all runs; repeat for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Override>,
+    /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: u32,
+    /// Directory for the results [default: out/SCENARIO-sweep]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Run even if the estimate says that there is not enough memory
+    #[arg(long)]
+    pub force: bool,
+    /// Print the results as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `sidestep sim run`.
@@ -256,11 +290,11 @@ pub enum Bench {
         /// From which random numbers follow
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// An ACK for each segment and no SACK, as simulators have it that are compared with this one
-        #[arg(long)]
-        simple_tcp: bool,
+        /// linux, rfc, or simple: an ACK for each segment and no SACK, as simulators have it that are compared with this one
+        #[arg(long, value_name = "NAME", default_value = "linux", value_parser = one_of(TCPS))]
+        tcp: Tcp,
         /// Instead: print the network, the routes and the start times for another simulator (bench/htsim)
-        #[arg(long, requires = "case", conflicts_with_all = ["seconds", "simple_tcp", "json"])]
+        #[arg(long, requires = "case", conflicts_with_all = ["seconds", "tcp", "json"])]
         describe: bool,
         /// Print the measures as JSON
         #[arg(long)]
@@ -289,6 +323,9 @@ pub struct PolicyArgs {
     /// Only those to tune policies on, or those kept for judging
     #[arg(long, value_name = "SET", default_value = "all", value_parser = one_of(SETS))]
     pub set: Sets,
+    /// Whose TCP the simulator has; the documented results are of rfc
+    #[arg(long, value_name = "NAME", default_value = "rfc", value_parser = one_of(PROFILES))]
+    pub profile: TcpProfile,
     /// Compute by how much the best fixed assignment of connections to paths beats each policy
     #[arg(long)]
     pub regret: bool,
@@ -458,6 +495,8 @@ pub struct TrafficSend {
 }
 
 const WORLDS: [(&str, World); 2] = [("sim", World::Sim), ("lab", World::Lab)];
+const TCPS: [(&str, Tcp); 3] = [("linux", Tcp::Linux), ("rfc", Tcp::Rfc), ("simple", Tcp::Simple)];
+const PROFILES: [(&str, TcpProfile); 2] = [("linux", TcpProfile::Linux), ("rfc", TcpProfile::Rfc)];
 const SETS: [(&str, Sets); 3] =
     [("tuning", Sets::One(Set::Tuning)), ("judging", Sets::One(Set::Judging)), ("all", Sets::All)];
 const MODES: [(&str, Mode); 2] = [("quick", Mode::Quick), ("full", Mode::Full)];

@@ -56,10 +56,7 @@ pub fn run(options: Bench) -> Outcome {
         Bench::Paths { case, data, json } => print(&paths::run(case.as_deref(), data.data.as_deref())?, json),
         Bench::Policies(args) => policies::run(args),
         Bench::Sim { case, seed, describe: true, .. } => describe(case.as_deref(), seed),
-        Bench::Sim { case, seconds, seed, simple_tcp, json, .. } => {
-            let tcp = if simple_tcp { Tcp::Simple } else { Tcp::Full };
-            print(&sim(case.as_deref(), seconds, seed, tcp)?, json)
-        }
+        Bench::Sim { case, seconds, seed, tcp, json, .. } => print(&sim(case.as_deref(), seconds, seed, tcp)?, json),
     }
 }
 

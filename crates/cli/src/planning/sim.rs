@@ -6,15 +6,24 @@ use sidestep_model::{LinkId, Scenario, pattern, scenario::overrides::Override};
 use sidestep_results::table;
 use sidestep_sim::{RunOptions, SimError, estimate, resume, run as run_sim};
 
-use super::{command_line, print_json, read_scenario, scenario_text, until_signalled};
+use super::{command_line, print_json, read_scenario, scenario_text, sweep, until_signalled};
 use crate::{
     failure::{Failure, Outcome},
-    planning::{args::Sim, progress::SimProgress},
+    planning::{
+        args::{Sim, SimRun},
+        progress::SimProgress,
+    },
 };
 
 /// Runs `sidestep sim …`.
 pub fn run(sim: Sim) -> Outcome {
-    let Sim::Run(args) = sim;
+    match sim {
+        Sim::Run(args) => run_one(args),
+        Sim::Sweep(args) => sweep::run(args),
+    }
+}
+
+fn run_one(args: SimRun) -> Outcome {
     let scenario = read_scenario(&args.scenario, &args.set)?;
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     if !args.force {
@@ -69,7 +78,7 @@ fn find_links(scenario: &Scenario, names: &[String]) -> Result<Vec<LinkId>, Fail
 }
 
 /// An error with the line of the scenario file that it is about.
-fn located(path: &Path, set: &[Override], error: SimError) -> Failure {
+pub(super) fn located(path: &Path, set: &[Override], error: SimError) -> Failure {
     match (error.place(), scenario_text(path, set)) {
         (Some(place), Ok(text)) => {
             let error = Scenario::error_at(&text, place, &error.to_string());
@@ -80,7 +89,7 @@ fn located(path: &Path, set: &[Override], error: SimError) -> Failure {
 }
 
 /// Refuses a run that is estimated to take more memory than there is.
-fn check_memory(scenario: &Scenario, simulations: u64) -> Result<(), Failure> {
+pub(super) fn check_memory(scenario: &Scenario, simulations: u64) -> Result<(), Failure> {
     let Some(available) = sidestep_linux::available_memory_bytes() else { return Ok(()) };
     let at_once = std::thread::available_parallelism().map_or(1, |count| count.get() as u64).min(simulations);
     let needed = estimate(scenario).saturating_mul(at_once);

@@ -6,9 +6,8 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_advise::assumed_rate;
 use sidestep_formats::{print_graphml, print_repetita};
-use sidestep_model::{Graph, Missing, Span, topology_file};
+use sidestep_model::{Graph, Missing, Span, topology_file, usual_rate};
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_repro::{DataError, Set, topologies, topology};
 use sidestep_results::{Look, draw};
@@ -189,7 +188,8 @@ fn convert(options: &TopologyArgs, file: &Path, rates: &RateArgs, delay: Span) -
     let format = extension.unwrap_or_default();
     // GraphML says nothing of what it does not know; the others must.
     let (mut no_rate, mut no_delay) = (0, 0);
-    let rate = assumed_rate(graph.edges.iter().filter_map(|edge| edge.rate).collect(), rates.default_rate);
+    let usual = || usual_rate(graph.edges.iter().filter_map(|edge| edge.rate));
+    let rate = rates.default_rate.unwrap_or_else(usual);
     if format != "graphml" {
         (no_rate, no_delay) = graph.complete(&Missing { rate, delay });
     }

@@ -58,3 +58,65 @@ fn a_value_set_for_one_run_is_in_its_results_and_a_mistake_is_shown_in_its_line(
     soon.complaint(2);
     assert!(soon.stderr.contains("duration = \"soon\""), "{soon:#?}");
 }
+
+#[test]
+fn a_sweep_runs_each_value_with_each_and_ends_in_one_table_one_picture_and_one_page() {
+    let room = Room::new();
+    let file = room.write("two.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{BULK}"));
+    let over = ["--over", "flow.0.connections=1,3", "--over", "tcp.congestion_control=reno,cubic"];
+    let sweep = room.run(&[&["sim", "sweep", &file, "--system", "tcp", "--out", "swept"][..], &over].concat());
+    sweep.is_fine();
+    assert!(sweep.stdout.contains("flow.0.connections") && sweep.stdout.contains("goodput Mbit/s"), "{}", sweep.stdout);
+    let of = files(&room.path("swept"));
+    let swept: serde_json::Value = serde_json::from_slice(&of["sweep.json"]).unwrap();
+    let values: Vec<&serde_json::Value> =
+        swept["points"].as_array().unwrap().iter().map(|point| &point["values"]).collect();
+    assert_eq!(
+        serde_json::json!(values),
+        serde_json::json!([["1", "reno"], ["1", "cubic"], ["3", "reno"], ["3", "cubic"]])
+    );
+    let page = String::from_utf8_lossy(&of["index.html"]).into_owned();
+    assert!(page.contains("tcp, congestion_control = cubic") && page.contains("point-0004/index.html"), "{page}");
+    // A point is the run that the value alone would be.
+    let alone = ["sim", "run", &file, "--system", "tcp", "--out", "alone", "--set", "flow.0.connections=3"];
+    room.run(&[&alone[..], &["--set", "tcp.congestion_control=cubic"]].concat()).is_fine();
+    assert_eq!(of["point-0004/result.json"], files(&room.path("alone"))["result.json"]);
+}
+
+#[test]
+fn a_sweep_that_cannot_be_run_says_which_value_it_is() {
+    let room = Room::new();
+    let file = room.write("two.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{BULK}"));
+    let run = |over: &str| room.run(&["sim", "sweep", &file, "--system", "tcp", "--over", over, "--out", "swept"]);
+    let soon = run("duration=1 s,soon");
+    assert!(soon.complaint(2).starts_with("soon: "), "{soon:#?}");
+    let missing = run("duration");
+    assert!(missing.stderr.contains("is not KEY=VALUE,VALUE,"), "{missing:#?}");
+    assert!(!room.path("swept").exists(), "nothing runs before all values are read");
+    let control = run("tcp.congestion_control=reno,vegas");
+    assert!(control.complaint(2).contains("vegas: "), "{control:#?}");
+}
+
+#[test]
+fn a_scenario_may_name_a_published_network_or_a_file_beside_it() {
+    let room = Room::new();
+    let rest = "[[flow]]\nkind = \"bulk\"\nfrom = \"h-*\"\nto = \"h-*\"\npairing = \"permutation\"\n";
+    let head = "duration = \"200 ms\"\nsystems = [\"tcp\", \"ecmp\"]\n";
+    let named = room.write("named.toml", &format!("{head}topology = \"zoo/Abilene\"\n{rest}"));
+    room.run(&["sim", "run", &named, "--set", "topology.rate=1Mbit/s", "--out", "no"]).complaint(2);
+    let table =
+        room.write("table.toml", &format!("{head}[topology]\nnetwork = \"zoo/Abilene\"\nrate = \"20 Mbit/s\"\n{rest}"));
+    room.run(&["sim", "run", &table, "--out", "published"]).is_fine();
+    let resolved = fs::read_to_string(room.path("published").join("scenario.resolved.toml")).unwrap();
+    assert_eq!((resolved.matches("kind = \"router\"").count(), resolved.matches("kind = \"host\"").count()), (11, 11));
+    // A file beside the scenario comes first.
+    let little = "[topology]\nnode = [{ name = \"a\" }, { name = \"b\" }]\nlink = [{ ends = [\"a\", \"b\"], rate = \"5 Mbit/s\", delay = \"1 ms\" }]\n";
+    room.write("little.toml", little);
+    let beside = room.write("beside.toml", &format!("{head}topology = \"little.toml\"\n{rest}"));
+    room.run(&["sim", "run", &beside, "--out", "beside"]).is_fine();
+    let resolved = fs::read_to_string(room.path("beside").join("scenario.resolved.toml")).unwrap();
+    assert!(resolved.contains("name = \"h-a\"") && resolved.contains("name = \"h-b\""), "{resolved}");
+    let unknown = room.write("unknown.toml", &format!("{head}[topology]\nnetwork = \"Nowhere\"\n{rest}"));
+    let unknown = room.run(&["sim", "run", &unknown, "--out", "no"]);
+    assert!(unknown.complaint(2).contains("Nowhere") && unknown.stderr.contains("unknown.toml:4"), "{unknown:#?}");
+}

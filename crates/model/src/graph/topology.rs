@@ -25,6 +25,13 @@ pub struct Missing {
     pub delay: Span,
 }
 
+/// What links without a rate are taken to have: the median of the rates that are known, or 1 Gbit/s.
+pub fn usual_rate(known: impl IntoIterator<Item = Rate>) -> Rate {
+    let mut known: Vec<Rate> = known.into_iter().collect();
+    known.sort_unstable();
+    known.get(known.len() / 2).copied().unwrap_or(Rate::from_mbits(1000))
+}
+
 impl Graph {
     /// The routers of a topology and the links between them; hosts, queues, losses and named paths are left out.
     ///

@@ -25,6 +25,18 @@ pub struct Override {
     value: Value,
 }
 
+/// A key of a scenario file, and several values for it.
+///
+/// ```
+/// use sidestep_model::scenario::overrides::Sweep;
+///
+/// let sweep: Sweep = "agent.congestion_backoff={ min = \"1 s\", max = \"2 s\" },{ min = \"2 s\", max = \"4 s\" }".parse()?;
+/// assert_eq!((sweep.key(), sweep.values().len()), ("agent.congestion_backoff".to_owned(), 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sweep(Vec<Override>);
+
 /// Why a key cannot be set.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OverrideError {
@@ -59,6 +71,9 @@ pub enum OverrideError {
         /// The part that is a value.
         part: String,
     },
+    /// Not `KEY=VALUE,VALUE…`.
+    #[error("`{0}` is not KEY=VALUE,VALUE,… with one value or more, such as topology.rate=10Mbit/s,20Mbit/s")]
+    Values(String),
     /// The file itself is no TOML.
     #[error("{0}")]
     File(String),
@@ -81,6 +96,54 @@ impl FromStr for Override {
         let value = value.parse::<Value>().unwrap_or_else(|_| Value::from(value));
         Ok(Override { path, value: value.decorated(" ", "") })
     }
+}
+
+impl FromStr for Sweep {
+    type Err = OverrideError;
+
+    /// Reads `KEY=VALUE,VALUE,…`. Commas within quotes, brackets and braces are a value's own.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || OverrideError::Values(text.to_owned());
+        let (key, values) = text.split_once('=').ok_or_else(form)?;
+        let values = split(values);
+        if values.iter().any(|value| value.trim().is_empty()) {
+            return Err(form());
+        }
+        let set = values.into_iter().map(|value| format!("{key}={value}").parse().map_err(|_| form()));
+        Ok(Sweep(set.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Sweep {
+    /// The key.
+    pub fn key(&self) -> String {
+        self.0.first().map_or_else(String::new, Override::key)
+    }
+
+    /// The key with each of the values.
+    pub fn values(&self) -> &[Override] {
+        &self.0
+    }
+}
+
+/// The parts between the commas that are not within quotes, brackets or braces.
+fn split(values: &str) -> Vec<&str> {
+    let (mut parts, mut from, mut depth, mut quote) = (Vec::new(), 0, 0_u32, None);
+    for (at, c) in values.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => {
+                parts.extend(values.get(from..at));
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.extend(values.get(from..));
+    parts
 }
 
 /// The text of a scenario file in which these keys have these values. Lines that are not set stay as they are.
@@ -139,6 +202,11 @@ impl Override {
     fn key(&self) -> String {
         self.path.join(".")
     }
+
+    /// The value as TOML, a text without its quotes.
+    pub fn value(&self) -> String {
+        self.value.as_str().map_or_else(|| self.value.to_string().trim().to_owned(), str::to_owned)
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +246,20 @@ mod tests {
             ("duration.x=1", "`duration.x`: `duration` is a value and has no keys"),
         ] {
             assert_eq!(set(FILE, &[one]).unwrap_err().to_string(), says);
+        }
+    }
+
+    #[test]
+    fn a_sweep_has_the_values_between_the_commas_that_are_its_own() {
+        let values = |text: &str| -> Vec<String> {
+            text.parse::<Sweep>().unwrap().values().iter().map(Override::value).collect()
+        };
+        assert_eq!(values("topology.rate=10 Mbit/s, \"20, or so\",5"), ["10 Mbit/s", "20, or so", "5"]);
+        assert_eq!(values("a={ x = 1, y = [1, 2] },{ x = 2 }"), ["{ x = 1, y = [1, 2] }", "{ x = 2 }"]);
+        assert_eq!(values("a=true"), ["true"]);
+        for wrong in ["a", "a=", "a=1,,2", "a=1,", "=1,2"] {
+            let says = wrong.parse::<Sweep>().unwrap_err().to_string();
+            assert!(says.starts_with(&format!("`{wrong}` is not KEY=VALUE")), "{wrong}: {says}");
         }
     }
 

@@ -9,17 +9,17 @@ mod impairment;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    ParseError, PathKnobs, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs,
+    Files, ParseError, PathKnobs, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs,
     document::{Document, Item},
     settings,
 };
 use crate::{Span, Topology, topology_file};
 
 /// Reads a scenario file; see [`Scenario::parse`].
-pub(super) fn scenario(text: &str, default_name: &str, files: &Files) -> Result<Scenario, ParseError> {
+pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Result<Scenario, ParseError> {
     let document = Document::parse(text)?;
     let file: File = document.read(document.root(), &[])?;
-    let topology = topology_file::read(&document)?;
+    let topology = topology_file::read(&document, files)?;
     let (knobs, paths) = (file.knobs(), file.paths);
     let (duration, seed) = (file.duration, file.seed);
     let reader = Reader { document: &document, topology: &topology, files, duration, seed, knobs: &knobs, paths };
@@ -123,14 +123,11 @@ fn default_systems() -> Vec<SystemSpec> {
     vec![SystemSpec::plain(super::SystemName::Tcp)]
 }
 
-/// Gives the text of a file that the scenario names, or says why not.
-type Files<'f> = dyn Fn(&str) -> Result<String, String> + 'f;
-
 /// What every part of the file is read against.
 struct Reader<'a> {
     document: &'a Document<'a>,
     topology: &'a Topology,
-    files: &'a Files<'a>,
+    files: &'a dyn Files,
     duration: Span,
     seed: u64,
     knobs: &'a SystemKnobs,

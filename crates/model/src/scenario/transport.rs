@@ -54,9 +54,9 @@ pub struct TcpKnobs {
 #[serde(rename_all = "lowercase")]
 pub enum TcpProfile {
     /// That of Linux 6.x.
+    #[default]
     Linux,
     /// That of the RFCs, as the other settings have it.
-    #[default]
     Rfc,
 }
 

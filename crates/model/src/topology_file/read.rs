@@ -6,20 +6,30 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Deserializer, de::Error as _, de::IgnoredAny};
 
 use crate::{
-    BurstLoss, Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit, Rate,
-    Ratio, Red, Span, Topology, TopologyError,
+    Attached, BurstLoss, Channel, Dumbbell, FatTree, Link, NamedPath, Node, NodeKind, ParallelPaths, Queue, QueueLimit,
+    Rate, Ratio, Red, Span, Topology, TopologyError,
     generate::{DEFAULT_WEIGHT, LinkNames},
     scenario::{
-        ParseError,
+        Files, ParseError,
         document::{Document, Item},
     },
     srv6,
     topology::is_on_earth,
 };
 
-/// Reads the `topology` table of a document.
-pub(crate) fn read(document: &Document<'_>) -> Result<Topology, ParseError> {
+/// Reads the `topology` table of a document, or the network that it names.
+pub(crate) fn read(document: &Document<'_>, files: &dyn Files) -> Result<Topology, ParseError> {
     let item = document.root().get_ref().get("topology").unwrap_or(document.root());
+    if let Some(name) = item.get_ref().as_str() {
+        return read_named(document, item, (item, name), &Attached::default(), files);
+    }
+    if let Some(network) = item.get_ref().get("network") {
+        let Some(name) = network.get_ref().as_str() else {
+            let message = "must be the name of a published network, such as \"Abilene\", or a file";
+            return Err(document.error(network.span(), message));
+        };
+        return read_named(document, item, (network, name), &document.read(item, &["network"])?, files);
+    }
     match item.get_ref().get("generator") {
         None => read_inline(document, item),
         Some(generator) => {
@@ -36,6 +46,21 @@ pub(crate) fn read(document: &Document<'_>) -> Result<Topology, ParseError> {
             built.map_err(|error| place(document, item, &error))
         }
     }
+}
+
+/// A network that is published, or in a file of its own, with hosts.
+fn read_named(
+    document: &Document<'_>,
+    item: &Item<'_>,
+    (network, name): (&Item<'_>, &str),
+    attached: &Attached,
+    files: &dyn Files,
+) -> Result<Topology, ParseError> {
+    let graph = files.network(name).map_err(|problem| document.error(network.span(), problem))?;
+    attached.build(&graph).map_err(|error| match item.get_ref().as_str() {
+        Some(_) => document.error(network.span(), error),
+        None => place(document, item, &error),
+    })
 }
 
 /// Reads an ECN threshold: a queue size or `never`.

@@ -15,12 +15,18 @@ pub(super) fn tick(config: &Config) -> u64 {
     Span::from_secs(1).as_nanos() / u64::from(hz)
 }
 
-/// When a timer for `after` nanoseconds fires: the kernel counts in ticks, and rounds up, farther timers by more.
-pub(super) fn fires_at(config: &Config, now: Time, after: u64) -> Time {
-    if config.hz == 0 {
+/// Length of the ticks that timers wait for; zero: they are exact.
+#[inline]
+pub(super) fn wheel_tick(config: &Config) -> u64 {
+    if config.hz == 0 { 0 } else { tick(config) }
+}
+
+/// When a timer for `after` nanoseconds fires: the kernel counts in ticks, as [`wheel_tick`] has them, and rounds up, farther
+/// timers by more.
+pub(super) fn fires_at(tick: u64, now: Time, after: u64) -> Time {
+    if tick == 0 {
         return now + Span::from_nanos(after);
     }
-    let tick = tick(config);
     let ticks = after.div_ceil(tick).max(1);
     let mut shift = 0;
     while ticks >= WHEEL_SPAN << shift && shift < 8 * WHEEL_SHIFT {

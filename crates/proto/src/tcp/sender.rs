@@ -31,7 +31,8 @@ pub struct Sender {
     window_end: u32,
     window: Window,
     round_trip: RoundTrip,
-    /// When the SYN's or the retransmission timer fires; [`Time::MAX`]: never.
+    /// When the SYN's or the retransmission timer fires; [`Time::MAX`]: never. Under [`Profile::Linux`] only that: the rest
+    /// is in `linux`.
     deadline: Time,
     last_sent: Time,
     /// The round ends when this segment is acknowledged.
@@ -256,13 +257,14 @@ impl Sender {
     /// When [`handle_timeout`](Self::handle_timeout) is due, and what for; `None`: never.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<(Time, SenderTimeout)> {
-        let connecting = self.state == State::SynSent;
-        let timeout = match &self.linux {
-            _ if connecting => SenderTimeout::Syn,
-            Some(linux) => linux.timer(),
-            None => SenderTimeout::Retransmission,
-        };
-        (self.deadline != Time::MAX).then_some((self.deadline, timeout))
+        if self.deadline == Time::MAX {
+            return None;
+        }
+        Some(match &self.linux {
+            _ if self.state == State::SynSent => (self.deadline, SenderTimeout::Syn),
+            Some(linux) => (linux.due(), linux.timer()),
+            None => (self.deadline, SenderTimeout::Retransmission),
+        })
     }
 
     /// The next segment to send.

@@ -54,7 +54,12 @@ impl Size {
 /// arrives until senders have slowed down, as hosts are faster than the links behind.
 pub(super) fn base(name: &str, duration: f64) -> ScenarioBuilder {
     let base = ScenarioBuilder::new(&format!("{duration} s")).set("name", name);
-    let base = base.set("tcp.congestion_control", "reno").set("tcp.ecn", false).set("tcp.sack", false);
+    // As ns-3, which the paper used, has it.
+    let base = base
+        .set("tcp.profile", "rfc")
+        .set("tcp.congestion_control", "reno")
+        .set("tcp.ecn", false)
+        .set("tcp.sack", false);
     let base = base.set("tcp.ack_every", 1).set("tcp.initial_window", 2).set("tcp.receive_window", "1 GB");
     base.set("mptcp.receive_buffer", "1 GB").set("inrpp.cache", "12.5 MB").set("inrpp.high", "6250 kB")
 }

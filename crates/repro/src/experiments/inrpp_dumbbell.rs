@@ -88,7 +88,11 @@ pub(super) fn dumbbell(access: [&str; 3]) -> Result<Scenario, ReproError> {
         network = network.flow(flow.with("name", format!("flow-{}", at + 1)));
     }
     let network = network.set("inrpp.cache", "12.5 MB").set("inrpp.high", "10 MB").set("inrpp.low", "5 MB");
-    let network = network.set("rcp.gamma", 1.0).set("tcp.congestion_control", "reno").set("tcp.ecn", false);
+    let network = network
+        .set("rcp.gamma", 1.0)
+        .set("tcp.profile", "rfc")
+        .set("tcp.congestion_control", "reno")
+        .set("tcp.ecn", false);
     let network = network.set("tcp.sack", false).set("tcp.ack_every", 1).set("tcp.initial_window", 2);
     let network = network.set("tcp.mss", MSS as i64).set("tcp.receive_window", "100 MB");
     build(&network)

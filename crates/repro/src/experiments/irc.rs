@@ -50,6 +50,8 @@ pub(super) fn site(name: &str, duration: u32, ways: Ways) -> ScenarioBuilder {
         .path("backup", ["B-D"])
         .set("sample", "1 s")
         .set("irc.edges", vec!["E"])
+        // As ns-2, which the paper used, has it.
+        .set("tcp.profile", "rfc")
         .set("tcp.congestion_control", "reno")
         .set("tcp.ecn", false)
         // As ns-2 counts.

@@ -191,5 +191,5 @@ fn draw(one: &Observed, at: f64, title: &str) -> Result<String, ReproError> {
         ),
         panel("cwnd, packets", 40.0, "one flow", around(&one.window), None),
     ];
-    lines(title, "time, s", &panels, false)
+    Ok(lines(title, "time, s", &panels, false)?)
 }

@@ -105,7 +105,7 @@ fn over_time(world: World, run: &Path, systems: &[&str]) -> Result<String, Repro
         lines: systems.iter().map(line).filter(|line| !line.points.is_empty()).collect(),
         mark: Some((500.0, "paper: more than 500".into())),
     };
-    lines("Goodput over six paths of 100 Mbit/s, over time", "seconds", &[panel], false)
+    Ok(lines("Goodput over six paths of 100 Mbit/s, over time", "seconds", &[panel], false)?)
 }
 
 /// The rows that the paper has numbers for.

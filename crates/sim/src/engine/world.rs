@@ -90,6 +90,8 @@ pub struct World<S> {
     pub(super) free_others: VecDeque<u32>,
     /// Of flows; the last of each may still last.
     outages: BTreeMap<u32, Vec<Outage>>,
+    /// How often SYNs of a flow were not answered in time.
+    syn_timeouts: BTreeMap<u32, u64>,
     /// Flows of which one lasts.
     out: BTreeSet<u32>,
 }
@@ -149,6 +151,7 @@ impl<S: Steering> World<S> {
             free: VecDeque::new(),
             free_others: VecDeque::new(),
             outages: BTreeMap::new(),
+            syn_timeouts: BTreeMap::new(),
             out: BTreeSet::new(),
         }
     }
@@ -183,6 +186,11 @@ impl<S: Steering> World<S> {
     pub fn take_outages(&mut self, flow: FlowId) -> Vec<Outage> {
         self.out.remove(&flow.0);
         self.outages.remove(&flow.0).unwrap_or_default()
+    }
+
+    /// How often the flow's SYN was not answered in time since it was opened, or since this was called last.
+    pub fn take_syn_timeouts(&mut self, flow: FlowId) -> u64 {
+        self.syn_timeouts.remove(&flow.0).unwrap_or(0)
     }
 
     /// Moves a flow.
@@ -247,6 +255,9 @@ impl<S: Steering> World<S> {
         let slot = self.flows[flow as usize].slot as usize;
         if signals.timeout() {
             self.note_timeout(flow, self.senders[slot].rto());
+        }
+        if signals.syn_timeout() {
+            *self.syn_timeouts.entry(flow).or_default() += 1;
         }
         let to = self.steering.signals(self.now, FlowId(flow), &self.senders[slot], signals);
         self.reroute(FlowId(flow), to);

@@ -420,8 +420,8 @@ impl<'a> Simulation<'a> {
             bytes_in_window: Bytes::new(bytes - before.min(bytes)),
             retransmits: flows.clone().map(|flow| self.world.report(FlowId(flow)).retransmits).sum(),
             moves,
-            // Those of the outages are all.
-            timeouts: 0,
+            // Those of data are the outages'.
+            timeouts: flows.clone().map(|flow| self.world.take_syn_timeouts(FlowId(flow))).sum(),
             outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
         };
         record_flow(writer, recorder, &record)?;

@@ -72,6 +72,7 @@ pub fn run(args: PolicyArgs) -> Outcome {
         cases: chosen,
         seeds: args.seeds.unwrap_or(seeds),
         regret: (full || args.regret).then_some(REGRET_SEEDS),
+        profile: args.profile,
         command: command_line(),
         stop: until_signalled()?,
     };

@@ -341,7 +341,7 @@ impl Reader<'_> {
         match source {
             SizeSource::Here(sizes) => Ok(sizes),
             SizeSource::File(name) => {
-                let text = (self.files)(&name).map_err(bad)?;
+                let text = self.files.text(&name).map_err(bad)?;
                 SizeDistribution::from_csv(&text).map_err(|error| bad(format!("{name}, {error}")))
             }
         }

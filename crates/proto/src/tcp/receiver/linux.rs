@@ -160,7 +160,7 @@ impl Receiver {
             return true;
         }
         if self.ranges.is_empty() {
-            let due = clock::fires_at(config, now, acks.delay(config));
+            let due = clock::fires_at(clock::wheel_tick(config), now, acks.delay(config));
             self.deadline = self.deadline.min(due);
             return false;
         }

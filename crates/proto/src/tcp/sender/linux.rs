@@ -26,7 +26,7 @@ use self::{
 use super::{Sender, State, Transmit};
 use crate::{
     packet::Packet,
-    tcp::{Config, Counters, signals::Acked, timeout::SenderTimeout},
+    tcp::{Config, Counters, clock, signals::Acked, timeout::SenderTimeout},
 };
 
 /// What a sender keeps beside what both profiles have.
@@ -35,11 +35,17 @@ pub(super) struct Linux {
     segments: Segments,
     rack: Rack,
     window: Window,
+    /// The windows that the other half shows, in whole segments.
+    shown: (u32, u32),
     control: Control,
     rtt: Estimator,
     state: CaState,
-    /// What the timer is for.
+    /// What the timer is for, when it was armed, and for how many nanoseconds.
     timer: SenderTimeout,
+    armed: (Time, u64),
+    /// Lengths of ticks in nanoseconds: of the algorithms' clock, and of the timers', zero if these are exact.
+    tick: u64,
+    wheel_tick: u64,
     /// The timeout with its back-off (`icsk_rto`), and timeouts in a row (`icsk_retransmits`).
     rto: u64,
     retransmits: u8,
@@ -99,10 +105,14 @@ impl Linux {
             segments: Segments::new(),
             rack: Rack::new(),
             window: Window::new(config),
+            shown: (0, 0),
             control: Control::new(config),
             rtt: Estimator::default(),
             state: CaState::Open,
             timer: SenderTimeout::Retransmission,
+            armed: (Time::ZERO, 0),
+            tick: clock::tick(config),
+            wheel_tick: clock::wheel_tick(config),
             rto: config.initial_rto.as_nanos(),
             retransmits: 0,
             reordering: REORDERING,
@@ -145,15 +155,23 @@ impl Linux {
 
     /// Takes the windows as others may have set them: the MPTCP connection.
     fn load(&mut self, window: &crate::tcp::congestion::Window) {
-        self.window.cwnd = window.cwnd as u32;
-        self.window.ssthresh = (window.ssthresh as u32).min(control::INFINITE);
+        if window.cwnd != f64::from(self.shown.0) {
+            self.window.cwnd = window.cwnd as u32;
+            self.shown.0 = self.window.cwnd;
+        }
+        if window.ssthresh != f64::from(self.shown.1) {
+            self.window.ssthresh = (window.ssthresh as u32).min(control::INFINITE);
+            self.shown.1 = self.window.ssthresh;
+        }
     }
 
-    fn store(&self, window: &mut crate::tcp::congestion::Window) {
-        if self.window.cwnd != window.cwnd as u32 {
+    fn store(&mut self, window: &mut crate::tcp::congestion::Window) {
+        if self.window.cwnd != self.shown.0 {
+            self.shown.0 = self.window.cwnd;
             window.cwnd = f64::from(self.window.cwnd);
         }
-        if self.window.ssthresh != (window.ssthresh as u32).min(control::INFINITE) {
+        if self.window.ssthresh != self.shown.1 {
+            self.shown.1 = self.window.ssthresh;
             let infinite = self.window.ssthresh == control::INFINITE;
             window.ssthresh = if infinite { f64::INFINITY } else { f64::from(self.window.ssthresh) };
         }
@@ -200,10 +218,14 @@ impl Sender {
         self.next - self.una
     }
 
-    fn pace(&self, config: &Config, now: Time) -> Pace {
+    fn pace(&self, linux: &Linux, now: Time) -> Pace {
+        let pace = Pace::new(linux.tick, now);
+        if !linux.window.in_slow_start() {
+            return pace;
+        }
         // 64 KiB four times over at the pacing rate, but a millisecond at most.
         let train = (TRAIN_SEGMENTS / self.pacing_rate().max(1e-3)).min(1e-3);
-        Pace { ack_delay: (train * 1e9) as u64, ..Pace::new(config, now) }
+        Pace { ack_delay: (train * 1e9) as u64, ..pace }
     }
 }
 

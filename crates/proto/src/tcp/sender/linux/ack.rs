@@ -109,7 +109,7 @@ impl Sender {
         let dubious = seen.sacked || seen.marked || seen.duplicate || linux.state != CaState::Open;
         let was = linux.state;
         if (dubious || !seen.advanced && !seen.window_moved) && (outstanding > 0 || seen.duplicate) {
-            self.alert(linux, (config, now), &mut seen);
+            self.alert(linux, now, &mut seen);
         }
         if seen.set_timer {
             self.set_timer(linux, config, now);
@@ -280,7 +280,10 @@ impl Sender {
         }
         linux.rto = linux.rtt.timeout(config);
         self.round_trip.adopt(linux.rtt.srtt(), linux.rto);
-        let pace = self.pace(config, now);
+        if !linux.control.watches_delay() {
+            return true;
+        }
+        let pace = self.pace(linux, now);
         match linux.control.sample(&pace, &linux.window, last, (self.una, self.next)) {
             None => {}
             Some(exit) => {

@@ -3,12 +3,11 @@
 use sidestep_model::Time;
 
 use super::{super::Sender, Again, CaState, Linux, ack::Seen};
-use crate::tcp::Config;
 
 impl Sender {
     /// Handles an ACK that is a duplicate, reports something, or comes while not all is well.
     #[inline(never)]
-    pub(super) fn alert(&mut self, linux: &mut Linux, (config, now): (&Config, Time), seen: &mut Seen) {
+    pub(super) fn alert(&mut self, linux: &mut Linux, now: Time, seen: &mut Seen) {
         if seen.marked {
             linux.reduction.prior_ssthresh = 0;
         }
@@ -29,9 +28,9 @@ impl Sender {
             }
         }
         let goes_on = match linux.state {
-            CaState::Recovery => self.recover_on(linux, now, config, seen),
-            CaState::Loss => self.process_loss(linux, (config, now), seen),
-            _ => self.look_for_losses(linux, (config, now), seen),
+            CaState::Recovery => self.recover_on(linux, now, seen),
+            CaState::Loss => self.process_loss(linux, now, seen),
+            _ => self.look_for_losses(linux, now, seen),
         };
         if goes_on {
             linux.again = Again::Lost;
@@ -39,14 +38,14 @@ impl Sender {
     }
 
     /// In Recovery; returns whether segments may be sent again.
-    fn recover_on(&mut self, linux: &mut Linux, now: Time, config: &Config, seen: &mut Seen) -> bool {
+    fn recover_on(&mut self, linux: &mut Linux, now: Time, seen: &mut Seen) -> bool {
         if seen.advanced && self.try_undo_partial(linux, now, seen.echo, seen.prior_una) {
             return false;
         }
         if self.try_undo_duplicates(linux) {
             self.try_to_open(linux, now, seen);
         }
-        self.identify_losses(linux, (config, now), seen);
+        self.identify_losses(linux, now, seen);
         if linux.state != CaState::Recovery {
             if linux.segments.lost == 0 {
                 return false;
@@ -57,11 +56,11 @@ impl Sender {
     }
 
     /// In Loss (`tcp_process_loss`); returns whether segments may be sent again.
-    fn process_loss(&mut self, linux: &mut Linux, (config, now): (&Config, Time), seen: &mut Seen) -> bool {
+    fn process_loss(&mut self, linux: &mut Linux, now: Time, seen: &mut Seen) -> bool {
         let again = self.answer_timeout(linux, now, seen);
-        self.identify_losses(linux, (config, now), seen);
+        self.identify_losses(linux, now, seen);
         if linux.state == CaState::Open || seen.lost_again {
-            return self.look_for_losses(linux, (config, now), seen);
+            return self.look_for_losses(linux, now, seen);
         }
         match again {
             Again::Nothing => false,
@@ -103,11 +102,11 @@ impl Sender {
     }
 
     /// In the other states; returns whether segments may be sent again.
-    fn look_for_losses(&mut self, linux: &mut Linux, (config, now): (&Config, Time), seen: &mut Seen) -> bool {
+    fn look_for_losses(&mut self, linux: &mut Linux, now: Time, seen: &mut Seen) -> bool {
         if linux.state <= CaState::Disorder {
             self.try_undo_duplicates(linux);
         }
-        self.identify_losses(linux, (config, now), seen);
+        self.identify_losses(linux, now, seen);
         if linux.segments.lost == 0 {
             self.try_to_open(linux, now, seen);
             return false;
@@ -117,7 +116,7 @@ impl Sender {
     }
 
     /// Looks for losses if something arrived (`tcp_identify_packet_loss`).
-    fn identify_losses(&mut self, linux: &mut Linux, (config, now): (&Config, Time), seen: &mut Seen) {
+    fn identify_losses(&mut self, linux: &mut Linux, now: Time, seen: &mut Seen) {
         if self.una == self.next || !linux.rack.advanced {
             return;
         }
@@ -125,7 +124,7 @@ impl Sender {
         linux.rack.advanced = false;
         let wait = self.detect_losses(linux, now);
         if wait > 0 {
-            self.wait_for_reordered(linux, config, now, wait);
+            self.wait_for_reordered(linux, now, wait);
             seen.set_timer = false;
         }
         seen.lost_again |= linux.segments.retransmitted < before;

@@ -3,7 +3,7 @@
 use sidestep_model::{Span, Time};
 
 use super::cubic::{Cubic, Exit};
-use crate::tcp::{Algorithm, Config, clock};
+use crate::tcp::{Algorithm, Config};
 
 /// The windows, in segments (`snd_cwnd`, `snd_ssthresh`, `snd_cwnd_cnt`).
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(config: &Config, now: Time) -> Self {
-        Pace { now: now.as_nanos(), tick: clock::tick(config), ack_delay: 0 }
+    pub(super) fn new(tick: u64, now: Time) -> Self {
+        Pace { now: now.as_nanos(), tick, ack_delay: 0 }
     }
 
     pub(super) fn ticks(&self) -> u64 {
@@ -144,6 +144,12 @@ impl Control {
             }
             Control::Reno | Control::Coupled | Control::Dctcp(_) => (cwnd / 2).max(2),
         }
+    }
+
+    /// Whether it looks at round-trip times.
+    #[inline]
+    pub(super) fn watches_delay(&self) -> bool {
+        matches!(self, Control::Cubic(_))
     }
 
     /// Takes the round-trip time of the last segment of an ACK.

@@ -151,7 +151,7 @@ impl Sender {
         let may_grow = if reordered { acked.delivered > 0 } else { advanced };
         if may_grow && acked.delivered > 0 && linux.is_window_limited() {
             let count = if config.count_acks { 1 } else { acked.delivered };
-            let pace = super::control::Pace::new(config, now);
+            let pace = super::control::Pace::new(linux.tick, now);
             acked.in_avoidance = linux.control.grow(&pace, &mut linux.window, count);
         }
     }

@@ -13,6 +13,12 @@ const LEAST: u64 = 2_000_000;
 /// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`).
 const LINEAR_SYNS: u8 = 4;
 impl Linux {
+    /// When the timer fires that was armed last.
+    pub(in crate::tcp::sender) fn due(&self) -> Time {
+        let (now, after) = self.armed;
+        clock::fires_at(self.wheel_tick, now, after)
+    }
+
     /// The timer of data, or of the SYN, fired.
     pub(in crate::tcp::sender) fn count_timeout(&mut self) {
         self.counters.timeouts += 1;
@@ -28,21 +34,23 @@ impl Linux {
 }
 
 impl Sender {
-    fn arm(&mut self, linux: &mut Linux, config: &Config, now: Time, after: u64, timer: SenderTimeout) {
+    fn arm(&mut self, linux: &mut Linux, now: Time, after: u64, timer: SenderTimeout) {
         linux.timer = timer;
-        self.deadline = clock::fires_at(config, now, after);
+        // The clock's tick is computed when somebody asks: most timers are set again before.
+        linux.armed = (now, after);
+        self.deadline = now;
     }
 
     /// Starts the retransmission timer anew, from when its segment was sent if another timer ran meanwhile
     /// (`tcp_rearm_rto`).
-    pub(super) fn rearm(&mut self, linux: &mut Linux, config: &Config, now: Time) {
+    pub(super) fn rearm(&mut self, linux: &mut Linux, now: Time) {
         if self.una == self.next {
             self.deadline = Time::MAX;
             return;
         }
         let other = self.deadline != Time::MAX && linux.timer != SenderTimeout::Retransmission;
         let after = if other { self.until_timeout(linux, now).max(1) } else { linux.rto };
-        self.arm(linux, config, now, after, SenderTimeout::Retransmission);
+        self.arm(linux, now, after, SenderTimeout::Retransmission);
     }
 
     /// How far the timeout of the first segment is away; zero: it is over (`tcp_rto_delta_us`).
@@ -53,7 +61,7 @@ impl Sender {
     /// Sets the timer after an ACK (`tcp_set_xmit_timer`).
     pub(super) fn set_timer(&mut self, linux: &mut Linux, config: &Config, now: Time) {
         if !self.schedule_probe(linux, config, now, true) {
-            self.rearm(linux, config, now);
+            self.rearm(linux, now);
         }
     }
 
@@ -72,14 +80,14 @@ impl Sender {
         if timeout > 0 {
             after = after.min(timeout);
         }
-        self.arm(linux, config, now, after, SenderTimeout::LossProbe);
+        self.arm(linux, now, after, SenderTimeout::LossProbe);
         true
     }
 
     /// Segments may be reordered: looks again later (`tcp_rack_mark_lost`).
-    pub(super) fn wait_for_reordered(&mut self, linux: &mut Linux, config: &Config, now: Time, wait: u64) {
+    pub(super) fn wait_for_reordered(&mut self, linux: &mut Linux, now: Time, wait: u64) {
         let after = (wait + LEAST).min(linux.rto);
-        self.arm(linux, config, now, after, SenderTimeout::Reordering);
+        self.arm(linux, now, after, SenderTimeout::Reordering);
     }
 
     /// Handles the timer that is due.
@@ -94,28 +102,28 @@ impl Sender {
             return Signals::default();
         }
         match linux.timer {
-            SenderTimeout::LossProbe => self.probe(linux, config, now),
-            SenderTimeout::Reordering => self.handle_reordering(linux, config, now),
+            SenderTimeout::LossProbe => self.probe(linux, now),
+            SenderTimeout::Reordering => self.handle_reordering(linux, now),
             SenderTimeout::Retransmission | SenderTimeout::Syn => self.handle_loss(linux, config, now),
         }
     }
 
     /// `tcp_send_loss_probe`: a new segment if there is one, else the last one again.
-    fn probe(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
+    fn probe(&mut self, linux: &mut Linux, now: Time) -> Signals {
         // At most one is out.
         if linux.probe_end > 0 {
-            self.rearm(linux, config, now);
+            self.rearm(linux, now);
             return Signals::default();
         }
         linux.probing = true;
         linux.counters.loss_probes += 1;
         self.deadline = Time::MAX;
-        self.rearm(linux, config, now);
+        self.rearm(linux, now);
         Signals { bits: Signals::PROBE }
     }
 
     /// `tcp_rack_reo_timeout`.
-    fn handle_reordering(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
+    fn handle_reordering(&mut self, linux: &mut Linux, now: Time) -> Signals {
         let (before, marked) = (linux.segments.in_flight(self.outstanding()), linux.segments.marked);
         let mut signals = Signals { bits: Signals::PROBE };
         self.detect_losses(linux, now);
@@ -128,7 +136,7 @@ impl Sender {
             }
             linux.again = Again::Lost;
         }
-        self.rearm(linux, config, now);
+        self.rearm(linux, now);
         signals
     }
 
@@ -159,7 +167,7 @@ impl Sender {
         self.backoff = self.backoff.saturating_add(1);
         linux.rto = (linux.rto * 2).min(config.max_rto.as_nanos());
         linux.again = Again::Lost;
-        self.arm(linux, config, now, linux.rto, SenderTimeout::Retransmission);
+        self.arm(linux, now, linux.rto, SenderTimeout::Retransmission);
         Signals { bits: Signals::TIMEOUT }
     }
 

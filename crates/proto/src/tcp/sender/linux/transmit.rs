@@ -38,7 +38,7 @@ impl Sender {
                 && has_room
                 && let Some(seq) = linux.segments.next_lost(self.una, self.next)
             {
-                return Some(self.send_again(linux, config, now, seq));
+                return Some(self.send_again(linux, now, seq));
             }
         }
         if has_room && self.has_new() {
@@ -78,7 +78,7 @@ impl Sender {
             linux.reduction.prr_out += 1;
         }
         if first || self.deadline == Time::MAX || linux.timer == SenderTimeout::LossProbe {
-            self.rearm(linux, config, now);
+            self.rearm(linux, now);
         }
         let mut flags = Flags::when(self.flags & flag::ECN != 0, Flags::ECT);
         flags = flags.with(Flags::when(self.flags & flag::CWR != 0, Flags::CWR));
@@ -87,7 +87,7 @@ impl Sender {
         Transmit { seq, kind: Kind::Data, flags: flags.with(Flags::when(last, Flags::FIN)) }
     }
 
-    fn send_again(&mut self, linux: &mut Linux, config: &Config, now: Time, seq: u32) -> Transmit {
+    fn send_again(&mut self, linux: &mut Linux, now: Time, seq: u32) -> Transmit {
         linux.segments.resend(seq, now.as_nanos());
         linux.undo.note_resent(now.as_nanos());
         if linux.in_reduction() {
@@ -95,7 +95,7 @@ impl Sender {
         }
         if seq == self.una && linux.timer != SenderTimeout::Reordering {
             self.deadline = Time::MAX;
-            self.rearm(linux, config, now);
+            self.rearm(linux, now);
         }
         self.sent_before(now, seq)
     }
@@ -127,7 +127,7 @@ impl Sender {
 
     /// The first segment after all had been acknowledged.
     fn wake_linux(&mut self, linux: &mut Linux, config: &Config, now: Time) {
-        linux.control.wake(&Pace::new(config, now), self.last_sent.as_nanos());
+        linux.control.wake(&Pace::new(linux.tick, now), self.last_sent.as_nanos());
         let idle = now.since(self.last_sent).as_nanos();
         if config.idle_restart && idle > linux.rto {
             linux.restart(config, now.as_nanos(), idle);

@@ -1,12 +1,14 @@
 //! Lines over a common axis, in panels below each other.
 
+use crate::{
+    PlotError,
+    hover::Hover,
+    ink::{GRID, INK, PALETTE, letters},
+};
 use plotters::{
     prelude::*,
     style::text_anchor::{HPos, VPos},
 };
-use sidestep_results::ink::{GRID, INK, PALETTE, letters};
-
-use crate::ReproError;
 
 /// A line in a panel.
 #[derive(Clone, Debug)]
@@ -34,20 +36,19 @@ const WIDTH: u32 = 900;
 const HEIGHT: u32 = 250;
 const TOP: u32 = 50;
 const LEGEND: i32 = 690;
+/// How near a point the pointer is told its value, in pixels, and of how many points of a line.
+const REACH: i32 = 5;
+const TOLD: usize = 300;
 
 /// Panels below each other as SVG text; `x` says what the horizontal axis is, `dots` marks each point.
-pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, ReproError> {
-    draw(title, x, panels, dots).map_err(|error| ReproError::Picture(error.to_string()))
-}
-
-fn draw(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
+pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, PlotError> {
     let labels = labels(panels);
     let all = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let least = all().map(|point| point.0).fold(f64::INFINITY, f64::min);
     let most = all().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max);
     let (least, most) = if least < most { (least, most) } else { (0.0, 1.0) };
     let height = TOP + HEIGHT * panels.len() as u32 + 20;
-    let mut svg = String::new();
+    let (mut svg, mut hover) = (String::new(), Hover::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -74,6 +75,11 @@ fn draw(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, Dr
                 let color = color(&labels, &line.label);
                 let finite = || line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
                 chart.draw_series(LineSeries::new(finite(), color.stroke_width(2)))?;
+                for (x, y) in finite().take(TOLD) {
+                    let (left, top) = chart.backend_coord(&(x, y));
+                    let corner = [left - REACH, top - REACH].map(f64::from);
+                    hover.add(corner, [f64::from(2 * REACH); 2], &format!("{}\n{x}: {}", line.label, short(y)));
+                }
                 if dots {
                     chart.draw_series(finite().map(|point| Circle::new(point, 3, color.filled())))?;
                 }
@@ -87,7 +93,16 @@ fn draw(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, Dr
         }
         root.present()?;
     }
-    Ok(svg)
+    Ok(hover.over(&svg))
+}
+
+/// A value with four digits that count.
+fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let digits = 3 - (value.abs().max(1e-9).log10().floor() as i32).min(3);
+    format!("{value:.*}", digits.unsigned_abs() as usize)
 }
 
 /// The texts of all lines, each once.
@@ -116,8 +131,11 @@ mod tests {
         let panel = |lines| Panel { y: "y".into(), range: [0.0, 2.0], lines, mark: Some((1.0, "m&".into())) };
         let both = vec![line("<a>", &[(1.0, 1.0), (2.0, f64::NAN), (3.0, 2.0)]), line("b", &[])];
         let svg = lines("t", "x", &[panel(both.clone()), panel(both)], true).unwrap();
-        assert_eq!(svg.matches("&lt;a&gt;").count(), 1);
+        assert_eq!(svg.matches(">\n&lt;a&gt;").count(), 1);
         assert_eq!(svg.matches("<circle").count(), 4);
+        let told: Vec<&str> = svg.split("<title>").skip(1).filter_map(|rest| rest.split("</title>").next()).collect();
+        assert_eq!(told, ["&lt;a&gt;\n1: 1.000", "&lt;a&gt;\n3: 2.000"].repeat(2));
+        assert_eq!([0.0, 0.012346, 12.3456, 123456.7].map(short), ["0", "0.01235", "12.35", "123457"]);
         assert!(svg.contains("m&amp;") && !svg.contains("NaN"));
         assert!(lines("t", "x", &[], false).unwrap().contains("<svg"));
     }

@@ -1,0 +1,278 @@
+//! A scenario run with several values of some of its keys: one table, one picture, one page.
+
+use comfy_table::{CellAlignment, Table, presets};
+use maud::{Markup, PreEscaped, html};
+use serde::Serialize;
+
+use crate::{
+    PlotError, RunResult, SystemResult, document,
+    lines::{Line, Panel, lines},
+    measures,
+    summary::{Column, columns, printable, taken},
+};
+
+/// The version of `sweep.json` that this crate writes.
+const SCHEMA: u32 = 1;
+
+/// The results of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Swept {
+    schema: u32,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// The keys that were swept, such as `topology.rate`.
+    pub keys: Vec<String>,
+    /// What was run, in the order of the values.
+    pub points: Vec<SweptPoint>,
+}
+
+/// A value of each key, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SweptPoint {
+    /// The values, as the user wrote them, in the order of the keys.
+    pub values: Vec<String>,
+    /// Directory of the run's own files, beside the page.
+    pub directory: String,
+    /// The run.
+    pub run: RunResult,
+}
+
+/// A measure that the picture shows: its name, and its value of one seed.
+type Measure = (&'static str, fn(&SystemResult) -> Option<f64>);
+
+const MEASURES: [Measure; 6] = [
+    ("goodput, Mbit/s", |one| Some(one.goodput_mbps)),
+    ("mean time, ms", |one| taken(one).map(|(mean, _)| mean * 1e3)),
+    ("99 % of times, ms", |one| taken(one).map(|(_, long)| long * 1e3)),
+    ("fairness", |one| one.fairness),
+    ("moves", |one| Some(one.total_moves() as f64)),
+    ("drops", |one| Some(one.total_drops() as f64)),
+];
+
+impl Swept {
+    /// The results of these points; each has a value for each key.
+    pub fn new(scenario: impl Into<String>, keys: Vec<String>, points: Vec<SweptPoint>) -> Swept {
+        Swept { schema: SCHEMA, scenario: scenario.into(), keys, points }
+    }
+
+    /// All results as a table for a terminal, a row for each point and system.
+    pub fn table(&self) -> String {
+        let (columns, mut table) = (self.columns(), Table::new());
+        let titles = self.keys.iter().map(String::as_str).chain(columns.iter().map(|column| column.title()));
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_header(titles.map(|title| printable(title.to_owned())));
+        for (point, row) in self.rows(&columns) {
+            table.add_row(point.values.iter().cloned().chain(row).map(printable));
+        }
+        for column in table.column_iter_mut().skip(self.keys.len() + 1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.to_string()
+    }
+
+    /// Each measure over the first key as SVG text, with a line for each system and each value of the other keys.
+    pub fn picture(&self) -> Result<String, PlotError> {
+        let axis = Axis::of(self.points.iter().filter_map(|point| point.values.first()).map(String::as_str));
+        let panels: Vec<Panel> = MEASURES.iter().filter_map(|measure| self.panel(measure, &axis)).collect();
+        let key = self.keys.first().map_or("", String::as_str);
+        lines(&printable(self.scenario.clone()), &printable(axis.title(key)), &panels, true)
+    }
+
+    /// The picture and the table on a page; `command` makes them again.
+    pub fn page(&self, command: &str) -> Result<String, PlotError> {
+        let picture = self.picture()?;
+        let body = html! {
+            h1 { (self.scenario) ": " (self.keys.join(", ")) }
+            figure { (PreEscaped(picture)) }
+            div.scroll { (self.markup()) }
+            p { small { (self.columns().into_iter().filter_map(Column::meaning).collect::<Vec<_>>().join(" ")) } }
+            h2 { "Run it again" }
+            pre { (command) }
+            p { a href="sweep.json" { "sweep.json" } }
+        };
+        Ok(document(&format!("{} – sidestep", self.scenario), &body))
+    }
+
+    fn markup(&self) -> Markup {
+        let columns = self.columns();
+        html! {
+            table {
+                tr {
+                    @for key in &self.keys { th { (key) } }
+                    @for column in &columns { th { (column.title()) } }
+                }
+                @for (point, row) in self.rows(&columns) {
+                    tr {
+                        @for value in &point.values { td { a href=(format!("{}/index.html", point.directory)) { (value) } } }
+                        @for cell in row { td { (cell) } }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The columns that say something of any of the runs.
+    fn columns(&self) -> Vec<Column> {
+        let of_each: Vec<Vec<Column>> = self.points.iter().map(|point| columns(&point.run)).collect();
+        Column::ALL.into_iter().filter(|column| of_each.iter().any(|has| has.contains(column))).collect()
+    }
+
+    fn rows<'a>(&'a self, columns: &'a [Column]) -> impl Iterator<Item = (&'a SweptPoint, Vec<String>)> {
+        let of = move |point: &'a SweptPoint| {
+            let systems = point.run.systems.iter();
+            systems.map(move |(name, system)| {
+                (point, columns.iter().map(|column| column.cell(&point.run, name, system)).collect())
+            })
+        };
+        self.points.iter().flat_map(of)
+    }
+
+    /// A measure's lines; `None` where it is missing, or zero everywhere.
+    fn panel(&self, (name, of): &Measure, axis: &Axis) -> Option<Panel> {
+        let mut panel: Vec<Line> = Vec::new();
+        for (number, point) in self.points.iter().enumerate() {
+            for (system, result) in point.run.systems.iter() {
+                let Some(value) = over_seeds(result, of) else { continue };
+                let others = self.keys.iter().zip(&point.values).skip(1).map(|(key, value)| {
+                    let short = key.rsplit('.').next().unwrap_or(key);
+                    format!(", {short} = {value}")
+                });
+                let label = printable(system.to_owned() + &others.collect::<String>());
+                let x = axis.at.get(number).copied().unwrap_or_default();
+                match panel.iter_mut().find(|line| line.label == label) {
+                    Some(line) => line.points.push((x, value)),
+                    None => panel.push(Line { label, points: vec![(x, value)] }),
+                }
+            }
+        }
+        panel.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
+        let highest = panel.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+        let y = (*name).to_owned();
+        (highest > 0.0).then_some(Panel { y, range: [0.0, highest * 1.08], lines: panel, mark: None })
+    }
+}
+
+/// The mean over the seeds; `None` where a seed lacks the measure.
+fn over_seeds(result: &SystemResult, of: &fn(&SystemResult) -> Option<f64>) -> Option<f64> {
+    match &result.repeated {
+        Some(repeated) => measures::mean(&repeated.each.iter().map(of).collect::<Option<Vec<f64>>>()?),
+        None => of(result),
+    }
+}
+
+/// Where the values of a key stand on an axis.
+struct Axis {
+    at: Vec<f64>,
+    /// The unit that all have, or the values themselves where they are no numbers of one unit.
+    unit: Result<String, Vec<String>>,
+}
+
+impl Axis {
+    fn of<'a>(values: impl Iterator<Item = &'a str>) -> Axis {
+        let values: Vec<&str> = values.collect();
+        let numbers: Option<Vec<(f64, &str)>> = values.iter().map(|value| number(value)).collect();
+        if let Some(numbers) = numbers
+            && let Some((_, unit)) = numbers.first()
+            && numbers.iter().all(|(_, other)| other == unit)
+        {
+            return Axis { at: numbers.iter().map(|(number, _)| *number).collect(), unit: Ok((*unit).to_owned()) };
+        }
+        let mut distinct: Vec<String> = Vec::new();
+        let at = values.iter().map(|value| {
+            let known = distinct.iter().position(|other| other == value);
+            let place = known.unwrap_or_else(|| {
+                distinct.push((*value).to_owned());
+                distinct.len() - 1
+            });
+            place as f64 + 1.0
+        });
+        Axis { at: at.collect(), unit: Err(distinct) }
+    }
+
+    fn title(&self, key: &str) -> String {
+        match &self.unit {
+            Ok(unit) if unit.is_empty() => key.to_owned(),
+            Ok(unit) => format!("{key}, {unit}"),
+            Err(values) => {
+                let named = values.iter().enumerate().map(|(place, value)| format!("{} {value}", place + 1));
+                format!("{key}: {}", named.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+/// The number that a value begins with, and its unit.
+fn number(value: &str) -> Option<(f64, &str)> {
+    let value = value.trim().trim_matches('"');
+    let end = value.find(|c: char| !(c.is_ascii_digit() || "+-.".contains(c))).unwrap_or(value.len());
+    let (digits, unit) = value.split_at(end);
+    Some((digits.parse().ok().filter(|number: &f64| number.is_finite())?, unit.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn swept(keys: &[&str], values: &[&[&str]]) -> Swept {
+        let point = |(number, values): (usize, &&[&str])| {
+            let mut run = testing::run(&["tcp", "pathchanger"], 2);
+            for name in ["tcp", "pathchanger"] {
+                run.systems.get_mut(name).unwrap().goodput_mbps += number as f64;
+            }
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            SweptPoint { values, directory: format!("{}", number + 1), run }
+        };
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        Swept::new("test", keys, values.iter().enumerate().map(point).collect())
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_value_and_system() {
+        let swept = swept(&["topology.rate"], &[&["10 Mbit/s"], &["20 Mbit/s"]]);
+        insta::assert_snapshot!(swept.table(), @r#"
+        ┌───────────────┬─────────────┬────────────────┬───────┬──────────┬───────────────────────────┬───────┬───────┐
+        │ topology.rate ┆ system      ┆ goodput Mbit/s ┆ × tcp ┆ fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═══════════════╪═════════════╪════════════════╪═══════╪══════════╪═══════════════════════════╪═══════╪═══════╡
+        │ 10 Mbit/s     ┆ tcp         ┆           88.5 ┆  1.00 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
+        │ 10 Mbit/s     ┆ pathchanger ┆          175.5 ┆  1.98 ┆    1.000 ┆                 89 % (p2) ┆    20 ┆    30 │
+        │ 20 Mbit/s     ┆ tcp         ┆           89.5 ┆  1.00 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
+        │ 20 Mbit/s     ┆ pathchanger ┆          176.5 ┆  1.97 ┆    1.000 ┆                 89 % (p2) ┆    20 ┆    30 │
+        └───────────────┴─────────────┴────────────────┴───────┴──────────┴───────────────────────────┴───────┴───────┘
+        "#);
+    }
+
+    #[test]
+    fn the_picture_has_a_line_for_each_system_and_value_of_the_other_keys() {
+        let both = [["1", "true"], ["2", "true"], ["1", "false"], ["2", "false"]];
+        let both: Vec<&[&str]> = both.iter().map(|values| &values[..]).collect();
+        let svg = swept(&["flow.0.connections", "tcp.ecn"], &both).picture().unwrap();
+        for wanted in ["flow.0.connections", "tcp, ecn = true", "pathchanger, ecn = false", "goodput, Mbit/s"] {
+            assert!(svg.contains(wanted), "{wanted}");
+        }
+        // Two values of the first key on each of four lines, in each panel.
+        let panels =
+            ["goodput, Mbit/s", "fairness", "moves", "drops"].iter().filter(|name| svg.contains(**name)).count();
+        assert_eq!(svg.matches("<circle").count(), 8 * panels);
+        assert!(!svg.contains("mean time"), "no flow has a size");
+    }
+
+    #[test]
+    fn values_of_one_unit_are_numbers_on_the_axis_and_others_are_named() {
+        let axis = |values: &[&str]| Axis::of(values.iter().copied());
+        assert_eq!(axis(&["10 ms", "\"2.5ms\""]).at, [10.0, 2.5]);
+        assert_eq!(axis(&["10 ms", "2 ms"]).title("a.b"), "a.b, ms");
+        assert_eq!(axis(&["1", "4"]).title("a"), "a");
+        let mixed = axis(&["900 kB", "1 MB", "900 kB"]);
+        assert_eq!((mixed.at.clone(), mixed.title("size")), (vec![1.0, 2.0, 1.0], "size: 1 900 kB, 2 1 MB".to_owned()));
+        assert_eq!(axis(&["reno", "cubic"]).at, [1.0, 2.0]);
+    }
+
+    #[test]
+    fn hostile_names_do_not_become_markup() {
+        let mut swept = swept(&["a<b"], &[&["\"><script>alert(1)</script>\u{1b}[31m"]]);
+        swept.scenario = "<i>".into();
+        let page = swept.page("sidestep '<b>'").unwrap();
+        assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains("<i>"), "{page}");
+        assert!(!swept.table().contains('\u{1b}'));
+    }
+}
