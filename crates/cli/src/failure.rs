@@ -45,6 +45,7 @@ impl Failure {
     }
 
     /// The same, said of a part of what was asked for.
+    #[cfg(feature = "planning")]
     pub fn within(self, part: &str) -> Self {
         Failure { message: format!("{part}: {}", self.message), ..self }
     }
