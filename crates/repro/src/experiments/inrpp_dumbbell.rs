@@ -219,6 +219,7 @@ fn figures(of: &Series<'_>, rows: &mut Vec<Row>) {
         let quantity = format!("Figure 10: node {node} begins to press back");
         rows.push(Row::single(quantity, "s", number(paper), begins, Rule::Within(share)));
     }
+    closed_loops(of, rows);
     let held = of
         .cache("0>2")
         .filter(|sample| (3.5..=9.0).contains(&sample.time_s))
@@ -235,6 +236,25 @@ fn figures(of: &Series<'_>, rows: &mut Vec<Row>) {
     rows.push(Row::single("Figure 12: most in node 0's cache, 3.5 s to 9 s", "MB", paper(), most, Rule::AtMost(11.0)));
 }
 
+/// Figure 10's senders in closed loop: none before node 4 presses back on the hosts, and all three after.
+fn closed_loops(of: &Series<'_>, rows: &mut Vec<Row>) {
+    let pressed = of.cache("4>0").find(|sample| sample.path == "backpressure").map_or(f64::NAN, |one| one.time_s);
+    let most = |from: f64, until: f64| {
+        let within = of.closed().filter(|(at, _)| *at > from && *at <= until);
+        within.map(|(_, senders)| senders).fold(0.0, f64::max)
+    };
+    let text = |text: &str| Paper::Text(text.into());
+    let (before, after) = (most(0.0, pressed - 0.1), most(pressed, pressed + 1.0));
+    rows.push(Row::single(
+        "Figure 10: senders in closed loop before node 4 presses back",
+        "",
+        text("none"),
+        before,
+        Rule::AtMost(0.0),
+    ));
+    rows.push(Row::single("Figure 10: within a second after", "", text("all three"), after, Rule::AtLeast(3.0)));
+}
+
 /// Seconds at which something else happens: all fits, node 0 stores and detours, it presses back, node 4 does, and the hosts are done.
 const INSTANTS: [f64; 5] = [1.1, 2.0, 3.5, 5.5, 9.5];
 
@@ -245,6 +265,8 @@ fn draw(of: &Series<'_>, findings: &mut Findings) -> Result<(), ReproError> {
         label: label.into(),
         points: until(&mut of.cache(name).map(|sample| (sample.time_s, sample.queue_bytes.unwrap_or(0.0) / 1e6))),
     };
+    let part = |number: u32| Line { label: format!("flow {number}"), points: until(&mut of.stored("0>2", number)) };
+    let closed = Line { label: "senders in closed loop".into(), points: until(&mut of.closed()) };
     let out = |label: &str, link| Line { label: label.into(), points: until(&mut of.link(link)) };
     let panels = [
         Panel { y: "goodput, Mbit/s".into(), range: [0.0, 22.0], lines: (1..=3).map(flow).collect(), mark: None },
@@ -254,6 +276,13 @@ fn draw(of: &Series<'_>, findings: &mut Findings) -> Result<(), ReproError> {
             lines: vec![cache("node 0", "0>2"), cache("node 4", "4>0")],
             mark: Some((10.0, "presses back above".into())),
         },
+        Panel {
+            y: "of it in node 0 by flow, MB".into(),
+            range: [0.0, 13.0],
+            lines: (1..=3).map(part).collect(),
+            mark: None,
+        },
+        Panel { y: "senders in closed loop".into(), range: [0.0, 3.2], lines: vec![closed], mark: None },
         Panel {
             y: "sent by node 0, Mbit/s".into(),
             range: [0.0, 11.0],
@@ -282,6 +311,23 @@ impl<'s> Series<'s> {
         let host = format!("s{flow}:");
         let of_flow = move |sample: &&&Sample| sample.kind == "connection" && sample.name.starts_with(&host);
         self.0.iter().filter(of_flow).map(|sample| (sample.time_s, sample.mbps.unwrap_or(0.0)))
+    }
+
+    /// How many senders are in closed loop, over time.
+    fn closed(&self) -> impl Iterator<Item = (f64, f64)> {
+        let mut at: BTreeMap<u64, f64> = BTreeMap::new();
+        for sample in self.0.iter().filter(|sample| sample.kind == "connection") {
+            *at.entry((sample.time_s * 1e3).round() as u64).or_default() +=
+                f64::from(u8::from(sample.path == "closed"));
+        }
+        at.into_iter().map(|(ms, senders)| (ms as f64 / 1e3, senders))
+    }
+
+    /// What a flow has in a cache over time, in MB.
+    fn stored(&self, cache: &str, flow: u32) -> impl Iterator<Item = (f64, f64)> {
+        let name = format!("{cache} s{flow}:");
+        let of_flow = move |sample: &&&Sample| sample.kind == "stored" && sample.name.starts_with(&name);
+        self.0.iter().filter(of_flow).map(|sample| (sample.time_s, sample.queue_bytes.unwrap_or(0.0) / 1e6))
     }
 
     fn cache(&self, name: &str) -> impl Iterator<Item = &'s Sample> {
@@ -343,5 +389,24 @@ mod tests {
         assert_eq!(Series::of(&equal, "tcp").jain(), 1.0);
         assert!((Series::of(&unequal, "tcp").jain() - 0.8).abs() < 1e-12);
         assert!(Series::of(&equal, "rcp").jain().is_nan());
+    }
+
+    #[test]
+    fn senders_in_closed_loop_are_counted_at_each_instant() {
+        let sample = |host: &str, time_s: f64, path: &str| Sample {
+            system: "inrpp".into(),
+            time_s,
+            kind: "connection".into(),
+            name: format!("{host}:1-r1:2"),
+            path: path.into(),
+            ..Sample::default()
+        };
+        let all = [
+            sample("s1", 0.1, "open"),
+            sample("s1", 0.2, "closed"),
+            sample("s2", 0.2, "closed"),
+            sample("s3", 0.2, "open"),
+        ];
+        assert_eq!(Series::of(&all, "inrpp").closed().collect::<Vec<_>>(), [(0.1, 0.0), (0.2, 2.0)]);
     }
 }

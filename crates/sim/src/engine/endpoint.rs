@@ -40,6 +40,11 @@ pub trait Endpoint: Debug + Send {
 
     /// Packets sent again.
     fn retransmits(&self) -> u64;
+
+    /// How it sends now, in a word; `None` where there is one way only.
+    fn mode(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// One of the two ends of a flow.

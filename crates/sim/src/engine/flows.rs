@@ -59,6 +59,8 @@ pub struct Report {
     pub srtt: Option<Span>,
     /// Packets sent again.
     pub retransmits: u64,
+    /// How it sends now; `None` where there is one way only.
+    pub mode: Option<&'static str>,
 }
 
 /// What the shell of a flow knows.
@@ -268,12 +270,13 @@ impl<S: Steering> World<S> {
         if let Some(sender) = self.sender(flow) {
             let mss = f64::from(self.flows[flow.0 as usize].mss);
             let cwnd = Some(Bytes::new((sender.cwnd() * mss) as u64));
-            return Report { cwnd, srtt: sender.srtt(), retransmits: u64::from(sender.retransmits()) };
+            return Report { cwnd, srtt: sender.srtt(), retransmits: u64::from(sender.retransmits()), mode: None };
         }
         self.endpoint(flow).map_or(Report::default(), |endpoint| Report {
             cwnd: None,
             srtt: endpoint.srtt(),
             retransmits: endpoint.retransmits(),
+            mode: endpoint.mode(),
         })
     }
 

@@ -494,7 +494,7 @@ impl<'a> Simulation<'a> {
                 rate: Some(rate_of(Bytes::new(progress), interval)),
                 cwnd: report.cwnd,
                 srtt: report.srtt,
-                path: path.cloned(),
+                path: path.cloned().or(report.mode.map(str::to_owned)),
                 ..SamplePoint::default()
             };
             record_sample(writer, recorder, &point)?;

@@ -225,4 +225,8 @@ impl Endpoint for Ends {
     fn retransmits(&self) -> u64 {
         u64::from(self.sender.retransmits())
     }
+
+    fn mode(&self) -> Option<&'static str> {
+        Some(if self.sender.is_closed_loop() { "closed" } else { "open" })
+    }
 }
