@@ -44,7 +44,7 @@ impl Failure {
         Failure { kind: Kind::Environment, message: message.to_string() }
     }
 
-    /// The same, said of a part of what was asked for.
+    /// This failure, with the part of the input that it is about in front of its message.
     #[cfg(feature = "planning")]
     pub fn within(self, part: &str) -> Self {
         Failure { message: format!("{part}: {}", self.message), ..self }

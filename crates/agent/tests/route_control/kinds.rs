@@ -82,6 +82,13 @@ fn targets_of_udp_and_stamp_show_an_outage_and_its_end_and_one_that_is_down_move
     assert_eq!((status.active.as_str(), status.moved.values().sum::<u64>()), ("first", 2), "{status:?}");
 }
 
+/// A file whose only target is one's own reflector, with the periods that follow from that.
+fn of_ones_own_reflector() -> String {
+    let rest = file("").replace("measurement_period = \"400 ms\"\nprobe_interval = \"33 ms\"\n", "");
+    let target = "[[target]]\naddress = \"10.3.0.1\"\nkind = \"stamp\"\nport = 8620\nown = true\n";
+    format!("{}{target}", rest.split(TARGET).next().unwrap())
+}
+
 #[test]
 fn ones_own_reflector_is_probed_each_10_ms_and_an_outage_is_left_sooner() {
     if !root_or_skip("route control") {
@@ -89,9 +96,7 @@ fn ones_own_reflector_is_probed_each_10_ms_and_an_outage_is_left_sooner() {
     }
     let net = Net::new();
     let _reflector = reflector(&net.world, 8_620);
-    let rest = file("").replace("measurement_period = \"400 ms\"\nprobe_interval = \"33 ms\"\n", "");
-    let target = "[[target]]\naddress = \"10.3.0.1\"\nkind = \"stamp\"\nport = 8620\nown = true\n";
-    let _control = net.control(&format!("{}{target}", rest.split(TARGET).next().unwrap()));
+    let _control = net.control(&of_ones_own_reflector());
     net.until_fine();
     eventually("forty probes", || (net.status().egresses[0].targets[0].sent == 40).then_some(()));
     net.cut(0, true);
@@ -113,9 +118,7 @@ fn ones_own_reflector_tells_in_which_direction_an_egress_loses() {
     }
     let net = Net::new();
     let _reflector = reflector(&net.world, 8_620);
-    let rest = file("").replace("measurement_period = \"400 ms\"\nprobe_interval = \"33 ms\"\n", "");
-    let target = "[[target]]\naddress = \"10.3.0.1\"\nkind = \"stamp\"\nport = 8620\nown = true\n";
-    let _control = net.control(&format!("{}{target}", rest.split(TARGET).next().unwrap()));
+    let _control = net.control(&of_ones_own_reflector());
     net.until_fine();
     let lost = |egress: usize| {
         let target = net.status().egresses[egress].targets[0].clone();

@@ -41,7 +41,7 @@ pub trait Endpoint: Debug + Send {
     /// Packets sent again.
     fn retransmits(&self) -> u64;
 
-    /// How it sends now, in a word; `None` where there is one way only.
+    /// The mode in which the sender is, such as `closed` for closed loop; `None` where there is one mode only.
     fn mode(&self) -> Option<&'static str> {
         None
     }

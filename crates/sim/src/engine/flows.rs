@@ -59,7 +59,7 @@ pub struct Report {
     pub srtt: Option<Span>,
     /// Packets sent again.
     pub retransmits: u64,
-    /// How it sends now; `None` where there is one way only.
+    /// The mode in which the sender is; `None` where there is one mode only.
     pub mode: Option<&'static str>,
 }
 

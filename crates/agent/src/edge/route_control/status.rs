@@ -142,7 +142,7 @@ pub struct TargetStatus {
     pub lost_backward: Option<u64>,
     /// The mean round trip of the others in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Whether it counts: it is up, and among the best.
+    /// Whether it counts: it is up, and among the best or not much worse than these.
     pub counts: bool,
 }
 
