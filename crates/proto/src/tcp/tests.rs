@@ -2,6 +2,7 @@
 
 mod laws;
 mod linux;
+mod recorded;
 mod script;
 mod vectors;
 

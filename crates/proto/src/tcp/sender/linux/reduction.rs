@@ -24,7 +24,7 @@ pub(super) struct Used {
     pub(super) limited: bool,
     most: u32,
     round_end: u32,
-    /// Since when the window is not used, and the most that was used of it since.
+    /// When the window might last grow or shrink (`snd_cwnd_stamp`), and the most that was used of it since it was used fully.
     pub(super) since: u64,
     pub(super) segments: u32,
 }
@@ -149,6 +149,10 @@ impl Sender {
         }
         let reordered = linux.reordering > super::REORDERING;
         let may_grow = if reordered { acked.delivered > 0 } else { advanced };
+        if may_grow {
+            // Whether it grows or not (`tcp_cong_avoid`).
+            linux.used.since = now.as_nanos();
+        }
         if may_grow && acked.delivered > 0 && linux.is_window_limited() {
             let count = if config.count_acks { 1 } else { acked.delivered };
             let pace = super::control::Pace::new(linux.tick, now);

@@ -48,8 +48,15 @@ impl Sender {
             self.deadline = Time::MAX;
             return;
         }
-        let other = self.deadline != Time::MAX && linux.timer != SenderTimeout::Retransmission;
-        let after = if other { self.until_timeout(linux, now).max(1) } else { linux.rto };
+        if self.deadline != Time::MAX && linux.timer != SenderTimeout::Retransmission {
+            return self.rearm_as_sent(linux, now);
+        }
+        self.arm(linux, now, linux.rto, SenderTimeout::Retransmission);
+    }
+
+    /// Starts the retransmission timer from when its segment was sent, as another timer ran, or fired.
+    fn rearm_as_sent(&mut self, linux: &mut Linux, now: Time) {
+        let after = self.until_timeout(linux, now).max(1);
         self.arm(linux, now, after, SenderTimeout::Retransmission);
     }
 
@@ -112,7 +119,7 @@ impl Sender {
     fn probe(&mut self, linux: &mut Linux, now: Time) -> Signals {
         // At most one is out.
         if linux.probe_end > 0 {
-            self.rearm(linux, now);
+            self.rearm_as_sent(linux, now);
             return Signals::default();
         }
         linux.probing = true;
@@ -136,7 +143,7 @@ impl Sender {
             }
             linux.again = Again::Lost;
         }
-        self.rearm(linux, now);
+        self.rearm_as_sent(linux, now);
         signals
     }
 
