@@ -54,6 +54,11 @@ impl Seen {
     pub(super) fn is_duplicate_ack(&self) -> bool {
         !self.advanced && !self.window_moved && !self.duplicate
     }
+
+    /// Whether it answers what was sent before `at`, in ns (`tcp_tsopt_ecr_before`). Timestamps count milliseconds.
+    pub(super) fn answers_before(&self, at: u64) -> bool {
+        self.echo != Time::ZERO && self.echo.as_nanos() / 1_000_000 < at / 1_000_000
+    }
 }
 
 impl Linux {
@@ -239,7 +244,11 @@ impl Sender {
             }
             if flags & SACKED == 0 {
                 seen.delivered += 1;
-                linux.rack.advance(nanos, sent_at, seq, flags & EVER != 0, linux.rtt.least);
+                let again = flags & EVER != 0;
+                // What was sent first has arrived, of which RACK knows no time (`tcp_skb_spurious_retrans`).
+                if !(again && seen.answers_before(sent_at)) {
+                    linux.rack.advance(nanos, sent_at, seq, again, linux.rtt.least);
+                }
             }
         }
         self.una = ack;

@@ -129,7 +129,11 @@ impl Rack {
                     break;
                 }
                 match self.remaining(now, sent_at, tolerance) {
-                    remaining if remaining <= 0 => segments.lose(seq),
+                    remaining if remaining <= 0 => {
+                        segments.lose(seq);
+                        // No segment was sent at this time: the entry means nothing any more.
+                        segments.again[kept].1 = 0;
+                    }
                     remaining => wait = wait.max(remaining),
                 }
             }

@@ -25,7 +25,7 @@ pub(super) struct Segments {
     highest: u32,
     /// No lost segment below it waits to be sent again.
     resend_from: u32,
-    /// Segments below it that were sent once are sacked or lost.
+    /// Segments below it that were sent once are sacked, or were once found to be lost: they are looked at no more.
     pub(super) examined: u32,
     /// What was sent again, in the order of its times; some of it was sent once more later.
     pub(super) again: VecDeque<(u32, u64)>,
@@ -189,7 +189,8 @@ impl Segments {
         self.resend_from = self.resend_from.min(seq);
     }
 
-    /// Nothing counts as lost any more.
+    /// Nothing counts as lost any more. What RACK had found to be lost it does not look at again, unless it was sent again:
+    /// it has left the list of what was sent (`tsorted_sent_queue`).
     pub(super) fn unmark_losses(&mut self, una: u32, next: u32) {
         if self.lost > 0 {
             for seq in una..next {
@@ -198,7 +199,6 @@ impl Segments {
         }
         self.lost = 0;
         self.resend_from = una;
-        self.examined = una;
     }
 
     /// The first lost segment that waits to be sent again.

@@ -58,9 +58,10 @@ impl Undo {
         self.is_possible() && self.retransmits == 0
     }
 
-    /// The ACK answers what was sent before anything was sent again (`tcp_packet_delayed`). Timestamps count milliseconds.
+    /// The ACK answers what was sent before anything was sent again, or nothing was (`tcp_packet_delayed`). Timestamps count
+    /// milliseconds.
     fn is_delayed(&self, echo: Time) -> bool {
-        self.first_again > 0 && echo != Time::ZERO && echo.as_nanos() / 1_000_000 < self.first_again / 1_000_000
+        self.first_again == 0 || echo != Time::ZERO && echo.as_nanos() / 1_000_000 < self.first_again / 1_000_000
     }
 }
 
