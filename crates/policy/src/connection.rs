@@ -19,6 +19,17 @@ pub struct Connection {
     paths: [raw::Path; MAX_PATHS],
     shared: Option<Arc<Shared>>,
     conn: raw::Conn,
+    began: Began,
+}
+
+/// How a connection began, as far as that still matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Began {
+    /// It has a state.
+    WithState,
+    /// It has a path, which on Linux its mark tells, and no state until the first signal that matters. The time is that
+    /// of its first round; [`Time::MAX`]: it had none.
+    ByMark(Time),
 }
 
 /// What is read of the socket with every signal; the counters are cumulative and may wrap.
@@ -105,7 +116,39 @@ impl Connection {
         let config = raw::Config::try_from(knobs)?;
         let (paths, n) = raw_paths(paths)?;
         let conn = raw::open(&config, &paths, n, table(&shared), now.as_nanos(), random);
-        Ok(Connection { config, paths, shared, conn })
+        Ok(Connection { config, paths, shared, conn, began: Began::WithState })
+    }
+
+    /// A new connection as the program in TCP begins it: without a state, where the policy allows that, until the first
+    /// signal that matters. What happened before is then not known any more.
+    pub fn begin(
+        knobs: &AgentKnobs,
+        paths: &[Path],
+        shared: Option<Arc<Shared>>,
+        now: Time,
+        random: u32,
+    ) -> Result<Self, PolicyError> {
+        let config = raw::Config::try_from(knobs)?;
+        if !raw::stateless(&config, table(&shared)) {
+            return Self::open_among(knobs, paths, shared, now, random);
+        }
+        let (paths, n) = raw_paths(paths)?;
+        let current = raw::first(&config, &paths, n, table(&shared), now.as_nanos(), random);
+        let conn = raw::Conn { n_paths: n, current, ..raw::Conn::default() };
+        Ok(Connection { config, paths, shared, conn, began: Began::ByMark(Time::MAX) })
+    }
+
+    /// Sees to it that the connection has a state, now that there is a signal.
+    fn resume(&mut self, round: &raw::Round, random: u32) {
+        let Began::ByMark(began) = self.began else { return };
+        // Linux's program takes the time when the kernel began to tune the receive buffer.
+        let began = began.min(Time::from_nanos(round.now_ns)).as_nanos();
+        let (n, current) = (self.conn.n_paths, self.conn.current);
+        let (config, paths, shared) = (&self.config, &self.paths, table(&self.shared));
+        // The signal takes these bits too: as others they are as random.
+        let random = random.wrapping_mul(0x9e37_79b1).rotate_left(16);
+        self.conn = raw::resume(config, paths, n, shared, round, began, random, current);
+        self.began = Began::WithState;
     }
 
     /// The SYN of the connection, which was just opened, is about to leave. Not for a connection that was accepted.
@@ -134,9 +177,17 @@ impl Connection {
     ) -> Result<bool, PolicyError> {
         let before = self.path_id();
         let (raw, n) = raw_paths(paths)?;
+        let kept = paths.iter().position(|path| path.id == before);
+        if let Began::ByMark(_) = self.began {
+            let drawn = || raw::first(&self.config, &raw, n, table(&shared), now.as_nanos(), random);
+            let current = kept.map_or_else(drawn, |index| index as u32);
+            self.conn = raw::Conn { n_paths: n, current, ..raw::Conn::default() };
+            (self.paths, self.shared) = (raw, shared);
+            return Ok(self.path_id() != before);
+        }
         let conn = raw::open(&self.config, &raw, n, table(&shared), now.as_nanos(), random);
         (self.paths, self.shared, self.conn) = (raw, shared, conn);
-        if let Some(index) = paths.iter().position(|path| path.id == before) {
+        if let Some(index) = kept {
             raw::take(&mut self.conn, &self.config, index as u32);
         }
         Ok(self.path_id() != before)
@@ -154,23 +205,37 @@ impl Connection {
 
     /// Handles the end of a round trip.
     pub fn handle_round(&mut self, round: Round, random: u32) -> Decision {
-        raw::round(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), random).into()
+        let raw = round.to_raw();
+        if let Began::ByMark(began) = self.began {
+            self.began = Began::ByMark(began.min(round.now));
+            let (config, paths, shared) = (&self.config, &self.paths, table(&self.shared));
+            if raw::uneventful(config, paths, shared, self.conn.current, &raw) {
+                return Decision { path: self.path(), reason: None, moved: false, decided: false };
+            }
+        }
+        self.resume(&raw, random);
+        raw::round(&mut self.conn, &self.config, &self.paths, table(&self.shared), &raw, random).into()
     }
 
     /// Handles the retransmission of `segs` segments, not after a timeout.
     pub fn handle_retransmit(&mut self, round: Round, segs: u32, random: u32) -> Decision {
-        raw::retransmit(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), segs, random)
-            .into()
+        let raw = round.to_raw();
+        self.resume(&raw, random);
+        raw::retransmit(&mut self.conn, &self.config, &self.paths, table(&self.shared), &raw, segs, random).into()
     }
 
     /// Handles a retransmission timeout, of the SYN if `syn`.
     pub fn handle_timeout(&mut self, round: Round, syn: bool, random: u32) -> Decision {
-        raw::timeout(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw(), syn, random)
-            .into()
+        let raw = round.to_raw();
+        self.resume(&raw, random);
+        raw::timeout(&mut self.conn, &self.config, &self.paths, table(&self.shared), &raw, syn, random).into()
     }
 
     /// The connection has ended: what its path has earned goes into the table that it shares with others.
     pub fn close(&mut self, round: Round) {
+        if self.began != Began::WithState {
+            return;
+        }
         raw::close(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round.to_raw());
     }
 
@@ -179,6 +244,7 @@ impl Connection {
     /// The RTO that `quiet` is compared with is made of `round.srtt`: the receiver's own, as in the kernel.
     pub fn handle_duplicate(&mut self, round: Round, quiet: Span, random: u32) -> Decision {
         let round = round.to_raw();
+        self.resume(&round, random);
         let rto = round.rto_ns.max(RTO_MIN.as_nanos());
         let quiet_q16 = u32::try_from(quiet.as_nanos().saturating_mul(65_536) / rto).unwrap_or(u32::MAX);
         raw::duplicate(&mut self.conn, &self.config, &self.paths, table(&self.shared), &round, quiet_q16, random).into()

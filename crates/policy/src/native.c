@@ -10,6 +10,30 @@ void native_pc_open(struct pc_conn *conn, const struct pc_config *cfg, const str
 	pc_open(conn, cfg, paths, n, shared, now_ns, random);
 }
 
+__u32 native_pc_stateless(const struct pc_config *cfg, const struct pc_shared *shared)
+{
+	return pc_stateless(cfg, shared);
+}
+
+__u32 native_pc_first(const struct pc_config *cfg, const struct pc_path *paths, __u32 n, struct pc_shared *shared,
+		      __u64 now_ns, __u32 random)
+{
+	return pc_first(cfg, paths, n, 0, shared, now_ns, random);
+}
+
+__u32 native_pc_uneventful(const struct pc_config *cfg, const struct pc_path *paths, struct pc_shared *shared,
+			   __u32 current, const struct pc_round *round)
+{
+	return pc_uneventful(cfg, paths, shared, current, round);
+}
+
+void native_pc_resume(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths, __u32 n,
+		      const struct pc_shared *shared, const struct pc_round *round, __u64 began_ns, __u32 random,
+		      __u32 current)
+{
+	pc_resume(conn, cfg, paths, n, 0, shared, round, began_ns, random, current);
+}
+
 void native_pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
 {
 	pc_take(conn, cfg, pc_all_paths(conn), path);

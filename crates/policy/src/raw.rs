@@ -362,6 +362,33 @@ unsafe extern "C" {
         now_ns: u64,
         random: u32,
     );
+    fn native_pc_stateless(cfg: *const Config, shared: *const Shared) -> u32;
+    fn native_pc_first(
+        cfg: *const Config,
+        paths: *const Path,
+        n: u32,
+        shared: *const Shared,
+        now_ns: u64,
+        random: u32,
+    ) -> u32;
+    fn native_pc_uneventful(
+        cfg: *const Config,
+        paths: *const Path,
+        shared: *const Shared,
+        current: u32,
+        round: *const Round,
+    ) -> u32;
+    fn native_pc_resume(
+        conn: *mut Conn,
+        cfg: *const Config,
+        paths: *const Path,
+        n: u32,
+        shared: *const Shared,
+        round: *const Round,
+        began_ns: u64,
+        random: u32,
+        current: u32,
+    );
     fn native_pc_round(
         conn: *mut Conn,
         cfg: *const Config,
@@ -449,6 +476,56 @@ pub(crate) fn open(
     // SAFETY: all pointers come from references, and the array has the MAX_PATHS entries that C reads. The table is made
     // of atomics, which C reads and changes as such; it may be null.
     unsafe { native_pc_open(&mut conn, config, paths.as_ptr(), n, table(shared), now_ns, random) };
+    conn
+}
+
+/// Whether a connection can begin without a state.
+pub(crate) fn stateless(config: &Config, shared: Option<&Shared>) -> bool {
+    // SAFETY: as in `open`.
+    unsafe { native_pc_stateless(config, table(shared)) == 1 }
+}
+
+/// The first path of a connection that begins without a state.
+pub(crate) fn first(
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    n: u32,
+    shared: Option<&Shared>,
+    now_ns: u64,
+    random: u32,
+) -> u32 {
+    // SAFETY: as in `open`.
+    unsafe { native_pc_first(config, paths.as_ptr(), n, table(shared), now_ns, random) }
+}
+
+/// Measures a round of a connection without a state; returns false, and does nothing, if the connection needs one now.
+pub(crate) fn uneventful(
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    shared: Option<&Shared>,
+    current: u32,
+    round: &Round,
+) -> bool {
+    // SAFETY: as in `open`; C masks the index.
+    unsafe { native_pc_uneventful(config, paths.as_ptr(), table(shared), current, round) == 1 }
+}
+
+/// The state of a connection that began without one at `began_ns`, and is on path `current`.
+#[expect(clippy::too_many_arguments, reason = "those of the C function")]
+pub(crate) fn resume(
+    config: &Config,
+    paths: &[Path; MAX_PATHS],
+    n: u32,
+    shared: Option<&Shared>,
+    round: &Round,
+    began_ns: u64,
+    random: u32,
+    current: u32,
+) -> Conn {
+    debug_assert!(current < n);
+    let mut conn = Conn::default();
+    // SAFETY: as in `open`.
+    unsafe { native_pc_resume(&mut conn, config, paths.as_ptr(), n, table(shared), round, began_ns, random, current) };
     conn
 }
 

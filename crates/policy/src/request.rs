@@ -63,7 +63,7 @@ impl Request {
 
     /// The host accepts the connection, which takes a path of its own; `random` is 32 uniform bits.
     pub fn accept(&self, now: Time, random: u32) -> Result<Connection, PolicyError> {
-        Connection::open_among(&self.knobs, &self.paths, self.shared.clone(), now, random)
+        Connection::begin(&self.knobs, &self.paths, self.shared.clone(), now, random)
     }
 }
 

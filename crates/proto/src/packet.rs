@@ -51,6 +51,8 @@ pub enum Kind {
     Syn,
     /// The answer to [`Kind::Syn`].
     SynAck,
+    /// Acknowledges the receiver's FIN, from the sender to the receiver.
+    LastAck,
     /// Carries data of a constant-rate flow, which nobody acknowledges.
     Cbr,
     /// A message between the protocols of two routers: a probe or a notification.

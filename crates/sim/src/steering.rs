@@ -1,12 +1,14 @@
 //! What moves flows: the path changer, and what Linux has against which it is measured.
 
 mod plb;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
+use sidestep_model::{Bytes, NodeId, Span, Time, scenario::PlbKnobs};
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Request, Round, Shared,
     flow_hash::{FlowKey, Symmetry, hash},
@@ -26,8 +28,8 @@ pub struct Steer {
     moves: Vec<Moved>,
     /// A stream of random numbers for each node.
     random: Vec<Pcg32>,
-    /// What the connections of a host over one path set learn together.
-    shared: BTreeMap<(NodeId, usize), Arc<Shared>>,
+    /// What the connections of a host to another learn together, and over which path set.
+    shared: BTreeMap<(NodeId, NodeId), (usize, Arc<Shared>)>,
 }
 
 /// A move that was made.
@@ -59,6 +61,8 @@ enum By {
     Policy { data: Chosen, acks: Option<Accepting> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
     Label { data: Labelled, acks: Labelled, plb: Option<(PlbKnobs, Plb)>, duplicates: u32 },
+    /// The flow has ended but for the last ACK, which the program of the host that accepted it hears.
+    Closing(Chosen, Span),
 }
 
 /// One direction of a flow whose route follows from its flow label.
@@ -78,7 +82,18 @@ enum Accepting {
     /// Its program does not know the connection yet: each SYN-ACK is drawn a path.
     Asked(Box<Asked>),
     /// Its program moves ACKs.
-    Accepted(Chosen),
+    Accepted(Chosen, SynAck),
+}
+
+/// The SYN-ACK of a connection: the round trip that a host which only receives knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SynAck {
+    /// It was sent then, and is not answered yet.
+    Sent(Time),
+    /// It was answered after this time.
+    Answered(Span),
+    /// It was sent more than once, so that its answer tells no time (`tcp_synack_rtt_meas`).
+    Again,
 }
 
 /// A host that is asked for a connection.
@@ -90,6 +105,8 @@ pub struct Asked {
     pub request: Request,
     /// The routes of the paths that `request` has.
     pub routes: Vec<RouteId>,
+    /// When it answered, if it has.
+    answered: Option<SynAck>,
 }
 
 /// What chooses one direction's route.
@@ -126,12 +143,19 @@ impl Labelled {
     }
 }
 
+impl Asked {
+    /// A host that draws the path of a SYN-ACK from these routes.
+    pub fn new(node: NodeId, request: Request, routes: Vec<RouteId>) -> Self {
+        Asked { node, request, routes, answered: None }
+    }
+}
+
 impl Accepting {
     /// The route of ACKs, once the connection is accepted.
     fn route(&self) -> Option<RouteId> {
         match self {
             Accepting::Asked(_) => None,
-            Accepting::Accepted(chosen) => chosen.route(),
+            Accepting::Accepted(chosen, _) => chosen.route(),
         }
     }
 }
@@ -155,14 +179,16 @@ impl Steer {
         self.random.get_mut(node.index()).map_or(0, Rng::next_u32)
     }
 
-    /// What the connections of `host` over a path set learn together.
-    pub fn shared(&mut self, host: NodeId, set: usize) -> Arc<Shared> {
-        self.shared.entry((host, set)).or_default().clone()
+    /// What the connections of `host` to `peer` over a path set learn together. On Linux they are those to one destination of
+    /// the agent's, and in the lab each host is one, whether or not others have the same paths.
+    pub fn shared(&mut self, (host, peer): (NodeId, NodeId), set: usize) -> Arc<Shared> {
+        let (_, shared) = self.shared.entry((host, peer)).or_insert_with(|| (set, Arc::default()));
+        shared.clone()
     }
 
     /// These path sets have changed: what was learnt of their paths means nothing any more.
     pub fn forget_shared(&mut self, sets: &[usize]) {
-        self.shared.retain(|(_, set), _| !sets.contains(set));
+        self.shared.retain(|_, (set, _)| !sets.contains(set));
     }
 
     /// The path changer of one end has other paths to choose from, with these routes; returns the flow's new route, if any.
@@ -180,7 +206,7 @@ impl Steer {
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
         let chosen = match acks {
             _ if !of_acks => data,
-            Some(Accepting::Accepted(chosen)) => chosen,
+            Some(Accepting::Accepted(chosen, _)) => chosen,
             Some(Accepting::Asked(asked)) => {
                 // The next SYN-ACK is drawn among these.
                 if let Ok(request) = asked.request.among(paths, shared) {
@@ -242,11 +268,17 @@ impl Steer {
 
     /// A flow has ended; returns how often it moved.
     pub fn end(&mut self, flow: FlowId, round: Round) -> u64 {
-        let Some(mut steered) = self.flows.get_mut(flow.0 as usize).and_then(Option::take) else { return 0 };
-        if let By::Policy { data, .. } = &mut steered.by {
+        let Some(of) = self.flows.get_mut(flow.0 as usize) else { return 0 };
+        let Some(mut steered) = of.take() else { return 0 };
+        let moves = u64::from(steered.moves);
+        if let By::Policy { data, acks } = &mut steered.by {
             data.connection.close(round);
+            if let Some(Accepting::Accepted(chosen, SynAck::Answered(srtt))) = acks.take() {
+                steered.by = By::Closing(chosen, srtt);
+                *of = Some(steered);
+            }
         }
-        u64::from(steered.moves)
+        moves
     }
 
     /// How often a flow moved.
@@ -259,7 +291,7 @@ impl Steer {
     pub fn path_of(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
             By::Policy { data, .. } => Some(data.connection.path()),
-            By::Label { .. } | By::Nothing => None,
+            By::Label { .. } | By::Nothing | By::Closing(..) => None,
         }
     }
 
@@ -290,7 +322,7 @@ impl Steer {
             *acks = asked.request.accept(now, random).ok().map(|connection| {
                 let chosen = Chosen { node: asked.node, connection: Box::new(connection), routes };
                 reverse = chosen.route();
-                Accepting::Accepted(chosen)
+                Accepting::Accepted(chosen, asked.answered.unwrap_or(SynAck::Again))
             });
         }
         Move { reverse, ..self.decided(now, flow, decision, false) }
@@ -364,7 +396,7 @@ impl Steering for Steer {
                 }
                 Move::default()
             }
-            By::Nothing => Move::default(),
+            By::Nothing | By::Closing(..) => Move::default(),
         }
     }
 
@@ -378,7 +410,8 @@ impl Steering for Steer {
 
     fn requested(&mut self, now: Time, flow: FlowId) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
-        let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &steered.by else { return Move::default() };
+        let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &mut steered.by else { return Move::default() };
+        asked.answered = Some(asked.answered.map_or(SynAck::Sent(now), |_| SynAck::Again));
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
         let reverse = asked.routes.get(asked.request.draw_reply(now, random)).copied();
         Move { forward: None, reverse }
@@ -388,7 +421,7 @@ impl Steering for Steer {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         match &mut steered.by {
             By::Policy { acks, .. } => {
-                let Some(Accepting::Accepted(acks)) = acks else { return Move::default() };
+                let Some(Accepting::Accepted(acks, _)) = acks else { return Move::default() };
                 let random = self.random.get_mut(acks.node.index()).map_or(0, Rng::next_u32);
                 // The receiver's own round trip is the sender's; it has sent nothing that could be delivered.
                 let srtt = sender.srtt().unwrap_or_default();
@@ -407,10 +440,40 @@ impl Steering for Steer {
                 *duplicates = 0;
                 self.relabel(now, flow, random, "duplicates", true)
             }
-            By::Nothing => Move::default(),
+            By::Nothing | By::Closing(..) => Move::default(),
+        }
+    }
+
+    fn answered(&mut self, now: Time, flow: FlowId) {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return };
+        let By::Policy { acks: Some(Accepting::Accepted(_, syn_ack)), .. } = &mut steered.by else { return };
+        if let SynAck::Sent(at) = *syn_ack {
+            *syn_ack = SynAck::Answered(now.since(at));
+        }
+    }
+
+    fn hears_close(&self, flow: FlowId) -> bool {
+        let by = self.flows.get(flow.0 as usize).and_then(Option::as_ref).map(|steered| &steered.by);
+        matches!(by, Some(By::Policy { acks: Some(Accepting::Accepted(_, SynAck::Answered(_))), .. }))
+    }
+
+    fn closed(&mut self, now: Time, flow: FlowId) {
+        let Some(steered) = self.flows.get_mut(flow.0 as usize).and_then(Option::take) else { return };
+        let By::Closing(mut acks, srtt) = steered.by else { return };
+        let random = self.random.get_mut(acks.node.index()).map_or(0, Rng::next_u32);
+        let cwnd = Bytes::new(INITIAL_WINDOW * u64::from(steered.mss));
+        // Delivered are the SYN-ACK and the FIN. The program reads the round-trip time of before this ACK.
+        let round = Round { now, cwnd, srtt, mss: steered.mss.into(), delivered: 2, ..Round::default() };
+        let decision = acks.connection.handle_round(round, random);
+        if decision.moved {
+            let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
+            self.moves.push(Moved { time: now, flow, reason });
         }
     }
 }
+
+/// Segments of a window in which nothing was sent yet.
+const INITIAL_WINDOW: u64 = 10;
 
 /// What the program would read of the socket.
 pub fn read(now: Time, sender: &Sender, mss: u16) -> Round {
@@ -420,7 +483,8 @@ pub fn read(now: Time, sender: &Sender, mss: u16) -> Round {
         srtt: sender.srtt().unwrap_or_default(),
         mss: mss.into(),
         in_flight: sender.in_flight(),
-        delivered: sender.delivered(),
+        // Linux counts the SYN.
+        delivered: sender.delivered() + u32::from(sender.srtt().is_some()),
         delivered_ce: sender.delivered_ce(),
         received: 0,
     }

@@ -20,6 +20,9 @@ impl<S: Steering> World<S> {
         if flow.kind.is_other() {
             return self.deliver_to_endpoint(packet);
         }
+        if packet.seq == 0 && !packet.flags.has(Flags::RETRANSMIT) {
+            self.steering.answered(self.now, FlowId(packet.flow));
+        }
         if packet.seq < self.receivers[slot].received() {
             // Its answer takes the new route.
             let (sender, receiver) = (&self.senders[slot], &self.receivers[slot]);
@@ -136,6 +139,15 @@ impl<S: Steering> World<S> {
         }
         self.timers.arm(&mut flow.sender_timer, sender.poll_timeout(), index, Half::Sender);
         resent
+    }
+
+    /// Answers the receiver's FIN, which came with the ACK of the sender's.
+    pub(super) fn acknowledge_fin(&mut self, flow: u32) {
+        let of = &self.flows[flow as usize];
+        let seq = self.senders[of.slot as usize].una();
+        let (len, sent) = (self.sizes.header, self.now);
+        let packet = Packet { flow, kind: Kind::LastAck, seq, len, sent, ..Packet::default() };
+        self.network.inject(self.now.as_nanos(), of.forward, packet);
     }
 
     fn reply(&mut self, flow: u32, packet: Packet) {

@@ -38,6 +38,12 @@ pub trait Steering {
     fn requested(&mut self, now: Time, flow: FlowId) -> Move;
     /// The receiver of a flow got a segment that it had; asked before it answers.
     fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move;
+    /// The first data of a flow has arrived, and with it the answer to its SYN-ACK.
+    fn answered(&mut self, now: Time, flow: FlowId);
+    /// Whether the ACK of a receiver's FIN matters.
+    fn hears_close(&self, flow: FlowId) -> bool;
+    /// The ACK of a receiver's FIN has arrived. The flow may have been released since it finished.
+    fn closed(&mut self, now: Time, flow: FlowId);
 }
 
 /// Nothing moves.
@@ -54,6 +60,11 @@ impl Steering for () {
     fn duplicate(&mut self, _: Time, _: FlowId, _: &Sender, _: &Receiver) -> Move {
         Move::default()
     }
+    fn answered(&mut self, _: Time, _: FlowId) {}
+    fn hears_close(&self, _: FlowId) -> bool {
+        false
+    }
+    fn closed(&mut self, _: Time, _: FlowId) {}
 }
 
 /// Why [`World::run_until`] returned.
@@ -221,6 +232,7 @@ impl<S: Steering> World<S> {
             Kind::Data => self.deliver_data(packet),
             Kind::Ack | Kind::SynAck => self.deliver_ack(packet),
             Kind::Syn => self.deliver_syn(packet),
+            Kind::LastAck => self.steering.closed(self.now, FlowId(packet.flow)),
             Kind::Cbr | Kind::Control => {}
         }
     }
@@ -263,6 +275,9 @@ impl<S: Steering> World<S> {
         self.reroute(FlowId(flow), to);
         if signals.finished() && self.flows[flow as usize].kind == FlowKind::Tcp {
             self.finished.push_back(FlowId(flow));
+            if self.senders[slot].is_linux() && self.steering.hears_close(FlowId(flow)) {
+                self.acknowledge_fin(flow);
+            }
         }
     }
 

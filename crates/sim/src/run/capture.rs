@@ -132,7 +132,7 @@ impl Capture {
 
 /// The packet's headers as they would be: IPv6, and TCP with its options or UDP.
 fn headers(time: Time, packet: &Packet, of: &Endpoints, addresses: [Ipv6Addr; 2]) -> Vec<u8> {
-    let forward = matches!(packet.kind, Kind::Data | Kind::Syn | Kind::Cbr);
+    let forward = matches!(packet.kind, Kind::Data | Kind::Syn | Kind::LastAck | Kind::Cbr);
     let ([source, destination], (from, to)) = match forward {
         true => (addresses, of.ports),
         false => ([addresses[1], addresses[0]], (of.ports.1, of.ports.0)),
@@ -180,11 +180,17 @@ fn tcp_header(time: Time, packet: &Packet, of: &Endpoints, ports: (u16, u16)) ->
     let syn = matches!(packet.kind, Kind::Syn | Kind::SynAck);
     let acknowledges = matches!(packet.kind, Kind::Ack | Kind::SynAck);
     let data = packet.kind == Kind::Data;
-    let mut tcp = TcpHeader::new(ports.0, ports.1, if data { of.byte(packet.seq) } else { u32::from(!syn) }, 0);
+    let sequence = match packet.kind {
+        Kind::Data => of.byte(packet.seq),
+        Kind::LastAck => of.byte(packet.seq).wrapping_add(1),
+        _ => u32::from(!syn),
+    };
+    let mut tcp = TcpHeader::new(ports.0, ports.1, sequence, 0);
     tcp.syn = syn;
     tcp.ack = packet.kind != Kind::Syn;
     tcp.acknowledgment_number = match packet.kind {
         Kind::Ack => of.byte(packet.seq).wrapping_add(u32::from(packet.flags.has(Flags::FIN))),
+        Kind::LastAck => 2,
         Kind::Syn => 0,
         _ => 1,
     };

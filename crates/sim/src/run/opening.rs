@@ -276,7 +276,7 @@ impl Simulation<'_> {
     fn ask(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Asked> {
         let candidates = self.policy_paths(knobs, paths);
         let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
-        Some(Asked { node, request, routes: paths.iter().map(|path| path.route).collect() })
+        Some(Asked::new(node, request, paths.iter().map(|path| path.route).collect()))
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
@@ -284,7 +284,7 @@ impl Simulation<'_> {
         let random = self.world.steering.draw(node);
         let (now, candidates) = (self.world.now(), self.policy_paths(knobs, paths));
         let shared = self.shared(node, peer);
-        let connection = policy::Connection::open_among(knobs, &candidates, shared, now, random).ok()?;
+        let connection = policy::Connection::begin(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
         Some(Chosen { node, connection: Box::new(connection), routes })
     }

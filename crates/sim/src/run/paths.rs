@@ -10,10 +10,10 @@ use super::{flows::Planned, simulation::Simulation};
 use crate::{engine::FlowId, sr_paths::SrPath, system::Mover};
 
 impl Simulation<'_> {
-    /// What connections of `host` to `peer` learn together: those over the same path set.
+    /// What connections of `host` to `peer` learn together.
     pub(super) fn shared(&mut self, host: NodeId, peer: NodeId) -> Option<Arc<policy::Shared>> {
         let set = self.sr_paths.set_of(host, peer)?;
-        Some(self.world.steering.shared(host, set))
+        Some(self.world.steering.shared((host, peer), set))
     }
 
     /// The paths as the agent gives them to the program.
