@@ -6,7 +6,9 @@ use plotters::{
 };
 use sidestep_results::{
     Estimate,
+    hover::Hover,
     ink::{BLUE, GREEN, INK, PURPLE, VERMILION, letters},
+    lines::short,
 };
 
 use crate::ReproError;
@@ -29,6 +31,8 @@ const LEFT: i32 = 300;
 const RIGHT: i32 = 800;
 const TOP: i32 = 70;
 const ROW: i32 = 26;
+/// How near a mark the pointer is told its value, in pixels.
+const REACH: i32 = 4;
 
 /// Horizontal bars as SVG text; `marks` are values that the reader compares with, each with its label.
 pub fn bars(title: &str, unit: &str, bars: &[Bar], marks: &[(f64, &str)]) -> Result<String, ReproError> {
@@ -45,7 +49,7 @@ fn draw(
     let most = bars.iter().map(|bar| bar.estimate.ci95[1]).chain(marks.iter().map(|mark| mark.0));
     let most = most.fold(f64::MIN_POSITIVE, f64::max) * 1.02;
     let x = |value: f64| LEFT + (f64::from(RIGHT - LEFT) * (value / most).clamp(0.0, 1.0)) as i32;
-    let mut svg = String::new();
+    let (mut svg, mut hover) = (String::new(), Hover::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + 50) as u32)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -70,6 +74,7 @@ fn draw(
             root.draw(&Rectangle::new([(LEFT, y + 4), (x(mean), y + ROW - 4)], color.filled()))?;
             let middle = y + ROW / 2;
             root.draw(&PathElement::new([(x(low), middle), (x(high), middle)], INK.stroke_width(2)))?;
+            hover.add([LEFT, y].map(f64::from), [RIGHT - LEFT, ROW].map(f64::from), &says(bar, unit));
             let half =
                 if high > low { format!("{mean:.1} ± {:.1}", (high - low) / 2.0) } else { format!("{mean:.1}") };
             root.draw(&Text::new(half, (RIGHT + 8, middle), letters(12, INK, HPos::Left, VPos::Center)))?;
@@ -77,12 +82,31 @@ fn draw(
         root.draw(&Text::new(unit.to_owned(), (LEFT, bottom + 16), letters(13, MARK, HPos::Left, VPos::Top)))?;
         root.present()?;
     }
-    Ok(svg)
+    // Above the bars, as a mark is thinner.
+    for (value, label) in marks {
+        let corner = [x(*value) - REACH, TOP - ROW].map(f64::from);
+        let size = [2 * REACH, bottom - TOP + ROW].map(f64::from);
+        hover.add(corner, size, &format!("{label}\n{} {}", short(*value), plain(unit)));
+    }
+    Ok(hover.over(&svg))
+}
+
+/// What a bar says where the pointer rests.
+fn says(bar: &Bar, unit: &str) -> String {
+    let Estimate { mean, ci95: [low, high] } = bar.estimate;
+    let value = format!("{}\n{} {}", bar.label, short(mean), plain(unit));
+    if high > low { format!("{value}\n95 %: {} … {}", short(low), short(high)) } else { value }
+}
+
+/// The unit without what else is said of the bars.
+fn plain(unit: &str) -> &str {
+    unit.split(',').next().unwrap_or(unit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
     fn bars_are_as_long_as_their_values_and_texts_are_escaped() {
@@ -98,5 +122,21 @@ mod tests {
         for text in ["100.0 ± 5.0", "\n50.0\n", "&lt;a&gt;", "t&lt;", "m&amp;"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
+    }
+
+    #[test]
+    fn a_bar_and_a_mark_say_their_values_where_they_are() {
+        let bar = |label: &str, mean: f64, half: f64| {
+            let estimate = Estimate { mean, ci95: [mean - half, mean + half] };
+            Bar { label: label.into(), estimate, group: 0 }
+        };
+        let unit = "Mbit/s, with 95 % confidence intervals";
+        let svg = bars("t", unit, &[bar("<a>", 100.04, 5.0), bar("b", 50.0, 0.0)], &[(200.0, "m&")]).unwrap();
+        let wanted = [
+            (["300.0", "70.0", "500.0", "26.0"], "<a>\n100.0 Mbit/s\n95 %: 95.04 … 105.0"),
+            (["300.0", "96.0", "500.0", "26.0"], "b\n50.00 Mbit/s"),
+            (["786.0", "44.0", "8.0", "78.0"], "m&\n200.0 Mbit/s"),
+        ];
+        assert_eq!(testing::told(&svg), wanted.map(|(place, says)| (place.map(String::from), says.to_owned())));
     }
 }

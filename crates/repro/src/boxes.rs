@@ -5,7 +5,9 @@ use plotters::{
     style::text_anchor::{HPos, VPos},
 };
 use sidestep_results::{
+    hover::Hover,
     ink::{BLUE, GRID, INK, QUIET, VERMILION, letters},
+    lines::short,
     measures::percentile,
 };
 
@@ -30,6 +32,8 @@ const LEFT: i32 = 80;
 const RIGHT: i32 = 730;
 const TOP: i32 = 74;
 const BOTTOM: i32 = 390;
+/// How near a flat mark the pointer is told its value, in pixels.
+const REACH: i32 = 5;
 
 /// Boxes side by side as SVG text, on one scale from zero.
 pub fn boxes(title: &str, unit: &str, below: &str, boxes: &[Spread]) -> Result<String, ReproError> {
@@ -44,7 +48,7 @@ fn draw(
 ) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
     let highest = boxes.iter().filter_map(|one| percentile(&one.values, 95)).fold(1.0, f64::max) * 1.04;
     let y = |value: f64| BOTTOM - (f64::from(BOTTOM - TOP) * (value / highest).clamp(0.0, 1.0)).round() as i32;
-    let mut svg = String::new();
+    let (mut svg, mut hover) = (String::new(), Hover::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -72,9 +76,13 @@ fn draw(
             root.draw(&Rectangle::new(corners, BOX.mix(0.35).filled()))?;
             let median = [(middle - half, at(50)), (middle + half, at(50))];
             root.draw(&PathElement::new(median, BOX.stroke_width(3)))?;
+            let top = at(95) - REACH;
+            hover.add([middle - half, top].map(f64::from), [2 * half, at(5) + REACH - top].map(f64::from), &says(one));
             if let Some(paper) = one.paper {
                 let ends = [(middle + half + 4, y(paper)), (middle + half + 18, y(paper))];
                 root.draw(&PathElement::new(ends, PAPER.stroke_width(4)))?;
+                let corner = [middle + half + 2, y(paper) - REACH].map(f64::from);
+                hover.add(corner, [18, 2 * REACH].map(f64::from), &format!("the paper’s median {}", short(paper)));
             }
             let value = percentile(&one.values, 50).map_or(String::new(), |median| format!("{median:.0}"));
             text(&value, (middle - half - 6, at(50)), 13, INK, HPos::Right)?;
@@ -83,12 +91,28 @@ fn draw(
         text(below, ((LEFT + RIGHT) / 2, BOTTOM + 42), 14, QUIET, HPos::Center)?;
         root.present()?;
     }
-    Ok(svg)
+    Ok(hover.over(&svg))
+}
+
+/// What a box says where the pointer rests.
+fn says(one: &Spread) -> String {
+    let at = |percent| percentile(&one.values, percent).map_or("–".into(), short);
+    format!(
+        "{}\nmedian {}\nquartiles {} … {}\n5 % … 95 %: {} … {}\n{} values",
+        one.label,
+        at(50),
+        at(25),
+        at(75),
+        at(5),
+        at(95),
+        one.values.len()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
     fn a_box_reaches_from_one_quartile_to_the_other() {
@@ -98,5 +122,20 @@ mod tests {
         // 316 pixels are 98.8: the 95th percentile and 4 %. The quartiles are 25 and 75.
         assert!(white.is_some_and(|rect| rect.contains("height=\"160\"")), "{svg}");
         assert!(svg.contains("\n50\n") && svg.contains("l&amp;") && svg.contains("&lt;below&gt;"), "{svg}");
+    }
+
+    #[test]
+    fn a_box_and_the_papers_median_say_their_values_where_they_are() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        let spread = |paper| Spread { label: "l&".into(), values: values.clone(), paper };
+        let told = testing::told(&boxes("t", "%", "", &[spread(Some(60.0)), spread(None)]).unwrap());
+        let says = "l&\nmedian 50.00\nquartiles 25.00 … 75.00\n5 % … 95 %: 5.000 … 95.00\n100 values";
+        assert_eq!(
+            told.iter().map(|(_, says)| says.as_str()).collect::<Vec<_>>(),
+            [says, "the paper’s median 60.00", says]
+        );
+        // 650 pixels for two boxes, half as wide as their places; 98.8 are 316 pixels.
+        assert_eq!(told[0].0, ["161.0", "81.0", "162.0", "298.0"]);
+        assert_eq!(told[1].0, ["325.0", "193.0", "18.0", "10.0"]);
     }
 }

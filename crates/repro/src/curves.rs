@@ -4,7 +4,11 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, VPos},
 };
-use sidestep_results::ink::{GRID, INK, PALETTE, letters};
+use sidestep_results::{
+    hover::Hover,
+    ink::{GRID, INK, PALETTE, letters},
+    lines::short,
+};
 
 use crate::ReproError;
 
@@ -22,6 +26,9 @@ const MORE: [RGBColor; 4] =
     [RGBColor(120, 94, 240), RGBColor(34, 34, 34), RGBColor(120, 120, 120), RGBColor(150, 75, 0)];
 const SIZE: (u32, u32) = (900, 480);
 const LEGEND: i32 = 690;
+/// How near a step the pointer is told its value, in pixels, and of how many steps of a curve.
+const REACH: i32 = 5;
+const TOLD: usize = 100;
 
 /// The shares of values up to each value, as SVG text; `x` says what the values are, and `of` what has them.
 pub fn curves(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, ReproError> {
@@ -33,7 +40,7 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
     let least = sorted.iter().filter_map(|values| values.first()).copied().fold(f64::INFINITY, f64::min);
     let most = sorted.iter().filter_map(|values| values.last()).copied().fold(f64::NEG_INFINITY, f64::max);
     let (least, most) = if least < most { (least, most) } else { (0.0, most.max(1.0)) };
-    let mut svg = String::new();
+    let (mut svg, mut hover) = (String::new(), Hover::default());
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
@@ -58,6 +65,11 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
         let colors = PALETTE.iter().chain(&MORE).cycle();
         for (index, ((curve, values), color)) in curves.iter().zip(&sorted).zip(colors).enumerate() {
             chart.draw_series(LineSeries::new(steps(values, least, most), color.stroke_width(2)))?;
+            for (value, share) in told(values) {
+                let (left, top) = chart.backend_coord(&(value, share));
+                let says = format!("{}\n{:.0} % up to {}", curve.label, share * 100.0, short(value));
+                hover.add([left - REACH, top - REACH].map(f64::from), [f64::from(2 * REACH); 2], &says);
+            }
             let y = 70 + 24 * index as i32;
             root.draw(&PathElement::new([(LEGEND, y), (LEGEND + 22, y)], color.stroke_width(3)))?;
             let beside = letters(14, INK, HPos::Left, VPos::Center);
@@ -65,7 +77,17 @@ fn draw(title: &str, x: &str, of: &str, curves: &[Curve]) -> Result<String, Draw
         }
         root.present()?;
     }
-    Ok(svg)
+    Ok(hover.over(&svg))
+}
+
+/// Values that are told where the pointer rests, each with the share up to it: the ends of steps, evenly taken.
+fn told(values: &[f64]) -> Vec<(f64, f64)> {
+    let count = values.len();
+    let ends: Vec<usize> = (1..=count).filter(|end| values.get(*end) != values.get(end - 1)).collect();
+    let every = ends.len().div_ceil(TOLD).max(1);
+    let last = ends.len().saturating_sub(1) % every;
+    let kept = ends.iter().skip(last).step_by(every);
+    kept.filter_map(|end| Some((*values.get(end - 1)?, *end as f64 / count as f64))).collect()
 }
 
 fn sorted(curve: &Curve) -> Vec<f64> {
@@ -88,12 +110,23 @@ fn steps(values: &[f64], least: f64, most: f64) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     #[test]
     fn a_distribution_rises_by_a_step_at_each_value() {
         let curve = Curve { label: "c".into(), values: vec![3.0, 1.0, f64::NAN] };
         let corners = [(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (3.0, 0.5), (3.0, 1.0), (4.0, 1.0)];
         assert_eq!(steps(&sorted(&curve), 0.0, 4.0), corners);
+    }
+
+    #[test]
+    fn a_step_says_how_many_values_lie_up_to_it() {
+        let curve = Curve { label: "<c>".into(), values: vec![3.0, 1.0, 1.0, f64::NAN, 2.0] };
+        let svg = curves("t", "x", "draws", &[curve]).unwrap();
+        let says: Vec<String> = testing::told(&svg).into_iter().map(|(_, says)| says).collect();
+        assert_eq!(says, ["<c>\n50 % up to 1.000", "<c>\n75 % up to 2.000", "<c>\n100 % up to 3.000"]);
+        let many: Vec<f64> = (0..1_000).map(f64::from).collect();
+        assert_eq!((told(&many).len(), told(&many).last()), (TOLD, Some(&(999.0, 1.0))));
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! All results below a directory on one page.
 
 use std::{
-    fmt::Write,
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 use sidestep_results::document;
 
 use crate::{Outcome, Paper, ReproError, Row, Verdict, write::file};
@@ -98,7 +97,7 @@ fn section(place: &Path, outcome: &Outcome) -> Markup {
     let world = outcome.world.map_or("Computed".into(), |world| format!("Run in the {}", world.as_str()));
     // Only files of this directory: the names come from a file.
     let plain = outcome.pictures.iter().filter(|name| !name.contains(['/', '\\']) && name.ends_with(".svg"));
-    let pictures = plain.filter_map(|name| Some((name, data_address(&read(&place.join(name)).ok()?))));
+    let pictures = plain.filter_map(|name| Some((name, read(&place.join(name)).ok()?)));
     html! {
         h2 id=(anchor(outcome)) { (outcome.id) " – " (outcome.paper) ", " (outcome.figure) }
         p { (outcome.title) " " (world) ", " (outcome.mode.as_str()) " mode." }
@@ -110,8 +109,8 @@ fn section(place: &Path, outcome: &Outcome) -> Markup {
                 @for row in &outcome.rows { (line(row)) }
             }
         }
-        @for (name, address) in pictures {
-            figure { img alt=(name) src=(address); }
+        @for (name, svg) in pictures {
+            figure { (picture(name, &svg)) }
         }
     }
 }
@@ -138,17 +137,30 @@ fn line(row: &Row) -> Markup {
     }
 }
 
-/// A picture as a `data:` address. A browser runs no scripts in an SVG that it loads as an image.
-fn data_address(svg: &str) -> String {
-    let mut address = String::from("data:image/svg+xml,");
-    for byte in svg.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~ /:=,;".contains(&byte) {
-            address.push(char::from(byte));
-        } else {
-            let _ = write!(address, "%{byte:02X}");
-        }
+/// A picture of a file in a frame of its own, where it tells its values under the pointer as an image would not. It runs no scripts and loads
+/// nothing there, whatever the file has in it.
+fn picture(name: &str, svg: &str) -> Markup {
+    let [width, height] = size(svg).unwrap_or([900, 600]);
+    let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    let frame = html! {
+        meta http-equiv="Content-Security-Policy" content=(policy);
+        style { "body{margin:0}svg{display:block;width:100%;height:auto}" }
+        (PreEscaped(svg))
+    };
+    html! {
+        iframe sandbox="" title=(name) srcdoc=(frame.into_string())
+            style=(format!("border:0;width:100%;min-width:46rem;max-width:{width}px;aspect-ratio:{width}/{height}")) {}
     }
-    address
+}
+
+/// The width and height that an SVG says it has, in pixels.
+fn size(svg: &str) -> Option<[u32; 2]> {
+    let head = svg.split_once("<svg")?.1.split_once('>')?.0;
+    let value = |name: &str| {
+        let text = head.split_once(&format!(" {name}=\""))?.1.split_once('"')?.0;
+        text.parse().ok().filter(|pixels| (1..=10_000).contains(pixels))
+    };
+    Some([value("width")?, value("height")?])
 }
 
 fn read(path: &Path) -> Result<String, ReproError> {
@@ -206,6 +218,20 @@ mod tests {
         assert!(page.contains("href=\"#first\"") && page.contains("id=\"first\""));
         assert!(page.contains("first") && page.contains("second") && page.contains("holds"));
         assert!(page.contains("b/result.json") && !page.contains("SECRET"));
+    }
+
+    #[test]
+    fn pictures_are_shown_where_they_tell_values_and_run_no_scripts() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "a", &outcome("first"));
+        let svg = "<svg width=\"760\" height=\"460\"><title>5 &lt; 6</title><script>alert(1)</script></svg>";
+        fs::write(dir.path().join("a/p.svg"), svg).unwrap();
+        let page = report(dir.path()).unwrap();
+        assert!(page.contains("<iframe sandbox=\"\" title=\"p.svg\" srcdoc=\""), "{page}");
+        assert!(page.contains("max-width:760px;aspect-ratio:760/460"), "{page}");
+        assert!(page.contains("&lt;title&gt;5 &amp;lt; 6") && !page.contains("<script"), "{page}");
+        assert!(page.contains("default-src 'none'"), "{page}");
+        assert_eq!([size("<svg width=\"0\" height=\"1\">"), size("<svg>"), size("")], [None; 3]);
     }
 
     #[test]

@@ -13,11 +13,11 @@ const COLUMNS: usize = 200;
 
 /// Places of a picture, and what they say.
 #[derive(Debug, Default)]
-pub(crate) struct Hover(String);
+pub struct Hover(String);
 
 impl Hover {
     /// The rectangle from `x` and `y` in pixels, `width` and `height` large, says this.
-    pub(crate) fn add(&mut self, [x, y]: [f64; 2], [width, height]: [f64; 2], says: &str) {
+    pub fn add(&mut self, [x, y]: [f64; 2], [width, height]: [f64; 2], says: &str) {
         let says = printable_lines(says.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
         let _ = writeln!(
             self.0,
@@ -27,7 +27,7 @@ impl Hover {
     }
 
     /// The picture with these places on top.
-    pub(crate) fn over(self, svg: &str) -> String {
+    pub fn over(self, svg: &str) -> String {
         match svg.rsplit_once("</svg>") {
             Some((drawn, rest)) => format!("{drawn}{}</svg>{rest}", self.0),
             None => svg.to_owned(),

@@ -97,7 +97,7 @@ pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<Strin
 }
 
 /// A value with four digits that count.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }
