@@ -1,7 +1,7 @@
 //! One connection of the sender: where it is in its life, and what was seen of it.
 
 use std::{
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, IoSlice, Read, Write},
     net::{Shutdown, SocketAddrV6, TcpStream},
     os::fd::AsRawFd,
 };
@@ -261,16 +261,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes one piece of the request.
+    /// Writes one piece of the request. Its head goes with what follows: Nagle's algorithm would hold that back for a round
+    /// trip.
     fn write_request(&mut self, plan: &Plan, length: u64) -> io::Result<()> {
         let answer = self.size(plan).map_or(0, Bytes::get);
         let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
         let head = request::head(length, answer);
-        let piece = match head.get(self.written as usize..) {
-            Some(rest) if !rest.is_empty() => rest,
-            _ => ZEROS.get(..(length - self.written).min(plan.unsent.into()) as usize).unwrap_or(&ZEROS),
-        };
-        self.written += stream.write(piece)? as u64;
+        let head = head.get(self.written as usize..).unwrap_or_default();
+        let rest = (length - self.written).saturating_sub(head.len() as u64).min(plan.unsent.into()) as usize;
+        let rest = ZEROS.get(..rest).unwrap_or(&ZEROS);
+        self.written += stream.write_vectored(&[IoSlice::new(head), IoSlice::new(rest)])? as u64;
         if self.written >= length {
             self.phase = Phase::Receiving;
         }
@@ -357,4 +357,29 @@ fn connecting(plan: &Plan) -> io::Result<TcpStream> {
 
 fn describe(what: &str, error: io::Error) -> String {
     format!("{what}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_written_at_once_so_that_nagles_algorithm_holds_nothing_back() {
+        let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
+        let std::net::SocketAddr::V6(to) = listener.local_addr().unwrap() else { unreachable!("IPv6 was asked for") };
+        let (size, request) = (Some(Bytes::new(1)), Some(Bytes::new(300)));
+        let plan = Plan { to, size, request, socket: SocketOptions::default(), unsent: 16 << 10 };
+        let mut connection = Connection::default();
+        connection.open(&plan, Monotonic::from_nanos(0));
+        let (mut server, _) = listener.accept().unwrap();
+        connection.handle(&plan, Monotonic::from_nanos(1), EpollFlags::EPOLLOUT, &mut []);
+        assert_eq!((connection.phase(), connection.error), (Phase::Receiving, None));
+        server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut read = [1; 300];
+        server.read_exact(&mut read).unwrap();
+        assert_eq!(read[..request::HEAD], request::head(300, 1), "the head comes first");
+        assert!(read[request::HEAD..].iter().all(|byte| *byte == 0));
+    }
 }
