@@ -17,9 +17,11 @@ pub struct Packet {
     pub cursor: u32,
     /// Data: its segment's number. ACK: the number of the first segment not received yet.
     pub seq: u32,
-    /// MPTCP, on the connection's level: data: the segment's number. ACK: the first not received yet.
+    /// MPTCP, on the connection's level: data: the segment's number. ACK: the first not received yet. TCP's data on a
+    /// connection that carries data both ways: the first segment of the other direction not received yet.
     pub data_seq: u32,
-    /// ACK: the segments that the receiver has room for, from `seq` (TCP) or `data_seq` (MPTCP) on.
+    /// ACK: the segments that the receiver has room for, from `seq` (TCP) or `data_seq` (MPTCP) on. TCP's data on a connection
+    /// that carries data both ways: likewise, from `data_seq` on.
     pub window: u32,
     /// RCP: the lowest rate that a router on the path offers, or its echo, in kbit/s.
     pub rate: u32,
@@ -70,7 +72,7 @@ impl Flags {
     pub const ECT: Flags = Flags(1);
     /// Congestion experienced (RFC 3168).
     pub const CE: Flags = Flags(2);
-    /// ACK: the receiver saw congestion (RFC 3168). SYN and SYN-ACK: offers, or accepts, ECN.
+    /// ACK, and data that acknowledges: the receiver saw congestion (RFC 3168). SYN and SYN-ACK: offers, or accepts, ECN.
     pub const ECE: Flags = Flags(4);
     /// Data: the sender has reduced its window (RFC 3168).
     pub const CWR: Flags = Flags(8);
@@ -91,6 +93,12 @@ impl Flags {
     #[inline(always)]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
+    }
+
+    /// These marks but those of `other`.
+    #[inline(always)]
+    pub const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
     }
 
     /// `other` if `condition`, else none.

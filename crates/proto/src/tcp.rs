@@ -1,5 +1,5 @@
 //! TCP without I/O: a [`Sender`] and a [`Receiver`] are the two halves of a connection that carries data in one
-//! direction.
+//! direction; a [`Socket`] is an end of one that carries data both ways.
 //!
 //! Segments are counted, not bytes: all but the last carry the same payload. A connection carries at most 2³² − 1.
 //! NewReno (RFC 6582) or SACK (RFC 6675) recovery, RTO (RFC 6298), limited transmit (RFC 3042), ECN (RFC 3168), and the
@@ -13,6 +13,7 @@ pub(crate) mod rtt;
 mod scoreboard;
 mod sender;
 mod signals;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod timeout;
@@ -24,6 +25,7 @@ pub use counters::Counters;
 pub use receiver::Receiver;
 pub use sender::{Sender, State, Transmit};
 pub use signals::{Acked, Signals};
+pub use socket::{Heard, Socket};
 pub use timeout::{ReceiverTimeout, SenderTimeout};
 
 /// The settings of TCP, shared by many connections.

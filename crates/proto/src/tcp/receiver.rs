@@ -2,7 +2,7 @@
 
 mod linux;
 
-use sidestep_model::Time;
+use sidestep_model::{Span, Time};
 
 use self::linux::Acks;
 use super::{Algorithm, Config, timeout::ReceiverTimeout};
@@ -77,6 +77,28 @@ impl Receiver {
             flags: Flags::when(ecn, Flags::ECE),
             ..Packet::default()
         }
+    }
+
+    /// Begins as the end that called: its SYN was answered, after `round_trip`. Returns the ACK of that.
+    pub fn establish(&mut self, config: &Config, ecn: bool, round_trip: Option<Span>) -> Packet {
+        self.flags |= if ecn { flag::ECN } else { 0 };
+        self.acks.iter_mut().for_each(|acks| acks.note_round_trip(round_trip.unwrap_or_default()));
+        Packet { kind: Kind::Ack, window: config.receive_window, ..Packet::default() }
+    }
+
+    /// The ACK for what has arrived so far, as data that leaves carries it: none has to go any more.
+    pub fn acknowledge(&mut self, config: &Config) -> Packet {
+        let quick = self.quick.saturating_sub(u8::from(self.pending > 0));
+        let ack = match self.acks.take() {
+            Some(mut acks) => {
+                let ack = self.answer(&mut acks, config);
+                self.acks = Some(acks);
+                ack
+            }
+            None => self.ack(config),
+        };
+        self.quick = quick;
+        ack
     }
 
     /// Handles a segment; calls `reply` with each ACK that must go now.

@@ -139,6 +139,20 @@ impl Sender {
         self.flags |= flag::FORCED;
     }
 
+    /// Begins as the end that was called: its answer to the SYN, sent at `answered` (`None`: it was sent several times), has
+    /// been acknowledged.
+    pub fn accept(&mut self, config: &Config, now: Time, answered: Option<Time>, ecn: bool) {
+        self.state = State::SynSent;
+        let answer = Packet {
+            kind: Kind::SynAck,
+            sent: answered.unwrap_or(Time::ZERO),
+            window: config.receive_window,
+            flags: Flags::when(ecn, Flags::ECE),
+            ..Packet::default()
+        };
+        self.established(config, now, &answer);
+    }
+
     /// Supplies more segments to send.
     pub fn supply(&mut self, segments: u32) {
         self.supplied = self.supplied.saturating_add(segments);

@@ -58,6 +58,10 @@ impl Acks {
         self.syn_at = packet.sent;
     }
 
+    pub(super) fn note_round_trip(&mut self, round_trip: Span) {
+        self.round_trip = round_trip.as_nanos();
+    }
+
     pub(super) fn compressed_at(&self) -> Time {
         self.compressed_at
     }
@@ -74,7 +78,9 @@ impl Acks {
         self.last_data = nanos;
         if self.wait == 0 {
             self.wait = LEAST_WAIT;
-            self.round_trip = packet.sent.since(self.syn_at).as_nanos();
+            if self.round_trip == 0 {
+                self.round_trip = packet.sent.since(self.syn_at).as_nanos();
+            }
             return config.quick_acks;
         }
         if gap <= LEAST_WAIT / 2 {
@@ -178,7 +184,7 @@ impl Receiver {
         false
     }
 
-    fn answer(&mut self, acks: &mut Acks, config: &Config) -> Packet {
+    pub(super) fn answer(&mut self, acks: &mut Acks, config: &Config) -> Packet {
         self.quick = self.quick.saturating_sub(1);
         acks.now = false;
         acks.compressed = 0;
