@@ -8,6 +8,7 @@ mod heap;
 mod mptcp;
 mod network;
 mod nodes;
+mod request;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -17,4 +18,5 @@ pub use behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, Pac
 pub use endpoint::{Endpoint, Half, Outbox, Progress};
 pub use flows::{FlowId, FlowSpec, Report, Segments, Sizes, TcpId, segments};
 pub use network::{Balance, Copied, MAX_ARCS, MAX_NANOS, NO_FLOW, Network, RouteId};
+pub use request::Event;
 pub use world::{Move, Steering, Stopped, World};

@@ -1,6 +1,7 @@
 //! Runs a scenario in the simulator, and leaves the results that the lab leaves.
 
 mod capture;
+mod closing;
 mod counters;
 mod estimate;
 mod flows;
@@ -135,13 +136,17 @@ pub enum SimError {
         /// Its name.
         flow: String,
     },
-    /// Requests, which only the lab's hosts answer.
-    #[error("flow `{flow}` asks and is answered (`request`), which only the lab can; use `sidestep lab run`")]
+    /// Requests over another transport than TCP.
+    #[error(
+        "flow `{flow}` asks and is answered (`request`), for which the simulator has TCP only, and not what `{system}` speaks"
+    )]
     Request {
         /// Its number in the scenario.
         number: usize,
         /// Its name.
         flow: String,
+        /// The system that it has.
+        system: SystemSpec,
     },
     /// Two hosts that are not connected.
     #[error("flow `{flow}`: {problem}")]
@@ -440,12 +445,8 @@ fn check(options: &RunOptions, ground: &Ground) -> Result<(), SimError> {
         return Err(SimError::TooLarge(format!("a run of {} is longer than the {most} possible", scenario.duration)));
     }
     for (number, flow) in scenario.flows.iter().enumerate() {
-        match flow {
-            Flow::Exec(flow) => return Err(SimError::Exec { number, flow: flow.name.clone() }),
-            Flow::Poisson(flow) if flow.request.is_some() => {
-                return Err(SimError::Request { number, flow: flow.name.clone() });
-            }
-            _ => {}
+        if let Flow::Exec(flow) = flow {
+            return Err(SimError::Exec { number, flow: flow.name.clone() });
         }
     }
     for system in &options.systems {

@@ -1,6 +1,7 @@
 //! What moves flows: the path changer, and what Linux has against which it is measured.
 
 mod plb;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -13,11 +14,11 @@ use sidestep_policy::{
     Connection, Decision, Path, Reason, Request, Round, Shared,
     flow_hash::{FlowKey, Symmetry, hash},
 };
-use sidestep_proto::tcp::{Receiver, Sender, Signals};
+use sidestep_proto::tcp::{Receiver, Sender, Signals, Socket};
 
 pub use self::plb::Plb;
 use crate::{
-    engine::{FlowId, Move, RouteId, Steering},
+    engine::{Event, FlowId, Half, Move, RouteId, Steering},
     routing::EcmpPaths,
 };
 
@@ -60,9 +61,16 @@ enum By {
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
     Policy { data: Chosen, acks: Option<Accepting> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
-    Label { data: Labelled, acks: Labelled, plb: Option<(PlbKnobs, Plb)>, duplicates: u32 },
+    Label { data: Labelled, acks: Labelled, plb: Option<(PlbKnobs, Plb)>, duplicates: u32, server: Server },
     /// The flow has ended but for the last ACK, which the program of the host that accepted it hears.
     Closing(Chosen, Span),
+}
+
+/// What Linux knows of the data that the end which was called sends, where flows are moved by their labels.
+#[derive(Debug, Default)]
+struct Server {
+    plb: Option<(PlbKnobs, Plb)>,
+    duplicates: u32,
 }
 
 /// One direction of a flow whose route follows from its flow label.
@@ -245,8 +253,9 @@ impl Steer {
 
     /// Has Linux move a flow of `node` by its flow label, and by PLB where `plb` has its settings.
     pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbKnobs>) {
-        let plb = plb.map(|knobs| (knobs, Plb::default()));
-        let by = By::Label { data, acks, plb, duplicates: 0 };
+        let new = || plb.map(|knobs| (knobs, Plb::default()));
+        let server = Server { plb: new(), duplicates: 0 };
+        let by = By::Label { data, acks, plb: new(), duplicates: 0, server };
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
     }
 
@@ -266,11 +275,10 @@ impl Steer {
         Some(Move { forward: Some(forward), reverse: Some(reverse) })
     }
 
-    /// A flow has ended; returns how often it moved.
-    pub fn end(&mut self, flow: FlowId, round: Round) -> u64 {
-        let Some(of) = self.flows.get_mut(flow.0 as usize) else { return 0 };
-        let Some(mut steered) = of.take() else { return 0 };
-        let moves = u64::from(steered.moves);
+    /// A flow has ended.
+    pub fn end(&mut self, flow: FlowId, round: Round) {
+        let Some(of) = self.flows.get_mut(flow.0 as usize) else { return };
+        let Some(mut steered) = of.take() else { return };
         if let By::Policy { data, acks } = &mut steered.by {
             data.connection.close(round);
             if let Some(Accepting::Accepted(chosen, SynAck::Answered(srtt))) = acks.take() {
@@ -278,7 +286,6 @@ impl Steer {
                 *of = Some(steered);
             }
         }
-        moves
     }
 
     /// How often a flow moved.
@@ -312,20 +319,27 @@ impl Steer {
     /// the program of this end it is the end of a round trip.
     fn established(&mut self, now: Time, flow: FlowId, sender: &Sender) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
-        let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
+        let By::Policy { data, .. } = &mut steered.by else { return Move::default() };
         let random = self.random.get_mut(data.node.index()).map_or(0, Rng::next_u32);
         let decision = data.connection.handle_round(read(now, sender, steered.mss), random);
+        let to = self.decided(now, flow, decision, false);
+        Move { reverse: self.accepted(now, flow).reverse, ..to }
+    }
+
+    /// The program of the end that was called knows the connection from now on, and draws a path for it.
+    fn accepted(&mut self, now: Time, flow: FlowId) -> Move {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        let By::Policy { acks, .. } = &mut steered.by else { return Move::default() };
+        let Some(Accepting::Asked(asked)) = acks else { return Move::default() };
+        let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
+        let routes = std::mem::take(&mut asked.routes);
         let mut reverse = None;
-        if let Some(Accepting::Asked(asked)) = acks {
-            let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
-            let routes = std::mem::take(&mut asked.routes);
-            *acks = asked.request.accept(now, random).ok().map(|connection| {
-                let chosen = Chosen { node: asked.node, connection: Box::new(connection), routes };
-                reverse = chosen.route();
-                Accepting::Accepted(chosen, asked.answered.unwrap_or(SynAck::Again))
-            });
-        }
-        Move { reverse, ..self.decided(now, flow, decision, false) }
+        *acks = asked.request.accept(now, random).ok().map(|connection| {
+            let chosen = Chosen { node: asked.node, connection: Box::new(connection), routes };
+            reverse = chosen.route();
+            Accepting::Accepted(chosen, asked.answered.unwrap_or(SynAck::Again))
+        });
+        Move { forward: None, reverse }
     }
 
     /// Takes a decision of the policy.
@@ -469,6 +483,10 @@ impl Steering for Steer {
             let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
             self.moves.push(Moved { time: now, flow, reason });
         }
+    }
+
+    fn happened(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move {
+        self.happened_to(now, flow, end, socket, event)
     }
 }
 

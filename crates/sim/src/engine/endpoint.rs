@@ -108,9 +108,13 @@ impl<S: Steering> World<S> {
         result
     }
 
+    /// A packet of a flow whose ends are neither a sender and a receiver of TCP nor those of a subflow.
     #[cold]
     #[inline(never)]
-    pub(super) fn deliver_to_endpoint(&mut self, packet: &Packet) {
+    pub(super) fn deliver_elsewhere(&mut self, packet: &Packet) {
+        if self.flows[packet.flow as usize].kind.is_exchange() {
+            return self.deliver_to_exchange(packet);
+        }
         let progress = self.drive(packet.flow, |endpoint, now, out| endpoint.handle_packet(now, packet, out));
         self.note_progress(packet.flow, progress);
     }

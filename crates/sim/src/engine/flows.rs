@@ -71,7 +71,7 @@ pub(super) struct Flow {
     /// The timers that are in the heap; [`Time::MAX`] for none.
     pub(super) sender_timer: Time,
     pub(super) receiver_timer: Time,
-    /// Where the state of its two ends lies: index into `senders` and `receivers`, or into `others`.
+    /// Where the state of its two ends lies: index into `senders` and `receivers`, into `others`, or into `exchanges`.
     pub(super) slot: u32,
     /// Of MPTCP: index into `connections`.
     pub(super) connection: u32,
@@ -92,13 +92,21 @@ pub(super) enum FlowKind {
     Other,
     /// Packets that nobody answers.
     Datagrams,
+    /// The first and the second flow of a connection that asks and is answered.
+    Asking,
+    Answering,
 }
 
 impl FlowKind {
-    /// Whether its ends are those of an [`Endpoint`].
+    /// Whether its ends lie elsewhere than in `senders` and `receivers`.
     #[inline(always)]
-    pub(super) fn is_other(self) -> bool {
-        matches!(self, FlowKind::Other | FlowKind::Datagrams)
+    pub(super) fn is_elsewhere(self) -> bool {
+        !matches!(self, FlowKind::Tcp | FlowKind::Subflow)
+    }
+
+    /// Whether it is of a connection that asks and is answered.
+    pub(super) fn is_exchange(self) -> bool {
+        matches!(self, FlowKind::Asking | FlowKind::Answering)
     }
 }
 
@@ -150,7 +158,7 @@ impl<S: Steering> World<S> {
         if spec.bytes.is_some() {
             sender.finish();
         }
-        if let Some(index) = reusable(&mut self.free, &self.network) {
+        if let Some(index) = reusable(&mut self.free, &self.network, 1) {
             let slot = self.flows[index as usize].slot;
             self.flows[index as usize] = Flow::new(spec, FlowKind::Tcp, slot);
             (self.senders[slot as usize], self.receivers[slot as usize]) = (sender, receiver);
@@ -166,7 +174,7 @@ impl<S: Steering> World<S> {
     ///
     /// Of `spec` only the routes matter.
     pub fn add_endpoint(&mut self, spec: FlowSpec, endpoint: Box<dyn Endpoint>) -> FlowId {
-        if let Some(index) = reusable(&mut self.free_others, &self.network) {
+        if let Some(index) = reusable(&mut self.free_others, &self.network, 1) {
             let slot = self.flows[index as usize].slot;
             self.flows[index as usize] = Flow::new(spec, FlowKind::Other, slot);
             self.others[slot as usize] = Some(endpoint);
@@ -207,7 +215,8 @@ impl<S: Steering> World<S> {
             }
             FlowKind::Subflow => self.open_subflows(of.connection as usize),
             FlowKind::Other => self.drive(index, |endpoint, now, out| endpoint.open(now, out)),
-            FlowKind::Datagrams => {}
+            FlowKind::Asking => self.open_request(index),
+            FlowKind::Datagrams | FlowKind::Answering => {}
         }
     }
 
@@ -229,7 +238,8 @@ impl<S: Steering> World<S> {
                 FlowKind::Other => {
                     self.others[of.slot as usize].iter_mut().for_each(|endpoint| endpoint.close());
                 }
-                FlowKind::Datagrams => {}
+                FlowKind::Asking => self.close_exchange(index),
+                FlowKind::Datagrams | FlowKind::Answering => {}
             }
         }
     }
@@ -240,7 +250,8 @@ impl<S: Steering> World<S> {
         match self.flows[flow.0 as usize].kind {
             FlowKind::Tcp => self.free.push_back(flow.0),
             FlowKind::Other => self.free_others.push_back(flow.0),
-            FlowKind::Subflow | FlowKind::Datagrams => {}
+            FlowKind::Asking => self.free_exchanges.push_back(flow.0),
+            FlowKind::Subflow | FlowKind::Datagrams | FlowKind::Answering => {}
         }
     }
 
@@ -256,11 +267,12 @@ impl<S: Steering> World<S> {
         self.flows.len()
     }
 
-    /// The sender of a flow of TCP or MPTCP.
+    /// The sender of a flow of TCP or MPTCP; of one that asks, or answers, that of its end.
     pub fn sender(&self, flow: FlowId) -> Option<&Sender> {
         let of = self.flows.get(flow.0 as usize)?;
         match of.kind {
             FlowKind::Tcp | FlowKind::Subflow => self.senders.get(of.slot as usize),
+            FlowKind::Asking | FlowKind::Answering => self.sender_of_exchange(flow),
             FlowKind::Other | FlowKind::Datagrams => None,
         }
     }
@@ -280,12 +292,13 @@ impl<S: Steering> World<S> {
         })
     }
 
-    /// Application bytes acknowledged; of an MPTCP connection by its first subflow.
+    /// Application bytes acknowledged; of an MPTCP connection by its first subflow; of one that asks, bytes of the answer.
     pub fn acked_bytes(&self, flow: FlowId) -> u64 {
         let of = &self.flows[flow.0 as usize];
         let una = match of.kind {
             FlowKind::Subflow => self.connections[of.connection as usize].connection.data_una(),
             FlowKind::Tcp => self.senders[of.slot as usize].una(),
+            FlowKind::Asking | FlowKind::Answering => return self.answered_bytes(flow),
             FlowKind::Other | FlowKind::Datagrams => return self.endpoint(flow).map_or(0, |of| of.acked_bytes()),
         };
         acked_bytes(una, of.mss, of.last, of.last_payload)
@@ -355,10 +368,11 @@ impl Segments {
     }
 }
 
-/// Takes the place that has been free for the longest time. A flow that is over may still have packets in the network: its
-/// place is taken only when they are gone.
-fn reusable(free: &mut VecDeque<u32>, network: &Network) -> Option<u32> {
-    let index = free.front().copied().filter(|index| network.in_network(*index) == 0)?;
+/// Takes the place, of so many flows, that has been free for the longest time. A flow that is over may still have packets in the
+/// network: its place is taken only when they are gone.
+pub(super) fn reusable(free: &mut VecDeque<u32>, network: &Network, flows: u32) -> Option<u32> {
+    let is_gone = |first: u32| (first..first + flows).all(|flow| network.in_network(flow) == 0);
+    let index = free.front().copied().filter(|index| is_gone(*index))?;
     free.pop_front();
     Some(index)
 }

@@ -17,8 +17,8 @@ impl<S: Steering> World<S> {
     pub(super) fn deliver_data(&mut self, packet: &Packet) {
         let mut flow = &mut self.flows[packet.flow as usize];
         let slot = flow.slot as usize;
-        if flow.kind.is_other() {
-            return self.deliver_to_endpoint(packet);
+        if flow.kind.is_elsewhere() {
+            return self.deliver_elsewhere(packet);
         }
         if packet.seq == 0 && !packet.flags.has(Flags::RETRANSMIT) {
             self.steering.answered(self.now, FlowId(packet.flow));
@@ -57,8 +57,8 @@ impl<S: Steering> World<S> {
     #[inline]
     pub(super) fn deliver_ack(&mut self, packet: &Packet) {
         let flow = &self.flows[packet.flow as usize];
-        if flow.kind.is_other() {
-            return self.deliver_to_endpoint(packet);
+        if flow.kind.is_elsewhere() {
+            return self.deliver_elsewhere(packet);
         }
         let connection = flow.connection;
         let sender = &mut self.senders[flow.slot as usize];
@@ -77,8 +77,8 @@ impl<S: Steering> World<S> {
 
     pub(super) fn deliver_syn(&mut self, packet: &Packet) {
         let flow = &self.flows[packet.flow as usize];
-        if flow.kind.is_other() {
-            return self.deliver_to_endpoint(packet);
+        if flow.kind.is_elsewhere() {
+            return self.deliver_elsewhere(packet);
         }
         let tcp = &self.configs[usize::from(flow.tcp.0)];
         let reply = self.receivers[flow.slot as usize].handle_syn(tcp, packet);

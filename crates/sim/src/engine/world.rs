@@ -8,7 +8,7 @@ use std::{
 use sidestep_model::{Span, Time};
 use sidestep_proto::{
     packet::{Kind, Packet},
-    tcp::{self, Receiver, Sender, Signals},
+    tcp::{self, Receiver, Sender, Signals, Socket},
 };
 use sidestep_results::Outage;
 
@@ -17,6 +17,7 @@ use super::{
     flows::{Flow, FlowId, FlowKind, Sizes},
     mptcp::Multipath,
     network::{Network, RouteId},
+    request::{Event, Exchange},
 };
 
 /// A flow's new routes, where they change.
@@ -44,6 +45,8 @@ pub trait Steering {
     fn hears_close(&self, flow: FlowId) -> bool;
     /// The ACK of a receiver's FIN has arrived. The flow may have been released since it finished.
     fn closed(&mut self, now: Time, flow: FlowId);
+    /// Something happened to an end of a flow that asks and is answered: the client is the [`Half::Sender`].
+    fn happened(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move;
 }
 
 /// Nothing moves.
@@ -65,6 +68,9 @@ impl Steering for () {
         false
     }
     fn closed(&mut self, _: Time, _: FlowId) {}
+    fn happened(&mut self, _: Time, _: FlowId, _: Half, _: &Socket, _: Event) -> Move {
+        Move::default()
+    }
 }
 
 /// Why [`World::run_until`] returned.
@@ -72,7 +78,8 @@ impl Steering for () {
 pub enum Stopped {
     /// The instant was reached.
     Reached,
-    /// A flow (of MPTCP: the first of its connection) finished, or failed to connect.
+    /// A flow (of MPTCP: the first of its connection) finished, or failed to connect. One that asks finishes a second time when
+    /// it [is over](World::is_over).
     Finished(FlowId),
 }
 
@@ -91,17 +98,20 @@ pub struct World<S> {
     pub(super) senders: Vec<Sender>,
     pub(super) receivers: Vec<Receiver>,
     pub(super) connections: Vec<Multipath>,
+    /// Those of flows that ask and are answered.
+    pub(super) exchanges: Vec<Exchange>,
     /// Those of other flows; one is taken out while it is called.
     pub(super) others: Vec<Option<Box<dyn Endpoint>>>,
     pub(super) outbox: Outbox,
     pub(super) timers: Timers,
     pub(super) finished: VecDeque<FlowId>,
-    /// Flows of TCP, and others, whose place may be used again.
+    /// Flows of TCP, others, and those that ask, whose place may be used again.
     pub(super) free: VecDeque<u32>,
     pub(super) free_others: VecDeque<u32>,
+    pub(super) free_exchanges: VecDeque<u32>,
     /// Of flows; the last of each may still last.
     outages: BTreeMap<u32, Vec<Outage>>,
-    /// How often SYNs of a flow were not answered in time.
+    /// How often SYNs, and requests, of a flow were not answered in time.
     syn_timeouts: BTreeMap<u32, u64>,
     /// Flows of which one lasts.
     out: BTreeSet<u32>,
@@ -155,12 +165,14 @@ impl<S: Steering> World<S> {
             senders: Vec::new(),
             receivers: Vec::new(),
             connections: Vec::new(),
+            exchanges: Vec::new(),
             others: Vec::new(),
             outbox: Outbox::default(),
             timers: Timers::default(),
             finished: VecDeque::new(),
             free: VecDeque::new(),
             free_others: VecDeque::new(),
+            free_exchanges: VecDeque::new(),
             outages: BTreeMap::new(),
             syn_timeouts: BTreeMap::new(),
             out: BTreeSet::new(),
@@ -199,7 +211,7 @@ impl<S: Steering> World<S> {
         self.outages.remove(&flow.0).unwrap_or_default()
     }
 
-    /// How often the flow's SYN was not answered in time since it was opened, or since this was called last.
+    /// How often the flow's SYN, or its request, was not answered in time since it was opened, or since this was called last.
     pub fn take_syn_timeouts(&mut self, flow: FlowId) -> u64 {
         self.syn_timeouts.remove(&flow.0).unwrap_or(0)
     }
@@ -215,8 +227,10 @@ impl<S: Steering> World<S> {
     /// Has a flow of TCP that is not open yet send its SYN again after `rto`, and so many times more often than otherwise.
     pub fn set_syn_timeout(&mut self, flow: FlowId, rto: Span, more_retries: u8) {
         let of = self.flows[flow.0 as usize];
-        if of.kind == FlowKind::Tcp {
-            self.senders[of.slot as usize].set_syn_timeout(rto, more_retries);
+        match of.kind {
+            FlowKind::Tcp => self.senders[of.slot as usize].set_syn_timeout(rto, more_retries),
+            FlowKind::Asking => self.set_syn_timeout_of_exchange(flow.0, rto, more_retries),
+            _ => {}
         }
     }
 
@@ -262,6 +276,11 @@ impl<S: Steering> World<S> {
         outages.last_mut().into_iter().for_each(|outage| outage.timeouts += 1);
     }
 
+    /// A timeout of a flow that is no outage: of its SYN, or of a request.
+    pub(super) fn count_timeout(&mut self, flow: u32) {
+        *self.syn_timeouts.entry(flow).or_default() += 1;
+    }
+
     /// Something happened to the sender of a flow of TCP: it may be moved for that.
     pub(super) fn signal(&mut self, flow: u32, signals: Signals) {
         let slot = self.flows[flow as usize].slot as usize;
@@ -269,7 +288,7 @@ impl<S: Steering> World<S> {
             self.note_timeout(flow, self.senders[slot].rto());
         }
         if signals.syn_timeout() {
-            *self.syn_timeouts.entry(flow).or_default() += 1;
+            self.count_timeout(flow);
         }
         let to = self.steering.signals(self.now, FlowId(flow), &self.senders[slot], signals);
         self.reroute(FlowId(flow), to);
@@ -292,6 +311,7 @@ impl<S: Steering> World<S> {
         }
         match (of.kind, half) {
             (FlowKind::Other, half) => self.fire_endpoint(index, half),
+            (FlowKind::Asking, half) => self.fire_exchange(index, half),
             (_, Half::Receiver) => self.fire_receiver(index),
             (_, Half::Sender) => self.fire_sender(index),
         }

@@ -39,6 +39,8 @@ pub(super) struct Endpoints {
     pub(super) multipath: bool,
     /// Number and payload of the last one, of TCP.
     pub(super) last: Option<(u32, u16)>,
+    /// The flow of the data that the other end sends, if both do.
+    pub(super) other: Option<FlowId>,
 }
 
 /// A file for each link that is watched; its interface 0 is the link from its first end, 1 from its second.
@@ -107,7 +109,8 @@ impl Capture {
             let Some(Some(endpoints)) = self.flows.get(copied.packet.flow as usize) else { continue };
             let Some(number) = self.files.iter().position(|(link, ..)| *link == copied.arc.link()) else { continue };
             let addresses = [endpoints.from, endpoints.to].map(|node| self.addresses[node.index()]);
-            let data = headers(copied.time, &copied.packet, endpoints, addresses);
+            let other = endpoints.other.and_then(|other| self.flows.get(other.0 as usize)?.as_ref());
+            let data = headers(copied.time, &copied.packet, (endpoints, other), addresses);
             let (link, path, writer) = &mut self.files[number];
             let block = EnhancedPacketBlock {
                 interface_id: u32::from(copied.arc != link.arc(Direction::AToB)),
@@ -131,7 +134,12 @@ impl Capture {
 }
 
 /// The packet's headers as they would be: IPv6, and TCP with its options or UDP.
-fn headers(time: Time, packet: &Packet, of: &Endpoints, addresses: [Ipv6Addr; 2]) -> Vec<u8> {
+fn headers(
+    time: Time,
+    packet: &Packet,
+    (of, other): (&Endpoints, Option<&Endpoints>),
+    addresses: [Ipv6Addr; 2],
+) -> Vec<u8> {
     let forward = matches!(packet.kind, Kind::Data | Kind::Syn | Kind::LastAck | Kind::Cbr);
     let ([source, destination], (from, to)) = match forward {
         true => (addresses, of.ports),
@@ -160,7 +168,15 @@ fn headers(time: Time, packet: &Packet, of: &Endpoints, addresses: [Ipv6Addr; 2]
         bytes.extend(udp.to_bytes());
         return bytes;
     }
-    let tcp = tcp_header(time, packet, of, (from, to));
+    let mut tcp = tcp_header(time, packet, of, (from, to));
+    if let Some(other) = other {
+        // Data acknowledges, and ACKs lie between data.
+        match packet.kind {
+            Kind::Data => tcp.acknowledgment_number = other.end(packet.data_seq),
+            Kind::Ack => tcp.sequence_number = other.end(packet.data_seq),
+            _ => {}
+        }
+    }
     bytes.extend_from_slice(&tcp.to_bytes());
     bytes
 }
@@ -168,11 +184,18 @@ fn headers(time: Time, packet: &Packet, of: &Endpoints, addresses: [Ipv6Addr; 2]
 impl Endpoints {
     /// The sequence number of a segment's first byte: a SYN counts as one, and so does the FIN after the last.
     fn byte(&self, segment: u32) -> u32 {
-        let short = match self.last {
-            Some((last, payload)) if segment > last => u32::from(self.mss - payload),
-            _ => 0,
+        let (segment, short) = match self.last {
+            // What follows is a FIN of its own.
+            Some((last, payload)) if segment > last => (last + 1, u32::from(self.mss - payload)),
+            _ => (segment, 0),
         };
         segment.wrapping_mul(self.mss.into()).wrapping_sub(short).wrapping_add(1)
+    }
+
+    /// Where everything ends below a segment: a FIN of its own included.
+    fn end(&self, segment: u32) -> u32 {
+        let fin = self.last.is_some_and(|(last, _)| segment > last + 1);
+        self.byte(segment).wrapping_add(fin.into())
     }
 }
 

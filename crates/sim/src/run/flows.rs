@@ -11,9 +11,10 @@ pub(super) struct Planned {
     /// Number of its flow in the scenario, and a name, unique.
     pub(super) number: usize,
     pub(super) flow: String,
-    /// Name of the connection, unique.
+    /// Name of the connection, unique, and that of its series if that is another: there the end that sends is named first.
     pub(super) connection: String,
-    /// Of the client, which sends, and of the server.
+    series: Option<String>,
+    /// Of the client and of the server.
     pub(super) ports: (u16, u16),
     pub(super) from: NodeId,
     pub(super) to: NodeId,
@@ -21,8 +22,30 @@ pub(super) struct Planned {
     /// When it ends if it still runs.
     pub(super) stop: Time,
     pub(super) size: Option<Bytes>,
+    /// The client asks with so much, and the server sends; `None`: the client sends.
+    pub(super) request: Option<Bytes>,
     /// Whose it is: the index of a user in a closed loop.
     pub(super) user: Option<usize>,
+}
+
+impl Planned {
+    /// A connection of the flow of this number, of a user in a closed loop.
+    pub(super) fn of_user(
+        (number, flow): (usize, String),
+        (connection, ports): (String, (u16, u16)),
+        (from, to): (NodeId, NodeId),
+        (start, stop): (Time, Time),
+        (size, user): (Bytes, usize),
+    ) -> Planned {
+        let (series, request) = (None, None);
+        let (size, user) = (Some(size), Some(user));
+        Planned { number, flow, connection, series, ports, from, to, start, stop, size, request, user }
+    }
+
+    /// The name of its series.
+    pub(super) fn series(&self) -> &String {
+        self.series.as_ref().unwrap_or(&self.connection)
+    }
 }
 
 /// Clients' ports count from where Linux takes them.
@@ -72,6 +95,13 @@ impl<'a> Namer<'a> {
         self.connections += 1;
         (format!("{}:{client}{again}-{}:{port}", name(from), name(to)), (client as u16, port))
     }
+
+    /// `s1:7000-c1:40112` of `c1:40112-s1:7000`.
+    fn seen_from(&self, server: NodeId, port: u16, connection: &str) -> String {
+        let server = format!("{}:{port}", self.scenario.topology.node(server).name);
+        let client = connection.strip_suffix(&server).map_or(connection, |rest| rest.trim_end_matches('-'));
+        format!("{server}-{client}")
+    }
 }
 
 fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Namer<'_>, planned: &mut Vec<Planned>) {
@@ -82,6 +112,7 @@ fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Na
             planned.push(Planned {
                 number,
                 flow: format!("{}-{pair}-{connection}", flow.name),
+                series: None,
                 connection: name,
                 ports,
                 from: *from,
@@ -89,6 +120,7 @@ fn plan_bulk(scenario: &Scenario, flow: &BulkFlow, number: usize, namer: &mut Na
                 start: at(flow.start),
                 stop: at(stop),
                 size: flow.size,
+                request: None,
                 user: None,
             });
         }
@@ -106,9 +138,11 @@ fn plan_poisson(
     for (count, arrival) in flow.arrivals(number, seed, scenario.duration).enumerate() {
         let (from, to) = flow.pairs[arrival.pair];
         let (connection, ports) = namer.connection(number, flow.port, from, to);
+        let series = flow.request.map(|_| namer.seen_from(to, ports.1, &connection));
         planned.push(Planned {
             number,
             flow: format!("{}-{count}", flow.name),
+            series,
             connection,
             ports,
             from,
@@ -116,6 +150,7 @@ fn plan_poisson(
             start: arrival.at,
             stop: at(scenario.duration),
             size: Some(arrival.size),
+            request: flow.request,
             user: None,
         });
     }

@@ -81,6 +81,7 @@ impl Simulation<'_> {
                                     options: 0,
                                     multipath: false,
                                     last: None,
+                                    other: None,
                                 },
                             );
                         }
@@ -128,24 +129,13 @@ impl Simulation<'_> {
     pub(super) fn transfer(&mut self, user: usize) -> Result<(), SimError> {
         let Some(of) = self.users.get_mut(user) else { return Ok(()) };
         let Some(Flow::ClosedLoop(flow)) = self.scenario.flows.get(of.flow) else { return Ok(()) };
-        let size = Some(flow.size.draw(&mut of.random));
+        let size = flow.size.draw(&mut of.random);
         let (from, to, start) = (of.from, of.to, self.world.now());
-        let (connection, ports) = self.namer.connection(of.flow, flow.port, from, to);
-        let name = format!("{}-{user}-{}", flow.name, of.transfers);
+        let connection = self.namer.connection(of.flow, flow.port, from, to);
+        let name = (of.flow, format!("{}-{user}-{}", flow.name, of.transfers));
         of.transfers += 1;
         let stop = at(self.scenario.duration);
-        self.planned.push(Planned {
-            number: of.flow,
-            flow: name,
-            connection,
-            ports,
-            from,
-            to,
-            start,
-            stop,
-            size,
-            user: Some(user),
-        });
+        self.planned.push(Planned::of_user(name, connection, (from, to), (start, stop), (size, user)));
         self.open(self.planned.len() - 1)
     }
 

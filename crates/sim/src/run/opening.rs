@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 use rand_core::Rng;
 use sidestep_model::{
     ArcId, Bytes, NodeId, Time,
-    scenario::{AgentKnobs, Flow, PathManager, PolicyName},
+    scenario::{AgentKnobs, Flow, PathManager, PolicyName, SystemSpec},
 };
 use sidestep_policy::{
     self as policy,
@@ -33,6 +33,19 @@ const TCP: u8 = 6;
 const MIN_MSS: u16 = 64;
 
 impl Simulation<'_> {
+    /// Finds requests over what is not TCP, before anything runs.
+    pub(super) fn check_requests(&self, whole_run: &SystemSpec) -> Result<(), SimError> {
+        for (number, flow) in self.scenario.flows.iter().enumerate() {
+            let asks = matches!(flow, Flow::Poisson(flow) if flow.request.is_some());
+            if asks && !matches!(self.systems[number].transport, Transport::Tcp) {
+                let own = flow.transport().and_then(|transport| transport.system.as_ref());
+                let system = own.unwrap_or(whole_run).clone();
+                return Err(SimError::Request { number, flow: flow.name().to_owned(), system });
+            }
+        }
+        Ok(())
+    }
+
     /// Finds pairs without a route, and segments that do not fit, before anything runs.
     pub(super) fn check_routes(&mut self) -> Result<(), SimError> {
         // By whether the flow uses equal-cost paths, and by its headers: one of each kind is enough.
@@ -102,7 +115,7 @@ impl Simulation<'_> {
     }
 
     pub(super) fn open(&mut self, index: usize) -> Result<(), SimError> {
-        let Planned { from, to, ports, size, stop, number, flow: name, .. } = self.planned[index].clone();
+        let Planned { from, to, ports, size, request, stop, number, flow: name, .. } = self.planned[index].clone();
         let system = self.systems[number].clone();
         let no_route = |problem| SimError::NoRoute { number, flow: name.clone(), problem };
         let topology = &self.scenario.topology;
@@ -141,7 +154,10 @@ impl Simulation<'_> {
             tcp: self.world.tcp(system.tcp),
         };
         let flow = match &system.transport {
-            Transport::Tcp => self.world.add_flow(spec),
+            Transport::Tcp => match request {
+                Some(request) => self.world.add_request(spec, request.get()),
+                None => self.world.add_flow(spec),
+            },
             Transport::Mptcp(_, config) => self.world.add_connection(spec, *config, &routes),
             Transport::Own(make) => {
                 let arc = self.world.network.first_arc(spec.forward);
@@ -166,6 +182,9 @@ impl Simulation<'_> {
                 None => (0, 0),
             };
             self.world.set_hashes(flow, hashes);
+            if let Some(answers) = self.world.answers_of(flow) {
+                self.world.set_hashes(answers, (hashes.1, hashes.0));
+            }
         }
         self.note_ends(index, flow, &keys, mss)?;
         let open = Open {
@@ -176,6 +195,7 @@ impl Simulation<'_> {
             taken,
             mss,
             paths,
+            back,
             acked_at_warmup: 0,
             acked_at_sample: 0,
         };
@@ -237,17 +257,26 @@ impl Simulation<'_> {
     fn note_ends(&mut self, index: usize, first: FlowId, keys: &[FlowKey], mss: u16) -> Result<(), SimError> {
         // What is copied of flows that had these numbers before is theirs.
         self.write_copies()?;
-        let Planned { from, to, size, number, .. } = self.planned[index];
+        let Planned { from, to, size, request, number, .. } = self.planned[index];
         let system = &self.systems[number];
         let multipath = matches!(system.transport, Transport::Mptcp(..));
         let Some(capture) = &mut self.capture else { return Ok(()) };
         let options = if multipath { Sizes::default().mptcp_data } else { 0 };
-        let sized = size.map(Bytes::get).filter(|bytes| !multipath && *bytes > 0);
-        let last = sized.map(|bytes| segments(Some(bytes), mss)).map(|(count, payload)| (count - 1, payload));
+        let last = |bytes: Option<Bytes>| {
+            let sized = bytes.map(Bytes::get).filter(|bytes| !multipath && *bytes > 0);
+            sized.map(|bytes| segments(Some(bytes), mss)).map(|(count, payload)| (count - 1, payload))
+        };
         for (number, key) in keys.iter().enumerate() {
             let ports = (key.source_port, key.destination_port);
             let flow = FlowId(first.0 + number as u32);
-            capture.opened(flow, Endpoints { from, to, ports, mss, options, multipath, last });
+            let sends = Endpoints { from, to, ports, mss, options, multipath, last: last(size), other: None };
+            let Some(answers) = self.world.answers_of(flow) else {
+                capture.opened(flow, sends);
+                continue;
+            };
+            let (from, to, ports) = (to, from, (ports.1, ports.0));
+            capture.opened(flow, Endpoints { last: last(request), other: Some(answers), ..sends });
+            capture.opened(answers, Endpoints { from, to, ports, other: Some(flow), ..sends });
         }
         Ok(())
     }

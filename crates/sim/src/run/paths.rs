@@ -53,7 +53,7 @@ impl Simulation<'_> {
         let now = self.world.now();
         let paths = self.sr_paths.between(&mut self.world.network, from, to);
         let back = self.sr_paths.between(&mut self.world.network, to, from);
-        for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back, true)] {
+        for (ends, paths, of_acks) in [((from, to), paths.clone(), false), ((to, from), back.clone(), true)] {
             let candidates = self.policy_paths(&knobs, &paths);
             let routes = paths.iter().map(|path| path.route).collect();
             let shared = self.shared(ends.0, ends.1);
@@ -65,7 +65,8 @@ impl Simulation<'_> {
             self.world.steering.let_go(flow);
             self.route_again(flow);
         }
-        self.open.get_mut(&flow)?.paths = paths;
+        let open = self.open.get_mut(&flow)?;
+        (open.paths, open.back) = (paths, back);
         Some(())
     }
 }

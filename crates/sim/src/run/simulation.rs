@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
-    net::{Ipv6Addr, SocketAddrV6},
+    net::Ipv6Addr,
     path::Path,
     sync::{
         Arc,
@@ -23,8 +23,7 @@ use sidestep_model::{
 use sidestep_policy::flow_hash::FlowKey;
 use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
-    ArcState, CacheResult, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, SubflowRecord,
-    WriteError, rate_of,
+    ArcState, CacheResult, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
 };
 
 use super::{
@@ -37,7 +36,7 @@ use crate::{
     engine::{CacheReport, FlowId, Move, Network, Sizes, Stopped, World},
     routing::{EcmpPaths, Routing},
     sr_paths::{SrPath, SrPaths},
-    steering::{Steer, read},
+    steering::Steer,
     system::{MakeBehaviour, System},
 };
 
@@ -60,8 +59,9 @@ pub(super) struct Simulation<'a> {
     pub(super) namer: Namer<'a>,
     pub(super) users: Vec<User>,
     pub(super) streams: Vec<Stream>,
-    /// The connections that are open, by their first flow.
+    /// The connections that are open, by their first flow; and those that are recorded and close yet.
     pub(super) open: BTreeMap<FlowId, Open>,
+    pub(super) closing: BTreeMap<FlowId, Open>,
     channels: Vec<Channel>,
     links: LinkSampler,
     arcs: Vec<ArcState>,
@@ -110,8 +110,9 @@ pub(super) struct Open {
     /// The ports that it took from its host; none where that had no more.
     pub(super) taken: Vec<u16>,
     pub(super) mss: u16,
-    /// The paths that it is moved among.
+    /// The paths that it is moved among, and those back.
     pub(super) paths: Arc<[SrPath]>,
+    pub(super) back: Arc<[SrPath]>,
     pub(super) acked_at_warmup: u64,
     /// Segments of each of its flows that were acknowledged by then.
     pub(super) subflows_at_warmup: Vec<u32>,
@@ -170,6 +171,7 @@ impl<'a> Simulation<'a> {
             users: Vec::new(),
             streams: Vec::new(),
             open: BTreeMap::new(),
+            closing: BTreeMap::new(),
             channels: (0..topology.arc_count() as u32).map(|arc| *topology.channel(ArcId(arc))).collect(),
             links: LinkSampler::new(topology),
             arcs: Vec::new(),
@@ -182,6 +184,7 @@ impl<'a> Simulation<'a> {
             notes: whole_run.notes.clone(),
             counters: None,
         };
+        simulation.check_requests(system)?;
         simulation.check_routes()?;
         for index in 0..simulation.planned.len() {
             let start = simulation.planned[index].start;
@@ -235,6 +238,9 @@ impl<'a> Simulation<'a> {
         let left: Vec<FlowId> = self.open.keys().copied().collect();
         for flow in left {
             self.finished(flow, false, &mut writer, recorder)?;
+        }
+        while let Some((flow, open)) = self.closing.pop_first() {
+            self.ended(flow, open);
         }
         self.write_copies()?;
         if let Some(capture) = self.capture.take() {
@@ -387,87 +393,6 @@ impl<'a> Simulation<'a> {
         Some(())
     }
 
-    /// A connection is over: records it.
-    fn finished(
-        &mut self,
-        flow: FlowId,
-        completed: bool,
-        writer: &mut Option<&mut Records>,
-        recorder: &mut Recorder,
-    ) -> Result<(), SimError> {
-        let Some(open) = self.open.remove(&flow) else { return Ok(()) };
-        self.count_events(flow.0..flow.0 + open.keys.len() as u32);
-        let now = self.world.now();
-        let bytes = self.world.acked_bytes(flow);
-        let planned = &self.planned[open.planned];
-        let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
-        let flows = flow.0..flow.0 + open.keys.len() as u32;
-        let subflows = self.subflow_records(flow, &open);
-        let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
-        let round = self.world.sender(flow).map(|sender| read(now, sender, open.mss)).unwrap_or_default();
-        let moves = self.world.steering.end(flow, round);
-        let record = FlowRecord {
-            flow: planned.flow.clone(),
-            from: name(planned.from),
-            to: name(planned.to),
-            connection: planned.connection.clone(),
-            series: Some(planned.connection.clone()),
-            start: planned.start,
-            end: now,
-            sized: planned.size.is_some(),
-            completed: completed && planned.size.is_some_and(|size| bytes >= size.get()),
-            bytes: Bytes::new(bytes),
-            bytes_in_window: Bytes::new(bytes - before.min(bytes)),
-            retransmits: flows.clone().map(|flow| self.world.report(FlowId(flow)).retransmits).sum(),
-            moves,
-            // Those of data are the outages'.
-            timeouts: flows.clone().map(|flow| self.world.take_syn_timeouts(FlowId(flow))).sum(),
-            outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
-        };
-        record_flow(writer, recorder, &record)?;
-        if let Some(writer) = writer {
-            for subflow in &subflows {
-                writer.subflow(recorder, subflow)?;
-            }
-        }
-        self.world.release(flow);
-        if let Some(host) = self.ports.get_mut(&self.planned[open.planned].from) {
-            open.taken.iter().for_each(|port| host.release(*port));
-        }
-        if let Some(user) = self.planned[open.planned].user {
-            self.think(user, now);
-        }
-        Ok(())
-    }
-
-    /// The subflows of an MPTCP connection; none of others.
-    fn subflow_records(&self, first: FlowId, open: &Open) -> Vec<SubflowRecord> {
-        if open.system.subflows().is_none() {
-            return Vec::new();
-        }
-        let connection = &self.planned[open.planned].connection;
-        let warm = self.world.now() >= Time::ZERO + self.scenario.warmup;
-        let bytes = |segments: u32| Bytes::new(u64::from(segments) * u64::from(open.mss));
-        let record = |(number, (key, before)): (u32, (&FlowKey, &u32))| {
-            let flow = FlowId(first.0 + number);
-            let report = self.world.report(flow);
-            let segments = self.world.sender(flow).map_or(0, |sender| sender.una());
-            SubflowRecord {
-                connection: connection.clone(),
-                subflow: number,
-                local: SocketAddrV6::new(key.source, key.source_port, 0, 0),
-                remote: SocketAddrV6::new(key.destination, key.destination_port, 0, 0),
-                path: None,
-                opened: self.world.ready_at(flow),
-                bytes: bytes(segments),
-                bytes_in_window: bytes(if warm { segments.saturating_sub(*before) } else { 0 }),
-                retransmits: report.retransmits,
-                srtt: report.srtt,
-            }
-        };
-        (0..).zip(open.keys.iter().zip(&open.subflows_at_warmup)).map(record).collect()
-    }
-
     fn sample(&mut self, writer: &mut Option<&mut Records>, recorder: &mut Recorder) -> Result<(), SimError> {
         let now = self.world.now();
         let interval = now.since(self.last_sample);
@@ -484,13 +409,17 @@ impl<'a> Simulation<'a> {
             let acked = self.world.acked_bytes(*flow);
             let progress = acked.saturating_sub(open.acked_at_sample);
             open.acked_at_sample = acked;
-            let report = self.world.report(*flow);
-            let path = self.world.steering.path_of(*flow).and_then(|path| open.paths.get(path)).map(|path| &path.name);
+            let steering = &self.world.steering;
+            let (sends, path) = match self.world.answers_of(*flow) {
+                Some(answers) => (answers, steering.path_of_answers(*flow).and_then(|path| open.back.get(path))),
+                None => (*flow, steering.path_of(*flow).and_then(|path| open.paths.get(path))),
+            };
+            let (report, path) = (self.world.report(sends), path.map(|path| &path.name));
             let point = SamplePoint {
                 time: now,
                 interval,
                 kind: SampleKind::Connection,
-                name: self.planned[open.planned].connection.clone(),
+                name: self.planned[open.planned].series().clone(),
                 rate: Some(rate_of(Bytes::new(progress), interval)),
                 cwnd: report.cwnd,
                 srtt: report.srtt,
@@ -636,20 +565,6 @@ fn record_sample(
         Some(writer) => writer.sample(recorder, point),
         None => {
             recorder.sample(point);
-            Ok(())
-        }
-    }
-}
-
-fn record_flow(
-    writer: &mut Option<&mut Records>,
-    recorder: &mut Recorder,
-    record: &FlowRecord,
-) -> Result<(), WriteError> {
-    match writer {
-        Some(writer) => writer.flow(recorder, record),
-        None => {
-            recorder.flow(record);
             Ok(())
         }
     }

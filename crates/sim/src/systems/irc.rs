@@ -20,7 +20,7 @@ use sidestep_paths::Igp;
 use sidestep_proto::{
     irc::{Controller, Probe, Sample, Timeout},
     link::LinkState,
-    packet::{Kind, Packet},
+    packet::{Flags, Kind, Packet},
 };
 
 use crate::{
@@ -275,6 +275,10 @@ impl Site {
         if packet.kind == Kind::Syn {
             // The number may have been another connection's.
             *seen = Seen::default();
+        }
+        if packet.kind == Kind::Data && packet.seq == 0 && !packet.flags.has(Flags::RETRANSMIT) {
+            // Answers to requests begin without a SYN of their own.
+            seen.acked = 0;
         }
         let new = seen.sample != sample;
         (seen.toward, seen.sample, seen.mss) = (toward as u32, sample, seen.mss.max(packet.payload));

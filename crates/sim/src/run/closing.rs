@@ -1,0 +1,133 @@
+//! How a connection ends: what is recorded of it, and what is free again.
+
+use std::net::SocketAddrV6;
+
+use sidestep_model::{Bytes, NodeId, Time};
+use sidestep_policy::flow_hash::FlowKey;
+use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};
+
+use super::{
+    SimError,
+    simulation::{Open, Simulation},
+};
+use crate::{engine::FlowId, steering::read};
+
+impl Simulation<'_> {
+    /// A connection is over: records it.
+    pub(super) fn finished(
+        &mut self,
+        flow: FlowId,
+        completed: bool,
+        writer: &mut Option<&mut Records>,
+        recorder: &mut Recorder,
+    ) -> Result<(), SimError> {
+        let Some(open) = self.open.remove(&flow) else {
+            if let Some(open) = self.closing.remove(&flow) {
+                self.ended(flow, open);
+            }
+            return Ok(());
+        };
+        let now = self.world.now();
+        let bytes = self.world.acked_bytes(flow);
+        let planned = &self.planned[open.planned];
+        let name = |node: NodeId| self.scenario.topology.node(node).name.clone();
+        let flows = flow.0..flow.0 + open.keys.len() as u32;
+        let subflows = self.subflow_records(flow, &open);
+        let before = if now < Time::ZERO + self.scenario.warmup { bytes } else { open.acked_at_warmup };
+        let record = FlowRecord {
+            flow: planned.flow.clone(),
+            from: name(planned.from),
+            to: name(planned.to),
+            connection: planned.connection.clone(),
+            series: Some(planned.series().clone()),
+            start: planned.start,
+            end: now,
+            sized: planned.size.is_some(),
+            completed: completed && planned.size.is_some_and(|size| bytes >= size.get()),
+            bytes: Bytes::new(bytes),
+            bytes_in_window: Bytes::new(bytes - before.min(bytes)),
+            retransmits: flows.clone().map(|flow| self.world.report(FlowId(flow)).retransmits).sum(),
+            moves: self.world.steering.moves_of(flow),
+            // Those of data are the outages'.
+            timeouts: flows.clone().map(|flow| self.world.take_syn_timeouts(FlowId(flow))).sum(),
+            outages: flows.flat_map(|flow| self.world.take_outages(FlowId(flow))).collect(),
+        };
+        record_flow(writer, recorder, &record)?;
+        if let Some(writer) = writer {
+            for subflow in &subflows {
+                writer.subflow(recorder, subflow)?;
+            }
+        }
+        let user = self.planned[open.planned].user;
+        if completed && !self.world.is_over(flow) {
+            self.closing.insert(flow, open);
+        } else {
+            self.ended(flow, open);
+        }
+        if let Some(user) = user {
+            self.think(user, now);
+        }
+        Ok(())
+    }
+
+    /// Nothing of a connection is sent any more: what it took is free again.
+    pub(super) fn ended(&mut self, flow: FlowId, open: Open) {
+        self.count_events(flow.0..flow.0 + open.keys.len() as u32);
+        let now = self.world.now();
+        let round =
+            |flow: FlowId| self.world.sender(flow).map(|sender| read(now, sender, open.mss)).unwrap_or_default();
+        let own = round(flow);
+        if let Some(answers) = self.world.answers_of(flow) {
+            let round = round(answers);
+            self.world.steering.end_answers(flow, round);
+            self.count_events(answers.0..answers.0 + 1);
+        }
+        self.world.steering.end(flow, own);
+        self.world.release(flow);
+        if let Some(host) = self.ports.get_mut(&self.planned[open.planned].from) {
+            open.taken.iter().for_each(|port| host.release(*port));
+        }
+    }
+
+    /// The subflows of an MPTCP connection; none of others.
+    fn subflow_records(&self, first: FlowId, open: &Open) -> Vec<SubflowRecord> {
+        if open.system.subflows().is_none() {
+            return Vec::new();
+        }
+        let connection = &self.planned[open.planned].connection;
+        let warm = self.world.now() >= Time::ZERO + self.scenario.warmup;
+        let bytes = |segments: u32| Bytes::new(u64::from(segments) * u64::from(open.mss));
+        let record = |(number, (key, before)): (u32, (&FlowKey, &u32))| {
+            let flow = FlowId(first.0 + number);
+            let report = self.world.report(flow);
+            let segments = self.world.sender(flow).map_or(0, |sender| sender.una());
+            SubflowRecord {
+                connection: connection.clone(),
+                subflow: number,
+                local: SocketAddrV6::new(key.source, key.source_port, 0, 0),
+                remote: SocketAddrV6::new(key.destination, key.destination_port, 0, 0),
+                path: None,
+                opened: self.world.ready_at(flow),
+                bytes: bytes(segments),
+                bytes_in_window: bytes(if warm { segments.saturating_sub(*before) } else { 0 }),
+                retransmits: report.retransmits,
+                srtt: report.srtt,
+            }
+        };
+        (0..).zip(open.keys.iter().zip(&open.subflows_at_warmup)).map(record).collect()
+    }
+}
+
+fn record_flow(
+    writer: &mut Option<&mut Records>,
+    recorder: &mut Recorder,
+    record: &FlowRecord,
+) -> Result<(), WriteError> {
+    match writer {
+        Some(writer) => writer.flow(recorder, record),
+        None => {
+            recorder.flow(record);
+            Ok(())
+        }
+    }
+}
