@@ -23,7 +23,7 @@
 //! let syn = sender.poll_transmit(&config, Time::ZERO).expect("an open connection sends a SYN");
 //! assert_eq!(syn.kind, Kind::Syn);
 //! let syn = Packet { kind: syn.kind, flags: syn.flags, ..Packet::default() };
-//! let syn_ack = receiver.handle_syn(&config, &syn);
+//! let syn_ack = receiver.handle_syn(&config, Time::ZERO, &syn).expect("the first SYN is answered");
 //! sender.handle_ack(&config, Time::ZERO + Span::from_millis(20), &syn_ack);
 //! // The handshake has taken 20 ms, and the initial window has room for all three segments.
 //! let data = std::iter::from_fn(|| sender.poll_transmit(&config, Time::ZERO + Span::from_millis(20)));

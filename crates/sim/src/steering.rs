@@ -315,15 +315,13 @@ impl Steer {
         self.flows[index] = Some(Box::new(steered));
     }
 
-    /// The SYN of a flow was answered: only now the other end's program knows the connection, and draws a path for it. To
-    /// the program of this end it is the end of a round trip.
+    /// The SYN of a flow was answered: to the program of this end it is the end of a round trip.
     fn established(&mut self, now: Time, flow: FlowId, sender: &Sender) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         let By::Policy { data, .. } = &mut steered.by else { return Move::default() };
         let random = self.random.get_mut(data.node.index()).map_or(0, Rng::next_u32);
         let decision = data.connection.handle_round(read(now, sender, steered.mss), random);
-        let to = self.decided(now, flow, decision, false);
-        Move { reverse: self.accepted(now, flow).reverse, ..to }
+        self.decided(now, flow, decision, false)
     }
 
     /// The program of the end that was called knows the connection from now on, and draws a path for it.
@@ -333,13 +331,15 @@ impl Steer {
         let Some(Accepting::Asked(asked)) = acks else { return Move::default() };
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
         let routes = std::mem::take(&mut asked.routes);
-        let mut reverse = None;
+        let syn_ack = match asked.answered {
+            Some(SynAck::Sent(at)) => SynAck::Answered(now.since(at)),
+            _ => SynAck::Again,
+        };
         *acks = asked.request.accept(now, random).ok().map(|connection| {
             let chosen = Chosen { node: asked.node, connection: Box::new(connection), routes };
-            reverse = chosen.route();
-            Accepting::Accepted(chosen, asked.answered.unwrap_or(SynAck::Again))
+            Accepting::Accepted(chosen, syn_ack)
         });
-        Move { forward: None, reverse }
+        Move { forward: None, reverse: acks.as_ref().and_then(Accepting::route) }
     }
 
     /// Takes a decision of the policy.
@@ -458,12 +458,8 @@ impl Steering for Steer {
         }
     }
 
-    fn answered(&mut self, now: Time, flow: FlowId) {
-        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return };
-        let By::Policy { acks: Some(Accepting::Accepted(_, syn_ack)), .. } = &mut steered.by else { return };
-        if let SynAck::Sent(at) = *syn_ack {
-            *syn_ack = SynAck::Answered(now.since(at));
-        }
+    fn answered(&mut self, now: Time, flow: FlowId) -> Move {
+        self.accepted(now, flow)
     }
 
     fn hears_close(&self, flow: FlowId) -> bool {

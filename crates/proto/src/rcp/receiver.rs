@@ -18,9 +18,9 @@ impl Receiver {
         Receiver { tcp: tcp::Receiver::new(config), rate: 0 }
     }
 
-    /// Handles a SYN; returns the SYN-ACK.
-    pub fn handle_syn(&mut self, config: &tcp::Config, packet: &Packet) -> Packet {
-        Packet { rate: packet.rate, ..self.tcp.handle_syn(config, packet) }
+    /// Handles a SYN; returns the SYN-ACK, if it is answered.
+    pub fn handle_syn(&mut self, config: &tcp::Config, now: Time, packet: &Packet) -> Option<Packet> {
+        Some(Packet { rate: packet.rate, ..self.tcp.handle_syn(config, now, packet)? })
     }
 
     /// Handles a segment; calls `reply` with each ACK that must go now.

@@ -22,7 +22,7 @@ pub struct Receiver {
     flags: u8,
     /// The time that the next ACK echoes.
     echo: Time,
-    /// When a delayed ACK is due; [`Time::MAX`]: never.
+    /// When a delayed ACK is due, or a SYN-ACK again; [`Time::MAX`]: never.
     deadline: Time,
     /// The ranges `[from, to)` that have arrived beyond `next`, the latest change first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
@@ -63,18 +63,32 @@ impl Receiver {
         }
     }
 
-    /// Handles a SYN; returns the SYN-ACK.
-    pub fn handle_syn(&mut self, config: &Config, packet: &Packet) -> Packet {
-        self.acks.iter_mut().for_each(|acks| acks.note_syn(packet));
-        let ecn = config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR));
-        if ecn {
+    /// Handles a SYN; returns the SYN-ACK, if it is answered: Linux does not answer each that comes again.
+    pub fn handle_syn(&mut self, config: &Config, now: Time, packet: &Packet) -> Option<Packet> {
+        let mut echo = packet.sent;
+        if let Some(acks) = &mut self.acks {
+            (echo, self.deadline) = acks.answer_syn(config, now, packet)?;
+        }
+        if config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR)) {
             self.flags |= flag::ECN;
         }
+        Some(self.syn_ack(config, echo))
+    }
+
+    /// The SYN-ACK was answered.
+    pub(super) fn accept(&mut self) {
+        if let Some(acks) = &mut self.acks {
+            acks.accept();
+            self.deadline = Time::MAX;
+        }
+    }
+
+    fn syn_ack(&self, config: &Config, echo: Time) -> Packet {
         Packet {
             kind: Kind::SynAck,
-            sent: packet.sent,
+            sent: echo,
             window: config.receive_window,
-            flags: Flags::when(ecn, Flags::ECE),
+            flags: Flags::when(self.flags & flag::ECN != 0, Flags::ECE),
             ..Packet::default()
         }
     }
@@ -138,7 +152,7 @@ impl Receiver {
         reply(self.ack(config));
     }
 
-    /// Returns the delayed ACK if it is due.
+    /// Returns the delayed ACK if it is due, or the SYN-ACK that goes again.
     pub fn handle_timeout(&mut self, config: &Config, now: Time) -> Option<Packet> {
         if let Some(mut acks) = self.acks.take() {
             let ack = self.handle_linux_timeout(&mut acks, config, now);
@@ -163,7 +177,11 @@ impl Receiver {
             }
             _ => {}
         }
-        (self.deadline != Time::MAX).then_some((self.deadline, ReceiverTimeout::DelayedAck))
+        let timeout = match acks {
+            Some(acks) if acks.waits_for_answer() => ReceiverTimeout::SynAck,
+            _ => ReceiverTimeout::DelayedAck,
+        };
+        (self.deadline != Time::MAX).then_some((self.deadline, timeout))
     }
 
     /// Segments received in order.

@@ -73,7 +73,7 @@ impl Socket {
         if self.sender.state() != State::Closed {
             return None;
         }
-        let answer = self.receiver.handle_syn(config, packet);
+        let answer = self.receiver.handle_syn(config, now, packet)?;
         let ecn = answer.flags.has(Flags::ECE);
         self.called = Some(self.called.map_or((now, 0, ecn), |(first, more, _)| (first, more.saturating_add(1), ecn)));
         Some(answer)
@@ -92,6 +92,7 @@ impl Socket {
             let Some((answered, again, ecn)) = self.called else { return heard };
             // Several answers leave open which one was acknowledged.
             self.sender.accept(config, now, (again == 0).then_some(answered), ecn);
+            self.receiver.accept();
             heard.accepted = true;
         }
         match packet.kind {
@@ -140,11 +141,14 @@ impl Socket {
         }
     }
 
-    /// Handles the timeouts that are due; calls `reply` with an ACK that was delayed.
+    /// Handles the timeouts that are due; calls `reply` with an ACK that was delayed, or a SYN-ACK that goes again.
     pub fn handle_timeout(&mut self, config: &Config, now: Time, reply: &mut impl FnMut(Packet)) -> Heard {
         if self.receiver.poll_timeout().is_some_and(|(due, _)| due <= now)
             && let Some(ack) = self.receiver.handle_timeout(config, now)
         {
+            if ack.kind == Kind::SynAck {
+                self.called.iter_mut().for_each(|(_, again, _)| *again = again.saturating_add(1));
+            }
             reply(Packet { data_seq: self.sender.next(), ..ack });
         }
         Heard { signals: self.sender.handle_timeout(config, now), accepted: false }

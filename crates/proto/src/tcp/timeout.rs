@@ -20,6 +20,8 @@ pub enum ReceiverTimeout {
     DelayedAck,
     /// ACKs that told of a gap were held back for long enough, and go as one.
     CompressedAck,
+    /// The SYN-ACK was not answered.
+    SynAck,
 }
 
 impl SenderTimeout {
@@ -40,6 +42,7 @@ impl ReceiverTimeout {
         match self {
             ReceiverTimeout::DelayedAck => "delayed_ack",
             ReceiverTimeout::CompressedAck => "compressed_ack",
+            ReceiverTimeout::SynAck => "syn_ack",
         }
     }
 }

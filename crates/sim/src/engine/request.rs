@@ -214,6 +214,12 @@ impl<S: Steering> World<S> {
         let answer =
             self.with_side(first, Half::Receiver, |side, config, now, _| side.socket.handle_syn(config, now, packet));
         let Some(answer) = answer else { return };
+        self.send_syn_ack(first, answer);
+        self.pump_exchange(first, Half::Receiver);
+    }
+
+    /// Each SYN-ACK may take a route of its own.
+    fn send_syn_ack(&mut self, first: u32, answer: Packet) {
         let to = self.steering.requested(self.now, FlowId(first));
         self.reroute(FlowId(first), to);
         self.with_side(first, Half::Receiver, |_, _, _, wire| wire.send_ack(answer));
@@ -228,9 +234,14 @@ impl<S: Steering> World<S> {
         if self.is_over(FlowId(first)) {
             return;
         }
+        let mut again = None;
         let heard = self.with_side(first, half, |side, config, now, wire| {
-            side.socket.handle_timeout(config, now, &mut |ack| wire.send_ack(ack))
+            side.socket.handle_timeout(config, now, &mut |ack| match ack.kind {
+                Kind::SynAck => again = Some(ack),
+                _ => wire.send_ack(ack),
+            })
         });
+        again.into_iter().for_each(|answer| self.send_syn_ack(first, answer));
         self.note_heard(first, half, heard);
     }
 

@@ -20,10 +20,11 @@ impl<S: Steering> World<S> {
         if flow.kind.is_elsewhere() {
             return self.deliver_elsewhere(packet);
         }
-        if packet.seq == 0 && !packet.flags.has(Flags::RETRANSMIT) {
-            self.steering.answered(self.now, FlowId(packet.flow));
-        }
-        if packet.seq < self.receivers[slot].received() {
+        if self.receivers[slot].received() == 0 {
+            let to = self.steering.answered(self.now, FlowId(packet.flow));
+            self.reroute(FlowId(packet.flow), to);
+            flow = &mut self.flows[packet.flow as usize];
+        } else if packet.seq < self.receivers[slot].received() {
             // Its answer takes the new route.
             let (sender, receiver) = (&self.senders[slot], &self.receivers[slot]);
             let to = self.steering.duplicate(self.now, FlowId(packet.flow), sender, receiver);
@@ -80,11 +81,18 @@ impl<S: Steering> World<S> {
         if flow.kind.is_elsewhere() {
             return self.deliver_elsewhere(packet);
         }
-        let tcp = &self.configs[usize::from(flow.tcp.0)];
-        let reply = self.receivers[flow.slot as usize].handle_syn(tcp, packet);
-        let to = self.steering.requested(self.now, FlowId(packet.flow));
-        self.reroute(FlowId(packet.flow), to);
-        self.reply(packet.flow, reply);
+        let (tcp, slot) = (&self.configs[usize::from(flow.tcp.0)], flow.slot as usize);
+        let Some(reply) = self.receivers[slot].handle_syn(tcp, self.now, packet) else { return };
+        self.reply_to_syn(packet.flow, reply);
+        let armed = &mut self.flows[packet.flow as usize].receiver_timer;
+        self.timers.arm(armed, self.receivers[slot].poll_timeout(), packet.flow, Half::Receiver);
+    }
+
+    /// Each SYN-ACK may take a route of its own.
+    fn reply_to_syn(&mut self, flow: u32, reply: Packet) {
+        let to = self.steering.requested(self.now, FlowId(flow));
+        self.reroute(FlowId(flow), to);
+        self.reply(flow, reply);
     }
 
     /// Sends what a flow may send.
@@ -167,7 +175,10 @@ impl<S: Steering> World<S> {
             if let Some(multipath) = self.connections.get(connection) {
                 ack.data_seq = multipath.reassembly.data_ack();
             }
-            self.reply(index, ack);
+            match ack.kind {
+                Kind::SynAck => self.reply_to_syn(index, ack),
+                _ => self.reply(index, ack),
+            }
         }
         let armed = &mut self.flows[index as usize].receiver_timer;
         self.timers.arm(armed, self.receivers[slot].poll_timeout(), index, Half::Receiver);

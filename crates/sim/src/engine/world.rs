@@ -39,8 +39,8 @@ pub trait Steering {
     fn requested(&mut self, now: Time, flow: FlowId) -> Move;
     /// The receiver of a flow got a segment that it had; asked before it answers.
     fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move;
-    /// The first data of a flow has arrived, and with it the answer to its SYN-ACK.
-    fn answered(&mut self, now: Time, flow: FlowId);
+    /// Data of a flow has arrived of which the receiver had none in order yet; the first is the answer to its SYN-ACK too.
+    fn answered(&mut self, now: Time, flow: FlowId) -> Move;
     /// Whether the ACK of a receiver's FIN matters.
     fn hears_close(&self, flow: FlowId) -> bool;
     /// The ACK of a receiver's FIN has arrived. The flow may have been released since it finished.
@@ -63,7 +63,9 @@ impl Steering for () {
     fn duplicate(&mut self, _: Time, _: FlowId, _: &Sender, _: &Receiver) -> Move {
         Move::default()
     }
-    fn answered(&mut self, _: Time, _: FlowId) {}
+    fn answered(&mut self, _: Time, _: FlowId) -> Move {
+        Move::default()
+    }
     fn hears_close(&self, _: FlowId) -> bool {
         false
     }

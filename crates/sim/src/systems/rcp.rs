@@ -76,8 +76,8 @@ impl Endpoint for Ends {
     fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
         match packet.kind {
             Kind::Syn => {
-                let reply = self.receiver.handle_syn(&self.config, packet);
-                out.send(Half::Receiver, self.segments.answer(reply));
+                let reply = self.receiver.handle_syn(&self.config, now, packet);
+                reply.into_iter().for_each(|reply| out.send(Half::Receiver, self.segments.answer(reply)));
             }
             Kind::Data => {
                 let mut reply = |ack: Packet| out.send(Half::Receiver, self.segments.answer(ack));

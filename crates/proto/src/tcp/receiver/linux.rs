@@ -1,4 +1,5 @@
-//! When the receiver of [`Profile::Linux`](crate::tcp::Profile) acknowledges (`tcp_event_data_recv`, `__tcp_ack_snd_check`).
+//! When the receiver of [`Profile::Linux`](crate::tcp::Profile) acknowledges (`tcp_event_data_recv`, `__tcp_ack_snd_check`), a
+//! SYN too (`tcp_check_req`, `reqsk_timer_handler`).
 
 use sidestep_model::{Span, Time};
 
@@ -14,7 +15,8 @@ pub(super) struct Acks {
     /// How long an ACK waits now (`icsk_ack.ato`); zero before the first segment.
     wait: u64,
     last_data: u64,
-    /// When the SYN was sent, by its own time, and the round-trip time of the handshake.
+    handshake: Handshake,
+    /// When the SYN was sent that was answered last, by its own time, and the round-trip time of the handshake.
     syn_at: Time,
     round_trip: u64,
     /// The next ACK goes at once.
@@ -27,6 +29,26 @@ pub(super) struct Acks {
     /// When the one goes.
     compressed_at: Time,
 }
+
+/// How far the handshake has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handshake {
+    Listen,
+    /// SYN-ACKs echo the time of the first SYN. One that came again was answered last then (zero: none was), and the
+    /// SYN-ACK went again so often because no answer came.
+    SynReceived {
+        echo: Time,
+        again: Time,
+        timeouts: u8,
+    },
+    Established,
+}
+
+/// How often a SYN-ACK goes again, and after what time first (`tcp_synack_retries`, `TCP_TIMEOUT_INIT`).
+const SYN_ACK_RETRIES: u8 = 5;
+const SYN_ACK_TIMEOUT: u64 = 1_000_000_000;
+/// SYNs that come again are answered no more often than this (`tcp_invalid_ratelimit`).
+const SYN_AGAIN: Span = Span::from_millis(500);
 
 /// The bounds of a delayed ACK's time (`TCP_ATO_MIN`, `TCP_DELACK_MAX`).
 const LEAST_WAIT: u64 = 40_000_000;
@@ -42,6 +64,7 @@ impl Acks {
             Box::new(Acks {
                 wait: 0,
                 last_data: 0,
+                handshake: Handshake::Listen,
                 syn_at: Time::ZERO,
                 round_trip: 0,
                 now: false,
@@ -54,8 +77,36 @@ impl Acks {
         })
     }
 
-    pub(super) fn note_syn(&mut self, packet: &Packet) {
+    /// A SYN has come; returns which time the answer echoes, and when it goes again. `None`: it is not answered.
+    pub(super) fn answer_syn(&mut self, config: &Config, now: Time, packet: &Packet) -> Option<(Time, Time)> {
+        let (echo, again, timeouts) = match self.handshake {
+            Handshake::Listen => (packet.sent, Time::ZERO, 0),
+            Handshake::SynReceived { again, .. } if again > Time::ZERO && now.since(again) < SYN_AGAIN => return None,
+            Handshake::SynReceived { echo, timeouts, .. } => (echo, now, timeouts),
+            Handshake::Established => return None,
+        };
+        self.handshake = Handshake::SynReceived { echo, again, timeouts };
         self.syn_at = packet.sent;
+        Some((echo, syn_ack_due(config, now, timeouts)))
+    }
+
+    /// The SYN-ACK was not answered in time; returns the time that it echoes and when it goes once more, if it does.
+    fn repeat_syn_ack(&mut self, config: &Config, now: Time) -> Option<(Time, Time)> {
+        let Handshake::SynReceived { timeouts, echo, .. } = &mut self.handshake else { return None };
+        if *timeouts == SYN_ACK_RETRIES {
+            self.handshake = Handshake::Listen;
+            return None;
+        }
+        *timeouts += 1;
+        Some((*echo, syn_ack_due(config, now, *timeouts)))
+    }
+
+    pub(super) fn accept(&mut self) {
+        self.handshake = Handshake::Established;
+    }
+
+    pub(super) fn waits_for_answer(&self) -> bool {
+        matches!(self.handshake, Handshake::SynReceived { .. })
     }
 
     pub(super) fn note_round_trip(&mut self, round_trip: Span) {
@@ -102,6 +153,11 @@ impl Acks {
     }
 }
 
+/// When a SYN-ACK that leaves now goes again.
+fn syn_ack_due(config: &Config, now: Time, timeouts: u8) -> Time {
+    clock::fires_at(clock::wheel_tick(config), now, SYN_ACK_TIMEOUT << timeouts)
+}
+
 impl Receiver {
     // Apart from what the other profile does, so that this stays as small as it was.
     #[inline(never)]
@@ -126,6 +182,10 @@ impl Receiver {
         packet: &Packet,
         reply: &mut impl FnMut(Packet),
     ) {
+        if acks.handshake != Handshake::Established {
+            acks.handshake = Handshake::Established;
+            self.deadline = Time::MAX;
+        }
         if self.flags & flag::ECN != 0 {
             self.note_marks(acks, config, packet, reply);
         }
@@ -222,11 +282,16 @@ impl Receiver {
         }
     }
 
-    /// Returns the ACK that is due.
+    /// Returns the ACK or SYN-ACK that is due.
     pub(super) fn handle_linux_timeout(&mut self, acks: &mut Acks, config: &Config, now: Time) -> Option<Packet> {
         let (due, timeout) = self.poll_of(Some(acks))?;
         if now < due {
             return None;
+        }
+        if timeout == ReceiverTimeout::SynAck {
+            let again = acks.repeat_syn_ack(config, now);
+            self.deadline = again.map_or(Time::MAX, |(_, due)| due);
+            return again.map(|(echo, _)| self.syn_ack(config, echo));
         }
         if timeout == ReceiverTimeout::DelayedAck {
             // It was waited for in vain: the next waits for longer.

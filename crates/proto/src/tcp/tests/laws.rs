@@ -63,7 +63,7 @@ fn throughput(config: Config, losses: Losses, loss: f64, seconds: u64, seed: u64
         if arrival(&there) <= now {
             let Some((_, packet)) = there.pop_front() else { break };
             if packet.kind == Kind::Syn {
-                back.push_back((now + half, receiver.handle_syn(&config, &packet)));
+                back.extend(receiver.handle_syn(&config, now, &packet).map(|reply| (now + half, reply)));
             } else {
                 receiver.handle_data(&config, now, &packet, &mut |ack| back.push_back((now + half, ack)));
             }

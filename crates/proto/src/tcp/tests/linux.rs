@@ -8,7 +8,7 @@ use sidestep_model::{Span, Time};
 use super::script::Script;
 use crate::{
     packet::{Kind, Packet},
-    tcp::{Algorithm, Config, Profile, Receiver, Sender},
+    tcp::{Algorithm, Config, Profile, Receiver, ReceiverTimeout, Sender},
 };
 
 /// An ACK for each segment, and timers that are exact, so that scripts stay short.
@@ -133,7 +133,7 @@ fn move_to_a_faster_path(moved: u64, faster: u64) -> Sender {
     sender.open();
     sender.poll_transmit(&config, ms(1)).unwrap();
     let syn = Packet { kind: Kind::Syn, sent: ms(1), ..Packet::default() };
-    acks.insert((50, 0), receiver.handle_syn(&config, &syn));
+    acks.insert((50, 0), receiver.handle_syn(&config, ms(40), &syn).unwrap());
     for now in 50..400 {
         for (_, ack) in acks.extract_if(..(now + 1, 0), |_, _| true) {
             sender.handle_ack(&config, ms(now), &ack);
@@ -189,4 +189,41 @@ proptest! {
             prop_assert_eq!((run.again(), run.timeouts, run.recoveries), (Vec::new(), 0, 0));
         }
     }
+}
+
+/// A SYN that was sent so many milliseconds after the start.
+fn syn(at: u64) -> Packet {
+    Packet { kind: Kind::Syn, sent: Time::ZERO + Span::from_millis(at), ..Packet::default() }
+}
+
+#[test]
+fn a_syn_that_comes_again_is_answered_twice_a_second_at_most_and_with_the_first_ones_time() {
+    // As `tcp_check_req` does with `tcp_invalid_ratelimit`.
+    let (config, mut receiver) = (linux(), Receiver::new(&linux()));
+    let mut answered = |at: u64| {
+        let reply = receiver.handle_syn(&config, Time::ZERO + Span::from_millis(at), &syn(at - 5));
+        reply.map(|reply| reply.sent.as_nanos() / 1_000_000)
+    };
+    let answers: Vec<_> = [10, 150, 290, 430, 570, 649, 651].map(&mut answered).to_vec();
+    assert_eq!(answers, [Some(5), Some(5), None, None, None, None, Some(5)]);
+}
+
+#[test]
+fn a_syn_ack_goes_again_after_one_second_and_ever_longer_until_data_comes() {
+    let (config, mut receiver) = (linux(), Receiver::new(&linux()));
+    receiver.handle_syn(&config, Time::ZERO, &syn(0)).unwrap();
+    let mut sent = Vec::new();
+    while let Some((due, timeout)) = receiver.poll_timeout() {
+        assert_eq!(timeout, ReceiverTimeout::SynAck);
+        let again = receiver.handle_timeout(&config, due);
+        sent.push((due.as_nanos() / 1_000_000_000, again.map(|packet| packet.kind)));
+    }
+    let again = |at| (at, Some(Kind::SynAck));
+    assert_eq!(sent, [again(1), again(3), again(7), again(15), again(31), (63, None)]);
+    // After that the request is forgotten, and a SYN begins a new one.
+    assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(64), &syn(63_000)).is_some());
+    let data = Packet { sent: Time::ZERO + Span::from_secs(65), ..Packet::default() };
+    receiver.handle_data(&config, Time::ZERO + Span::from_secs(65), &data, &mut |_| {});
+    assert_eq!(receiver.poll_timeout(), None);
+    assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(66), &syn(65_000)).is_none());
 }

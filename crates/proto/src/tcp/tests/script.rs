@@ -237,8 +237,8 @@ impl Script {
     fn arrive(&mut self, packet: &Packet) {
         match packet.kind {
             Kind::Syn => {
-                let reply = self.receiver.handle_syn(&self.config, packet);
-                self.carry(reply);
+                let reply = self.receiver.handle_syn(&self.config, self.now, packet);
+                reply.into_iter().for_each(|reply| self.carry(reply));
             }
             Kind::Data => {
                 let mut replies = Vec::new();

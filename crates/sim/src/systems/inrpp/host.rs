@@ -161,8 +161,8 @@ impl Endpoint for Ends {
     fn handle_packet(&mut self, now: Time, packet: &Packet, out: &mut Outbox) -> Progress {
         match packet.kind {
             Kind::Syn => {
-                let reply = self.receiver.handle_syn(&self.config, packet);
-                out.send(Half::Receiver, answer(&self.segments, reply, &mut None));
+                let reply = self.receiver.handle_syn(&self.config, now, packet);
+                reply.into_iter().for_each(|reply| out.send(Half::Receiver, answer(&self.segments, reply, &mut None)));
             }
             Kind::Data => {
                 if self.echo {
