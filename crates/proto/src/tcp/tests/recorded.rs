@@ -62,6 +62,7 @@ recorded! {
     a_timeout_in_vain_is_taken_back_once_all_duplicates_are_reported "dsack-after-timeout"
     reports_of_all_duplicates_end_a_recovery "dsack-in-recovery"
     a_report_of_one_duplicate_of_two_takes_nothing_back "dsack-of-one-of-two"
+    a_report_of_a_duplicate_alone_does_not_grow_the_window "duplicate-after-reordering"
     an_echo_of_the_first_transmission_at_the_end_of_a_recovery_takes_it_back "eifel-fast-retransmit"
     an_early_echo_while_another_retransmission_is_out_waits_for_it "eifel-one-of-two"
     an_echo_of_the_first_transmission_within_a_recovery_takes_it_back "eifel-partial"
@@ -85,6 +86,20 @@ recorded! {
     two_segments_above_a_gap_are_waited_for "reordering-timer"
     a_retransmission_in_vain_widens_the_wait_for_reordered_segments "reordering-widened"
     a_timeout_spares_what_was_just_sent "timeout-spares-recent"
+}
+
+#[test]
+#[ignore = "needs recordings in the directory that SIDESTEP_RECORDINGS names"]
+fn recordings_of_a_directory_are_replayed() {
+    let directory = std::env::var("SIDESTEP_RECORDINGS").unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let replays = files.iter().map(|file| (file, replay(&std::fs::read_to_string(file).unwrap())));
+    let wrong: Vec<_> = replays.filter(|(_, differences)| !differences.is_empty()).collect();
+    for (file, differences) in &wrong {
+        println!("{}\n{}", file.display(), differences.join("\n"));
+    }
+    assert!(wrong.is_empty(), "{} of {}", wrong.len(), files.len());
 }
 
 /// Replays a file; returns what ours does otherwise.

@@ -128,7 +128,7 @@ impl Sender {
         linux.control.count(seen.delivered, seen.marked, (self.una, self.next));
         if outstanding > 0 {
             let lost = linux.segments.marked.wrapping_sub(marked_lost);
-            self.control(linux, (config, now), &mut acked, lost);
+            self.control(linux, (config, now), (&mut acked, seen.sacked), lost);
         }
         self.report(linux, was, &mut acked);
         acked
@@ -161,6 +161,8 @@ impl Sender {
             (_, true) => Some(ack + u32::from(first.0)),
             _ => None,
         };
+        // Of those beyond the ACK the kernel keeps another count.
+        linux.counters.dsack_received += u32::from(below);
         if let Some(seq) = duplicate {
             self.take_duplicate(linux, seq, seen);
         }
@@ -205,7 +207,6 @@ impl Sender {
         if linux.undo.duplicates > self.retransmits {
             return;
         }
-        linux.counters.dsack_received += 1;
         if linux.rack.reordered && !seen.probe_duplicate {
             linux.rack.duplicate_seen = true;
         }

@@ -142,13 +142,19 @@ impl Sender {
     }
 
     /// Reduces or grows the window after an ACK (`tcp_cong_control`).
-    pub(super) fn control(&mut self, linux: &mut Linux, (config, now): (&Config, Time), acked: &mut Acked, lost: u32) {
+    pub(super) fn control(
+        &mut self,
+        linux: &mut Linux,
+        (config, now): (&Config, Time),
+        (acked, sacked): (&mut Acked, bool),
+        lost: u32,
+    ) {
         let advanced = acked.segments > 0;
         if linux.in_reduction() {
             return linux.reduce(self.outstanding(), acked.delivered, lost, advanced);
         }
         let reordered = linux.reordering > super::REORDERING;
-        let may_grow = if reordered { acked.delivered > 0 } else { advanced };
+        let may_grow = advanced || reordered && sacked;
         if may_grow {
             // Whether it grows or not (`tcp_cong_avoid`).
             linux.used.since = now.as_nanos();
