@@ -79,7 +79,7 @@ bench: build ## How fast the parts are; needs a quiet machine
 	$(SUDO) $(SIDESTEP) bench wire
 	$(SIDESTEP) bench sim
 
-bench-ns3: build ## The simulator against ns-3, on the same network
+bench-ns3: build ## The simulator against ns-3, on the same networks
 	@bench/ns3/run
 
 clean: ## Remove what was built, results, and what killed labs have left
