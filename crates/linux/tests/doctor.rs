@@ -1,12 +1,12 @@
 //! What doctor says of a route controller's egresses, in networks that have each of the faults that it knows.
 
-use std::{os::fd::AsFd, process::Command};
+use std::process::Command;
 
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
     probe::{Egress, Finding, probe},
-    testing::root_or_skip,
+    testing::{cable, ip, root_or_skip},
 };
 
 /// `edge` = two transits = `world`; the world has the targets 10.3.0.1 and fd03::1.
@@ -66,26 +66,6 @@ impl Net {
             other => panic!("{id} is {other:?}"),
         }
     }
-}
-
-/// Connects two nodes; the first has the address that ends with 1.
-fn cable((near, one): (&NetNs, &str), (far, other): (&NetNs, &str), v4: &str, v6: &str) {
-    let connect = || {
-        netlink::block_on(async |netlink| {
-            netlink.add_veth(one, "far").await?;
-            netlink.move_to(netlink.index_of("far").await?, other, far.as_fd()).await
-        })
-    };
-    near.run(connect).unwrap();
-    for (node, name, last) in [(near, one, 1), (far, other, 2)] {
-        ip(node, &format!("addr add {v4}.{last}/24 dev {name}"));
-        ip(node, &format!("-6 addr add {v6}::{last}/64 dev {name} nodad"));
-        ip(node, &format!("link set {name} up"));
-    }
-}
-
-fn ip(node: &NetNs, arguments: &str) {
-    run(node, "ip", &arguments.split(' ').collect::<Vec<_>>());
 }
 
 fn run(node: &NetNs, program: &str, arguments: &[&str]) {

@@ -405,7 +405,7 @@ mod tests {
             cases: cases().filter(|case| names.contains(&case.name)).collect(),
             seeds,
             regret: None,
-            profile: TcpProfile::Rfc,
+            profile: TcpProfile::default(),
             command: String::new(),
             stop: Arc::default(),
         }

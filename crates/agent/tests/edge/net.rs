@@ -4,17 +4,16 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    os::fd::AsFd,
-    process::Command,
     sync::mpsc,
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use sidestep_agent::{EdgeConfig, EdgeOptions, EdgePlace, EdgeStatus, Tuple, edge_place, edge_status, run_edge};
+pub use sidestep_linux::testing::{ip, try_ip};
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
+    testing::{self, cable},
 };
 
 use crate::daemon::Daemon;
@@ -75,11 +74,11 @@ impl Net {
                 [("ipv6/conf/default/accept_dad", "0"), ("ipv4/icmp_ratelimit", "0"), ("ipv6/icmp/ratelimit", "0")];
             node.run(|| settings.iter().try_for_each(|(name, value)| set_sysctl(name, value))).unwrap();
         }
-        net.cable((&net.a, "in"), (&net.e1, "in"), "10.1.0", "fd01:0:0:1");
-        net.cable((&net.b, "in"), (&net.e2, "in"), "10.2.0", "fd02:0:0:2");
+        cable((&net.a, "in"), (&net.e1, "in"), "10.1.0", "fd01:0:0:1");
+        cable((&net.b, "in"), (&net.e2, "in"), "10.2.0", "fd02:0:0:2");
         for path in 0..PATHS {
             let name = format!("p{path}");
-            net.cable((&net.e1, &name), (&net.e2, &name), &format!("10.9.{path}"), &format!("fd09:0:0:{path}"));
+            cable((&net.e1, &name), (&net.e2, &name), &format!("10.9.{path}"), &format!("fd09:0:0:{path}"));
         }
         ip(&net.a, "route add default via 10.1.0.2");
         ip(&net.a, "-6 route add default via fd01:0:0:1::2");
@@ -91,22 +90,6 @@ impl Net {
         ip(&net.e2, "route add 10.1.0.0/16 via 10.9.0.1");
         ip(&net.e2, "-6 route add fd01::/16 via fd09::1");
         net
-    }
-
-    /// Connects two nodes; the first has the address that ends with 1.
-    fn cable(&self, (near, one): (&NetNs, &str), (far, other): (&NetNs, &str), v4: &str, v6: &str) {
-        let connect = || {
-            netlink::block_on(async |netlink| {
-                netlink.add_veth(one, "far").await?;
-                netlink.move_to(netlink.index_of("far").await?, other, far.as_fd()).await
-            })
-        };
-        near.run(connect).unwrap();
-        for (node, name, last) in [(near, one, 1), (far, other, 2)] {
-            ip(node, &format!("addr add {v4}.{last}/24 dev {name}"));
-            ip(node, &format!("-6 addr add {v6}::{last}/64 dev {name} nodad"));
-            ip(node, &format!("link set {name} up"));
-        }
     }
 
     /// Bytes that an edge has sent on each path.
@@ -224,34 +207,9 @@ pub fn config(near: bool, more: &str) -> String {
     format!("[edge]\ninside = [\"in\"]\n{more}\n{}{}", destination(0), destination(1))
 }
 
-/// What iproute2 prints in a node.
-pub fn try_ip(node: &NetNs, arguments: &str) -> Option<String> {
-    let (program, arguments) = match arguments.strip_prefix("tc ") {
-        Some(rest) => ("tc", rest),
-        None => ("ip", arguments),
-    };
-    let run = || Ok(Command::new(program).args(arguments.split(' ')).output().expect("iproute2 is installed"));
-    let output = node.run(run).unwrap();
-    if !output.status.success() {
-        eprintln!("{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-pub fn ip(node: &NetNs, arguments: &str) -> String {
-    try_ip(node, arguments).unwrap_or_else(|| panic!("ip {arguments}"))
-}
-
 /// Waits until `check` gives something.
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = check() {
-            return value;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    testing::eventually(what, PATIENCE, check)
 }
 
 /// A flow as `sidestep edge where` takes it.

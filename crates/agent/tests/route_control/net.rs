@@ -3,7 +3,6 @@
 use std::{
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    os::fd::AsFd,
     process::Command,
     sync::{
         Arc,
@@ -17,9 +16,11 @@ use std::{
 use sidestep_agent::{
     RouteControlConfig, RouteControlOptions, RouteControlStatus, route_control_status, run_route_control,
 };
+pub use sidestep_linux::testing::{ip, try_ip};
 use sidestep_linux::{
     netlink,
     netns::{NetNs, set_sysctl},
+    testing::{self, cable},
 };
 
 use crate::daemon::Daemon;
@@ -64,11 +65,11 @@ impl Net {
             node
         };
         let net = Net { host: node(false), edge: node(true), transit: [node(true), node(true)], world: node(true) };
-        net.cable((&net.host, "north"), (&net.edge, "site"), "10.1.0", "fd01:0:0:1");
+        cable((&net.host, "north"), (&net.edge, "site"), "10.1.0", "fd01:0:0:1");
         for (number, transit) in net.transit.iter().enumerate() {
             let out = format!("p{number}");
-            net.cable((&net.edge, &out), (transit, "site"), &format!("10.9.{number}"), &format!("fd09:0:0:{number}"));
-            net.cable((transit, "north"), (&net.world, &out), &format!("10.8.{number}"), &format!("fd08:0:0:{number}"));
+            cable((&net.edge, &out), (transit, "site"), &format!("10.9.{number}"), &format!("fd09:0:0:{number}"));
+            cable((transit, "north"), (&net.world, &out), &format!("10.8.{number}"), &format!("fd08:0:0:{number}"));
             ip(transit, &format!("route add 10.2.0.0/15 via 10.8.{number}.2"));
             ip(transit, &format!("-6 route add fd02::/15 via fd08:0:0:{number}::2"));
             ip(transit, &format!("route add 10.1.0.0/16 via 10.9.{number}.1"));
@@ -89,22 +90,6 @@ impl Net {
             ip(&net.world, &format!("-6 addr add {address}/128 dev lo"));
         }
         net
-    }
-
-    /// Connects two nodes; the first has the address that ends with 1.
-    fn cable(&self, (near, one): (&NetNs, &str), (far, other): (&NetNs, &str), v4: &str, v6: &str) {
-        let connect = || {
-            netlink::block_on(async |netlink| {
-                netlink.add_veth(one, "far").await?;
-                netlink.move_to(netlink.index_of("far").await?, other, far.as_fd()).await
-            })
-        };
-        near.run(connect).unwrap();
-        for (node, name, last) in [(near, one, 1), (far, other, 2)] {
-            ip(node, &format!("addr add {v4}.{last}/24 dev {name}"));
-            ip(node, &format!("-6 addr add {v6}::{last}/64 dev {name} nodad"));
-            ip(node, &format!("link set {name} up"));
-        }
     }
 
     /// Loses everything that a transit gets for the world, silently; or no longer.
@@ -367,28 +352,7 @@ fn run_in(node: &NetNs, program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
 }
 
-/// What iproute2 prints in a node.
-pub fn try_ip(node: &NetNs, arguments: &str) -> Option<String> {
-    let run = || Ok(Command::new("ip").args(arguments.split(' ')).output().expect("iproute2 is installed"));
-    let output = node.run(run).unwrap();
-    if !output.status.success() {
-        eprintln!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-pub fn ip(node: &NetNs, arguments: &str) -> String {
-    try_ip(node, arguments).unwrap_or_else(|| panic!("ip {arguments}"))
-}
-
 /// Waits until `check` gives something.
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = check() {
-            return value;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    testing::eventually(what, PATIENCE, check)
 }

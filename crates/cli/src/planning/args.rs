@@ -323,8 +323,8 @@ pub struct PolicyArgs {
     /// Only those to tune policies on, or those kept for judging
     #[arg(long, value_name = "SET", default_value = "all", value_parser = one_of(SETS))]
     pub set: Sets,
-    /// Whose TCP the simulator has; the documented results are of rfc
-    #[arg(long, value_name = "NAME", default_value = "rfc", value_parser = one_of(PROFILES))]
+    /// Whose TCP the simulator has; the documented results are of linux
+    #[arg(long, value_name = "NAME", default_value = "linux", value_parser = one_of(PROFILES))]
     pub profile: TcpProfile,
     /// Compute by how much the best fixed assignment of connections to paths beats each policy
     #[arg(long)]

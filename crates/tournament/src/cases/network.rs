@@ -23,8 +23,7 @@ pub(super) const fn path(rate: &'static str) -> Path {
 /// A run of 20 s that is measured from 2 s on.
 fn run() -> ScenarioBuilder {
     // The load of paths is compared between samples, so these are of a second.
-    // As the policies were tuned and judged.
-    ScenarioBuilder::new("20 s").set("tcp.profile", "rfc").set("warmup", "2 s").set("sample", "1 s")
+    ScenarioBuilder::new("20 s").set("warmup", "2 s").set("sample", "1 s")
 }
 
 /// So many clients, four servers, and so many paths of one rate; routing takes `path-1` for all.

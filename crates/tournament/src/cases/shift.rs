@@ -173,8 +173,7 @@ fn provider(quiet: &str, busy: &str, downloads: u32) -> ScenarioBuilder {
         ("20 Mbit/s", "8 ms", "10 ms"),
         ("10 Mbit/s", "15 ms", "17 ms"),
     ];
-    let mut network =
-        ScenarioBuilder::new("30 s").set("tcp.profile", "rfc").set("warmup", "2 s").set("sample", "1 s").router("P");
+    let mut network = ScenarioBuilder::new("30 s").set("warmup", "2 s").set("sample", "1 s").router("P");
     for host in 1..=4 {
         let (server, user) = (format!("s{host}"), format!("u{host}"));
         network = network.host(&server).host(&user).link_with(&server, "P", access());

@@ -168,8 +168,8 @@ struct Burst {
 /// An arc over which such flows come.
 #[derive(Debug, Default)]
 struct Input {
-    /// The ways from here to the cache, each with this arc first: an ACK takes them back.
-    ways: BTreeSet<Vec<ArcId>>,
+    /// The paths from here to the cache, each with this arc first: an ACK takes them back.
+    paths: BTreeSet<Vec<ArcId>>,
     /// How long a detour that ends by itself still brings packets.
     lasts: Span,
     /// What the cache before it held when the first came.
@@ -391,7 +391,7 @@ impl Input {
             network.link(*arc).map_or(Span::default(), |link| link.delay + link.delay) + Span::from_nanos(wait)
         };
         let along = |way: &Vec<ArcId>| way.iter().fold(Span::default(), |sum, arc| sum + over(arc));
-        self.ways.iter().map(along).max().unwrap_or_default() + self.lasts
+        self.paths.iter().map(along).max().unwrap_or_default() + self.lasts
     }
 }
 
@@ -410,9 +410,9 @@ impl Burst {
             let held = link.held.load(Ordering::Relaxed);
             let new = || Input { held, is_last: after.is_none(), ..Input::default() };
             let input = self.inputs.entry(*arc).or_insert_with(new);
-            let way = arcs.get(at..).unwrap_or_default();
-            if !input.ways.contains(way) {
-                input.ways.insert(way.to_vec());
+            let path = arcs.get(at..).unwrap_or_default();
+            if !input.paths.contains(path) {
+                input.paths.insert(path.to_vec());
             }
             if let Some(of) = after.and_then(|after| self.inputs.get_mut(&after)) {
                 of.before.insert(*arc);
