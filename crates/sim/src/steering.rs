@@ -71,6 +71,8 @@ enum By {
 struct Server {
     plb: Option<(PlbKnobs, Plb)>,
     duplicates: u32,
+    /// Whether it has answered a SYN.
+    answered: bool,
 }
 
 /// One direction of a flow whose route follows from its flow label.
@@ -254,7 +256,7 @@ impl Steer {
     /// Has Linux move a flow of `node` by its flow label, and by PLB where `plb` has its settings.
     pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbKnobs>) {
         let new = || plb.map(|knobs| (knobs, Plb::default()));
-        let server = Server { plb: new(), duplicates: 0 };
+        let server = Server { plb: new(), ..Server::default() };
         let by = By::Label { data, acks, plb: new(), duplicates: 0, server };
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
     }
@@ -424,6 +426,14 @@ impl Steering for Steer {
 
     fn requested(&mut self, now: Time, flow: FlowId) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
+        if let By::Label { server, .. } = &mut steered.by {
+            // A SYN-ACK that is sent again has another label (`tcp_rtx_synack`), which the connection keeps.
+            if !std::mem::replace(&mut server.answered, true) {
+                return Move::default();
+            }
+            let random = self.random.get_mut(steered.node.index()).map_or(0, Rng::next_u32);
+            return self.relabel(now, flow, random, "syn_ack", true);
+        }
         let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &mut steered.by else { return Move::default() };
         asked.answered = Some(asked.answered.map_or(SynAck::Sent(now), |_| SynAck::Again));
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);

@@ -180,6 +180,18 @@ fn a_dead_path_is_left_in_both_directions_by_the_path_changer() {
 }
 
 #[test]
+fn servers_give_their_answers_another_label_after_timeouts() {
+    let dead = blackhole("2 s").path("path-1").with("direction", "reverse");
+    let scenario = site("20 kB").network("ecmp", true).set("duration", "15 s");
+    let asks = poisson("c*", "s*", 100.0).with("request", "300 B").with("size", "20 kB").with("stop", "5 s");
+    let mut scenario = scenario.flow(asks.with("name", "early")).event(dead).build();
+    scenario.flows.remove(0);
+    let unfinished = |system: &str| result(&scenario, system).unfinished.map_or(0, |of| of.flows);
+    let (ecmp, prr) = (unfinished("ecmp"), unfinished("prr"));
+    assert!(ecmp > 80 && prr == 0, "of 300 begun on two paths, {ecmp} and {prr}");
+}
+
+#[test]
 fn answers_take_both_paths_where_each_end_draws_its_own() {
     let scenario = site("20 kB").build();
     let both = result(&scenario, "pathchanger");

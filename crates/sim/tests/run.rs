@@ -406,6 +406,9 @@ fn any_scenario() -> impl Strategy<Value = (String, String)> {
             "kind = \"poisson\"\nrate = {rate}.0\nsize = {{ distribution = \"data-mining\" }}\n"
         )),
         Just("kind = \"closed-loop\"\nusers = 3\nthink = \"1 ms\"\nsize = \"2 kB\"\n".to_owned()),
+        prop::sample::select(vec!["16 B", "300 B", "1 MB"]).prop_map(|request| format!(
+            "kind = \"poisson\"\nrate = 100.0\nrequest = \"{request}\"\nsize = {{ distribution = \"pareto\", shape = 1.2, mean = \"9 kB\" }}\n"
+        )),
         Just("kind = \"cbr\"\nrate = \"2 Mbit/s\"\npacket = 60000\n".to_owned()),
     ];
     let event = prop::sample::select(vec!["down", "up", "blackhole"]);
