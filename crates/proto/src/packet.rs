@@ -53,6 +53,8 @@ pub enum Kind {
     Syn,
     /// The answer to [`Kind::Syn`].
     SynAck,
+    /// The third packet of a handshake, from the sender to the receiver, where the first segment does not stand for it.
+    HandshakeAck,
     /// Acknowledges the receiver's FIN, from the sender to the receiver.
     LastAck,
     /// Carries data of a constant-rate flow, which nobody acknowledges.

@@ -472,11 +472,6 @@ impl Steering for Steer {
         self.accepted(now, flow)
     }
 
-    fn hears_close(&self, flow: FlowId) -> bool {
-        let by = self.flows.get(flow.0 as usize).and_then(Option::as_ref).map(|steered| &steered.by);
-        matches!(by, Some(By::Policy { acks: Some(Accepting::Accepted(_, SynAck::Answered(_))), .. }))
-    }
-
     fn closed(&mut self, now: Time, flow: FlowId) {
         let Some(steered) = self.flows.get_mut(flow.0 as usize).and_then(Option::take) else { return };
         let By::Closing(mut acks, srtt) = steered.by else { return };

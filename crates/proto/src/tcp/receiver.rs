@@ -76,7 +76,7 @@ impl Receiver {
     }
 
     /// The SYN-ACK was answered.
-    pub(super) fn accept(&mut self) {
+    pub fn accept(&mut self) {
         if let Some(acks) = &mut self.acks {
             acks.accept();
             self.deadline = Time::MAX;

@@ -149,13 +149,22 @@ impl<S: Steering> World<S> {
         resent
     }
 
-    /// Answers the receiver's FIN, which came with the ACK of the sender's.
-    pub(super) fn acknowledge_fin(&mut self, flow: u32) {
+    /// Sends a packet that no segment stands for: the third of a handshake, which Linux sends before it has data, or the ACK of
+    /// the receiver's FIN.
+    pub(super) fn send_without_data(&mut self, flow: u32, kind: Kind) {
         let of = &self.flows[flow as usize];
         let seq = self.senders[of.slot as usize].una();
-        let (len, sent) = (self.sizes.header, self.now);
-        let packet = Packet { flow, kind: Kind::LastAck, seq, len, sent, ..Packet::default() };
+        let packet = Packet { flow, kind, seq, len: self.sizes.header, sent: self.now, ..Packet::default() };
         self.network.inject(self.now.as_nanos(), of.forward, packet);
+    }
+
+    pub(super) fn deliver_handshake_ack(&mut self, packet: &Packet) {
+        let slot = self.flows[packet.flow as usize].slot as usize;
+        if self.receivers[slot].received() == 0 {
+            self.receivers[slot].accept();
+            let to = self.steering.answered(self.now, FlowId(packet.flow));
+            self.reroute(FlowId(packet.flow), to);
+        }
     }
 
     fn reply(&mut self, flow: u32, packet: Packet) {

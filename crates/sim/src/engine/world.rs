@@ -39,10 +39,8 @@ pub trait Steering {
     fn requested(&mut self, now: Time, flow: FlowId) -> Move;
     /// The receiver of a flow got a segment that it had; asked before it answers.
     fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move;
-    /// Data of a flow has arrived of which the receiver had none in order yet; the first is the answer to its SYN-ACK too.
+    /// An answer to a flow's SYN-ACK has arrived, or data of which the receiver had none in order yet.
     fn answered(&mut self, now: Time, flow: FlowId) -> Move;
-    /// Whether the ACK of a receiver's FIN matters.
-    fn hears_close(&self, flow: FlowId) -> bool;
     /// The ACK of a receiver's FIN has arrived. The flow may have been released since it finished.
     fn closed(&mut self, now: Time, flow: FlowId);
     /// Something happened to an end of a flow that asks and is answered: the client is the [`Half::Sender`].
@@ -65,9 +63,6 @@ impl Steering for () {
     }
     fn answered(&mut self, _: Time, _: FlowId) -> Move {
         Move::default()
-    }
-    fn hears_close(&self, _: FlowId) -> bool {
-        false
     }
     fn closed(&mut self, _: Time, _: FlowId) {}
     fn happened(&mut self, _: Time, _: FlowId, _: Half, _: &Socket, _: Event) -> Move {
@@ -248,6 +243,7 @@ impl<S: Steering> World<S> {
             Kind::Data => self.deliver_data(packet),
             Kind::Ack | Kind::SynAck => self.deliver_ack(packet),
             Kind::Syn => self.deliver_syn(packet),
+            Kind::HandshakeAck => self.deliver_handshake_ack(packet),
             Kind::LastAck => self.steering.closed(self.now, FlowId(packet.flow)),
             Kind::Cbr | Kind::Control => {}
         }
@@ -292,12 +288,15 @@ impl<S: Steering> World<S> {
         if signals.syn_timeout() {
             self.count_timeout(flow);
         }
+        if signals.established() && self.senders[slot].is_linux() && self.flows[flow as usize].kind == FlowKind::Tcp {
+            self.send_without_data(flow, Kind::HandshakeAck);
+        }
         let to = self.steering.signals(self.now, FlowId(flow), &self.senders[slot], signals);
         self.reroute(FlowId(flow), to);
         if signals.finished() && self.flows[flow as usize].kind == FlowKind::Tcp {
             self.finished.push_back(FlowId(flow));
-            if self.senders[slot].is_linux() && self.steering.hears_close(FlowId(flow)) {
-                self.acknowledge_fin(flow);
+            if self.senders[slot].is_linux() {
+                self.send_without_data(flow, Kind::LastAck);
             }
         }
     }

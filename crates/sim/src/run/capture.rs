@@ -140,7 +140,7 @@ fn headers(
     (of, other): (&Endpoints, Option<&Endpoints>),
     addresses: [Ipv6Addr; 2],
 ) -> Vec<u8> {
-    let forward = matches!(packet.kind, Kind::Data | Kind::Syn | Kind::LastAck | Kind::Cbr);
+    let forward = matches!(packet.kind, Kind::Data | Kind::Syn | Kind::HandshakeAck | Kind::LastAck | Kind::Cbr);
     let ([source, destination], (from, to)) = match forward {
         true => (addresses, of.ports),
         false => ([addresses[1], addresses[0]], (of.ports.1, of.ports.0)),

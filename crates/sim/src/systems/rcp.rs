@@ -88,7 +88,7 @@ impl Endpoint for Ends {
                 self.transmit(now, out);
                 return Progress { acked: acked.segments > 0, signals: acked.signals };
             }
-            Kind::LastAck | Kind::Cbr | Kind::Control => {}
+            Kind::HandshakeAck | Kind::LastAck | Kind::Cbr | Kind::Control => {}
         }
         Progress::default()
     }
