@@ -199,7 +199,8 @@ impl<'a> Session<'a> {
         let lateness = &wires.lateness;
         let share = lateness.late() as f64 / lateness.frames().max(1) as f64;
         let lost = self.count(recorder)?;
-        recorder.late(Late { max: lateness.max(), share, lost });
+        let quantiles = (0..100).map(|part| lateness.quantile((f64::from(part) + 0.5) / 100.0)).collect();
+        recorder.late(Late { max: lateness.max(), share, quantiles, lost });
         if lost > 0 {
             recorder.note(format!("{lost} packets found no room between a node and its wire, and were lost there"));
         }

@@ -117,6 +117,8 @@ pub struct Scenario {
     /// Which repetition under the seed: arrivals, sizes and the conditions of links are the same in all of them, other
     /// random choices differ.
     pub repetition: u32,
+    /// How late links of the simulator deliver packets: for each one of these, all as likely. Empty: in time.
+    pub lateness: Vec<Span>,
     /// Length of the run.
     pub duration: Span,
     /// Time at the start that goodput and utilisation leave out.

@@ -58,12 +58,14 @@ pub struct Trace {
 }
 
 /// How well the lab's wires kept up.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Late {
     /// By how much the latest packet was late.
     pub max: Span,
     /// The share of the packets that were late.
     pub share: f64,
+    /// How late each of so many equal shares of them were.
+    pub quantiles: Vec<Span>,
     /// Packets lost before they reached a wire.
     pub lost: u64,
 }
@@ -281,9 +283,10 @@ impl Recorder {
             caches: self.caches,
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
             duration_s: duration.as_secs_f64(),
-            late_ms_max: self.late.map(|late| late.max.as_secs_f64() * 1e3),
-            late_share: self.late.map(|late| late.share),
-            lost_outside: self.late.map_or(0, |late| late.lost),
+            late_ms_max: self.late.as_ref().map(|late| late.max.as_secs_f64() * 1e3),
+            late_share: self.late.as_ref().map(|late| late.share),
+            lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
+            lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use sidestep_model::World;
+use sidestep_model::{Span, World};
 
 use crate::{Named, Recovery, Repeated};
 
@@ -100,6 +100,10 @@ pub struct SystemResult {
     /// Share of the packets that the lab's wires delivered more than 1 ms late; `None` in the simulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_share: Option<f64>,
+    /// How late the lab's wires delivered packets: a hundred times, each of the same share of the packets; a scenario of the simulator
+    /// takes them as its `lateness`. Empty in the simulator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lateness: Vec<Span>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod behaviour;
+mod delays;
 mod endpoint;
 mod flows;
 mod heap;

@@ -472,3 +472,19 @@ fn a_flow_whose_syn_was_lost_counts_among_those_with_a_timeout() {
         assert_eq!((tcp.flows, tcp.flows_with_timeout), (2, 1), "{profile}");
     }
 }
+
+#[test]
+fn packets_that_are_late_on_each_link_prolong_every_round_trip_and_stay_in_order() {
+    let mut scenario = idle("4 s", "0 s").flow(bulk("c1", "s1").with("size", "10 kB")).build();
+    let tcp = |scenario: &Scenario| results(scenario, &["tcp"]).unwrap().systems.get("tcp").unwrap().clone();
+    let in_time = tcp(&scenario).afct_s.unwrap();
+    scenario.lateness = vec![Span::from_millis(1)];
+    // Two round trips, of the handshake and of the only window, over the same links there and back.
+    let links: f64 = (tcp(&scenario).afct_s.unwrap() - in_time) / 4e-3;
+    assert!((links - links.round()).abs() < 1e-3 && links >= 3.0, "{links}");
+    // Whatever is drawn, a link does not reorder: nothing is sent again.
+    scenario.lateness = (0..50).map(Span::from_millis).collect();
+    let late = tcp(&scenario);
+    assert_eq!((late.retransmits, late.flows_with_timeout), (0, 0));
+    assert_eq!(late, tcp(&scenario));
+}

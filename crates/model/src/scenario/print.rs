@@ -17,6 +17,9 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     if scenario.repetition > 0 {
         out.value("repetition", scenario.repetition);
     }
+    if !scenario.lateness.is_empty() {
+        out.value("lateness", list(&scenario.lateness));
+    }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);

@@ -34,11 +34,12 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, repetition, duration, warmup, sample, systems, tcp, routing, .. } = file;
+    let File { seed, repetition, lateness, duration, warmup, sample, systems, tcp, routing, .. } = file;
     Ok(Scenario {
         name,
         seed,
         repetition,
+        lateness,
         duration,
         warmup,
         sample,
@@ -77,6 +78,8 @@ macro_rules! file {
             seed: u64,
             #[serde(default)]
             repetition: u32,
+            #[serde(default)]
+            lateness: Vec<Span>,
             duration: Span,
             #[serde(default)]
             warmup: Span,
@@ -111,6 +114,9 @@ macro_rules! file {
 
 settings::settings!(file);
 
+/// So many times say finely enough how late packets are.
+const MOST_LATENESS: usize = 1_000;
+
 fn default_seed() -> u64 {
     1
 }
@@ -142,6 +148,9 @@ impl<'a> Reader<'a> {
         if file.warmup >= file.duration {
             let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
             return Err(self.at("warmup", message));
+        }
+        if file.lateness.len() > MOST_LATENESS || file.lateness.iter().any(|late| *late > Span::from_secs(1)) {
+            return Err(self.at("lateness", format_args!("must be at most {MOST_LATENESS} times of at most 1 s")));
         }
         if file.sample < Span::from_millis(1) || file.sample > file.duration {
             return Err(self.at("sample", "samples must be at least 1 ms apart, and at most the duration"));

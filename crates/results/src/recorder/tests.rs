@@ -235,8 +235,10 @@ fn what_hosts_counted_is_summed_and_zeros_are_left_out() {
     let counted = |probes: u64| [("TCPLossProbes".to_owned(), probes), ("TCPTimeouts".to_owned(), 0)];
     recorder.tcp(counted(2));
     recorder.tcp(counted(3));
-    recorder.late(Late { max: Span::from_millis(4), share: 0.25, lost: 7 });
+    let quantiles = vec![Span::from_micros(10), Span::from_micros(20)];
+    recorder.late(Late { max: Span::from_millis(4), share: 0.25, quantiles: quantiles.clone(), lost: 7 });
     let (result, _) = recorder.finish();
     assert_eq!(result.tcp, [("TCPLossProbes".to_owned(), 5)].into());
     assert_eq!((result.late_ms_max, result.late_share, result.lost_outside), (Some(4.0), Some(0.25), 7));
+    assert_eq!(result.lateness, quantiles);
 }

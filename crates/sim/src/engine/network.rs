@@ -15,6 +15,7 @@ use sidestep_proto::{
 use super::{
     ahead::{Ahead, Due},
     behaviour::Forwarding,
+    delays::{jitter, late},
     heap::MinHeap,
     nodes::Nodes,
 };
@@ -52,6 +53,8 @@ pub struct Network {
     hashes: Vec<[u32; 2]>,
     /// Random delay of what a host sends, in nanoseconds, at most.
     jitter: u64,
+    /// How late packets are, in nanoseconds, each as likely; empty: they are in time.
+    lateness: Box<[u64]>,
     traversals: u64,
     injected: u64,
     delivered: u64,
@@ -169,6 +172,11 @@ impl Arc {
 }
 
 impl Network {
+    /// Has links deliver each packet late, by one of these times.
+    pub fn set_lateness(&mut self, lateness: &[sidestep_model::Span]) {
+        self.lateness = lateness.iter().map(|late| late.as_nanos()).collect();
+    }
+
     /// The idle network of `topology`; random losses follow from `seed`.
     pub fn new(topology: &Topology, seed: u64, jitter: sidestep_model::Span) -> Self {
         let arcs = (0..topology.arc_count() as u32).map(|arc| Arc {
@@ -188,6 +196,7 @@ impl Network {
             flows: Vec::new(),
             hashes: Vec::new(),
             jitter: jitter.as_nanos(),
+            lateness: Box::default(),
             traversals: 0,
             injected: 0,
             delivered: 0,
@@ -405,7 +414,11 @@ impl Network {
         let arc = &mut self.arcs[hop.arc()];
         match arc.link.enqueue(Time::from_nanos(now), len, word & CAPABLE != 0) {
             Verdict::Deliver { at: arrives, mark_ce } => {
-                let arrives = arrives.as_nanos();
+                let mut arrives = arrives.as_nanos();
+                if !self.lateness.is_empty() {
+                    arrives = late(arrives, hop.arc() as u64, &self.lateness)
+                        .max(arc.carried.back().map_or(0, Carried::arrives));
+                }
                 if arc.carried.is_empty() {
                     self.events.push(arrives << ARC_BITS | hop.arc() as u64);
                 }
@@ -586,18 +599,4 @@ pub(super) fn word_of_held(packet: &Packet) -> u32 {
 /// Whether the word of a packet says that it was marked.
 pub(super) fn is_marked(word: u32) -> bool {
     word & MARKED != 0
-}
-
-/// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in
-/// step, and simulated ones that are let one flow of many with equal round trips take everything.
-#[inline]
-fn jitter(limit: u64, arc: u32, count: u32) -> u64 {
-    if limit == 0 {
-        return 0;
-    }
-    // The finaliser of SplitMix64 spreads neighbouring counts.
-    let mut x = (u64::from(arc) << 32 | u64::from(count)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((u128::from(x ^ (x >> 31)) * u128::from(limit)) >> 64) as u64
 }
