@@ -267,8 +267,9 @@ impl Sender {
         }
         let measured = self.measure(linux, (config, now), seen, acked);
         let head_at = (self.una < self.next).then(|| linux.segments.sent_at(self.una));
-        let sacked_later = seen.sacked_at.zip(head_at).is_some_and(|((first, _), head)| first > head);
-        seen.set_timer = if seen.advanced { true } else { measured && sacked_later };
+        // What was sent after the first segment would put its timeout off again and again.
+        let sacked_earlier = seen.sacked_at.zip(head_at).is_some_and(|((first, _), head)| first < head);
+        seen.set_timer = seen.advanced || measured && sacked_earlier;
     }
 
     /// Takes the round-trip time of an ACK (`tcp_ack_update_rtt`); returns whether there is one.
