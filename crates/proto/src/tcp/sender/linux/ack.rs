@@ -7,6 +7,7 @@ use super::{
     CaState, Linux,
     cubic::Exit,
     segments::{EVER, SACKED},
+    undo::answers_before,
 };
 use crate::{
     packet::{Flags, Packet},
@@ -53,11 +54,6 @@ impl Seen {
     /// Whether the receiver only said again what it had said (`num_dupack`).
     pub(super) fn is_duplicate_ack(&self) -> bool {
         !self.advanced && !self.window_moved && !self.duplicate
-    }
-
-    /// Whether it answers what was sent before `at`, in ns (`tcp_tsopt_ecr_before`). Timestamps count milliseconds.
-    pub(super) fn answers_before(&self, at: u64) -> bool {
-        self.echo != Time::ZERO && self.echo.as_nanos() / 1_000_000 < at / 1_000_000
     }
 }
 
@@ -247,7 +243,7 @@ impl Sender {
                 seen.delivered += 1;
                 let again = flags & EVER != 0;
                 // What was sent first has arrived, of which RACK knows no time (`tcp_skb_spurious_retrans`).
-                if !(again && seen.answers_before(sent_at)) {
+                if !(again && answers_before(seen.echo, sent_at)) {
                     linux.rack.advance(nanos, sent_at, seq, again, linux.rtt.least);
                 }
             }

@@ -24,6 +24,11 @@ pub(super) enum Unmark {
     No,
 }
 
+/// Whether what echoes this time answers what was sent before `at`, in ns (`tcp_tsopt_ecr_before`). Timestamps count milliseconds.
+pub(super) fn answers_before(echo: Time, at: u64) -> bool {
+    echo != Time::ZERO && echo.as_nanos() / 1_000_000 < at / 1_000_000
+}
+
 impl Undo {
     pub(super) fn is_possible(&self) -> bool {
         self.marker.is_some()
@@ -58,10 +63,9 @@ impl Undo {
         self.is_possible() && self.retransmits == 0
     }
 
-    /// The ACK answers what was sent before anything was sent again, or nothing was (`tcp_packet_delayed`). Timestamps count
-    /// milliseconds.
+    /// The ACK answers what was sent before anything was sent again, or nothing was (`tcp_packet_delayed`).
     fn is_delayed(&self, echo: Time) -> bool {
-        self.first_again == 0 || echo != Time::ZERO && echo.as_nanos() / 1_000_000 < self.first_again / 1_000_000
+        self.first_again == 0 || answers_before(echo, self.first_again)
     }
 }
 
