@@ -15,15 +15,7 @@
 //! use sidestep_sim::{RunOptions, run};
 //!
 //! let scenario = ScenarioBuilder::new("2 s").parallel_paths(2).flow(bulk("c1", "s1").with("connections", 4)).build();
-//! let options = RunOptions {
-//!     scenario,
-//!     systems: vec!["tcp".parse()?, "pathchanger".parse()?],
-//!     seeds: 1,
-//!     out: None,
-//!     trace: Vec::new(),
-//!     command: String::new(),
-//!     stop: Default::default(),
-//! };
+//! let options = RunOptions::once(scenario, vec!["tcp".parse()?, "pathchanger".parse()?]);
 //! let (result, interrupted) = run(&options, &())?;
 //! assert!(!interrupted && result.systems.get("pathchanger").is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

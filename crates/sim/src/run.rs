@@ -58,6 +58,14 @@ pub struct RunOptions {
     pub stop: Arc<AtomicBool>,
 }
 
+impl RunOptions {
+    /// These systems under the scenario's seed alone; nothing is written.
+    pub fn once(scenario: Scenario, systems: Vec<SystemSpec>) -> RunOptions {
+        let (out, trace, command, stop) = (None, Vec::new(), String::new(), Arc::default());
+        RunOptions { scenario, systems, seeds: 1, out, trace, command, stop }
+    }
+}
+
 /// Observes how a run goes, from several threads at once.
 pub trait Observer: Sync {
     /// So many simulations begin, each of `duration`.

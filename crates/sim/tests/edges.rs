@@ -1,6 +1,6 @@
 //! MPTCP hosts behind edge routers that spread subflows over paths.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use sidestep_model::{
     Scenario,
@@ -18,16 +18,8 @@ fn branch(links: u32) -> ScenarioBuilder {
 }
 
 fn results(scenario: &Scenario, systems: &[&str]) -> Vec<SystemResult> {
-    let options = RunOptions {
-        scenario: scenario.clone(),
-        systems: systems.iter().map(|system| system.parse().unwrap()).collect(),
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    };
-    let (result, _) = run(&options, &()).unwrap();
+    let specs = systems.iter().map(|system| system.parse().unwrap()).collect();
+    let (result, _) = run(&RunOptions::once(scenario.clone(), specs), &()).unwrap();
     systems.iter().map(|system| result.systems.get(system).unwrap().clone()).collect()
 }
 

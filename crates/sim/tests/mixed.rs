@@ -1,6 +1,6 @@
 //! Flows of several systems in one run, links that are bad at random times, and paths that come and go.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use sidestep_model::{
     Scenario,
@@ -21,15 +21,7 @@ fn bottleneck() -> ScenarioBuilder {
 }
 
 fn options(scenario: &Scenario, system: &str, seed: u64) -> RunOptions {
-    RunOptions {
-        scenario: Scenario { seed, ..scenario.clone() },
-        systems: vec![system.parse().unwrap()],
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    }
+    RunOptions::once(Scenario { seed, ..scenario.clone() }, vec![system.parse().unwrap()])
 }
 
 fn try_results(scenario: &Scenario, system: &str, seed: u64) -> Result<RunResult, SimError> {

@@ -1,6 +1,6 @@
 //! Requests and answers: what the packets are, how long they take, and that both ends are moved.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use sidestep_model::{
@@ -11,15 +11,7 @@ use sidestep_results::{RunResult, SystemResult};
 use sidestep_sim::{RunOptions, SimError, run};
 
 fn options(scenario: &Scenario, system: &str) -> RunOptions {
-    RunOptions {
-        scenario: scenario.clone(),
-        systems: vec![system.parse().unwrap()],
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    }
+    RunOptions::once(scenario.clone(), vec![system.parse().unwrap()])
 }
 
 fn results(scenario: &Scenario, system: &str) -> Result<RunResult, SimError> {

@@ -24,15 +24,8 @@ fn file(name: &str) -> String {
 }
 
 fn options(scenario: &Scenario, systems: &[&str]) -> RunOptions {
-    RunOptions {
-        scenario: scenario.clone(),
-        systems: systems.iter().map(|system| system.parse().unwrap()).collect(),
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    }
+    let systems = systems.iter().map(|system| system.parse().unwrap()).collect();
+    RunOptions { command: "test".into(), ..RunOptions::once(scenario.clone(), systems) }
 }
 
 fn results(scenario: &Scenario, systems: &[&str]) -> Result<RunResult, SimError> {
@@ -444,7 +437,7 @@ proptest! {
         // Some cannot be: a queue of bytes below the mtu, say. Those are refused with a line.
         if let Ok(scenario) = Scenario::parse(&text, "any") {
             let systems = vec![system.parse().unwrap()];
-            let options = RunOptions { scenario, systems, seeds: 1, out: None, trace: Vec::new(), command: String::new(), stop: Arc::default() };
+            let options = RunOptions::once(scenario, systems);
             // A run that begins ends, and its packets add up: an error of any other kind would be a defect.
             match run(&options, &()) {
                 Ok((result, interrupted)) => {

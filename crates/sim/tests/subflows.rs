@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
-    sync::Arc,
 };
 
 use sidestep_model::{
@@ -48,15 +47,8 @@ fn four_paths(connections: i64) -> Scenario {
 /// The rows of subflows, and of each connection the bytes that it carried after the warm-up.
 fn subflows(scenario: &Scenario, system: &str, seed: u64) -> (Vec<Row>, Vec<u64>) {
     let dir = tempfile::tempdir().unwrap();
-    let options = RunOptions {
-        scenario: Scenario { seed, ..scenario.clone() },
-        systems: vec![system.parse().unwrap()],
-        seeds: 1,
-        out: Some(dir.path().to_owned()),
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    };
+    let once = RunOptions::once(Scenario { seed, ..scenario.clone() }, vec![system.parse().unwrap()]);
+    let options = RunOptions { out: Some(dir.path().to_owned()), ..once };
     run(&options, &()).unwrap();
     let subflows = rows(&dir.path().join("subflows.csv")).into_iter().map(|row| Row {
         connection: row["connection"].clone(),

@@ -14,6 +14,7 @@ use super::{
     endpoint::Half,
     flows::{Flow, FlowId, FlowKind, FlowSpec, Sizes, acked_bytes, reusable, segments},
     network::{Network, RouteId},
+    tcp::tells_what_is_resent,
     world::{Steering, World},
 };
 
@@ -300,9 +301,7 @@ impl<S: Steering> World<S> {
     fn pump_exchange(&mut self, first: u32, half: Half) {
         let resent = self.with_side(first, half, |side, config, now, wire| {
             let resent = side.transmit(config, now, wire);
-            // Linux calls its programs for whatever is sent again; to those of the other profile losses are what a recovery sends.
-            let sender = side.socket.sender();
-            if sender.state() == State::Recovery || sender.is_linux() { resent } else { 0 }
+            if tells_what_is_resent(side.socket.sender()) { resent } else { 0 }
         });
         if resent > 0 {
             self.tell(first, half, Event::Retransmitted(resent));

@@ -3,7 +3,7 @@
 use sidestep_model::Time;
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
-    tcp::State,
+    tcp::{Sender, State},
 };
 
 use super::{
@@ -11,6 +11,12 @@ use super::{
     flows::{FlowId, FlowKind},
     world::{Steering, World},
 };
+
+/// Whether programs hear of what a sender sends again now: Linux calls its own for whatever it is; to those of the other profile
+/// losses are what a recovery sends.
+pub(super) fn tells_what_is_resent(sender: &Sender) -> bool {
+    sender.is_linux() || sender.state() == State::Recovery
+}
 
 impl<S: Steering> World<S> {
     #[inline]
@@ -104,8 +110,7 @@ impl<S: Steering> World<S> {
         if of.kind == FlowKind::Subflow {
             self.schedule(connection as usize, flow);
         }
-        // Linux calls its programs for whatever is sent again; to those of the other profile losses are what a recovery sends.
-        if resent > 0 && (self.senders[slot].state() == State::Recovery || self.senders[slot].is_linux()) {
+        if resent > 0 && tells_what_is_resent(&self.senders[slot]) {
             let to = self.steering.retransmitted(self.now, FlowId(flow), &self.senders[slot], resent);
             self.reroute(FlowId(flow), to);
         }

@@ -2,7 +2,7 @@
 
 mod options;
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use proptest::{prelude::*, test_runner::RngSeed};
 use sidestep_model::{
@@ -23,15 +23,7 @@ fn dumbbell() -> Scenario {
 const TEXT: &str = "inrpp:cache=1250 kB,high=1 MB,low=500 kB";
 
 fn options(scenario: &Scenario, system: &str) -> RunOptions {
-    RunOptions {
-        scenario: scenario.clone(),
-        systems: vec![system.parse().unwrap()],
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Arc::default(),
-    }
+    RunOptions::once(scenario.clone(), vec![system.parse().unwrap()])
 }
 
 fn try_results(scenario: &Scenario, system: &str) -> Result<RunResult, SimError> {

@@ -12,8 +12,7 @@ use std::{
     net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
     process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ipnet::Ipv6Net;
@@ -224,15 +223,8 @@ pub fn slot(socket: &TcpStream) -> usize {
 }
 
 /// Waits until `check` gives something.
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = check() {
-            return value;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    sidestep_linux::testing::eventually(what, PATIENCE, check)
 }
 
 fn node(topology: &mut Topology, name: &str) -> NodeId {

@@ -39,16 +39,8 @@ fn lost_between(scenario: ScenarioBuilder, link: &str, from: &str, to: &str) -> 
 }
 
 fn results(scenario: &Scenario, systems: &[&str]) -> Result<RunResult, SimError> {
-    let options = RunOptions {
-        scenario: scenario.clone(),
-        systems: systems.iter().map(|system| system.parse().unwrap()).collect(),
-        seeds: 1,
-        out: None,
-        trace: Vec::new(),
-        command: "test".into(),
-        stop: Default::default(),
-    };
-    run(&options, &()).map(|(result, _)| result)
+    let systems = systems.iter().map(|system| system.parse().unwrap()).collect();
+    run(&RunOptions::once(scenario.clone(), systems), &()).map(|(result, _)| result)
 }
 
 fn of<'r>(result: &'r RunResult, system: &str) -> &'r SystemResult {
