@@ -133,9 +133,9 @@ impl Exchange {
 fn an_answer_takes_two_round_trips_and_is_acknowledged_and_closed_by_both() {
     let run = Exchange::new(linux(), 1, 3, &[]).run(10);
     assert_eq!((run.of(0, Kind::Syn), run.of(1, Kind::SynAck)), (vec![(0, 0)], vec![(10, 0)]));
-    // The ACK of the handshake, those of the answer, and that of its FIN.
-    assert_eq!(run.of(0, Kind::Ack), [(20, 0), (40, 1), (40, 2), (40, 3), (40, 4)]);
-    // The request, and the client's FIN when it has all.
+    // The ACK of the handshake, and those of the answer.
+    assert_eq!(run.of(0, Kind::Ack), [(20, 0), (40, 1), (40, 2), (40, 3)]);
+    // The request, and the client's FIN when it has all, which acknowledges that of the server.
     assert_eq!(run.of(0, Kind::Data), [(20, 0), (40, 1)]);
     assert_eq!(run.of(1, Kind::Data), [(30, 0), (30, 1), (30, 2), (30, 3)]);
     assert_eq!(run.of(1, Kind::Ack), [(30, 1), (50, 2)]);

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod behaviour;
+mod closing;
 mod delays;
 mod endpoint;
 mod flows;
@@ -10,6 +11,7 @@ mod mptcp;
 mod network;
 mod nodes;
 mod request;
+mod steering;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -19,5 +21,5 @@ pub use behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, Pac
 pub use endpoint::{Endpoint, Half, Outbox, Progress};
 pub use flows::{FlowId, FlowSpec, Report, Segments, Sizes, TcpId, segments};
 pub use network::{Balance, Copied, MAX_ARCS, MAX_NANOS, NO_FLOW, Network, RouteId};
-pub use request::Event;
-pub use world::{Move, Steering, Stopped, World};
+pub use steering::{End, Event, Move, Steering};
+pub use world::{Stopped, World};

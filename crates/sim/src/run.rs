@@ -2,7 +2,6 @@
 
 mod capture;
 mod closing;
-mod counters;
 mod estimate;
 mod flows;
 mod loops;

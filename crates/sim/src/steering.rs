@@ -1,7 +1,7 @@
 //! What moves flows: the path changer, and what Linux has against which it is measured.
 
+mod events;
 mod plb;
-mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -9,16 +9,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, NodeId, Span, Time, scenario::PlbKnobs};
+use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Request, Round, Shared,
     flow_hash::{FlowKey, Symmetry, hash},
 };
-use sidestep_proto::tcp::{Receiver, Sender, Signals, Socket};
+use sidestep_proto::tcp::Sender;
 
 pub use self::plb::Plb;
 use crate::{
-    engine::{Event, FlowId, Half, Move, RouteId, Steering},
+    engine::{End, Event, FlowId, Half, Move, RouteId, Steering},
     routing::EcmpPaths,
 };
 
@@ -61,15 +61,14 @@ enum By {
     /// The policy of the eBPF program, among these routes; and that of the other end's, for ACKs.
     Policy { data: Chosen, acks: Option<Accepting> },
     /// A new flow label: after timeouts (Protective ReRoute), and after congested rounds if there is a [`Plb`].
-    Label { data: Labelled, acks: Labelled, plb: Option<(PlbKnobs, Plb)>, duplicates: u32, server: Server },
-    /// The flow has ended but for the last ACK, which the program of the host that accepted it hears.
-    Closing(Chosen, Span),
+    Label { data: Labelled, acks: Labelled, client: Counts, server: Counts },
 }
 
-/// What Linux knows of the data that the end which was called sends, where flows are moved by their labels.
+/// What Linux counts at one end of a flow that is moved by its labels.
 #[derive(Debug, Default)]
-struct Server {
+struct Counts {
     plb: Option<(PlbKnobs, Plb)>,
+    /// Segments that came again.
     duplicates: u32,
     /// Whether it has answered a SYN.
     answered: bool,
@@ -92,18 +91,7 @@ enum Accepting {
     /// Its program does not know the connection yet: each SYN-ACK is drawn a path.
     Asked(Box<Asked>),
     /// Its program moves ACKs.
-    Accepted(Chosen, SynAck),
-}
-
-/// The SYN-ACK of a connection: the round trip that a host which only receives knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SynAck {
-    /// It was sent then, and is not answered yet.
-    Sent(Time),
-    /// It was answered after this time.
-    Answered(Span),
-    /// It was sent more than once, so that its answer tells no time (`tcp_synack_rtt_meas`).
-    Again,
+    Accepted(Chosen),
 }
 
 /// A host that is asked for a connection.
@@ -115,8 +103,6 @@ pub struct Asked {
     pub request: Request,
     /// The routes of the paths that `request` has.
     pub routes: Vec<RouteId>,
-    /// When it answered, if it has.
-    answered: Option<SynAck>,
 }
 
 /// What chooses one direction's route.
@@ -128,6 +114,8 @@ pub struct Chosen {
     pub connection: Box<Connection>,
     /// The routes of the paths that `connection` was opened with.
     pub routes: Vec<RouteId>,
+    /// It has heard that its connection is closed.
+    closed: bool,
 }
 
 impl Labelled {
@@ -153,24 +141,28 @@ impl Labelled {
     }
 }
 
-impl Asked {
-    /// A host that draws the path of a SYN-ACK from these routes.
-    pub fn new(node: NodeId, request: Request, routes: Vec<RouteId>) -> Self {
-        Asked { node, request, routes, answered: None }
-    }
-}
-
 impl Accepting {
     /// The route of ACKs, once the connection is accepted.
     fn route(&self) -> Option<RouteId> {
         match self {
             Accepting::Asked(_) => None,
-            Accepting::Accepted(chosen, _) => chosen.route(),
+            Accepting::Accepted(chosen) => chosen.route(),
         }
     }
 }
 
 impl Chosen {
+    /// What the program of a host does for a connection, whose paths have these routes.
+    pub fn new(node: NodeId, connection: Connection, routes: Vec<RouteId>) -> Chosen {
+        Chosen { node, connection: Box::new(connection), routes, closed: false }
+    }
+
+    fn close(&mut self, round: Round) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.connection.close(round);
+        }
+    }
+
     /// The route in use.
     pub fn route(&self) -> Option<RouteId> {
         self.routes.get(self.connection.path()).copied()
@@ -216,7 +208,7 @@ impl Steer {
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
         let chosen = match acks {
             _ if !of_acks => data,
-            Some(Accepting::Accepted(chosen, _)) => chosen,
+            Some(Accepting::Accepted(chosen)) => chosen,
             Some(Accepting::Asked(asked)) => {
                 // The next SYN-ACK is drawn among these.
                 if let Ok(request) = asked.request.among(paths, shared) {
@@ -255,9 +247,8 @@ impl Steer {
 
     /// Has Linux move a flow of `node` by its flow label, and by PLB where `plb` has its settings.
     pub fn by_label(&mut self, flow: FlowId, node: NodeId, data: Labelled, acks: Labelled, plb: Option<PlbKnobs>) {
-        let new = || plb.map(|knobs| (knobs, Plb::default()));
-        let server = Server { plb: new(), ..Server::default() };
-        let by = By::Label { data, acks, plb: new(), duplicates: 0, server };
+        let counts = || Counts { plb: plb.map(|knobs| (knobs, Plb::default())), ..Counts::default() };
+        let by = By::Label { data, acks, client: counts(), server: counts() };
         self.insert(flow, Steered { node, mss: 0, moves: 0, by });
     }
 
@@ -277,17 +268,20 @@ impl Steer {
         Some(Move { forward: Some(forward), reverse: Some(reverse) })
     }
 
-    /// A flow has ended.
-    pub fn end(&mut self, flow: FlowId, round: Round) {
-        let Some(of) = self.flows.get_mut(flow.0 as usize) else { return };
-        let Some(mut steered) = of.take() else { return };
-        if let By::Policy { data, acks } = &mut steered.by {
-            data.connection.close(round);
-            if let Some(Accepting::Accepted(chosen, SynAck::Answered(srtt))) = acks.take() {
-                steered.by = By::Closing(chosen, srtt);
-                *of = Some(steered);
-            }
+    /// The program of one end of a flow hears that its connection is closed.
+    pub fn close(&mut self, flow: FlowId, end: Half, round: Round) {
+        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return };
+        let By::Policy { data, acks } = &mut steered.by else { return };
+        match (end, acks) {
+            (Half::Sender, _) => data.close(round),
+            (Half::Receiver, Some(Accepting::Accepted(chosen))) => chosen.close(round),
+            (Half::Receiver, _) => {}
         }
+    }
+
+    /// Nothing of a flow is left.
+    pub fn end(&mut self, flow: FlowId) {
+        self.flows.get_mut(flow.0 as usize).and_then(Option::take);
     }
 
     /// How often a flow moved.
@@ -300,7 +294,7 @@ impl Steer {
     pub fn path_of(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
             By::Policy { data, .. } => Some(data.connection.path()),
-            By::Label { .. } | By::Nothing | By::Closing(..) => None,
+            By::Label { .. } | By::Nothing => None,
         }
     }
 
@@ -317,15 +311,6 @@ impl Steer {
         self.flows[index] = Some(Box::new(steered));
     }
 
-    /// The SYN of a flow was answered: to the program of this end it is the end of a round trip.
-    fn established(&mut self, now: Time, flow: FlowId, sender: &Sender) -> Move {
-        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
-        let By::Policy { data, .. } = &mut steered.by else { return Move::default() };
-        let random = self.random.get_mut(data.node.index()).map_or(0, Rng::next_u32);
-        let decision = data.connection.handle_round(read(now, sender, steered.mss), random);
-        self.decided(now, flow, decision, false)
-    }
-
     /// The program of the end that was called knows the connection from now on, and draws a path for it.
     fn accepted(&mut self, now: Time, flow: FlowId) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
@@ -333,14 +318,11 @@ impl Steer {
         let Some(Accepting::Asked(asked)) = acks else { return Move::default() };
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
         let routes = std::mem::take(&mut asked.routes);
-        let syn_ack = match asked.answered {
-            Some(SynAck::Sent(at)) => SynAck::Answered(now.since(at)),
-            _ => SynAck::Again,
-        };
-        *acks = asked.request.accept(now, random).ok().map(|connection| {
-            let chosen = Chosen { node: asked.node, connection: Box::new(connection), routes };
-            Accepting::Accepted(chosen, syn_ack)
-        });
+        *acks = asked
+            .request
+            .accept(now, random)
+            .ok()
+            .map(|connection| Accepting::Accepted(Chosen::new(asked.node, connection, routes)));
         Move { forward: None, reverse: acks.as_ref().and_then(Accepting::route) }
     }
 
@@ -379,51 +361,6 @@ impl Steer {
 }
 
 impl Steering for Steer {
-    fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move {
-        if signals.established() {
-            return self.established(now, flow, sender);
-        }
-        let Some((steered, random)) = self.steered(flow) else { return Move::default() };
-        let round = read(now, sender, steered.mss);
-        match &mut steered.by {
-            By::Policy { data, .. } => {
-                let connection = &mut data.connection;
-                let decision = if signals.timeout() || signals.syn_timeout() {
-                    connection.handle_timeout(round, signals.syn_timeout(), random)
-                } else if signals.round_ended() {
-                    connection.handle_round(round, random)
-                } else {
-                    return Move::default();
-                };
-                self.decided(now, flow, decision, false)
-            }
-            By::Label { plb, .. } => {
-                if signals.timeout() || signals.syn_timeout() {
-                    if let Some((knobs, plb)) = plb {
-                        plb.handle_timeout(knobs, now, random.rotate_left(16));
-                    }
-                    let reason = if signals.syn_timeout() { "syn_timeout" } else { "rto" };
-                    return self.relabel(now, flow, random, reason, false);
-                }
-                let (Some((knobs, plb)), true) = (plb, signals.round_ended()) else { return Move::default() };
-                let idle = sender.in_flight() == 0;
-                if plb.handle_round(knobs, now, sender.delivered(), sender.delivered_ce(), idle) {
-                    return self.relabel(now, flow, random, "plb", false);
-                }
-                Move::default()
-            }
-            By::Nothing | By::Closing(..) => Move::default(),
-        }
-    }
-
-    fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move {
-        let Some((steered, random)) = self.steered(flow) else { return Move::default() };
-        let round = read(now, sender, steered.mss);
-        let By::Policy { data, .. } = &mut steered.by else { return Move::default() };
-        let decision = data.connection.handle_retransmit(round, segments, random);
-        self.decided(now, flow, decision, false)
-    }
-
     fn requested(&mut self, now: Time, flow: FlowId) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         if let By::Label { server, .. } = &mut steered.by {
@@ -435,64 +372,21 @@ impl Steering for Steer {
             return self.relabel(now, flow, random, "syn_ack", true);
         }
         let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &mut steered.by else { return Move::default() };
-        asked.answered = Some(asked.answered.map_or(SynAck::Sent(now), |_| SynAck::Again));
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
         let reverse = asked.routes.get(asked.request.draw_reply(now, random)).copied();
         Move { forward: None, reverse }
     }
 
-    fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move {
-        let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
-        match &mut steered.by {
-            By::Policy { acks, .. } => {
-                let Some(Accepting::Accepted(acks, _)) = acks else { return Move::default() };
-                let random = self.random.get_mut(acks.node.index()).map_or(0, Rng::next_u32);
-                // The receiver's own round trip is the sender's; it has sent nothing that could be delivered.
-                let srtt = sender.srtt().unwrap_or_default();
-                let round = Round { now, srtt, received: receiver.received(), ..Round::default() };
-                let decision = acks.connection.handle_duplicate(round, now.since(receiver.progress()), random);
-                self.decided(now, flow, decision, true)
-            }
-            By::Label { duplicates, .. } => {
-                let random = self.random.get_mut(steered.node.index()).map_or(0, Rng::next_u32);
-                *duplicates += 1;
-                // Linux (tcp_rcv_spurious_retrans): one may be a spurious retransmission, more mean that the ACKs do not
-                // arrive.
-                if *duplicates < 2 {
-                    return Move::default();
-                }
-                *duplicates = 0;
-                self.relabel(now, flow, random, "duplicates", true)
-            }
-            By::Nothing | By::Closing(..) => Move::default(),
+    fn happened(&mut self, now: Time, flow: FlowId, end: End<'_>, event: Event) -> Move {
+        let Some(Some(steered)) = self.flows.get(flow.0 as usize) else { return Move::default() };
+        match &steered.by {
+            By::Policy { .. } if event == Event::Accepted => self.accepted(now, flow),
+            By::Policy { .. } => self.decide(now, flow, end, event),
+            By::Label { .. } => self.label(now, flow, end, event),
+            By::Nothing => Move::default(),
         }
-    }
-
-    fn answered(&mut self, now: Time, flow: FlowId) -> Move {
-        self.accepted(now, flow)
-    }
-
-    fn closed(&mut self, now: Time, flow: FlowId) {
-        let Some(steered) = self.flows.get_mut(flow.0 as usize).and_then(Option::take) else { return };
-        let By::Closing(mut acks, srtt) = steered.by else { return };
-        let random = self.random.get_mut(acks.node.index()).map_or(0, Rng::next_u32);
-        let cwnd = Bytes::new(INITIAL_WINDOW * u64::from(steered.mss));
-        // Delivered are the SYN-ACK and the FIN. The program reads the round-trip time of before this ACK.
-        let round = Round { now, cwnd, srtt, mss: steered.mss.into(), delivered: 2, ..Round::default() };
-        let decision = acks.connection.handle_round(round, random);
-        if decision.moved {
-            let reason = decision.reason.map_or("unknown", |reason| reason.as_str());
-            self.moves.push(Moved { time: now, flow, reason });
-        }
-    }
-
-    fn happened(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move {
-        self.happened_to(now, flow, end, socket, event)
     }
 }
-
-/// Segments of a window in which nothing was sent yet.
-const INITIAL_WINDOW: u64 = 10;
 
 /// What the program would read of the socket.
 pub fn read(now: Time, sender: &Sender, mss: u16) -> Round {

@@ -62,7 +62,7 @@ fn flows_of_two_systems_share_a_run() {
     assert!(of("changed", "moves") > 10.0);
     // Plain TCP has its shortest path, which the others leave to it as far as they can.
     let (plain, changed) = (of("plain", "goodput_mbps"), of("changed", "goodput_mbps"));
-    assert!(plain < 10.0 && changed > 1.5 * plain, "{plain} beside {changed}");
+    assert!(plain < 10.0 && changed > 1.2 * plain, "{plain} beside {changed}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The receiving half of a connection.
 
 mod linux;
+mod window;
 
 use sidestep_model::{Span, Time};
 
@@ -76,18 +77,29 @@ impl Receiver {
     }
 
     /// The SYN-ACK was answered.
-    pub fn accept(&mut self) {
+    pub fn accept(&mut self, now: Time) {
         if let Some(acks) = &mut self.acks {
-            acks.accept();
+            acks.accept(now);
             self.deadline = Time::MAX;
         }
+    }
+
+    /// When the SYN-ACK was sent, and when it was answered; `None`: it was not, or was sent more than once, so that the answer
+    /// tells no time (`tcp_synack_rtt_meas`).
+    pub fn answered(&self) -> Option<(Time, Time)> {
+        self.acks.as_ref()?.answered()
+    }
+
+    /// This end closes before the other does: it acknowledges the other's FIN at once.
+    pub fn close_first(&mut self) {
+        self.acks.iter_mut().for_each(|acks| acks.close_first());
     }
 
     fn syn_ack(&self, config: &Config, echo: Time) -> Packet {
         Packet {
             kind: Kind::SynAck,
             sent: echo,
-            window: config.receive_window,
+            window: self.offered(config),
             flags: Flags::when(self.flags & flag::ECN != 0, Flags::ECE),
             ..Packet::default()
         }
@@ -97,7 +109,12 @@ impl Receiver {
     pub fn establish(&mut self, config: &Config, ecn: bool, round_trip: Option<Span>) -> Packet {
         self.flags |= if ecn { flag::ECN } else { 0 };
         self.acks.iter_mut().for_each(|acks| acks.note_round_trip(round_trip.unwrap_or_default()));
-        Packet { kind: Kind::Ack, window: config.receive_window, ..Packet::default() }
+        Packet { kind: Kind::Ack, window: self.offered(config), ..Packet::default() }
+    }
+
+    /// The segments that it has room for.
+    fn offered(&self, config: &Config) -> u32 {
+        self.acks.as_ref().map_or(config.receive_window, |acks| acks.offered())
     }
 
     /// The ACK for what has arrived so far, as data that leaves carries it: none has to go any more.

@@ -163,6 +163,11 @@ impl Sender {
         self.flags |= flag::FIN;
     }
 
+    /// Whether no segments follow those supplied so far.
+    pub fn is_finishing(&self) -> bool {
+        self.flags & flag::FIN != 0
+    }
+
     /// Handles an ACK or a SYN-ACK.
     #[inline]
     pub fn handle_ack(&mut self, config: &Config, now: Time, packet: &Packet) -> Acked {

@@ -61,6 +61,9 @@ impl Socket {
             self.sender.supply(1);
         }
         self.sender.finish();
+        if !self.receiver.is_complete() {
+            self.receiver.close_first();
+        }
     }
 
     /// Ends the connection: nothing is sent any more.
@@ -92,7 +95,7 @@ impl Socket {
             let Some((answered, again, ecn)) = self.called else { return heard };
             // Several answers leave open which one was acknowledged.
             self.sender.accept(config, now, (again == 0).then_some(answered), ecn);
-            self.receiver.accept();
+            self.receiver.accept(now);
             heard.accepted = true;
         }
         match packet.kind {

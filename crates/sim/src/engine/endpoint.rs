@@ -5,10 +5,7 @@ use std::fmt::Debug;
 use sidestep_model::{Span, Time};
 use sidestep_proto::{packet::Packet, tcp::Signals};
 
-use super::{
-    flows::FlowId,
-    world::{Steering, World},
-};
+use super::{flows::FlowId, steering::Steering, world::World};
 
 /// Both ends of a flow, as the engine drives them.
 ///

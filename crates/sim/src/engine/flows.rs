@@ -11,7 +11,8 @@ use sidestep_proto::{
 use super::{
     endpoint::Endpoint,
     network::{Network, RouteId},
-    world::{Steering, World},
+    steering::Steering,
+    world::World,
 };
 
 /// A flow: a TCP connection, a subflow of MPTCP, one of another [`Endpoint`], or a stream of datagrams.
@@ -139,6 +140,13 @@ impl Flow {
     }
 }
 
+impl Flow {
+    /// Whether it ends by itself.
+    pub(super) fn is_sized(&self) -> bool {
+        self.last != NONE.wrapping_sub(1)
+    }
+}
+
 impl<S: Steering> World<S> {
     /// The settings of TCP as flows name them; equal settings have one name.
     pub fn tcp(&mut self, config: Config) -> TcpId {
@@ -155,7 +163,8 @@ impl<S: Steering> World<S> {
         let mut sender = Sender::new(config);
         let receiver = Receiver::new(config);
         sender.supply(segments(spec.bytes, spec.mss).0);
-        if spec.bytes.is_some() {
+        // Under Linux's profile nothing follows only once that is written.
+        if spec.bytes.is_some_and(|bytes| bytes == 0 || !sender.is_linux()) {
             sender.finish();
         }
         if let Some(index) = reusable(&mut self.free, &self.network, 1) {
@@ -234,6 +243,7 @@ impl<S: Steering> World<S> {
             match of.kind {
                 FlowKind::Tcp | FlowKind::Subflow => {
                     self.senders[of.slot as usize] = Sender::new(&self.configs[usize::from(of.tcp.0)]);
+                    self.closings.remove(&index);
                 }
                 FlowKind::Other => {
                     self.others[of.slot as usize].iter_mut().for_each(|endpoint| endpoint.close());
@@ -297,7 +307,8 @@ impl<S: Steering> World<S> {
         let of = &self.flows[flow.0 as usize];
         let una = match of.kind {
             FlowKind::Subflow => self.connections[of.connection as usize].connection.data_una(),
-            FlowKind::Tcp => self.senders[of.slot as usize].una(),
+            // A FIN without data is beyond the last segment.
+            FlowKind::Tcp => self.senders[of.slot as usize].una().min(of.last.saturating_add(1)),
             FlowKind::Asking | FlowKind::Answering => return self.answered_bytes(flow),
             FlowKind::Other | FlowKind::Datagrams => return self.endpoint(flow).map_or(0, |of| of.acked_bytes()),
         };

@@ -11,7 +11,8 @@ use super::{
     endpoint::Half,
     flows::{Flow, FlowId, FlowKind, FlowSpec, segments},
     network::RouteId,
-    world::{Steering, World},
+    steering::Steering,
+    world::World,
 };
 
 /// An MPTCP connection; its subflows' numbers, and the slots of their senders, follow each other.

@@ -7,29 +7,17 @@
 use sidestep_model::{Span, Time};
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
-    tcp::{Config, Heard, Sender, Signals, Socket, State},
+    tcp::{Config, Heard, Sender, Socket, State},
 };
 
 use super::{
     endpoint::Half,
     flows::{Flow, FlowId, FlowKind, FlowSpec, Sizes, acked_bytes, reusable, segments},
     network::{Network, RouteId},
+    steering::{End, Event, Steering},
     tcp::tells_what_is_resent,
-    world::{Steering, World},
+    world::World,
 };
-
-/// What happened to one end of a connection that asks and is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The end that was called is established.
-    Accepted,
-    /// Signals of what the end sends.
-    Signals(Signals),
-    /// So many segments were sent again.
-    Retransmitted(u32),
-    /// A segment came that was received before; it is not answered yet.
-    Duplicate,
-}
 
 /// A connection that asks and is answered.
 #[derive(Debug)]
@@ -144,8 +132,8 @@ impl<S: Steering> World<S> {
         (of.kind == FlowKind::Asking).then_some(FlowId(flow.0 + 1))
     }
 
-    /// Whether nothing of a flow that asks is to be sent any more; true of all that finished and do not ask.
-    pub fn is_over(&self, flow: FlowId) -> bool {
+    /// Whether nothing of a flow that asks is to be sent any more; true of those that do not ask.
+    pub(super) fn is_exchange_over(&self, flow: FlowId) -> bool {
         self.exchange_of(flow).is_none_or(|(_, exchange)| exchange.over)
     }
 
@@ -195,7 +183,7 @@ impl<S: Steering> World<S> {
         let first = packet.flow - u32::from(!asks);
         let carries = matches!(packet.kind, Kind::Data | Kind::Syn);
         let half = if asks == carries { Half::Receiver } else { Half::Sender };
-        if self.is_over(FlowId(first)) {
+        if self.is_exchange_over(FlowId(first)) {
             return;
         }
         if packet.kind == Kind::Syn {
@@ -232,7 +220,7 @@ impl<S: Steering> World<S> {
             Half::Sender => of.sender_timer = Time::MAX,
             Half::Receiver => of.receiver_timer = Time::MAX,
         }
-        if self.is_over(FlowId(first)) {
+        if self.is_exchange_over(FlowId(first)) {
             return;
         }
         let mut again = None;
@@ -316,7 +304,9 @@ impl<S: Steering> World<S> {
     fn tell(&mut self, first: u32, half: Half, event: Event) {
         let Exchange { client, server, .. } = &self.exchanges[self.flows[first as usize].slot as usize];
         let socket = if half == Half::Sender { &client.socket } else { &server.socket };
-        let to = self.steering.happened(self.now, FlowId(first), half, socket, event);
+        let (received, progress) = (socket.receiver().received(), socket.receiver().progress());
+        let end = End { received, progress, ..End::of(half, socket.sender()) };
+        let to = self.steering.happened(self.now, FlowId(first), end, event);
         self.reroute(FlowId(first), to);
     }
 

@@ -9,7 +9,8 @@ use sidestep_proto::{
 use super::{
     endpoint::Half,
     flows::{FlowId, FlowKind},
-    world::{Steering, World},
+    steering::{End, Event, Steering},
+    world::World,
 };
 
 /// Whether programs hear of what a sender sends again now: Linux calls its own for whatever it is; to those of the other profile
@@ -26,15 +27,11 @@ impl<S: Steering> World<S> {
         if flow.kind.is_elsewhere() {
             return self.deliver_elsewhere(packet);
         }
-        if self.receivers[slot].received() == 0 {
-            let to = self.steering.answered(self.now, FlowId(packet.flow));
-            self.reroute(FlowId(packet.flow), to);
-            flow = &mut self.flows[packet.flow as usize];
-        } else if packet.seq < self.receivers[slot].received() {
+        let received = self.receivers[slot].received();
+        if received == 0 || packet.seq < received {
             // Its answer takes the new route.
-            let (sender, receiver) = (&self.senders[slot], &self.receivers[slot]);
-            let to = self.steering.duplicate(self.now, FlowId(packet.flow), sender, receiver);
-            self.reroute(FlowId(packet.flow), to);
+            let event = if received == 0 { Event::Accepted } else { Event::Duplicate };
+            self.tell_receiver(packet.flow, event);
             flow = &mut self.flows[packet.flow as usize];
         }
         let (kind, connection) = (flow.kind, flow.connection as usize);
@@ -59,6 +56,21 @@ impl<S: Steering> World<S> {
             });
         }
         self.timers.arm(&mut flow.receiver_timer, receiver.poll_timeout(), packet.flow, Half::Receiver);
+        if receiver.is_complete() && self.closes_apart(packet.flow) {
+            self.close_server(packet.flow);
+        }
+    }
+
+    /// Something happened to a receiver that has sent nothing: its program may move ACKs.
+    #[cold]
+    fn tell_receiver(&mut self, flow: u32, event: Event) {
+        let slot = self.flows[flow as usize].slot as usize;
+        let receiver = &self.receivers[slot];
+        // Its own round trip is the sender's.
+        let (received, progress, srtt) = (receiver.received(), receiver.progress(), self.senders[slot].srtt());
+        let end = End { half: Half::Receiver, sender: None, srtt, received, progress };
+        let to = self.steering.happened(self.now, FlowId(flow), end, event);
+        self.reroute(FlowId(flow), to);
     }
 
     #[inline]
@@ -80,6 +92,12 @@ impl<S: Steering> World<S> {
             self.signal(packet.flow, acked.signals);
         }
         self.pump(packet.flow);
+        if acked.signals.established() && self.closes_apart(packet.flow) {
+            self.shut_down(packet.flow);
+        }
+        if packet.flags.has(Flags::FIN) && self.closes_apart(packet.flow) {
+            self.hear_fin(packet.flow);
+        }
     }
 
     pub(super) fn deliver_syn(&mut self, packet: &Packet) {
@@ -111,7 +129,8 @@ impl<S: Steering> World<S> {
             self.schedule(connection as usize, flow);
         }
         if resent > 0 && tells_what_is_resent(&self.senders[slot]) {
-            let to = self.steering.retransmitted(self.now, FlowId(flow), &self.senders[slot], resent);
+            let end = End::of(Half::Sender, &self.senders[slot]);
+            let to = self.steering.happened(self.now, FlowId(flow), end, Event::Retransmitted(resent));
             self.reroute(FlowId(flow), to);
         }
     }
@@ -145,6 +164,10 @@ impl<S: Steering> World<S> {
                     packet.len += self.sizes.mptcp_data;
                 }
                 packet.payload = if data_seq == flow.last { flow.last_payload } else { flow.mss };
+                if data_seq > flow.last {
+                    // A FIN without data is not ECN-capable (RFC 3168, section 6.1.4).
+                    (packet.payload, packet.flags) = (0, packet.flags.without(Flags::ECT));
+                }
                 packet.len += packet.payload;
                 resent += u32::from(transmit.flags.has(Flags::RETRANSMIT));
             }
@@ -166,9 +189,8 @@ impl<S: Steering> World<S> {
     pub(super) fn deliver_handshake_ack(&mut self, packet: &Packet) {
         let slot = self.flows[packet.flow as usize].slot as usize;
         if self.receivers[slot].received() == 0 {
-            self.receivers[slot].accept();
-            let to = self.steering.answered(self.now, FlowId(packet.flow));
-            self.reroute(FlowId(packet.flow), to);
+            self.receivers[slot].accept(self.now);
+            self.tell_receiver(packet.flow, Event::Accepted);
         }
     }
 
@@ -196,6 +218,9 @@ impl<S: Steering> World<S> {
         }
         let armed = &mut self.flows[index as usize].receiver_timer;
         self.timers.arm(armed, self.receivers[slot].poll_timeout(), index, Half::Receiver);
+        if self.receivers[slot].is_complete() {
+            self.fire_server(index);
+        }
     }
 
     pub(super) fn fire_sender(&mut self, index: u32) {

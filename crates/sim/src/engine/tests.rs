@@ -15,6 +15,7 @@ use sidestep_proto::{
 use super::*;
 
 mod behaviour;
+mod closing;
 mod joins;
 mod schedulers;
 

@@ -8,75 +8,27 @@ use std::{
 use sidestep_model::{Span, Time};
 use sidestep_proto::{
     packet::{Kind, Packet},
-    tcp::{self, Receiver, Sender, Signals, Socket},
+    tcp::{self, Receiver, Sender, Signals, State},
 };
 use sidestep_results::Outage;
 
 use super::{
+    closing::Closing,
     endpoint::{Endpoint, Half, Outbox},
     flows::{Flow, FlowId, FlowKind, Sizes},
     mptcp::Multipath,
     network::{Network, RouteId},
-    request::{Event, Exchange},
+    request::Exchange,
+    steering::{End, Event, Move, Steering},
 };
-
-/// A flow's new routes, where they change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Move {
-    /// The route of its data.
-    pub forward: Option<RouteId>,
-    /// The route of its ACKs.
-    pub reverse: Option<RouteId>,
-}
-
-/// What moves flows of TCP; asked only when something happens to one.
-pub trait Steering {
-    /// Something happened to the sender of a flow.
-    fn signals(&mut self, now: Time, flow: FlowId, sender: &Sender, signals: Signals) -> Move;
-    /// The sender of a flow retransmitted segments, not after a timeout.
-    fn retransmitted(&mut self, now: Time, flow: FlowId, sender: &Sender, segments: u32) -> Move;
-    /// A SYN of a flow has arrived; asked before it is answered.
-    fn requested(&mut self, now: Time, flow: FlowId) -> Move;
-    /// The receiver of a flow got a segment that it had; asked before it answers.
-    fn duplicate(&mut self, now: Time, flow: FlowId, sender: &Sender, receiver: &Receiver) -> Move;
-    /// An answer to a flow's SYN-ACK has arrived, or data of which the receiver had none in order yet.
-    fn answered(&mut self, now: Time, flow: FlowId) -> Move;
-    /// The ACK of a receiver's FIN has arrived. The flow may have been released since it finished.
-    fn closed(&mut self, now: Time, flow: FlowId);
-    /// Something happened to an end of a flow that asks and is answered: the client is the [`Half::Sender`].
-    fn happened(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move;
-}
-
-/// Nothing moves.
-impl Steering for () {
-    fn signals(&mut self, _: Time, _: FlowId, _: &Sender, _: Signals) -> Move {
-        Move::default()
-    }
-    fn retransmitted(&mut self, _: Time, _: FlowId, _: &Sender, _: u32) -> Move {
-        Move::default()
-    }
-    fn requested(&mut self, _: Time, _: FlowId) -> Move {
-        Move::default()
-    }
-    fn duplicate(&mut self, _: Time, _: FlowId, _: &Sender, _: &Receiver) -> Move {
-        Move::default()
-    }
-    fn answered(&mut self, _: Time, _: FlowId) -> Move {
-        Move::default()
-    }
-    fn closed(&mut self, _: Time, _: FlowId) {}
-    fn happened(&mut self, _: Time, _: FlowId, _: Half, _: &Socket, _: Event) -> Move {
-        Move::default()
-    }
-}
 
 /// Why [`World::run_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// The instant was reached.
     Reached,
-    /// A flow (of MPTCP: the first of its connection) finished, or failed to connect. One that asks finishes a second time when
-    /// it [is over](World::is_over).
+    /// A flow (of MPTCP: the first of its connection) finished, or failed to connect. One whose other end has something to send
+    /// then finishes a second time when it [is over](World::is_over).
     Finished(FlowId),
 }
 
@@ -97,6 +49,8 @@ pub struct World<S> {
     pub(super) connections: Vec<Multipath>,
     /// Those of flows that ask and are answered.
     pub(super) exchanges: Vec<Exchange>,
+    /// What the receivers of flows send when all has arrived.
+    pub(super) closings: BTreeMap<u32, Closing>,
     /// Those of other flows; one is taken out while it is called.
     pub(super) others: Vec<Option<Box<dyn Endpoint>>>,
     pub(super) outbox: Outbox,
@@ -163,6 +117,7 @@ impl<S: Steering> World<S> {
             receivers: Vec::new(),
             connections: Vec::new(),
             exchanges: Vec::new(),
+            closings: BTreeMap::new(),
             others: Vec::new(),
             outbox: Outbox::default(),
             timers: Timers::default(),
@@ -244,7 +199,7 @@ impl<S: Steering> World<S> {
             Kind::Ack | Kind::SynAck => self.deliver_ack(packet),
             Kind::Syn => self.deliver_syn(packet),
             Kind::HandshakeAck => self.deliver_handshake_ack(packet),
-            Kind::LastAck => self.steering.closed(self.now, FlowId(packet.flow)),
+            Kind::LastAck => self.deliver_last_ack(packet),
             Kind::Cbr | Kind::Control => {}
         }
     }
@@ -288,16 +243,16 @@ impl<S: Steering> World<S> {
         if signals.syn_timeout() {
             self.count_timeout(flow);
         }
-        if signals.established() && self.senders[slot].is_linux() && self.flows[flow as usize].kind == FlowKind::Tcp {
+        let closes = self.closes_apart(flow);
+        if signals.established() && closes {
             self.send_without_data(flow, Kind::HandshakeAck);
         }
-        let to = self.steering.signals(self.now, FlowId(flow), &self.senders[slot], signals);
+        let end = End::of(Half::Sender, &self.senders[slot]);
+        let to = self.steering.happened(self.now, FlowId(flow), end, Event::Signals(signals));
         self.reroute(FlowId(flow), to);
-        if signals.finished() && self.flows[flow as usize].kind == FlowKind::Tcp {
+        let waits = closes && self.senders[slot].state() == State::Finished;
+        if signals.finished() && self.flows[flow as usize].kind == FlowKind::Tcp && !waits {
             self.finished.push_back(FlowId(flow));
-            if self.senders[slot].is_linux() {
-                self.send_without_data(flow, Kind::LastAck);
-            }
         }
     }
 

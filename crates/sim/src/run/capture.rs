@@ -39,6 +39,8 @@ pub(super) struct Endpoints {
     pub(super) multipath: bool,
     /// Number and payload of the last one, of TCP.
     pub(super) last: Option<(u32, u16)>,
+    /// The segment that was seen to say that nothing follows.
+    pub(super) fin: Option<u32>,
     /// The flow of the data that the other end sends, if both do.
     pub(super) other: Option<FlowId>,
 }
@@ -106,11 +108,15 @@ impl Capture {
     /// Writes packets: their headers, and of the length that they have on the link, encapsulation included.
     pub(super) fn write(&mut self, copies: &[Copied]) -> Result<(), WriteError> {
         for copied in copies {
-            let Some(Some(endpoints)) = self.flows.get(copied.packet.flow as usize) else { continue };
+            let Some(Some(endpoints)) = self.flows.get_mut(copied.packet.flow as usize) else { continue };
+            if copied.packet.kind == Kind::Data && copied.packet.flags.has(Flags::FIN) {
+                endpoints.fin = Some(copied.packet.seq);
+            }
+            let endpoints = *endpoints;
             let Some(number) = self.files.iter().position(|(link, ..)| *link == copied.arc.link()) else { continue };
             let addresses = [endpoints.from, endpoints.to].map(|node| self.addresses[node.index()]);
             let other = endpoints.other.and_then(|other| self.flows.get(other.0 as usize)?.as_ref());
-            let data = headers(copied.time, &copied.packet, (endpoints, other), addresses);
+            let data = headers(copied.time, &copied.packet, (&endpoints, other), addresses);
             let (link, path, writer) = &mut self.files[number];
             let block = EnhancedPacketBlock {
                 interface_id: u32::from(copied.arc != link.arc(Direction::AToB)),
@@ -192,9 +198,10 @@ impl Endpoints {
         segment.wrapping_mul(self.mss.into()).wrapping_sub(short).wrapping_add(1)
     }
 
-    /// Where everything ends below a segment: a FIN of its own included.
+    /// Where everything ends below a segment: the FIN included.
     fn end(&self, segment: u32) -> u32 {
-        let fin = self.last.is_some_and(|(last, _)| segment > last + 1);
+        let own = || self.last.is_some_and(|(last, _)| segment > last + 1);
+        let fin = self.fin.map_or_else(own, |fin| segment > fin);
         self.byte(segment).wrapping_add(fin.into())
     }
 }
@@ -212,7 +219,9 @@ fn tcp_header(time: Time, packet: &Packet, of: &Endpoints, ports: (u16, u16)) ->
     tcp.syn = syn;
     tcp.ack = packet.kind != Kind::Syn;
     tcp.acknowledgment_number = match packet.kind {
-        Kind::Ack => of.byte(packet.seq).wrapping_add(u32::from(packet.flags.has(Flags::FIN))),
+        // What carries a FIN has that of the other end.
+        Kind::Ack if packet.flags.has(Flags::FIN) => of.byte(packet.seq).wrapping_add(1),
+        Kind::Ack => of.end(packet.seq),
         Kind::LastAck => 2,
         Kind::Syn => 0,
         _ => 1,

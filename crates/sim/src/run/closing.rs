@@ -10,7 +10,12 @@ use super::{
     SimError,
     simulation::{Open, Simulation},
 };
-use crate::{engine::FlowId, steering::read};
+use sidestep_proto::tcp::Sender;
+
+use crate::{
+    engine::{FlowId, Half},
+    steering::read,
+};
 
 impl Simulation<'_> {
     /// A connection is over: records it.
@@ -60,6 +65,11 @@ impl Simulation<'_> {
         }
         let user = self.planned[open.planned].user;
         if completed && !self.world.is_over(flow) {
+            if self.world.answers_of(flow).is_none() {
+                // Its FIN was acknowledged before that of the other end came.
+                let round = self.world.sender(flow).map(|sender| read(now, sender, open.mss));
+                self.world.steering.close(flow, Half::Sender, round.unwrap_or_default());
+            }
             self.closing.insert(flow, open);
         } else {
             self.ended(flow, open);
@@ -72,17 +82,18 @@ impl Simulation<'_> {
 
     /// Nothing of a connection is sent any more: what it took is free again.
     pub(super) fn ended(&mut self, flow: FlowId, open: Open) {
-        self.count_events(flow.0..flow.0 + open.keys.len() as u32);
         let now = self.world.now();
-        let round =
-            |flow: FlowId| self.world.sender(flow).map(|sender| read(now, sender, open.mss)).unwrap_or_default();
-        let own = round(flow);
-        if let Some(answers) = self.world.answers_of(flow) {
-            let round = round(answers);
-            self.world.steering.end_answers(flow, round);
-            self.count_events(answers.0..answers.0 + 1);
+        let round = |sender: &Sender| read(now, sender, open.mss);
+        let own = self.world.sender(flow).map(round).unwrap_or_default();
+        let server = self.world.server(flow);
+        let counted = (flow.0..flow.0 + open.keys.len() as u32).filter_map(|flow| self.world.sender(FlowId(flow)));
+        for counters in counted.chain(server).filter_map(Sender::counters) {
+            self.counters.get_or_insert_default().add(&counters);
         }
-        self.world.steering.end(flow, own);
+        let server = server.map(round);
+        self.world.steering.close(flow, Half::Sender, own);
+        server.into_iter().for_each(|round| self.world.steering.close(flow, Half::Receiver, round));
+        self.world.steering.end(flow);
         self.world.release(flow);
         if let Some(host) = self.ports.get_mut(&self.planned[open.planned].from) {
             open.taken.iter().for_each(|port| host.release(*port));

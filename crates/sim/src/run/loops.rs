@@ -81,6 +81,7 @@ impl Simulation<'_> {
                                     options: 0,
                                     multipath: false,
                                     last: None,
+                                    fin: None,
                                     other: None,
                                 },
                             );

@@ -269,7 +269,8 @@ impl Simulation<'_> {
         for (number, key) in keys.iter().enumerate() {
             let ports = (key.source_port, key.destination_port);
             let flow = FlowId(first.0 + number as u32);
-            let sends = Endpoints { from, to, ports, mss, options, multipath, last: last(size), other: None };
+            let sends =
+                Endpoints { from, to, ports, mss, options, multipath, last: last(size), fin: None, other: None };
             let Some(answers) = self.world.answers_of(flow) else {
                 capture.opened(flow, sends);
                 continue;
@@ -305,7 +306,7 @@ impl Simulation<'_> {
     fn ask(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Asked> {
         let candidates = self.policy_paths(knobs, paths);
         let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
-        Some(Asked::new(node, request, paths.iter().map(|path| path.route).collect()))
+        Some(Asked { node, request, routes: paths.iter().map(|path| path.route).collect() })
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.
@@ -315,6 +316,6 @@ impl Simulation<'_> {
         let shared = self.shared(node, peer);
         let connection = policy::Connection::begin(knobs, &candidates, shared, now, random).ok()?;
         let routes = paths.iter().map(|path| path.route).collect();
-        Some(Chosen { node, connection: Box::new(connection), routes })
+        Some(Chosen::new(node, connection, routes))
     }
 }

@@ -1,6 +1,9 @@
-use sidestep_model::{ArcId, ParallelPaths, Rate, scenario::AgentKnobs};
+use sidestep_model::{ArcId, ParallelPaths, Rate, Span, scenario::AgentKnobs};
 use sidestep_policy::raw;
-use sidestep_proto::tcp::Config;
+use sidestep_proto::{
+    packet::{Kind, Packet},
+    tcp::{Config, Profile},
+};
 
 use super::*;
 use crate::engine::Network;
@@ -29,23 +32,37 @@ fn a_host_learns_of_each_other_host_apart_until_the_path_set_changes() {
     assert!(!Arc::ptr_eq(&table, &steer.shared((CLIENT, SERVER), 4)));
 }
 
-/// A flow whose SYN arrived `syns` times, the last time at 30 ms, and whose data followed at 55 ms.
-fn answered(syns: u64) -> (Steer, Arc<Shared>) {
+/// A flow whose server was called at 30 ms and is established at 55 ms.
+fn accepted() -> (Steer, Arc<Shared>) {
     let mut steer = Steer::new(1, 3);
     let knobs = AgentKnobs::default();
     let table = steer.shared((SERVER, CLIENT), 0);
     let connection = Connection::begin(&knobs, &paths(), None, Time::ZERO, 0).unwrap();
     let topology = ParallelPaths::default().build().unwrap();
     let routes = vec![Network::new(&topology, 1, Span::ZERO).add_route([(ArcId(0), 0)]); 2];
-    let data = Chosen { node: CLIENT, connection: Box::new(connection), routes: routes.clone() };
+    let data = Chosen::new(CLIENT, connection, routes.clone());
     let request = Request::new(&knobs, &paths(), Some(table.clone())).unwrap();
-    steer.by_policy(FlowId(0), 1_000, data, Some(Asked::new(SERVER, request, routes)));
-    for syn in (0..syns).rev() {
-        steer.requested(ms(30 - syn), FlowId(0));
-    }
-    steer.established(ms(40), FlowId(0), &Sender::new(&Config::default()));
-    steer.answered(ms(55), FlowId(0));
+    steer.by_policy(FlowId(0), 1_000, data, Some(Asked { node: SERVER, request, routes }));
+    steer.requested(ms(30), FlowId(0));
+    let end = End { half: Half::Receiver, sender: None, srtt: None, received: 0, progress: Time::ZERO };
+    steer.happened(ms(55), FlowId(0), end, Event::Accepted);
     (steer, table)
+}
+
+/// The server's FIN is acknowledged at 90 ms; its SYN-ACK was sent then, if once only.
+fn last_ack(steer: &mut Steer, answered: Option<Time>) {
+    let config = Config { profile: Profile::Linux, ..Config::default() };
+    let mut sender = Sender::new(&config);
+    sender.accept(&config, ms(55), answered, false);
+    sender.supply(1);
+    sender.finish();
+    let fin = sender.poll_transmit(&config, ms(80)).unwrap();
+    let srtt = sender.srtt();
+    let ack = Packet { kind: Kind::Ack, seq: fin.seq + 1, ..Packet::default() };
+    let signals = sender.handle_ack(&config, ms(90), &ack).signals;
+    let end = End { srtt, ..End::of(Half::Receiver, &sender) };
+    steer.happened(ms(90), FlowId(0), end, Event::Signals(signals));
+    steer.close(FlowId(0), Half::Receiver, read(ms(90), &sender, 1_000));
 }
 
 fn measured(table: &Shared, now: Time) -> Vec<Option<Span>> {
@@ -56,20 +73,27 @@ fn measured(table: &Shared, now: Time) -> Vec<Option<Span>> {
 
 #[test]
 fn a_host_that_only_receives_learns_by_the_last_ack_how_long_its_syn_ack_took() {
-    let (mut steer, table) = answered(1);
-    steer.end(FlowId(0), Round::default());
+    let (mut steer, table) = accepted();
     assert_eq!(measured(&table, ms(90)), [None, None]);
-    steer.closed(ms(90), FlowId(0));
-    assert_eq!(measured(&table, ms(90)).into_iter().flatten().count(), 1);
-    // Only once, even if its place belongs to another flow by then.
-    steer.closed(ms(91), FlowId(0));
-    assert_eq!(measured(&table, ms(91)).into_iter().flatten().count(), 1);
+    last_ack(&mut steer, Some(ms(30)));
+    let learnt: Vec<_> = measured(&table, ms(90)).into_iter().flatten().collect();
+    assert_eq!(learnt.len(), 1);
 }
 
 #[test]
 fn a_syn_ack_that_was_sent_again_tells_no_round_trip() {
-    let (mut steer, table) = answered(2);
-    steer.end(FlowId(0), Round::default());
-    steer.closed(ms(90), FlowId(0));
+    let (mut steer, table) = accepted();
+    last_ack(&mut steer, None);
     assert_eq!(measured(&table, ms(90)), [None, None]);
+}
+
+#[test]
+fn a_connection_is_closed_once_at_each_end() {
+    let (mut steer, table) = accepted();
+    last_ack(&mut steer, Some(ms(30)));
+    let once = measured(&table, ms(90));
+    steer.close(FlowId(0), Half::Receiver, Round { now: ms(200), srtt: Span::from_millis(100), ..Round::default() });
+    assert_eq!(measured(&table, ms(90)), once);
+    steer.end(FlowId(0));
+    assert_eq!(steer.path_of(FlowId(0)), None);
 }

@@ -3,7 +3,7 @@
 
 use sidestep_model::{Span, Time};
 
-use super::{Receiver, flag};
+use super::{Receiver, flag, window::Window};
 use crate::{
     packet::{Flags, Packet},
     tcp::{Algorithm, Config, ReceiverTimeout, clock},
@@ -16,9 +16,16 @@ pub(super) struct Acks {
     wait: u64,
     last_data: u64,
     handshake: Handshake,
+    /// When the SYN-ACK was sent and when it was answered, if that was once.
+    answered: Option<(Time, Time)>,
+    /// This end closes before the other does.
+    closes_first: bool,
     /// When the SYN was sent that was answered last, by its own time, and the round-trip time of the handshake.
     syn_at: Time,
     round_trip: u64,
+    /// How long the first segment took to come.
+    one_way: u64,
+    window: Window,
     /// The next ACK goes at once.
     now: bool,
     ecn_seen: bool,
@@ -34,10 +41,11 @@ pub(super) struct Acks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handshake {
     Listen,
-    /// SYN-ACKs echo the time of the first SYN. One that came again was answered last then (zero: none was), and the
-    /// SYN-ACK went again so often because no answer came.
+    /// SYN-ACKs echo the time of the first SYN, which was answered at `first`. One that came again was answered last then
+    /// (zero: none was), and the SYN-ACK went again so often because no answer came.
     SynReceived {
         echo: Time,
+        first: Time,
         again: Time,
         timeouts: u8,
     },
@@ -65,8 +73,12 @@ impl Acks {
                 wait: 0,
                 last_data: 0,
                 handshake: Handshake::Listen,
+                answered: None,
+                closes_first: false,
                 syn_at: Time::ZERO,
                 round_trip: 0,
+                one_way: 0,
+                window: Window::new(config.receive_window),
                 now: false,
                 ecn_seen: false,
                 missing: 0,
@@ -79,13 +91,13 @@ impl Acks {
 
     /// A SYN has come; returns which time the answer echoes, and when it goes again. `None`: it is not answered.
     pub(super) fn answer_syn(&mut self, config: &Config, now: Time, packet: &Packet) -> Option<(Time, Time)> {
-        let (echo, again, timeouts) = match self.handshake {
-            Handshake::Listen => (packet.sent, Time::ZERO, 0),
+        let (echo, first, again, timeouts) = match self.handshake {
+            Handshake::Listen => (packet.sent, now, Time::ZERO, 0),
             Handshake::SynReceived { again, .. } if again > Time::ZERO && now.since(again) < SYN_AGAIN => return None,
-            Handshake::SynReceived { echo, timeouts, .. } => (echo, now, timeouts),
+            Handshake::SynReceived { echo, first, timeouts, .. } => (echo, first, now, timeouts),
             Handshake::Established => return None,
         };
-        self.handshake = Handshake::SynReceived { echo, again, timeouts };
+        self.handshake = Handshake::SynReceived { echo, first, again, timeouts };
         self.syn_at = packet.sent;
         Some((echo, syn_ack_due(config, now, timeouts)))
     }
@@ -101,8 +113,23 @@ impl Acks {
         Some((*echo, syn_ack_due(config, now, *timeouts)))
     }
 
-    pub(super) fn accept(&mut self) {
+    pub(super) fn accept(&mut self, now: Time) {
+        if let Handshake::SynReceived { first, again: Time::ZERO, timeouts: 0, .. } = self.handshake {
+            self.answered = Some((first, now));
+        }
         self.handshake = Handshake::Established;
+    }
+
+    pub(super) fn offered(&self) -> u32 {
+        self.window.offered()
+    }
+
+    pub(super) fn answered(&self) -> Option<(Time, Time)> {
+        self.answered
+    }
+
+    pub(super) fn close_first(&mut self) {
+        self.closes_first = true;
     }
 
     pub(super) fn waits_for_answer(&self) -> bool {
@@ -132,6 +159,7 @@ impl Acks {
             if self.round_trip == 0 {
                 self.round_trip = packet.sent.since(self.syn_at).as_nanos();
             }
+            self.one_way = now.since(packet.sent).as_nanos();
             return config.quick_acks;
         }
         if gap <= LEAST_WAIT / 2 {
@@ -183,13 +211,13 @@ impl Receiver {
         reply: &mut impl FnMut(Packet),
     ) {
         if acks.handshake != Handshake::Established {
-            acks.handshake = Handshake::Established;
+            acks.accept(now);
             self.deadline = Time::MAX;
         }
         if self.flags & flag::ECN != 0 {
             self.note_marks(acks, config, packet, reply);
         }
-        let in_order = packet.seq == self.next;
+        let (before, in_order) = (self.next, packet.seq == self.next);
         if in_order {
             if self.pending == 0 {
                 self.echo = packet.sent;
@@ -205,15 +233,27 @@ impl Receiver {
             }
         }
         let waited = !self.ranges.is_empty();
+        let waiting = if waited { self.ranges.iter().map(|(from, to)| to - from).sum() } else { 0 };
+        if self.duplicate.is_none() && acks.window.grow(waiting) {
+            // As `tcp_grow_window` has it.
+            self.quick |= 1;
+        }
         if in_order && !waited {
             if packet.flags.has(Flags::FIN) {
                 self.flags |= flag::FIN;
-                acks.now = true;
+                // What closes next acknowledges with its own FIN (`tcp_fin`).
+                acks.now |= acks.closes_first;
+                self.quick = 0;
             }
         } else {
             self.handle_disorder(packet, in_order);
             // The gap is filled.
             acks.now |= waited && self.ranges.is_empty();
+        }
+        if in_order {
+            // As far as data takes longer to come than the first did, it waits in queues.
+            let queued = now.since(packet.sent).as_nanos().saturating_sub(acks.one_way);
+            acks.window.read(now, self.next - before, acks.round_trip + queued);
         }
         if self.must_answer(acks, config, now) {
             reply(self.answer(acks, config));
@@ -249,7 +289,9 @@ impl Receiver {
         acks.now = false;
         acks.compressed = 0;
         acks.compressed_at = Time::MAX;
-        self.ack(config)
+        // The FIN of this end is a packet of its own.
+        let ack = self.ack(config);
+        Packet { flags: ack.flags.without(Flags::FIN), window: acks.window.offered(), ..ack }
     }
 
     /// The next ACKs go at once (`tcp_enter_quickack_mode`).

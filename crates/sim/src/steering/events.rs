@@ -1,37 +1,28 @@
-//! What moves connections that ask and are answered: the programs of both ends, each what its end sends.
+//! What moves flows when something happens: the programs of both ends, each what its end sends.
 
 use rand_core::Rng;
 use sidestep_model::Time;
 use sidestep_policy::Round;
-use sidestep_proto::tcp::{Signals, Socket};
+use sidestep_proto::tcp::Signals;
 
-use super::{Accepting, By, Steer, read};
-use crate::engine::{Event, FlowId, Half, Move};
+use super::{Accepting, By, Counts, Steer, read};
+use crate::engine::{End, Event, FlowId, Half, Move};
 
 impl Steer {
-    /// What one end of a connection is to do about an event.
-    pub(super) fn happened_to(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move {
-        let Some(Some(steered)) = self.flows.get(flow.0 as usize) else { return Move::default() };
-        match &steered.by {
-            By::Policy { .. } if event == Event::Accepted => self.accepted(now, flow),
-            By::Policy { .. } => self.decide(now, flow, end, socket, event),
-            By::Label { .. } => self.label(now, flow, end, socket, event),
-            By::Nothing | By::Closing(..) => Move::default(),
-        }
-    }
-
-    fn decide(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move {
+    /// The path changer decides.
+    pub(super) fn decide(&mut self, now: Time, flow: FlowId, end: End<'_>, event: Event) -> Move {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return Move::default() };
         let mss = steered.mss;
         let By::Policy { data, acks } = &mut steered.by else { return Move::default() };
-        let chosen = match (end, acks) {
+        let chosen = match (end.half, acks) {
             (Half::Sender, _) => data,
-            (Half::Receiver, Some(Accepting::Accepted(chosen, _))) => chosen,
+            (Half::Receiver, Some(Accepting::Accepted(chosen))) => chosen,
             (Half::Receiver, _) => return Move::default(),
         };
         let random = self.random.get_mut(chosen.node.index()).map_or(0, Rng::next_u32);
         let connection = &mut chosen.connection;
-        let round = Round { received: socket.receiver().received(), ..read(now, socket.sender(), mss) };
+        let sent = end.sender.map_or(Round { now, ..Round::default() }, |sender| read(now, sender, mss));
+        let round = Round { received: end.received, srtt: end.srtt.unwrap_or_default(), ..sent };
         let decision = match event {
             Event::Signals(signals) if is_timeout(signals) => {
                 connection.handle_timeout(round, signals.syn_timeout(), random)
@@ -41,10 +32,10 @@ impl Steer {
                 connection.handle_round(round, random)
             }
             Event::Retransmitted(segments) => connection.handle_retransmit(round, segments, random),
-            Event::Duplicate => connection.handle_duplicate(round, now.since(socket.receiver().progress()), random),
+            Event::Duplicate => connection.handle_duplicate(round, now.since(end.progress), random),
             Event::Accepted | Event::Signals(_) => return Move::default(),
         };
-        let of_acks = end == Half::Receiver;
+        let of_acks = end.half == Half::Receiver;
         if let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) {
             // Moves of both ends are the connection's.
             steered.moves += u32::from(of_acks && decision.moved);
@@ -52,11 +43,12 @@ impl Steer {
         self.decided(now, flow, decision, of_acks)
     }
 
-    fn label(&mut self, now: Time, flow: FlowId, end: Half, socket: &Socket, event: Event) -> Move {
+    /// Linux gives a new label, or does not.
+    pub(super) fn label(&mut self, now: Time, flow: FlowId, end: End<'_>, event: Event) -> Move {
         let Some((steered, random)) = self.steered(flow) else { return Move::default() };
-        let By::Label { plb, duplicates, server, .. } = &mut steered.by else { return Move::default() };
-        let of_acks = end == Half::Receiver;
-        let (plb, duplicates) = if of_acks { (&mut server.plb, &mut server.duplicates) } else { (plb, duplicates) };
+        let By::Label { client, server, .. } = &mut steered.by else { return Move::default() };
+        let of_acks = end.half == Half::Receiver;
+        let Counts { plb, duplicates, .. } = if of_acks { server } else { client };
         let reason = match event {
             Event::Signals(signals) if is_timeout(signals) => {
                 if let Some((knobs, plb)) = plb {
@@ -66,7 +58,7 @@ impl Steer {
             }
             Event::Signals(signals) if signals.round_ended() => {
                 let Some((knobs, plb)) = plb else { return Move::default() };
-                let sender = socket.sender();
+                let Some(sender) = end.sender else { return Move::default() };
                 if !plb.handle_round(knobs, now, sender.delivered(), sender.delivered_ce(), sender.in_flight() == 0) {
                     return Move::default();
                 }
@@ -74,7 +66,8 @@ impl Steer {
             }
             Event::Duplicate => {
                 *duplicates += 1;
-                // As of a connection in one direction.
+                // Linux (tcp_rcv_spurious_retrans): one may be a spurious retransmission, more mean that the ACKs do not
+                // arrive.
                 if *duplicates < 2 {
                     return Move::default();
                 }
@@ -86,19 +79,10 @@ impl Steer {
         self.relabel(now, flow, random, reason, of_acks)
     }
 
-    /// A flow that asks has ended: so has the connection to the server's program.
-    pub fn end_answers(&mut self, flow: FlowId, round: Round) {
-        if let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize)
-            && let By::Policy { acks: Some(Accepting::Accepted(chosen, _)), .. } = &mut steered.by
-        {
-            chosen.connection.close(round);
-        }
-    }
-
     /// The path of a flow's answers, by its index; `None` if the path changer does not move them.
     pub fn path_of_answers(&self, flow: FlowId) -> Option<usize> {
         match &self.flows.get(flow.0 as usize)?.as_ref()?.by {
-            By::Policy { acks: Some(Accepting::Accepted(chosen, _)), .. } => Some(chosen.connection.path()),
+            By::Policy { acks: Some(Accepting::Accepted(chosen)), .. } => Some(chosen.connection.path()),
             _ => None,
         }
     }
