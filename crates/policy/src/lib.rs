@@ -46,5 +46,5 @@ pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round, SynTimeout};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
-pub use request::{Request, reply_weights};
+pub use request::{REWEIGHING, Request, are_off, draw_reply, reply_weights};
 pub use shared::{PathLearnt, Shared};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sidestep_model::{
-    Time,
+    Span, Time,
     scenario::{AgentKnobs, PolicyName},
 };
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// A connection that a host has been asked for and has not accepted yet.
 ///
-/// Each of its SYN-ACKs is drawn a path of its own, by [`reply_weights`]. On Linux a table of nf_tables does that, as the
+/// Each of its SYN-ACKs is drawn a path of its own ([`draw_reply`]), by [weights](Self::weights) that follow what was learnt once a second. On Linux a table of nf_tables does that, as the
 /// program in TCP does not see SYN-ACKs.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -28,6 +28,10 @@ pub struct Request {
 
 /// The weights of a draw add up to about this.
 const SCALE: f64 = 1024.0;
+/// A weight is written anew when it is off by more than this part of it.
+const TOLERANCE: f64 = 0.2;
+/// How often the agent looks whether weights are off.
+pub const REWEIGHING: Span = Span::from_secs(1);
 
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.
@@ -44,27 +48,40 @@ impl Request {
         Request::new(&self.knobs, paths, shared)
     }
 
-    /// The index of the path of the next SYN-ACK; `random` is 32 uniform bits.
-    pub fn draw_reply(&self, now: Time, random: u32) -> usize {
+    /// The weights by which paths of SYN-ACKs are drawn, by what is known now.
+    pub fn weights(&self, now: Time) -> Vec<u32> {
         let table = self.shared.as_ref().filter(|_| self.config.shared == 1);
         let raw: Vec<_> = self.paths.iter().map(Path::to_raw).collect();
         let learnt = table.map(|shared| shared.learnt(&self.config, &raw, now)).unwrap_or_default();
         let known = learnt.into_iter().map(Some).chain(std::iter::repeat(None));
         let paths: Vec<_> = self.paths.iter().map(|path| path.weight).zip(known).collect();
-        let weights = reply_weights(self.knobs.policy, &paths);
-        let total: u64 = weights.iter().copied().map(u64::from).sum();
-        let point = (u64::from(random) * total) >> 32;
-        let ends = weights.iter().scan(0, |sum, weight| {
-            *sum += u64::from(*weight);
-            Some(*sum)
-        });
-        ends.take_while(|end| *end <= point).count()
+        reply_weights(self.knobs.policy, &paths)
     }
 
     /// The host accepts the connection, which takes a path of its own; `random` is 32 uniform bits.
     pub fn accept(&self, now: Time, random: u32) -> Result<Connection, PolicyError> {
         Connection::begin(&self.knobs, &self.paths, self.shared.clone(), now, random)
     }
+}
+
+/// The index of the path of the next SYN-ACK by these weights; `random` is 32 uniform bits.
+pub fn draw_reply(weights: &[u32], random: u32) -> usize {
+    let total: u64 = weights.iter().copied().map(u64::from).sum();
+    let point = (u64::from(random) * total) >> 32;
+    let ends = weights.iter().scan(0, |sum, weight| {
+        *sum += u64::from(*weight);
+        Some(*sum)
+    });
+    ends.take_while(|end| *end <= point).count()
+}
+
+/// Whether weights are off by so much that the agent writes them anew.
+pub fn are_off(present: &[u32], wanted: &[u32]) -> bool {
+    let off = |(present, wanted): (&u32, &u32)| {
+        let (present, wanted) = (f64::from(*present), f64::from(*wanted));
+        (present - wanted).abs() > TOLERANCE * present.max(wanted)
+    };
+    present.len() != wanted.len() || present.iter().zip(wanted).any(off)
 }
 
 /// How likely each path is to be drawn for a SYN-ACK, compared with the others: as for a new connection, by its initial
@@ -89,7 +106,7 @@ pub fn reply_weights(policy: PolicyName, paths: &[(u32, Option<PathLearnt>)]) ->
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Rate, Span};
+    use sidestep_model::Rate;
 
     use super::*;
 
@@ -117,14 +134,22 @@ mod tests {
     }
 
     #[test]
+    fn weights_are_off_by_a_fifth_or_where_paths_are_others() {
+        assert!(!are_off(&[512, 512], &[430, 594]));
+        assert!(are_off(&[512, 512], &[400, 624]) && are_off(&[1024], &[512, 512]));
+    }
+
+    #[test]
     fn each_syn_ack_of_a_request_is_drawn_anew_and_the_connection_too() {
         let paths = [(1, 10), (2, 30)].map(|(id, mbits)| Path::new(id, Rate::from_mbits(mbits), Span::from_millis(10)));
         let request = Request::new(&AgentKnobs::default(), &paths, Some(Arc::default())).unwrap();
-        let quarters = [0_u32, 1, 2, 3].map(|quarter| request.draw_reply(Time::ZERO, quarter << 30));
+        let weights = request.weights(Time::ZERO);
+        let quarters = [0_u32, 1, 2, 3].map(|quarter| draw_reply(&weights, quarter << 30));
         assert_eq!(quarters, [0, 1, 1, 1]);
-        assert_eq!(request.draw_reply(Time::ZERO, u32::MAX), 1);
+        assert_eq!(draw_reply(&weights, u32::MAX), 1);
         assert!(request.accept(Time::ZERO, 7).unwrap().path() < 2);
-        assert_eq!(request.among(&paths[1..], None).unwrap().draw_reply(Time::ZERO, u32::MAX), 0);
+        let one = request.among(&paths[1..], None).unwrap();
+        assert_eq!(draw_reply(&one.weights(Time::ZERO), u32::MAX), 0);
         assert!(Request::new(&AgentKnobs::default(), &[], None).is_err());
     }
 }

@@ -11,7 +11,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
 use sidestep_policy::{
-    Connection, Decision, Path, Reason, Request, Round, Shared,
+    Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply,
     flow_hash::{FlowKey, Symmetry, hash},
 };
 use sidestep_proto::tcp::Sender;
@@ -31,6 +31,8 @@ pub struct Steer {
     random: Vec<Pcg32>,
     /// What the connections of a host to another learn together, and over which path set.
     shared: BTreeMap<(NodeId, NodeId), (usize, Arc<Shared>)>,
+    /// By which weights a host draws the paths of its SYN-ACKs to another, and what they follow.
+    replies: BTreeMap<(NodeId, NodeId), (Vec<u32>, Request)>,
 }
 
 /// A move that was made.
@@ -99,6 +101,8 @@ enum Accepting {
 pub struct Asked {
     /// The host.
     pub node: NodeId,
+    /// Who asks.
+    pub peer: NodeId,
     /// What its program will begin with.
     pub request: Request,
     /// The routes of the paths that `request` has.
@@ -173,7 +177,7 @@ impl Steer {
     /// Nothing is steered yet; each of so many nodes has random numbers of its own, which follow from `seed`.
     pub fn new(seed: u64, nodes: usize) -> Self {
         let random = (0..nodes as u64).map(|node| Pcg32::new(seed, node)).collect();
-        Steer { flows: Vec::new(), moves: Vec::new(), random, shared: BTreeMap::new() }
+        Steer { random, ..Steer::default() }
     }
 
     /// 32 random bits of a node's.
@@ -191,6 +195,17 @@ impl Steer {
     /// These path sets have changed: what was learnt of their paths means nothing any more.
     pub fn forget_shared(&mut self, sets: &[usize]) {
         self.shared.retain(|_, (set, _)| !sets.contains(set));
+        self.replies.retain(|pair, _| self.shared.contains_key(pair));
+    }
+
+    /// The agent of a host has the weights of its SYN-ACKs follow what was learnt.
+    pub fn reweigh(&mut self, now: Time, host: NodeId) {
+        for (_, (weights, request)) in self.replies.range_mut((host, NodeId(0))..=(host, NodeId(u32::MAX))) {
+            let wanted = request.weights(now);
+            if are_off(weights, &wanted) {
+                *weights = wanted;
+            }
+        }
     }
 
     /// The path changer of one end has other paths to choose from, with these routes; returns the flow's new route, if any.
@@ -373,7 +388,10 @@ impl Steering for Steer {
         }
         let By::Policy { acks: Some(Accepting::Asked(asked)), .. } = &mut steered.by else { return Move::default() };
         let random = self.random.get_mut(asked.node.index()).map_or(0, Rng::next_u32);
-        let reverse = asked.routes.get(asked.request.draw_reply(now, random)).copied();
+        let pair = (asked.node, asked.peer);
+        let new = || (asked.request.weights(now), asked.request.clone());
+        let (weights, _) = self.replies.entry(pair).or_insert_with(new);
+        let reverse = asked.routes.get(draw_reply(weights, random)).copied();
         Move { forward: None, reverse }
     }
 

@@ -11,15 +11,13 @@ use sidestep_linux::{
     nftables::{Draw, DrawTable, Share},
 };
 use sidestep_model::scenario::AgentKnobs;
-use sidestep_policy::reply_weights;
+use sidestep_policy::{REWEIGHING, are_off, reply_weights};
 
 use super::{Host, MarkBits};
-use crate::paths::DestinationPaths;
+use crate::{daemon::Daemon, paths::DestinationPaths};
 
-/// A weight is changed in the kernel when it is off by more than this part of it.
-const TOLERANCE: f64 = 0.2;
 /// Weights follow what was learnt at every so manieth look at the table.
-const LOOKS_PER_WEIGHING: u32 = 2;
+const LOOKS_PER_WEIGHING: u32 = (REWEIGHING.as_nanos() / <Host as Daemon>::INTERVAL.as_nanos() as u64) as u32;
 
 /// The agent's hold on the table.
 #[derive(Debug, Default)]
@@ -233,11 +231,8 @@ fn look(table: &mut DrawTable) -> sidestep_linux::Result<Written> {
 
 /// Whether some weight is off by more than the tolerance.
 fn is_off(present: &Draw, wanted: &Draw) -> bool {
-    let off = |(present, wanted): (&Share, &Share)| {
-        let (present, wanted) = (f64::from(present.weight), f64::from(wanted.weight));
-        (present - wanted).abs() > TOLERANCE * present.max(wanted)
-    };
-    present.shares.len() != wanted.shares.len() || present.shares.iter().zip(&wanted.shares).any(off)
+    let weights = |draw: &Draw| draw.shares.iter().map(|share| share.weight).collect::<Vec<_>>();
+    are_off(&weights(present), &weights(wanted))
 }
 
 /// How likely each path of a set is.

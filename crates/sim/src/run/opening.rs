@@ -306,7 +306,7 @@ impl Simulation<'_> {
     fn ask(&mut self, knobs: &AgentKnobs, (node, peer): (NodeId, NodeId), paths: &[SrPath]) -> Option<Asked> {
         let candidates = self.policy_paths(knobs, paths);
         let request = policy::Request::new(knobs, &candidates, self.shared(node, peer)).ok()?;
-        Some(Asked { node, request, routes: paths.iter().map(|path| path.route).collect() })
+        Some(Asked { node, peer, request, routes: paths.iter().map(|path| path.route).collect() })
     }
 
     /// What the program of `node` begins with; `None` where there is nothing to choose from.

@@ -11,16 +11,17 @@ use std::{
     },
 };
 
+use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_model::{
-    ArcId, Bytes, Channel, LinkId, Node, NodeId, Rate, Scenario, Span, Time, Topology,
+    ArcId, Bytes, Channel, LinkId, Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology,
     scenario::{
         Flow, SystemSpec,
         conditions::{ArcCondition, Cause, Conditions},
     },
     srv6,
 };
-use sidestep_policy::flow_hash::FlowKey;
+use sidestep_policy::{REWEIGHING, flow_hash::FlowKey};
 use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
     ArcState, CacheResult, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
@@ -37,7 +38,7 @@ use crate::{
     routing::{EcmpPaths, Routing},
     sr_paths::{SrPath, SrPaths},
     steering::Steer,
-    system::{MakeBehaviour, System},
+    system::{MakeBehaviour, Mover, System},
 };
 
 /// A run in virtual time.
@@ -95,6 +96,8 @@ pub(super) enum Task {
     /// The constant-rate stream of this index sends.
     Send(usize),
     Warmup,
+    /// The agent of this host looks at the weights of its SYN-ACKs.
+    Reweigh(NodeId),
     /// Agents report usage.
     Usage,
     Sample,
@@ -195,6 +198,15 @@ impl<'a> Simulation<'a> {
         simulation.at(Time::ZERO + scenario.warmup, Task::Warmup);
         simulation.at(Time::ZERO + scenario.sample, Task::Sample);
         simulation.at(Time::ZERO + USAGE_INTERVAL, Task::Usage);
+        if simulation.systems.iter().any(|system| matches!(system.mover, Mover::Policy(_))) {
+            let nodes = topology.nodes().iter().zip(0..).filter(|(node, _)| node.kind == NodeKind::Host);
+            for node in nodes.map(|(_, index)| NodeId(index)) {
+                // Agents look when they do, each once a second.
+                let first = Pcg32::new(chance, u64::MAX / 2 + 1 + u64::from(node.0)).next_u32();
+                let nanos = (u64::from(first) * REWEIGHING.as_nanos()) >> 32;
+                simulation.at(Time::from_nanos(nanos), Task::Reweigh(node));
+            }
+        }
         Ok(simulation)
     }
 
@@ -300,6 +312,10 @@ impl<'a> Simulation<'a> {
                         *before = self.world.sender(flow).map_or(0, |sender| sender.una());
                     }
                 }
+            }
+            Task::Reweigh(host) => {
+                self.world.steering.reweigh(now, host);
+                self.at(now + REWEIGHING, Task::Reweigh(host));
             }
             Task::Usage => {
                 self.report_usage();

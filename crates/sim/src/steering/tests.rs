@@ -42,7 +42,7 @@ fn accepted() -> (Steer, Arc<Shared>) {
     let routes = vec![Network::new(&topology, 1, Span::ZERO).add_route([(ArcId(0), 0)]); 2];
     let data = Chosen::new(CLIENT, connection, routes.clone());
     let request = Request::new(&knobs, &paths(), Some(table.clone())).unwrap();
-    steer.by_policy(FlowId(0), 1_000, data, Some(Asked { node: SERVER, request, routes }));
+    steer.by_policy(FlowId(0), 1_000, data, Some(Asked { node: SERVER, peer: CLIENT, request, routes }));
     steer.requested(ms(30), FlowId(0));
     let end = End { half: Half::Receiver, sender: None, srtt: None, received: 0, progress: Time::ZERO };
     steer.happened(ms(55), FlowId(0), end, Event::Accepted);
