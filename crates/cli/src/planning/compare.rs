@@ -29,8 +29,12 @@ pub fn run(args: CompareArgs) -> Outcome {
             repetitions: equivalence::repetitions(&args.repetitions)?,
             margin: args.margin.as_f64(),
             late: args.late.as_f64(),
+            lateness: args.lateness,
             resume: args.resume,
         };
+        if plan.lateness && ![World::Sim, World::Lab].iter().all(|world| plan.worlds.contains(world)) {
+            return Err(Failure::usage("--lateness: one of the two worlds must be the simulator, the other the lab"));
+        }
         return equivalence::run(&plan, &scenario, &systems, &mut real, &out, args.json);
     }
     let mut run = |number, world| {

@@ -25,6 +25,8 @@ pub struct Plan {
     pub margin: f64,
     /// The largest share of late packets with which a lab run counts.
     pub late: f64,
+    /// Whether the simulator delivers packets as late as the lab's run of the same seed did.
+    pub lateness: bool,
     /// Whether runs that are there are taken.
     pub resume: bool,
 }
@@ -60,19 +62,18 @@ pub fn run(
         results: vec![vec![Vec::new(); plan.seeds as usize]; systems.len()],
         void: vec![0; systems.len()],
     });
-    // The worlds take turns, so that what changes on the machine meets both.
-    for repetition in 0..plan.repetitions.into_iter().max().unwrap_or(0) {
-        for (number, side) in sides.iter_mut().enumerate() {
-            if repetition >= plan.repetitions[number] {
-                continue;
+    for (number, repetition) in order(plan) {
+        let [one, two] = &mut sides;
+        let (side, other) = if number == 0 { (one, &*two) } else { (two, &*one) };
+        let dir = out.join(format!("{}-{}-{}", number + 1, side.world.as_str(), repetition + 1));
+        // The two sides never share one, as a world may be held against itself.
+        let scenario = Scenario { repetition: 2 * repetition + number as u32, ..scenario.clone() };
+        match side.world {
+            World::Sim if plan.lateness => {
+                simulate_as_late(plan, &scenario, systems, real, side, other, (repetition, &dir))?;
             }
-            let dir = out.join(format!("{}-{}-{}", number + 1, side.world.as_str(), repetition + 1));
-            // The two sides never share one, as a world may be held against itself.
-            let scenario = Scenario { repetition: 2 * repetition + number as u32, ..scenario.clone() };
-            match side.world {
-                World::Sim => simulate(plan, &scenario, systems, real, side, &dir)?,
-                World::Lab => measure(plan, &scenario, systems, real, side, &dir)?,
-            }
+            World::Sim => simulate(plan, &scenario, systems, real, side, &dir)?,
+            World::Lab => measure(plan, &scenario, systems, real, side, &dir)?,
         }
     }
     let of = |side: &Side, index: usize| Runs {
@@ -93,6 +94,43 @@ pub fn run(
     }
     found.iter().for_each(print);
     println!("\nThe table as a page: {}", out.join("equivalence.html").display());
+    Ok(())
+}
+
+/// Which side runs which repetition, in this order: the worlds take turns, so that what changes on the machine meets both; but
+/// the lab goes first where the simulator is to be as late.
+fn order(plan: &Plan) -> Vec<(usize, u32)> {
+    let most = plan.repetitions.into_iter().max().unwrap_or(0);
+    let turns = (0..most).flat_map(|repetition| [(0, repetition), (1, repetition)]);
+    let mut order: Vec<_> = turns.filter(|(number, repetition)| *repetition < plan.repetitions[*number]).collect();
+    if plan.lateness {
+        order.sort_by_key(|(number, _)| plan.worlds[*number] != World::Lab);
+    }
+    order
+}
+
+/// One repetition in the simulator, whose packets are as late as those of the lab's run of the same seed; a seed that has no such run
+/// has none here either.
+fn simulate_as_late(
+    plan: &Plan,
+    scenario: &Scenario,
+    systems: &[SystemSpec],
+    real: &mut dyn Worlds,
+    side: &mut Side,
+    lab: &Side,
+    (repetition, dir): (u32, &Path),
+) -> Result<(), Failure> {
+    for (index, system) in systems.iter().enumerate() {
+        for seed in 0..plan.seeds {
+            let measured = &lab.results[index][seed as usize];
+            let Some(of_lab) = measured.get(repetition as usize % measured.len().max(1)) else { continue };
+            let number = scenario.seed.wrapping_add(u64::from(seed));
+            let scenario = Scenario { seed: number, lateness: of_lab.lateness.clone(), ..scenario.clone() };
+            let dir = dir.join(format!("seed-{number}-{}", index + 1));
+            let result = real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
+            side.results[index][seed as usize].extend(result.systems.get(&system.to_string()).cloned());
+        }
+    }
     Ok(())
 }
 
@@ -181,12 +219,17 @@ fn print(found: &Equivalence) {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_model::Span;
+
     use super::*;
 
     /// Gives what the lab would under each attempt, and notes what was run.
+    #[derive(Default)]
     struct Fake {
         late: Vec<f64>,
         ran: Vec<(World, u64, u32)>,
+        /// The lateness that the simulator was to have.
+        lateness: Vec<Vec<Span>>,
     }
 
     impl Worlds for Fake {
@@ -200,7 +243,14 @@ mod tests {
         ) -> Result<RunResult, String> {
             self.ran.push((world, scenario.seed, scenario.repetition));
             let mut run = RunResult::new("s", world, scenario.seed);
-            let one = SystemResult { goodput_mbps: 10.0, ..SystemResult::default() };
+            let lateness = match world {
+                World::Sim => Vec::new(),
+                World::Lab => vec![Span::from_micros(100 * scenario.seed + u64::from(scenario.repetition))],
+            };
+            if world == World::Sim {
+                self.lateness.push(scenario.lateness.clone());
+            }
+            let one = SystemResult { goodput_mbps: 10.0, lateness, ..SystemResult::default() };
             for system in systems {
                 let repeated = sidestep_results::Repeated::of(&vec![one.clone(); seeds as usize]);
                 let late_share =
@@ -213,7 +263,7 @@ mod tests {
     }
 
     fn plan(worlds: [World; 2], seeds: u32) -> Plan {
-        Plan { worlds, seeds, repetitions: [1, 2], margin: 0.05, late: 0.01, resume: false }
+        Plan { worlds, seeds, repetitions: [1, 2], margin: 0.05, late: 0.01, lateness: false, resume: false }
     }
 
     fn scenario() -> Scenario {
@@ -228,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_late_is_made_again_and_counted() {
-        let mut fake = Fake { late: vec![0.5, 0.0], ran: Vec::new() };
+        let mut fake = Fake { late: vec![0.5, 0.0], ..Fake::default() };
         let found = found(&plan([World::Sim, World::Lab], 6), &mut fake);
         assert_eq!(found[0]["void"], serde_json::json!([0, 1]));
         assert_eq!(found[0]["rows"][0]["verdict"], "equivalent");
@@ -237,14 +287,25 @@ mod tests {
 
     #[test]
     fn a_seed_that_is_always_late_leaves_it_undecided() {
-        let mut fake = Fake { late: vec![0.5; 3], ran: Vec::new() };
+        let mut fake = Fake { late: vec![0.5; 3], ..Fake::default() };
         let found = found(&plan([World::Sim, World::Lab], 6), &mut fake);
         assert_eq!((&found[0]["void"][1], &found[0]["rows"][0]["verdict"]), (&3.into(), &"undecided".into()));
     }
 
     #[test]
+    fn the_simulator_is_as_late_as_the_labs_run_of_the_same_seed_and_repetition() {
+        let mut fake = Fake::default();
+        let plan = Plan { repetitions: [3, 2], lateness: true, ..plan([World::Sim, World::Lab], 2) };
+        found(&plan, &mut fake);
+        assert!(fake.ran.iter().take(4).all(|(world, ..)| *world == World::Lab), "{:?}", fake.ran);
+        let micros: Vec<u64> = fake.lateness.iter().map(|one| one[0].as_nanos() / 1_000).collect();
+        // Repetitions of the second side are 1 and 3; the third takes the first again.
+        assert_eq!(micros, [101, 201, 103, 203, 101, 201]);
+    }
+
+    #[test]
     fn a_world_held_against_itself_never_repeats_a_repetition() {
-        let mut fake = Fake { late: Vec::new(), ran: Vec::new() };
+        let mut fake = Fake::default();
         found(&plan([World::Sim, World::Sim], 6), &mut fake);
         let mut repetitions: Vec<u32> = fake.ran.iter().map(|(_, _, repetition)| *repetition).collect();
         repetitions.sort_unstable();
