@@ -364,6 +364,7 @@ impl Sender {
     #[inline]
     pub fn set_cwnd(&mut self, segments: f64) {
         self.window.cwnd = segments;
+        self.linux.iter_mut().for_each(|linux| linux.take_cwnd(segments));
     }
 
     /// The slow-start threshold in segments; infinite before the first loss.
@@ -374,6 +375,7 @@ impl Sender {
     /// Sets the slow-start threshold.
     pub fn set_ssthresh(&mut self, segments: f64) {
         self.window.ssthresh = segments;
+        self.linux.iter_mut().for_each(|linux| linux.take_ssthresh(segments));
     }
 
     /// The smoothed round-trip time; `None` before the first sample.
@@ -406,6 +408,8 @@ impl Sender {
     /// window the subflow blocks.
     pub fn halve(&mut self) {
         self.window.halve();
+        self.set_cwnd(self.window.cwnd);
+        self.set_ssthresh(self.window.ssthresh);
     }
 
     /// How many new segments the windows allow now, if they were supplied.

@@ -33,10 +33,10 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Linux {
     segments: Segments,
+    /// The SACK blocks of the last ACK that had some.
+    recv_sack_cache: [(u32, u32); 3],
     rack: Rack,
     window: Window,
-    /// The windows that the other half shows, in whole segments.
-    shown: (u32, u32),
     control: Control,
     rtt: Estimator,
     state: CaState,
@@ -103,9 +103,9 @@ impl Linux {
     fn new(config: &Config) -> Self {
         Linux {
             segments: Segments::new(),
+            recv_sack_cache: [(0, 0); 3],
             rack: Rack::new(),
             window: Window::new(config),
-            shown: (0, 0),
             control: Control::new(config),
             rtt: Estimator::default(),
             state: CaState::Open,
@@ -153,39 +153,35 @@ impl Linux {
         ([of.sacked, of.lost, of.retransmitted], of.recount(una, next))
     }
 
-    /// Takes the windows as others may have set them: the MPTCP connection.
-    fn load(&mut self, window: &crate::tcp::congestion::Window) {
-        if window.cwnd != f64::from(self.shown.0) {
-            self.window.cwnd = window.cwnd as u32;
-            self.shown.0 = self.window.cwnd;
-        }
-        if window.ssthresh != f64::from(self.shown.1) {
-            self.window.ssthresh = (window.ssthresh as u32).min(control::INFINITE);
-            self.shown.1 = self.window.ssthresh;
-        }
+    /// Takes the congestion window as another has set it: the MPTCP connection.
+    #[inline]
+    pub(super) fn take_cwnd(&mut self, segments: f64) {
+        self.window.cwnd = segments as u32;
     }
 
-    fn store(&mut self, window: &mut crate::tcp::congestion::Window) {
-        if self.window.cwnd != self.shown.0 {
-            self.shown.0 = self.window.cwnd;
-            window.cwnd = f64::from(self.window.cwnd);
-        }
-        if self.window.ssthresh != self.shown.1 {
-            self.shown.1 = self.window.ssthresh;
-            let infinite = self.window.ssthresh == control::INFINITE;
-            window.ssthresh = if infinite { f64::INFINITY } else { f64::from(self.window.ssthresh) };
-        }
+    /// Takes the slow-start threshold as another has set it.
+    #[inline]
+    pub(super) fn take_ssthresh(&mut self, segments: f64) {
+        self.window.ssthresh = (segments as u32).min(control::INFINITE);
     }
 }
 
 impl Sender {
-    /// Calls `act` with the Linux half and the windows of both brought into line.
+    /// Calls `act` with the Linux half; where that changes the windows, the other half shows them, too.
     #[inline]
     pub(super) fn with_linux<R: Default>(&mut self, act: impl FnOnce(&mut Self, &mut Linux) -> R) -> R {
         let Some(mut linux) = self.linux.take() else { return R::default() };
-        linux.load(&self.window);
+        let (cwnd, ssthresh) = (linux.window.cwnd, linux.window.ssthresh);
         let result = act(self, &mut linux);
-        linux.store(&mut self.window);
+        let window = &linux.window;
+        // What another has set may have a fraction, which stays as long as the whole segments do.
+        if window.cwnd != cwnd {
+            self.window.cwnd = f64::from(window.cwnd);
+        }
+        if window.ssthresh != ssthresh {
+            let infinite = window.ssthresh == control::INFINITE;
+            self.window.ssthresh = if infinite { f64::INFINITY } else { f64::from(window.ssthresh) };
+        }
         self.linux = Some(linux);
         result
     }

@@ -167,12 +167,19 @@ impl Sender {
         blocks[..skip].fill((0, 0));
         // From the lowest: what is found to be reordered is what lies below the highest sacked before.
         blocks.sort_unstable();
-        for (from, to) in blocks {
+        let cache = linux.recv_sack_cache;
+        let mut known = [(0, 0); 3];
+        for ((from, to), known) in blocks.into_iter().zip(&mut known) {
             let (from, to) = (ack + u32::from(from), ack + u32::from(to));
             if from < to && to <= self.next {
-                self.take_block(linux, now, (from.max(self.una), to), seen);
+                // Blocks mostly grow at their ends.
+                let cached = cache.iter().find(|(first, end)| (*first..*end).contains(&from));
+                let new = cached.map_or(from, |(_, end)| *end).max(self.una);
+                self.take_block(linux, now, (new, to), seen);
+                *known = (from, to);
             }
         }
+        linux.recv_sack_cache = known;
     }
 
     fn take_block(&mut self, linux: &mut Linux, now: Time, (from, to): (u32, u32), seen: &mut Seen) {
