@@ -143,7 +143,7 @@ impl LinkModel {
     /// Decides on an IP packet of `len` bytes that arrives at `now`; times never decrease from call to call.
     ///
     /// The ECN threshold is compared with the queue that the packet finds on arrival.
-    #[inline]
+    #[inline(always)]
     pub fn enqueue(&mut self, now: Time, len: u32, ecn_capable: bool) -> Verdict {
         match self.state {
             LinkState::Up => {}
