@@ -30,7 +30,6 @@ const READ: usize = 16;
 pub(super) struct Ahead {
     due: Vec<Due>,
     at: usize,
-    arcs: Vec<u32>,
     /// How far they may reach, in nanoseconds.
     window: u64,
     /// The shortest delay of any link: the most that `window` may be.
@@ -68,8 +67,8 @@ impl Network {
     #[cold]
     pub(super) fn begin_ahead(&mut self) {
         let shortest_delay = self.arcs.iter().map(|arc| arc.link.delay().as_nanos()).min().unwrap_or(0);
-        let (due, arcs) = (Vec::new(), Vec::new());
-        self.ahead = Some(Box::new(Ahead { due, at: 0, arcs, window: shortest_delay, shortest_delay, read: 0 }));
+        let due = Vec::new();
+        self.ahead = Some(Box::new(Ahead { due, at: 0, window: shortest_delay, shortest_delay, read: 0 }));
     }
 
     /// The next arrival that was looked ahead to, not after `limit`.
@@ -106,21 +105,21 @@ impl Network {
             return true;
         }
         let end = first + ahead.window;
-        while self.events.top() >> ARC_BITS < end {
-            ahead.arcs.push((self.events.top() & ARC_MASK) as u32);
-            self.events.pop();
-        }
         ahead.due.clear();
         ahead.at = 0;
-        for arc in ahead.arcs.drain(..) {
+        while self.events.top() >> ARC_BITS < end {
+            let arc = self.events.top() & ARC_MASK;
             let ring = &mut self.arcs[arc as usize].carried;
             while let Some(carried) = ring.front().copied().filter(|carried| carried.arrives() < end) {
                 ring.pop_front();
-                ahead.due.push(Due { key: carried.arrives() << ARC_BITS | u64::from(arc), carried });
+                ahead.due.push(Due { key: carried.arrives() << ARC_BITS | arc, carried });
             }
             match ring.front() {
-                Some(next) => self.events.push(next.arrives() << ARC_BITS | u64::from(arc)),
-                None => ring.clear(),
+                Some(next) => self.events.replace_top(next.arrives() << ARC_BITS | arc),
+                None => {
+                    ring.clear();
+                    self.events.pop();
+                }
             }
         }
         ahead.due.sort_by_key(|due| due.key);
