@@ -286,12 +286,27 @@ impl Sender {
         })
     }
 
+    /// As [`poll_timeout`](Self::poll_timeout), if that is due before `limit`: cheaper where it is not.
+    #[inline]
+    pub fn poll_timeout_before(&self, limit: Time) -> Option<(Time, SenderTimeout)> {
+        match &self.linux {
+            Some(linux) if self.state != State::SynSent && linux.earliest() >= limit => None,
+            _ => self.poll_timeout().filter(|(due, _)| *due < limit),
+        }
+    }
+
     /// The next segment to send.
     #[inline]
     pub fn poll_transmit(&mut self, config: &Config, now: Time) -> Option<Transmit> {
         if self.linux.is_some() && self.state != State::SynSent {
             return self.poll_linux(config, now);
         }
+        self.poll_rfc(config, now)
+    }
+
+    // Apart from what the other profile does, so that a driver's loop is small with either.
+    #[inline(never)]
+    fn poll_rfc(&mut self, config: &Config, now: Time) -> Option<Transmit> {
         if !self.window_has_room(config) {
             self.flags |= flag::LIMITED;
             return None;

@@ -173,7 +173,8 @@ impl<S: Steering> World<S> {
             }
             self.network.inject(self.now.as_nanos(), flow.forward, packet);
         }
-        self.timers.arm(&mut flow.sender_timer, sender.poll_timeout(), index, Half::Sender);
+        let timeout = sender.poll_timeout_before(flow.sender_timer);
+        self.timers.arm(&mut flow.sender_timer, timeout, index, Half::Sender);
         resent
     }
 

@@ -150,6 +150,7 @@ impl Acks {
     }
 
     /// A segment was received in order; returns how many ACKs are to go at once at least.
+    #[inline]
     fn note_data(&mut self, config: &Config, now: Time, packet: &Packet) -> u8 {
         let nanos = now.as_nanos();
         let gap = nanos.saturating_sub(self.last_data);
@@ -174,6 +175,7 @@ impl Acks {
     }
 
     /// How long an ACK is delayed (`tcp_send_delayed_ack`).
+    #[inline]
     fn delay(&self, config: &Config) -> u64 {
         let least = LEAST_WAIT.min(config.delayed_ack.as_nanos());
         let bound = if self.round_trip > 0 { self.round_trip.max(least) } else { MOST_WAIT };
@@ -261,6 +263,7 @@ impl Receiver {
     }
 
     /// Whether an ACK goes now; otherwise sets a timer for it.
+    #[inline]
     fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
         if self.pending >= config.ack_every || self.quick > 0 || acks.now || self.duplicate.is_some() {
             return true;
@@ -284,6 +287,7 @@ impl Receiver {
         false
     }
 
+    #[inline]
     pub(super) fn answer(&mut self, acks: &mut Acks, config: &Config) -> Packet {
         self.quick = self.quick.saturating_sub(1);
         acks.now = false;

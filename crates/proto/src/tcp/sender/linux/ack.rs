@@ -58,6 +58,12 @@ impl Seen {
 }
 
 impl Linux {
+    /// Whether nothing is lost, reordered or probed for.
+    #[inline]
+    fn is_at_ease(&self) -> bool {
+        self.state == CaState::Open && self.segments.is_clean() && self.probe_end == 0
+    }
+
     /// Something came later than what was sent after it (`tcp_check_sack_reordering`).
     pub(super) fn note_reordering(&mut self, low: u32, una: u32) {
         let highest = self.segments.highest_sacked(una);
@@ -70,6 +76,7 @@ impl Linux {
 
 impl Sender {
     /// Handles an ACK in the profile of Linux.
+    #[inline]
     pub(in crate::tcp::sender) fn handle_linux_ack(
         &mut self,
         linux: &mut Linux,
@@ -81,12 +88,72 @@ impl Sender {
         if ack > self.next || matches!(self.state, State::Closed | State::SynSent | State::Finished | State::Failed) {
             return Acked::default();
         }
+        let marked = packet.flags.has(Flags::ECE) && self.flags & flag::ECN != 0;
+        let (outstanding, marked_lost, was) = (self.outstanding(), linux.segments.marked, linux.state);
+        let mut acked = Acked::default();
+        let mut sacked = false;
+        let advances = ack > self.una && packet.sack[0] == (0, 0) && !marked && linux.is_at_ease();
+        if let Some(sent_at) = advances.then(|| linux.segments.sent_once(self.una, ack)).flatten() {
+            self.advance(linux, (config, now), packet, sent_at, &mut acked);
+        } else {
+            sacked = self.take_ack(linux, (config, now), packet, marked, &mut acked);
+        }
+        self.delivered = self.delivered.wrapping_add(acked.delivered);
+        if marked {
+            self.delivered_ce = self.delivered_ce.wrapping_add(acked.delivered);
+            linux.counters.delivered_ce += acked.delivered;
+        }
+        linux.control.count(acked.delivered, marked, (self.una, self.next));
+        if outstanding > 0 {
+            let lost = linux.segments.marked.wrapping_sub(marked_lost);
+            self.control(linux, (config, now), (&mut acked, sacked), lost);
+        }
+        self.report(linux, was, &mut acked);
+        acked
+    }
+
+    /// Takes an ACK that says nothing but that segments have arrived which were sent once, while all is well: most do.
+    #[inline]
+    fn advance(
+        &mut self,
+        linux: &mut Linux,
+        (config, now): (&Config, Time),
+        packet: &Packet,
+        (first, last): (u64, u64),
+        acked: &mut Acked,
+    ) {
+        let ack = packet.seq;
+        acked.segments = ack - self.una;
+        acked.delivered = acked.segments;
+        self.window_end = ack.saturating_add(packet.window);
+        linux.rack.advance(now.as_nanos(), last, ack - 1, false, linux.rtt.least);
+        self.una = ack;
+        linux.retransmits = 0;
+        self.backoff = 0;
+        linux.segments.examined = ack;
+        let since = |at: u64| now.as_nanos().saturating_sub(at);
+        self.take_rtt(linux, (config, now), (since(first), since(last)), acked);
+        linux.rack.adapt(ack, self.next);
+        self.set_timer(linux, config, now);
+    }
+
+    /// Takes any ACK; returns whether it reports segments that were not known to have arrived.
+    #[inline(never)]
+    fn take_ack(
+        &mut self,
+        linux: &mut Linux,
+        (config, now): (&Config, Time),
+        packet: &Packet,
+        marked: bool,
+        acked: &mut Acked,
+    ) -> bool {
+        let ack = packet.seq;
         let window_end = ack.saturating_add(packet.window);
         let mut seen = Seen {
             prior_una: self.una,
             prior_highest: linux.segments.highest_sacked(self.una),
             advanced: ack > self.una,
-            marked: packet.flags.has(Flags::ECE) && self.flags & flag::ECN != 0,
+            marked,
             window_moved: window_end > self.window_end && ack == self.una,
             echo: packet.sent,
             ..Seen::default()
@@ -94,21 +161,19 @@ impl Sender {
         if ack >= self.una {
             self.window_end = window_end;
         }
-        let (outstanding, marked_lost) = (self.outstanding(), linux.segments.marked);
+        let outstanding = self.outstanding();
         if packet.sack[0] != (0, 0) {
             self.take_sacks(linux, now, packet, &mut seen);
         }
-        let mut acked = Acked::default();
         if ack >= seen.prior_una {
             acked.segments = ack - seen.prior_una;
-            self.clean(linux, (config, now), ack, &mut seen, &mut acked);
+            self.clean(linux, (config, now), ack, &mut seen, acked);
         }
         linux.rack.adapt(self.una, self.next);
         if linux.probe_end > 0 {
             self.end_probe(linux, now, ack, &seen);
         }
         let dubious = seen.sacked || seen.marked || seen.duplicate || linux.state != CaState::Open;
-        let was = linux.state;
         if (dubious || !seen.advanced && !seen.window_moved) && (outstanding > 0 || seen.duplicate) {
             self.alert(linux, now, &mut seen);
         }
@@ -116,18 +181,7 @@ impl Sender {
             self.set_timer(linux, config, now);
         }
         acked.delivered = seen.delivered;
-        self.delivered = self.delivered.wrapping_add(seen.delivered);
-        if seen.marked {
-            self.delivered_ce = self.delivered_ce.wrapping_add(seen.delivered);
-            linux.counters.delivered_ce += seen.delivered;
-        }
-        linux.control.count(seen.delivered, seen.marked, (self.una, self.next));
-        if outstanding > 0 {
-            let lost = linux.segments.marked.wrapping_sub(marked_lost);
-            self.control(linux, (config, now), (&mut acked, seen.sacked), lost);
-        }
-        self.report(linux, was, &mut acked);
-        acked
+        seen.sacked
     }
 
     /// The signals of an ACK.
@@ -285,6 +339,19 @@ impl Sender {
             return false;
         };
         let last = by_sack.or(own).map_or(rtt, |(_, last)| last);
+        self.take_rtt(linux, (config, now), (rtt, last), acked);
+        true
+    }
+
+    /// Takes a round-trip time, and that of the segment of the ACK that was sent last.
+    #[inline]
+    fn take_rtt(
+        &mut self,
+        linux: &mut Linux,
+        (config, now): (&Config, Time),
+        (rtt, last): (u64, u64),
+        acked: &mut Acked,
+    ) {
         linux.rtt.sample_least(last);
         let round_ended = self.una > self.round_end;
         linux.rtt.sample(config, rtt, round_ended);
@@ -294,22 +361,20 @@ impl Sender {
         }
         linux.rto = linux.rtt.timeout(config);
         self.round_trip.adopt(linux.rtt.srtt(), linux.rto);
-        if !linux.control.watches_delay() {
-            return true;
+        if linux.control.watches_delay() {
+            self.watch_delay(linux, now, last);
         }
+    }
+
+    fn watch_delay(&mut self, linux: &mut Linux, now: Time, rtt: u64) {
         let pace = self.pace(linux, now);
-        match linux.control.sample(&pace, &linux.window, last, (self.una, self.next)) {
-            None => {}
-            Some(exit) => {
-                linux.window.ssthresh = linux.window.cwnd;
-                let count = match exit {
-                    Exit::Train => &mut linux.counters.hystart_train,
-                    Exit::Delay => &mut linux.counters.hystart_delay,
-                };
-                *count += 1;
-            }
-        }
-        true
+        let Some(exit) = linux.control.sample(&pace, &linux.window, rtt, (self.una, self.next)) else { return };
+        linux.window.ssthresh = linux.window.cwnd;
+        let count = match exit {
+            Exit::Train => &mut linux.counters.hystart_train,
+            Exit::Delay => &mut linux.counters.hystart_delay,
+        };
+        *count += 1;
     }
 
     /// What an ACK says of a tail loss probe (`tcp_process_tlp_ack`; RFC 8985, section 7.4).

@@ -131,6 +131,13 @@ impl Segments {
         (word >> FLAG_BITS, word & ((1 << FLAG_BITS) - 1))
     }
 
+    /// When the first and the last of the segments `from..to` were sent, if each was sent once and nothing is known of it.
+    #[inline]
+    pub(super) fn sent_once(&self, from: u32, to: u32) -> Option<(u64, u64)> {
+        let words = (from..to).fold(0, |words, seq| words | self.word(seq));
+        (words & ((1 << FLAG_BITS) - 1) == 0).then(|| (self.sent_at(from), self.sent_at(to - 1)))
+    }
+
     /// Segments below `una` are forgotten.
     pub(super) fn forget(&mut self, una: u32) {
         self.examined = self.examined.max(una);

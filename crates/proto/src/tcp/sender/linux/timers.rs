@@ -12,7 +12,15 @@ use crate::{
 const LEAST: u64 = 2_000_000;
 /// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`).
 const LINEAR_SYNS: u8 = 4;
+
 impl Linux {
+    /// A time before which the timer that was armed last does not fire.
+    #[inline]
+    pub(in crate::tcp::sender) fn earliest(&self) -> Time {
+        let (now, after) = self.armed;
+        now + Span::from_nanos(after)
+    }
+
     /// When the timer fires that was armed last.
     pub(in crate::tcp::sender) fn due(&self) -> Time {
         let (now, after) = self.armed;

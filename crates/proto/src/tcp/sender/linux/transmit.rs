@@ -14,6 +14,7 @@ use crate::{
 
 impl Sender {
     /// The next segment to send in the profile of Linux.
+    #[inline]
     pub(in crate::tcp::sender) fn next_segment(
         &mut self,
         linux: &mut Linux,
@@ -64,6 +65,7 @@ impl Sender {
         }
     }
 
+    #[inline(always)]
     fn send_new(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Transmit {
         let first = self.una == self.next;
         if first && self.next > 0 {
@@ -101,6 +103,7 @@ impl Sender {
     }
 
     /// A tail loss probe: a new segment, whatever the congestion window, or the last one again.
+    #[cold]
     fn send_probe(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Transmit {
         linux.probing = false;
         linux.probe_again = !self.has_new();
