@@ -284,7 +284,9 @@ impl Receiver {
 
     /// Whether a segment was received before.
     fn has(&self, seq: u32) -> bool {
-        seq < self.next || self.ranges.iter().any(|(from, to)| (*from..*to).contains(&seq))
+        // Most often it is the segment after the last one. Ranges do not touch, so it is in none then.
+        let follows = self.ranges.first().is_some_and(|(_, to)| *to == seq);
+        seq < self.next || !follows && self.ranges.iter().any(|(from, to)| (*from..*to).contains(&seq))
     }
 
     /// Handles a segment that is beyond a gap, fills a gap, or was received before.

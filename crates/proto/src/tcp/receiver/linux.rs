@@ -235,8 +235,8 @@ impl Receiver {
             }
         }
         let waited = !self.ranges.is_empty();
-        let waiting = if waited { self.ranges.iter().map(|(from, to)| to - from).sum() } else { 0 };
-        if self.duplicate.is_none() && acks.window.grow(waiting) {
+        let waiting = || self.ranges.iter().map(|(from, to)| to - from).sum();
+        if self.duplicate.is_none() && acks.window.may_grow() && acks.window.grow(waiting()) {
             // As `tcp_grow_window` has it.
             self.quick |= 1;
         }

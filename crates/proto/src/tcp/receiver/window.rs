@@ -45,6 +45,12 @@ impl Window {
         self.threshold
     }
 
+    /// Whether a segment may widen what is offered, if few others wait.
+    #[inline]
+    pub(super) fn may_grow(&self) -> bool {
+        self.threshold + 1 < self.buffer
+    }
+
     /// A segment has come, and so many wait for an earlier one. Returns whether the window grew, which is to be told at once.
     #[inline]
     pub(super) fn grow(&mut self, waiting: u32) -> bool {
