@@ -187,11 +187,13 @@ impl Connection {
         let again = self.pending_reinjection();
         if again.is_none() && self.data_next >= end {
             self.saturated = false;
+            self.burst.end();
             let blocked = self.data_next < self.data_end;
             return if blocked { self.unblock(config, now, subflows) } else { None };
         }
         let Some(subflow) = self.pick(config, now, subflows, hint) else {
             self.saturated = true;
+            self.burst.end();
             return None;
         };
         let data_seq = match again {

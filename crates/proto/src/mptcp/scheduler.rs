@@ -9,11 +9,21 @@ use super::{
 };
 use crate::tcp::Sender;
 
-/// Linux's scheduler: the subflow that it has chosen, and how many segments that still gets.
+/// What Linux's scheduler goes on with: the subflow that it has chosen, and how many segments that still gets. It chooses anew
+/// whenever it is asked, so a burst ends with the data or the receiver's window, too (`__subflow_push_pending`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Burst {
     subflow: usize,
     left: u32,
+    /// Whether the subflow has got any of it.
+    begun: bool,
+}
+
+impl Burst {
+    /// There is nothing more to send now.
+    pub(super) fn end(&mut self) {
+        *self = Burst::default();
+    }
 }
 
 impl Connection {
@@ -48,16 +58,16 @@ impl Connection {
     }
 
     /// Mainline's `mptcp_subflow_get_send`: the subflow whose queue, sent data that is not acknowledged included, lasts the
-    /// shortest time at its pacing rate. It gets a burst of 64 KiB, as far as its send buffer allows. The windows of
-    /// congestion control do not matter: a subflow queues what it cannot send yet.
+    /// shortest time at its pacing rate. It gets a burst of 64 KiB, or of what the receiver's window still allows, as far as
+    /// its send buffer does. The windows of congestion control do not matter: a subflow queues what it cannot send yet.
     fn pick_linux(&mut self, config: &Config, now: Time, subflows: &[Sender]) -> Option<usize> {
         let Some(mainline) = &self.mainline else { return None };
         let has_memory = |index: usize| mainline.has_memory(index, subflows[index].queued());
-        let Burst { subflow, left } = self.burst;
-        // Memory is looked at between the pieces of data.
-        let goes_on = !self.data_next.is_multiple_of(FRAGMENT) || has_memory(subflow);
-        if left > 0 && self.subflows[subflow].is_active(now) && goes_on {
-            self.burst.left -= 1;
+        let Burst { subflow, left, begun } = self.burst;
+        // All of that is looked at between the pieces of data only.
+        let within = !self.data_next.is_multiple_of(FRAGMENT);
+        if begun && (within || left > 0 && has_memory(subflow) && self.subflows[subflow].is_active(now)) {
+            self.burst.left = left.saturating_sub(1);
             return Some(subflow);
         }
         let mut best: Option<(f64, usize)> = None;
@@ -74,10 +84,11 @@ impl Connection {
             }
         }
         let (_, subflow) = best.filter(|(_, index)| has_memory(*index))?;
-        let (queued, burst) = (f64::from(subflows[subflow].queued()), f64::from(config.burst));
+        let count = config.burst.min(self.window_end.saturating_sub(self.data_next)).max(1);
+        let (queued, burst) = (f64::from(subflows[subflow].queued()), f64::from(count));
         let pace = &mut self.subflows[subflow].pace;
         *pace = (*pace * queued + subflows[subflow].pacing_rate() * burst) / (queued + burst);
-        self.burst = Burst { subflow, left: config.burst.saturating_sub(1) };
+        self.burst = Burst { subflow, left: count - 1, begun: true };
         Some(subflow)
     }
 

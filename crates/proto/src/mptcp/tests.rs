@@ -118,8 +118,12 @@ impl Rig {
             2 => Packet { seq: sender.una() + outstanding, ..ack },
             _ => Packet { seq: sender.una() + outstanding.min(2), ..ack },
         };
-        let acked = self.senders[subflow].handle_ack(&self.tcp, self.now, &packet);
-        self.connection.handle_ack(&self.config, self.now, &mut self.senders, subflow, &packet, &acked);
+        self.handle(subflow, &packet);
+    }
+
+    fn handle(&mut self, subflow: usize, packet: &Packet) {
+        let acked = self.senders[subflow].handle_ack(&self.tcp, self.now, packet);
+        self.connection.handle_ack(&self.config, self.now, &mut self.senders, subflow, packet, &acked);
         self.send(subflow);
     }
 
@@ -138,6 +142,27 @@ impl Rig {
             while self.senders[assigned.subflow].poll_transmit(&self.tcp, self.now).is_some() {}
         }
     }
+}
+
+#[test]
+fn under_the_scheduler_of_linux_a_burst_ends_with_the_window_and_the_next_goes_to_the_shortest_queue() {
+    let mut rig = Rig::new(2);
+    rig.config = Config::new(Coupling::Cubic, Scheduler::Linux, 1 << 20);
+    rig.connection = Connection::new(&rig.config, 2);
+    rig.connection.supply(1 << 20);
+    let given = |rig: &Rig| [0, 1].map(|subflow| rig.senders[subflow].supplied());
+    let answer = Packet { kind: Kind::SynAck, sent: rig.now, window: 45, ..Packet::default() };
+    rig.now += Span::from_millis(10);
+    rig.handle(0, &answer);
+    // The connection has memory for 32 segments until the second subflow brings its own. Then the window has room for 45. The
+    // burst that the first was given would have had 46.
+    assert_eq!(given(&rig), [32, 0]);
+    rig.handle(1, &answer);
+    assert_eq!(given(&rig), [32, 13]);
+    // The window moves by two segments: they do not go to where they came from, but to the queue that ends first.
+    rig.now += Span::from_millis(10);
+    rig.handle(0, &Packet { kind: Kind::Ack, seq: 2, data_seq: 2, window: 45, ..answer });
+    assert_eq!(given(&rig), [32, 15]);
 }
 
 /// Few different values, so that subflows are often equally wide, or equally good.
