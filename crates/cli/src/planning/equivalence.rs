@@ -127,7 +127,8 @@ fn simulate_as_late(
             let number = scenario.seed.wrapping_add(u64::from(seed));
             let scenario = Scenario { seed: number, lateness: of_lab.lateness.clone(), ..scenario.clone() };
             let dir = dir.join(format!("seed-{number}-{}", index + 1));
-            let result = real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
+            let result =
+                real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
             side.results[index][seed as usize].extend(result.systems.get(&system.to_string()).cloned());
         }
     }

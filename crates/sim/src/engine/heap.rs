@@ -47,7 +47,8 @@ impl MinHeap {
     #[inline]
     pub(super) fn push(&mut self, key: u64) {
         // The group of the last place, whose parent is the node with the group's number.
-        let (mut group, mut place) = ((self.len + 3) / 4, (self.len + 3) % 4);
+        let last = self.len + 3;
+        let (mut group, mut place) = (last / 4, last % 4);
         self.len += 1;
         if place == 0 {
             self.groups.push(Group([u64::MAX; 4]));
