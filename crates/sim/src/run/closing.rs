@@ -4,14 +4,13 @@ use std::net::SocketAddrV6;
 
 use sidestep_model::{Bytes, NodeId, Time};
 use sidestep_policy::flow_hash::FlowKey;
+use sidestep_proto::tcp::Sender;
 use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};
 
 use super::{
     SimError,
     simulation::{Open, Simulation},
 };
-use sidestep_proto::tcp::Sender;
-
 use crate::{
     engine::{FlowId, Half},
     steering::read,
