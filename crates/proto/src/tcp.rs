@@ -23,6 +23,7 @@ pub use sidestep_model::scenario::TcpProfile as Profile;
 
 pub use counters::Counters;
 pub use receiver::Receiver;
+pub(crate) use receiver::window;
 pub use sender::{Sender, State, Transmit};
 pub use signals::{Acked, Signals};
 pub use socket::{Heard, Socket};

@@ -2,6 +2,8 @@
 
 use sidestep_model::{Span, Time};
 
+use crate::tcp::window;
+
 /// The window of a receiver (`mptcp_rcv_space_adjust` of `net/mptcp/protocol.c`, `tcp_grow_window` of `net/ipv4/tcp_input.c`).
 ///
 /// Each subflow has a threshold, which grows by two segments with each segment that it receives. The window that an ACK of
@@ -23,20 +25,15 @@ pub struct ReceiveWindow {
 
 impl ReceiveWindow {
     /// The first window: half of the 131,072 bytes of `tcp_rmem`, in segments.
-    pub const FIRST: u32 = 45;
-    /// What the buffer holds of these 131,072 bytes, of which a segment of 1,428 takes 2,176 with what Linux keeps of it. The
-    /// kernel reckons with half of them until the first segment has come (`tcp_measure_rcv_mss`).
-    const BUFFER: u32 = 60;
-    /// What counts as read in a round trip at first.
-    const INITIAL_SPACE: u32 = 10;
+    pub const FIRST: u32 = window::FIRST;
 
     /// The window of a connection of so many subflows, whose buffer holds at most `limit` segments.
     pub fn new(subflows: usize, limit: u32) -> Self {
         ReceiveWindow {
             thresholds: vec![Self::FIRST.min(limit); subflows],
-            buffer: Self::BUFFER.min(limit),
+            buffer: window::BUFFER.min(limit),
             limit,
-            space: Self::INITIAL_SPACE,
+            space: window::INITIAL_SPACE,
             copied: 0,
             since: Time::ZERO,
             round_trip: Span::ZERO,
@@ -58,12 +55,8 @@ impl ReceiveWindow {
             return;
         }
         if self.copied > self.space {
-            // The measurement is a round trip late, and in slow start the sender doubles its rate.
-            let window = 2 * u64::from(self.copied);
-            let growth = window * u64::from(self.copied - self.space) / u64::from(self.space);
+            self.buffer = self.buffer.max(window::needed(self.copied, self.space).min(self.limit));
             self.space = self.copied;
-            let window = u32::try_from(window + 2 * growth).unwrap_or(u32::MAX);
-            self.buffer = self.buffer.max(window.min(self.limit));
         }
         (self.copied, self.since) = (0, now);
     }

@@ -1,7 +1,7 @@
 //! The receiving half of a connection.
 
 mod linux;
-mod window;
+pub(crate) mod window;
 
 use sidestep_model::{Span, Time};
 

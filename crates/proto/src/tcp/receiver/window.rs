@@ -21,11 +21,12 @@ pub(super) struct Window {
 }
 
 /// Half of the 131,072 bytes of `tcp_rmem`, before it is known how much memory a segment takes.
-const FIRST: u32 = 45;
-/// 131,072 bytes, of which a segment of 1,428 takes 2,176 with what Linux keeps of it.
-const BUFFER: u32 = 60;
+pub(crate) const FIRST: u32 = 45;
+/// 131,072 bytes, of which a segment of 1,428 takes 2,176 with what Linux keeps of it. The kernel reckons with half of them until the
+/// first segment has come (`tcp_measure_rcv_mss`).
+pub(crate) const BUFFER: u32 = 60;
 /// What counts as read in a round trip at first (`TCP_INIT_CWND`).
-const INITIAL_SPACE: u32 = 10;
+pub(crate) const INITIAL_SPACE: u32 = 10;
 
 impl Window {
     /// The window of a receiver that may hold so many segments.
@@ -68,15 +69,19 @@ impl Window {
             return;
         }
         if self.copied > self.space {
-            // The measurement is a round trip late, and in slow start the sender doubles its rate.
-            let window = 2 * u64::from(self.copied);
-            let growth = window * u64::from(self.copied - self.space) / u64::from(self.space);
+            self.buffer = self.buffer.max(needed(self.copied, self.space).min(self.limit));
             self.space = self.copied;
-            let window = u32::try_from(window + 2 * growth).unwrap_or(u32::MAX);
-            self.buffer = self.buffer.max(window.min(self.limit));
         }
         (self.copied, self.since) = (0, now);
     }
+}
+
+/// What a buffer is to hold when `copied` segments were read in a round trip, and `space` at most in those before
+/// (`tcp_rcvbuf_grow`): the measurement is a round trip late, and in slow start the sender doubles its rate.
+pub(crate) fn needed(copied: u32, space: u32) -> u32 {
+    let window = 2 * u64::from(copied);
+    let growth = window * u64::from(copied - space) / u64::from(space);
+    u32::try_from(window + 2 * growth).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
