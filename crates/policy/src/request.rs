@@ -16,8 +16,8 @@ use crate::{
 
 /// A connection that a host has been asked for and has not accepted yet.
 ///
-/// Each of its SYN-ACKs is drawn a path of its own ([`draw_reply`]), by [weights](Self::weights) that follow what was learnt once a second. On Linux a table of nf_tables does that, as the
-/// program in TCP does not see SYN-ACKs.
+/// Each of its SYN-ACKs is drawn a path of its own ([`draw_reply`]), by [weights](Self::weights) that follow what was learnt
+/// once a second. On Linux a table of nf_tables does that, as the program in TCP does not see SYN-ACKs.
 #[derive(Clone, Debug)]
 pub struct Request {
     knobs: AgentKnobs,

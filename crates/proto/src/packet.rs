@@ -78,7 +78,7 @@ impl Flags {
     pub const ECE: Flags = Flags(4);
     /// Data: the sender has reduced its window (RFC 3168).
     pub const CWR: Flags = Flags(8);
-    /// Data: the last segment. ACK: that it has arrived.
+    /// Data: the last segment. ACK: that it has arrived; under Linux's profile the receiver's own FIN.
     pub const FIN: Flags = Flags(16);
     /// Data: it was sent before.
     pub const RETRANSMIT: Flags = Flags(32);

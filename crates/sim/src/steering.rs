@@ -118,7 +118,7 @@ pub struct Chosen {
     pub connection: Box<Connection>,
     /// The routes of the paths that `connection` was opened with.
     pub routes: Vec<RouteId>,
-    /// It has heard that its connection is closed.
+    /// Whether its connection is closed.
     closed: bool,
 }
 
@@ -283,7 +283,7 @@ impl Steer {
         Some(Move { forward: Some(forward), reverse: Some(reverse) })
     }
 
-    /// The program of one end of a flow hears that its connection is closed.
+    /// The connection is closed at one end of a flow.
     pub fn close(&mut self, flow: FlowId, end: Half, round: Round) {
         let Some(Some(steered)) = self.flows.get_mut(flow.0 as usize) else { return };
         let By::Policy { data, acks } = &mut steered.by else { return };

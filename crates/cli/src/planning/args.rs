@@ -186,7 +186,6 @@ pub struct CompareArgs {
     /// A lab run counts if no larger share of its packets was more than 1 ms late
     #[arg(long, value_name = "SHARE", default_value = "1%", requires = "equivalence")]
     pub late: Ratio,
-
     /// Have the simulator deliver packets as late as the wires of the lab's run of the same seed did
     #[arg(long, requires = "equivalence")]
     pub lateness: bool,

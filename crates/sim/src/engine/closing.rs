@@ -94,8 +94,8 @@ impl<S: Steering> World<S> {
         }
     }
 
-    /// The client hears the server's FIN: it is done, and says so each time.
-    pub(super) fn hear_fin(&mut self, flow: u32) {
+    /// The server's FIN has arrived: the client has finished, and acknowledges each that comes.
+    pub(super) fn deliver_fin(&mut self, flow: u32) {
         self.send_without_data(flow, Kind::LastAck);
         if let Some(closing) = self.closings.get_mut(&flow)
             && !std::mem::replace(&mut closing.arrived, true)

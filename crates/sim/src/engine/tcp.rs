@@ -96,7 +96,7 @@ impl<S: Steering> World<S> {
             self.shut_down(packet.flow);
         }
         if packet.flags.has(Flags::FIN) && self.closes_apart(packet.flow) {
-            self.hear_fin(packet.flow);
+            self.deliver_fin(packet.flow);
         }
     }
 
