@@ -198,7 +198,8 @@ fn path_manager(around: &Surroundings<'_>, subflows: u32) -> Command {
 
 fn edge(around: &Surroundings<'_>, knobs: &SemperKnobs, stateful: bool, node: NodeId) -> Result<Command, LabError> {
     let (topology, plan) = (topology(around), around.network.plan(node));
-    let text = edges::config(topology, plan, knobs, stateful, around.options.scenario.seed);
+    let scenario = &around.options.scenario;
+    let text = edges::config(topology, plan, knobs, stateful, scenario.chance(scenario.seed));
     let config = around.logs.join(format!("edge-{}.toml", name_of(topology, node)));
     std::fs::write(&config, text).map_err(LabError::file(&config))?;
     let mut command = Command::new(&around.options.program);

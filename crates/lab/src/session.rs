@@ -107,7 +107,8 @@ impl<'a> Session<'a> {
         interfaces::add_routes(topology, &igp, mix.multipath, &mptcp, &mut plans);
         let sites = controlled(&mix);
         control::add_routes(topology, &igp, mix.multipath, &sites, &mut plans);
-        let network = Network::build_with(topology, plans, &scenario.tcp, &mix.sysctls(), scenario.seed)?;
+        let chance = scenario.chance(scenario.seed);
+        let network = Network::build_with(topology, plans, &scenario.tcp, &mix.sysctls(), chance)?;
         interfaces::set_up(&network, &mptcp)?;
         let groups = Groups::make(site, topology, mix.leaves_some_alone())?;
         let sampler = Sampler::new(scenario, &network, scenario.knobs.agent.mark_mask, &logs)?;
