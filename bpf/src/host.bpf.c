@@ -284,7 +284,7 @@ struct change {
 	__u8 passive;
 };
 
-/* The agent looks twice a second by itself. Waking it for each event would cost more than everything else here. */
+/* The agent looks four times a second by itself. Waking it for each event would cost more than everything else here. */
 static void submit(struct host_event *event, const struct change *change)
 {
 	event->time_ns = bpf_ktime_get_ns();

@@ -17,7 +17,7 @@ use crate::{
 /// A connection that a host has been asked for and has not accepted yet.
 ///
 /// Each of its SYN-ACKs is drawn a path of its own ([`draw_reply`]), by [weights](Self::weights) that follow what was learnt
-/// once a second. On Linux a table of nf_tables does that, as the program in TCP does not see SYN-ACKs.
+/// a moment ago ([`REWEIGHING`]). On Linux a table of nf_tables does that, as the program in TCP does not see SYN-ACKs.
 #[derive(Clone, Debug)]
 pub struct Request {
     knobs: AgentKnobs,
@@ -31,7 +31,7 @@ const SCALE: f64 = 1024.0;
 /// A weight is written anew when it is off by more than this part of it.
 const TOLERANCE: f64 = 0.2;
 /// How often the agent looks whether weights are off.
-pub const REWEIGHING: Span = Span::from_secs(1);
+pub const REWEIGHING: Span = Span::from_millis(250);
 
 impl Request {
     /// A request that comes over `paths`; the host's connections share what they learn in `shared`.

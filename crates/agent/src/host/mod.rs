@@ -36,7 +36,7 @@ use sidestep_linux::{
 };
 use sidestep_metrics::{Page, Scrapes};
 use sidestep_model::{Time, scenario::AgentKnobs};
-use sidestep_policy::raw;
+use sidestep_policy::{REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
@@ -365,7 +365,8 @@ impl Daemon for Host {
     type Config = HostConfig;
 
     /// How often to look for events, whether the state is still there, and whether the control group is.
-    const INTERVAL: Duration = Duration::from_millis(500);
+    // At each look weights of SYN-ACKs follow what was learnt.
+    const INTERVAL: Duration = Duration::from_nanos(REWEIGHING.as_nanos());
     const SETTLE: Duration = Duration::from_millis(100);
     const AUDITS: bool = true;
 

@@ -11,13 +11,10 @@ use sidestep_linux::{
     nftables::{Draw, DrawTable, Share},
 };
 use sidestep_model::scenario::AgentKnobs;
-use sidestep_policy::{REWEIGHING, are_off, reply_weights};
+use sidestep_policy::{are_off, reply_weights};
 
 use super::{Host, MarkBits};
-use crate::{daemon::Daemon, paths::DestinationPaths};
-
-/// Weights follow what was learnt at every so manieth look at the table.
-const LOOKS_PER_WEIGHING: u32 = (REWEIGHING.as_nanos() / <Host as Daemon>::INTERVAL.as_nanos() as u64) as u32;
+use crate::paths::DestinationPaths;
 
 /// The agent's hold on the table.
 #[derive(Debug, Default)]
@@ -27,7 +24,6 @@ pub(super) struct Replies {
     draws: Vec<Draw>,
     /// The table as the kernel had it when we last wrote it; `None` while it is not there.
     written: Option<Written>,
-    looks: u32,
     /// How often somebody else had changed or removed the table.
     mended: u64,
     /// Whether the table is an earlier agent's, which stays until the controller has answered.
@@ -174,11 +170,8 @@ impl Host {
             return;
         }
         self.replies.mend();
-        self.replies.looks = self.replies.looks.wrapping_add(1);
-        if self.replies.looks.is_multiple_of(LOOKS_PER_WEIGHING) {
-            let draws = self.draws(&self.sets);
-            self.replies.reweigh(draws);
-        }
+        let draws = self.draws(&self.sets);
+        self.replies.reweigh(draws);
     }
 
     /// Has connections of these families keep the sources that they have, as somebody masquerades.

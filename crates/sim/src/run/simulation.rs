@@ -201,7 +201,7 @@ impl<'a> Simulation<'a> {
         if simulation.systems.iter().any(|system| matches!(system.mover, Mover::Policy(_))) {
             let nodes = topology.nodes().iter().zip(0..).filter(|(node, _)| node.kind == NodeKind::Host);
             for node in nodes.map(|(_, index)| NodeId(index)) {
-                // Agents look when they do, each once a second.
+                // Agents look as often as each other, but not at the same time.
                 let first = Pcg32::new(chance, u64::MAX / 2 + 1 + u64::from(node.0)).next_u32();
                 let nanos = (u64::from(first) * REWEIGHING.as_nanos()) >> 32;
                 simulation.at(Time::from_nanos(nanos), Task::Reweigh(node));
