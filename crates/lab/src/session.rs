@@ -406,6 +406,9 @@ impl<'a> Session<'a> {
                 timeouts: u64::from(out.timeouts),
                 outages: out.outages.iter().map(outage).collect(),
             };
+            if let (Some(due), true) = (out.due_ns, out.local_port > 0) {
+                recorder.late_start(flow.start.since(since(due)));
+            }
             writer.flow(recorder, &flow)?;
         }
         Ok(())

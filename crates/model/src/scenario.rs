@@ -119,6 +119,9 @@ pub struct Scenario {
     pub repetition: u32,
     /// How late links of the simulator deliver packets: for each one of these, all as likely. Empty: in time.
     pub lateness: Vec<Span>,
+    /// How much later than they are to flows of the simulator begin whose start is known beforehand: each one of these, all as
+    /// likely. Empty: in time.
+    pub late_starts: Vec<Span>,
     /// Length of the run.
     pub duration: Span,
     /// Time at the start that goodput and utilisation leave out.

@@ -37,6 +37,7 @@ pub struct Recorder {
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Late>,
+    late_starts: Vec<Span>,
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
@@ -74,6 +75,7 @@ pub struct Late {
 struct ConnectionTally {
     start: Time,
     end: Time,
+    bytes: Bytes,
     bytes_in_window: Bytes,
     sized: bool,
 }
@@ -108,6 +110,7 @@ impl Recorder {
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
             late: None,
+            late_starts: Vec::new(),
             flows: 0,
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
@@ -157,11 +160,13 @@ impl Recorder {
         let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
             start: flow.start,
             end: flow.end,
+            bytes: Bytes::default(),
             bytes_in_window: Bytes::default(),
             sized: flow.sized,
         });
         tally.start = tally.start.min(flow.start);
         tally.end = tally.end.max(flow.end);
+        tally.bytes = tally.bytes + flow.bytes;
         tally.bytes_in_window = tally.bytes_in_window + flow.bytes_in_window;
         let rest = self.unsampled(flow);
         rest.iter().for_each(|point| self.add_to_trace(point));
@@ -232,6 +237,11 @@ impl Recorder {
         self.caches = Some(caches);
     }
 
+    /// Takes how much later than it was to a flow began.
+    pub fn late_start(&mut self, by: Span) {
+        self.late_starts.push(by);
+    }
+
     /// Takes how well the lab's wires kept up.
     pub fn late(&mut self, late: Late) {
         self.late = Some(late);
@@ -287,6 +297,7 @@ impl Recorder {
             late_share: self.late.as_ref().map(|late| late.share),
             lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
+            late_starts: hundredths(self.late_starts),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,
@@ -334,13 +345,19 @@ impl Recorder {
         })
     }
 
-    /// The goodput after the warm-up of each of `which` connections in Mbit/s, over the part of that time in which it lived.
+    /// The goodput of each of `which` connections in Mbit/s: what it carried after the warm-up, over the part of that time in
+    /// which it lived. One that carries flows with sizes counts with its whole life: if it ends a millisecond after the
+    /// warm-up, that millisecond may have acknowledged all that it sent.
     fn connection_goodputs(&self, which: impl Fn(&ConnectionTally) -> bool) -> Vec<f64> {
         let from = Time::ZERO + self.window.warmup;
         let to = Time::ZERO + self.window.duration;
         let lived = |tally: &ConnectionTally| tally.end.min(to).since(tally.start.max(from));
         let present = self.connections.values().filter(|tally| which(tally) && lived(tally) > Span::ZERO);
-        present.map(|tally| mbps(tally.bytes_in_window, lived(tally))).collect()
+        let goodput = |tally: &ConnectionTally| match tally.sized {
+            true => mbps(tally.bytes, tally.end.min(to).since(tally.start)),
+            false => mbps(tally.bytes_in_window, lived(tally)),
+        };
+        present.map(goodput).collect()
     }
 }
 
@@ -361,6 +378,13 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
         }
     }
     buckets
+}
+
+/// A hundred of these times, each for a hundredth of them.
+fn hundredths(mut times: Vec<Span>) -> Vec<Span> {
+    times.sort_unstable();
+    let middle = |part: usize| times.get((2 * part + 1) * times.len() / 200).copied();
+    (0..100).filter_map(middle).collect()
 }
 
 fn ascending(times: impl Iterator<Item = f64>) -> Vec<f64> {

@@ -55,7 +55,8 @@ pub struct SystemResult {
     /// Flows with a size that did not complete, and the completion times with them; `None` if all completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<Unfinished>,
-    /// Jain's index over the connections' goodput after the warm-up; `None` if nothing was carried.
+    /// Jain's index over the connections' goodput after the warm-up (of those whose flows have sizes, over their whole lives);
+    /// `None` if nothing was carried.
     pub fairness: Option<f64>,
     /// Jain's index over the goodput of those connections that carried flows without a size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +105,10 @@ pub struct SystemResult {
     /// takes them as its `lateness`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lateness: Vec<Span>,
+    /// How much later than they were to the lab's flows began: a hundred times, each of the same share of them; a scenario of the
+    /// simulator takes them as its `late_starts`. Empty in the simulator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late_starts: Vec<Span>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,

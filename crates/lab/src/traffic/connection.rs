@@ -48,6 +48,8 @@ pub struct Connection {
     phase: Phase,
     stream: Option<TcpStream>,
     local_port: u16,
+    /// When it is to begin, if that is known beforehand.
+    due: Option<Monotonic>,
     start: Monotonic,
     connected: Option<Monotonic>,
     end: Monotonic,
@@ -108,6 +110,11 @@ impl Connection {
     /// The position of the user who began it.
     pub fn user(&self) -> Option<usize> {
         self.begun.map(|begun| begun.user)
+    }
+
+    /// It is to begin now.
+    pub fn call(&mut self, due: Monotonic) {
+        self.due = Some(due);
     }
 
     /// Begins to connect; a failure ends the connection.
@@ -224,6 +231,7 @@ impl Connection {
             connection: self.begun.map_or(connection, |begun| begun.name.1),
             user: self.begun.map(|begun| begun.name.0),
             local_port: self.local_port,
+            due_ns: self.due.map(Monotonic::as_nanos),
             start_ns: self.start.as_nanos(),
             end_ns: self.end.as_nanos(),
             completed: self.completed,

@@ -120,6 +120,9 @@ pub struct FlowOut {
     pub user: Option<u32>,
     /// Its port at the sender; zero if it never had one.
     pub local_port: u16,
+    /// When it was to begin, in nanoseconds of `CLOCK_MONOTONIC`; `None`: nobody said beforehand.
+    #[serde(default)]
+    pub due_ns: Option<u64>,
     /// When it began to connect, in nanoseconds of `CLOCK_MONOTONIC`.
     pub start_ns: u64,
     /// When it completed, failed or was stopped, in nanoseconds of `CLOCK_MONOTONIC`.

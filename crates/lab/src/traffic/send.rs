@@ -141,7 +141,10 @@ impl Sender {
         for (instant, due) in agenda {
             self.serve_until(instant)?;
             match due {
-                Due::Open(count) => self.to_open = count,
+                Due::Open(count) => {
+                    self.connections.iter_mut().take(count).skip(self.to_open).for_each(|one| one.call(instant));
+                    self.to_open = count;
+                }
                 Due::Window(edge) => {
                     self.edges += 1;
                     self.connections.iter_mut().for_each(|one| one.mark_window(&self.plan, edge));

@@ -20,6 +20,9 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     if !scenario.lateness.is_empty() {
         out.value("lateness", list(&scenario.lateness));
     }
+    if !scenario.late_starts.is_empty() {
+        out.value("late_starts", list(&scenario.late_starts));
+    }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);

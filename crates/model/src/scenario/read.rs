@@ -34,12 +34,13 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, repetition, lateness, duration, warmup, sample, systems, tcp, routing, .. } = file;
+    let File { seed, repetition, lateness, late_starts, duration, warmup, sample, systems, tcp, routing, .. } = file;
     Ok(Scenario {
         name,
         seed,
         repetition,
         lateness,
+        late_starts,
         duration,
         warmup,
         sample,
@@ -80,6 +81,8 @@ macro_rules! file {
             repetition: u32,
             #[serde(default)]
             lateness: Vec<Span>,
+            #[serde(default)]
+            late_starts: Vec<Span>,
             duration: Span,
             #[serde(default)]
             warmup: Span,
@@ -149,8 +152,10 @@ impl<'a> Reader<'a> {
             let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
             return Err(self.at("warmup", message));
         }
-        if file.lateness.len() > MOST_LATENESS || file.lateness.iter().any(|late| *late > Span::from_secs(1)) {
-            return Err(self.at("lateness", format_args!("must be at most {MOST_LATENESS} times of at most 1 s")));
+        for (key, times) in [("lateness", &file.lateness), ("late_starts", &file.late_starts)] {
+            if times.len() > MOST_LATENESS || times.iter().any(|late| *late > Span::from_secs(1)) {
+                return Err(self.at(key, format_args!("must be at most {MOST_LATENESS} times of at most 1 s")));
+            }
         }
         if file.sample < Span::from_millis(1) || file.sample > file.duration {
             return Err(self.at("sample", "samples must be at least 1 ms apart, and at most the duration"));

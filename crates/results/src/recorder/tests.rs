@@ -103,6 +103,15 @@ fn a_connection_that_came_late_is_judged_by_its_rate_not_by_its_bytes() {
 }
 
 #[test]
+fn a_transfer_that_ends_just_after_the_warmup_is_as_fast_as_it_was() {
+    let mut recorder = recorder();
+    // All is acknowledged in the last millisecond.
+    recorder.flow(&FlowRecord { sized: true, ..flow("across", 1.001, 2.001, 1_000_000) });
+    recorder.flow(&FlowRecord { sized: true, ..flow("within", 6.0, 7.0, 1_000_000) });
+    assert_eq!(recorder.finish().0.fairness, Some(1.0));
+}
+
+#[test]
 fn flows_of_one_connection_count_as_one() {
     let mut recorder = recorder();
     for (start, end) in [(0.0, 4.0), (4.0, 10.0)] {
@@ -237,7 +246,9 @@ fn what_hosts_counted_is_summed_and_zeros_are_left_out() {
     recorder.tcp(counted(3));
     let quantiles = vec![Span::from_micros(10), Span::from_micros(20)];
     recorder.late(Late { max: Span::from_millis(4), share: 0.25, quantiles: quantiles.clone(), lost: 7 });
+    (0..1_000).rev().for_each(|micros| recorder.late_start(Span::from_micros(micros)));
     let (result, _) = recorder.finish();
+    assert_eq!(result.late_starts, (0..100).map(|part| Span::from_micros(10 * part + 5)).collect::<Vec<_>>());
     assert_eq!(result.tcp, [("TCPLossProbes".to_owned(), 5)].into());
     assert_eq!((result.late_ms_max, result.late_share, result.lost_outside), (Some(4.0), Some(0.25), 7));
     assert_eq!(result.lateness, quantiles);

@@ -202,7 +202,7 @@ impl<'a> Simulation<'a> {
             let nodes = topology.nodes().iter().zip(0..).filter(|(node, _)| node.kind == NodeKind::Host);
             for node in nodes.map(|(_, index)| NodeId(index)) {
                 // Agents look as often as each other, but not at the same time.
-                let first = Pcg32::new(chance, u64::MAX / 2 + 1 + u64::from(node.0)).next_u32();
+                let first = Pcg32::new(chance, u64::MAX / 4 + u64::from(node.0)).next_u32();
                 let nanos = (u64::from(first) * REWEIGHING.as_nanos()) >> 32;
                 simulation.at(Time::from_nanos(nanos), Task::Reweigh(node));
             }
