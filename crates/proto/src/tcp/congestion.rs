@@ -8,16 +8,16 @@ use super::{Algorithm, Config};
 pub(super) const MIN_WINDOW: f64 = 2.0;
 
 /// The congestion window and what its algorithm remembers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     pub(super) cwnd: f64,
     pub(super) ssthresh: f64,
-    memory: Memory,
+    /// Apart, as Reno has none, nor has [`Profile::Linux`](super::Profile::Linux) here.
+    memory: Option<Box<Memory>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Memory {
-    None,
     Cubic(Cubic),
     Dctcp(Dctcp),
     Unreduced,
@@ -66,14 +66,15 @@ const HYSTART_CSS_DIVISOR: f64 = 4.0;
 impl Window {
     pub(super) fn new(config: &Config) -> Self {
         let memory = match config.algorithm {
-            Algorithm::Reno | Algorithm::Coupled => Memory::None,
-            Algorithm::Cubic => Memory::Cubic(Cubic { round_rtt: f32::INFINITY, ..Cubic::default() }),
-            Algorithm::Dctcp => Memory::Dctcp(Dctcp { alpha: 1.0, acked: 0, marked: 0 }),
-            Algorithm::Unreduced => Memory::Unreduced,
+            _ if config.is_linux() => None,
+            Algorithm::Reno | Algorithm::Coupled => None,
+            Algorithm::Cubic => Some(Memory::Cubic(Cubic { round_rtt: f32::INFINITY, ..Cubic::default() })),
+            Algorithm::Dctcp => Some(Memory::Dctcp(Dctcp { alpha: 1.0, acked: 0, marked: 0 })),
+            Algorithm::Unreduced => Some(Memory::Unreduced),
         };
         let first =
             if config.algorithm == Algorithm::Unreduced { config.receive_window } else { config.initial_window };
-        Window { cwnd: f64::from(first), ssthresh: f64::INFINITY, memory }
+        Window { cwnd: f64::from(first), ssthresh: f64::INFINITY, memory: memory.map(Box::new) }
     }
 
     /// Grows the window after `acked` segments were acknowledged while it was the limit; `srtt` is in nanoseconds.
@@ -83,15 +84,15 @@ impl Window {
         if self.cwnd < self.ssthresh {
             // RFC 3465 with L = 2: an ACK for two segments opens the window by two.
             let step = f64::from(acked.min(u32::from(config.ack_every).max(2)));
-            match &self.memory {
-                Memory::Cubic(cubic) if cubic.css_rounds > 0 => self.cwnd += step / HYSTART_CSS_DIVISOR,
+            match self.memory.as_deref() {
+                Some(Memory::Cubic(cubic)) if cubic.css_rounds > 0 => self.cwnd += step / HYSTART_CSS_DIVISOR,
                 _ => self.cwnd = (self.cwnd + step).min(self.ssthresh.max(self.cwnd)),
             }
             return;
         }
-        match &mut self.memory {
-            Memory::Cubic(cubic) => cubic.grow(&mut self.cwnd, now, f64::from(acked), srtt as f64 * 1e-9),
-            Memory::Unreduced => {}
+        match self.memory.as_deref_mut() {
+            Some(Memory::Cubic(cubic)) => cubic.grow(&mut self.cwnd, now, f64::from(acked), srtt as f64 * 1e-9),
+            Some(Memory::Unreduced) => {}
             _ if config.algorithm == Algorithm::Coupled => {}
             _ => self.cwnd += f64::from(acked) / self.cwnd,
         }
@@ -100,15 +101,15 @@ impl Window {
     /// Shrinks the window after a loss or, if `marked`, an echoed mark; `flight` segments are in the network.
     pub(super) fn shrink(&mut self, flight: f64, marked: bool) {
         let base = flight.min(self.cwnd);
-        let window = match &mut self.memory {
-            Memory::None => base * 0.5,
-            Memory::Cubic(cubic) => {
+        let window = match self.memory.as_deref_mut() {
+            None => base * 0.5,
+            Some(Memory::Cubic(cubic)) => {
                 cubic.shrink(base);
                 base * CUBIC_BETA
             }
-            Memory::Dctcp(dctcp) if marked => self.cwnd * (1.0 - dctcp.alpha / 2.0),
-            Memory::Dctcp(_) => base * 0.5,
-            Memory::Unreduced => return,
+            Some(Memory::Dctcp(dctcp)) if marked => self.cwnd * (1.0 - dctcp.alpha / 2.0),
+            Some(Memory::Dctcp(_)) => base * 0.5,
+            Some(Memory::Unreduced) => return,
         };
         self.ssthresh = window.max(MIN_WINDOW);
         self.cwnd = self.ssthresh;
@@ -119,9 +120,9 @@ impl Window {
         if first {
             self.shrink(flight, false);
         }
-        match &mut self.memory {
-            Memory::Cubic(cubic) => cubic.epoch = 0.0,
-            Memory::Unreduced => return,
+        match self.memory.as_deref_mut() {
+            Some(Memory::Cubic(cubic)) => cubic.epoch = 0.0,
+            Some(Memory::Unreduced) => return,
             _ => {}
         }
         self.cwnd = 1.0;
@@ -137,11 +138,11 @@ impl Window {
 
     /// Resets the window after an idle time of a timeout.
     pub(super) fn restart(&mut self, config: &Config) {
-        if matches!(self.memory, Memory::Unreduced) {
+        if matches!(self.memory.as_deref(), Some(Memory::Unreduced)) {
             return;
         }
         self.cwnd = self.cwnd.min(f64::from(config.initial_window));
-        if let Memory::Cubic(cubic) = &mut self.memory {
+        if let Some(Memory::Cubic(cubic)) = self.memory.as_deref_mut() {
             cubic.epoch = 0.0;
         }
     }
@@ -149,7 +150,7 @@ impl Window {
     /// Counts delivered and marked segments, for DCTCP.
     #[inline]
     pub(super) fn count(&mut self, delivered: u32, marked: bool) {
-        if let Memory::Dctcp(dctcp) = &mut self.memory {
+        if let Some(Memory::Dctcp(dctcp)) = self.memory.as_deref_mut() {
             dctcp.acked += delivered;
             dctcp.marked += if marked { delivered } else { 0 };
         }
@@ -161,7 +162,7 @@ impl Window {
         if self.cwnd >= self.ssthresh {
             return;
         }
-        if let Memory::Cubic(cubic) = &mut self.memory {
+        if let Some(Memory::Cubic(cubic)) = self.memory.as_deref_mut() {
             cubic.round_rtt = cubic.round_rtt.min(rtt as f32 * 1e-9);
             cubic.samples = cubic.samples.saturating_add(1);
             let rise = (cubic.last_round_rtt / 8.0).clamp(HYSTART_MIN_RISE, HYSTART_MAX_RISE);
@@ -179,13 +180,13 @@ impl Window {
 
     /// Ends a round trip.
     pub(super) fn round(&mut self) {
-        match &mut self.memory {
-            Memory::Dctcp(dctcp) if dctcp.acked > 0 => {
+        match self.memory.as_deref_mut() {
+            Some(Memory::Dctcp(dctcp)) if dctcp.acked > 0 => {
                 let share = f64::from(dctcp.marked) / f64::from(dctcp.acked);
                 dctcp.alpha += DCTCP_GAIN * (share - dctcp.alpha);
                 (dctcp.acked, dctcp.marked) = (0, 0);
             }
-            Memory::Cubic(cubic) if self.cwnd < self.ssthresh => {
+            Some(Memory::Cubic(cubic)) if self.cwnd < self.ssthresh => {
                 match cubic.css_rounds {
                     1 => {
                         cubic.css_rounds = 0;
