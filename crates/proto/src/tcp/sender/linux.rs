@@ -30,42 +30,46 @@ use crate::{
 };
 
 /// What a sender keeps beside what both profiles have.
+// In this order: what every ACK and every segment needs is in the first cache lines, as large simulations are as fast as memory is.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Linux {
-    segments: Segments,
-    /// The SACK blocks of the last ACK that had some.
-    recv_sack_cache: [(u32, u32); 3],
+    rtt: Estimator,
+    /// The timeout with its back-off (`icsk_rto`).
+    rto: u64,
+    /// When the timer was armed, and for how many nanoseconds.
+    armed: (Time, u64),
     rack: Rack,
     window: Window,
-    control: Control,
-    rtt: Estimator,
-    state: CaState,
-    /// What the timer is for, when it was armed, and for how many nanoseconds.
+    /// What the timer is for.
     timer: SenderTimeout,
-    armed: (Time, u64),
-    /// Lengths of ticks in nanoseconds: of the algorithms' clock, and of the timers', zero if these are exact.
-    tick: u64,
-    wheel_tick: u64,
-    /// The timeout with its back-off (`icsk_rto`), and timeouts in a row (`icsk_retransmits`).
-    rto: u64,
+    state: CaState,
+    /// What may be sent again once the ACK is handled.
+    again: Again,
+    /// Timeouts in a row (`icsk_retransmits`).
     retransmits: u8,
-    /// The degree of reordering (`tp->reordering`).
-    reordering: u32,
     /// A tail loss probe was sent when this was the next segment to send; zero: none is out.
     probe_end: u32,
     /// That probe was a segment that had been sent before.
     probe_again: bool,
     /// A probe is to be sent now.
     probing: bool,
-    reduction: reduction::Reduction,
-    undo: undo::Undo,
     /// F-RTO looks for a timeout in vain (RFC 5682).
     frto: bool,
-    /// What may be sent again once the ACK is handled.
-    again: Again,
-    used: reduction::Used,
+    /// The degree of reordering (`tp->reordering`).
+    reordering: u32,
     /// New segments that this burst has sent so far.
     burst: u32,
+    used: reduction::Used,
+    control: Control,
+    /// Lengths of ticks in nanoseconds: of the algorithms' clock, and of the timers', zero if these are exact.
+    tick: u64,
+    wheel_tick: u64,
+    segments: Segments,
+    reduction: reduction::Reduction,
+    undo: undo::Undo,
+    /// The SACK blocks of the last ACK that had some.
+    recv_sack_cache: [(u32, u32); 3],
     /// When the first SYN was sent.
     syn_at: u64,
     counters: Counters,

@@ -41,10 +41,11 @@ impl Pace {
 }
 
 /// What an algorithm remembers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Control {
     Reno,
-    Cubic(Cubic),
+    /// Apart, as it is larger than the others.
+    Cubic(Box<Cubic>),
     Dctcp(Dctcp),
     /// The growth in congestion avoidance is left to the MPTCP connection.
     Coupled,
@@ -102,7 +103,7 @@ impl Control {
     pub(super) fn new(config: &Config) -> Self {
         match config.algorithm {
             Algorithm::Reno | Algorithm::Unreduced => Control::Reno,
-            Algorithm::Cubic => Control::Cubic(Cubic::new()),
+            Algorithm::Cubic => Control::Cubic(Box::new(Cubic::new())),
             Algorithm::Dctcp => Control::Dctcp(Dctcp { alpha: DCTCP_MAX_ALPHA, delivered: 0, marked: 0, round_end: 0 }),
             Algorithm::Coupled => Control::Coupled,
         }

@@ -14,25 +14,27 @@ pub(super) const EVER: u64 = 8;
 const FLAG_BITS: u32 = 8;
 
 /// The retransmission queue of Linux's `tcp_sock`: a word for each segment, its time in nanoseconds above its flags.
+// In this order: what is needed while nothing is lost comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Segments {
     words: Vec<u64>,
+    /// When something was sent last.
+    stamp: u64,
     /// How many are sacked, count as lost, and are retransmitted (`sacked_out`, `lost_out`, `retrans_out`).
     pub(super) sacked: u32,
     pub(super) lost: u32,
     pub(super) retransmitted: u32,
-    /// The segment after the highest one that was sacked.
-    highest: u32,
-    /// No lost segment below it waits to be sent again.
-    resend_from: u32,
-    /// Segments below it that were sent once are sacked, or were once found to be lost: they are looked at no more.
-    pub(super) examined: u32,
-    /// What was sent again, in the order of its times; some of it was sent once more later.
-    pub(super) again: VecDeque<(u32, u64)>,
     /// Segments that were ever marked as lost, and retransmissions of them (`tp->lost`); wraps.
     pub(super) marked: u32,
-    /// When something was sent last.
-    stamp: u64,
+    /// Segments below it that were sent once are sacked, or were once found to be lost: they are looked at no more.
+    pub(super) examined: u32,
+    /// The segment after the highest one that was sacked.
+    highest: u32,
+    /// What was sent again, in the order of its times; some of it was sent once more later.
+    pub(super) again: VecDeque<(u32, u64)>,
+    /// No lost segment below it waits to be sent again.
+    resend_from: u32,
     /// Retransmissions that were lost (`TCPLostRetransmit`).
     pub(super) lost_again: u32,
 }
