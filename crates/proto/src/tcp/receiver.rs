@@ -12,7 +12,9 @@ use crate::packet::{Flags, Kind, Packet};
 /// The half of a connection that receives data and acknowledges it.
 ///
 /// The driver completes the ACKs: it sets the flow, the route and the length.
+// Of one cache line: large simulations are as fast as memory is.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Receiver {
     /// The first segment not received.
     next: u32,
@@ -29,11 +31,12 @@ pub struct Receiver {
     ranges: Vec<(u32, u32)>,
     /// When a segment last came in order.
     progress: Time,
-    /// A segment that had been received before, and is to be reported (RFC 2883).
-    duplicate: Option<u32>,
     /// When it acknowledges under [`Profile::Linux`](super::Profile::Linux).
     acks: Option<Box<Acks>>,
 }
+
+/// The SACK blocks of an ACK; see [`Packet::sack`].
+type Blocks = [(u16, u16); 3];
 
 /// The meaning of the bits of [`Receiver::flags`].
 mod flag {
@@ -59,7 +62,6 @@ impl Receiver {
             deadline: Time::MAX,
             ranges: Vec::new(),
             progress: Time::ZERO,
-            duplicate: None,
             acks: Acks::of(config),
         }
     }
@@ -122,7 +124,7 @@ impl Receiver {
         let quick = self.quick.saturating_sub(u8::from(self.pending > 0));
         let ack = match self.acks.take() {
             Some(mut acks) => {
-                let ack = self.answer(&mut acks, config);
+                let ack = self.answer(&mut acks);
                 self.acks = Some(acks);
                 ack
             }
@@ -221,31 +223,28 @@ impl Receiver {
     /// The ACK for what has arrived so far.
     #[inline]
     fn ack(&mut self, config: &Config) -> Packet {
+        let sack = if config.sack { self.blocks() } else { Blocks::default() };
+        self.ack_with(config.receive_window, self.is_complete(), sack)
+    }
+
+    /// The ACK that offers `window`, says whether it is `last`, and has these SACK blocks.
+    #[inline]
+    fn ack_with(&mut self, window: u32, last: bool, sack: Blocks) -> Packet {
         self.pending = 0;
         self.deadline = Time::MAX;
-        let mut packet = Packet {
-            kind: Kind::Ack,
-            sent: self.echo,
-            seq: self.next,
-            window: config.receive_window,
-            flags: Flags::when(self.flags & flag::ECHO != 0, Flags::ECE),
-            ..Packet::default()
-        };
-        if self.flags & flag::FIN != 0 {
-            packet.flags = packet.flags.with(Flags::FIN);
+        let echo = Flags::when(self.flags & flag::ECHO != 0, Flags::ECE);
+        let flags = echo.with(Flags::when(last, Flags::FIN));
+        Packet { kind: Kind::Ack, sent: self.echo, seq: self.next, window, flags, sack, ..Packet::default() }
+    }
+
+    /// What has arrived beyond a gap.
+    #[inline]
+    fn blocks(&self) -> Blocks {
+        let mut sack = Blocks::default();
+        for (block, (from, to)) in sack.iter_mut().zip(&self.ranges) {
+            *block = (near(from - self.next), near(to - self.next));
         }
-        if config.sack {
-            if self.duplicate.is_some() {
-                self.report_duplicate(&mut packet);
-                return packet;
-            }
-            for (block, (from, to)) in packet.sack.iter_mut().zip(&self.ranges) {
-                // The field is too small for a longer block, so the block then reports less than has arrived.
-                let far = u32::from(u16::MAX);
-                *block = ((from - self.next).min(far) as u16, (to - self.next).min(far) as u16);
-            }
-        }
-        packet
+        sack
     }
 
     /// Decides whether ACKs echo a mark (RFC 3168, section 6.1.3). For DCTCP, each ACK reports exactly the marks of its
@@ -267,18 +266,6 @@ impl Receiver {
         }
         if marked {
             self.flags |= flag::ECHO;
-        }
-    }
-
-    /// Reports a segment that was received twice, and after it what lies beyond the gap.
-    #[cold]
-    fn report_duplicate(&mut self, packet: &mut Packet) {
-        let Some(seq) = self.duplicate.take() else { return };
-        let near = |distance: u32| distance.min(u32::from(u16::MAX)) as u16;
-        let (above, below) = (seq.saturating_sub(self.next), self.next.saturating_sub(seq));
-        packet.sack[0] = if below > 0 { (near(below), 0) } else { (near(above), near(above + 1)) };
-        for (block, (from, to)) in packet.sack[1..].iter_mut().zip(&self.ranges) {
-            *block = (near(from - self.next), near(to - self.next));
         }
     }
 
@@ -331,3 +318,10 @@ impl Receiver {
         self.ranges.insert(0, grown);
     }
 }
+
+/// A distance in a SACK block. The field is too small for a longer one, so the block then reports less than has arrived.
+fn near(distance: u32) -> u16 {
+    distance.min(u32::from(u16::MAX)) as u16
+}
+
+const _: () = assert!(size_of::<Receiver>() == 64, "a receiver without what only some have is one cache line");

@@ -3,38 +3,43 @@
 
 use sidestep_model::{Span, Time};
 
-use super::{Receiver, flag, window::Window};
+use super::{Blocks, Receiver, flag, near, window::Window};
 use crate::{
     packet::{Flags, Packet},
     tcp::{Algorithm, Config, ReceiverTimeout, clock},
 };
 
 /// What decides when an ACK goes; times are in nanoseconds.
+// In this order: what every segment needs comes first.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Acks {
     /// How long an ACK waits now (`icsk_ack.ato`); zero before the first segment.
     wait: u64,
     last_data: u64,
-    handshake: Handshake,
-    /// When the SYN-ACK was sent and when it was answered, if that was once.
-    answered: Option<(Time, Time)>,
-    /// This end closes before the other does.
-    closes_first: bool,
-    /// When the SYN was sent that was answered last, by its own time, and the round-trip time of the handshake.
-    syn_at: Time,
+    /// The round-trip time of the handshake.
     round_trip: u64,
     /// How long the first segment took to come.
     one_way: u64,
     window: Window,
-    /// The next ACK goes at once.
-    now: bool,
-    ecn_seen: bool,
+    /// When ACKs go that wait to go as one.
+    compressed_at: Time,
     /// ACKs out of order at this first missing segment, and those since that wait to go as one.
     missing: u32,
     told: u8,
     compressed: u8,
-    /// When the one goes.
-    compressed_at: Time,
+    /// The next ACK goes at once.
+    now: bool,
+    ecn_seen: bool,
+    /// This end closes before the other does.
+    closes_first: bool,
+    /// A segment that had been received before, and is to be reported (RFC 2883).
+    duplicate: Option<u32>,
+    handshake: Handshake,
+    /// When the SYN-ACK was sent and when it was answered, if that was once.
+    answered: Option<(Time, Time)>,
+    /// When the SYN was sent that was answered last, by its own time.
+    syn_at: Time,
 }
 
 /// How far the handshake has come.
@@ -72,6 +77,7 @@ impl Acks {
             Box::new(Acks {
                 wait: 0,
                 last_data: 0,
+                duplicate: None,
                 handshake: Handshake::Listen,
                 answered: None,
                 closes_first: false,
@@ -229,14 +235,14 @@ impl Receiver {
             self.pending = self.pending.saturating_add(1);
             self.quick = self.quick.max(acks.note_data(config, now, packet));
         } else if self.has(packet.seq) {
-            self.duplicate = Some(packet.seq);
+            acks.duplicate = Some(packet.seq);
             if packet.seq < self.next {
                 self.go_quick(acks, config.quick_acks);
             }
         }
         let waited = !self.ranges.is_empty();
         let waiting = || self.ranges.iter().map(|(from, to)| to - from).sum();
-        if self.duplicate.is_none() && acks.window.may_grow() && acks.window.grow(waiting()) {
+        if acks.duplicate.is_none() && acks.window.may_grow() && acks.window.grow(waiting()) {
             // As `tcp_grow_window` has it.
             self.quick |= 1;
         }
@@ -258,14 +264,14 @@ impl Receiver {
             acks.window.read(now, self.next - before, acks.round_trip + queued);
         }
         if self.must_answer(acks, config, now) {
-            reply(self.answer(acks, config));
+            reply(self.answer(acks));
         }
     }
 
     /// Whether an ACK goes now; otherwise sets a timer for it.
     #[inline]
     fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
-        if self.pending >= config.ack_every || self.quick > 0 || acks.now || self.duplicate.is_some() {
+        if self.pending >= config.ack_every || self.quick > 0 || acks.now || acks.duplicate.is_some() {
             return true;
         }
         if self.ranges.is_empty() {
@@ -288,14 +294,26 @@ impl Receiver {
     }
 
     #[inline]
-    pub(super) fn answer(&mut self, acks: &mut Acks, config: &Config) -> Packet {
+    pub(super) fn answer(&mut self, acks: &mut Acks) -> Packet {
         self.quick = self.quick.saturating_sub(1);
         acks.now = false;
         acks.compressed = 0;
         acks.compressed_at = Time::MAX;
+        let sack = match acks.duplicate.take() {
+            Some(seq) => self.blocks_after(seq),
+            None => self.blocks(),
+        };
         // The FIN of this end is a packet of its own.
-        let ack = self.ack(config);
-        Packet { flags: ack.flags.without(Flags::FIN), window: acks.window.offered(), ..ack }
+        self.ack_with(acks.window.offered(), false, sack)
+    }
+
+    /// Reports a segment that was received twice, and after it what lies beyond the gap.
+    #[cold]
+    fn blocks_after(&self, duplicate: u32) -> Blocks {
+        let (above, below) = (duplicate.saturating_sub(self.next), self.next.saturating_sub(duplicate));
+        let report = if below > 0 { (near(below), 0) } else { (near(above), near(above + 1)) };
+        let [first, second, _] = self.blocks();
+        [report, first, second]
     }
 
     /// The next ACKs go at once (`tcp_enter_quickack_mode`).
@@ -347,6 +365,6 @@ impl Receiver {
                 return None;
             }
         }
-        Some(self.answer(acks, config))
+        Some(self.answer(acks))
     }
 }
