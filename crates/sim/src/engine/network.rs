@@ -96,6 +96,14 @@ pub(super) struct Arc {
     sent: u32,
 }
 
+/// A packet that has reached the end of its route.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    index: u32,
+    /// What a hop needs to know of it; see [`Carried`].
+    word: u32,
+}
+
 /// A packet on a link, in 16 bytes: large networks are as fast as memory is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
@@ -281,26 +289,34 @@ impl Network {
         }
     }
 
-    /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet.
+    /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet as
+    /// [`arrived`](Self::arrived) wants it.
+    // Not the packet itself, which would be copied twice on its way to the caller.
     #[inline]
-    pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Packet)> {
+    pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Arrived)> {
         if self.events.len() >= self.ahead_from && self.ahead.is_none() {
             self.begin_ahead();
         }
         loop {
             if let Some((now, index, word)) = self.carry(limit.min(self.next_wake)) {
-                let mut packet = self.packets[index as usize];
-                if word & MARKED != 0 {
-                    // Only then: what was written in part is slow to copy as a whole.
-                    packet.flags = packet.flags.with(Flags::CE);
-                }
-                return Some((now, packet));
+                return Some((now, Arrived { index, word }));
             }
             if self.next_wake > limit {
                 return None;
             }
             self.wake();
         }
+    }
+
+    /// The packet that arrived last, until another takes its place.
+    #[inline(always)]
+    pub(super) fn arrived(&self, of: Arrived) -> Packet {
+        let mut packet = self.packets[of.index as usize];
+        if of.word & MARKED != 0 {
+            // Only then: what was written in part is slow to copy as a whole.
+            packet.flags = packet.flags.with(Flags::CE);
+        }
+        packet
     }
 
     /// As [`next`](Self::next), where no node is to be woken until `limit`; the packet lies in its place still, and its

@@ -43,8 +43,8 @@ impl<S: Steering> World<S> {
         let reverse = flow.reverse;
         let (network, sizes, now) = (&mut self.network, self.sizes, self.now.as_nanos());
         if flow.kind == FlowKind::Tcp {
-            receiver.handle_data(tcp, self.now, packet, &mut |ack: Packet| {
-                let ack = Packet { flow: packet.flow, len: sizes.ack(&ack), ..ack };
+            receiver.handle_data(tcp, self.now, packet, &mut |mut ack: Packet| {
+                (ack.flow, ack.len) = (packet.flow, sizes.ack(&ack));
                 network.inject(now, reverse, ack);
             });
         } else {

@@ -144,8 +144,9 @@ impl<S: Steering> World<S> {
             }
             let limit = self.timers.next.min(end);
             match self.network.next(limit.as_nanos()) {
-                Some((now, packet)) => {
+                Some((now, arrived)) => {
                     self.now = Time::from_nanos(now);
+                    let packet = self.network.arrived(arrived);
                     self.deliver(&packet);
                 }
                 None if self.timers.next <= end => self.fire(),
