@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use thiserror::Error;
-use toml_edit::{DocumentMut, Item, Table, TableLike, Value, value};
+use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value, value};
 
 /// A key of a scenario file and what it is set to.
 ///
@@ -159,6 +159,15 @@ pub fn apply(text: &str, set: &[Override]) -> Result<String, OverrideError> {
     Ok(document.to_string())
 }
 
+/// Makes of `topology = "Abilene"` the table that it is short for, in the same line.
+fn lengthen(topology: &mut Item) {
+    if let Item::Value(Value::String(name)) = topology {
+        let mut table = InlineTable::from_iter([("network", name.value().as_str())]);
+        *table.decor_mut() = name.decor().clone();
+        *topology = Item::Value(table.into());
+    }
+}
+
 impl Override {
     fn lay_over(&self, table: &mut dyn TableLike) -> Result<(), OverrideError> {
         let Some((key, path)) = self.path.split_last() else { return Ok(()) };
@@ -166,6 +175,9 @@ impl Override {
         let mut path = path.iter().enumerate();
         while let Some((depth, part)) = path.next() {
             let item = table.entry(part).or_insert_with(|| Item::Table(Table::new()));
+            if depth == 0 && part == "topology" {
+                lengthen(item);
+            }
             let list = || self.path.get(..=depth).unwrap_or_default().join(".");
             if item.is_table_like() {
                 table = item.as_table_like_mut().ok_or_else(|| self.no_table(&list()))?;
@@ -233,6 +245,14 @@ mod tests {
     fn tables_that_are_missing_are_made_and_the_last_value_counts() {
         let text = set("a = 1\n", &["agent.gamma=0.2", "agent.gamma=0.3", "agent.policy=plb"]).unwrap();
         assert_eq!(text, "a = 1\n\n[agent]\ngamma = 0.3\npolicy = \"plb\"\n");
+    }
+
+    #[test]
+    fn a_topology_that_is_named_in_short_has_keys_too() {
+        let text =
+            set("topology = \"Abilene\" # small\n[tcp]\n", &["topology.rate=5 Mbit/s", "topology.hosts=2"]).unwrap();
+        assert_eq!(text, "topology = { network = \"Abilene\", rate = \"5 Mbit/s\", hosts = 2} # small\n[tcp]\n");
+        assert_eq!(set("topology = \"a\"\n", &["topology=b"]).unwrap(), "topology = \"b\"\n");
     }
 
     #[test]
