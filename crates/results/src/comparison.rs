@@ -3,7 +3,7 @@
 use maud::html;
 use serde::Serialize;
 
-use crate::{RunResult, SystemResult, World, document};
+use crate::{RunResult, SystemResult, World, document, summary::Column};
 
 /// The version of `compare.json` that this crate writes.
 const SCHEMA: u32 = 1;
@@ -73,24 +73,32 @@ impl Comparison {
         let [one, other] = self.worlds.map(World::as_str);
         let body = html! {
             h1 { (self.scenario) ", in two worlds" }
-            table {
-                tr {
-                    @for column in ["system", "measure", one, other, "apart"] { th { (column) } }
-                }
-                @for ComparedMeasure { system, measure, unit, values: [a, b], difference } in &self.rows {
+            div.scroll {
+                table {
                     tr {
-                        th { (system) }
-                        td { (measure) " " (unit) }
-                        td { (format!("{a:.3}")) }
-                        td { (format!("{b:.3}")) }
-                        td { (format!("{:.1} %", 100.0 * difference)) }
+                        @for column in ["system", "measure", one, other, "apart"] { th { (column) } }
+                    }
+                    @for ComparedMeasure { system, measure, unit, values: [a, b], difference } in &self.rows {
+                        tr {
+                            th { (system) }
+                            td { (measure) " " (unit) }
+                            td { (format!("{a:.3}")) }
+                            td { (format!("{b:.3}")) }
+                            td { (format!("{:.1} %", 100.0 * difference)) }
+                        }
                     }
                 }
             }
+            p { small {
+                @for column in [Column::Goodput, Column::Fairness, Column::Moves] { (column.meaning().unwrap_or_default()) " " }
+                "FCT: time from a transfer's start to its last acknowledgement, of those that completed. \
+                 Apart: how much more the first world has than the second."
+            } }
             @for (number, world) in self.worlds.into_iter().enumerate() {
                 @let directory = Self::directory(number, world);
                 h2 { (world.as_str()) }
-                figure { img alt=(world.as_str()) src=(format!("{directory}/plot.svg")); }
+                // An object tells its values under the pointer, as an image does not.
+                figure { object type="image/svg+xml" data=(format!("{directory}/plot.svg")) { (world.as_str()) } }
                 p { a href=(format!("{directory}/index.html")) { "all of this run" } }
             }
         };
@@ -151,9 +159,12 @@ mod tests {
         let shown = "&quot;&gt;&lt;script&gt;alert('&amp;')&lt;/script&gt;\u{fffd}[31m";
         assert_eq!(page.matches(shown).count(), 3, "{page}");
         assert!(!page.contains("<script") && !page.contains('\u{1b}'));
-        for wanted in
-            ["<td>3.000</td><td>2.000</td><td>50.0 %</td>", "src=\"1-sim/plot.svg\"", "href=\"2-lab/index.html\""]
-        {
+        for wanted in [
+            "<td>3.000</td><td>2.000</td><td>50.0 %</td>",
+            "Jain's index",
+            "data=\"1-sim/plot.svg\"",
+            "href=\"2-lab/index.html\"",
+        ] {
             assert!(page.contains(wanted), "{wanted} is not in {page}");
         }
     }

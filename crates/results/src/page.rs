@@ -5,7 +5,9 @@ use sidestep_model::Bytes;
 
 use crate::{
     PathUpdates, RunResult, SystemResult, World,
-    summary::{Column, MANY, columns, exact, megabits, or_dash, percent, printable_lines, seconds, taken},
+    summary::{
+        Column, MANY, columns, exact, mean_goodput, mean_time, megabits, or_dash, percent, printable_lines, seconds,
+    },
 };
 
 const STYLE: &str = include_str!("page.css");
@@ -20,12 +22,15 @@ pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> Strin
         World::Sim => "in the simulator",
     };
     let body = html! {
-        h1 { (run.scenario) ", " (world) ", seed " (run.seed) }
+        h1 { (run.scenario) ", " (world) ", " (seeds(run)) }
         p.headline { (headline(run)) }
         div.scroll { (summary_table(run)) }
         p { small { (columns(run).into_iter().filter_map(Column::meaning).collect::<Vec<_>>().join(" ")) } }
         @for line in run.incomplete() {
             p { strong { "Incomplete: " } (line) }
+        }
+        @if repeated(run).is_some() {
+            p { "Above are means over the seeds, ± half of the 95 % confidence interval; below is seed " (run.seed) "." }
         }
         (notes(run))
         figure { (PreEscaped(plot)) }
@@ -46,6 +51,18 @@ pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> Strin
     document(&format!("{} – sidestep", run.scenario), &body)
 }
 
+/// Over how many seeds the run's numbers are means.
+fn repeated(run: &RunResult) -> Option<u32> {
+    run.systems.values().find_map(|system| system.repeated.as_ref()).map(|repeated| repeated.seeds)
+}
+
+fn seeds(run: &RunResult) -> String {
+    match repeated(run) {
+        Some(number) => format!("{number} seeds from {} on", run.seed),
+        None => format!("seed {}", run.seed),
+    }
+}
+
 /// A whole page with this title and body, in the style of all pages; control characters are replaced.
 pub fn document(title: &str, body: &Markup) -> String {
     let page = html! {
@@ -63,38 +80,58 @@ pub fn document(title: &str, body: &Markup) -> String {
     printable_lines(page.into_string()) + "\n"
 }
 
-/// The run in one sentence. Where connections send without an end it is about goodput: the system that carried most,
-/// beside plain TCP and the ceiling. Where all transfers have a size it is about the time that these took.
+/// The run in a sentence or two, by means over the seeds. Where connections send without an end it is about goodput: the
+/// system that carried most, beside plain TCP and the ceiling, and how long transfers took under both if there were any.
+/// Where all transfers have a size it is about the time that these took.
 fn headline(run: &RunResult) -> String {
-    let taken = |system: &SystemResult| Some(taken(system)?.0);
-    let times: Vec<(&str, f64)> = run.systems.iter().filter_map(|(name, one)| Some((name, taken(one)?))).collect();
+    let times: Vec<(&str, f64)> = run.systems.iter().filter_map(|(name, one)| Some((name, mean_time(one)?))).collect();
+    let tcp_time = run.systems.get("tcp").and_then(mean_time);
     if run.is_of_transfers() && times.len() == run.systems.len() {
-        let tcp = run.systems.get("tcp").and_then(taken);
         let Some((name, least)) = times.into_iter().min_by(|one, other| one.1.total_cmp(&other.1)) else {
             return "No system has been run.".into();
         };
         let amount = format!("{} on average", seconds(least));
-        return match tcp {
-            Some(tcp) if name != "tcp" && least > 0.0 => {
-                format!("Transfers took {name} {amount}, and plain TCP {}: {:.1} × as long.", seconds(tcp), tcp / least)
+        return match tcp_time {
+            Some(tcp) if name != "tcp" => {
+                format!(
+                    "Transfers took {amount} under {name}, and {} under plain TCP{}.",
+                    seconds(tcp),
+                    as_long(tcp / least)
+                )
             }
-            Some(_) if run.systems.len() > 1 => format!("Transfers took plain TCP the least time: {amount}."),
-            _ => format!("Transfers took {name} {amount}."),
+            Some(_) if run.systems.len() > 1 => format!("Transfers took the least time under plain TCP: {amount}."),
+            _ => format!("Transfers took {amount} under {name}."),
         };
     }
-    let best = run.systems.iter().max_by(|one, other| one.1.goodput_mbps.total_cmp(&other.1.goodput_mbps));
+    let best = run.systems.iter().max_by(|one, other| mean_goodput(one.1).total_cmp(&mean_goodput(other.1)));
     let Some((name, system)) = best else { return "No system has been run.".into() };
+    let goodput = mean_goodput(system);
     let ceiling =
         run.ceiling().map_or(String::new(), |ceiling| format!(" of the {} that the paths hold", exact(ceiling)));
-    let amount = format!("{} Mbit/s{ceiling}", megabits(system.goodput_mbps));
-    match run.times_tcp(name) {
-        Some(times) if name != "tcp" && times < MANY => {
-            format!("{name} carried {times:.1} × what plain TCP did: {amount}.")
+    let amount = format!("{} Mbit/s{ceiling}", megabits(goodput));
+    let tcp = run.systems.get("tcp").map(mean_goodput).filter(|tcp| *tcp > 0.0);
+    let carried = match tcp {
+        Some(tcp) if name != "tcp" && goodput / tcp < MANY => {
+            format!("{name} carried {:.1} × what plain TCP did: {amount}.", goodput / tcp)
         }
         Some(_) if name != "tcp" => format!("{name} carried {amount}, and plain TCP next to nothing."),
         Some(_) if run.systems.len() > 1 => format!("Plain TCP carried most: {amount}."),
         _ => format!("{name} carried {amount}."),
-    }
+    };
+    // Who carries most may do so at the cost of those that want to end soon.
+    let took = match (mean_time(system), tcp_time) {
+        (Some(own), Some(tcp)) if name != "tcp" => {
+            format!(" Transfers took {} on average, and {} under plain TCP.", seconds(own), seconds(tcp))
+        }
+        (Some(own), _) => format!(" Transfers took {} on average.", seconds(own)),
+        (None, _) => String::new(),
+    };
+    carried + &took
+}
+
+/// How many times as long, where that says something: not of times that are nearly the same, nor of next to nothing.
+fn as_long(times: f64) -> String {
+    if (1.05..MANY).contains(&times) { format!(": {times:.1} × as long") } else { String::new() }
 }
 
 fn summary_table(run: &RunResult) -> Markup {
@@ -338,13 +375,51 @@ mod tests {
         }
         assert_eq!(
             headline(&run),
-            "Transfers took pathchanger 0.125 s on average, and plain TCP 0.500 s: 4.0 × as long."
+            "Transfers took 0.125 s on average under pathchanger, and 0.500 s under plain TCP: 4.0 × as long."
         );
+        run.systems.get_mut("tcp").unwrap().afct_s = Some(0.1251);
+        assert_eq!(headline(&run), "Transfers took 0.125 s on average under pathchanger, and 0.125 s under plain TCP.");
         run.systems.get_mut("tcp").unwrap().afct_s = Some(0.12);
-        assert_eq!(headline(&run), "Transfers took plain TCP the least time: 0.120 s on average.");
+        assert_eq!(headline(&run), "Transfers took the least time under plain TCP: 0.120 s on average.");
         let mut alone = RunResult::new("alone", World::Sim, 1);
         alone.systems.insert("irc", run.systems.get("tcp").unwrap().clone());
-        assert_eq!(headline(&alone), "Transfers took irc 0.120 s on average.");
+        assert_eq!(headline(&alone), "Transfers took 0.120 s on average under irc.");
+    }
+
+    #[test]
+    fn the_headline_says_how_long_transfers_took_beside_connections_without_an_end() {
+        let mut run = testing::run(&["tcp", "random"], 2);
+        for (name, mbps, mean) in [("tcp", 13.5, 0.905), ("random", 21.9, 1.29)] {
+            let system = run.systems.get_mut(name).unwrap();
+            (system.goodput_mbps, system.afct_s, system.fct_p99_s) = (mbps, Some(mean), Some(9.0));
+        }
+        run.ceiling_mbps = Some(300.0 / 7.0);
+        let most = "random carried 1.6 × what plain TCP did: 22 Mbit/s of the 42.86 that the paths hold.";
+        assert_eq!(headline(&run), format!("{most} Transfers took 1.29 s on average, and 0.905 s under plain TCP."));
+        run.systems.get_mut("tcp").unwrap().goodput_mbps = 40.0;
+        assert!(
+            headline(&run).ends_with("that the paths hold. Transfers took 0.905 s on average."),
+            "{}",
+            headline(&run)
+        );
+    }
+
+    #[test]
+    fn the_headline_of_several_seeds_is_of_their_means_and_the_page_says_what_is_of_one() {
+        let mut run = testing::run(&["tcp", "pathchanger"], 2);
+        for (name, mbps) in [("tcp", 20.0), ("pathchanger", 70.0)] {
+            let system = run.systems.get_mut(name).unwrap();
+            system.goodput_mbps = mbps;
+            let other = SystemResult { goodput_mbps: mbps + 20.0, ..system.clone() };
+            system.repeated = crate::Repeated::of(&[system.clone(), other]);
+        }
+        assert!(
+            headline(&run).starts_with("pathchanger carried 2.7 × what plain TCP did: 80 Mbit/s"),
+            "{}",
+            headline(&run)
+        );
+        let html = page(&run, "", &[], "");
+        assert!(html.contains("2 seeds from 7 on") && html.contains("below is seed 7."), "{html}");
     }
 
     #[test]

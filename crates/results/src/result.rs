@@ -291,13 +291,6 @@ impl RunResult {
         self.systems.values().any(has_transfers)
             && self.systems.values().all(|system| system.fairness_endless.is_none())
     }
-
-    /// Goodput of the system `name` as a multiple of plain `tcp`'s; `None` if either is missing or TCP carried nothing.
-    pub fn times_tcp(&self, name: &str) -> Option<f64> {
-        let tcp = self.systems.get("tcp")?.goodput_mbps;
-        let own = self.systems.get(name)?.goodput_mbps;
-        (tcp > 0.0).then(|| own / tcp)
-    }
 }
 
 impl SystemResult {

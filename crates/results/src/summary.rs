@@ -96,8 +96,6 @@ impl Column {
     /// One system's cell. After several seeds it has means, and ± half of the confidence interval.
     pub(crate) fn cell(self, run: &RunResult, name: &str, system: &SystemResult) -> String {
         let repeated = system.repeated.as_ref();
-        let goodput =
-            |system: &SystemResult| system.repeated.as_ref().map_or(system.goodput_mbps, |r| r.goodput_mbps.mean);
         match (self, repeated) {
             (Column::System, _) => name.to_owned(),
             (Column::Goodput, None) => format!("{:.1}", system.goodput_mbps),
@@ -105,8 +103,8 @@ impl Column {
                 format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width())
             }
             (Column::TimesTcp, _) => {
-                let tcp = run.systems.get("tcp").map(goodput).filter(|tcp| *tcp > 0.0);
-                let times = tcp.map(|tcp| goodput(system) / tcp);
+                let tcp = run.systems.get("tcp").map(mean_goodput).filter(|tcp| *tcp > 0.0);
+                let times = tcp.map(|tcp| mean_goodput(system) / tcp);
                 or_dash(times.map(|times| if times < MANY { format!("{times:.2}") } else { format!("> {MANY:.0}") }))
             }
             (Column::MeanTime, None) => or_dash(taken(system).map(|(mean, _)| format!("{mean:.*}", digits(mean)))),
@@ -143,6 +141,19 @@ pub(crate) fn taken(system: &SystemResult) -> Option<(f64, f64)> {
     with_unfinished.or(system.afct_s.zip(system.fct_p99_s))
 }
 
+/// What [`taken`] says of the mean; after several seeds the mean of theirs.
+pub(crate) fn mean_time(system: &SystemResult) -> Option<f64> {
+    match &system.repeated {
+        Some(repeated) => over_seeds(repeated, |(mean, _)| mean).or(repeated.afct_s).map(|estimate| estimate.mean),
+        None => taken(system).map(|(mean, _)| mean),
+    }
+}
+
+/// Goodput in Mbit/s; after several seeds the mean of theirs.
+pub(crate) fn mean_goodput(system: &SystemResult) -> f64 {
+    system.repeated.as_ref().map_or(system.goodput_mbps, |repeated| repeated.goodput_mbps.mean)
+}
+
 /// Of what [`taken`] says of each seed; `None` where one has no transfers, or only the means are known.
 fn over_seeds(repeated: &Repeated, which: impl Fn((f64, f64)) -> f64) -> Option<Estimate> {
     let each: Option<Vec<f64>> = repeated.each.iter().map(|one| taken(one).map(&which)).collect();
@@ -168,9 +179,14 @@ pub(crate) fn seconds(seconds: f64) -> String {
     format!("{seconds:.*} s", digits(seconds))
 }
 
-/// A rate in Mbit/s that was set and not measured, to the digit.
+/// A rate in Mbit/s that was set and not measured, to the digit; a mean of such rates that has no end, with four digits.
 pub(crate) fn exact(mbps: f64) -> String {
-    ((mbps * 1e3).round() / 1e3).to_string()
+    let rounded = (mbps * 1e3).round() / 1e3;
+    if (rounded - mbps).abs() < 1e-6 || mbps <= 0.0 {
+        return rounded.to_string();
+    }
+    let digit = 10f64.powf(3.0 - mbps.log10().floor());
+    ((mbps * digit).round() / digit).to_string()
 }
 
 /// Megabits per second, short; with a decimal where it matters.
@@ -288,6 +304,7 @@ mod tests {
     #[test]
     fn what_was_set_is_printed_to_the_digit_and_times_to_three() {
         assert_eq!([68.75, 100.0, 0.1 + 0.2].map(exact), ["68.75", "100", "0.3"]);
+        assert_eq!([300.0 / 7.0, 790.0 / 7.0, 100_000.0 / 7.0, 0.0].map(exact), ["42.86", "112.9", "14290", "0"]);
         assert_eq!(
             [0.0004, 0.9994, 0.9996, 9.994, 9.996].map(seconds),
             ["0.000 s", "0.999 s", "1.00 s", "9.99 s", "10.0 s"]
