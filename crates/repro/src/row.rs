@@ -94,6 +94,17 @@ impl Row {
         Row { quantity: quantity.into(), unit: unit.into(), paper: Paper::None, ours, ci95: None, verdict, why }
     }
 
+    /// This row as an expectation of our own, which no paper states: no verdict where it is met, else the one that it has.
+    #[must_use]
+    pub fn of_our_own(self) -> Row {
+        let (verdict, outcome) = match self.verdict {
+            Verdict::Holds => (Verdict::NoPaperValue, "met"),
+            Verdict::Differs => (Verdict::Differs, "NOT met"),
+            other => (other, "not decided"),
+        };
+        Row { verdict, why: format!("an expectation of our own, {outcome}: {}", self.why), ..self }
+    }
+
     /// The row of a quantity that was measured once, or computed, judged by a rule.
     pub fn single(quantity: impl Into<String>, unit: &str, paper: Paper, ours: f64, rule: Rule) -> Row {
         Row::new(quantity, unit, paper, Estimate { mean: ours, ci95: [ours; 2] }, rule)
@@ -198,6 +209,11 @@ mod tests {
         let failed = Row::self_check("gap", "", 1.5, 1.0);
         assert!(failed.verdict == Verdict::Differs && failed.why.contains("FAILED"), "{}", failed.why);
         assert_eq!(Row::self_check("gap", "", f64::NAN, 1.0).verdict, Verdict::Differs);
+        let own = |ours: Estimate| Row::new("q", "u", Paper::Text("ours".into()), ours, Rule::AtMost(1.0)).of_our_own();
+        let [met, missed, open] = [estimate(0.5, 0.1), estimate(2.0, 0.1), estimate(1.0, 0.5)].map(own);
+        assert_eq!((met.verdict, met.why.contains(", met: ")), (Verdict::NoPaperValue, true));
+        assert_eq!((missed.verdict, missed.why.contains("NOT met")), (Verdict::Differs, true));
+        assert_eq!(open.verdict, Verdict::Undecided);
     }
 
     #[test]

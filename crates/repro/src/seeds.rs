@@ -152,6 +152,14 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Whether each two of these are within `within` of each other, as [`Row::equivalent`] judges them: one row, as it is one claim.
+    pub fn alike(quantity: impl Into<String>, unit: &str, paper: Paper, all: &[(&str, &Seeds)], within: f64) -> Row {
+        let pairs = all.iter().enumerate().flat_map(|(at, one)| all[at + 1..].iter().map(|other| (*one, *other)));
+        compared(quantity.into(), unit, paper, pairs, [-within, within], |[low, high]| within - high.max(-low))
+    }
+}
+
 /// The row of differences that are all to lie in `allowed`; `slack` says how far an interval is from failing.
 fn compared<'a>(
     quantity: String,
@@ -240,6 +248,16 @@ mod tests {
         let row = Row::equivalent("q", "u", Paper::None, ("a", &a), &[("b", &b), ("c", &shifted(&NOISY, 5.0))], 2.0);
         assert_eq!((row.verdict, row.ours), (Verdict::Differs, -5.0));
         assert_eq!(row.why, "a less c, -5.000 to -5.000, is to lie between -2.000 and 2.000");
+    }
+
+    #[test]
+    fn all_are_alike_only_if_each_pair_is() {
+        let (a, b, c) = (seeds(&NOISY), shifted(&NOISY, 3.0), shifted(&NOISY, -3.0));
+        let alike = |all: &[(&str, &Seeds)]| Row::alike("q", "u", Paper::None, all, 5.0);
+        assert_eq!(alike(&[("a", &a), ("b", &b)]).verdict, Verdict::Holds);
+        let row = alike(&[("a", &a), ("b", &b), ("c", &c)]);
+        assert_eq!((row.verdict, row.ours, &row.why[..8]), (Verdict::Differs, 6.0, "b less c"));
+        assert_eq!(alike(&[("a", &a)]).verdict, Verdict::Undecided);
     }
 
     #[test]

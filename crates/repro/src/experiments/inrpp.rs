@@ -192,9 +192,13 @@ pub(super) fn no_loss(label: &str, custody: &[Option<CustodyResult>]) -> Option<
             "{label}: packets lost in the {} of {} caches that press back whose margin covers what can arrive",
             all.covered, all.pressed
         );
-        // Where no margin does, the condition says nothing.
-        let rule = if all.covered > 0 || all.dropped > 0 { Rule::AtMost(0.0) } else { Rule::NoPaperValue };
-        Row::single(quantity, "packets", Paper::Text("none".into()), all.dropped as f64, rule)
+        let dropped = all.dropped as f64;
+        // Where no margin does, the condition, which is ours, says nothing.
+        if all.covered > 0 || all.dropped > 0 {
+            Row::self_check(quantity, "packets", dropped, 0.0)
+        } else {
+            Row::single(quantity, "packets", Paper::None, dropped, Rule::NoPaperValue)
+        }
     })
 }
 
@@ -347,7 +351,7 @@ mod tests {
         let custody = |dropped| Some(CustodyResult { pressed: 2, covered: 1, dropped, needed_bytes: 1 });
         let uncovered = Some(CustodyResult { pressed: 2, ..CustodyResult::default() });
         let verdict = |custody: &[_]| no_loss("x", custody).map(|row| row.verdict);
-        assert_eq!(verdict(&[custody(0), None]), Some(Verdict::Holds));
+        assert_eq!(verdict(&[custody(0), None]), Some(Verdict::NoPaperValue));
         assert_eq!(verdict(&[custody(0), custody(1)]), Some(Verdict::Differs));
         assert_eq!(verdict(&[uncovered]), Some(Verdict::NoPaperValue));
         assert_eq!(verdict(&[None, Some(CustodyResult::default())]), None);
@@ -360,7 +364,7 @@ mod tests {
             SystemResult { caches: Some(CacheResult { custody, ..CacheResult::default() }), ..SystemResult::default() }
         };
         let verdict = |result: &SystemResult| no_loss("x", &custody_by_seed(result)).map(|row| row.verdict);
-        assert_eq!(verdict(&of(0)), Some(Verdict::Holds));
+        assert_eq!(verdict(&of(0)), Some(Verdict::NoPaperValue));
         let repeated = Repeated::of(&[of(0), of(0), of(1)]);
         assert_eq!(verdict(&SystemResult { repeated, ..of(0) }), Some(Verdict::Differs));
     }

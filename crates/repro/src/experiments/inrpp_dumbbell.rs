@@ -30,6 +30,8 @@ const TEXT: &str = "inrpp:cache=1250 kB,high=1 MB,low=500 kB";
 const SENSITIVE: [&str; 2] = ["inrpp:high=6250 kB,low=3125 kB", "inrpp:high=11875 kB,low=11250 kB"];
 /// With a margin that covers what three hosts send in round trips of up to 400 ms.
 const COVERED: &str = "inrpp:high=8 MB";
+/// What holds under one of several settings that were tried proves nothing; the row of the first setting has the verdict.
+const TRIED: Rule = Rule::Unjudged("a setting of ours, tried besides the one that is judged");
 const RCP: &str = "rcp:alpha=0.1,beta=1.0";
 const TCP: &str = "tcp";
 
@@ -173,26 +175,26 @@ fn table5(result: &RunResult, series: &[Sample], apart: &[Sample], rows: &mut Ve
 fn fairness_apart(series: &[Sample], rows: &mut Vec<Row>) {
     for ((name, _, _, _, paper), system) in TABLE.into_iter().zip([COVERED, RCP, TCP]) {
         let quantity = format!("the same with SACK, queues of 150 kB and S_high of 8 MB, {name}");
-        let rule = if name == "TCP" { Rule::Within(0.1) } else { Rule::Within(0.02) };
-        rows.push(Row::single(quantity, "", Paper::Number(paper), Series::of(series, system).jain(), rule));
+        rows.push(Row::single(quantity, "", Paper::Number(paper), Series::of(series, system).jain(), TRIED));
     }
 }
 
 fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<Row>) -> Result<(), ReproError> {
+    let none = Rule::AtMost(0.0);
     let runs = [
-        ("large caches", equal, INRPP),
-        ("small caches", equal, TEXT),
-        ("unequal delays", apart, INRPP),
-        ("unequal delays, S_high of 8 MB", covered, COVERED),
-        ("S_high and S_low of a half and a quarter", equal, SENSITIVE[0]),
-        ("S_high and S_low of 0.95 and 0.9", equal, SENSITIVE[1]),
+        ("large caches", equal, INRPP, none),
+        ("small caches", equal, TEXT, none),
+        ("unequal delays", apart, INRPP, none),
+        ("unequal delays, S_high of 8 MB", covered, COVERED, TRIED),
+        ("S_high and S_low of a half and a quarter", equal, SENSITIVE[0], TRIED),
+        ("S_high and S_low of 0.95 and 0.9", equal, SENSITIVE[1], TRIED),
     ];
-    for (name, result, system) in runs {
+    for (name, result, system, rule) in runs {
         let found = result_of(result, system)?;
         let links: u64 = found.links.values().map(|link| link.drops).sum();
         let dropped = found.caches.map_or(f64::NAN, |caches| (caches.dropped + links) as f64);
         let paper = Paper::Text("none".into());
-        rows.push(Row::single(format!("packets lost, {name}"), "packets", paper, dropped, Rule::AtMost(0.0)));
+        rows.push(Row::single(format!("packets lost, {name}"), "packets", paper, dropped, rule));
         rows.extend(against_the_condition(name, &[found.caches.and_then(|caches| caches.custody)]));
     }
     Ok(())

@@ -79,8 +79,7 @@ fn judge(flow: u32, places: &[Vec<(f64, f64)>; 4], rows: &mut Vec<Row>) {
     let backwards = places.windows(2).flat_map(|pair| pair[0].iter().zip(&pair[1]));
     let most = backwards.map(|(first, second)| second.1 - first.1).fold(f64::NEG_INFINITY, f64::max);
     let quantity = format!("flow {flow}: packets by which a later place is ahead of one before it, at most");
-    let rule = Rule::AtMost(5.0);
-    rows.push(Row::single(quantity, "packets", Paper::Text("none".into()), most, rule));
+    rows.push(Row::self_check(quantity, "packets", most, 5.0));
     let reaches = |place: usize| {
         let start = STARTS.get(flow as usize - 1).copied().unwrap_or(f64::NAN);
         let end = places[place].iter().find(|(_, packets)| *packets >= 0.99 * all);

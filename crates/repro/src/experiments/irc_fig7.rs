@@ -6,7 +6,7 @@ use sidestep_results::{Estimate, RunResult, World};
 
 use super::{
     build,
-    irc::{NONE, PRACTICAL, PREDICTIVE, Total, Ways, goodput, ms, on_primary, site, spread, text, with_flows},
+    irc::{NONE, PRACTICAL, PREDICTIVE, Total, Ways, goodput, ms, on_primary, site, spread, with_flows},
     result_of,
 };
 use crate::{Bar, Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, bars, series};
@@ -165,7 +165,7 @@ fn verdicts(cells: &[Cell]) -> Vec<Row> {
     let better = |what: &'static str, one: &'static str, other: &'static str, margin: f64| {
         let order = [(other, &of(what, other)), (one, &of(what, one))];
         let quantity = format!("{what}: {one} less {other}");
-        Row::ordered(quantity, "Mbit/s", text("asked here"), &order, margin)
+        Row::ordered(quantity, "Mbit/s", Paper::None, &order, margin).of_our_own()
     };
     let mut rows = Vec::new();
     for what in ["outage", "flap"] {
@@ -181,14 +181,8 @@ fn verdicts(cells: &[Cell]) -> Vec<Row> {
     for what in WHAT {
         let (both, hosts) = (of(what, "hosts and edge"), of(what, "hosts"));
         let (one, others) = (("hosts and edge", &both), [("hosts", &hosts)]);
-        rows.push(Row::equivalent(
-            format!("{what}: hosts and edge less hosts"),
-            "Mbit/s",
-            text("asked here"),
-            one,
-            &others,
-            LITTLE,
-        ));
+        let quantity = format!("{what}: hosts and edge less hosts");
+        rows.push(Row::equivalent(quantity, "Mbit/s", Paper::None, one, &others, LITTLE).of_our_own());
     }
     rows
 }
