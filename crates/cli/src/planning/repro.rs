@@ -1,10 +1,11 @@
 //! `sidestep repro`.
 
 use sidestep_repro::{ALL, Outcome, Paper, Verdict, find, report, run as run_experiment};
+use sidestep_results::World;
 
-use super::{print_json, save, until_signalled, worlds::Real};
+use super::{NEEDS_ROOT, print_json, save, until_signalled, worlds::Real};
 use crate::{
-    failure::Outcome as Done,
+    failure::{Failure, Outcome as Done},
     planning::{args::Repro, progress::StepProgress},
 };
 
@@ -14,10 +15,14 @@ pub fn run(repro: Repro) -> Done {
         Repro::List { json } => list(json),
         Repro::Run { ids, mode, world, out, data, json } => {
             let experiments: Result<Vec<_>, _> = ids.iter().map(|id| find(id)).collect();
+            let experiments = experiments?;
+            if world == Some(World::Lab) && !sidestep_linux::is_root() {
+                return Err(Failure::environment(NEEDS_ROOT));
+            }
             let mut worlds = Real::new()?;
             let watch = StepProgress::new(until_signalled()?);
             let mut outcomes = Vec::new();
-            for experiment in experiments? {
+            for experiment in experiments {
                 let data = data.data.as_deref();
                 let outcome = run_experiment(experiment, mode, world, &out, data, &mut worlds, &watch)?;
                 if !json {
@@ -61,9 +66,9 @@ fn print(outcome: &Outcome) {
             Paper::Text(text) => text.clone(),
             Paper::None => "–".into(),
         };
-        let half = row.ci95.map_or(String::new(), |[low, high]| format!(" ± {:.1}", (high - low) / 2.0));
         let verdict = if row.verdict == Verdict::NoPaperValue { "–" } else { row.verdict.as_str() };
         let decimals = if row.ours.abs() < 10.0 && row.ours.fract() != 0.0 { 3 } else { 1 };
+        let half = row.ci95.map_or(String::new(), |[low, high]| format!(" ± {:.decimals$}", (high - low) / 2.0));
         let ours = format!("{:.decimals$}{half}", row.ours);
         println!("  {:<58} paper: {paper:<26} ours: {ours:<14} {verdict}", row.quantity);
     }
