@@ -20,7 +20,11 @@ pub struct Recorder {
     system: String,
     window: Window,
     paths: Named<PathTally>,
+    /// Those that carried flows without a size.
     connections: BTreeMap<String, ConnectionTally>,
+    /// Flows with a size, each on a connection of its own: the kernel gives its name to a later one too, when the port is free again.
+    transfers: u64,
+    transfer_goodputs: Vec<f64>,
     sampled: BTreeMap<String, Sampled>,
     /// Size and completion time of each flow that completed.
     completed: Vec<(u64, f64)>,
@@ -75,9 +79,7 @@ pub struct Late {
 struct ConnectionTally {
     start: Time,
     end: Time,
-    bytes: Bytes,
     bytes_in_window: Bytes,
-    sized: bool,
 }
 
 /// What the samples of a connection showed that no flow has been charged with yet.
@@ -97,6 +99,8 @@ impl Recorder {
             window,
             paths: paths.into_iter().map(|(name, capacity)| (name, PathTally::new(capacity))).collect(),
             connections: BTreeMap::new(),
+            transfers: 0,
+            transfer_goodputs: Vec::new(),
             sampled: BTreeMap::new(),
             completed: Vec::new(),
             unfinished: Vec::new(),
@@ -157,17 +161,19 @@ impl Recorder {
         self.flows += 1;
         self.flows_with_timeout += u64::from(flow.timeouts > 0 || !flow.outages.is_empty());
         self.outages.extend(flow.outages.iter().map(|outage| (*outage, flow.end)));
-        let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
-            start: flow.start,
-            end: flow.end,
-            bytes: Bytes::default(),
-            bytes_in_window: Bytes::default(),
-            sized: flow.sized,
-        });
-        tally.start = tally.start.min(flow.start);
-        tally.end = tally.end.max(flow.end);
-        tally.bytes = tally.bytes + flow.bytes;
-        tally.bytes_in_window = tally.bytes_in_window + flow.bytes_in_window;
+        if flow.sized {
+            self.transfers += 1;
+            self.transfer_goodputs.extend(self.transfer_goodput(flow));
+        } else {
+            let tally = self.connections.entry(flow.connection.clone()).or_insert(ConnectionTally {
+                start: flow.start,
+                end: flow.end,
+                bytes_in_window: Bytes::default(),
+            });
+            tally.start = tally.start.min(flow.start);
+            tally.end = tally.end.max(flow.end);
+            tally.bytes_in_window = tally.bytes_in_window + flow.bytes_in_window;
+        }
         let rest = self.unsampled(flow);
         rest.iter().for_each(|point| self.add_to_trace(point));
         rest
@@ -269,6 +275,7 @@ impl Recorder {
     pub fn finish(self) -> (SystemResult, Trace) {
         let times = &ascending(self.completed.iter().map(|(_, time)| *time));
         let Window { warmup, duration, .. } = self.window;
+        let endless = self.connection_goodputs();
         let result = SystemResult {
             goodput_mbps: mbps(self.bytes_in_window, duration - warmup),
             afct_s: measures::mean(times),
@@ -280,9 +287,9 @@ impl Recorder {
             fct_by_size: by_size(&self.completed),
             unfinished: self.unfinished(),
             links: self.links.iter().map(|(name, link)| (name.clone(), link.result())).collect(),
-            fairness: measures::jain(&self.connection_goodputs(|_| true)),
-            fairness_endless: measures::jain(&self.connection_goodputs(|tally| !tally.sized)),
-            connections: self.connections.len() as u64,
+            fairness: measures::jain(&[endless.as_slice(), &self.transfer_goodputs].concat()),
+            fairness_endless: measures::jain(&endless),
+            connections: self.connections.len() as u64 + self.transfers,
             retransmits: self.retransmits,
             flows: self.flows,
             flows_with_timeout: self.flows_with_timeout,
@@ -345,19 +352,22 @@ impl Recorder {
         })
     }
 
-    /// The goodput of each of `which` connections in Mbit/s: what it carried after the warm-up, over the part of that time in
-    /// which it lived. One that carries flows with sizes counts with its whole life: if it ends a millisecond after the
-    /// warm-up, that millisecond may have acknowledged all that it sent.
-    fn connection_goodputs(&self, which: impl Fn(&ConnectionTally) -> bool) -> Vec<f64> {
+    /// The goodput of a flow with a size in Mbit/s, if it lived after the warm-up: over its whole life, as the millisecond after the
+    /// warm-up in which it ends may acknowledge all that it sent.
+    fn transfer_goodput(&self, flow: &FlowRecord) -> Option<f64> {
+        let end = flow.end.min(Time::ZERO + self.window.duration);
+        let lived = end.since(flow.start);
+        (lived > Span::ZERO && end > Time::ZERO + self.window.warmup).then(|| mbps(flow.bytes, lived))
+    }
+
+    /// The goodput after the warm-up of each connection that carried flows without a size in Mbit/s, over the part of that time in
+    /// which it lived.
+    fn connection_goodputs(&self) -> Vec<f64> {
         let from = Time::ZERO + self.window.warmup;
         let to = Time::ZERO + self.window.duration;
         let lived = |tally: &ConnectionTally| tally.end.min(to).since(tally.start.max(from));
-        let present = self.connections.values().filter(|tally| which(tally) && lived(tally) > Span::ZERO);
-        let goodput = |tally: &ConnectionTally| match tally.sized {
-            true => mbps(tally.bytes, tally.end.min(to).since(tally.start)),
-            false => mbps(tally.bytes_in_window, lived(tally)),
-        };
-        present.map(goodput).collect()
+        let present = self.connections.values().filter(|tally| lived(tally) > Span::ZERO);
+        present.map(|tally| mbps(tally.bytes_in_window, lived(tally))).collect()
     }
 }
 

@@ -55,7 +55,7 @@ pub struct SystemResult {
     /// Flows with a size that did not complete, and the completion times with them; `None` if all completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<Unfinished>,
-    /// Jain's index over the connections' goodput after the warm-up (of those whose flows have sizes, over their whole lives);
+    /// Jain's index over the connections' goodput after the warm-up (of flows with sizes, each over its whole life);
     /// `None` if nothing was carried.
     pub fairness: Option<f64>,
     /// Jain's index over the goodput of those connections that carried flows without a size.

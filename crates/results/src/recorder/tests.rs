@@ -112,6 +112,17 @@ fn a_transfer_that_ends_just_after_the_warmup_is_as_fast_as_it_was() {
 }
 
 #[test]
+fn transfers_whose_connections_had_the_same_port_count_each() {
+    let mut recorder = recorder();
+    for (start, end) in [(3.0, 4.0), (8.0, 9.0)] {
+        recorder.flow(&FlowRecord { connection: "same".into(), sized: true, ..flow("f", start, end, 1_000) });
+    }
+    recorder.flow(&FlowRecord { sized: true, ..flow("other", 5.0, 6.0, 1_000) });
+    let (result, _) = recorder.finish();
+    assert_eq!((result.connections, result.fairness), (3, Some(1.0)));
+}
+
+#[test]
 fn flows_of_one_connection_count_as_one() {
     let mut recorder = recorder();
     for (start, end) in [(0.0, 4.0), (4.0, 10.0)] {
