@@ -34,9 +34,9 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let mut findings = Findings::default();
     let text = |text: &str| Paper::Text(text.into());
     let faster = [
-        (text("about 2: 100 % faster"), Rule::AtLeast(1.5)),
-        (text("about 2: 100 % faster"), Rule::AtLeast(1.5)),
-        (text("up to 1.5: 50 % faster"), Rule::AtLeast(1.0)),
+        (text("about 2: 100 % faster"), Rule::Between(1.5, 2.5)),
+        (text("about 2: 100 % faster"), Rule::Between(1.5, 2.5)),
+        (text("up to 1.5: 50 % faster"), Rule::Between(1.0, 1.5)),
     ];
     rows("hierarchy", &measured, faster, &mut findings.rows);
     let (shown, table) = by_size(&measured);
