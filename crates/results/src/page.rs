@@ -7,6 +7,7 @@ use crate::{
     PathUpdates, RunResult, SystemResult, World,
     summary::{
         Column, MANY, columns, exact, mean_goodput, mean_time, megabits, or_dash, percent, printable_lines, seconds,
+        times_tcp,
     },
 };
 
@@ -105,14 +106,12 @@ fn headline(run: &RunResult) -> String {
     }
     let best = run.systems.iter().max_by(|one, other| mean_goodput(one.1).total_cmp(&mean_goodput(other.1)));
     let Some((name, system)) = best else { return "No system has been run.".into() };
-    let goodput = mean_goodput(system);
     let ceiling =
         run.ceiling().map_or(String::new(), |ceiling| format!(" of the {} that the paths hold", exact(ceiling)));
-    let amount = format!("{} Mbit/s{ceiling}", megabits(goodput));
-    let tcp = run.systems.get("tcp").map(mean_goodput).filter(|tcp| *tcp > 0.0);
-    let carried = match tcp {
-        Some(tcp) if name != "tcp" && goodput / tcp < MANY => {
-            format!("{name} carried {:.1} × what plain TCP did: {amount}.", goodput / tcp)
+    let amount = format!("{} Mbit/s{ceiling}", megabits(mean_goodput(system)));
+    let carried = match times_tcp(run, system) {
+        Some(times) if name != "tcp" && times < MANY => {
+            format!("{name} carried {times:.1} × what plain TCP did: {amount}.")
         }
         Some(_) if name != "tcp" => format!("{name} carried {amount}, and plain TCP next to nothing."),
         Some(_) if run.systems.len() > 1 => format!("Plain TCP carried most: {amount}."),

@@ -102,11 +102,10 @@ impl Column {
             (Column::Goodput, Some(Repeated { goodput_mbps: goodput, .. })) => {
                 format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width())
             }
-            (Column::TimesTcp, _) => {
-                let tcp = run.systems.get("tcp").map(mean_goodput).filter(|tcp| *tcp > 0.0);
-                let times = tcp.map(|tcp| mean_goodput(system) / tcp);
-                or_dash(times.map(|times| if times < MANY { format!("{times:.2}") } else { format!("> {MANY:.0}") }))
-            }
+            (Column::TimesTcp, _) => or_dash(
+                times_tcp(run, system)
+                    .map(|times| if times < MANY { format!("{times:.2}") } else { format!("> {MANY:.0}") }),
+            ),
             (Column::MeanTime, None) => or_dash(taken(system).map(|(mean, _)| format!("{mean:.*}", digits(mean)))),
             (Column::LongTime, None) => or_dash(taken(system).map(|(_, p99)| format!("{p99:.*}", digits(p99)))),
             (Column::MeanTime, Some(repeated)) => {
@@ -152,6 +151,12 @@ pub(crate) fn mean_time(system: &SystemResult) -> Option<f64> {
 /// Goodput in Mbit/s; after several seeds the mean of theirs.
 pub(crate) fn mean_goodput(system: &SystemResult) -> f64 {
     system.repeated.as_ref().map_or(system.goodput_mbps, |repeated| repeated.goodput_mbps.mean)
+}
+
+/// A system's goodput over plain TCP's; `None` where that was not run, or carried nothing.
+pub(crate) fn times_tcp(run: &RunResult, system: &SystemResult) -> Option<f64> {
+    let tcp = run.systems.get("tcp").map(mean_goodput).filter(|tcp| *tcp > 0.0)?;
+    Some(mean_goodput(system) / tcp)
 }
 
 /// Of what [`taken`] says of each seed; `None` where one has no transfers, or only the means are known.

@@ -108,6 +108,12 @@ fn a_scenario_may_name_a_published_network_or_a_file_beside_it() {
         room.write("table.toml", &format!("{head}[topology]\nnetwork = \"zoo/Abilene\"\nrate = \"20 Mbit/s\"\n{rest}"));
     room.run(&["sim", "run", &table, "--out", "published"]).is_fine();
     let resolved = fs::read_to_string(room.path("published").join("scenario.resolved.toml")).unwrap();
+    let short = fs::read_to_string(room.path("short").join("scenario.resolved.toml")).unwrap();
+    assert_eq!(
+        short.replace("name = \"named\"", "name = \"table\""),
+        resolved,
+        "a name with a key is a table with both"
+    );
     assert_eq!((resolved.matches("kind = \"router\"").count(), resolved.matches("kind = \"host\"").count()), (11, 11));
     // A file beside the scenario comes first.
     let little = "[topology]\nnode = [{ name = \"a\" }, { name = \"b\" }]\nlink = [{ ends = [\"a\", \"b\"], rate = \"5 Mbit/s\", delay = \"1 ms\" }]\n";

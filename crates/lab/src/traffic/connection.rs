@@ -112,8 +112,8 @@ impl Connection {
         self.begun.map(|begun| begun.user)
     }
 
-    /// It is to begin now.
-    pub fn call(&mut self, due: Monotonic) {
+    /// Notes when it is to begin.
+    pub fn set_due(&mut self, due: Monotonic) {
         self.due = Some(due);
     }
 

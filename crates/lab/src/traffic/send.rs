@@ -142,7 +142,7 @@ impl Sender {
             self.serve_until(instant)?;
             match due {
                 Due::Open(count) => {
-                    self.connections.iter_mut().take(count).skip(self.to_open).for_each(|one| one.call(instant));
+                    self.connections.iter_mut().take(count).skip(self.to_open).for_each(|one| one.set_due(instant));
                     self.to_open = count;
                 }
                 Due::Window(edge) => {

@@ -291,7 +291,7 @@ impl Network {
 
     /// Carries packets on until one reaches the end of its route, not after `limit`; returns when, and the packet as
     /// [`arrived`](Self::arrived) wants it.
-    // Not the packet itself, which would be copied twice on its way to the caller.
+    // A packet that is returned is copied twice on its way to the caller; one whose place is returned, once.
     #[inline]
     pub(super) fn next(&mut self, limit: u64) -> Option<(u64, Arrived)> {
         if self.events.len() >= self.ahead_from && self.ahead.is_none() {

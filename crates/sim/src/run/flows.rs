@@ -73,8 +73,11 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Vec<Planned> {
 
 /// Has each of these begin later, by one of `late` drawn at random.
 fn delay(planned: &mut [Planned], late: &[Span], chance: u64) {
+    if late.is_empty() {
+        return;
+    }
     let mut random = Pcg32::new(chance, LATE_STARTS);
-    for one in planned.iter_mut().filter(|_| !late.is_empty()) {
+    for one in planned {
         let drawn = (u64::from(random.next_u32()) * late.len() as u64) >> 32;
         one.start = (one.start + late[drawn as usize]).min(one.stop);
     }
