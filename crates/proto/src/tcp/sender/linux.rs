@@ -5,6 +5,7 @@
 
 mod ack;
 mod alert;
+mod batch;
 mod control;
 mod cubic;
 mod rack;
@@ -60,6 +61,8 @@ pub(super) struct Linux {
     reordering: u32,
     /// New segments that this burst has sent so far.
     burst: u32,
+    /// New segments of the present batch that are not sent yet.
+    batch: u32,
     used: reduction::Used,
     control: Control,
     /// Lengths of ticks in nanoseconds: of the algorithms' clock, and of the timers', zero if these are exact.
@@ -129,6 +132,7 @@ impl Linux {
             again: Again::Nothing,
             used: reduction::Used::default(),
             burst: 0,
+            batch: 0,
             syn_at: 0,
             counters: Counters::default(),
         }

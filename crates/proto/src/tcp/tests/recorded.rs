@@ -77,7 +77,7 @@ recorded! {
     f_rto_tries_two_new_segments_before_it_retransmits "frto-true-loss"
     a_lost_retransmission_is_found_by_later_segments "lost-retransmission"
     marks_let_a_segment_out_for_every_other "mark"
-    an_odd_segment_goes_at_once_unlike_linux "odd-segment" "101  ack 0 sack 1-3\n  Linux: \n  ours:  11"
+    an_odd_segment_waits_for_the_next_ack "odd-segment"
     a_probe_in_vain_keeps_the_window "probe-in-vain"
     a_probe_of_one_segment_waits_for_the_timeout_at_most "probe-of-one"
     a_probe_of_one_segment_waits_for_two_round_trips_and_200_ms "probe-of-one-before-the-timeout"
@@ -96,15 +96,32 @@ recorded! {
 #[test]
 #[ignore = "needs recordings in the directory that SIDESTEP_RECORDINGS names"]
 fn recordings_of_a_directory_are_replayed() {
+    let wrong = replay_directory("open", |text| replay(text, BUSY));
+    assert!(wrong == 0, "{wrong}");
+}
+
+/// Replays the recordings of one kind in the directory that SIDESTEP_RECORDINGS names; returns how many differ.
+pub(super) fn replay_directory(kind: &str, replay: impl Fn(&str) -> Vec<String>) -> usize {
     let directory = std::env::var("SIDESTEP_RECORDINGS").unwrap();
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let replays = files.iter().map(|file| (file, replay(&std::fs::read_to_string(file).unwrap(), BUSY)));
-    let wrong: Vec<_> = replays.filter(|(_, differences)| !differences.is_empty()).collect();
-    for (file, differences) in &wrong {
-        println!("{}\n{}", file.display(), differences.join("\n"));
+    let (mut replayed, mut wrong) = (0, 0);
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        if !text.lines().any(|line| line.starts_with(kind)) {
+            continue;
+        }
+        replayed += 1;
+        let differences = replay(&text);
+        if !differences.is_empty() {
+            wrong += 1;
+            // Most of the later ones follow from the first.
+            println!("{}\n{}", file.display(), differences[..differences.len().min(3)].join("\n"));
+        }
     }
-    assert!(wrong.is_empty(), "{} of {}", wrong.len(), files.len());
+    println!("{wrong} of {replayed} differ");
+    assert!(replayed > 0, "there is none");
+    wrong
 }
 
 /// Replays a file; returns what ours does otherwise.
@@ -285,9 +302,12 @@ impl Replay {
             let (from, to): (u32, u32) = (from.parse().unwrap(), to.parse().unwrap());
             *place = if from < ack { ((ack - from) as u16, 0) } else { ((from - ack) as u16, (to - ack) as u16) };
         }
-        if ack > self.acked && self.echo != Time::ZERO {
-            let of = &self.sent[self.acked as usize];
-            self.echo = if original { of[0] } else { of[of.len() - 1] };
+        // Ours may not have sent it, which was found to differ before.
+        if ack > self.acked
+            && self.echo != Time::ZERO
+            && let Some([first, .., last] | [first @ last]) = self.sent.get(self.acked as usize).map(Vec::as_slice)
+        {
+            self.echo = if original { *first } else { *last };
         }
         self.acked = self.acked.max(ack);
         packet.sent = self.echo;

@@ -42,10 +42,17 @@ impl Sender {
                 return Some(self.send_again(linux, now, seq));
             }
         }
+        let mut limited = !has_room;
         if has_room && self.has_new() {
-            return Some(self.send_new(linux, config, now));
+            if linux.batch == 0 {
+                limited = self.begin_batch(linux, now);
+            }
+            if linux.batch > 0 {
+                linux.batch -= 1;
+                return Some(self.send_new(linux, config, now));
+            }
         }
-        self.end_burst(linux, config, now, has_room);
+        self.end_burst(linux, config, now, limited);
         None
     }
 
@@ -54,10 +61,12 @@ impl Sender {
         self.next < self.supplied && self.next < self.window_end
     }
 
-    fn end_burst(&mut self, linux: &mut Linux, config: &Config, now: Time, has_room: bool) {
+    /// `limited`: by the congestion window.
+    fn end_burst(&mut self, linux: &mut Linux, config: &Config, now: Time, limited: bool) {
         linux.again = Again::Nothing;
-        if linux.burst > 0 || !has_room && self.next < self.supplied {
-            linux.validate(config, now.as_nanos(), (self.una, self.next), !has_room);
+        linux.batch = 0;
+        if linux.burst > 0 || limited && self.next < self.supplied {
+            linux.validate(config, now.as_nanos(), (self.una, self.next), limited);
         }
         if linux.burst > 0 {
             linux.burst = 0;

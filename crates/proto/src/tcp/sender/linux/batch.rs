@@ -1,0 +1,66 @@
+//! How many segments leave together, and which wait for more (`tcp_tso_autosize`, `tcp_cwnd_test`, `tcp_tso_should_defer`).
+
+use sidestep_model::{Span, Time};
+
+use super::{
+    super::{Sender, flag},
+    CaState, Linux,
+};
+
+/// Fewest segments of a full batch (`tcp_min_tso_segs`).
+const LEAST_SEGMENTS: u32 = 2;
+/// A batch has what is sent in this part of a second at the pacing rate (`sk_pacing_shift`).
+const BATCHES_A_SECOND: f64 = 1024.0;
+/// Bytes of a segment, and most bytes of a batch (`sk_gso_max_size`).
+const SEGMENT: u32 = 1448;
+const MOST_BYTES: u32 = 65_536;
+/// A batch halves for each so many nanoseconds of the least round-trip time (`tcp_tso_rtt_log`).
+const HALVING: u64 = 512_000;
+/// A batch leaves that is this part of a window (`tcp_tso_win_divisor`).
+const WINDOW_DIVISOR: u32 = 3;
+/// Nothing waits longer than this after what was sent last, nor for an ACK that is farther away.
+const SOON: Span = Span::from_millis(1);
+
+impl Sender {
+    /// Says how many segments leave together now, none if they wait; returns whether the congestion window has them wait.
+    #[inline]
+    pub(super) fn begin_batch(&mut self, linux: &mut Linux, now: Time) -> bool {
+        let room = linux.window.cwnd - linux.segments.in_flight(self.outstanding());
+        let (allowed, waiting) = (self.window_end - self.next, self.supplied - self.next);
+        let full = self.full_batch(linux);
+        if waiting > 1 && room.min(allowed) < full && self.defers(linux, now, (room, allowed, waiting)) {
+            return room < allowed && room <= waiting;
+        }
+        // Two batches fit the window at least.
+        let half = (linux.window.cwnd / 2).max(1);
+        linux.batch = half.min(room).min(full).min(allowed).min(waiting);
+        false
+    }
+
+    /// The segments of a full batch.
+    #[inline]
+    fn full_batch(&self, linux: &Linux) -> u32 {
+        let paced = (self.pacing_rate() * f64::from(SEGMENT) / BATCHES_A_SECOND) as u32;
+        let near = MOST_BYTES.checked_shr((linux.rtt.least / HALVING) as u32).unwrap_or(0);
+        (paced.saturating_add(near).min(MOST_BYTES) / SEGMENT).max(LEAST_SEGMENTS)
+    }
+
+    /// Whether less than a full batch waits for the next ACK.
+    fn defers(&self, linux: &Linux, now: Time, (room, allowed, waiting): (u32, u32, u32)) -> bool {
+        let window = linux.window.cwnd.min(self.window_end - self.una);
+        if linux.state >= CaState::Recovery
+            || now.since(self.last_sent) > SOON
+            || self.una == self.next
+            || room.min(allowed) * WINDOW_DIVISOR >= window
+        {
+            return false;
+        }
+        let srtt = linux.rtt.srtt();
+        let ack_at = linux.segments.sent_at(self.una) + srtt;
+        if ack_at > now.as_nanos() + (srtt / 2).min(SOON.as_nanos()) {
+            return false;
+        }
+        let no_more = self.flags & flag::FIN != 0;
+        !no_more || room.min(allowed) <= waiting
+    }
+}
