@@ -133,7 +133,7 @@ impl Sender {
         linux.segments.examined = ack;
         let since = |at: u64| now.as_nanos().saturating_sub(at);
         self.take_rtt(linux, (config, now), (since(first), since(last)), acked);
-        linux.rack.adapt(ack, self.next);
+        linux.rack.adapt(now.as_nanos(), last);
         self.set_timer(linux, config, now);
     }
 
@@ -162,6 +162,7 @@ impl Sender {
             self.window_end = window_end;
         }
         let outstanding = self.outstanding();
+        linux.rack.newest = 0;
         if packet.sack[0] != (0, 0) {
             self.take_sacks(linux, now, packet, &mut seen);
         }
@@ -169,7 +170,7 @@ impl Sender {
             acked.segments = ack - seen.prior_una;
             self.clean(linux, (config, now), ack, &mut seen, acked);
         }
-        linux.rack.adapt(self.una, self.next);
+        linux.rack.adapt(now.as_nanos(), linux.rack.newest);
         if linux.probe_end > 0 {
             self.end_probe(linux, now, ack, &seen);
         }

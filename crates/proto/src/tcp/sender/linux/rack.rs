@@ -15,9 +15,12 @@ pub(super) struct Rack {
     pub(super) persists: u8,
     /// A segment arrived since losses were looked for.
     pub(super) advanced: bool,
-    /// A segment was sent again in vain, in a round that began at this segment or later.
+    /// A segment was sent again in vain.
     pub(super) duplicate_seen: bool,
-    round_end: u32,
+    /// When the tolerance was widened last.
+    widened_at: u64,
+    /// When the latest segment was sent that the present ACK reports; zero: it reports none.
+    pub(super) newest: u64,
     /// A segment arrived later than one that was sent after it.
     pub(super) reordered: bool,
 }
@@ -35,7 +38,8 @@ impl Rack {
             persists: 0,
             advanced: false,
             duplicate_seen: false,
-            round_end: 0,
+            widened_at: 0,
+            newest: 0,
             reordered: false,
         }
     }
@@ -44,6 +48,7 @@ impl Rack {
     #[inline]
     pub(super) fn advance(&mut self, now: u64, sent_at: u64, seq: u32, again: bool, min_rtt: u64) {
         let round_trip = now.saturating_sub(sent_at);
+        self.newest = self.newest.max(sent_at);
         // The ACK may be for what was sent first.
         if again && round_trip < min_rtt {
             return;
@@ -55,13 +60,18 @@ impl Rack {
         }
     }
 
-    /// Widens the tolerance after a round in which something was sent again in vain (`tcp_rack_update_reo_wnd`).
-    pub(super) fn adapt(&mut self, una: u32, next: u32) {
+    /// Widens the tolerance if something was sent again in vain, and what the ACK reports was sent since it was widened last
+    /// (`tcp_rack_update_reo_wnd`).
+    #[inline]
+    pub(super) fn adapt(&mut self, now: u64, newest: u64) {
+        if newest == 0 {
+            return;
+        }
         if self.duplicate_seen {
             self.duplicate_seen = false;
-            if una >= self.round_end {
+            if newest >= self.widened_at {
                 self.steps = self.steps.saturating_add(1);
-                self.round_end = next;
+                self.widened_at = now;
                 self.persists = PERSISTS;
             }
         } else if self.persists == 0 {
