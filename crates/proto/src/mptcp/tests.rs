@@ -191,7 +191,8 @@ proptest! {
             for which in [subflow, (subflow * 7 + 3) % count] {
                 let Some(own) = present[which] else { continue };
                 let (kept, scanned) = (olia.increase(which, &own, 2.0), increase(Coupling::Olia, &paths, which, 2.0));
-                prop_assert!((kept - scanned).abs() <= 1e-9 * scanned.abs().max(1e-3), "{} {}", kept, scanned);
+                // Sums that thousands of changes were added to and taken from.
+                prop_assert!((kept - scanned).abs() <= 1e-7 * scanned.abs().max(1e-3), "{} {}", kept, scanned);
             }
         }
     }
