@@ -56,7 +56,8 @@ impl Receiver {
         Receiver {
             next: 0,
             pending: 0,
-            quick: config.quick_acks,
+            // Linux's begin with the first segment that comes in order.
+            quick: if config.is_linux() { 0 } else { config.quick_acks },
             flags: 0,
             echo: Time::ZERO,
             deadline: Time::MAX,
@@ -108,9 +109,12 @@ impl Receiver {
     }
 
     /// Begins as the end that called: its SYN was answered, after `round_trip`. Returns the ACK of that.
-    pub fn establish(&mut self, config: &Config, ecn: bool, round_trip: Option<Span>) -> Packet {
+    pub fn establish(&mut self, config: &Config, now: Time, ecn: bool, round_trip: Option<Span>) -> Packet {
         self.flags |= if ecn { flag::ECN } else { 0 };
-        self.acks.iter_mut().for_each(|acks| acks.note_round_trip(round_trip.unwrap_or_default()));
+        if let Some(acks) = &mut self.acks {
+            acks.begin(now);
+            acks.note_round_trip(round_trip.unwrap_or_default());
+        }
         Packet { kind: Kind::Ack, window: self.offered(config), ..Packet::default() }
     }
 

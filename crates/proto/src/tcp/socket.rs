@@ -102,7 +102,7 @@ impl Socket {
             Kind::SynAck if self.sender.state() == State::SynSent => {
                 heard.signals = self.sender.handle_ack(config, now, packet).signals;
                 let ecn = config.ecn && packet.flags.has(Flags::ECE);
-                reply(self.receiver.establish(config, ecn, self.sender.srtt()));
+                reply(self.receiver.establish(config, now, ecn, self.sender.srtt()));
             }
             // The ACK of the handshake says nothing else.
             Kind::Ack if heard.accepted && packet.seq == 0 => {}

@@ -2,6 +2,7 @@
 
 mod laws;
 mod linux;
+mod received;
 mod recorded;
 mod script;
 mod vectors;

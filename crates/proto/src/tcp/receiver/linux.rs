@@ -17,8 +17,10 @@ pub(super) struct Acks {
     /// How long an ACK waits now (`icsk_ack.ato`); zero before the first segment.
     wait: u64,
     last_data: u64,
-    /// The round-trip time of the handshake.
+    /// The round-trip time of the handshake; zero: its packets went again, so it is not known (`srtt_us`).
     round_trip: u64,
+    /// How long the sender takes to answer with data (`rcv_rtt_est`); zero before the first.
+    answer_time: u64,
     /// How long the first segment took to come.
     one_way: u64,
     window: Window,
@@ -83,6 +85,7 @@ impl Acks {
                 closes_first: false,
                 syn_at: Time::ZERO,
                 round_trip: 0,
+                answer_time: 0,
                 one_way: 0,
                 window: Window::new(config.receive_window),
                 now: false,
@@ -119,9 +122,17 @@ impl Acks {
         Some((*echo, syn_ack_due(config, now, *timeouts)))
     }
 
+    /// The handshake is over.
+    pub(super) fn begin(&mut self, now: Time) {
+        self.last_data = now.as_nanos();
+        self.window.begin(now);
+    }
+
     pub(super) fn accept(&mut self, now: Time) {
+        self.begin(now);
         if let Handshake::SynReceived { first, again: Time::ZERO, timeouts: 0, .. } = self.handshake {
             self.answered = Some((first, now));
+            self.round_trip = now.since(first).as_nanos();
         }
         self.handshake = Handshake::Established;
     }
@@ -152,7 +163,10 @@ impl Acks {
 
     /// Its own timeout, which bounds the time that an ACK waits.
     fn timeout(&self, config: &Config) -> u64 {
-        self.round_trip + (2 * self.round_trip).max(config.min_rto.as_nanos())
+        match self.round_trip {
+            0 => config.initial_rto.as_nanos(),
+            rtt => rtt + (2 * rtt).max(config.min_rto.as_nanos()),
+        }
     }
 
     /// A segment was received in order; returns how many ACKs are to go at once at least.
@@ -161,12 +175,11 @@ impl Acks {
         let nanos = now.as_nanos();
         let gap = nanos.saturating_sub(self.last_data);
         self.last_data = nanos;
+        if self.one_way == 0 {
+            self.note_first(now, packet);
+        }
         if self.wait == 0 {
             self.wait = LEAST_WAIT;
-            if self.round_trip == 0 {
-                self.round_trip = packet.sent.since(self.syn_at).as_nanos();
-            }
-            self.one_way = now.since(packet.sent).as_nanos();
             return config.quick_acks;
         }
         if gap <= LEAST_WAIT / 2 {
@@ -178,6 +191,21 @@ impl Acks {
             return config.quick_acks;
         }
         0
+    }
+
+    #[cold]
+    fn note_first(&mut self, now: Time, packet: &Packet) {
+        self.answer_time = match self.round_trip {
+            0 => packet.sent.since(self.syn_at).as_nanos(),
+            rtt => rtt,
+        };
+        self.one_way = now.since(packet.sent).as_nanos().max(1);
+    }
+
+    /// How long ACKs that go as one wait: a part of the round-trip time (`__tcp_ack_snd_check`).
+    fn compression(&self) -> u64 {
+        let rtt = if self.round_trip > 0 { self.round_trip } else { self.answer_time };
+        (rtt / 20).min(COMPRESSION)
     }
 
     /// How long an ACK is delayed (`tcp_send_delayed_ack`).
@@ -222,10 +250,16 @@ impl Receiver {
             acks.accept(now);
             self.deadline = Time::MAX;
         }
+        if packet.seq < self.next.saturating_sub(u32::from(self.pending)) {
+            return reply(self.answer_acknowledged(acks, config, packet.seq));
+        }
+        let (before, in_order) = (self.next, packet.seq == self.next);
+        if in_order {
+            self.quick = self.quick.max(acks.note_data(config, now, packet));
+        }
         if self.flags & flag::ECN != 0 {
             self.note_marks(acks, config, packet, reply);
         }
-        let (before, in_order) = (self.next, packet.seq == self.next);
         if in_order {
             if self.pending == 0 {
                 self.echo = packet.sent;
@@ -233,7 +267,6 @@ impl Receiver {
             self.next += 1;
             self.progress = now;
             self.pending = self.pending.saturating_add(1);
-            self.quick = self.quick.max(acks.note_data(config, now, packet));
         } else if self.has(packet.seq) {
             acks.duplicate = Some(packet.seq);
             if packet.seq < self.next {
@@ -241,8 +274,9 @@ impl Receiver {
             }
         }
         let waited = !self.ranges.is_empty();
-        let waiting = || self.ranges.iter().map(|(from, to)| to - from).sum();
-        if acks.duplicate.is_none() && acks.window.may_grow() && acks.window.grow(waiting()) {
+        let held = u32::from(in_order);
+        let waiting = || self.ranges.iter().map(|(from, to)| to - from).sum::<u32>();
+        if acks.duplicate.is_none() && acks.window.may_grow(held) && acks.window.grow(held + waiting()) {
             // As `tcp_grow_window` has it.
             self.quick |= 1;
         }
@@ -261,11 +295,21 @@ impl Receiver {
         if in_order {
             // As far as data takes longer to come than the first did, it waits in queues.
             let queued = now.since(packet.sent).as_nanos().saturating_sub(acks.one_way);
-            acks.window.read(now, self.next - before, acks.round_trip + queued);
+            acks.window.read(now, self.next - before, acks.answer_time + queued);
         }
         if self.must_answer(acks, config, now) {
             reply(self.answer(acks));
         }
+    }
+
+    /// A segment was acknowledged before: unless it acknowledges others, the ACK that says so is none of those that go at once. Nothing
+    /// else is looked at (`tcp_send_dupack`).
+    #[cold]
+    fn answer_acknowledged(&mut self, acks: &mut Acks, config: &Config, seq: u32) -> Packet {
+        self.go_quick(acks, config.quick_acks);
+        self.quick = self.quick.saturating_add(u8::from(self.pending == 0));
+        acks.duplicate = Some(seq);
+        self.answer(acks)
     }
 
     /// Whether an ACK goes now; otherwise sets a timer for it.
@@ -288,14 +332,20 @@ impl Receiver {
         }
         acks.compressed += 1;
         if acks.compressed_at == Time::MAX {
-            acks.compressed_at = now + Span::from_nanos((acks.round_trip / 20).min(COMPRESSION));
+            acks.compressed_at = now + Span::from_nanos(acks.compression());
         }
         false
     }
 
     #[inline]
     pub(super) fn answer(&mut self, acks: &mut Acks) -> Packet {
-        self.quick = self.quick.saturating_sub(1);
+        if self.quick > 0 {
+            self.quick -= 1;
+            // The last of them ends what was learnt, and the beginning, too (`tcp_dec_quickack_mode`).
+            if self.quick == 0 {
+                acks.wait = LEAST_WAIT;
+            }
+        }
         acks.now = false;
         acks.compressed = 0;
         acks.compressed_at = Time::MAX;

@@ -41,22 +41,27 @@ impl Window {
         }
     }
 
+    /// The connection is established: its first round trip begins.
+    pub(super) fn begin(&mut self, now: Time) {
+        self.since = now;
+    }
+
     /// What an ACK offers.
     pub(super) fn offered(&self) -> u32 {
         self.threshold
     }
 
-    /// Whether a segment may widen what is offered, if few others wait.
+    /// Whether a segment may widen what is offered while so many are in the buffer.
     #[inline]
-    pub(super) fn may_grow(&self) -> bool {
-        self.threshold + 1 < self.buffer
+    pub(super) fn may_grow(&self, held: u32) -> bool {
+        self.threshold + held < self.buffer
     }
 
-    /// A segment has come, and so many wait for an earlier one. Returns whether the window grew, which is to be told at once.
+    /// A segment has come, and so many are in the buffer: those that wait for an earlier one and, if it is in order, itself until it
+    /// is read. Returns whether the window grew, which is to be told at once.
     #[inline]
-    pub(super) fn grow(&mut self, waiting: u32) -> bool {
-        // The segment itself is in the buffer until it is read.
-        let room = self.buffer.saturating_sub(waiting.max(1)).saturating_sub(self.threshold);
+    pub(super) fn grow(&mut self, held: u32) -> bool {
+        let room = self.buffer.saturating_sub(held).saturating_sub(self.threshold);
         self.threshold += room.min(2);
         room > 0
     }
@@ -112,10 +117,12 @@ mod tests {
     #[test]
     fn it_grows_by_two_segments_with_each_until_the_buffer_is_offered() {
         let mut window = Window::new(4_000);
-        let grown = (0..20).take_while(|_| window.grow(0)).count();
+        let grown = (0..20).take_while(|_| window.grow(1)).count();
         assert_eq!((grown, window.offered()), (7, 59));
+        // Out of order it is in the buffer after that alone.
+        assert!(window.grow(0) && !window.grow(0));
         read(&mut window, 26, 24);
-        assert!(window.grow(0));
+        assert!(window.grow(1));
         // Out of order: what waits takes its place.
         assert!(!window.grow(200));
     }
