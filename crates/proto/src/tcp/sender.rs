@@ -561,7 +561,9 @@ impl Sender {
             None => self.round_trip.timeout(config, self.backoff),
         };
         self.deadline = now + Span::from_nanos(timeout);
-        let flags = Flags::when(config.ecn, Flags::ECE.with(Flags::CWR));
+        // Linux's asks for no ECN when it goes again, as a router may drop what does (`tcp_ecn_fallback`).
+        let asks = config.ecn && !(self.linux.is_some() && self.backoff > 0);
+        let flags = Flags::when(asks, Flags::ECE.with(Flags::CWR));
         Some(Transmit { seq: 0, kind: Kind::Syn, flags })
     }
 

@@ -7,7 +7,7 @@ use sidestep_model::{Span, Time};
 
 use super::script::Script;
 use crate::{
-    packet::{Kind, Packet},
+    packet::{Flags, Kind, Packet},
     tcp::{Algorithm, Config, Profile, Receiver, ReceiverTimeout, Sender},
 };
 
@@ -105,6 +105,28 @@ fn the_window_begins_at_one_segment_after_two_lost_syns_and_not_after_one() {
         run.sent.len() - lost as usize - 1
     };
     assert_eq!([burst(0), burst(1), burst(2)], [10, 10, 1]);
+}
+
+#[test]
+fn a_connection_has_no_ecn_if_only_a_repeated_syn_arrived() {
+    // Whether the first SYN arrived, and what the answer to the second then says.
+    for (first_arrives, ecn) in [(false, false), (true, true)] {
+        let config = Config { ecn: true, ..linux() };
+        let (mut sender, mut receiver) = (Sender::new(&config), Receiver::new(&config));
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        sender.open();
+        let mut answer = None;
+        for (ms, arrives) in [(1, first_arrives), (1_001, true)] {
+            sender.handle_timeout(&config, at(ms));
+            let syn = sender.poll_transmit(&config, at(ms)).unwrap();
+            let packet = Packet { kind: syn.kind, flags: syn.flags, sent: at(ms), ..Packet::default() };
+            answer = arrives.then(|| receiver.handle_syn(&config, at(ms), &packet).unwrap());
+        }
+        sender.handle_ack(&config, at(1_010), &answer.unwrap());
+        sender.supply(1);
+        let data = sender.poll_transmit(&config, at(1_010)).unwrap();
+        assert_eq!(data.flags.has(Flags::ECT), ecn);
+    }
 }
 
 #[test]
