@@ -5,15 +5,16 @@ use sidestep_model::{Span, Time};
 use super::{
     super::{Sender, flag},
     CaState, Linux,
+    control::Window,
 };
 
 /// Fewest segments of a full batch (`tcp_min_tso_segs`).
 const LEAST_SEGMENTS: u32 = 2;
-/// A batch has what is sent in this part of a second at the pacing rate (`sk_pacing_shift`).
-const BATCHES_A_SECOND: f64 = 1024.0;
 /// Bytes of a segment, and most bytes of a batch (`sk_gso_max_size`).
 const SEGMENT: u32 = 1448;
-const MOST_BYTES: u32 = 65_536;
+const MOST_BYTES: u64 = 65_536;
+/// A hundredth of a segment's bytes in 1024 batches a second (`sk_pacing_shift`), times the nanoseconds of a second.
+const BATCH_BYTES: u64 = SEGMENT as u64 * 1_000_000_000 / 1024 / 100;
 /// A batch halves for each so many nanoseconds of the least round-trip time (`tcp_tso_rtt_log`).
 const HALVING: u64 = 512_000;
 /// A batch leaves that is this part of a window (`tcp_tso_win_divisor`).
@@ -37,12 +38,15 @@ impl Sender {
         false
     }
 
-    /// The segments of a full batch.
+    /// The segments of a full batch: what goes in a 1024th of a second at the pacing rate (`tcp_update_pacing_rate`), and more on short
+    /// round trips.
     #[inline]
     fn full_batch(&self, linux: &Linux) -> u32 {
-        let paced = (self.pacing_rate() * f64::from(SEGMENT) / BATCHES_A_SECOND) as u32;
+        let Window { cwnd, ssthresh, .. } = linux.window;
+        let percent = if cwnd < ssthresh / 2 { 200 } else { 120 };
+        let paced = u64::from(cwnd.max(self.outstanding())) * percent * BATCH_BYTES / linux.rtt.srtt().max(1);
         let near = MOST_BYTES.checked_shr((linux.rtt.least / HALVING) as u32).unwrap_or(0);
-        (paced.saturating_add(near).min(MOST_BYTES) / SEGMENT).max(LEAST_SEGMENTS)
+        ((paced + near).min(MOST_BYTES) as u32 / SEGMENT).max(LEAST_SEGMENTS)
     }
 
     /// Whether less than a full batch waits for the next ACK.
