@@ -407,7 +407,8 @@ impl<'a> Session<'a> {
                 outages: out.outages.iter().map(outage).collect(),
             };
             if let (Some(due), true) = (out.due_ns, out.local_port > 0) {
-                recorder.late_start(flow.start.since(since(due)));
+                let due = since(due);
+                recorder.late_start(due.since(Time::ZERO), flow.start.since(due));
             }
             writer.flow(recorder, &flow)?;
         }

@@ -119,8 +119,8 @@ pub struct Scenario {
     pub repetition: u32,
     /// How late links of the simulator deliver packets: for each one of these, all as likely. Empty: in time.
     pub lateness: Vec<Span>,
-    /// How much later than they are to flows of the simulator begin whose start is known beforehand: each one of these, all as
-    /// likely. Empty: in time.
+    /// How much later than they are to flows of the simulator begin whose start is known beforehand: these in turn, in the order
+    /// in which flows are to begin. Empty: in time.
     pub late_starts: Vec<Span>,
     /// Length of the run.
     pub duration: Span,

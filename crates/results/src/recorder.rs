@@ -41,7 +41,8 @@ pub struct Recorder {
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Late>,
-    late_starts: Vec<Span>,
+    /// When flows were to begin, and how much later they did.
+    late_starts: Vec<(Span, Span)>,
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
@@ -243,9 +244,9 @@ impl Recorder {
         self.caches = Some(caches);
     }
 
-    /// Takes how much later than it was to a flow began.
-    pub fn late_start(&mut self, by: Span) {
-        self.late_starts.push(by);
+    /// Takes how much later a flow began that was to begin at `due`, counted from the start of the run.
+    pub fn late_start(&mut self, due: Span, by: Span) {
+        self.late_starts.push((due, by));
     }
 
     /// Takes how well the lab's wires kept up.
@@ -304,7 +305,7 @@ impl Recorder {
             late_share: self.late.as_ref().map(|late| late.share),
             lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
-            late_starts: hundredths(self.late_starts),
+            late_starts: in_order(self.late_starts),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,
@@ -390,11 +391,13 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
     buckets
 }
 
-/// A hundred of these times, each for a hundredth of them.
-fn hundredths(mut times: Vec<Span>) -> Vec<Span> {
-    times.sort_unstable();
-    let middle = |part: usize| times.get((2 * part + 1) * times.len() / 200).copied();
-    (0..100).filter_map(middle).collect()
+/// Most flows of which it is kept how late they began.
+const MOST_LATE_STARTS: usize = 1_000;
+
+/// How late flows began, in the order in which they were to; the first thousand.
+fn in_order(mut starts: Vec<(Span, Span)>) -> Vec<Span> {
+    starts.sort_by_key(|(due, _)| *due);
+    starts.into_iter().map(|(_, by)| by).take(MOST_LATE_STARTS).collect()
 }
 
 fn ascending(times: impl Iterator<Item = f64>) -> Vec<f64> {

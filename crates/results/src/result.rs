@@ -105,8 +105,8 @@ pub struct SystemResult {
     /// takes them as its `lateness`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lateness: Vec<Span>,
-    /// How much later than they were to the lab's flows began: a hundred times, each of the same share of them; a scenario of the
-    /// simulator takes them as its `late_starts`. Empty in the simulator.
+    /// How much later than they were to the lab's flows began, in the order in which they were to, a thousand at most; a scenario of
+    /// the simulator takes them as its `late_starts`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_starts: Vec<Span>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.

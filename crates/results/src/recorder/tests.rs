@@ -257,9 +257,10 @@ fn what_hosts_counted_is_summed_and_zeros_are_left_out() {
     recorder.tcp(counted(3));
     let quantiles = vec![Span::from_micros(10), Span::from_micros(20)];
     recorder.late(Late { max: Span::from_millis(4), share: 0.25, quantiles: quantiles.clone(), lost: 7 });
-    (0..1_000).rev().for_each(|micros| recorder.late_start(Span::from_micros(micros)));
+    let micros = Span::from_micros;
+    (0..1_001).rev().for_each(|due| recorder.late_start(micros(due), micros(due % 7)));
     let (result, _) = recorder.finish();
-    assert_eq!(result.late_starts, (0..100).map(|part| Span::from_micros(10 * part + 5)).collect::<Vec<_>>());
+    assert_eq!(result.late_starts, (0..1_000).map(|due| micros(due % 7)).collect::<Vec<_>>());
     assert_eq!(result.tcp, [("TCPLossProbes".to_owned(), 5)].into());
     assert_eq!((result.late_ms_max, result.late_share, result.lost_outside), (Some(4.0), Some(0.25), 7));
     assert_eq!(result.lateness, quantiles);

@@ -1,7 +1,5 @@
 //! A scenario's traffic as a list of connections.
 
-use rand_core::Rng;
-use rand_pcg::Pcg32;
 use sidestep_model::{
     Bytes, NodeId, Scenario, Span, Time,
     scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow},
@@ -50,8 +48,6 @@ impl Planned {
     }
 }
 
-/// The stream of random numbers that says how late flows begin.
-const LATE_STARTS: u64 = u64::MAX / 8;
 /// Clients' ports count from where Linux takes them.
 const FIRST_CLIENT_PORT: u32 = 32_768;
 
@@ -66,21 +62,13 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Vec<Planned> {
             Flow::ClosedLoop(_) | Flow::Cbr(_) | Flow::Exec(_) => {}
         }
     }
-    delay(&mut planned, &scenario.late_starts, scenario.chance(seed));
+    planned.sort_by_key(|one: &Planned| one.start);
+    // Starts that follow one another are late together, as a host's programs wait for the same processor: so they are not drawn.
+    for (one, late) in planned.iter_mut().zip(scenario.late_starts.iter().cycle()) {
+        one.start = (one.start + *late).min(one.stop);
+    }
     planned.sort_by_key(|one: &Planned| one.start);
     planned
-}
-
-/// Has each of these begin later, by one of `late` drawn at random.
-fn delay(planned: &mut [Planned], late: &[Span], chance: u64) {
-    if late.is_empty() {
-        return;
-    }
-    let mut random = Pcg32::new(chance, LATE_STARTS);
-    for one in planned {
-        let drawn = (u64::from(random.next_u32()) * late.len() as u64) >> 32;
-        one.start = (one.start + late[drawn as usize]).min(one.stop);
-    }
 }
 
 /// Gives connections their names.
@@ -179,19 +167,17 @@ pub(super) fn at(since_start: Span) -> Time {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use sidestep_model::scenario::builder::{ScenarioBuilder, bulk};
 
     use super::*;
 
     #[test]
-    fn flows_begin_late_by_one_of_the_times_given_and_never_after_their_end() {
-        let traffic = bulk("c1", "s1").with("connections", 40).with("start", "1 s").with("stop", "1008 ms");
+    fn flows_begin_late_by_the_times_given_in_turn_and_never_after_their_end() {
+        let traffic = bulk("c1", "s1").with("connections", 4).with("start", "1 s").with("stop", "1008 ms");
         let mut scenario = ScenarioBuilder::new("4 s").parallel_paths(2).flow(traffic).build();
-        let starts = |scenario: &Scenario| plan(scenario, 1).iter().map(|one| one.start).collect::<BTreeSet<_>>();
-        assert_eq!(starts(&scenario), [at(Span::from_secs(1))].into());
-        scenario.late_starts = [0, 7, 9].map(Span::from_millis).to_vec();
-        assert_eq!(starts(&scenario), [1_000, 1_007, 1_008].map(|millis| at(Span::from_millis(millis))).into());
+        let starts = |scenario: &Scenario| plan(scenario, 1).iter().map(|one| one.start).collect::<Vec<_>>();
+        assert_eq!(starts(&scenario), [at(Span::from_secs(1)); 4]);
+        scenario.late_starts = [7, 2, 9].map(Span::from_millis).to_vec();
+        assert_eq!(starts(&scenario), [1_002, 1_007, 1_007, 1_008].map(|millis| at(Span::from_millis(millis))));
     }
 }
