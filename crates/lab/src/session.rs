@@ -33,7 +33,7 @@ use crate::{
     sampler::Sampler,
     site::Site,
     timeline::{Action, Made, Timeline},
-    traffic::{FlowOut, Monotonic, OutageOut},
+    traffic::{FlowOut, Monotonic, OutageOut, SinkOut},
 };
 
 /// Time between the start of the generators and the start of the run.
@@ -183,6 +183,7 @@ impl<'a> Session<'a> {
     pub fn finish(mut self, names: &Names, writer: &mut Records, recorder: &mut Recorder) -> Result<(), LabError> {
         self.await_all()?.into_iter().for_each(|reason| recorder.incomplete(reason));
         stop_all(&mut self.sinks);
+        self.take_late_answers(recorder)?;
         self.controls.catch_up(&self.network, self.epoch, recorder)?;
         self.daemons.stop();
         let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
@@ -410,7 +411,18 @@ impl<'a> Session<'a> {
                 let due = since(due);
                 recorder.late_start(due.since(Time::ZERO), flow.start.since(due));
             }
+            recorder.late_wakeups(out.late_wakeups_ns.iter().copied().map(Span::from_nanos));
             writer.flow(recorder, &flow)?;
+        }
+        Ok(())
+    }
+
+    /// Takes how late servers answered; one that was killed leaves nothing.
+    fn take_late_answers(&self, recorder: &mut Recorder) -> Result<(), LabError> {
+        for sink in &self.sinks {
+            let output = sink.output()?;
+            let seen = output.lines().find_map(|line| serde_json::from_str::<SinkOut>(line).ok()).unwrap_or_default();
+            recorder.late_wakeups(seen.late_wakeups_ns.into_iter().map(Span::from_nanos));
         }
         Ok(())
     }

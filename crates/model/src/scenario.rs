@@ -122,6 +122,9 @@ pub struct Scenario {
     /// How much later than they are to flows of the simulator begin whose start is known beforehand: these in turn, in the order
     /// in which flows are to begin. Empty: in time.
     pub late_starts: Vec<Span>,
+    /// How much later than they could programs of the simulator go on with a connection of TCP: each one of these times, all as
+    /// likely. Empty: at once.
+    pub late_wakeups: Vec<Span>,
     /// Length of the run.
     pub duration: Span,
     /// Time at the start that goodput and utilisation leave out.

@@ -43,6 +43,7 @@ pub struct Recorder {
     late: Option<Late>,
     /// When flows were to begin, and how much later they did.
     late_starts: Vec<(Span, Span)>,
+    late_wakeups: Vec<Span>,
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
@@ -116,6 +117,7 @@ impl Recorder {
             megabits_over_time: vec![0.0; BINS],
             late: None,
             late_starts: Vec::new(),
+            late_wakeups: Vec::new(),
             flows: 0,
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
@@ -249,6 +251,11 @@ impl Recorder {
         self.late_starts.push((due, by));
     }
 
+    /// Takes how much later than they could programs went on.
+    pub fn late_wakeups(&mut self, by: impl IntoIterator<Item = Span>) {
+        self.late_wakeups.extend(by);
+    }
+
     /// Takes how well the lab's wires kept up.
     pub fn late(&mut self, late: Late) {
         self.late = Some(late);
@@ -306,6 +313,7 @@ impl Recorder {
             lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
             late_starts: in_order(self.late_starts),
+            late_wakeups: hundredths(self.late_wakeups),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,
@@ -389,6 +397,13 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
         }
     }
     buckets
+}
+
+/// A hundred of these times, each for a hundredth of them.
+fn hundredths(mut times: Vec<Span>) -> Vec<Span> {
+    times.sort_unstable();
+    let middle = |part: usize| times.get((2 * part + 1) * times.len() / 200).copied();
+    (0..100).filter_map(middle).collect()
 }
 
 /// Most flows of which it is kept how late they began.

@@ -109,6 +109,10 @@ pub struct SystemResult {
     /// the simulator takes them as its `late_starts`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_starts: Vec<Span>,
+    /// How much later than they could the lab's programs went on with a connection: a hundred times, each of the same share of
+    /// them; a scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late_wakeups: Vec<Span>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,

@@ -10,6 +10,7 @@ mod heap;
 mod mptcp;
 mod network;
 mod nodes;
+mod programs;
 mod request;
 mod steering;
 mod tcp;

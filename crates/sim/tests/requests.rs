@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use sidestep_model::{
-    Scenario, World,
+    Scenario, Span, World,
     scenario::builder::{ScenarioBuilder, blackhole, part, poisson},
 };
 use sidestep_results::{RunResult, SystemResult};
@@ -55,6 +55,28 @@ fn a_request_on_an_empty_line_takes_as_long_as_its_packets() {
         // Goodput is the answers'.
         let carried = result.goodput_mbps * 4e6 / 8.0;
         assert!((carried - 3_000.0 * result.flows as f64).abs() < 1.0, "{carried} of {} flows", result.flows);
+    }
+}
+
+#[test]
+fn an_answer_takes_three_wakeups_of_programs_longer_where_these_are_late() {
+    let asks = poisson("c", "s", 20.0).with("request", "300 B").with("size", "3 kB");
+    for profile in ["linux", "rfc"] {
+        let mut scenario = line("4 s").flow(asks.clone()).set("tcp.profile", profile).build();
+        let median = |scenario: &Scenario| result(scenario, "tcp").fct_p50_s.unwrap();
+        let in_time = median(&scenario);
+        scenario.late_wakeups = vec![Span::from_millis(2)];
+        // Less what a request and an answer waited behind ACKs.
+        let longer = median(&scenario) - in_time;
+        assert!((5.8e-3..6e-3).contains(&longer), "{profile}: {longer}");
+        scenario.late_wakeups = (0..5).map(Span::from_millis).collect();
+        let drawn = result(&scenario, "tcp");
+        assert!((drawn.afct_s.unwrap() - in_time - 6e-3).abs() < 1e-3, "{profile}: {:?}", drawn.afct_s);
+        assert!(drawn.fct_p99_s.unwrap() - drawn.fct_p50_s.unwrap() > 3e-3);
+        assert_eq!(drawn, result(&scenario, "tcp"));
+        scenario.repetition = 1;
+        assert_ne!(drawn.afct_s, result(&scenario, "tcp").afct_s);
+        assert_eq!((drawn.retransmits, drawn.flows_with_timeout), (0, 0));
     }
 }
 

@@ -481,3 +481,18 @@ fn packets_that_are_late_on_each_link_prolong_every_round_trip_and_stay_in_order
     assert_eq!((late.retransmits, late.flows_with_timeout), (0, 0));
     assert_eq!(late, tcp(&scenario));
 }
+
+#[test]
+fn programs_that_are_late_prolong_a_transfer_by_three_wakeups_under_linuxs_profile() {
+    let flow = bulk("c1", "s1").with("size", "10 kB");
+    for (profile, system, wakeups) in [("linux", "tcp", 3.0), ("rfc", "tcp", 0.0), ("linux", "mptcp", 0.0)] {
+        let mut scenario = idle("4 s", "0 s").flow(flow.clone()).set("tcp.profile", profile).build();
+        let taken = |scenario: &Scenario| {
+            results(scenario, &[system]).unwrap().systems.get(system).unwrap().afct_s.unwrap() * 1e3
+        };
+        let in_time = taken(&scenario);
+        scenario.late_wakeups = vec![Span::from_millis(10)];
+        let late = (taken(&scenario) - in_time) / 10.0;
+        assert!((late - wakeups).abs() < 0.02, "{profile} {system}: {late}");
+    }
+}

@@ -125,8 +125,8 @@ fn simulate_as_late(
             let measured = &lab.results[index][seed as usize];
             let Some(of_lab) = measured.get(repetition as usize % measured.len().max(1)) else { continue };
             let number = scenario.seed.wrapping_add(u64::from(seed));
-            let (lateness, late_starts) = (of_lab.lateness.clone(), of_lab.late_starts.clone());
-            let scenario = Scenario { seed: number, lateness, late_starts, ..scenario.clone() };
+            let SystemResult { lateness, late_starts, late_wakeups, .. } = of_lab.clone();
+            let scenario = Scenario { seed: number, lateness, late_starts, late_wakeups, ..scenario.clone() };
             let dir = dir.join(format!("seed-{number}-{}", index + 1));
             let result =
                 real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
@@ -251,10 +251,11 @@ mod tests {
             };
             if world == World::Sim {
                 self.lateness.push(scenario.lateness.clone());
-                assert_eq!(scenario.late_starts, scenario.lateness);
+                assert_eq!([&scenario.late_starts, &scenario.late_wakeups], [&scenario.lateness; 2]);
             }
-            let late_starts = lateness.clone();
-            let one = SystemResult { goodput_mbps: 10.0, lateness, late_starts, ..SystemResult::default() };
+            let (late_starts, late_wakeups) = (lateness.clone(), lateness.clone());
+            let one =
+                SystemResult { goodput_mbps: 10.0, lateness, late_starts, late_wakeups, ..SystemResult::default() };
             for system in systems {
                 let repeated = sidestep_results::Repeated::of(&vec![one.clone(); seeds as usize]);
                 let late_share =

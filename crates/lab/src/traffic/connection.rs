@@ -10,16 +10,16 @@ use nix::{
     errno::Errno,
     sys::{
         epoll::EpollFlags,
-        socket::{MsgFlags, SockaddrIn6, connect, recv, setsockopt, sockopt::Linger},
+        socket::{MsgFlags, SockaddrIn6, connect, setsockopt, sockopt::Linger},
     },
 };
 use sidestep_linux::sock_diag::TcpInfo;
-use sidestep_model::Bytes;
+use sidestep_model::{Bytes, Span};
 
 use super::{
     FlowOut, MAX_OUTAGES, Monotonic, OutageOut,
     request::{self, is_later},
-    socket::{NotsentLowat, SocketOptions},
+    socket::{Arrival, NotsentLowat, SocketOptions, receive},
     users::Begun,
 };
 
@@ -59,6 +59,9 @@ pub struct Connection {
     retransmits: u32,
     timeouts: u16,
     outages: Vec<OutageOut>,
+    late_wakeups: Vec<Span>,
+    /// How late the data was that was read last.
+    late: Option<Span>,
     at_window_start: Option<u64>,
     at_window_end: Option<u64>,
     /// Whether it sends a request.
@@ -164,6 +167,7 @@ impl Connection {
         if self.phase == Phase::Connecting && events.contains(EpollFlags::EPOLLOUT) {
             self.connected = Some(now);
             self.phase = Phase::Sending;
+            self.note_handshake(plan, now);
         }
         let result = match self.phase {
             Phase::Sending => self.write(plan),
@@ -240,10 +244,20 @@ impl Connection {
             retransmits: self.retransmits,
             timeouts: self.timeouts,
             outages: self.outages.clone(),
+            late_wakeups_ns: self.late_wakeups.iter().map(|late| late.as_nanos()).collect(),
             fct_s: self.completed.then(|| since_start(self.end)),
             connect_s: self.connected.map(since_start),
             error: self.error.clone(),
         }
+    }
+
+    /// Notes how late the program is told that the connection is established: the kernel knows the handshake's round trip.
+    fn note_handshake(&mut self, plan: &Plan, now: Monotonic) {
+        let Some(stream) = self.stream.as_ref().filter(|_| !plan.socket.mptcp) else { return };
+        // Of several SYNs the kernel does not say when that was sent which was answered.
+        let once = TcpInfo::of(stream).ok().filter(|info| info.retrans_total == 0);
+        let late = |info: TcpInfo| now.since(self.start + Span::from_micros(info.srtt_us.into()));
+        self.late_wakeups.extend(once.map(late));
     }
 
     fn size(&self, plan: &Plan) -> Option<Bytes> {
@@ -288,15 +302,18 @@ impl Connection {
     /// Reads one piece of the answer, or its end.
     fn read_answer(&mut self, plan: &Plan, now: Monotonic, buffer: &mut [u8]) -> io::Result<()> {
         let Some(stream) = self.stream.as_ref() else { return Ok(()) };
-        let bytes = recv(stream.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)?;
+        let (bytes, arrived) = receive(stream, buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)?;
         self.acked += bytes as u64;
         if bytes > 0 {
+            self.late = arrived.and_then(Arrival::age);
             return plan.socket.clamp(&stream);
         }
         self.completed = self.size(plan).is_some_and(|size| self.acked == size.get());
         if !self.completed {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, CLOSED_EARLY));
         }
+        // The FIN itself has no timestamp; as a rule it comes right behind the data.
+        self.late_wakeups.extend(self.late);
         self.finish(plan, now);
         Ok(())
     }
@@ -357,6 +374,9 @@ fn connecting(plan: &Plan) -> io::Result<TcpStream> {
     let socket = plan.socket.open()?;
     // Unsent data stays in this process: a long queue in the socket costs memory and wake-ups for nothing.
     plan.socket.tune(&socket, NotsentLowat, &plan.unsent)?;
+    if plan.request.is_some() {
+        plan.socket.time(&socket)?;
+    }
     match connect(socket.as_raw_fd(), &SockaddrIn6::from(plan.to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),
         Err(errno) => Err(errno.into()),

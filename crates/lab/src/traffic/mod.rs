@@ -50,12 +50,14 @@ pub struct SinkOptions {
 }
 
 /// What a sink took in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkOut {
     /// Connections accepted.
     pub connections: u64,
     /// Payload bytes received and discarded.
     pub bytes: u64,
+    /// Nanoseconds from the arrival of each request to the beginning of its answer, as far as they are known.
+    pub late_wakeups_ns: Vec<u64>,
 }
 
 /// What [`send`] is to do.
@@ -145,6 +147,10 @@ pub struct FlowOut {
     pub fct_s: Option<f64>,
     /// Seconds that the handshake took; `None` if it never finished.
     pub connect_s: Option<f64>,
+    /// How late its program went on, in nanoseconds: once the connection was established, counted from its start without the
+    /// handshake's round trip, and with the last data of an answer, counted from its arrival. What is not known is left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late_wakeups_ns: Vec<u64>,
     /// What went wrong with this connection.
     pub error: Option<String>,
 }

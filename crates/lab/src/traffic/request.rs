@@ -6,15 +6,15 @@
 use std::{
     io::{self, ErrorKind, Write},
     net::{Shutdown, TcpStream},
-    os::fd::AsRawFd,
 };
 
-use nix::sys::{
-    epoll::EpollFlags,
-    socket::{MsgFlags, recv},
-};
+use nix::sys::{epoll::EpollFlags, socket::MsgFlags};
 
-use super::connection::ZEROS;
+use super::{
+    SinkOut,
+    connection::ZEROS,
+    socket::{Arrival, receive},
+};
 
 /// Bytes of a request's beginning.
 pub const HEAD: usize = 16;
@@ -29,6 +29,8 @@ pub fn head(request: u64, answer: u64) -> [u8; HEAD] {
 pub struct Exchange {
     head: [u8; HEAD],
     received: u64,
+    /// When the last segment arrived that was read, if that is known.
+    arrived: Option<Arrival>,
     sent: u64,
     closed: bool,
 }
@@ -39,11 +41,13 @@ impl Exchange {
         if self.asked().is_some() && !self.closed { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
     }
 
-    /// Reads or writes one piece, and counts the payload read in `received`. False when the connection is over.
-    pub fn handle(&mut self, mut stream: &TcpStream, buffer: &mut [u8], received: &mut u64) -> io::Result<bool> {
+    /// Reads or writes one piece, and notes what that was in `seen`. False when the connection is over.
+    pub fn handle(&mut self, mut stream: &TcpStream, buffer: &mut [u8], seen: &mut SinkOut) -> io::Result<bool> {
         if let Some(answer) = self.asked()
             && !self.closed
         {
+            let late = self.arrived.take().and_then(Arrival::age);
+            seen.late_wakeups_ns.extend(late.map(|late| late.as_nanos()));
             let piece = (answer - self.sent).min(ZEROS.len() as u64) as usize;
             self.sent += stream.write(ZEROS.get(..piece).unwrap_or(&ZEROS))? as u64;
             if self.sent == answer {
@@ -54,13 +58,14 @@ impl Exchange {
         }
         let flags = MsgFlags::MSG_DONTWAIT;
         let have = self.received.min(HEAD as u64) as usize;
-        let bytes = match self.head.get_mut(have..) {
-            Some(rest) if !rest.is_empty() => recv(stream.as_raw_fd(), rest, flags)?,
+        let (bytes, arrived) = match self.head.get_mut(have..) {
+            Some(rest) if !rest.is_empty() => receive(stream, rest, flags)?,
             // TCP discards under MSG_TRUNC instead of copying (tcp(7), "Sockets API").
-            _ => recv(stream.as_raw_fd(), buffer, flags | MsgFlags::MSG_TRUNC)?,
+            _ => receive(stream, buffer, flags | MsgFlags::MSG_TRUNC)?,
         };
+        self.arrived = arrived;
         self.received += bytes as u64;
-        *received += bytes as u64;
+        seen.bytes += bytes as u64;
         // A client that closes before its request is complete gets no answer.
         Ok(bytes > 0)
     }

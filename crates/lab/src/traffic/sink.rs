@@ -24,7 +24,8 @@ use super::{
     system,
 };
 
-/// Accepts connections and discards what they bring until SIGTERM; writes the line `ready` to `out` when it listens.
+/// Accepts connections and discards what they bring until SIGTERM; writes the line `ready` to `out` when it listens, and at the
+/// end one of JSON ([`SinkOut`]).
 ///
 /// When a sender closes its connection, the sink closes it too, which confirms that everything arrived.
 pub fn sink(options: &SinkOptions, out: &mut impl Write) -> Result<SinkOut, TrafficError> {
@@ -32,7 +33,10 @@ pub fn sink(options: &SinkOptions, out: &mut impl Write) -> Result<SinkOut, Traf
     mask.add(Signal::SIGTERM);
     mask.thread_block().map_err(system("sigmask"))?;
     let stop = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC).map_err(system("signalfd"))?;
-    sink_until(options, out, stop.as_fd())
+    let seen = sink_until(options, out, stop.as_fd())?;
+    let line = serde_json::to_string(&seen).map_err(|error| TrafficError::Output(error.into()))?;
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(TrafficError::Output)?;
+    Ok(seen)
 }
 
 /// Accepts connections and discards what they bring until `stop` is readable; writes the line `ready` to `out` when it
@@ -162,7 +166,7 @@ impl Sink {
             return Ok(());
         };
         let before = exchange.interest();
-        let goes_on = match exchange.handle(stream, &mut self.buffer, &mut self.seen.bytes) {
+        let goes_on = match exchange.handle(stream, &mut self.buffer, &mut self.seen) {
             Ok(goes_on) => goes_on,
             Err(error) => is_later(&error),
         };
@@ -184,8 +188,9 @@ fn listener(options: &SinkOptions) -> io::Result<OwnedFd> {
     // Accepted connections inherit the listening socket's options.
     let socket = options.socket.open()?;
     setsockopt(&socket, ReuseAddr, &true)?;
-    if !options.answer {
-        options.socket.tune(&socket, ReceiveLowat, &WAKE_UP)?;
+    match options.answer {
+        true => options.socket.time(&socket)?,
+        false => options.socket.tune(&socket, ReceiveLowat, &WAKE_UP)?,
     }
     bind(socket.as_raw_fd(), &SockaddrIn6::from(options.listen))?;
     listen(&socket, Backlog::MAXCONN)?;

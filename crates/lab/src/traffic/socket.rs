@@ -1,15 +1,26 @@
 //! The sockets of both ends of a connection: TCP or MPTCP, with what a scenario says of them.
 
 use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
+    io::{self, IoSliceMut},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-use nix::sys::socket::{SetSockOpt, setsockopt, sockopt::TcpCongestion};
+use nix::{
+    cmsg_space,
+    sys::{
+        socket::{
+            ControlMessageOwned, MsgFlags, SetSockOpt, recvmsg, setsockopt,
+            sockopt::{ReceiveTimestampns, TcpCongestion},
+        },
+        time::TimeSpec,
+    },
+    time::{ClockId, clock_gettime},
+};
 use sidestep_linux::{
     mptcp::{self, MptcpInfo},
     sock_diag::TcpInfo,
 };
+use sidestep_model::Span;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// What the sockets of a flow are.
@@ -23,6 +34,30 @@ pub struct SocketOptions {
     pub window: Option<u32>,
     /// Whether they take a new flow label after timeouts; `None`, and MPTCP's: the namespace's default.
     pub rehash: Option<bool>,
+}
+
+/// When a segment arrived, by `CLOCK_REALTIME`, which is the clock of the kernel's timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival(TimeSpec);
+
+impl Arrival {
+    /// How long ago that was; `None` if the clock was set back since.
+    pub fn age(self) -> Option<Span> {
+        let since = clock_gettime(ClockId::CLOCK_REALTIME).ok()? - self.0;
+        let nanos = i128::from(since.tv_sec()) * 1_000_000_000 + i128::from(since.tv_nsec());
+        Some(Span::from_nanos(u64::try_from(nanos).ok()?))
+    }
+}
+
+/// As recv(2), and also says when the last segment arrived of which it read, if the kernel noted that.
+///
+/// It does for data that arrives while a socket is [timed](SocketOptions::time); it does not for a FIN without data.
+pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Option<Arrival>)> {
+    let mut space = cmsg_space!(TimeSpec);
+    let mut pieces = [IoSliceMut::new(buffer)];
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut pieces, Some(&mut space), flags)?;
+    let arrival = |word| if let ControlMessageOwned::ScmTimestampns(at) = word { Some(Arrival(at)) } else { None };
+    Ok((message.bytes, message.cmsgs()?.find_map(arrival)))
 }
 
 /// What the kernel counted for a connection.
@@ -49,6 +84,11 @@ impl SocketOptions {
         }
         self.clamp(&socket)?;
         Ok(socket.into())
+    }
+
+    /// Has the kernel note when segments arrive, for [`receive`]. It then reads the clock for each packet of the machine.
+    pub fn time(&self, socket: &impl AsFd) -> io::Result<()> {
+        self.tune(socket, ReceiveTimestampns, &true)
     }
 
     /// Limits the window of a socket.

@@ -25,7 +25,7 @@ fn a_sized_transfer_completes_with_exactly_its_bytes() {
     }) else {
         return;
     };
-    assert_eq!(sink, SinkOut { connections: 3, bytes: 3 * 1_234_567 });
+    assert_eq!((sink.connections, sink.bytes), (3, 3 * 1_234_567));
     assert_eq!(flows.iter().map(|flow| flow.connection).collect::<Vec<_>>(), [5, 6, 7]);
     assert_eq!(flows.iter().map(|flow| flow.local_port).collect::<BTreeSet<_>>().len(), 3);
     for flow in flows {
@@ -44,7 +44,7 @@ fn a_transfer_of_nothing_completes() {
     else {
         return;
     };
-    assert_eq!(sink, SinkOut { connections: 1, bytes: 0 });
+    assert_eq!((sink.connections, sink.bytes), (1, 0));
     assert!(flows[0].completed && flows[0].bytes_acked == 0, "{flows:?}");
 }
 
@@ -201,7 +201,9 @@ fn the_sink_ends_on_sigterm() {
     }) else {
         return;
     };
-    assert_eq!((seen, out.0.as_slice()), (SinkOut::default(), b"ready\n".as_slice()));
+    let said = String::from_utf8(out.0).unwrap();
+    let last = said.strip_prefix("ready\n").unwrap();
+    assert_eq!((&seen, serde_json::from_str(last).unwrap()), (&SinkOut::default(), SinkOut::default()));
 }
 
 #[test]
@@ -240,12 +242,28 @@ fn an_answer_comes_with_exactly_the_bytes_that_were_asked_for() {
     }) else {
         return;
     };
-    assert_eq!(server, SinkOut { connections: 4, bytes: 4 * 300 }, "what the server received are the requests");
+    assert_eq!((server.connections, server.bytes), (4, 4 * 300), "what the server received are the requests");
     assert_eq!(flows.iter().map(|flow| flow.bytes_acked).collect::<Vec<_>>(), [1, 1_460, 3_000_000, 20_000]);
     for flow in flows {
         assert!(flow.completed && flow.error.is_none() && flow.bytes_in_window == flow.bytes_acked, "{flow:?}");
         assert!(flow.connect_s.unwrap() < flow.fct_s.unwrap(), "{flow:?}");
     }
+}
+
+#[test]
+fn programs_say_how_late_they_went_on_with_each_request() {
+    let schedule = Transfer::parse("50000000 1000\n100000000 100000\n150000000 1").unwrap();
+    let Some((flows, server)) = with_other_end(true, |options| {
+        transfer(&SendOptions { request: Some(Bytes::new(300)), schedule, ..options }).unwrap()
+    }) else {
+        return;
+    };
+    // Connected, and the end of the answer; the kernel needs a moment until it notes times.
+    assert!(flows.iter().all(|flow| (1..=2).contains(&flow.late_wakeups_ns.len())), "{flows:?}");
+    assert_eq!(flows[2].late_wakeups_ns.len(), 2);
+    assert!((1..=3).contains(&server.late_wakeups_ns.len()), "{server:?}");
+    let all = flows.iter().flat_map(|flow| &flow.late_wakeups_ns).chain(&server.late_wakeups_ns);
+    assert!(all.clone().all(|late| *late < 1_000_000_000) && all.sum::<u64>() > 0, "{flows:?} {server:?}");
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     if !scenario.late_starts.is_empty() {
         out.value("late_starts", list(&scenario.late_starts));
     }
+    if !scenario.late_wakeups.is_empty() {
+        out.value("late_wakeups", list(&scenario.late_wakeups));
+    }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);

@@ -34,13 +34,27 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
         Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
         None => name_from(default_name),
     };
-    let File { seed, repetition, lateness, late_starts, duration, warmup, sample, systems, tcp, routing, .. } = file;
+    let File {
+        seed,
+        repetition,
+        lateness,
+        late_starts,
+        late_wakeups,
+        duration,
+        warmup,
+        sample,
+        systems,
+        tcp,
+        routing,
+        ..
+    } = file;
     Ok(Scenario {
         name,
         seed,
         repetition,
         lateness,
         late_starts,
+        late_wakeups,
         duration,
         warmup,
         sample,
@@ -83,6 +97,8 @@ macro_rules! file {
             lateness: Vec<Span>,
             #[serde(default)]
             late_starts: Vec<Span>,
+            #[serde(default)]
+            late_wakeups: Vec<Span>,
             duration: Span,
             #[serde(default)]
             warmup: Span,
@@ -152,7 +168,8 @@ impl<'a> Reader<'a> {
             let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
             return Err(self.at("warmup", message));
         }
-        for (key, times) in [("lateness", &file.lateness), ("late_starts", &file.late_starts)] {
+        let late = [&file.lateness, &file.late_starts, &file.late_wakeups];
+        for (key, times) in ["lateness", "late_starts", "late_wakeups"].into_iter().zip(late) {
             if times.len() > MOST_LATENESS || times.iter().any(|late| *late > Span::from_secs(1)) {
                 return Err(self.at(key, format_args!("must be at most {MOST_LATENESS} times of at most 1 s")));
             }

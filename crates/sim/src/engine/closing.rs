@@ -41,6 +41,18 @@ impl<S: Steering> World<S> {
             && self.closings.get(&flow.0).is_none_or(|closing| closing.sender.state() == State::Finished)
     }
 
+    /// The client's program, which was late, writes what it sends, and shuts its side down.
+    pub(super) fn write_all(&mut self, flow: u32) {
+        let of = &self.flows[flow as usize];
+        let sender = &mut self.senders[of.slot as usize];
+        sender.supply(of.last.wrapping_add(1));
+        if of.last_payload == 0 {
+            sender.finish();
+        }
+        self.pump(flow);
+        self.shut_down(flow);
+    }
+
     /// The client is connected and has written what it sends, which was sent as far as it may: nothing follows. The last
     /// segment says so if it waits, else one without data.
     pub(super) fn shut_down(&mut self, flow: u32) {
@@ -56,14 +68,16 @@ impl<S: Steering> World<S> {
         self.pump(flow);
     }
 
-    /// The server has read all: it closes, unless it has.
+    /// Whether the server, which has read all, has not closed yet.
+    pub(super) fn is_to_close(&self, flow: u32) -> bool {
+        // The place of a flow that is over still gets what was in the network.
+        let is_over = || self.senders[self.flows[flow as usize].slot as usize].state() == State::Closed;
+        self.closes_apart(flow) && !is_over() && !self.closings.contains_key(&flow)
+    }
+
+    /// The server's program closes.
     pub(super) fn close_server(&mut self, flow: u32) {
         let of = &self.flows[flow as usize];
-        // The place of a flow that is over still gets what was in the network.
-        let is_over = self.senders[of.slot as usize].state() == State::Closed;
-        if is_over || self.closings.contains_key(&flow) {
-            return;
-        }
         let config = &self.configs[usize::from(of.tcp.0)];
         let mut sender = Sender::new(config);
         match self.receivers[of.slot as usize].answered() {
@@ -99,9 +113,15 @@ impl<S: Steering> World<S> {
         self.send_without_data(flow, Kind::LastAck);
         if let Some(closing) = self.closings.get_mut(&flow)
             && !std::mem::replace(&mut closing.arrived, true)
+            && self.is_awake(flow, Half::Sender)
         {
             self.finished.push_back(FlowId(flow));
         }
+    }
+
+    /// Whether the client has the server's FIN.
+    pub(super) fn has_fin(&self, flow: u32) -> bool {
+        self.closings.get(&flow).is_some_and(|closing| closing.arrived)
     }
 
     pub(super) fn deliver_last_ack(&mut self, packet: &Packet) {
@@ -116,7 +136,10 @@ impl<S: Steering> World<S> {
             // Linux calls its program before it takes in the sample.
             let end = End { srtt, ..End::of(Half::Receiver, sender) };
             self.steering.happened(self.now, FlowId(packet.flow), end, Event::Signals(signals));
-            self.finished.push_back(FlowId(packet.flow));
+            // A client that is to be woken has not finished before.
+            if !self.programs.is_due(packet.flow, Half::Sender) {
+                self.finished.push_back(FlowId(packet.flow));
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! Delays at random that hosts and links have in the lab. They follow from what is delayed, so that the order of events does not
 //! matter.
 
+use sidestep_model::{Span, Time};
+
 use super::network::MAX_NANOS;
 
 /// When a packet arrives on an arc that is due there at this time, where packets are late, each by one of `lateness`.
@@ -8,6 +10,13 @@ use super::network::MAX_NANOS;
 pub(super) fn late(due: u64, arc: u64, lateness: &[u64]) -> u64 {
     let drawn = (u128::from(spread(due ^ arc.rotate_left(48))) * lateness.len() as u128) >> 64;
     (due + lateness.get(drawn as usize).copied().unwrap_or_default()).min(MAX_NANOS)
+}
+
+/// How late, by one of `lateness`, a program is woken that was to be now, at this end of a flow.
+pub(super) fn late_wakeup(now: Time, end: u32, chance: u64, lateness: &[Span]) -> Span {
+    let drawn = spread(chance ^ spread(now.as_nanos() ^ u64::from(end).rotate_left(32)));
+    let drawn = (u128::from(drawn) * lateness.len() as u128) >> 64;
+    lateness.get(drawn as usize).copied().unwrap_or_default()
 }
 
 /// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in

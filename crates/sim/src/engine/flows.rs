@@ -162,10 +162,13 @@ impl<S: Steering> World<S> {
         let config = &self.configs[usize::from(spec.tcp.0)];
         let mut sender = Sender::new(config);
         let receiver = Receiver::new(config);
-        sender.supply(segments(spec.bytes, spec.mss).0);
-        // Under Linux's profile nothing follows only once that is written.
-        if spec.bytes.is_some_and(|bytes| bytes == 0 || !sender.is_linux()) {
-            sender.finish();
+        // A program that is late writes once it is woken.
+        if !(sender.is_linux() && self.programs.are_late()) {
+            sender.supply(segments(spec.bytes, spec.mss).0);
+            // Under Linux's profile nothing follows only once that is written.
+            if spec.bytes.is_some_and(|bytes| bytes == 0 || !sender.is_linux()) {
+                sender.finish();
+            }
         }
         if let Some(index) = reusable(&mut self.free, &self.network, 1) {
             let slot = self.flows[index as usize].slot;
@@ -244,11 +247,15 @@ impl<S: Steering> World<S> {
                 FlowKind::Tcp | FlowKind::Subflow => {
                     self.senders[of.slot as usize] = Sender::new(&self.configs[usize::from(of.tcp.0)]);
                     self.closings.remove(&index);
+                    self.programs.forget(index);
                 }
                 FlowKind::Other => {
                     self.others[of.slot as usize].iter_mut().for_each(|endpoint| endpoint.close());
                 }
-                FlowKind::Asking => self.close_exchange(index),
+                FlowKind::Asking => {
+                    self.close_exchange(index);
+                    self.programs.forget(index);
+                }
                 FlowKind::Datagrams | FlowKind::Answering => {}
             }
         }

@@ -29,6 +29,17 @@ pub(super) struct Exchange {
     over: bool,
 }
 
+/// What the program at an end does.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// The client, which is connected, writes its request.
+    Ask,
+    /// The server, which has read the request, writes its answer, and closes.
+    Answer,
+    /// The client, which has read all of that, closes.
+    Close,
+}
+
 /// One end.
 #[derive(Debug)]
 struct Side {
@@ -245,32 +256,52 @@ impl<S: Steering> World<S> {
             }
             self.tell(first, half, Event::Signals(heard.signals));
         }
-        self.run_program(first, half, heard);
+        let work = self.work(first, half).filter(|_| self.is_awake(first, half));
+        self.go_on(first, half, work);
+    }
+
+    /// The program at an end, which was late, does what there is to do by now.
+    pub(super) fn go_on_with_exchange(&mut self, first: u32, half: Half) {
+        if !self.is_exchange_over(FlowId(first)) {
+            self.go_on(first, half, self.work(first, half));
+        }
+    }
+
+    fn go_on(&mut self, first: u32, half: Half, work: Option<Work>) {
+        work.into_iter().for_each(|work| self.run_program(first, work));
         self.pump_exchange(first, half);
         self.note_end(first);
     }
 
-    /// What the programs at the two ends do: the client writes its request once it is connected, the server its answer once
-    /// it has read the request, and closes; the client closes when it has read that.
-    fn run_program(&mut self, first: u32, half: Half, heard: Heard) {
-        let of = &self.flows[first as usize];
-        let Exchange { client, server, done, .. } = &mut self.exchanges[of.slot as usize];
+    /// What there is to do for the program at an end.
+    fn work(&self, first: u32, half: Half) -> Option<Work> {
+        let Exchange { client, server, done, .. } = &self.exchanges[self.flows[first as usize].slot as usize];
+        let has_written = |side: &Side| side.socket.sender().supplied() > 0;
+        let is_connected = || !matches!(client.socket.sender().state(), State::Closed | State::SynSent | State::Failed);
         match half {
-            Half::Sender if heard.signals.established() => client.socket.supply(client.count),
-            Half::Sender if !*done && client.socket.receiver().is_complete() => {
+            Half::Sender if !has_written(client) => is_connected().then_some(Work::Ask),
+            Half::Sender => (!done && client.socket.receiver().is_complete()).then_some(Work::Close),
+            Half::Receiver => {
+                (!has_written(server) && server.socket.receiver().received() >= client.count).then_some(Work::Answer)
+            }
+        }
+    }
+
+    fn run_program(&mut self, first: u32, work: Work) {
+        let slot = self.flows[first as usize].slot as usize;
+        let Exchange { client, server, done, .. } = &mut self.exchanges[slot];
+        match work {
+            Work::Ask => client.socket.supply(client.count),
+            Work::Answer => {
+                server.socket.supply(server.count);
+                self.pump_exchange(first, Half::Receiver);
+                self.exchanges[slot].server.socket.shut_down();
+            }
+            Work::Close => {
                 *done = true;
                 client.socket.shut_down();
                 self.finished.push_back(FlowId(first));
             }
-            Half::Receiver
-                if server.socket.sender().supplied() == 0 && server.socket.receiver().received() >= client.count =>
-            {
-                server.socket.supply(server.count);
-                self.pump_exchange(first, half);
-                let slot = self.flows[first as usize].slot as usize;
-                self.exchanges[slot].server.socket.shut_down();
-            }
-            _ => {}
         }
     }
 

@@ -56,7 +56,7 @@ impl<S: Steering> World<S> {
             });
         }
         self.timers.arm(&mut flow.receiver_timer, receiver.poll_timeout(), packet.flow, Half::Receiver);
-        if receiver.is_complete() && self.closes_apart(packet.flow) {
+        if receiver.is_complete() && self.is_to_close(packet.flow) && self.is_awake(packet.flow, Half::Receiver) {
             self.close_server(packet.flow);
         }
     }
@@ -92,7 +92,7 @@ impl<S: Steering> World<S> {
             self.signal(packet.flow, acked.signals);
         }
         self.pump(packet.flow);
-        if acked.signals.established() && self.closes_apart(packet.flow) {
+        if acked.signals.established() && self.closes_apart(packet.flow) && self.is_awake(packet.flow, Half::Sender) {
             self.shut_down(packet.flow);
         }
         if packet.flags.has(Flags::FIN) && self.closes_apart(packet.flow) {

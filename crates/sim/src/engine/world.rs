@@ -18,6 +18,7 @@ use super::{
     flows::{Flow, FlowId, FlowKind, Sizes},
     mptcp::Multipath,
     network::{Network, RouteId},
+    programs::Programs,
     request::Exchange,
     steering::{End, Event, Move, Steering},
 };
@@ -55,6 +56,7 @@ pub struct World<S> {
     pub(super) others: Vec<Option<Box<dyn Endpoint>>>,
     pub(super) outbox: Outbox,
     pub(super) timers: Timers,
+    pub(super) programs: Programs,
     pub(super) finished: VecDeque<FlowId>,
     /// Flows of TCP, others, and those that ask, whose place may be used again.
     pub(super) free: VecDeque<u32>,
@@ -71,11 +73,19 @@ pub struct World<S> {
 /// When the ends of flows want to be woken.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// By time: of senders under twice the flow's index, of receivers under one more.
+    /// By time, under the [end](end_of); with [`PROGRAM`] if its program does.
     heap: BinaryHeap<Reverse<(Time, u32)>>,
     /// The earliest; [`Time::MAX`] for none.
     next: Time,
 }
+
+/// The name of an end: twice the flow's index, and one more for the receiver.
+pub(super) fn end_of(flow: u32, half: Half) -> u32 {
+    flow * 2 + u32::from(half == Half::Receiver)
+}
+
+/// Marks an end whose program is woken.
+const PROGRAM: u32 = 1 << 31;
 
 impl Default for Timers {
     fn default() -> Self {
@@ -90,16 +100,23 @@ impl Timers {
         let deadline = timeout.map_or(Time::MAX, |(due, _)| due);
         if deadline < *armed {
             *armed = deadline;
-            self.heap.push(Reverse((deadline, flow * 2 + u32::from(half == Half::Receiver))));
+            self.heap.push(Reverse((deadline, end_of(flow, half))));
             self.next = self.next.min(deadline);
         }
     }
 
-    /// Takes the earliest: when, and which end of which flow.
-    fn pop(&mut self) -> Option<(Time, u32, Half)> {
+    /// Wakes the program at an end.
+    pub(super) fn wake_program(&mut self, at: Time, end: u32) {
+        self.heap.push(Reverse((at, end | PROGRAM)));
+        self.next = self.next.min(at);
+    }
+
+    /// Takes the earliest: when, which end of which flow, and whether it is for its program.
+    fn pop(&mut self) -> Option<(Time, u32, Half, bool)> {
         let Reverse((due, timer)) = self.heap.pop()?;
         self.next = self.heap.peek().map_or(Time::MAX, |Reverse((time, _))| *time);
-        Some((due, timer / 2, if timer % 2 == 1 { Half::Receiver } else { Half::Sender }))
+        let half = if timer % 2 == 1 { Half::Receiver } else { Half::Sender };
+        Some((due, (timer & !PROGRAM) / 2, half, timer & PROGRAM != 0))
     }
 }
 
@@ -121,6 +138,7 @@ impl<S: Steering> World<S> {
             others: Vec::new(),
             outbox: Outbox::default(),
             timers: Timers::default(),
+            programs: Programs::default(),
             finished: VecDeque::new(),
             free: VecDeque::new(),
             free_others: VecDeque::new(),
@@ -259,8 +277,11 @@ impl<S: Steering> World<S> {
 
     /// Serves the timer that is due next, unless its deadline has moved meanwhile.
     fn fire(&mut self) {
-        let Some((due, index, half)) = self.timers.pop() else { return };
+        let Some((due, index, half, of_program)) = self.timers.pop() else { return };
         self.now = due;
+        if of_program {
+            return self.wake_program(index, half);
+        }
         let of = &self.flows[index as usize];
         let armed = if half == Half::Receiver { of.receiver_timer } else { of.sender_timer };
         if armed != due {

@@ -157,7 +157,8 @@ impl<'a> Simulation<'a> {
             network.watch(&capture.arcs());
         }
         let steer = Steer::new(chance, topology.nodes().len());
-        let world = World::new(network, whole_run.tcp, Sizes::default(), steer);
+        let mut world = World::new(network, whole_run.tcp, Sizes::default(), steer);
+        world.set_late_wakeups(&scenario.late_wakeups, chance);
         let address = |node: &Node| node.prefix.map_or(Ipv6Addr::UNSPECIFIED, srv6::host_address);
         let mut simulation = Simulation {
             scenario,

@@ -231,6 +231,7 @@ fn bad_times_and_systems_are_refused() {
         head("duration = '2 s'\nsystems = ['quic']"),
         head("duration = '2 s'\nflow = 3"),
         head("duration = '2 s'\nevent = [3]"),
+        head("duration = '2 s'\nlate_wakeups = ['1 ms', '2 s']"),
     ];
     assert_snapshot!(all.join("\n"), @r"
     1:1: missing field `duration`
@@ -247,6 +248,7 @@ fn bad_times_and_systems_are_refused() {
     2:11: there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
     2:8: `flow` must be a list of tables
     2:10: `event` must be a list of tables
+    2:16: must be at most 1000 times of at most 1 s
     ");
 }
 

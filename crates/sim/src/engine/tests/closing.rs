@@ -21,10 +21,16 @@ impl Steering for Notes {
 
 /// A flow of so many bytes over a line of 50 Mbit/s and 24 ms, just opened.
 fn opened(bytes: u64) -> (Topology, World<Notes>, FlowId) {
+    late(bytes, &[])
+}
+
+/// The same between programs that are woken late.
+fn late(bytes: u64, lateness: &[Span]) -> (Topology, World<Notes>, FlowId) {
     let topology = dumbbell(1);
     let tcp = Config { profile: Profile::Linux, ..Config::default() };
     let network = Network::new(&topology, 1, Span::ZERO);
     let mut world = World::new(network, tcp, Sizes::default(), Notes::default());
+    world.set_late_wakeups(lateness, 1);
     let igp = Igp::new(&topology);
     let [l1, r1] = ["l1", "r1"].map(|name| topology.find(name).unwrap());
     let [forward, reverse] = [(l1, r1), (r1, l1)].map(|(from, to)| {
@@ -65,6 +71,41 @@ fn a_short_flow_is_closed_by_a_fin_of_its_own_at_either_end() {
     assert_eq!((world.acked_bytes(flow), world.sender(flow).unwrap().supplied()), (3_000, 4));
     // SYN, the ACK of the answer, three segments, FIN and the last ACK; the answer, four ACKs while they go at once, FIN.
     assert_eq!(packets(&topology, &mut world), [7, 5]);
+}
+
+#[test]
+fn a_client_that_is_late_to_read_the_end_finishes_after_the_kernels_are_done() {
+    let (topology, mut world, flow) = late(3_000, &[Span::from_millis(100)]);
+    // Three wake-ups; meanwhile the server's FIN was acknowledged.
+    let [finished, over] = [(); 2].map(|()| {
+        let stopped = world.run_until(millis(1_000));
+        (stopped, world.now().since(Time::ZERO).as_nanos() / 1_000_000)
+    });
+    assert_eq!((finished, over), ((Stopped::Finished(flow), 348), (Stopped::Reached, 1_000)));
+    assert!(world.is_over(flow));
+    // One ACK more than in time: the server's kernel acknowledges the FIN before its program closes.
+    assert_eq!(packets(&topology, &mut world), [7, 6]);
+}
+
+#[test]
+fn programs_of_a_flow_that_was_closed_are_not_woken() {
+    let (_, mut world, flow) = late(3_000, &[Span::from_millis(100)]);
+    // Connected, and the program is not woken yet.
+    assert_eq!(world.run_until(millis(50)), Stopped::Reached);
+    world.release(flow);
+    let routes = world.routes(flow);
+    let spec = FlowSpec { forward: routes.0, reverse: routes.1, bytes: Some(1), mss: MSS, tcp: TcpId::default() };
+    assert_eq!(world.add_flow(spec), flow, "the place is used again");
+    assert_eq!(world.run_until(millis(1_000)), Stopped::Reached);
+    assert_eq!(world.sender(flow).unwrap().supplied(), 0);
+}
+
+#[test]
+fn an_empty_flow_of_late_programs_is_a_fin() {
+    let (topology, mut world, flow) = late(0, &[Span::from_millis(100)]);
+    assert_eq!(world.run_until(millis(1_000)), Stopped::Finished(flow));
+    assert_eq!((world.acked_bytes(flow), world.sender(flow).unwrap().supplied()), (0, 1));
+    assert_eq!(packets(&topology, &mut world), [4, 3]);
 }
 
 #[test]
