@@ -86,7 +86,7 @@ impl SocketOptions {
         Ok(socket.into())
     }
 
-    /// Has the kernel note when segments arrive, for [`receive`]. It then reads the clock for each packet of the machine.
+    /// Has the kernel note when segments arrive, for `receive`. It then reads the clock for each packet of the machine.
     pub fn time(&self, socket: &impl AsFd) -> io::Result<()> {
         self.tune(socket, ReceiveTimestampns, &true)
     }
