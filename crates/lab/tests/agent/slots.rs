@@ -144,7 +144,7 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
     let agent = Agent::start(&lab, "h", any_path(), &to, destination(&to, &lab, &["R1", "R2", "R3"]).paths);
     let trace = Trace::start(&lab, "h");
     let done = AtomicBool::new(false);
-    let traced = thread::scope(|scope| {
+    let (traced, opened) = thread::scope(|scope| {
         let reading = scope.spawn(|| trace.read_until(&done));
         // The reader ends also when a step fails.
         let ends = Ends(&done);
@@ -158,7 +158,7 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
             flow.pass(SOME);
         }
         drop(ends);
-        reading.join().unwrap()
+        (reading.join().unwrap(), flows.len())
     });
     // Records come a little later than moves.
     let moves = eventually("a record of each move", || {
@@ -173,7 +173,7 @@ fn no_packet_leaves_by_another_path_than_its_connections_while_sets_change() {
     });
     let packets: usize = traced.values().map(Vec::len).sum();
     println!("{changes} changes, {} moves, {packets} packets", moves.values().sum::<usize>());
-    assert!(traced.len() == 8 && moves.len() == 8, "{} {moves:?}", traced.len());
+    assert!(traced.len() == opened && moves.len() == opened, "{} of {opened} {moves:?}", traced.len());
     agent.stop();
 }
 
