@@ -8,15 +8,19 @@ use super::network::MAX_NANOS;
 /// When a packet arrives on an arc that is due there at this time, where packets are late, each by one of `lateness`.
 #[cold]
 pub(super) fn late(due: u64, arc: u64, lateness: &[u64]) -> u64 {
-    let drawn = (u128::from(spread(due ^ arc.rotate_left(48))) * lateness.len() as u128) >> 64;
-    (due + lateness.get(drawn as usize).copied().unwrap_or_default()).min(MAX_NANOS)
+    (due + one_of(lateness, spread(due ^ arc.rotate_left(48)))).min(MAX_NANOS)
 }
 
 /// How late, by one of `lateness`, a program is woken that was to be now, at this end of a flow.
 pub(super) fn late_wakeup(now: Time, end: u32, chance: u64, lateness: &[Span]) -> Span {
-    let drawn = spread(chance ^ spread(now.as_nanos() ^ u64::from(end).rotate_left(32)));
-    let drawn = (u128::from(drawn) * lateness.len() as u128) >> 64;
-    lateness.get(drawn as usize).copied().unwrap_or_default()
+    one_of(lateness, spread(chance ^ spread(now.as_nanos() ^ u64::from(end).rotate_left(32))))
+}
+
+/// The one of these that a random number says; nothing of none.
+#[inline]
+fn one_of<T: Copy + Default>(these: &[T], random: u64) -> T {
+    let drawn = (u128::from(random) * these.len() as u128) >> 64;
+    these.get(drawn as usize).copied().unwrap_or_default()
 }
 
 /// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in

@@ -2,6 +2,7 @@
 
 use sidestep_model::{Span, Time};
 
+use super::recorded::{assert_all_are_replayed, millis, replay_directory};
 use crate::{
     packet::{Flags, Kind, Packet},
     tcp::{Config, Profile, Receiver, ReceiverTimeout},
@@ -37,6 +38,11 @@ macro_rules! received {
                 assert!(differences.is_empty(), "{}", differences.join("\n"));
             }
         )*
+
+        #[test]
+        fn every_recording_of_a_receiver_is_replayed() {
+            assert_all_are_replayed("received", &[$($file),*]);
+        }
     };
 }
 
@@ -59,7 +65,7 @@ received! {
 #[test]
 #[ignore = "needs recordings in the directory that SIDESTEP_RECORDINGS names"]
 fn received_recordings_of_a_directory_are_replayed() {
-    let wrong = super::recorded::replay_directory("accept", replay);
+    let wrong = replay_directory("accept", replay);
     assert!(wrong == 0, "{wrong}");
 }
 
@@ -92,10 +98,6 @@ fn replay(text: &str) -> Vec<String> {
         }
     }
     differences
-}
-
-fn millis(text: &str) -> Span {
-    Span::from_nanos((text.parse::<f64>().unwrap() * 1e6) as u64)
 }
 
 impl Replay {

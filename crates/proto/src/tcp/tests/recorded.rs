@@ -49,14 +49,7 @@ macro_rules! recorded {
 
         #[test]
         fn every_recording_is_replayed() {
-            let mut files: Vec<_> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tcp/tests/recorded"))
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                .collect();
-            files.sort();
-            let mut replayed = [$(concat!($file, ".txt")),*];
-            replayed.sort();
-            assert_eq!(files, replayed);
+            assert_all_are_replayed("recorded", &[$($file),*]);
         }
     };
 }
@@ -161,7 +154,18 @@ fn replay(text: &str, busy: Span, ticks: Option<Span>) -> Vec<String> {
     differences
 }
 
-fn millis(text: &str) -> Span {
+/// Fails unless these are all the recordings of a folder.
+pub(super) fn assert_all_are_replayed(folder: &str, names: &[&str]) {
+    let folder = format!("{}/src/tcp/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<_> =
+        (std::fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    let mut replayed: Vec<_> = names.iter().map(|name| format!("{name}.txt")).collect();
+    replayed.sort();
+    assert_eq!(files, replayed);
+}
+
+pub(super) fn millis(text: &str) -> Span {
     Span::from_nanos((text.parse::<f64>().unwrap() * 1e6) as u64)
 }
 

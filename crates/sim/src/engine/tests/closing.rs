@@ -24,7 +24,7 @@ fn opened(bytes: u64) -> (Topology, World<Notes>, FlowId) {
     late(bytes, &[])
 }
 
-/// The same between programs that are woken late.
+/// A flow of so many bytes over that line, just opened, between programs that are woken so late.
 fn late(bytes: u64, lateness: &[Span]) -> (Topology, World<Notes>, FlowId) {
     let topology = dumbbell(1);
     let tcp = Config { profile: Profile::Linux, ..Config::default() };

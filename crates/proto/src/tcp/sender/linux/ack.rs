@@ -48,6 +48,8 @@ pub(super) struct Seen {
     acked_at: Option<(u64, u64)>,
     sacked_at: Option<(u64, u64)>,
     delivered: u32,
+    /// When the latest segment was sent that it reports; zero: it reports none.
+    newest: u64,
 }
 
 impl Seen {
@@ -162,7 +164,6 @@ impl Sender {
             self.window_end = window_end;
         }
         let outstanding = self.outstanding();
-        linux.rack.newest = 0;
         if packet.sack[0] != (0, 0) {
             self.take_sacks(linux, now, packet, &mut seen);
         }
@@ -170,7 +171,7 @@ impl Sender {
             acked.segments = ack - seen.prior_una;
             self.clean(linux, (config, now), ack, &mut seen, acked);
         }
-        linux.rack.adapt(now.as_nanos(), linux.rack.newest);
+        linux.rack.adapt(now.as_nanos(), seen.newest);
         if linux.probe_end > 0 {
             self.end_probe(linux, now, ack, &seen);
         }
@@ -244,6 +245,7 @@ impl Sender {
             }
             let (sent_at, again) = (linux.segments.sent_at(seq), linux.segments.has(seq, EVER));
             linux.rack.advance(now.as_nanos(), sent_at, seq, again, linux.rtt.least);
+            seen.newest = seen.newest.max(sent_at);
             if !linux.segments.has(seq, EVER) {
                 if seq < linux.segments.highest_sacked(self.una) {
                     seen.reordered = Some(seen.reordered.map_or(seq, |low| low.min(seq)));
@@ -307,6 +309,7 @@ impl Sender {
                 // What was sent first has arrived, of which RACK knows no time (`tcp_skb_spurious_retrans`).
                 if !(again && answers_before(seen.echo, sent_at)) {
                     linux.rack.advance(nanos, sent_at, seq, again, linux.rtt.least);
+                    seen.newest = seen.newest.max(sent_at);
                 }
             }
         }

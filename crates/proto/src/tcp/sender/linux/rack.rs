@@ -19,8 +19,6 @@ pub(super) struct Rack {
     pub(super) duplicate_seen: bool,
     /// When the tolerance was widened last.
     widened_at: u64,
-    /// When the latest segment was sent that the present ACK reports; zero: it reports none.
-    pub(super) newest: u64,
     /// A segment arrived later than one that was sent after it.
     pub(super) reordered: bool,
 }
@@ -39,7 +37,6 @@ impl Rack {
             advanced: false,
             duplicate_seen: false,
             widened_at: 0,
-            newest: 0,
             reordered: false,
         }
     }
@@ -48,7 +45,6 @@ impl Rack {
     #[inline]
     pub(super) fn advance(&mut self, now: u64, sent_at: u64, seq: u32, again: bool, min_rtt: u64) {
         let round_trip = now.saturating_sub(sent_at);
-        self.newest = self.newest.max(sent_at);
         // The ACK may be for what was sent first.
         if again && round_trip < min_rtt {
             return;
@@ -60,8 +56,8 @@ impl Rack {
         }
     }
 
-    /// Widens the tolerance if something was sent again in vain, and what the ACK reports was sent since it was widened last
-    /// (`tcp_rack_update_reo_wnd`).
+    /// Widens the tolerance if something was sent again in vain, and the `newest` segment that an ACK reports was sent since it was
+    /// widened last (`tcp_rack_update_reo_wnd`). Zero: the ACK reports none.
     #[inline]
     pub(super) fn adapt(&mut self, now: u64, newest: u64) {
         if newest == 0 {
