@@ -10,7 +10,7 @@ use std::{
 
 use sidestep_linux::{cgroup::Cgroup, counters};
 use sidestep_model::{
-    Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology,
+    Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology, WireTimes,
     scenario::{Flow, SystemSpec, conditions::Cause},
     srv6, topology_file,
 };
@@ -198,11 +198,26 @@ impl<'a> Session<'a> {
             writer.flow(recorder, &flow)?;
         }
         let wires = self.sampler.wires()?;
+        // The wires began to count before the run did.
+        let epoch = Time::ZERO + wires.at.since(Time::ZERO + self.elapsed()?);
         let lateness = &wires.lateness;
         let share = lateness.late() as f64 / lateness.frames().max(1) as f64;
         let lost = self.count(recorder)?;
-        let quantiles = (0..100).map(|part| lateness.quantile((f64::from(part) + 0.5) / 100.0)).collect();
-        recorder.late(Late { max: lateness.max(), share, quantiles, lost });
+        let stalls = wires.stalls.iter().filter(|stall| stall.at >= epoch);
+        let times = WireTimes {
+            threads: wires.threads,
+            wakes: wires.times.wakes.each(),
+            reads: wires.times.reads.each(),
+            writes: wires.times.writes.each(),
+            stalls: stalls.map(|stall| (stall.thread, stall.at.since(epoch), stall.length)).collect(),
+        };
+        recorder.late(Late {
+            max: lateness.times().max(),
+            share,
+            quantiles: lateness.times().spread(100),
+            wires: times,
+            lost,
+        });
         if lost > 0 {
             recorder.note(format!("{lost} packets found no room between a node and its wire, and were lost there"));
         }

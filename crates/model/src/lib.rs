@@ -34,6 +34,7 @@
 mod balance;
 pub mod generate;
 mod graph;
+mod histogram;
 mod ids;
 pub mod pattern;
 pub mod scenario;
@@ -47,8 +48,9 @@ pub mod workload;
 pub use balance::BalanceMode;
 pub use generate::{At, Attached, Backbone, Dumbbell, FatTree, ParallelPaths};
 pub use graph::{Graph, GraphEdge, GraphLink, GraphNode, Missing, usual_rate};
+pub use histogram::Histogram;
 pub use ids::{ArcId, Direction, LinkId, NodeId, PathId};
-pub use scenario::Scenario;
+pub use scenario::{Scenario, WireTimes};
 pub use systems::{SystemName, World};
 pub use topology::{
     BurstLoss, Channel, Link, LinkState, NamedPath, Node, NodeKind, Queue, Red, Topology, TopologyError,

@@ -107,6 +107,31 @@ use crate::{
 /// Port of the server of the first flow, in every world; those of the next flows follow it.
 pub const FIRST_SERVER_PORT: u16 = 7000;
 
+/// What the threads take that serve the lab's wires, one frame at a time: which times, and how often each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireTimes {
+    /// How many there are; each serves an equal share of the links, in the links' order.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// From when a thread that has nothing to do could go on to when it does.
+    #[serde(default)]
+    pub wakes: Vec<(Span, u64)>,
+    /// To take a frame from the node that sends it.
+    #[serde(default)]
+    pub reads: Vec<(Span, u64)>,
+    /// To hand a frame to the node that it goes to, whose kernel works on it within that time.
+    #[serde(default)]
+    pub writes: Vec<(Span, u64)>,
+    /// When they could not go on: which thread, from when on, for how long; in the order of times for each thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stalls: Vec<(u32, Span, Span)>,
+}
+
+fn one() -> u32 {
+    1
+}
+
 /// A complete experiment, with every default filled in and every pattern expanded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -117,14 +142,14 @@ pub struct Scenario {
     /// Which repetition under the seed: arrivals, sizes and the conditions of links are the same in all of them, other
     /// random choices differ.
     pub repetition: u32,
-    /// How late links of the simulator deliver packets: for each one of these, all as likely. Empty: in time.
-    pub lateness: Vec<Span>,
     /// How much later than they are to flows of the simulator begin whose start is known beforehand: these in turn, in the order
     /// in which flows are to begin. Empty: in time.
     pub late_starts: Vec<Span>,
-    /// How much later than they could programs of the simulator go on with a connection of TCP: each one of these times, all as
-    /// likely. Empty: at once.
-    pub late_wakeups: Vec<Span>,
+    /// How much later than they could programs of the simulator go on with a connection of TCP: times, and how often each.
+    /// Empty: at once.
+    pub late_wakeups: Vec<(Span, u64)>,
+    /// Threads that serve the simulator's links as those of the lab serve its wires; `None`: links are in time.
+    pub wires: Option<WireTimes>,
     /// Length of the run.
     pub duration: Span,
     /// Time at the start that goodput and utilisation leave out.

@@ -4,7 +4,7 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{Bytes, Rate, Span, Time};
+use sidestep_model::{Bytes, Histogram, Rate, Span, Time, WireTimes};
 
 use crate::{
     CacheResult, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult, Unfinished,
@@ -43,7 +43,7 @@ pub struct Recorder {
     late: Option<Late>,
     /// When flows were to begin, and how much later they did.
     late_starts: Vec<(Span, Span)>,
-    late_wakeups: Vec<Span>,
+    late_wakeups: Histogram,
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
@@ -73,6 +73,8 @@ pub struct Late {
     pub share: f64,
     /// How late each of so many equal shares of them were.
     pub quantiles: Vec<Span>,
+    /// What the wires' threads took.
+    pub wires: WireTimes,
     /// Packets lost before they reached a wire.
     pub lost: u64,
 }
@@ -117,7 +119,7 @@ impl Recorder {
             megabits_over_time: vec![0.0; BINS],
             late: None,
             late_starts: Vec::new(),
-            late_wakeups: Vec::new(),
+            late_wakeups: Histogram::default(),
             flows: 0,
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
@@ -253,7 +255,7 @@ impl Recorder {
 
     /// Takes how much later than they could programs went on.
     pub fn late_wakeups(&mut self, by: impl IntoIterator<Item = Span>) {
-        self.late_wakeups.extend(by);
+        by.into_iter().for_each(|late| self.late_wakeups.record(late));
     }
 
     /// Takes how well the lab's wires kept up.
@@ -311,9 +313,10 @@ impl Recorder {
             late_ms_max: self.late.as_ref().map(|late| late.max.as_secs_f64() * 1e3),
             late_share: self.late.as_ref().map(|late| late.share),
             lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
+            wires: self.late.as_ref().map(|late| late.wires.clone()),
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
             late_starts: in_order(self.late_starts),
-            late_wakeups: hundredths(self.late_wakeups),
+            late_wakeups: self.late_wakeups.each(),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,
@@ -397,13 +400,6 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
         }
     }
     buckets
-}
-
-/// A hundred of these times, each for a hundredth of them.
-fn hundredths(mut times: Vec<Span>) -> Vec<Span> {
-    times.sort_unstable();
-    let middle = |part: usize| times.get((2 * part + 1) * times.len() / 200).copied();
-    (0..100).filter_map(middle).collect()
 }
 
 /// Most flows of which it is kept how late they began.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use sidestep_model::{Span, World};
+use sidestep_model::{Span, WireTimes, World};
 
 use crate::{Named, Recovery, Repeated};
 
@@ -101,18 +101,20 @@ pub struct SystemResult {
     /// Share of the packets that the lab's wires delivered more than 1 ms late; `None` in the simulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_share: Option<f64>,
-    /// How late the lab's wires delivered packets: a hundred times, each of the same share of the packets; a scenario of the simulator
-    /// takes them as its `lateness`. Empty in the simulator.
+    /// How late the lab's wires delivered packets: a hundred times, each of the same share of the packets. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lateness: Vec<Span>,
+    /// What the threads took that served the lab's wires; a scenario of the simulator takes it as its `wires`. `None` in the simulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wires: Option<WireTimes>,
     /// How much later than they were to the lab's flows began, in the order in which they were to, a thousand at most; a scenario of
     /// the simulator takes them as its `late_starts`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_starts: Vec<Span>,
-    /// How much later than they could the lab's programs went on with a connection: a hundred times, each of the same share of
-    /// them; a scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
+    /// How much later than they could the lab's programs went on with a connection: times, and how often each; a scenario of the
+    /// simulator takes them as its `late_wakeups`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late_wakeups: Vec<Span>,
+    pub late_wakeups: Vec<(Span, u64)>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,

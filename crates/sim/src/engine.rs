@@ -16,6 +16,7 @@ mod steering;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod wires;
 mod world;
 
 pub use behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId, Stored};

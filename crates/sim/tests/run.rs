@@ -12,7 +12,7 @@ use std::{
 use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
 use sidestep_model::{
-    Scenario, Span, SystemName,
+    Scenario, Span, SystemName, WireTimes,
     scenario::SystemSpec,
     scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
 };
@@ -467,19 +467,28 @@ fn a_flow_whose_syn_was_lost_counts_among_those_with_a_timeout() {
 }
 
 #[test]
-fn packets_that_are_late_on_each_link_prolong_every_round_trip_and_stay_in_order() {
+fn links_that_threads_serve_prolong_every_round_trip_and_stay_in_order() {
     let mut scenario = idle("4 s", "0 s").flow(bulk("c1", "s1").with("size", "10 kB")).build();
     let tcp = |scenario: &Scenario| results(scenario, &["tcp"]).unwrap().systems.get("tcp").unwrap().clone();
     let in_time = tcp(&scenario).afct_s.unwrap();
-    scenario.lateness = vec![Span::from_millis(1)];
-    // Two round trips, of the handshake and of the only window, over the same links there and back.
-    let links: f64 = (tcp(&scenario).afct_s.unwrap() - in_time) / 4e-3;
-    assert!((links - links.round()).abs() < 1e-3 && links >= 3.0, "{links}");
+    let millis = |millis: u64| (Span::from_millis(millis), 1);
+    scenario.wires = Some(WireTimes { threads: 1, writes: vec![millis(1)], ..WireTimes::default() });
+    // A round trip to connect and one for the data, each over three links there and back; at most all that one thread does for
+    // a handshake, seven segments, their ACKs and two FINs.
+    let longer = (tcp(&scenario).afct_s.unwrap() - in_time) * 1e3;
+    assert!((12.0..75.0).contains(&longer), "{longer} ms");
     // Whatever is drawn, a link does not reorder: nothing is sent again.
-    scenario.lateness = (0..50).map(Span::from_millis).collect();
+    let wakes = (0..50).map(millis).collect();
+    scenario.wires = Some(WireTimes { threads: 1, wakes, ..WireTimes::default() });
     let late = tcp(&scenario);
     assert_eq!((late.retransmits, late.flows_with_timeout), (0, 0));
     assert_eq!(late, tcp(&scenario));
+    scenario.repetition = 1;
+    assert_ne!(late.afct_s, tcp(&scenario).afct_s);
+    // All wait for the end of a stall, and no longer.
+    let stalls = vec![(0, Span::ZERO, Span::from_millis(700))];
+    scenario.wires = Some(WireTimes { threads: 1, stalls, ..WireTimes::default() });
+    assert!((tcp(&scenario).afct_s.unwrap() - in_time - 0.7).abs() < 0.01);
 }
 
 #[test]
@@ -491,7 +500,7 @@ fn programs_that_are_late_prolong_a_transfer_by_three_wakeups_under_linuxs_profi
             results(scenario, &[system]).unwrap().systems.get(system).unwrap().afct_s.unwrap() * 1e3
         };
         let in_time = taken(&scenario);
-        scenario.late_wakeups = vec![Span::from_millis(10)];
+        scenario.late_wakeups = vec![(Span::from_millis(10), 1)];
         let late = (taken(&scenario) - in_time) / 10.0;
         assert!((late - wakeups).abs() < 0.02, "{profile} {system}: {late}");
     }

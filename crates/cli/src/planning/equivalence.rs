@@ -125,8 +125,8 @@ fn simulate_as_late(
             let measured = &lab.results[index][seed as usize];
             let Some(of_lab) = measured.get(repetition as usize % measured.len().max(1)) else { continue };
             let number = scenario.seed.wrapping_add(u64::from(seed));
-            let SystemResult { lateness, late_starts, late_wakeups, .. } = of_lab.clone();
-            let scenario = Scenario { seed: number, lateness, late_starts, late_wakeups, ..scenario.clone() };
+            let SystemResult { wires, late_starts, late_wakeups, .. } = of_lab.clone();
+            let scenario = Scenario { seed: number, wires, late_starts, late_wakeups, ..scenario.clone() };
             let dir = dir.join(format!("seed-{number}-{}", index + 1));
             let result =
                 real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
@@ -221,7 +221,7 @@ fn print(found: &Equivalence) {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::Span;
+    use sidestep_model::{Span, WireTimes};
 
     use super::*;
 
@@ -230,8 +230,8 @@ mod tests {
     struct Fake {
         late: Vec<f64>,
         ran: Vec<(World, u64, u32)>,
-        /// The lateness that the simulator was to have.
-        lateness: Vec<Vec<Span>>,
+        /// The stalls that the simulator was to have.
+        stalls: Vec<Vec<(u32, Span, Span)>>,
     }
 
     impl Worlds for Fake {
@@ -245,17 +245,23 @@ mod tests {
         ) -> Result<RunResult, String> {
             self.ran.push((world, scenario.seed, scenario.repetition));
             let mut run = RunResult::new("s", world, scenario.seed);
-            let lateness = match world {
-                World::Sim => Vec::new(),
-                World::Lab => vec![Span::from_micros(100 * scenario.seed + u64::from(scenario.repetition))],
+            let late = Span::from_micros(100 * scenario.seed + u64::from(scenario.repetition));
+            let stalls = vec![(0, Span::ZERO, late)];
+            let of_lab = SystemResult {
+                wires: Some(WireTimes { threads: 1, stalls, ..WireTimes::default() }),
+                late_starts: vec![late],
+                late_wakeups: vec![(late, 1)],
+                ..SystemResult::default()
             };
             if world == World::Sim {
-                self.lateness.push(scenario.lateness.clone());
-                assert_eq!([&scenario.late_starts, &scenario.late_wakeups], [&scenario.lateness; 2]);
+                let stalls = scenario.wires.clone().map_or_else(Vec::new, |wires| wires.stalls);
+                let late: Vec<Span> = stalls.iter().map(|(_, _, late)| *late).collect();
+                assert_eq!(scenario.late_starts, late);
+                assert_eq!(scenario.late_wakeups, late.iter().map(|late| (*late, 1)).collect::<Vec<_>>());
+                self.stalls.push(stalls);
             }
-            let (late_starts, late_wakeups) = (lateness.clone(), lateness.clone());
-            let one =
-                SystemResult { goodput_mbps: 10.0, lateness, late_starts, late_wakeups, ..SystemResult::default() };
+            let of_world = if world == World::Lab { of_lab } else { SystemResult::default() };
+            let one = SystemResult { goodput_mbps: 10.0, ..of_world };
             for system in systems {
                 let repeated = sidestep_results::Repeated::of(&vec![one.clone(); seeds as usize]);
                 let late_share =
@@ -303,7 +309,7 @@ mod tests {
         let plan = Plan { repetitions: [3, 2], lateness: true, ..plan([World::Sim, World::Lab], 2) };
         found(&plan, &mut fake);
         assert!(fake.ran.iter().take(4).all(|(world, ..)| *world == World::Lab), "{:?}", fake.ran);
-        let micros: Vec<u64> = fake.lateness.iter().map(|one| one[0].as_nanos() / 1_000).collect();
+        let micros: Vec<u64> = fake.stalls.iter().map(|one| one[0].2.as_nanos() / 1_000).collect();
         // Repetitions of the second side are 1 and 3; the third takes the first again.
         assert_eq!(micros, [101, 201, 103, 203, 101, 201]);
     }

@@ -10,7 +10,7 @@ use super::{
     ArcStats,
     ecn::{self, ETHERNET_HEADER},
     frames::{Frames, Room},
-    lateness::Lateness,
+    worker::Book,
 };
 use crate::tap::Tap;
 
@@ -73,15 +73,19 @@ impl WireDirection {
         self.frames.next_due()
     }
 
-    /// Takes the frames that wait in the TAP, as of `now`, at most a batch of them.
+    /// Takes the frames that wait in the TAP, as of now, at most a batch of them, and notes what each takes.
     ///
     /// # Errors
     /// The TAP is gone.
-    pub(super) fn receive(&mut self, now: Time) -> Result<(), Errno> {
+    pub(super) fn receive(&mut self, book: &mut Book) -> Result<(), Errno> {
+        let now = book.now();
         for _ in 0..BATCH {
             let room = self.frames.room();
             match nix::unistd::read(&*self.from, self.frames.bytes_mut(room)) {
-                Ok(len) => self.admit(now, room, len),
+                Ok(len) => {
+                    self.admit(now, room, len);
+                    book.read();
+                }
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
                 Err(errno) => return Err(errno),
             }
@@ -89,8 +93,10 @@ impl WireDirection {
         Ok(())
     }
 
-    /// Hands the frames that are due by `now` to the far TAP, at most a batch of them.
-    pub(super) fn transmit(&mut self, now: Time, lateness: &mut Lateness) {
+    /// Hands the frames that are due by `now` to the far TAP, at most a batch of them, and notes how late each was and
+    /// what it took; returns when that was done.
+    pub(super) fn transmit(&mut self, now: Time, book: &mut Book) -> Time {
+        let mut begun = now;
         for _ in 0..BATCH {
             let Some((due, frame)) = self.frames.first() else { break };
             if due > now {
@@ -99,11 +105,13 @@ impl WireDirection {
             if nix::unistd::write(&*self.to, frame).is_err() {
                 self.write_errors += 1;
             }
-            let behind = now.since(due);
-            self.late += u64::from(lateness.record(behind));
+            let behind = begun.since(due);
+            self.late += u64::from(book.lateness.record(behind));
             self.max_late = self.max_late.max(behind);
             self.frames.pop();
+            begun = book.wrote();
         }
+        begun
     }
 
     /// Changes whether the direction carries frames; a cut loses those that it holds.

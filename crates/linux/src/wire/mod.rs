@@ -19,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-use sidestep_model::{ArcId, Bytes, Channel, Direction, LinkId, Span, Time};
+use sidestep_model::{ArcId, Bytes, Channel, Direction, Histogram, LinkId, Span, Time};
 use sidestep_proto::link::{Counters, LinkState};
 use thiserror::Error;
 
@@ -72,8 +72,36 @@ pub struct WireStats {
     pub arcs: Vec<ArcStats>,
     /// How late frames were delivered.
     pub lateness: Lateness,
+    /// What the threads took for what they do.
+    pub times: Times,
+    /// How many threads there are.
+    pub threads: u32,
+    /// When they were kept from their processors, in the order of threads and times.
+    pub stalls: Vec<Stall>,
     /// CPU time that the wires' threads took.
     pub cpu: Span,
+}
+
+/// A thread of the wires that could have gone on and did not for half a millisecond or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Which thread.
+    pub thread: u32,
+    /// From when on, since the start.
+    pub at: Time,
+    /// For how long.
+    pub length: Span,
+}
+
+/// What the wires' threads took for what they do, where it was no [`Stall`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// From when a thread that slept could have delivered a frame to when it awoke.
+    pub wakes: Histogram,
+    /// To take a frame from a TAP.
+    pub reads: Histogram,
+    /// To hand a frame to a TAP, which runs the kernel's receive path.
+    pub writes: Histogram,
 }
 
 /// What one direction of a wire has done.
@@ -108,6 +136,14 @@ pub enum WireError {
     /// The wires no longer run.
     #[error("the wires have been stopped")]
     Stopped,
+}
+
+impl Times {
+    fn merge(&mut self, other: &Times) {
+        self.wakes.merge(&other.wakes);
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
+    }
 }
 
 impl Wires {
@@ -227,6 +263,10 @@ fn merge(shares: impl IntoIterator<Item = WireStats>) -> WireStats {
         all.at = all.at.max(share.at);
         all.arcs.extend(share.arcs);
         all.lateness.merge(&share.lateness);
+        all.times.merge(&share.times);
+        let thread = all.threads;
+        all.stalls.extend(share.stalls.into_iter().map(|stall| Stall { thread: thread + stall.thread, ..stall }));
+        all.threads += share.threads;
         all.cpu = all.cpu + share.cpu;
     }
     all

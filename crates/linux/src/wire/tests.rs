@@ -134,6 +134,10 @@ fn packets_arrive_in_order_at_the_links_rate_after_its_delay() {
     let stats = net.wires.stop();
     assert_eq!((stats.arcs[0].counters.packets, stats.arcs[0].counters.bytes), (100, Bytes::new(100_000)));
     assert_eq!((stats.arcs[1], stats.lateness.frames()), (ArcStats::default(), 100));
+    // What is not known to have taken less was a stall.
+    let known = [&stats.times.reads, &stats.times.writes].map(|times| times.count());
+    assert!(known.iter().all(|count| *count <= 100) && known.iter().sum::<u64>() + stats.stalls.len() as u64 >= 200);
+    assert!(stats.times.wakes.count() > 0 && stats.threads == 1, "{:?}", stats.times.wakes);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The thread that serves a share of the wires: sleeps until a frame is due or arrives.
 
 use std::{
+    mem,
     os::fd::AsRawFd,
     sync::{Arc, mpsc},
     time::Instant,
@@ -14,14 +15,18 @@ use nix::{
     },
     time::{ClockId, clock_gettime},
 };
-use sidestep_model::{Channel, Span, Time};
+use sidestep_model::{Channel, Histogram, Span, Time};
 use sidestep_proto::link::LinkState;
 
-use super::{WireStats, direction::WireDirection, lateness::Lateness};
+use super::{Stall, Times, WireStats, direction::WireDirection, lateness::Lateness};
 use crate::error::{LinuxError, Result};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
+/// What takes so long does so because the thread was kept from its processor.
+const STALL: Span = Span::from_micros(500);
+/// Most stalls that a thread remembers.
+const MOST_STALLS: usize = 10_000;
 /// The event that says that the inbox has something.
 const INBOX: u64 = u64::MAX;
 
@@ -52,8 +57,62 @@ pub(super) struct Worker {
     /// When each direction has a frame to deliver. Going through these few cache lines once a round is cheaper than
     /// keeping a heap in order for each frame.
     due: Vec<Time>,
+    book: Book,
+}
+
+/// What a thread has done, and what that took.
+#[derive(Debug)]
+pub(super) struct Book {
     started: Instant,
-    lateness: Lateness,
+    /// When the thread woke, or was done with the frame before the next.
+    since: Time,
+    pub(super) lateness: Lateness,
+    times: Times,
+    stalls: Vec<Stall>,
+}
+
+impl Book {
+    fn new(started: Instant) -> Self {
+        Book { started, since: Time::ZERO, lateness: Lateness::default(), times: Times::default(), stalls: Vec::new() }
+    }
+
+    /// The time since the wires were started.
+    pub(super) fn now(&self) -> Time {
+        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// A frame has been taken from a TAP.
+    pub(super) fn read(&mut self) {
+        let now = self.now();
+        let from = mem::replace(&mut self.since, now);
+        self.took(from, |times| &mut times.reads);
+    }
+
+    /// A frame has been handed to a TAP; returns the time.
+    pub(super) fn wrote(&mut self) -> Time {
+        let now = self.now();
+        let from = mem::replace(&mut self.since, now);
+        self.took(from, |times| &mut times.writes);
+        self.since
+    }
+
+    /// The thread has slept, and had a frame to deliver at `due`.
+    fn slept(&mut self, due: Time) {
+        self.since = self.now();
+        if due <= self.since {
+            self.took(due, |times| &mut times.wakes);
+        }
+    }
+
+    /// Something took from then until now.
+    fn took(&mut self, from: Time, of: fn(&mut Times) -> &mut Histogram) {
+        let length = self.since.since(from);
+        if length < STALL {
+            of(&mut self.times).record(length);
+        } else if self.stalls.len() < MOST_STALLS {
+            self.stalls.push(Stall { thread: 0, at: from, length });
+        }
+    }
 }
 
 impl Mailbox {
@@ -79,7 +138,7 @@ impl Worker {
         let bell = Arc::new(bell);
         let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell) };
         let due = vec![Time::MAX; directions.len()];
-        Ok((Worker { epoll, commands, bell, directions, due, started, lateness: Lateness::default() }, mailbox))
+        Ok((Worker { epoll, commands, bell, directions, due, book: Book::new(started) }, mailbox))
     }
 
     /// Serves the wires until the command to stop; returns what they have done.
@@ -88,8 +147,7 @@ impl Worker {
         let mut events = [NO_EVENT; EVENTS];
         loop {
             let next = self.transmit();
-            let timeout = (next < Time::MAX).then(|| next.since(self.now()));
-            let count = match wait(&self.epoll, &mut events, timeout) {
+            let count = match self.wait(next, &mut events) {
                 Ok(count) => count,
                 Err(errno) => {
                     tracing::error!("wires stop: waiting for frames: {errno}");
@@ -106,15 +164,27 @@ impl Worker {
         }
     }
 
+    /// Takes the next events, and sleeps until there are any if nothing is due before.
+    fn wait(&mut self, next: Time, events: &mut [libc::epoll_event]) -> std::result::Result<usize, Errno> {
+        // Asked before, to know when the thread sleeps: what it takes to wake is not what frames take.
+        let count = wait(&self.epoll, events, Some(Span::ZERO))?;
+        let now = self.book.now();
+        if count > 0 || next <= now {
+            return Ok(count);
+        }
+        let count = wait(&self.epoll, events, (next < Time::MAX).then(|| next.since(now)))?;
+        self.book.slept(next);
+        Ok(count)
+    }
+
     /// Delivers what is due; returns when something will be.
     fn transmit(&mut self) -> Time {
         let mut next = Time::MAX;
-        let mut now = self.now();
+        let mut now = self.book.now();
         for (due, direction) in self.due.iter_mut().zip(&mut self.directions) {
             if *due <= now {
-                direction.transmit(now, &mut self.lateness);
+                now = direction.transmit(now, &mut self.book);
                 *due = direction.next_due();
-                now = now_since(self.started);
             }
             next = next.min(*due);
         }
@@ -123,9 +193,8 @@ impl Worker {
 
     /// Takes what the direction's TAP has.
     fn receive(&mut self, index: usize) {
-        let now = self.now();
         let (Some(direction), Some(due)) = (self.directions.get_mut(index), self.due.get_mut(index)) else { return };
-        if let Err(errno) = direction.receive(now) {
+        if let Err(errno) = direction.receive(&mut self.book) {
             // Its namespace may have gone before the wires; one warning is enough.
             tracing::warn!("{} has gone: {errno}", direction.source().name());
             let _ = self.epoll.delete(direction.source());
@@ -138,7 +207,7 @@ impl Worker {
         // Emptied first: a command that comes later rings again.
         let _ = self.bell.read();
         while let Ok(command) = self.commands.try_recv() {
-            let now = self.now();
+            let now = self.book.now();
             match command {
                 Command::SetState(index, state) => {
                     if let Some(direction) = self.directions.get_mut(index) {
@@ -166,18 +235,17 @@ impl Worker {
     }
 
     fn stats(&mut self) -> WireStats {
-        let now = self.now();
+        let now = self.book.now();
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from).unwrap_or_default();
         WireStats {
             at: now,
             arcs: self.directions.iter_mut().map(|direction| direction.stats(now)).collect(),
-            lateness: self.lateness.clone(),
+            lateness: self.book.lateness.clone(),
+            times: self.book.times.clone(),
+            threads: 1,
+            stalls: self.book.stalls.clone(),
             cpu: Span::from_nanos(cpu.as_nanos() as u64),
         }
-    }
-
-    fn now(&self) -> Time {
-        now_since(self.started)
     }
 }
 
@@ -189,10 +257,6 @@ enum After {
 }
 
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
-
-fn now_since(started: Instant) -> Time {
-    Time::from_nanos(started.elapsed().as_nanos() as u64)
-}
 
 /// Waits for events, at most `timeout`; an interrupted wait has none.
 fn wait(epoll: &Epoll, events: &mut [libc::epoll_event], timeout: Option<Span>) -> std::result::Result<usize, Errno> {

@@ -17,17 +17,19 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     if scenario.repetition > 0 {
         out.value("repetition", scenario.repetition);
     }
-    if !scenario.lateness.is_empty() {
-        out.value("lateness", list(&scenario.lateness));
-    }
     if !scenario.late_starts.is_empty() {
         out.value("late_starts", list(&scenario.late_starts));
     }
     if !scenario.late_wakeups.is_empty() {
-        out.value("late_wakeups", list(&scenario.late_wakeups));
+        let times =
+            scenario.late_wakeups.iter().map(|(time, often)| format!("[{}, {often}]", quoted(&time.to_string())));
+        out.value("late_wakeups", format_args!("[{}]", times.collect::<Vec<_>>().join(", ")));
     }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
+    if let Some(wires) = &scenario.wires {
+        out.table("wires", wires);
+    }
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);
     // The tables of systems, each under its key.
     out.0.push('\n');

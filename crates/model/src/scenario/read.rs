@@ -9,7 +9,7 @@ mod impairment;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    Files, ParseError, PathKnobs, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs,
+    Files, ParseError, PathKnobs, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs, WireTimes,
     document::{Document, Item},
     settings,
 };
@@ -38,9 +38,9 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
         name,
         seed: file.seed,
         repetition: file.repetition,
-        lateness: file.lateness,
         late_starts: file.late_starts,
         late_wakeups: file.late_wakeups,
+        wires: file.wires,
         duration: file.duration,
         warmup: file.warmup,
         sample: file.sample,
@@ -80,11 +80,10 @@ macro_rules! file {
             #[serde(default)]
             repetition: u32,
             #[serde(default)]
-            lateness: Vec<Span>,
-            #[serde(default)]
             late_starts: Vec<Span>,
             #[serde(default)]
-            late_wakeups: Vec<Span>,
+            late_wakeups: Vec<(Span, u64)>,
+            wires: Option<WireTimes>,
             duration: Span,
             #[serde(default)]
             warmup: Span,
@@ -119,8 +118,13 @@ macro_rules! file {
 
 settings::settings!(file);
 
-/// So many times say finely enough how late packets are.
-const MOST_LATENESS: usize = 1_000;
+/// So many times say finely enough how late something is.
+const MOST_TIMES: usize = 1_000;
+/// Most times at which these cannot go on, and for how long at most.
+const MOST_STALLS: usize = 1_000_000;
+const MOST_STALLED: Span = Span::from_secs(60);
+/// Most threads that serve wires.
+const MOST_WIRE_THREADS: u32 = 64;
 
 fn default_seed() -> u64 {
     1
@@ -154,14 +158,41 @@ impl<'a> Reader<'a> {
             let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
             return Err(self.at("warmup", message));
         }
-        let late = [&file.lateness, &file.late_starts, &file.late_wakeups];
-        for (key, times) in ["lateness", "late_starts", "late_wakeups"].into_iter().zip(late) {
-            if times.len() > MOST_LATENESS || times.iter().any(|late| *late > Span::from_secs(1)) {
-                return Err(self.at(key, format_args!("must be at most {MOST_LATENESS} times of at most 1 s")));
-            }
-        }
+        self.check_lateness(file)?;
         if file.sample < Span::from_millis(1) || file.sample > file.duration {
             return Err(self.at("sample", "samples must be at least 1 ms apart, and at most the duration"));
+        }
+        Ok(())
+    }
+
+    fn check_lateness(&self, file: &File) -> Result<(), ParseError> {
+        let is_long = |time: &Span| *time > Span::from_secs(1);
+        if file.late_starts.len() > MOST_TIMES || file.late_starts.iter().any(is_long) {
+            return Err(self.at("late_starts", format_args!("must be at most {MOST_TIMES} times of at most 1 s")));
+        }
+        let are_odd = |times: &[(Span, u64)]| {
+            let is_odd = |(time, often): &(Span, u64)| is_long(time) || !(1..=u64::from(u32::MAX)).contains(often);
+            times.len() > MOST_TIMES || times.iter().any(is_odd)
+        };
+        let pairs = format!("must be at most {MOST_TIMES} pairs of a time of at most 1 s and how often it occurs");
+        if are_odd(&file.late_wakeups) {
+            return Err(self.at("late_wakeups", pairs));
+        }
+        let Some(WireTimes { threads, wakes, reads, writes, stalls }) = &file.wires else { return Ok(()) };
+        if !(1..=MOST_WIRE_THREADS).contains(threads) {
+            return Err(self.at("wires", format_args!("threads must be 1 to {MOST_WIRE_THREADS}")));
+        }
+        for (name, times) in [("wakes", wakes), ("reads", reads), ("writes", writes)] {
+            if are_odd(times) {
+                return Err(self.at("wires", format_args!("{name} {pairs}")));
+            }
+        }
+        let is_odd = |(thread, _, length): &(u32, Span, Span)| thread >= threads || *length > MOST_STALLED;
+        let in_order = stalls.is_sorted_by_key(|(thread, at, _)| (*thread, *at));
+        if stalls.len() > MOST_STALLS || stalls.iter().any(is_odd) || !in_order {
+            let of_what =
+                "triples of a thread, a time and a length of at most a minute, in the order of threads and times";
+            return Err(self.at("wires", format_args!("stalls must be at most {MOST_STALLS} {of_what}")));
         }
         Ok(())
     }

@@ -256,15 +256,16 @@ fn what_hosts_counted_is_summed_and_zeros_are_left_out() {
     recorder.tcp(counted(2));
     recorder.tcp(counted(3));
     let quantiles = vec![Span::from_micros(10), Span::from_micros(20)];
-    recorder.late(Late { max: Span::from_millis(4), share: 0.25, quantiles: quantiles.clone(), lost: 7 });
+    let wires = WireTimes { threads: 2, ..WireTimes::default() };
+    let (max, share, lost) = (Span::from_millis(4), 0.25, 7);
+    recorder.late(Late { max, share, quantiles: quantiles.clone(), wires: wires.clone(), lost });
     let micros = Span::from_micros;
     (0..1_001).rev().for_each(|due| recorder.late_start(micros(due), micros(due % 7)));
-    recorder.late_wakeups([3, 1, 2].map(micros));
+    recorder.late_wakeups([3, 1, 2, 1].map(Span::from_nanos));
     let (result, _) = recorder.finish();
-    let third = |of| result.late_wakeups.iter().filter(|late| **late == micros(of)).count();
-    assert_eq!([1, 2, 3].map(third), [33, 34, 33]);
+    assert_eq!(result.late_wakeups, [(1, 2), (2, 1), (3, 1)].map(|(nanos, often)| (Span::from_nanos(nanos), often)));
     assert_eq!(result.late_starts, (0..1_000).map(|due| micros(due % 7)).collect::<Vec<_>>());
     assert_eq!(result.tcp, [("TCPLossProbes".to_owned(), 5)].into());
     assert_eq!((result.late_ms_max, result.late_share, result.lost_outside), (Some(4.0), Some(0.25), 7));
-    assert_eq!(result.lateness, quantiles);
+    assert_eq!((result.lateness, result.wires), (quantiles, Some(wires)));
 }

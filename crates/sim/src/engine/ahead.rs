@@ -56,7 +56,9 @@ impl Network {
     pub(super) fn look_ahead_from(&mut self, arcs: usize) {
         self.put_back();
         self.ahead = None;
-        let fits = self.arcs.len() < arcs || self.arcs.iter().any(|arc| arc.link.delay().as_nanos() == 0);
+        let fits = self.wires.is_some()
+            || self.arcs.len() < arcs
+            || self.arcs.iter().any(|arc| arc.link.delay().as_nanos() == 0);
         self.ahead_from = if fits { usize::MAX } else { arcs };
         if self.events.len() >= self.ahead_from {
             self.begin_ahead();
@@ -71,9 +73,21 @@ impl Network {
         self.ahead = Some(Box::new(Ahead { due, at: 0, window: shortest_delay, shortest_delay, read: 0 }));
     }
 
+    /// Whether arrivals are those of the links, one by one.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.ahead.is_none() && self.wires.is_none()
+    }
+
+    /// As [`next_due`](Self::next_due), where that is not so.
+    #[inline]
+    pub(super) fn next_otherwise(&mut self, limit: u64) -> Option<Due> {
+        if self.wires.is_some() { self.next_served(limit) } else { self.next_ahead(limit) }
+    }
+
     /// The next arrival that was looked ahead to, not after `limit`.
     #[inline]
-    pub(super) fn next_ahead(&mut self, limit: u64) -> Option<Due> {
+    fn next_ahead(&mut self, limit: u64) -> Option<Due> {
         loop {
             let Some(ahead) = self.ahead.as_mut() else { return self.next_due(limit) };
             if let Some(due) = ahead.due.get(ahead.at).copied() {

@@ -3,24 +3,36 @@
 
 use sidestep_model::{Span, Time};
 
-use super::network::MAX_NANOS;
+/// Times in nanoseconds of which one is drawn, each with how often it or one before it occurs.
+#[derive(Debug, Default)]
+pub(super) struct Times(Box<[(u64, u64)]>);
 
-/// When a packet arrives on an arc that is due there at this time, where packets are late, each by one of `lateness`.
-#[cold]
-pub(super) fn late(due: u64, arc: u64, lateness: &[u64]) -> u64 {
-    (due + one_of(lateness, spread(due ^ arc.rotate_left(48)))).min(MAX_NANOS)
+impl Times {
+    /// Of times and how often each occurs.
+    pub(super) fn new(times: &[(Span, u64)]) -> Self {
+        let mut count = 0;
+        let counted = times.iter().map(|(time, often)| {
+            count += often;
+            (time.as_nanos(), count)
+        });
+        Times(counted.collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that a random number says; nothing of none.
+    pub(super) fn one(&self, random: u64) -> u64 {
+        let count = self.0.last().map_or(0, |(_, count)| *count);
+        let drawn = ((u128::from(random) * u128::from(count)) >> 64) as u64;
+        self.0.get(self.0.partition_point(|(_, count)| *count <= drawn)).map_or(0, |(time, _)| *time)
+    }
 }
 
-/// How late, by one of `lateness`, a program is woken that was to be now, at this end of a flow.
-pub(super) fn late_wakeup(now: Time, end: u32, chance: u64, lateness: &[Span]) -> Span {
-    one_of(lateness, spread(chance ^ spread(now.as_nanos() ^ u64::from(end).rotate_left(32))))
-}
-
-/// The one of these that a random number says; nothing of none.
-#[inline]
-fn one_of<T: Copy + Default>(these: &[T], random: u64) -> T {
-    let drawn = (u128::from(random) * these.len() as u128) >> 64;
-    these.get(drawn as usize).copied().unwrap_or_default()
+/// How late, by one of `times`, a program is woken that was to be now, at this end of a flow.
+pub(super) fn late_wakeup(now: Time, end: u32, chance: u64, times: &Times) -> Span {
+    Span::from_nanos(times.one(spread(chance ^ spread(now.as_nanos() ^ u64::from(end).rotate_left(32)))))
 }
 
 /// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in

@@ -15,9 +15,10 @@ use sidestep_proto::{
 use super::{
     ahead::{Ahead, Due},
     behaviour::Forwarding,
-    delays::{jitter, late},
+    delays::jitter,
     heap::MinHeap,
     nodes::Nodes,
+    wires::Wires,
 };
 
 /// Bits of an event's key that name the arc; the rest is the time.
@@ -52,9 +53,9 @@ pub struct Network {
     /// By flow: the hashes by which routers choose for its data and for its ACKs; see [`World::set_hashes`](super::World::set_hashes).
     hashes: Vec<[u32; 2]>,
     /// Random delay of what a host sends, in nanoseconds, at most.
-    jitter: u64,
-    /// How late packets are, in nanoseconds, each as likely; empty: they are in time.
-    lateness: Box<[u64]>,
+    pub(super) jitter: u64,
+    /// Who serves the links; `None`: they need nobody.
+    pub(super) wires: Option<Box<Wires>>,
     traversals: u64,
     injected: u64,
     delivered: u64,
@@ -180,11 +181,6 @@ impl Arc {
 }
 
 impl Network {
-    /// Has links deliver each packet late, by one of these times.
-    pub fn set_lateness(&mut self, lateness: &[sidestep_model::Span]) {
-        self.lateness = lateness.iter().map(|late| late.as_nanos()).collect();
-    }
-
     /// The idle network of `topology`; random losses follow from `seed`.
     pub fn new(topology: &Topology, seed: u64, jitter: sidestep_model::Span) -> Self {
         let arcs = (0..topology.arc_count() as u32).map(|arc| Arc {
@@ -204,7 +200,7 @@ impl Network {
             flows: Vec::new(),
             hashes: Vec::new(),
             jitter: jitter.as_nanos(),
-            lateness: Box::default(),
+            wires: None,
             traversals: 0,
             injected: 0,
             delivered: 0,
@@ -325,7 +321,7 @@ impl Network {
     fn carry(&mut self, limit: u64) -> Option<(u64, u32, u32)> {
         loop {
             let Due { key, carried } =
-                if self.ahead.is_some() { self.next_ahead(limit)? } else { self.next_due(limit)? };
+                if self.is_plain() { self.next_due(limit)? } else { self.next_otherwise(limit)? };
             let (now, arc) = (key >> ARC_BITS, (key & ARC_MASK) as usize);
             self.traversals += 1;
             if self.tap.is_some() {
@@ -427,14 +423,11 @@ impl Network {
     #[inline(always)]
     fn hand_over(&mut self, now: u64, at: u32, hop: Hop, packet: u32, word: u32) {
         let len = (word & LENGTH) + hop.extra();
+        let now = self.wires.as_mut().map_or(now, |wires| wires.read(now, hop.arc()));
         let arc = &mut self.arcs[hop.arc()];
         match arc.link.enqueue(Time::from_nanos(now), len, word & CAPABLE != 0) {
             Verdict::Deliver { at: arrives, mark_ce } => {
-                let mut arrives = arrives.as_nanos();
-                if !self.lateness.is_empty() {
-                    arrives = late(arrives, hop.arc() as u64, &self.lateness)
-                        .max(arc.carried.back().map_or(0, Carried::arrives));
-                }
+                let arrives = arrives.as_nanos();
                 if arc.carried.is_empty() {
                     self.events.push(arrives << ARC_BITS | hop.arc() as u64);
                 }
@@ -520,7 +513,7 @@ impl Network {
             injected: self.injected,
             delivered: self.delivered,
             lost: self.lost,
-            on_links: (on_links + self.ahead_count()) as u64,
+            on_links: (on_links + self.ahead_count() + self.wires.as_ref().map_or(0, |wires| wires.held())) as u64,
             held: self.nodes.as_ref().map_or(0, |nodes| nodes.held()),
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use sidestep_model::{Span, Time};
 
 use super::{
-    delays::late_wakeup,
+    delays::{Times, late_wakeup},
     endpoint::Half,
     flows::{FlowId, FlowKind},
     steering::Steering,
@@ -17,8 +17,8 @@ use super::{
 /// How late programs are woken, and which are to be.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    /// Each as likely; empty: they are woken in time.
-    lateness: Box<[Span]>,
+    /// Empty: they are woken in time.
+    lateness: Times,
     chance: u64,
     /// By [end](end_of).
     due: BTreeMap<u32, Time>,
@@ -44,9 +44,10 @@ impl Programs {
 }
 
 impl<S: Steering> World<S> {
-    /// Has programs be woken late, each time by one of these times; which one follows from `chance`.
-    pub fn set_late_wakeups(&mut self, lateness: &[Span], chance: u64) {
-        self.programs = Programs { lateness: lateness.into(), chance, due: BTreeMap::new() };
+    /// Has programs be woken late, each time by one of these times, of which each is as likely as is said; which one follows
+    /// from `chance`.
+    pub fn set_late_wakeups(&mut self, lateness: &[(Span, u64)], chance: u64) {
+        self.programs = Programs { lateness: Times::new(lateness), chance, due: BTreeMap::new() };
     }
 
     /// There is something to do for the program at an end: whether it is awake. If not, it is woken later.

@@ -147,7 +147,9 @@ impl<'a> Simulation<'a> {
         let chance = scenario.chance(seed);
         let mut network = Network::new(topology, chance, scenario.tcp.send_jitter);
         network.vary(scenario.repetition);
-        network.set_lateness(&scenario.lateness);
+        if let Some(times) = &scenario.wires {
+            network.set_wires(times, chance ^ u64::from(scenario.repetition));
+        }
         let (whole_run, systems) = systems(scenario, system)?;
         install(topology, &mut network, system, &whole_run, &systems)?;
         let routing = Routing::new(ground.igp.clone());

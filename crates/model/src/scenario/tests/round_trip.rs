@@ -12,7 +12,7 @@ use proptest::{
 use super::{INLINE, READY};
 use crate::{
     Bytes, Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Scenario, Span,
-    Topology,
+    Topology, WireTimes,
     scenario::{
         AfterTimeout, AgentKnobs, Backoff, BulkFlow, Change, Credit, Effect, Event, EventDirection, ExecFlow, Flow,
         Impairment, InitialName, InrppKnobs, IrcKnobs, MptcpKnobs, Notifications, PathKnobs, Periods, PlbKnobs,
@@ -80,6 +80,14 @@ proptest! {
     }
 }
 
+/// What wires took, in some scenarios.
+fn wires(number: u32) -> Option<WireTimes> {
+    let times = |nanos| vec![(Span::from_nanos(nanos), u64::from(number)); number as usize];
+    let stalls = vec![(1, Span::from_micros(5), Span::from_micros(7)); number as usize % 2];
+    let wires = WireTimes { threads: 2, wakes: times(9), reads: times(8), writes: times(7), stalls };
+    (number > 0).then_some(wires)
+}
+
 prop_compose! {
     fn scenarios()(topology in topologies())(
         // The flows and events name hosts and links of the topology.
@@ -111,7 +119,7 @@ prop_compose! {
         events.sort_by_key(|event| event.at);
         systems.push(SystemSpec { name: SystemName::Pathchanger, params: vec![("gamma".into(), gamma.to_string())] });
         Scenario {
-            name, seed, repetition, lateness: vec![Span::from_micros(30); repetition as usize % 3], late_starts: vec![Span::from_micros(300); repetition as usize % 2], late_wakeups: vec![Span::from_micros(70); repetition as usize % 4], duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
+            name, seed, repetition, late_starts: vec![Span::from_micros(300); repetition as usize % 2], late_wakeups: vec![(Span::from_micros(70), 3); repetition as usize % 4], wires: wires(repetition), duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
             knobs: SystemKnobs {
                 mptcp: MptcpKnobs {

@@ -1,0 +1,176 @@
+//! Links that are served as the lab's wires are: by threads that do one thing after the other.
+//!
+//! A thread of the lab takes a frame from the node that sends it, and hands it to the next node when it is due. What is due
+//! at the same time goes one by one, and a thread that is kept from its processor has all of its frames late together.
+
+use std::collections::VecDeque;
+
+use rand_core::Rng;
+use rand_pcg::Pcg32;
+use sidestep_model::WireTimes;
+
+use super::{
+    ahead::Due,
+    delays::Times,
+    network::{ARC_BITS, ARC_MASK, MAX_NANOS, Network},
+};
+
+/// Two arcs are a link.
+const ARCS: usize = 2;
+
+/// The threads that serve a network's links.
+#[derive(Debug)]
+pub(super) struct Wires {
+    threads: Vec<Thread>,
+    arcs_per_thread: usize,
+    wakes: Times,
+    reads: Times,
+    writes: Times,
+    random: Pcg32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    /// When it has done what it has to do so far.
+    free: u64,
+    /// When it cannot go on, and for how long, in that order.
+    stalls: VecDeque<(u64, u64)>,
+    /// What it hands over, in that order.
+    writing: VecDeque<Due>,
+}
+
+impl Wires {
+    fn new(times: &WireTimes, arcs: usize, seed: u64) -> Self {
+        let links = arcs / ARCS;
+        let links_per_thread = links.div_ceil(times.threads.max(1) as usize).max(1);
+        let mut threads = vec![Thread::default(); links.div_ceil(links_per_thread)];
+        for (thread, at, length) in &times.stalls {
+            if let Some(thread) = threads.get_mut(*thread as usize) {
+                thread.stalls.push_back((at.as_nanos(), length.as_nanos()));
+            }
+        }
+        Wires {
+            threads,
+            arcs_per_thread: links_per_thread * ARCS,
+            wakes: Times::new(&times.wakes),
+            reads: Times::new(&times.reads),
+            writes: Times::new(&times.writes),
+            random: Pcg32::new(seed, u64::MAX / 8),
+        }
+    }
+
+    /// When the packet is taken that a node sends now by an arc.
+    pub(super) fn read(&mut self, now: u64, arc: usize) -> u64 {
+        let took = self.reads.one(self.random.next_u64());
+        self.serve(now, arc, took).0
+    }
+
+    /// Takes what is due now.
+    fn write(&mut self, due: Due) {
+        let arc = (due.key & ARC_MASK) as usize;
+        let took = self.writes.one(self.random.next_u64());
+        let (_, done) = self.serve(due.key >> ARC_BITS, arc, took);
+        self.threads[arc / self.arcs_per_thread].writing.push_back(Due { key: done << ARC_BITS | arc as u64, ..due });
+    }
+
+    /// When the thread of an arc begins with what it can do from now on and what takes so long, and when it is done.
+    fn serve(&mut self, now: u64, arc: usize, took: u64) -> (u64, u64) {
+        let thread = &mut self.threads[arc / self.arcs_per_thread];
+        let mut begun = thread.free;
+        if begun < now {
+            begun = now + self.wakes.one(self.random.next_u64());
+        }
+        // What ended before would not have kept it from anything.
+        while let Some((at, length)) = thread.stalls.front().copied().filter(|(at, _)| *at <= begun) {
+            begun = begun.max(at + length);
+            thread.stalls.pop_front();
+        }
+        let mut done = begun + took;
+        while let Some((_, length)) = thread.stalls.front().copied().filter(|(at, _)| *at <= done) {
+            done += length;
+            thread.stalls.pop_front();
+        }
+        thread.free = done.min(MAX_NANOS);
+        (begun.min(MAX_NANOS), thread.free)
+    }
+
+    /// The thread that hands over next, and the key of what.
+    fn next(&self) -> Option<(usize, u64)> {
+        let fronts =
+            self.threads.iter().enumerate().filter_map(|(index, thread)| Some((index, thread.writing.front()?.key)));
+        fronts.min_by_key(|(_, key)| *key)
+    }
+
+    /// How many packets are being handed over.
+    pub(super) fn held(&self) -> usize {
+        self.threads.iter().map(|thread| thread.writing.len()).sum()
+    }
+}
+
+impl Network {
+    /// Has threads that take these times serve the links; which time when follows from `seed`. They stand for what makes
+    /// hosts send late at random, too.
+    pub fn set_wires(&mut self, times: &WireTimes, seed: u64) {
+        self.wires = Some(Box::new(Wires::new(times, self.arcs.len(), seed)));
+        self.jitter = 0;
+        self.look_ahead();
+    }
+
+    /// The next arrival, not after `limit`, where threads serve the links.
+    pub(super) fn next_served(&mut self, limit: u64) -> Option<Due> {
+        loop {
+            let wires = self.wires.as_mut()?;
+            if let Some((thread, key)) = wires.next()
+                && key >> ARC_BITS <= limit.min(self.events.top() >> ARC_BITS)
+            {
+                return wires.threads[thread].writing.pop_front();
+            }
+            let due = self.next_due(limit)?;
+            self.wires.as_mut()?.write(due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_model::Span;
+
+    use super::*;
+
+    fn times(wake: u64, read: u64, write: u64) -> WireTimes {
+        let one = |nanos| vec![(Span::from_nanos(nanos), 1)];
+        WireTimes { threads: 1, wakes: one(wake), reads: one(read), writes: one(write), stalls: Vec::new() }
+    }
+
+    #[test]
+    fn a_thread_does_one_thing_after_the_other_and_takes_time_to_wake() {
+        let mut wires = Wires::new(&times(100, 7, 30), 4, 1);
+        // Woken for the first, which it takes as soon as it is awake; busy with it when the next two come.
+        assert_eq!([1_000, 1_000, 1_050].map(|now| wires.read(now, 0)), [1_100, 1_107, 1_114]);
+        // Due together: one by one. It was asleep, again.
+        assert_eq!([2_000, 2_000].map(|now| wires.serve(now, 2, 30)), [(2_100, 2_130), (2_130, 2_160)]);
+    }
+
+    #[test]
+    fn a_thread_that_stalls_is_late_with_all_that_it_has_and_others_are_not() {
+        let stall = |thread, at, length| (thread, Span::from_nanos(at), Span::from_nanos(length));
+        let stalls = vec![stall(0, 1_000, 500), stall(0, 2_000, 300), stall(0, 2_100, 300)];
+        let mut wires = Wires::new(&WireTimes { threads: 2, stalls, ..times(0, 0, 30) }, 6, 1);
+        // Three links: two of the first thread, one of the second.
+        assert_eq!([0, 3, 4].map(|arc| wires.serve(1_200, arc, 30)), [(1_500, 1_530), (1_530, 1_560), (1_200, 1_230)]);
+        // The first of two stalls ends while the second lasts.
+        assert_eq!(wires.serve(2_250, 0, 30), (2_400, 2_430));
+        // One that begins while a packet is handed over, and one that was over before.
+        let stalls = vec![stall(0, 1_000, 500), stall(0, 2_010, 300)];
+        let mut wires = Wires::new(&WireTimes { stalls, ..times(0, 0, 30) }, 2, 1);
+        assert_eq!(wires.serve(2_000, 0, 30), (2_000, 2_330));
+    }
+
+    #[test]
+    fn times_are_drawn_as_often_as_is_said() {
+        let often = [(Span::from_nanos(5), 1), (Span::from_nanos(9), 3)];
+        let drawn = Times::new(&often);
+        assert_eq!([0, u64::MAX / 4 - 1, u64::MAX / 4 + 1, u64::MAX].map(|random| drawn.one(random)), [5, 5, 9, 9]);
+        assert_eq!(Times::new(&[]).one(u64::MAX), 0);
+    }
+}
