@@ -375,6 +375,12 @@ mod tests {
               "duration_s": 20.0,
               "late_ms_max": 3.14,
               "late_share": 0.0,
+              "wires": {
+                "threads": 0,
+                "wakes": [],
+                "reads": [],
+                "writes": []
+              },
               "notes": []
             }
           }
