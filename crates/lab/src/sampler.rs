@@ -88,9 +88,8 @@ impl Sampler {
         if interval == Span::ZERO {
             return Ok(Rate::default());
         }
-        let stats = self.wires.stats()?;
         self.arcs.clear();
-        self.arcs.extend(stats.arcs.iter().map(arc_state));
+        self.arcs.extend(self.wires.arcs()?.iter().map(arc_state));
         self.links.sample(now, &self.arcs, |point| writer.sample(recorder, point))?;
         let goodput = self.sample_sockets(now, interval, names, writer, recorder)?;
         self.last = now;

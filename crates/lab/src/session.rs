@@ -426,7 +426,7 @@ impl<'a> Session<'a> {
                 let due = since(due);
                 recorder.late_start(due.since(Time::ZERO), flow.start.since(due));
             }
-            recorder.late_wakeups(out.late_wakeups_ns.iter().copied().map(Span::from_nanos));
+            recorder.late_wakeups(self.wakeups(&out.late_wakeups_ns));
             writer.flow(recorder, &flow)?;
         }
         Ok(())
@@ -437,9 +437,15 @@ impl<'a> Session<'a> {
         for sink in &self.sinks {
             let output = sink.output()?;
             let seen = output.lines().find_map(|line| serde_json::from_str::<SinkOut>(line).ok()).unwrap_or_default();
-            recorder.late_wakeups(seen.late_wakeups_ns.into_iter().map(Span::from_nanos));
+            recorder.late_wakeups(self.wakeups(&seen.late_wakeups_ns));
         }
         Ok(())
+    }
+
+    /// Wake-ups as the results have them: counted from the start of the run, without those before.
+    fn wakeups(&self, of: &[(u64, u64)]) -> impl Iterator<Item = (Span, Span)> {
+        let at = of.iter().map(|(at, late)| (Monotonic::from_nanos(*at), Span::from_nanos(*late)));
+        at.filter(|(at, _)| *at >= self.epoch).map(|(at, late)| (at.since(self.epoch), late))
     }
 }
 

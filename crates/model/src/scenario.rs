@@ -145,9 +145,9 @@ pub struct Scenario {
     /// How much later than they are to flows of the simulator begin whose start is known beforehand: these in turn, in the order
     /// in which flows are to begin. Empty: in time.
     pub late_starts: Vec<Span>,
-    /// How much later than they could programs of the simulator go on with a connection of TCP: times, and how often each.
-    /// Empty: at once.
-    pub late_wakeups: Vec<(Span, u64)>,
+    /// How much later than they could programs of the simulator go on with a connection of TCP: times since the start, in
+    /// order, and how late those are that could go on next to each. Empty: at once.
+    pub late_wakeups: Vec<(Span, Span)>,
     /// Threads that serve the simulator's links as those of the lab serve its wires; `None`: links are in time.
     pub wires: Option<WireTimes>,
     /// Length of the run.

@@ -4,7 +4,7 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{Bytes, Histogram, Rate, Span, Time, WireTimes};
+use sidestep_model::{Bytes, Rate, Span, Time, WireTimes};
 
 use crate::{
     CacheResult, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult, Unfinished,
@@ -43,7 +43,7 @@ pub struct Recorder {
     late: Option<Late>,
     /// When flows were to begin, and how much later they did.
     late_starts: Vec<(Span, Span)>,
-    late_wakeups: Histogram,
+    late_wakeups: Vec<(Span, Span)>,
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
@@ -119,7 +119,7 @@ impl Recorder {
             megabits_over_time: vec![0.0; BINS],
             late: None,
             late_starts: Vec::new(),
-            late_wakeups: Histogram::default(),
+            late_wakeups: Vec::new(),
             flows: 0,
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
@@ -253,9 +253,9 @@ impl Recorder {
         self.late_starts.push((due, by));
     }
 
-    /// Takes how much later than they could programs went on.
-    pub fn late_wakeups(&mut self, by: impl IntoIterator<Item = Span>) {
-        by.into_iter().for_each(|late| self.late_wakeups.record(late));
+    /// Takes when, counted from the start of the run, programs could have gone on, and how much later they did.
+    pub fn late_wakeups(&mut self, wakeups: impl IntoIterator<Item = (Span, Span)>) {
+        self.late_wakeups.extend(wakeups);
     }
 
     /// Takes how well the lab's wires kept up.
@@ -316,7 +316,7 @@ impl Recorder {
             wires: self.late.as_ref().map(|late| late.wires.clone()),
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
             late_starts: in_order(self.late_starts),
-            late_wakeups: self.late_wakeups.each(),
+            late_wakeups: thinned(self.late_wakeups),
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,
@@ -404,11 +404,20 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
 
 /// Most flows of which it is kept how late they began.
 const MOST_LATE_STARTS: usize = 1_000;
+/// Most wake-ups of programs that a result names.
+const MOST_LATE_WAKEUPS: usize = 100_000;
 
 /// How late flows began, in the order in which they were to; the first thousand.
 fn in_order(mut starts: Vec<(Span, Span)>) -> Vec<Span> {
     starts.sort_by_key(|(due, _)| *due);
     starts.into_iter().map(|(_, by)| by).take(MOST_LATE_STARTS).collect()
+}
+
+/// The wake-ups in their order; of more than [`MOST_LATE_WAKEUPS`] each second, each third, or as few as it takes.
+fn thinned(mut wakeups: Vec<(Span, Span)>) -> Vec<(Span, Span)> {
+    wakeups.sort();
+    let step = wakeups.len().div_ceil(MOST_LATE_WAKEUPS).max(1);
+    wakeups.into_iter().step_by(step).collect()
 }
 
 fn ascending(times: impl Iterator<Item = f64>) -> Vec<f64> {

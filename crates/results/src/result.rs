@@ -111,10 +111,10 @@ pub struct SystemResult {
     /// the simulator takes them as its `late_starts`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_starts: Vec<Span>,
-    /// How much later than they could the lab's programs went on with a connection: times, and how often each; a scenario of the
-    /// simulator takes them as its `late_wakeups`. Empty in the simulator.
+    /// When the lab's programs could have gone on with a connection, since the start and in order, and how much later they did;
+    /// of more than 100,000 an even share. A scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late_wakeups: Vec<(Span, u64)>,
+    pub late_wakeups: Vec<(Span, Span)>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,

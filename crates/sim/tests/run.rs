@@ -500,7 +500,7 @@ fn programs_that_are_late_prolong_a_transfer_by_three_wakeups_under_linuxs_profi
             results(scenario, &[system]).unwrap().systems.get(system).unwrap().afct_s.unwrap() * 1e3
         };
         let in_time = taken(&scenario);
-        scenario.late_wakeups = vec![(Span::from_millis(10), 1)];
+        scenario.late_wakeups = vec![(Span::ZERO, Span::from_millis(10))];
         let late = (taken(&scenario) - in_time) / 10.0;
         assert!((late - wakeups).abs() < 0.02, "{profile} {system}: {late}");
     }

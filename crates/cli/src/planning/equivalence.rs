@@ -250,14 +250,14 @@ mod tests {
             let of_lab = SystemResult {
                 wires: Some(WireTimes { threads: 1, stalls, ..WireTimes::default() }),
                 late_starts: vec![late],
-                late_wakeups: vec![(late, 1)],
+                late_wakeups: vec![(Span::ZERO, late)],
                 ..SystemResult::default()
             };
             if world == World::Sim {
                 let stalls = scenario.wires.clone().map_or_else(Vec::new, |wires| wires.stalls);
                 let late: Vec<Span> = stalls.iter().map(|(_, _, late)| *late).collect();
                 assert_eq!(scenario.late_starts, late);
-                assert_eq!(scenario.late_wakeups, late.iter().map(|late| (*late, 1)).collect::<Vec<_>>());
+                assert_eq!(scenario.late_wakeups, late.iter().map(|late| (Span::ZERO, *late)).collect::<Vec<_>>());
                 self.stalls.push(stalls);
             }
             let of_world = if world == World::Lab { of_lab } else { SystemResult::default() };

@@ -59,9 +59,10 @@ pub struct Connection {
     retransmits: u32,
     timeouts: u16,
     outages: Vec<OutageOut>,
-    late_wakeups: Vec<Span>,
-    /// How late the data was that was read last.
-    late: Option<Span>,
+    /// When its program could have gone on, and how much later it did.
+    late_wakeups: Vec<(Monotonic, Span)>,
+    /// When the data had arrived that was read last, and how much later that was.
+    late: Option<(Monotonic, Span)>,
     at_window_start: Option<u64>,
     at_window_end: Option<u64>,
     /// Whether it sends a request.
@@ -244,7 +245,7 @@ impl Connection {
             retransmits: self.retransmits,
             timeouts: self.timeouts,
             outages: self.outages.clone(),
-            late_wakeups_ns: self.late_wakeups.iter().map(|late| late.as_nanos()).collect(),
+            late_wakeups_ns: self.late_wakeups.iter().map(|(at, late)| (at.as_nanos(), late.as_nanos())).collect(),
             fct_s: self.completed.then(|| since_start(self.end)),
             connect_s: self.connected.map(since_start),
             error: self.error.clone(),
@@ -256,8 +257,8 @@ impl Connection {
         let Some(stream) = self.stream.as_ref().filter(|_| !plan.socket.mptcp) else { return };
         // Of several SYNs the kernel does not say when that was sent which was answered.
         let once = TcpInfo::of(stream).ok().filter(|info| info.retrans_total == 0);
-        let late = |info: TcpInfo| now.since(self.start + Span::from_micros(info.srtt_us.into()));
-        self.late_wakeups.extend(once.map(late));
+        let due = once.map(|info| self.start + Span::from_micros(info.srtt_us.into()));
+        self.late_wakeups.extend(due.map(|due| (due, now.since(due))));
     }
 
     fn size(&self, plan: &Plan) -> Option<Bytes> {
@@ -305,7 +306,7 @@ impl Connection {
         let (bytes, arrived) = receive(stream, buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)?;
         self.acked += bytes as u64;
         if bytes > 0 {
-            self.late = arrived.and_then(Arrival::age);
+            self.late = arrived.and_then(Arrival::age).map(|late| (now.before(late), late));
             return plan.socket.clamp(&stream);
         }
         self.completed = self.size(plan).is_some_and(|size| self.acked == size.get());

@@ -56,8 +56,9 @@ pub struct SinkOut {
     pub connections: u64,
     /// Payload bytes received and discarded.
     pub bytes: u64,
-    /// Nanoseconds from the arrival of each request to the beginning of its answer, as far as they are known.
-    pub late_wakeups_ns: Vec<u64>,
+    /// When each request arrived, in nanoseconds of `CLOCK_MONOTONIC`, and how many later its answer began, as far as that is
+    /// known.
+    pub late_wakeups_ns: Vec<(u64, u64)>,
 }
 
 /// What [`send`] is to do.
@@ -147,10 +148,11 @@ pub struct FlowOut {
     pub fct_s: Option<f64>,
     /// Seconds that the handshake took; `None` if it never finished.
     pub connect_s: Option<f64>,
-    /// How late its program went on, in nanoseconds: once the connection was established, counted from its start without the
-    /// handshake's round trip, and with the last data of an answer, counted from its arrival. What is not known is left out.
+    /// When its program could have gone on, in nanoseconds of `CLOCK_MONOTONIC`, and how many later it did: once the connection
+    /// was established, a handshake's round trip after its start, and with the last data of an answer, once that had arrived.
+    /// What is not known is left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late_wakeups_ns: Vec<u64>,
+    pub late_wakeups_ns: Vec<(u64, u64)>,
     /// What went wrong with this connection.
     pub error: Option<String>,
 }
@@ -226,6 +228,11 @@ impl Monotonic {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(system("clock_gettime"))?;
         // The clock counts from boot: neither part is ever negative.
         Ok(Monotonic(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64))
+    }
+
+    /// The instant so long before; none is before the clock began.
+    pub fn before(self, span: Span) -> Monotonic {
+        Monotonic(self.0.saturating_sub(span.as_nanos()))
     }
 
     /// The span since `earlier`, zero if that is later.

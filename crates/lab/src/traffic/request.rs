@@ -11,7 +11,7 @@ use std::{
 use nix::sys::{epoll::EpollFlags, socket::MsgFlags};
 
 use super::{
-    SinkOut,
+    Monotonic, SinkOut,
     connection::ZEROS,
     socket::{Arrival, receive},
 };
@@ -46,8 +46,8 @@ impl Exchange {
         if let Some(answer) = self.asked()
             && !self.closed
         {
-            let late = self.arrived.take().and_then(Arrival::age);
-            seen.late_wakeups_ns.extend(late.map(|late| late.as_nanos()));
+            let late = self.arrived.take().and_then(Arrival::age).zip(Monotonic::now().ok());
+            seen.late_wakeups_ns.extend(late.map(|(late, now)| (now.before(late).as_nanos(), late.as_nanos())));
             let piece = (answer - self.sent).min(ZEROS.len() as u64) as usize;
             self.sent += stream.write(ZEROS.get(..piece).unwrap_or(&ZEROS))? as u64;
             if self.sent == answer {

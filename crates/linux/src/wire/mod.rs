@@ -220,18 +220,28 @@ impl WireHandle {
 
     /// What the wires have done, and hold, at this moment.
     ///
-    /// Each thread answers between two rounds. The wires pay for statistics only when asked.
+    /// Each thread answers between two rounds. The wires pay for statistics only when asked: with some 20 KB, and
+    /// 24 bytes for each stall.
     pub fn stats(&self) -> std::result::Result<WireStats, WireError> {
+        self.ask(Command::Stats).map(merge)
+    }
+
+    /// What each direction has done, and holds, at this moment: [`WireStats::arcs`] alone, for those who ask often.
+    pub fn arcs(&self) -> std::result::Result<Vec<ArcStats>, WireError> {
+        self.ask(Command::Arcs).map(|shares| shares.concat())
+    }
+
+    /// What each thread answers.
+    fn ask<T>(&self, command: fn(mpsc::Sender<T>) -> Command) -> std::result::Result<Vec<T>, WireError> {
         let mut answers = Vec::with_capacity(self.workers.len());
         for worker in self.workers.iter() {
             let (reply, answer) = mpsc::channel();
-            if !worker.send(Command::Stats(reply)) {
+            if !worker.send(command(reply)) {
                 return Err(WireError::Stopped);
             }
             answers.push(answer);
         }
-        let stats: Vec<_> = answers.iter().filter_map(|answer| answer.recv().ok()).collect();
-        if stats.len() == answers.len() { Ok(merge(stats)) } else { Err(WireError::Stopped) }
+        answers.iter().map(|answer| answer.recv().map_err(|_| WireError::Stopped)).collect()
     }
 
     fn send(&self, arc: ArcId, command: impl FnOnce(usize) -> Command) -> std::result::Result<(), WireError> {

@@ -18,7 +18,7 @@ use nix::{
 use sidestep_model::{Channel, Histogram, Span, Time};
 use sidestep_proto::link::LinkState;
 
-use super::{Stall, Times, WireStats, direction::WireDirection, lateness::Lateness};
+use super::{ArcStats, Stall, Times, WireStats, direction::WireDirection, lateness::Lateness};
 use crate::error::{LinuxError, Result};
 
 /// Events taken from the kernel at once.
@@ -36,6 +36,7 @@ pub(super) enum Command {
     SetState(usize, LinkState),
     SetChannel(usize, Channel),
     SetCarrier(usize, bool),
+    Arcs(mpsc::Sender<Vec<ArcStats>>),
     Stats(mpsc::Sender<WireStats>),
     Stop,
 }
@@ -227,6 +228,7 @@ impl Worker {
                     }
                 }
                 // The one who asked may have gone.
+                Command::Arcs(reply) => drop(reply.send(self.arcs(now))),
                 Command::Stats(reply) => drop(reply.send(self.stats())),
                 Command::Stop => return After::Stop,
             }
@@ -234,12 +236,16 @@ impl Worker {
         After::GoOn
     }
 
+    fn arcs(&mut self, now: Time) -> Vec<ArcStats> {
+        self.directions.iter_mut().map(|direction| direction.stats(now)).collect()
+    }
+
     fn stats(&mut self) -> WireStats {
         let now = self.book.now();
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from).unwrap_or_default();
         WireStats {
             at: now,
-            arcs: self.directions.iter_mut().map(|direction| direction.stats(now)).collect(),
+            arcs: self.arcs(now),
             lateness: self.book.lateness.clone(),
             times: self.book.times.clone(),
             threads: 1,

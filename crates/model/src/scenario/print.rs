@@ -6,7 +6,7 @@ use super::{
     BulkFlow, CbrFlow, Change, ClosedLoopFlow, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods,
     PoissonFlow, Scenario, Transport,
 };
-use crate::{LinkId, NodeId, Topology, topology_file};
+use crate::{LinkId, NodeId, Span, Topology, topology_file};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
@@ -21,8 +21,8 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
         out.value("late_starts", list(&scenario.late_starts));
     }
     if !scenario.late_wakeups.is_empty() {
-        let times =
-            scenario.late_wakeups.iter().map(|(time, often)| format!("[{}, {often}]", quoted(&time.to_string())));
+        let quote = |time: &Span| quoted(&time.to_string());
+        let times = scenario.late_wakeups.iter().map(|(at, late)| format!("[{}, {}]", quote(at), quote(late)));
         out.value("late_wakeups", format_args!("[{}]", times.collect::<Vec<_>>().join(", ")));
     }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);

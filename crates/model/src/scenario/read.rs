@@ -82,7 +82,7 @@ macro_rules! file {
             #[serde(default)]
             late_starts: Vec<Span>,
             #[serde(default)]
-            late_wakeups: Vec<(Span, u64)>,
+            late_wakeups: Vec<(Span, Span)>,
             wires: Option<WireTimes>,
             duration: Span,
             #[serde(default)]
@@ -120,8 +120,8 @@ settings::settings!(file);
 
 /// So many times say finely enough how late something is.
 const MOST_TIMES: usize = 1_000;
-/// Most times at which these cannot go on, and for how long at most.
-const MOST_STALLS: usize = 1_000_000;
+/// Most instants of which something is said, and for how long wires stall at most.
+const MOST_INSTANTS: usize = 1_000_000;
 const MOST_STALLED: Span = Span::from_secs(60);
 /// Most threads that serve wires.
 const MOST_WIRE_THREADS: u32 = 64;
@@ -170,29 +170,33 @@ impl<'a> Reader<'a> {
         if file.late_starts.len() > MOST_TIMES || file.late_starts.iter().any(is_long) {
             return Err(self.at("late_starts", format_args!("must be at most {MOST_TIMES} times of at most 1 s")));
         }
-        let are_odd = |times: &[(Span, u64)]| {
-            let is_odd = |(time, often): &(Span, u64)| is_long(time) || !(1..=u64::from(u32::MAX)).contains(often);
-            times.len() > MOST_TIMES || times.iter().any(is_odd)
-        };
-        let pairs = format!("must be at most {MOST_TIMES} pairs of a time of at most 1 s and how often it occurs");
-        if are_odd(&file.late_wakeups) {
-            return Err(self.at("late_wakeups", pairs));
+        let is_late = |(_, late): &(Span, Span)| is_long(late);
+        let wakeups = &file.late_wakeups;
+        if wakeups.len() > MOST_INSTANTS || wakeups.iter().any(is_late) || !wakeups.is_sorted_by_key(|(at, _)| *at) {
+            let of_what =
+                "pairs of a time since the start and of how late that was, at most 1 s, in the order of times";
+            return Err(self.at("late_wakeups", format_args!("must be at most {MOST_INSTANTS} {of_what}")));
         }
         let Some(WireTimes { threads, wakes, reads, writes, stalls }) = &file.wires else { return Ok(()) };
         if !(1..=MOST_WIRE_THREADS).contains(threads) {
             return Err(self.at("wires", format_args!("threads must be 1 to {MOST_WIRE_THREADS}")));
         }
+        let are_odd = |times: &[(Span, u64)]| {
+            let is_odd = |(time, often): &(Span, u64)| is_long(time) || !(1..=u64::from(u32::MAX)).contains(often);
+            times.len() > MOST_TIMES || times.iter().any(is_odd)
+        };
         for (name, times) in [("wakes", wakes), ("reads", reads), ("writes", writes)] {
             if are_odd(times) {
-                return Err(self.at("wires", format_args!("{name} {pairs}")));
+                let of_what = "pairs of a time of at most 1 s and how often it occurs";
+                return Err(self.at("wires", format_args!("{name} must be at most {MOST_TIMES} {of_what}")));
             }
         }
         let is_odd = |(thread, _, length): &(u32, Span, Span)| thread >= threads || *length > MOST_STALLED;
         let in_order = stalls.is_sorted_by_key(|(thread, at, _)| (*thread, *at));
-        if stalls.len() > MOST_STALLS || stalls.iter().any(is_odd) || !in_order {
+        if stalls.len() > MOST_INSTANTS || stalls.iter().any(is_odd) || !in_order {
             let of_what =
                 "triples of a thread, a time and a length of at most a minute, in the order of threads and times";
-            return Err(self.at("wires", format_args!("stalls must be at most {MOST_STALLS} {of_what}")));
+            return Err(self.at("wires", format_args!("stalls must be at most {MOST_INSTANTS} {of_what}")));
         }
         Ok(())
     }

@@ -60,6 +60,7 @@ impl Network {
             || self.arcs.len() < arcs
             || self.arcs.iter().any(|arc| arc.link.delay().as_nanos() == 0);
         self.ahead_from = if fits { usize::MAX } else { arcs };
+        self.plain = self.is_plain();
         if self.events.len() >= self.ahead_from {
             self.begin_ahead();
         }
@@ -71,23 +72,12 @@ impl Network {
         let shortest_delay = self.arcs.iter().map(|arc| arc.link.delay().as_nanos()).min().unwrap_or(0);
         let due = Vec::new();
         self.ahead = Some(Box::new(Ahead { due, at: 0, window: shortest_delay, shortest_delay, read: 0 }));
-    }
-
-    /// Whether arrivals are those of the links, one by one.
-    #[inline(always)]
-    pub(super) fn is_plain(&self) -> bool {
-        self.ahead.is_none() && self.wires.is_none()
-    }
-
-    /// As [`next_due`](Self::next_due), where that is not so.
-    #[inline]
-    pub(super) fn next_otherwise(&mut self, limit: u64) -> Option<Due> {
-        if self.wires.is_some() { self.next_served(limit) } else { self.next_ahead(limit) }
+        self.plain = self.is_plain();
     }
 
     /// The next arrival that was looked ahead to, not after `limit`.
     #[inline]
-    fn next_ahead(&mut self, limit: u64) -> Option<Due> {
+    pub(super) fn next_ahead(&mut self, limit: u64) -> Option<Due> {
         loop {
             let Some(ahead) = self.ahead.as_mut() else { return self.next_due(limit) };
             if let Some(due) = ahead.due.get(ahead.at).copied() {
@@ -116,6 +106,7 @@ impl Network {
         // Not as soon as there are fewer, or it would begin and end all the time.
         if self.events.len() < self.ahead_from / 4 * 3 {
             self.ahead = None;
+            self.plain = self.is_plain();
             return true;
         }
         let end = first + ahead.window;

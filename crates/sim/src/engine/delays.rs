@@ -1,7 +1,7 @@
 //! Delays at random that hosts and links have in the lab. They follow from what is delayed, so that the order of events does not
 //! matter.
 
-use sidestep_model::{Span, Time};
+use sidestep_model::Span;
 
 /// Times in nanoseconds of which one is drawn, each with how often it or one before it occurs.
 #[derive(Debug, Default)]
@@ -18,21 +18,12 @@ impl Times {
         Times(counted.collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The one that a random number says; nothing of none.
     pub(super) fn one(&self, random: u64) -> u64 {
         let count = self.0.last().map_or(0, |(_, count)| *count);
         let drawn = ((u128::from(random) * u128::from(count)) >> 64) as u64;
         self.0.get(self.0.partition_point(|(_, count)| *count <= drawn)).map_or(0, |(time, _)| *time)
     }
-}
-
-/// How late, by one of `times`, a program is woken that was to be now, at this end of a flow.
-pub(super) fn late_wakeup(now: Time, end: u32, chance: u64, times: &Times) -> Span {
-    Span::from_nanos(times.one(spread(chance ^ spread(now.as_nanos() ^ u64::from(end).rotate_left(32)))))
 }
 
 /// How much later than intended a host's `count`-th packet leaves, below `limit` nanoseconds: real hosts are never in

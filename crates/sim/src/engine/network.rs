@@ -56,6 +56,8 @@ pub struct Network {
     pub(super) jitter: u64,
     /// Who serves the links; `None`: they need nobody.
     pub(super) wires: Option<Box<Wires>>,
+    /// Whether arrivals are those of the links, one by one, and nobody copies them: one question for three.
+    pub(super) plain: bool,
     traversals: u64,
     injected: u64,
     delivered: u64,
@@ -201,6 +203,7 @@ impl Network {
             hashes: Vec::new(),
             jitter: jitter.as_nanos(),
             wires: None,
+            plain: true,
             traversals: 0,
             injected: 0,
             delivered: 0,
@@ -220,6 +223,7 @@ impl Network {
             watched[arc.index()] = true;
         }
         self.tap = Some(Box::new(Tap { arcs: watched, copies: Vec::new() }));
+        self.plain = self.is_plain();
     }
 
     /// The packets copied since this was called last, in the order of their arrival.
@@ -320,13 +324,9 @@ impl Network {
     #[inline(always)]
     fn carry(&mut self, limit: u64) -> Option<(u64, u32, u32)> {
         loop {
-            let Due { key, carried } =
-                if self.is_plain() { self.next_due(limit)? } else { self.next_otherwise(limit)? };
+            let Due { key, carried } = if self.plain { self.next_due(limit)? } else { self.next_otherwise(limit)? };
             let (now, arc) = (key >> ARC_BITS, (key & ARC_MASK) as usize);
             self.traversals += 1;
-            if self.tap.is_some() {
-                self.copy(now, arc, carried);
-            }
             let word = carried.word();
             if self.hops[carried.hop as usize].is_last() {
                 let packet = &self.packets[carried.packet as usize];
@@ -380,8 +380,20 @@ impl Network {
         }
     }
 
-    #[cold]
-    #[inline(never)]
+    /// Whether it is so; see [`plain`](Self::plain).
+    pub(super) fn is_plain(&self) -> bool {
+        self.ahead.is_none() && self.wires.is_none() && self.tap.is_none()
+    }
+
+    /// As [`next_due`](Self::next_due), where that is not so.
+    #[inline]
+    fn next_otherwise(&mut self, limit: u64) -> Option<Due> {
+        let due = if self.wires.is_some() { self.next_served(limit)? } else { self.next_ahead(limit)? };
+        self.copy(due.key >> ARC_BITS, (due.key & ARC_MASK) as usize, due.carried);
+        Some(due)
+    }
+
+    #[inline]
     fn copy(&mut self, now: u64, arc: usize, carried: Carried) {
         let Some(tap) = self.tap.as_mut().filter(|tap| tap.arcs[arc]) else { return };
         let mut packet = self.packets[carried.packet as usize];

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use sidestep_model::{Span, Time};
 
 use super::{
-    delays::{Times, late_wakeup},
     endpoint::Half,
     flows::{FlowId, FlowKind},
     steering::Steering,
@@ -17,9 +16,8 @@ use super::{
 /// How late programs are woken, and which are to be.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    /// Empty: they are woken in time.
-    lateness: Times,
-    chance: u64,
+    /// When others were to be, in order, and how late these were. Empty: all are woken in time.
+    lateness: Box<[(Time, Span)]>,
     /// By [end](end_of).
     due: BTreeMap<u32, Time>,
 }
@@ -28,6 +26,14 @@ impl Programs {
     /// Whether they are late at all.
     pub(super) fn are_late(&self) -> bool {
         !self.lateness.is_empty()
+    }
+
+    /// How late one is that is to be woken now: as the one that was to be next to it. Those of one processor wait for each
+    /// other, so what is woken together is late together.
+    fn late(&self, now: Time) -> Span {
+        let after = self.lateness.partition_point(|(at, _)| *at <= now);
+        let next_to = self.lateness[after.saturating_sub(1)..].iter().take(2);
+        next_to.min_by_key(|(at, _)| now.since(*at).max(at.since(now))).map_or(Span::ZERO, |(_, late)| *late)
     }
 
     /// Whether that of an end is to be woken.
@@ -44,25 +50,23 @@ impl Programs {
 }
 
 impl<S: Steering> World<S> {
-    /// Has programs be woken late, each time by one of these times, of which each is as likely as is said; which one follows
-    /// from `chance`.
-    pub fn set_late_wakeups(&mut self, lateness: &[(Span, u64)], chance: u64) {
-        self.programs = Programs { lateness: Times::new(lateness), chance, due: BTreeMap::new() };
+    /// Has programs be woken late: times since the start, in order, and how late those are that are to be woken next to each.
+    pub fn set_late_wakeups(&mut self, lateness: &[(Span, Span)]) {
+        let lateness = lateness.iter().map(|(at, late)| (Time::ZERO + *at, *late)).collect();
+        self.programs = Programs { lateness, due: BTreeMap::new() };
     }
 
     /// There is something to do for the program at an end: whether it is awake. If not, it is woken later.
     pub(super) fn is_awake(&mut self, flow: u32, half: Half) -> bool {
-        let Programs { lateness, chance, due } = &mut self.programs;
-        if lateness.is_empty() {
+        if !self.programs.are_late() {
             return true;
         }
-        let (now, end) = (self.now, end_of(flow, half));
-        let timers = &mut self.timers;
-        due.entry(end).or_insert_with(|| {
-            let at = now + late_wakeup(now, end, *chance, lateness);
-            timers.wake_program(at, end);
-            at
-        });
+        if !self.programs.is_due(flow, half) {
+            let end = end_of(flow, half);
+            let at = self.now + self.programs.late(self.now);
+            self.programs.due.insert(end, at);
+            self.timers.wake_program(at, end);
+        }
         false
     }
 
@@ -80,5 +84,20 @@ impl<S: Steering> World<S> {
             (_, Half::Sender) if self.has_fin(flow) => self.finished.push_back(FlowId(flow)),
             (_, Half::Sender) => self.write_all(flow),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_as_late_as_the_one_that_was_to_be_woken_next_to_it() {
+        let at = |micros| Time::ZERO + Span::from_micros(micros);
+        let late = [(100, 3), (200, 5), (210, 7)].map(|(micros, late)| (at(micros), Span::from_nanos(late)));
+        let programs = Programs { lateness: late.into(), due: BTreeMap::new() };
+        let found = [0, 100, 149, 151, 200, 204, 206, 9_000].map(|micros| programs.late(at(micros)).as_nanos());
+        assert_eq!(found, [3, 3, 3, 5, 5, 5, 7, 7]);
+        assert_eq!(Programs::default().late(at(1)), Span::ZERO);
     }
 }

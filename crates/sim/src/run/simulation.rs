@@ -160,7 +160,7 @@ impl<'a> Simulation<'a> {
         }
         let steer = Steer::new(chance, topology.nodes().len());
         let mut world = World::new(network, whole_run.tcp, Sizes::default(), steer);
-        world.set_late_wakeups(&scenario.late_wakeups, chance);
+        world.set_late_wakeups(&scenario.late_wakeups);
         let address = |node: &Node| node.prefix.map_or(Ipv6Addr::UNSPECIFIED, srv6::host_address);
         let mut simulation = Simulation {
             scenario,

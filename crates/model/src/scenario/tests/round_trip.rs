@@ -119,7 +119,7 @@ prop_compose! {
         events.sort_by_key(|event| event.at);
         systems.push(SystemSpec { name: SystemName::Pathchanger, params: vec![("gamma".into(), gamma.to_string())] });
         Scenario {
-            name, seed, repetition, late_starts: vec![Span::from_micros(300); repetition as usize % 2], late_wakeups: vec![(Span::from_micros(70), 3); repetition as usize % 4], wires: wires(repetition), duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
+            name, seed, repetition, late_starts: vec![Span::from_micros(300); repetition as usize % 2], late_wakeups: vec![(Span::from_millis(5), Span::from_micros(70)); repetition as usize % 4], wires: wires(repetition), duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
             knobs: SystemKnobs {
                 mptcp: MptcpKnobs {

@@ -25,12 +25,12 @@ fn opened(bytes: u64) -> (Topology, World<Notes>, FlowId) {
 }
 
 /// A flow of so many bytes over that line, just opened, between programs that are woken so late.
-fn late(bytes: u64, lateness: &[(Span, u64)]) -> (Topology, World<Notes>, FlowId) {
+fn late(bytes: u64, lateness: &[(Span, Span)]) -> (Topology, World<Notes>, FlowId) {
     let topology = dumbbell(1);
     let tcp = Config { profile: Profile::Linux, ..Config::default() };
     let network = Network::new(&topology, 1, Span::ZERO);
     let mut world = World::new(network, tcp, Sizes::default(), Notes::default());
-    world.set_late_wakeups(lateness, 1);
+    world.set_late_wakeups(lateness);
     let igp = Igp::new(&topology);
     let [l1, r1] = ["l1", "r1"].map(|name| topology.find(name).unwrap());
     let [forward, reverse] = [(l1, r1), (r1, l1)].map(|(from, to)| {
@@ -75,7 +75,7 @@ fn a_short_flow_is_closed_by_a_fin_of_its_own_at_either_end() {
 
 #[test]
 fn a_client_that_is_late_to_read_the_end_finishes_after_the_kernels_are_done() {
-    let (topology, mut world, flow) = late(3_000, &[(Span::from_millis(100), 1)]);
+    let (topology, mut world, flow) = late(3_000, &[(Span::ZERO, Span::from_millis(100))]);
     // Three wake-ups; meanwhile the server's FIN was acknowledged.
     let [finished, over] = [(); 2].map(|()| {
         let stopped = world.run_until(millis(1_000));
@@ -89,7 +89,7 @@ fn a_client_that_is_late_to_read_the_end_finishes_after_the_kernels_are_done() {
 
 #[test]
 fn programs_of_a_flow_that_was_closed_are_not_woken() {
-    let (_, mut world, flow) = late(3_000, &[(Span::from_millis(100), 1)]);
+    let (_, mut world, flow) = late(3_000, &[(Span::ZERO, Span::from_millis(100))]);
     // Connected, and the program is not woken yet.
     assert_eq!(world.run_until(millis(50)), Stopped::Reached);
     world.release(flow);
@@ -102,7 +102,7 @@ fn programs_of_a_flow_that_was_closed_are_not_woken() {
 
 #[test]
 fn an_empty_flow_of_late_programs_is_a_fin() {
-    let (topology, mut world, flow) = late(0, &[(Span::from_millis(100), 1)]);
+    let (topology, mut world, flow) = late(0, &[(Span::ZERO, Span::from_millis(100))]);
     assert_eq!(world.run_until(millis(1_000)), Stopped::Finished(flow));
     assert_eq!((world.acked_bytes(flow), world.sender(flow).unwrap().supplied()), (0, 1));
     assert_eq!(packets(&topology, &mut world), [4, 3]);
