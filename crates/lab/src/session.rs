@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_linux::{cgroup::Cgroup, counters};
+use sidestep_linux::{cgroup::Cgroup, counters, wire::Wait};
 use sidestep_model::{
     Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology, WireTimes,
     scenario::{Flow, SystemSpec, conditions::Cause},
@@ -203,13 +203,16 @@ impl<'a> Session<'a> {
         let lateness = &wires.lateness;
         let share = lateness.late() as f64 / lateness.frames().max(1) as f64;
         let lost = self.count(recorder)?;
-        let stalls = wires.stalls.iter().filter(|stall| stall.at >= epoch);
+        let since = |waits: &[Wait]| {
+            let of_run = waits.iter().filter(|wait| wait.at >= epoch);
+            of_run.map(|wait| (wait.thread, wait.at.since(epoch), wait.length)).collect()
+        };
         let times = WireTimes {
             threads: wires.threads,
-            wakes: wires.times.wakes.each(),
+            wakes: since(&wires.wakes),
             reads: wires.times.reads.each(),
             writes: wires.times.writes.each(),
-            stalls: stalls.map(|stall| (stall.thread, stall.at.since(epoch), stall.length)).collect(),
+            stalls: since(&wires.stalls),
         };
         recorder.late(Late {
             max: lateness.times().max(),

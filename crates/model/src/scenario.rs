@@ -107,20 +107,21 @@ use crate::{
 /// Port of the server of the first flow, in every world; those of the next flows follow it.
 pub const FIRST_SERVER_PORT: u16 = 7000;
 
-/// What the threads take that serve the lab's wires, one frame at a time: which times, and how often each.
+/// What the threads take that serve the lab's wires, one frame at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireTimes {
     /// How many there are; each serves an equal share of the links, in the links' order.
     #[serde(default = "one")]
     pub threads: u32,
-    /// From when a thread that has nothing to do could go on to when it does.
+    /// When one that had nothing to do could go on: which thread, when, and how much later it did; in the order of times for
+    /// each thread.
     #[serde(default)]
-    pub wakes: Vec<(Span, u64)>,
-    /// To take a frame from the node that sends it.
+    pub wakes: Vec<(u32, Span, Span)>,
+    /// To take a frame from the node that sends it: times, and how often each.
     #[serde(default)]
     pub reads: Vec<(Span, u64)>,
-    /// To hand a frame to the node that it goes to, whose kernel works on it within that time.
+    /// To hand a frame to the node that it goes to, whose kernel works on it within that time, likewise.
     #[serde(default)]
     pub writes: Vec<(Span, u64)>,
     /// When they could not go on: which thread, from when on, for how long; in the order of times for each thread.

@@ -405,7 +405,7 @@ fn by_size(completed: &[(u64, f64)]) -> Vec<SizeBucket> {
 /// Most flows of which it is kept how late they began.
 const MOST_LATE_STARTS: usize = 1_000;
 /// Most wake-ups of programs that a result names.
-const MOST_LATE_WAKEUPS: usize = 100_000;
+const MOST_LATE_WAKEUPS: usize = 10_000;
 
 /// How late flows began, in the order in which they were to; the first thousand.
 fn in_order(mut starts: Vec<(Span, Span)>) -> Vec<Span> {

@@ -112,7 +112,7 @@ pub struct SystemResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_starts: Vec<Span>,
     /// When the lab's programs could have gone on with a connection, since the start and in order, and how much later they did;
-    /// of more than 100,000 an even share. A scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
+    /// of more than 10,000 an even share. A scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_wakeups: Vec<(Span, Span)>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.

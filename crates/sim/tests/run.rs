@@ -478,8 +478,10 @@ fn links_that_threads_serve_prolong_every_round_trip_and_stay_in_order() {
     let longer = (tcp(&scenario).afct_s.unwrap() - in_time) * 1e3;
     assert!((12.0..75.0).contains(&longer), "{longer} ms");
     // Whatever is drawn, a link does not reorder: nothing is sent again.
-    let wakes = (0..50).map(millis).collect();
-    scenario.wires = Some(WireTimes { threads: 1, wakes, ..WireTimes::default() });
+    let wakes =
+        (0..200).map(|number| (0, Span::from_millis(20 * number), Span::from_millis(number * 7 % 50))).collect();
+    let writes = (0..5).map(millis).collect();
+    scenario.wires = Some(WireTimes { threads: 1, wakes, writes, ..WireTimes::default() });
     let late = tcp(&scenario);
     assert_eq!((late.retransmits, late.flows_with_timeout), (0, 0));
     assert_eq!(late, tcp(&scenario));

@@ -8,9 +8,9 @@ use sidestep_proto::link::{LinkModel, LinkState, Verdict};
 
 use super::{
     ArcStats,
+    book::Book,
     ecn::{self, ETHERNET_HEADER},
     frames::{Frames, Room},
-    worker::Book,
 };
 use crate::tap::Tap;
 

@@ -6,6 +6,7 @@
 //! forwards into the next TAP. TAPs with NAPI (`IFF_NAPI`) carried 10 to 20 % less.
 
 pub mod bench;
+mod book;
 mod direction;
 mod ecn;
 mod frames;
@@ -76,15 +77,18 @@ pub struct WireStats {
     pub times: Times,
     /// How many threads there are.
     pub threads: u32,
-    /// When they were kept from their processors, in the order of threads and times.
-    pub stalls: Vec<Stall>,
+    /// When a thread that slept could have delivered a frame, and how much later it awoke, where that was no stall: of many
+    /// an even share, in the order of threads and times.
+    pub wakes: Vec<Wait>,
+    /// When the threads were kept from their processors for half a millisecond or more, in the order of threads and times.
+    pub stalls: Vec<Wait>,
     /// CPU time that the wires' threads took.
     pub cpu: Span,
 }
 
-/// A thread of the wires that could have gone on and did not for half a millisecond or more.
+/// A thread of the wires that could have gone on, and did not at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stall {
+pub struct Wait {
     /// Which thread.
     pub thread: u32,
     /// From when on, since the start.
@@ -93,11 +97,9 @@ pub struct Stall {
     pub length: Span,
 }
 
-/// What the wires' threads took for what they do, where it was no [`Stall`].
+/// What the wires' threads took for what they do, where it was no [stall](WireStats::stalls).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// From when a thread that slept could have delivered a frame to when it awoke.
-    pub wakes: Histogram,
     /// To take a frame from a TAP.
     pub reads: Histogram,
     /// To hand a frame to a TAP, which runs the kernel's receive path.
@@ -140,7 +142,6 @@ pub enum WireError {
 
 impl Times {
     fn merge(&mut self, other: &Times) {
-        self.wakes.merge(&other.wakes);
         self.reads.merge(&other.reads);
         self.writes.merge(&other.writes);
     }
@@ -221,7 +222,7 @@ impl WireHandle {
     /// What the wires have done, and hold, at this moment.
     ///
     /// Each thread answers between two rounds. The wires pay for statistics only when asked: with some 20 KB, and
-    /// 24 bytes for each stall.
+    /// 24 bytes for each wait that is kept.
     pub fn stats(&self) -> std::result::Result<WireStats, WireError> {
         self.ask(Command::Stats).map(merge)
     }
@@ -275,7 +276,9 @@ fn merge(shares: impl IntoIterator<Item = WireStats>) -> WireStats {
         all.lateness.merge(&share.lateness);
         all.times.merge(&share.times);
         let thread = all.threads;
-        all.stalls.extend(share.stalls.into_iter().map(|stall| Stall { thread: thread + stall.thread, ..stall }));
+        let numbered = |wait: Wait| Wait { thread: thread + wait.thread, ..wait };
+        all.wakes.extend(share.wakes.into_iter().map(numbered));
+        all.stalls.extend(share.stalls.into_iter().map(numbered));
         all.threads += share.threads;
         all.cpu = all.cpu + share.cpu;
     }

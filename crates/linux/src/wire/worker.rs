@@ -1,7 +1,6 @@
 //! The thread that serves a share of the wires: sleeps until a frame is due or arrives.
 
 use std::{
-    mem,
     os::fd::AsRawFd,
     sync::{Arc, mpsc},
     time::Instant,
@@ -15,18 +14,14 @@ use nix::{
     },
     time::{ClockId, clock_gettime},
 };
-use sidestep_model::{Channel, Histogram, Span, Time};
+use sidestep_model::{Channel, Span, Time};
 use sidestep_proto::link::LinkState;
 
-use super::{ArcStats, Stall, Times, WireStats, direction::WireDirection, lateness::Lateness};
+use super::{ArcStats, WireStats, book::Book, direction::WireDirection};
 use crate::error::{LinuxError, Result};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
-/// What takes so long does so because the thread was kept from its processor.
-const STALL: Span = Span::from_micros(500);
-/// Most stalls that a thread remembers.
-const MOST_STALLS: usize = 10_000;
 /// The event that says that the inbox has something.
 const INBOX: u64 = u64::MAX;
 
@@ -59,61 +54,6 @@ pub(super) struct Worker {
     /// keeping a heap in order for each frame.
     due: Vec<Time>,
     book: Book,
-}
-
-/// What a thread has done, and what that took.
-#[derive(Debug)]
-pub(super) struct Book {
-    started: Instant,
-    /// When the thread woke, or was done with the frame before the next.
-    since: Time,
-    pub(super) lateness: Lateness,
-    times: Times,
-    stalls: Vec<Stall>,
-}
-
-impl Book {
-    fn new(started: Instant) -> Self {
-        Book { started, since: Time::ZERO, lateness: Lateness::default(), times: Times::default(), stalls: Vec::new() }
-    }
-
-    /// The time since the wires were started.
-    pub(super) fn now(&self) -> Time {
-        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
-    }
-
-    /// A frame has been taken from a TAP.
-    pub(super) fn read(&mut self) {
-        let now = self.now();
-        let from = mem::replace(&mut self.since, now);
-        self.took(from, |times| &mut times.reads);
-    }
-
-    /// A frame has been handed to a TAP; returns the time.
-    pub(super) fn wrote(&mut self) -> Time {
-        let now = self.now();
-        let from = mem::replace(&mut self.since, now);
-        self.took(from, |times| &mut times.writes);
-        self.since
-    }
-
-    /// The thread has slept, and had a frame to deliver at `due`.
-    fn slept(&mut self, due: Time) {
-        self.since = self.now();
-        if due <= self.since {
-            self.took(due, |times| &mut times.wakes);
-        }
-    }
-
-    /// Something took from then until now.
-    fn took(&mut self, from: Time, of: fn(&mut Times) -> &mut Histogram) {
-        let length = self.since.since(from);
-        if length < STALL {
-            of(&mut self.times).record(length);
-        } else if self.stalls.len() < MOST_STALLS {
-            self.stalls.push(Stall { thread: 0, at: from, length });
-        }
-    }
 }
 
 impl Mailbox {
@@ -249,6 +189,7 @@ impl Worker {
             lateness: self.book.lateness.clone(),
             times: self.book.times.clone(),
             threads: 1,
+            wakes: self.book.wakes.kept.clone(),
             stalls: self.book.stalls.clone(),
             cpu: Span::from_nanos(cpu.as_nanos() as u64),
         }

@@ -185,18 +185,20 @@ impl<'a> Reader<'a> {
             let is_odd = |(time, often): &(Span, u64)| is_long(time) || !(1..=u64::from(u32::MAX)).contains(often);
             times.len() > MOST_TIMES || times.iter().any(is_odd)
         };
-        for (name, times) in [("wakes", wakes), ("reads", reads), ("writes", writes)] {
+        for (name, times) in [("reads", reads), ("writes", writes)] {
             if are_odd(times) {
                 let of_what = "pairs of a time of at most 1 s and how often it occurs";
                 return Err(self.at("wires", format_args!("{name} must be at most {MOST_TIMES} {of_what}")));
             }
         }
         let is_odd = |(thread, _, length): &(u32, Span, Span)| thread >= threads || *length > MOST_STALLED;
-        let in_order = stalls.is_sorted_by_key(|(thread, at, _)| (*thread, *at));
-        if stalls.len() > MOST_INSTANTS || stalls.iter().any(is_odd) || !in_order {
-            let of_what =
-                "triples of a thread, a time and a length of at most a minute, in the order of threads and times";
-            return Err(self.at("wires", format_args!("stalls must be at most {MOST_INSTANTS} {of_what}")));
+        for (name, waits) in [("wakes", wakes), ("stalls", stalls)] {
+            let in_order = waits.is_sorted_by_key(|(thread, at, _)| (*thread, *at));
+            if waits.len() > MOST_INSTANTS || waits.iter().any(is_odd) || !in_order {
+                let of_what =
+                    "triples of a thread, a time and a length of at most a minute, in the order of threads and times";
+                return Err(self.at("wires", format_args!("{name} must be at most {MOST_INSTANTS} {of_what}")));
+            }
         }
         Ok(())
     }

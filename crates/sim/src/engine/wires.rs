@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::WireTimes;
+use sidestep_model::{Span, WireTimes};
 
 use super::{
     ahead::Due,
@@ -23,7 +23,6 @@ const ARCS: usize = 2;
 pub(super) struct Wires {
     threads: Vec<Thread>,
     arcs_per_thread: usize,
-    wakes: Times,
     reads: Times,
     writes: Times,
     random: Pcg32,
@@ -33,6 +32,10 @@ pub(super) struct Wires {
 struct Thread {
     /// When it has done what it has to do so far.
     free: u64,
+    /// When it could go on after it had slept, in order, and how much later it did.
+    wakes: Box<[(u64, u64)]>,
+    /// How many of these were before now.
+    woken: usize,
     /// When it cannot go on, and for how long, in that order.
     stalls: VecDeque<(u64, u64)>,
     /// What it hands over, in that order.
@@ -44,15 +47,17 @@ impl Wires {
         let links = arcs / ARCS;
         let links_per_thread = links.div_ceil(times.threads.max(1) as usize).max(1);
         let mut threads = vec![Thread::default(); links.div_ceil(links_per_thread)];
-        for (thread, at, length) in &times.stalls {
-            if let Some(thread) = threads.get_mut(*thread as usize) {
-                thread.stalls.push_back((at.as_nanos(), length.as_nanos()));
-            }
+        let of = |waits: &[(u32, Span, Span)], number: usize| -> Vec<(u64, u64)> {
+            let of_thread = waits.iter().filter(|(thread, ..)| *thread as usize == number);
+            of_thread.map(|(_, at, length)| (at.as_nanos(), length.as_nanos())).collect()
+        };
+        for (number, thread) in threads.iter_mut().enumerate() {
+            thread.wakes = of(&times.wakes, number).into();
+            thread.stalls = of(&times.stalls, number).into();
         }
         Wires {
             threads,
             arcs_per_thread: links_per_thread * ARCS,
-            wakes: Times::new(&times.wakes),
             reads: Times::new(&times.reads),
             writes: Times::new(&times.writes),
             random: Pcg32::new(seed, u64::MAX / 8),
@@ -78,7 +83,7 @@ impl Wires {
         let thread = &mut self.threads[arc / self.arcs_per_thread];
         let mut begun = thread.free;
         if begun < now {
-            begun = now + self.wakes.one(self.random.next_u64());
+            begun = now + thread.wakes_after(now);
         }
         // What ended before would not have kept it from anything.
         while let Some((at, length)) = thread.stalls.front().copied().filter(|(at, _)| *at <= begun) {
@@ -104,6 +109,18 @@ impl Wires {
     /// How many packets are being handed over.
     pub(super) fn held(&self) -> usize {
         self.threads.iter().map(|thread| thread.writing.len()).sum()
+    }
+}
+
+impl Thread {
+    /// How long it takes to wake at a time that is not before the last one: as long as it took next to then, since what keeps it
+    /// waiting lasts.
+    fn wakes_after(&mut self, now: u64) -> u64 {
+        while self.wakes.get(self.woken).is_some_and(|(at, _)| *at <= now) {
+            self.woken += 1;
+        }
+        let next_to = self.wakes[self.woken.saturating_sub(1)..].iter().take(2);
+        next_to.min_by_key(|(at, _)| at.abs_diff(now)).map_or(0, |(_, length)| *length)
     }
 }
 
@@ -133,13 +150,12 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::Span;
-
     use super::*;
 
     fn times(wake: u64, read: u64, write: u64) -> WireTimes {
         let one = |nanos| vec![(Span::from_nanos(nanos), 1)];
-        WireTimes { threads: 1, wakes: one(wake), reads: one(read), writes: one(write), stalls: Vec::new() }
+        let wakes = vec![(0, Span::ZERO, Span::from_nanos(wake))];
+        WireTimes { threads: 1, wakes, reads: one(read), writes: one(write), stalls: Vec::new() }
     }
 
     #[test]
@@ -149,6 +165,16 @@ mod tests {
         assert_eq!([1_000, 1_000, 1_050].map(|now| wires.read(now, 0)), [1_100, 1_107, 1_114]);
         // Due together: one by one. It was asleep, again.
         assert_eq!([2_000, 2_000].map(|now| wires.serve(now, 2, 30)), [(2_100, 2_130), (2_130, 2_160)]);
+    }
+
+    #[test]
+    fn a_thread_wakes_as_slowly_as_it_did_next_to_then() {
+        let wakes = [(0, 100, 3), (0, 200, 5), (1, 90, 7)];
+        let wakes = wakes.map(|(thread, at, long)| (thread, Span::from_nanos(at), Span::from_nanos(long)));
+        let mut wires = Wires::new(&WireTimes { threads: 3, wakes: wakes.into(), ..times(0, 0, 0) }, 6, 1);
+        assert_eq!([0, 100, 140, 160, 900].map(|now| wires.threads[0].wakes_after(now)), [3, 3, 3, 5, 5]);
+        assert_eq!([0, 900].map(|now| wires.threads[1].wakes_after(now)), [7, 7]);
+        assert_eq!(wires.threads[2].wakes_after(100), 0);
     }
 
     #[test]

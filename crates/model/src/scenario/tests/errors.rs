@@ -237,6 +237,8 @@ fn bad_times_and_systems_are_refused() {
         head("duration = '2 s'\nlate_wakeups = [['1 ms', 1]]"),
         head("duration = '2 s'\nwires = { threads = 0 }"),
         head("duration = '2 s'\nwires = { writes = [['2 s', 3]] }"),
+        head("duration = '2 s'\nwires = { wakes = [[0.5, '1 ms', '1 ms']] }"),
+        head("duration = '2 s'\nwires = { wakes = [[0, '1 s', '1 ms'], [0, '10 ms', '1 ms']] }"),
         head("duration = '2 s'\nwires = { stalls = [[1, '1 s', '1 ms']] }"),
         head("duration = '2 s'\nwires = { stalls = [[0, '1 s', '1 ms'], [0, '10 ms', '1 ms']] }"),
         head("duration = '2 s'\nwires = { stalls = [[0, '1 s', '61 s']] }"),
@@ -263,6 +265,8 @@ fn bad_times_and_systems_are_refused() {
     2:26: invalid type: integer `1`, expected a string
     2:9: threads must be 1 to 64
     2:9: writes must be at most 1000 pairs of a time of at most 1 s and how often it occurs
+    2:21: invalid type: floating point `0.5`, expected u32
+    2:9: wakes must be at most 1000000 triples of a thread, a time and a length of at most a minute, in the order of threads and times
     2:9: stalls must be at most 1000000 triples of a thread, a time and a length of at most a minute, in the order of threads and times
     2:9: stalls must be at most 1000000 triples of a thread, a time and a length of at most a minute, in the order of threads and times
     2:9: stalls must be at most 1000000 triples of a thread, a time and a length of at most a minute, in the order of threads and times

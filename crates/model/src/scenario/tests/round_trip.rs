@@ -84,7 +84,8 @@ proptest! {
 fn wires(number: u32) -> Option<WireTimes> {
     let times = |nanos| vec![(Span::from_nanos(nanos), u64::from(number)); number as usize];
     let stalls = vec![(1, Span::from_micros(5), Span::from_micros(7)); number as usize % 2];
-    let wires = WireTimes { threads: 2, wakes: times(9), reads: times(8), writes: times(7), stalls };
+    let wakes = vec![(0, Span::from_micros(3), Span::from_nanos(9)); number as usize % 3];
+    let wires = WireTimes { threads: 2, wakes, reads: times(8), writes: times(7), stalls };
     (number > 0).then_some(wires)
 }
 

@@ -1,0 +1,122 @@
+//! What a thread of the wires took for what it did.
+
+use std::{mem, time::Instant};
+
+use sidestep_model::{Histogram, Span, Time};
+
+use super::{Times, Wait, lateness::Lateness};
+
+/// What takes so long does so because the thread was kept from its processor.
+const STALL: Span = Span::from_micros(500);
+/// Most stalls that a thread remembers, and most times that it woke.
+const MOST: usize = 10_000;
+
+/// What a thread has done, and what that took.
+#[derive(Debug)]
+pub(super) struct Book {
+    started: Instant,
+    /// When the thread woke, or was done with the frame before the next.
+    since: Time,
+    pub(super) lateness: Lateness,
+    pub(super) times: Times,
+    pub(super) wakes: Thinned,
+    pub(super) stalls: Vec<Wait>,
+}
+
+/// Of all waits an even share: each, until there are too many, then each second, each fourth, and so on.
+#[derive(Debug)]
+pub(super) struct Thinned {
+    pub(super) kept: Vec<Wait>,
+    /// One of so many is kept.
+    step: u64,
+    seen: u64,
+}
+
+impl Book {
+    pub(super) fn new(started: Instant) -> Self {
+        let wakes = Thinned { kept: Vec::with_capacity(MOST), step: 1, seen: 0 };
+        let (lateness, times) = (Lateness::default(), Times::default());
+        Book { started, since: Time::ZERO, lateness, times, wakes, stalls: Vec::new() }
+    }
+
+    /// The time since the wires were started.
+    pub(super) fn now(&self) -> Time {
+        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// A frame has been taken from a TAP.
+    pub(super) fn read(&mut self) {
+        self.did(|times| &mut times.reads);
+    }
+
+    /// A frame has been handed to a TAP; returns the time.
+    pub(super) fn wrote(&mut self) -> Time {
+        self.did(|times| &mut times.writes);
+        self.since
+    }
+
+    /// The thread has slept, and had a frame to deliver at `due`.
+    pub(super) fn slept(&mut self, due: Time) {
+        self.since = self.now();
+        if due > self.since {
+            return;
+        }
+        let wait = Wait { thread: 0, at: due, length: self.since.since(due) };
+        if wait.length < STALL {
+            self.wakes.push(wait);
+        } else {
+            self.stalled(wait);
+        }
+    }
+
+    /// The thread has done something, and nothing else since it noted the time last.
+    fn did(&mut self, what: fn(&mut Times) -> &mut Histogram) {
+        let now = self.now();
+        let at = mem::replace(&mut self.since, now);
+        let length = now.since(at);
+        if length < STALL {
+            what(&mut self.times).record(length);
+        } else {
+            self.stalled(Wait { thread: 0, at, length });
+        }
+    }
+
+    fn stalled(&mut self, wait: Wait) {
+        if self.stalls.len() < MOST {
+            self.stalls.push(wait);
+        }
+    }
+}
+
+impl Thinned {
+    fn push(&mut self, wait: Wait) {
+        if self.kept.len() == MOST {
+            let mut number = 0;
+            self.kept.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.step *= 2;
+        }
+        if self.seen.is_multiple_of(self.step) {
+            self.kept.push(wait);
+        }
+        self.seen += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_share_of_many_waits_is_kept() {
+        let mut book = Book::new(Instant::now());
+        for number in 0..45_000 {
+            let (at, length) = (Time::from_nanos(number), Span::from_nanos(number));
+            book.wakes.push(Wait { thread: 0, at, length });
+        }
+        let kept: Vec<u64> = book.wakes.kept.iter().map(|wait| wait.at.as_nanos()).collect();
+        assert_eq!(kept, (0..45_000).step_by(8).collect::<Vec<_>>());
+    }
+}
