@@ -36,6 +36,7 @@ enum bpf_map_type {
 enum {
 	BPF_ANY = 0,
 	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1 << 10,
 	BPF_SK_STORAGE_GET_F_CREATE = 1,
 };
 

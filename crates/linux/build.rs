@@ -11,7 +11,7 @@ fn main() {
     println!("cargo:rerun-if-changed={}", bpf.display());
 
     let include = format!("-I{}", bpf.join("include").display());
-    for name in ["host", "balance", "ecn_decap", "passive", "congestion_control", "idle", "policy_parity"] {
+    for name in ["host", "balance", "ecn_decap", "arrivals", "passive", "congestion_control", "idle", "policy_parity"] {
         let source = bpf.join(format!("src/{name}.bpf.c"));
         SkeletonBuilder::new()
             .source(&source)

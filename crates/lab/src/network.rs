@@ -1,8 +1,9 @@
 //! The network itself: a namespace for each node, a wire for each link, and what the plan says inside.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use sidestep_linux::{
+    bpf::arrivals::Arrivals,
     netlink::{self, Netlink, NextHop, Route, Target},
     netns::{NetNs, set_sysctl},
     tap::Tap,
@@ -43,9 +44,10 @@ impl Network {
     ) -> Result<Self, LabError> {
         let mut nodes = Vec::with_capacity(plans.len());
         let mut taps: BTreeMap<ArcId, Tap> = BTreeMap::new();
+        let arrivals = Arc::new(Arrivals::load()?);
         for plan in &plans {
             let node = NetNs::create()?;
-            taps.extend(node.run(|| furnish(plan, tcp, sysctls))?);
+            taps.extend(node.run(|| furnish(plan, tcp, sysctls, &arrivals))?);
             nodes.push(node);
         }
         let mut specs = Vec::with_capacity(topology.links().len());
@@ -58,7 +60,7 @@ impl Network {
             };
             specs.push(WireSpec { a, b, ab: link.ab, ba: link.ba, mtu: link.mtu });
         }
-        let wires = Wires::start(specs, seed, wire_threads())?;
+        let wires = Wires::start(specs, seed, wire_threads(), Some(&arrivals))?;
         Ok(Network { nodes, plans, wires })
     }
 
@@ -90,6 +92,7 @@ fn furnish(
     plan: &NodePlan,
     tcp: &TcpKnobs,
     sysctls: &[(&'static str, String)],
+    arrivals: &Arrivals,
 ) -> sidestep_linux::Result<Vec<(ArcId, Tap)>> {
     apply_sysctls(plan, tcp)?;
     sysctls.iter().try_for_each(|(name, value)| set_sysctl(name, value))?;
@@ -97,7 +100,7 @@ fn furnish(
     for interface in &plan.interfaces {
         taps.push((interface.arc, Tap::create(&interface.name, TAP_QUEUE)?));
     }
-    netlink::block_on(async |netlink| configure(netlink, plan).await)?;
+    netlink::block_on(async |netlink| configure(netlink, plan, arrivals).await)?;
     Ok(taps)
 }
 
@@ -125,12 +128,13 @@ fn apply_sysctls(plan: &NodePlan, tcp: &TcpKnobs) -> sidestep_linux::Result<()> 
     Ok(())
 }
 
-async fn configure(netlink: &Netlink, plan: &NodePlan) -> sidestep_linux::Result<()> {
+async fn configure(netlink: &Netlink, plan: &NodePlan, arrivals: &Arrivals) -> sidestep_linux::Result<()> {
     netlink.loopback_up().await?;
     let mut indices = Vec::with_capacity(plan.interfaces.len());
     for interface in &plan.interfaces {
         let index = netlink.index_of(&interface.name).await?;
         netlink.bring_up(index, interface.mtu, interface.mac).await?;
+        arrivals.attach(index)?;
         for (own, peer) in &interface.addresses {
             netlink.add_address(index, *own, 64).await?;
             netlink.add_neighbour(index, *peer, interface.peer_mac).await?;

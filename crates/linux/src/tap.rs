@@ -58,6 +58,20 @@ impl Tap {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// The interface's Ethernet address.
+    pub fn address(&self) -> io::Result<[u8; 6]> {
+        // SAFETY: `ifreq` is plain data for which all zeroes is a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        // SAFETY: the request writes one `ifreq`, which outlives the call.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has filled in this member.
+        let data = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+        Ok(std::array::from_fn(|index| data[index] as u8))
+    }
+
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 use sidestep_linux::{
     bpf::{
+        arrivals::Arrivals,
         balance::{Balancer, BalancerConfig},
         congestion_control::CongestionControl,
         ecn::EcnProgram,
@@ -28,6 +29,7 @@ fn programs_and_maps_are_recognisable_in_bpftool() {
     let loaded = (
         HostProgram::load(None).unwrap(),
         EcnProgram::load().unwrap(),
+        Arrivals::load().unwrap(),
         CongestionControl::attach(cgroup.path(), "reno").unwrap(),
         IdlePrograms::attach(cgroup.path()).unwrap(),
         Balancer::load(&BalancerConfig { mark_mask: 0xff00, dry_run: false, flows: None }).unwrap(),

@@ -57,7 +57,7 @@ fn wires(net: &Net) -> Wires {
         ip(edge, &format!("route add 10.{site}.0.0/16 via 10.9.0.{end}"));
         ip(edge, &format!("-6 route add fd0{site}::/16 via fd09::{end}"));
     }
-    Wires::start(specs, 1, 1).unwrap()
+    Wires::start(specs, 1, 1, None).unwrap()
 }
 
 /// A subflow: its end at the site of the clients, and the other one.

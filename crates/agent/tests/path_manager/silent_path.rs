@@ -55,7 +55,7 @@ fn wired() -> Wired {
         router.ip(&format!("-6 route add fd42:2::2 via fd43:{path}::2 table {table}"));
     }
     server.ip("-6 route add fd42:1::/64 via fd43:0::1");
-    Wired { pair: Pair::new(client, server), _router: router, wires: Wires::start(specs, 1, 1).unwrap() }
+    Wired { pair: Pair::new(client, server), _router: router, wires: Wires::start(specs, 1, 1, None).unwrap() }
 }
 
 fn channel() -> Channel {

@@ -1,5 +1,6 @@
 //! The BPF programs: loaded from bytecode that is part of this library, checked by the kernel's verifier.
 
+pub mod arrivals;
 pub mod balance;
 pub mod congestion_control;
 pub mod ecn;

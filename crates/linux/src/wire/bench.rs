@@ -2,7 +2,10 @@
 
 use std::{
     net::Ipv6Addr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -16,6 +19,7 @@ use super::{
     worker,
 };
 use crate::{
+    bpf::arrivals::Arrivals,
     error::{LinuxError, Result},
     netlink::{self, NextHop, Route, Target},
     netns::{NetNs, set_sysctl},
@@ -71,14 +75,15 @@ impl BenchReport {
 /// Without root, TAPs, or Linux 5.11.
 pub fn bench(wires: usize, seconds: f64, threads: usize, load: Load) -> Result<BenchReport> {
     let (near, far) = (NetNs::create()?, NetNs::create()?);
-    let near_ends = near.run(|| quiet_ends(wires))?;
+    let arrivals = Arc::new(Arrivals::load()?);
+    let near_ends = near.run(|| quiet_ends(wires, &arrivals))?;
     let far_ends = far.run(|| match load {
-        Load::Discard => quiet_ends(wires),
-        Load::Forward => forwarding_ends(wires),
+        Load::Discard => quiet_ends(wires, &arrivals),
+        Load::Forward => forwarding_ends(wires, &arrivals),
     })?;
     let specs = near_ends.taps.into_iter().zip(far_ends.taps);
     let specs = specs.map(|(a, b)| WireSpec { a, b, ab: channel(), ba: channel(), mtu: MTU }).collect();
-    let wires = Wires::start(specs, 1, threads)?;
+    let wires = Wires::start(specs, 1, threads, Some(&arrivals))?;
     let done = AtomicBool::new(false);
     let fed = match load {
         Load::Discard => 1,
@@ -106,11 +111,11 @@ struct Ends {
 }
 
 /// Ends in the calling thread's namespace, which neither sends nor answers anything.
-fn quiet_ends(wires: usize) -> Result<Ends> {
+fn quiet_ends(wires: usize, arrivals: &Arrivals) -> Result<Ends> {
     set_sysctl("ipv6/conf/default/disable_ipv6", "1")?;
     let mut ends = Ends { taps: Vec::new(), ports: Vec::new() };
     for wire in 0..wires {
-        let (tap, index) = end(wire)?;
+        let (tap, index) = end(wire, arrivals)?;
         ends.taps.push(tap);
         ends.ports.push(Port::open(index)?);
     }
@@ -118,12 +123,12 @@ fn quiet_ends(wires: usize) -> Result<Ends> {
 }
 
 /// Ends in the calling thread's namespace, which sends what comes through wire 2k back through wire 2k + 1.
-fn forwarding_ends(wires: usize) -> Result<Ends> {
+fn forwarding_ends(wires: usize, arrivals: &Arrivals) -> Result<Ends> {
     set_sysctl("ipv6/conf/default/accept_dad", "0")?;
     set_sysctl("ipv6/conf/all/forwarding", "1")?;
     let mut ends = Ends { taps: Vec::new(), ports: Vec::new() };
     for wire in 0..wires {
-        let (tap, interface) = end(wire)?;
+        let (tap, interface) = end(wire, arrivals)?;
         ends.taps.push(tap);
         let Some(fed) = wire.checked_sub(1).filter(|fed| fed.is_multiple_of(2)) else { continue };
         let destination = Ipv6Net::from(destination(fed));
@@ -137,13 +142,14 @@ fn forwarding_ends(wires: usize) -> Result<Ends> {
 }
 
 /// A TAP that is up, and its interface's index.
-fn end(wire: usize) -> Result<(Tap, u32)> {
+fn end(wire: usize, arrivals: &Arrivals) -> Result<(Tap, u32)> {
     let tap = Tap::create(&format!("bench{wire}"), TAP_QUEUE)?;
     let index = netlink::block_on(async |netlink| {
         let index = netlink.index_of(tap.name()).await?;
         netlink.bring_up(index, MTU, mac(wire)).await?;
         Ok(index)
     })?;
+    arrivals.attach(index)?;
     Ok((tap, index))
 }
 

@@ -2,9 +2,11 @@
 
 use std::{mem, time::Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use sidestep_model::{Histogram, Span, Time};
 
 use super::{Times, Wait, lateness::Lateness};
+use crate::bpf::arrivals::{self, Entered};
 
 /// What takes so long does so because the thread was kept from its processor.
 const STALL: Span = Span::from_micros(500);
@@ -15,6 +17,10 @@ const MOST: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Book {
     started: Instant,
+    /// When that was, in nanoseconds of `CLOCK_MONOTONIC`.
+    started_at: u64,
+    /// The thread, if frames say when they arrived.
+    entered: Option<Entered>,
     /// When the thread woke, or was done with the frame before the next.
     since: Time,
     pub(super) lateness: Lateness,
@@ -36,17 +42,46 @@ impl Book {
     pub(super) fn new(started: Instant) -> Self {
         let wakes = Thinned { kept: Vec::with_capacity(MOST), step: 1, seen: 0 };
         let (lateness, times) = (Lateness::default(), Times::default());
-        Book { started, since: Time::ZERO, lateness, times, wakes, stalls: Vec::new() }
+        Book { started, started_at: monotonic().saturating_sub(age(started)), entered: None, since: Time::ZERO, lateness, times, wakes, stalls: Vec::new() }
     }
 
     /// The time since the wires were started.
     pub(super) fn now(&self) -> Time {
-        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+        Time::from_nanos(age(self.started))
     }
 
-    /// A frame has been taken from a TAP.
-    pub(super) fn read(&mut self) {
+    /// From now on frames say when they arrived, and know from this thread when they were due.
+    pub(super) fn enter(&mut self, entered: Entered) {
+        self.entered = Some(entered);
+    }
+
+    /// When a frame arrived at a TAP with this address, which was taken from there at `now`.
+    pub(super) fn arrival(&self, frame: &mut [u8], address: [u8; 6], now: Time) -> Time {
+        if self.entered.is_none() {
+            return now;
+        }
+        let age = arrivals::age(frame, self.started_at + now.as_nanos(), address);
+        Time::from_nanos(now.as_nanos().saturating_sub(age))
+    }
+
+    /// A frame has been taken from a TAP; returns the time.
+    pub(super) fn read(&mut self) -> Time {
         self.did(|times| &mut times.reads);
+        self.since
+    }
+
+    /// A frame that was due at `due` is handed to a TAP.
+    pub(super) fn hands_over(&self, due: Time) {
+        if let Some(entered) = &self.entered {
+            entered.hands_over(self.started_at + due.as_nanos());
+        }
+    }
+
+    /// No frame is handed to a TAP any more.
+    pub(super) fn handed_over(&self) {
+        if let Some(entered) = &self.entered {
+            entered.hands_over(0);
+        }
     }
 
     /// A frame has been handed to a TAP; returns the time.
@@ -86,6 +121,16 @@ impl Book {
             self.stalls.push(wait);
         }
     }
+}
+
+fn age(started: Instant) -> u64 {
+    started.elapsed().as_nanos() as u64
+}
+
+/// Nanoseconds of the clock that BPF programs and [`Instant`] have.
+pub(super) fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(std::time::Duration::from).unwrap_or_default();
+    now.as_nanos() as u64
 }
 
 impl Thinned {

@@ -31,7 +31,11 @@ const MOST_BYTES: u64 = 16 << 20;
 pub(super) struct WireDirection {
     from: Arc<Tap>,
     to: Arc<Tap>,
+    /// The Ethernet address of `from`.
+    address: [u8; 6],
     model: LinkModel,
+    /// When the last frame arrived, or the link changed: the model's time, which only goes on.
+    arrived: Time,
     frames: Frames,
     /// Largest Ethernet frame carried.
     max_frame: usize,
@@ -47,9 +51,13 @@ impl WireDirection {
     /// A direction that is up and empty.
     pub(super) fn new(from: Arc<Tap>, to: Arc<Tap>, channel: &Channel, mtu: u32, seed: u64, stream: u64) -> Self {
         let max_frame = mtu as usize + ETHERNET_HEADER;
+        // An interface that is gone says so when it is read.
+        let address = from.address().unwrap_or_default();
         WireDirection {
             from,
             to,
+            address,
+            arrived: Time::ZERO,
             model: LinkModel::new(channel, seed, stream),
             // One byte more than a frame may have, for `read` to show that it has more.
             frames: Frames::new(capacity(channel, max_frame), max_frame + 1),
@@ -73,18 +81,20 @@ impl WireDirection {
         self.frames.next_due()
     }
 
-    /// Takes the frames that wait in the TAP, as of now, at most a batch of them, and notes what each takes.
+    /// Takes the frames that wait in the TAP, at most a batch of them, and notes what each takes.
     ///
     /// # Errors
     /// The TAP is gone.
     pub(super) fn receive(&mut self, book: &mut Book) -> Result<(), Errno> {
-        let now = book.now();
         for _ in 0..BATCH {
             let room = self.frames.room();
-            match nix::unistd::read(&*self.from, self.frames.bytes_mut(room)) {
+            let bytes = self.frames.bytes_mut(room);
+            match nix::unistd::read(&*self.from, &mut *bytes) {
                 Ok(len) => {
-                    self.admit(now, room, len);
-                    book.read();
+                    let now = book.read();
+                    let arrived = book.arrival(bytes, self.address, now);
+                    self.arrived = self.arrived.max(arrived);
+                    self.admit(self.arrived, room, len);
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
                 Err(errno) => return Err(errno),
@@ -102,6 +112,7 @@ impl WireDirection {
             if due > now {
                 break;
             }
+            book.hands_over(due);
             if nix::unistd::write(&*self.to, frame).is_err() {
                 self.write_errors += 1;
             }
@@ -111,12 +122,14 @@ impl WireDirection {
             self.frames.pop();
             begun = book.wrote();
         }
+        book.handed_over();
         begun
     }
 
     /// Changes whether the direction carries frames; a cut loses those that it holds.
     pub(super) fn set_state(&mut self, now: Time, state: LinkState) {
         self.model.set_state(now, state);
+        self.arrived = self.arrived.max(now);
         while state == LinkState::Down
             && let Some((_, frame)) = self.frames.first()
         {

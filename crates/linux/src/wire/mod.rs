@@ -4,6 +4,10 @@
 //! So the lab's links follow the same [`LinkModel`](sidestep_proto::link::LinkModel) as the simulator's.
 //! A frame costs two system calls. The second one runs the kernel's whole receive path on the wire's thread, and also
 //! forwards into the next TAP. TAPs with NAPI (`IFF_NAPI`) carried 10 to 20 % less.
+//!
+//! A thread is some ten microseconds late, and now and then milliseconds. With [`Arrivals`] that does not add up: a frame
+//! arrives at a link when it was sent, not when it is read, and what the kernel sends because of a frame that is handed over
+//! late counts as sent when that frame was due.
 
 pub mod bench;
 mod book;
@@ -30,6 +34,7 @@ use self::{
     worker::{Command, Mailbox, Worker},
 };
 use crate::{
+    bpf::arrivals::{Arrivals, THREADS},
     error::{LinuxError, Result},
     tap::Tap,
 };
@@ -148,19 +153,20 @@ impl Times {
 }
 
 impl Wires {
-    /// Runs the wires, the i-th as [`LinkId`] `i`, on `threads` threads (at least one); random losses follow from
-    /// `seed`.
+    /// Runs the wires, the i-th as [`LinkId`] `i`, on `threads` threads (at least one, at most [`THREADS`]); random losses
+    /// follow from `seed`. With `arrivals`, which all TAPs then have, a frame arrives when it was sent, and otherwise when
+    /// it is read.
     ///
     /// Neighbouring wires share a thread. More than one thread pays off when one is busy all the time.
-    pub fn start(specs: Vec<WireSpec>, seed: u64, threads: usize) -> Result<Self> {
+    pub fn start(specs: Vec<WireSpec>, seed: u64, threads: usize, arrivals: Option<&Arc<Arrivals>>) -> Result<Self> {
         let wires = specs.len();
-        let wires_per_worker = wires.div_ceil(threads.max(1)).max(1);
+        let wires_per_worker = wires.div_ceil(threads.clamp(1, THREADS)).max(1);
         let started = Instant::now();
         let mut directions = specs.into_iter().enumerate().map(|(link, spec)| both(LinkId(link as u32), spec, seed));
         let mut ready = Vec::new();
-        for _ in (0..wires).step_by(wires_per_worker) {
+        for number in 0..wires.div_ceil(wires_per_worker) {
             let share = directions.by_ref().take(wires_per_worker).flatten().collect();
-            ready.push(Worker::new(share, started)?);
+            ready.push(Worker::new(share, started, arrivals.map(|arrivals| (Arc::clone(arrivals), number)))?);
         }
         let (workers, mailboxes): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
         let handle = WireHandle { workers: mailboxes.into(), wires, wires_per_worker };

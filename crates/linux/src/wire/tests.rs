@@ -7,10 +7,12 @@ use std::{
 use sidestep_model::{Queue, QueueLimit, Rate, Ratio};
 
 use super::{
+    book::monotonic,
     port::{Port, ipv6_frame},
     *,
 };
 use crate::{
+    bpf::arrivals,
     netlink,
     netns::{NetNs, set_sysctl},
     testing::root_or_skip,
@@ -32,13 +34,17 @@ struct Net {
 
 impl Net {
     fn new(channel: Channel, mtu: u32, count: usize, threads: usize) -> Net {
+        Self::with(channel, mtu, count, threads, None)
+    }
+
+    fn with(channel: Channel, mtu: u32, count: usize, threads: usize, arrivals: Option<&Arc<Arrivals>>) -> Net {
         let near_namespace = NetNs::create().unwrap();
-        let (near, far) = (ends(&near_namespace, count), ends(&NetNs::create().unwrap(), count));
+        let [near, far] = [&near_namespace, &NetNs::create().unwrap()].map(|node| ends(node, count, arrivals));
         let (near_taps, near): (Vec<_>, Vec<_>) = near.into_iter().unzip();
         let (far_taps, far): (Vec<_>, Vec<_>) = far.into_iter().unzip();
         let specs = near_taps.into_iter().zip(far_taps);
         let specs = specs.map(|(a, b)| WireSpec { a, b, ab: channel, ba: channel, mtu }).collect();
-        Net { near_namespace, near, far, wires: Wires::start(specs, 1, threads).unwrap() }
+        Net { near_namespace, near, far, wires: Wires::start(specs, 1, threads, arrivals).unwrap() }
     }
 
     fn one(channel: Channel) -> Net {
@@ -62,7 +68,7 @@ impl Net {
     }
 }
 
-fn ends(namespace: &NetNs, count: usize) -> Vec<(Tap, Port)> {
+fn ends(namespace: &NetNs, count: usize, arrivals: Option<&Arc<Arrivals>>) -> Vec<(Tap, Port)> {
     let end = |number: usize| {
         let tap = Tap::create(&format!("wire{number}"), 500)?;
         let index = netlink::block_on(async |netlink| {
@@ -70,6 +76,7 @@ fn ends(namespace: &NetNs, count: usize) -> Vec<(Tap, Port)> {
             netlink.bring_up(index, 1_500, MAC).await?;
             Ok(index)
         })?;
+        arrivals.map_or(Ok(()), |arrivals| arrivals.attach(index))?;
         Ok((tap, Port::open(index)?))
     };
     let quiet_ends = || {
@@ -269,6 +276,61 @@ fn an_interface_that_is_deleted_neither_stops_the_other_wires_nor_keeps_them_bus
     let after = net.wires.handle().stats().unwrap();
     assert_eq!(after.arcs[1].write_errors, 1);
     assert!(after.cpu - before.cpu < Span::from_millis(30), "busy for {}", after.cpu - before.cpu);
+}
+
+#[test]
+fn frames_say_when_they_were_sent_and_answers_of_a_late_thread_when_its_frame_was_due() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let arrivals = Arc::new(Arrivals::load().unwrap());
+    let (tap, port) = ends(&NetNs::create().unwrap(), 1, Some(&arrivals)).remove(0);
+    let age_of_one = |send: &(dyn Fn() + Sync)| {
+        send();
+        let mut bytes = [0; 2_000];
+        let length = nix::unistd::read(&tap, &mut bytes).unwrap();
+        let age = arrivals::age(&mut bytes[..length], monotonic(), tap.address().unwrap());
+        assert_eq!(bytes[6..12], MAC);
+        Duration::from_nanos(age)
+    };
+    let send = || assert!(port.send(&frame(100, 0)));
+    let (short, long) = (Duration::from_millis(30), Duration::from_millis(600));
+    let waited = age_of_one(&|| {
+        send();
+        thread::sleep(short);
+    });
+    assert!(waited >= short && waited < long, "{waited:?}");
+    let entered = arrivals.enter(3).unwrap();
+    let hands_over = || entered.hands_over(monotonic() - long.as_nanos() as u64);
+    hands_over();
+    assert!((long..2 * long).contains(&age_of_one(&send)));
+    // Neither what others send then, nor what the thread sends at other times.
+    assert!(age_of_one(&|| thread::scope(|scope| scope.spawn(send).join().unwrap())) < long);
+    entered.hands_over(0);
+    assert!(age_of_one(&send) < long);
+    hands_over();
+    drop(entered);
+    assert!(age_of_one(&send) < long);
+    assert!(arrivals.enter(arrivals::THREADS).is_err());
+}
+
+#[test]
+fn wires_that_know_when_frames_were_sent_carry_them_with_the_address_of_their_sender() {
+    if !root_or_skip("wires") {
+        return;
+    }
+    let arrivals = Arc::new(Arrivals::load().unwrap());
+    let net = Net::with(channel(Rate::from_mbits(10), 20, 200), 1_500, 2, 2, Some(&arrivals));
+    let start = Instant::now();
+    for (near, far) in net.near.iter().zip(&net.far) {
+        let mut sent = frame(1_000, 0);
+        assert!(near.send(&sent));
+        sent[6..12].copy_from_slice(&MAC);
+        assert_eq!(receive(far), sent);
+    }
+    // 800 µs to send and 20 ms on the way, each.
+    assert!(start.elapsed() >= Duration::from_micros(2 * 20_800));
+    assert_eq!(net.wires.stop().lateness.frames(), 2);
 }
 
 #[test]

@@ -18,7 +18,10 @@ use sidestep_model::{Channel, Span, Time};
 use sidestep_proto::link::LinkState;
 
 use super::{ArcStats, WireStats, book::Book, direction::WireDirection};
-use crate::error::{LinuxError, Result};
+use crate::{
+    bpf::arrivals::Arrivals,
+    error::{LinuxError, Result},
+};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -54,6 +57,8 @@ pub(super) struct Worker {
     /// keeping a heap in order for each frame.
     due: Vec<Time>,
     book: Book,
+    /// What says when frames arrived, and this thread's number there.
+    arrivals: Option<(Arc<Arrivals>, usize)>,
 }
 
 impl Mailbox {
@@ -65,7 +70,11 @@ impl Mailbox {
 
 impl Worker {
     /// A worker for these directions, whose clock started at `started`.
-    pub(super) fn new(directions: Vec<WireDirection>, started: Instant) -> Result<(Self, Mailbox)> {
+    pub(super) fn new(
+        directions: Vec<WireDirection>,
+        started: Instant,
+        arrivals: Option<(Arc<Arrivals>, usize)>,
+    ) -> Result<(Self, Mailbox)> {
         let failed = |errno: Errno| LinuxError::io("preparing a wire", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
@@ -79,12 +88,17 @@ impl Worker {
         let bell = Arc::new(bell);
         let mailbox = Mailbox { commands: sender, bell: Arc::clone(&bell) };
         let due = vec![Time::MAX; directions.len()];
-        Ok((Worker { epoll, commands, bell, directions, due, book: Book::new(started) }, mailbox))
+        Ok((Worker { epoll, commands, bell, directions, due, book: Book::new(started), arrivals }, mailbox))
     }
 
     /// Serves the wires until the command to stop; returns what they have done.
     pub(super) fn run(mut self) -> WireStats {
         hurry();
+        match self.arrivals.take().map(|(arrivals, number)| arrivals.enter(number)) {
+            Some(Ok(entered)) => self.book.enter(entered),
+            Some(Err(error)) => tracing::warn!("frames arrive when they are read: {error}"),
+            None => {}
+        }
         let mut events = [NO_EVENT; EVENTS];
         loop {
             let next = self.transmit();

@@ -69,7 +69,7 @@ impl Net {
         let ends = taps(&site).into_iter().zip(taps(&far));
         let channels = there.into_iter().zip(back);
         let specs = ends.zip(channels).map(|((a, b), (ab, ba))| WireSpec { a, b, ab, ba, mtu: 1_500 }).collect();
-        let net = Net { site, far, _wires: Wires::start(specs, 1, 1).unwrap() };
+        let net = Net { site, far, _wires: Wires::start(specs, 1, 1, None).unwrap() };
         for (namespace, own) in [(&net.site, 1), (&net.far, 2)] {
             ip(namespace, "link set lo up");
             for egress in 0..2 {
