@@ -125,6 +125,11 @@ const MARKED: u32 = 1 << 17;
 
 impl Carried {
     #[inline(always)]
+    pub(super) fn new(arrives: u64, word: u32, packet: u32, hop: u32) -> Self {
+        Carried { arrives_and_word: arrives << WORD_BITS | u64::from(word), packet, hop }
+    }
+
+    #[inline(always)]
     pub(super) fn arrives(&self) -> u64 {
         self.arrives_and_word >> WORD_BITS
     }
@@ -435,7 +440,7 @@ impl Network {
     #[inline(always)]
     fn hand_over(&mut self, now: u64, at: u32, hop: Hop, packet: u32, word: u32) {
         let len = (word & LENGTH) + hop.extra();
-        let now = self.wires.as_mut().map_or(now, |wires| wires.read(now, hop.arc()));
+        let now = self.wires.as_mut().map_or(now, |wires| wires.send(now, hop.arc()));
         let arc = &mut self.arcs[hop.arc()];
         match arc.link.enqueue(Time::from_nanos(now), len, word & CAPABLE != 0) {
             Verdict::Deliver { at: arrives, mark_ce } => {
@@ -444,8 +449,7 @@ impl Network {
                     self.events.push(arrives << ARC_BITS | hop.arc() as u64);
                 }
                 let word = word | if mark_ce { MARKED } else { 0 };
-                let arrives_and_word = arrives << WORD_BITS | u64::from(word);
-                arc.carried.push_back(Carried { arrives_and_word, packet, hop: at });
+                arc.carried.push_back(Carried::new(arrives, word, packet, at));
             }
             Verdict::Drop(_) => self.lose(packet),
         }

@@ -2,6 +2,8 @@
 //!
 //! A thread of the lab takes a frame from the node that sends it, and hands it to the next node when it is due. What is due
 //! at the same time goes one by one, and a thread that is kept from its processor has all of its frames late together.
+//! Lateness does not add up: what a node sends because of a late frame leaves as if that had been in time. So routers forward in
+//! time, and hosts notice late.
 
 use std::collections::VecDeque;
 
@@ -26,6 +28,11 @@ pub(super) struct Wires {
     reads: Times,
     writes: Times,
     random: Pcg32,
+    /// When the last packet was handed over, and how late that was; no lateness between arrivals.
+    now: u64,
+    behind: u64,
+    /// When the last packet was sent by each arc: no later one was sent before.
+    sent: Box<[u64]>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,25 +68,32 @@ impl Wires {
             reads: Times::new(&times.reads),
             writes: Times::new(&times.writes),
             random: Pcg32::new(seed, u64::MAX / 8),
+            now: 0,
+            behind: 0,
+            sent: vec![0; arcs].into(),
         }
     }
 
-    /// When the packet is taken that a node sends now by an arc.
-    pub(super) fn read(&mut self, now: u64, arc: usize) -> u64 {
+    /// When the packet counts as sent that a node sends now by an arc. Its thread has it to take.
+    pub(super) fn send(&mut self, now: u64, arc: usize) -> u64 {
         let took = self.reads.one(self.random.next_u64());
-        self.serve(now, arc, took).0
+        self.serve(now, arc, took);
+        let sent = now.saturating_sub(self.behind).max(self.sent[arc]);
+        self.sent[arc] = sent;
+        sent
     }
 
     /// Takes what is due now.
     fn write(&mut self, due: Due) {
         let arc = (due.key & ARC_MASK) as usize;
         let took = self.writes.one(self.random.next_u64());
-        let (_, done) = self.serve(due.key >> ARC_BITS, arc, took);
+        // What was sent by a late node may have been due before now.
+        let done = self.serve((due.key >> ARC_BITS).max(self.now), arc, took);
         self.threads[arc / self.arcs_per_thread].writing.push_back(Due { key: done << ARC_BITS | arc as u64, ..due });
     }
 
-    /// When the thread of an arc begins with what it can do from now on and what takes so long, and when it is done.
-    fn serve(&mut self, now: u64, arc: usize, took: u64) -> (u64, u64) {
+    /// When the thread of an arc is done with what it can do from now on and what takes so long.
+    fn serve(&mut self, now: u64, arc: usize, took: u64) -> u64 {
         let thread = &mut self.threads[arc / self.arcs_per_thread];
         let mut begun = thread.free;
         if begun < now {
@@ -96,7 +110,15 @@ impl Wires {
             thread.stalls.pop_front();
         }
         thread.free = done.min(MAX_NANOS);
-        (begun.min(MAX_NANOS), thread.free)
+        thread.free
+    }
+
+    /// Hands over what the thread with this number has next.
+    fn hand_over(&mut self, thread: usize) -> Option<Due> {
+        let due = self.threads[thread].writing.pop_front()?;
+        self.now = due.key >> ARC_BITS;
+        self.behind = self.now - due.carried.arrives();
+        Some(due)
     }
 
     /// The thread that hands over next, and the key of what.
@@ -137,10 +159,11 @@ impl Network {
     pub(super) fn next_served(&mut self, limit: u64) -> Option<Due> {
         loop {
             let wires = self.wires.as_mut()?;
+            wires.behind = 0;
             if let Some((thread, key)) = wires.next()
                 && key >> ARC_BITS <= limit.min(self.events.top() >> ARC_BITS)
             {
-                return wires.threads[thread].writing.pop_front();
+                return wires.hand_over(thread);
             }
             let due = self.next_due(limit)?;
             self.wires.as_mut()?.write(due);
@@ -150,7 +173,7 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::network::Carried, *};
 
     fn times(wake: u64, read: u64, write: u64) -> WireTimes {
         let one = |nanos| vec![(Span::from_nanos(nanos), 1)];
@@ -161,10 +184,28 @@ mod tests {
     #[test]
     fn a_thread_does_one_thing_after_the_other_and_takes_time_to_wake() {
         let mut wires = Wires::new(&times(100, 7, 30), 4, 1);
-        // Woken for the first, which it takes as soon as it is awake; busy with it when the next two come.
-        assert_eq!([1_000, 1_000, 1_050].map(|now| wires.read(now, 0)), [1_100, 1_107, 1_114]);
+        // Woken for the first; busy with it when the next two come.
+        assert_eq!([1_000, 1_000, 1_050].map(|now| wires.serve(now, 0, 7)), [1_107, 1_114, 1_121]);
         // Due together: one by one. It was asleep, again.
-        assert_eq!([2_000, 2_000].map(|now| wires.serve(now, 2, 30)), [(2_100, 2_130), (2_130, 2_160)]);
+        assert_eq!([2_000, 2_000].map(|now| wires.serve(now, 2, 30)), [2_130, 2_160]);
+    }
+
+    #[test]
+    fn what_a_late_packet_causes_is_sent_in_time_and_after_what_was_sent_before() {
+        let mut wires = Wires::new(&times(0, 7, 30), 4, 1);
+        let carried = |arrives| Carried::new(arrives, 0, 0, 0);
+        wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
+        wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
+        assert_eq!([0, 0].map(|thread| wires.hand_over(thread).unwrap().key >> ARC_BITS), [1_030, 1_060]);
+        // Sixty late; something else was sent by arc 2 meanwhile.
+        wires.sent[2] = 1_020;
+        assert_eq!([1, 2].map(|arc| wires.send(1_060, arc)), [1_000, 1_020]);
+        wires.behind = 0;
+        assert_eq!(wires.send(1_060, 1), 1_060);
+        // What was due before is handed over later than that.
+        wires.threads[0].free = 0;
+        wires.write(Due { key: 1_010 << ARC_BITS, carried: carried(1_010) });
+        assert_eq!(wires.hand_over(0).unwrap().key >> ARC_BITS, 1_090);
     }
 
     #[test]
@@ -183,13 +224,13 @@ mod tests {
         let stalls = vec![stall(0, 1_000, 500), stall(0, 2_000, 300), stall(0, 2_100, 300)];
         let mut wires = Wires::new(&WireTimes { threads: 2, stalls, ..times(0, 0, 30) }, 6, 1);
         // Three links: two of the first thread, one of the second.
-        assert_eq!([0, 3, 4].map(|arc| wires.serve(1_200, arc, 30)), [(1_500, 1_530), (1_530, 1_560), (1_200, 1_230)]);
+        assert_eq!([0, 3, 4].map(|arc| wires.serve(1_200, arc, 30)), [1_530, 1_560, 1_230]);
         // The first of two stalls ends while the second lasts.
-        assert_eq!(wires.serve(2_250, 0, 30), (2_400, 2_430));
+        assert_eq!(wires.serve(2_250, 0, 30), 2_430);
         // One that begins while a packet is handed over, and one that was over before.
         let stalls = vec![stall(0, 1_000, 500), stall(0, 2_010, 300)];
         let mut wires = Wires::new(&WireTimes { stalls, ..times(0, 0, 30) }, 2, 1);
-        assert_eq!(wires.serve(2_000, 0, 30), (2_000, 2_330));
+        assert_eq!(wires.serve(2_000, 0, 30), 2_330);
     }
 
     #[test]
