@@ -143,6 +143,7 @@ struct __sk_buff {
 	__u32 ingress_ifindex;
 	__u32 ifindex;
 	__u32 gso_segs;
+	struct bpf_sock *sk;
 };
 
 /* What iterators over sockets are given, and what they read of it. */

@@ -3,9 +3,9 @@
  * When a frame arrived at a wire of the lab, whose thread reads it later.
  *
  * On egress of a TAP each frame gets the time in the place of its source address, which nobody reads at the other end of a
- * wire. What the kernel sends while a wire's thread hands it a frame (a router that forwards, a TCP that answers) gets the time
- * at which that frame was due. So the thread's lateness does not add up from hop to hop. This is the packet debt of ModelNet
- * (Vahdat et al., OSDI 2002).
+ * wire. What a router forwards while a wire's thread hands it a frame gets the time at which that frame was due. So the thread's
+ * lateness does not add up from hop to hop. This is the packet debt of ModelNet (Vahdat et al., OSDI 2002). What a host sends
+ * has the time at which it did: an answer never leaves before its host could know the question.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -42,7 +42,8 @@ int sidestep_stamp(struct __sk_buff *skb)
 
 	if (!wires)
 		return TC_ACT_UNSPEC;
-	for (int i = 0; i < THREADS; i++) {
+	/* What is forwarded belongs to no socket. */
+	for (int i = 0; i < THREADS && !skb->sk; i++) {
 		if (wires->thread[i].task == task) {
 			time = wires->thread[i].due;
 			break;

@@ -2,8 +2,8 @@
 //!
 //! A thread of the lab takes a frame from the node that sends it, and hands it to the next node when it is due. What is due
 //! at the same time goes one by one, and a thread that is kept from its processor has all of its frames late together.
-//! Lateness does not add up: what a node sends because of a late frame leaves as if that had been in time. So routers forward in
-//! time, and hosts notice late.
+//! Lateness does not add up: what a router forwards late leaves as if that had been in time. So routers are in time, and hosts
+//! notice late.
 
 use std::collections::VecDeque;
 
@@ -28,9 +28,8 @@ pub(super) struct Wires {
     reads: Times,
     writes: Times,
     random: Pcg32,
-    /// When the last packet was handed over, and how late that was; no lateness between arrivals.
+    /// When the last packet was handed over.
     now: u64,
-    behind: u64,
     /// When the last packet was sent by each arc: no later one was sent before.
     sent: Box<[u64]>,
 }
@@ -69,25 +68,24 @@ impl Wires {
             writes: Times::new(&times.writes),
             random: Pcg32::new(seed, u64::MAX / 8),
             now: 0,
-            behind: 0,
             sent: vec![0; arcs].into(),
         }
     }
 
-    /// When the packet counts as sent that a node sends now by an arc. Its thread has it to take.
-    pub(super) fn send(&mut self, now: u64, arc: usize) -> u64 {
+    /// When the packet counts as sent that a node sends by an arc at `sent`, which may be over: not before what went there
+    /// earlier. Its thread has it to take.
+    pub(super) fn send(&mut self, sent: u64, arc: usize) -> u64 {
         let took = self.reads.one(self.random.next_u64());
-        self.serve(now, arc, took);
-        let sent = now.saturating_sub(self.behind).max(self.sent[arc]);
-        self.sent[arc] = sent;
-        sent
+        self.serve(sent.max(self.now), arc, took);
+        self.sent[arc] = self.sent[arc].max(sent);
+        self.sent[arc]
     }
 
     /// Takes what is due now.
     fn write(&mut self, due: Due) {
         let arc = (due.key & ARC_MASK) as usize;
         let took = self.writes.one(self.random.next_u64());
-        // What was sent by a late node may have been due before now.
+        // What a late router forwarded may have been due before now.
         let done = self.serve((due.key >> ARC_BITS).max(self.now), arc, took);
         self.threads[arc / self.arcs_per_thread].writing.push_back(Due { key: done << ARC_BITS | arc as u64, ..due });
     }
@@ -117,7 +115,6 @@ impl Wires {
     fn hand_over(&mut self, thread: usize) -> Option<Due> {
         let due = self.threads[thread].writing.pop_front()?;
         self.now = due.key >> ARC_BITS;
-        self.behind = self.now - due.carried.arrives();
         Some(due)
     }
 
@@ -159,7 +156,6 @@ impl Network {
     pub(super) fn next_served(&mut self, limit: u64) -> Option<Due> {
         loop {
             let wires = self.wires.as_mut()?;
-            wires.behind = 0;
             if let Some((thread, key)) = wires.next()
                 && key >> ARC_BITS <= limit.min(self.events.top() >> ARC_BITS)
             {
@@ -191,16 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_packet_causes_is_sent_in_time_and_after_what_was_sent_before() {
+    fn what_is_handed_over_late_is_sent_on_in_time_and_after_what_was_sent_before() {
         let mut wires = Wires::new(&times(0, 7, 30), 4, 1);
         let carried = |arrives| Carried::new(arrives, 0, 0, 0);
         wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
         wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
         assert_eq!([0, 0].map(|thread| wires.hand_over(thread).unwrap().key >> ARC_BITS), [1_030, 1_060]);
-        // Sixty late; something else was sent by arc 2 meanwhile.
+        // A router forwards what was due at 1,000; something else was sent by arc 2 meanwhile.
         wires.sent[2] = 1_020;
-        assert_eq!([1, 2].map(|arc| wires.send(1_060, arc)), [1_000, 1_020]);
-        wires.behind = 0;
+        assert_eq!([1, 2].map(|arc| wires.send(1_000, arc)), [1_000, 1_020]);
+        // A host sends when it notices.
         assert_eq!(wires.send(1_060, 1), 1_060);
         // What was due before is handed over later than that.
         wires.threads[0].free = 0;
