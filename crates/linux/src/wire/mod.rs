@@ -6,8 +6,8 @@
 //! forwards into the next TAP. TAPs with NAPI (`IFF_NAPI`) carried 10 to 20 % less.
 //!
 //! A thread is some ten microseconds late, and now and then milliseconds. With [`Arrivals`] that does not add up: a frame
-//! arrives at a link when it was sent, not when it is read, and what the kernel sends because of a frame that is handed over
-//! late counts as sent when that frame was due.
+//! arrives at a link when it was sent, not when it is read, and what a router forwards while it is handed a late frame counts as
+//! sent when that was due.
 
 pub mod bench;
 mod book;
