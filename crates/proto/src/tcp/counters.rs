@@ -1,6 +1,7 @@
 //! What happened to a connection, counted as the kernel counts it.
 
-/// Events of a sender under [`Profile::Linux`](super::Profile::Linux), by the names in `/proc/net/netstat`.
+/// Events of a half of a connection under [`Profile::Linux`](super::Profile::Linux), by the names in `/proc/net/netstat`: a receiver
+/// counts `acks_compressed`, a sender all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// `TCPTimeouts`: the retransmission timer fired, or that of the SYN.
@@ -31,6 +32,8 @@ pub struct Counters {
     pub dsack_received: u32,
     /// `TCPDeliveredCE`: segments whose ACK echoed a mark.
     pub delivered_ce: u32,
+    /// `TCPAckCompressed`: ACKs of a gap that were not sent, as a later one said what they would have said.
+    pub acks_compressed: u32,
 }
 
 macro_rules! names {
@@ -64,4 +67,5 @@ names! {
     loss_undo "TCPLossUndo"
     dsack_received "TCPDSACKRecv"
     delivered_ce "TCPDeliveredCE"
+    acks_compressed "TCPAckCompressed"
 }

@@ -6,7 +6,7 @@ pub(crate) mod window;
 use sidestep_model::{Span, Time};
 
 use self::linux::Acks;
-use super::{Algorithm, Config, timeout::ReceiverTimeout};
+use super::{Algorithm, Config, Counters, timeout::ReceiverTimeout};
 use crate::packet::{Flags, Kind, Packet};
 
 /// The half of a connection that receives data and acknowledges it.
@@ -217,6 +217,11 @@ impl Receiver {
     #[inline]
     pub fn progress(&self) -> Time {
         self.progress
+    }
+
+    /// What happened, as the kernel counts it; `None` under [`Profile::Rfc`](crate::tcp::Profile::Rfc).
+    pub fn counters(&self) -> Option<Counters> {
+        self.acks.as_ref().map(|acks| acks.counters())
     }
 
     /// Whether everything up to the last segment has arrived.

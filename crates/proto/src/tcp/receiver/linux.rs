@@ -6,7 +6,7 @@ use sidestep_model::{Span, Time};
 use super::{Blocks, Receiver, flag, near, window::Window};
 use crate::{
     packet::{Flags, Packet},
-    tcp::{Algorithm, Config, ReceiverTimeout, clock},
+    tcp::{Algorithm, Config, Counters, ReceiverTimeout, clock},
 };
 
 /// What decides when an ACK goes; times are in nanoseconds.
@@ -37,6 +37,9 @@ pub(super) struct Acks {
     closes_first: bool,
     /// A segment that had been received before, and is to be reported (RFC 2883).
     duplicate: Option<u32>,
+    /// ACKs that were compressed so far; those that wait are among them, of which one may still be sent.
+    // Where alignment left room: it makes this no larger.
+    compressed_ever: u32,
     handshake: Handshake,
     /// When the SYN-ACK was sent and when it was answered, if that was once.
     answered: Option<(Time, Time)>,
@@ -93,6 +96,7 @@ impl Acks {
                 missing: 0,
                 told: 0,
                 compressed: 0,
+                compressed_ever: 0,
                 compressed_at: Time::MAX,
             })
         })
@@ -159,6 +163,12 @@ impl Acks {
 
     pub(super) fn compressed_at(&self) -> Time {
         self.compressed_at
+    }
+
+    /// What the kernel has counted: it adds those that wait when an ACK is sent (`tcp_event_ack_sent`).
+    pub(super) fn counters(&self) -> Counters {
+        let acks_compressed = self.compressed_ever.saturating_sub(u32::from(self.compressed));
+        Counters { acks_compressed, ..Counters::default() }
     }
 
     /// Its own timeout, which bounds the time that an ACK waits.
@@ -331,6 +341,7 @@ impl Receiver {
             return true;
         }
         acks.compressed += 1;
+        acks.compressed_ever = acks.compressed_ever.saturating_add(1);
         if acks.compressed_at == Time::MAX {
             acks.compressed_at = now + Span::from_nanos(acks.compression());
         }
@@ -415,6 +426,8 @@ impl Receiver {
                 return None;
             }
         }
+        // The ACK of a timer is one of those that wait (`tcp_compressed_ack_kick`, `tcp_sack_compress_send_ack`).
+        acks.compressed_ever = acks.compressed_ever.saturating_sub(u32::from(acks.compressed > 0));
         Some(self.answer(acks))
     }
 }

@@ -205,6 +205,12 @@ impl Sender {
         self.with_linux(|own, linux| own.next_segment(linux, config, now))
     }
 
+    /// The degree of reordering; `None`: the profile is another.
+    #[cfg(test)]
+    pub(in crate::tcp) fn reordering(&self) -> Option<u32> {
+        self.linux.as_ref().map(|linux| linux.reordering)
+    }
+
     fn set_state(&mut self, linux: &mut Linux, now: Time, state: CaState) {
         if state == CaState::Loss {
             linux.control.reset(now.as_nanos(), self.next);

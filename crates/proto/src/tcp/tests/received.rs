@@ -1,11 +1,11 @@
-//! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, and what its ACKs say.
+//! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, what its ACKs say, and what it counts.
 
 use sidestep_model::{Span, Time};
 
 use super::recorded::{assert_all_are_replayed, millis, replay_directory};
 use crate::{
     packet::{Flags, Kind, Packet},
-    tcp::{Config, Profile, Receiver, ReceiverTimeout},
+    tcp::{Config, Counters, Profile, Receiver, ReceiverTimeout},
 };
 
 /// The kernel's timer of delayed ACKs fires so much later than it is due: two ticks of 250 a second, and what the recorder takes.
@@ -86,7 +86,11 @@ fn replay(text: &str) -> Vec<String> {
             replay.receive(millis(at), words);
         }
         while let Some(answer) = lines.next_if(|line| line.starts_with(' ')) {
-            let Some(answer) = answer.trim().strip_prefix("> ") else { continue };
+            let (kind, answer) = answer.trim().split_once(' ').unwrap_or(("=", ""));
+            if kind == "=" {
+                check(Some(replay.counted()), &known(answer));
+                continue;
+            }
             let (at, ack) = answer.split_once(' ').unwrap();
             let ours = replay.answer(millis(at));
             // Without timestamps there is room for four blocks; ours have three.
@@ -136,6 +140,13 @@ impl Replay {
         self.receiver.handle_data(&self.config, now, &packet, &mut |ack| ready.push(written(&ack)));
     }
 
+    /// What the receiver has counted.
+    fn counted(&self) -> String {
+        let counters = self.receiver.counters().unwrap();
+        let named = counters.named().filter(|(_, count)| *count > 0);
+        named.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(" ")
+    }
+
     /// What a timer sends in a time in which the kernel sends nothing.
     fn be_silent_until(&mut self, at: Span) -> Option<String> {
         let at = self.start + at;
@@ -163,6 +174,13 @@ impl Replay {
         }
         self.receiver.handle_timeout(&self.config, at.max(due)).map(|ack| written(&ack))
     }
+}
+
+/// Of a recording's counters and their values, those that ours has, too.
+fn known(recorded: &str) -> String {
+    let words: Vec<_> = recorded.split_whitespace().collect();
+    let has = |words: &&[&str]| Counters::default().named().any(|(name, _)| name == words[0]);
+    words.chunks(2).filter(has).map(|words| words.join(" ")).collect::<Vec<_>>().join(" ")
 }
 
 fn lateness(timer: ReceiverTimeout) -> Span {
