@@ -294,6 +294,16 @@ impl<S: Steering> World<S> {
         }
     }
 
+    /// The receiver of a flow of TCP or MPTCP; of one that asks, or answers, that of its end.
+    pub fn receiver(&self, flow: FlowId) -> Option<&Receiver> {
+        let of = self.flows.get(flow.0 as usize)?;
+        match of.kind {
+            FlowKind::Tcp | FlowKind::Subflow => self.receivers.get(of.slot as usize),
+            FlowKind::Asking | FlowKind::Answering => Some(self.socket_of_exchange(flow)?.receiver()),
+            FlowKind::Other | FlowKind::Datagrams => None,
+        }
+    }
+
     /// How a flow's sender is.
     pub fn report(&self, flow: FlowId) -> Report {
         if let Some(sender) = self.sender(flow) {

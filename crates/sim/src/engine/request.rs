@@ -150,9 +150,14 @@ impl<S: Steering> World<S> {
 
     /// The client's or the server's half that sends.
     pub(super) fn sender_of_exchange(&self, flow: FlowId) -> Option<&Sender> {
+        Some(self.socket_of_exchange(flow)?.sender())
+    }
+
+    /// The client's or the server's end.
+    pub(super) fn socket_of_exchange(&self, flow: FlowId) -> Option<&Socket> {
         let (kind, exchange) = self.exchange_of(flow)?;
         let side = if kind == FlowKind::Asking { &exchange.client } else { &exchange.server };
-        Some(side.socket.sender())
+        Some(&side.socket)
     }
 
     /// Application bytes of an answer that the client has.

@@ -4,7 +4,7 @@ use std::net::SocketAddrV6;
 
 use sidestep_model::{Bytes, NodeId, Time};
 use sidestep_policy::flow_hash::FlowKey;
-use sidestep_proto::tcp::Sender;
+use sidestep_proto::tcp::{Receiver, Sender};
 use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};
 
 use super::{
@@ -85,8 +85,11 @@ impl Simulation<'_> {
         let round = |sender: &Sender| read(now, sender, open.mss);
         let own = self.world.sender(flow).map(round).unwrap_or_default();
         let server = self.world.server(flow);
-        let counted = (flow.0..flow.0 + open.keys.len() as u32).filter_map(|flow| self.world.sender(FlowId(flow)));
-        for counters in counted.chain(server).filter_map(Sender::counters) {
+        let flows = || (flow.0..flow.0 + open.keys.len() as u32).map(FlowId);
+        let senders = flows().filter_map(|flow| self.world.sender(flow)).chain(server);
+        let receiving = flows().chain(self.world.answers_of(flow));
+        let receivers = receiving.filter_map(|flow| self.world.receiver(flow));
+        for counters in senders.filter_map(Sender::counters).chain(receivers.filter_map(Receiver::counters)) {
             self.counters.get_or_insert_default().add(&counters);
         }
         let server = server.map(round);
