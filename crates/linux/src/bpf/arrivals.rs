@@ -145,7 +145,9 @@ impl Threads {
             )
         };
         let mapped = if memory == libc::MAP_FAILED { None } else { NonNull::new(memory.cast()) };
-        mapped.map(Threads).ok_or_else(|| LinuxError::io("sharing memory with a BPF program", io::Error::last_os_error()))
+        mapped
+            .map(Threads)
+            .ok_or_else(|| LinuxError::io("sharing memory with a BPF program", io::Error::last_os_error()))
     }
 
     fn shared(&self) -> &Shared {

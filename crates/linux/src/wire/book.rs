@@ -42,7 +42,16 @@ impl Book {
     pub(super) fn new(started: Instant) -> Self {
         let wakes = Thinned { kept: Vec::with_capacity(MOST), step: 1, seen: 0 };
         let (lateness, times) = (Lateness::default(), Times::default());
-        Book { started, started_at: monotonic().saturating_sub(age(started)), entered: None, since: Time::ZERO, lateness, times, wakes, stalls: Vec::new() }
+        Book {
+            started,
+            started_at: monotonic().saturating_sub(age(started)),
+            entered: None,
+            since: Time::ZERO,
+            lateness,
+            times,
+            wakes,
+            stalls: Vec::new(),
+        }
     }
 
     /// The time since the wires were started.
