@@ -3,7 +3,10 @@
 use maud::html;
 use serde::Serialize;
 
-use crate::{Estimate, SystemResult, World, document, measures};
+use crate::{
+    Estimate, SystemResult, World, document, measures,
+    summary::{Column, printable},
+};
 
 /// The version of `equivalence.json` that this crate writes.
 const SCHEMA: u32 = 1;
@@ -54,11 +57,13 @@ pub struct Row {
     pub measure: &'static str,
     /// Its unit; empty for a pure number.
     pub unit: &'static str,
-    /// The geometric mean over the seeds in each world, of the means over repetitions; `None` where a seed gave none or zero.
+    /// The geometric mean over the seeds in each world, of the means over repetitions, or where a seed has zero their mean; `None`
+    /// where a seed gave none.
     pub values: [Option<f64>; 2],
-    /// The geometric mean over the seeds of the first world's value by the second's; `None` likewise.
+    /// The geometric mean over the seeds of the first world's value by the second's, or where a seed has zero the ratio of the
+    /// sums; `None` likewise, or where hardly a seed has any.
     pub ratio: Option<f64>,
-    /// Its 90 % confidence interval, by Student's t of its logarithm.
+    /// Its 90 % confidence interval, by Student's t of its logarithm; of sums by the jackknife over the seeds.
     pub ci90: Option<[f64; 2]>,
     /// By what factor repetitions of one seed differ in each world, as a standard deviation; `None` of fewer than two.
     pub noise: [Option<f64>; 2],
@@ -144,10 +149,10 @@ impl Equivalence {
         let body = html! {
             h1 { (title) ": do two worlds give the same?" }
             p {
-                "A measure is equivalent if the 90 % confidence interval of its ratio lies within the margin. The unit is the seed."
-                " Noise is the standard deviation between repetitions of one seed, as a factor."
+                "Each measure was taken under several seeds in both worlds. The ratio is the first world's value by the second's, \
+                 its geometric mean over the seeds."
             }
-            @for one in all {
+            @for (number, one) in all.iter().enumerate() {
                 @let [first, second] = one.worlds.map(World::as_str);
                 h2 { (one.system) }
                 p { (one.runs()) }
@@ -161,9 +166,36 @@ impl Equivalence {
                         }
                     }
                 } }
+                @if number == 0 {
+                    p { small { (verdicts(one.margin)) } }
+                    p { small { (measured(all)) } }
+                }
             }
         };
         document(&format!("{title} – sidestep"), &body)
+    }
+
+    /// The comparisons as tables in Markdown, one for each system.
+    pub fn markdown(all: &[Equivalence]) -> String {
+        let mut text = String::new();
+        for one in all {
+            let [first, second] = one.worlds.map(World::as_str);
+            text += &format!("{}: {}\n\n", marked_down(&one.system), one.runs());
+            text += &format!(
+                "| measure | {first} | {second} | ratio (90 % interval) | verdict |\n|---|---:|---:|---:|---|\n"
+            );
+            for row in &one.rows {
+                let [a, b, ratio, interval, _] = row.cells();
+                let interval = row.ci90.map_or(String::new(), |_| format!(" ({interval})"));
+                let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+                let measure = format!("{} {}", row.measure, row.unit);
+                let (measure, verdict) = (measure.trim_end(), row.verdict.as_str());
+                text += &format!("| {measure} | {a} | {b} | {ratio}{interval} | {verdict}{why} |\n");
+            }
+            text.push('\n');
+        }
+        text.truncate(text.trim_end().len());
+        text + "\n"
     }
 
     /// What was run, as a sentence.
@@ -191,29 +223,38 @@ impl Row {
             return None;
         }
         let seeds = by_seed[0].len().max(by_seed[1].len());
-        let logs: [Vec<Option<f64>>; 2] = [0, 1].map(|world| {
-            let at = |seed: usize| by_seed[world].get(seed).and_then(|values| log_mean(values, repetitions[world]));
+        let means: [Vec<Option<f64>>; 2] = [0, 1].map(|world| {
+            let at = |seed: usize| by_seed[world].get(seed).and_then(|values| whole_mean(values, repetitions[world]));
             (0..seeds).map(at).collect()
         });
-        let whole = |logs: &[Option<f64>]| logs.iter().copied().collect::<Option<Vec<f64>>>();
-        let ratios = whole(&logs[0])
-            .zip(whole(&logs[1]))
-            .map(|(one, other)| -> Vec<f64> { one.iter().zip(other).map(|(one, other)| one - other).collect() });
-        let estimate = ratios.as_deref().and_then(Estimate::of);
-        let ci90 = ratios.as_deref().filter(|ratios| ratios.len() >= FEWEST_SEEDS).and_then(Estimate::ninety);
+        let whole = |means: &[Option<f64>]| means.iter().copied().collect::<Option<Vec<f64>>>();
+        let [one, other] = [0, 1].map(|world| whole(&means[world]));
+        let zeros = |means: &Option<Vec<f64>>| means.iter().flatten().any(|mean| *mean <= 0.0);
+        let by_sums = zeros(&one) || zeros(&other);
+        let logs = one
+            .as_ref()
+            .zip(other.as_ref())
+            .and_then(|(one, other)| if by_sums { logs_of_sums(one, other) } else { Some(logs_by_seed(one, other)) });
+        let estimate = logs.as_deref().and_then(Estimate::of);
+        let ci90 = logs.as_deref().filter(|logs| logs.len() >= FEWEST_SEEDS).and_then(Estimate::ninety);
         let ci90 = ci90.map(|interval| interval.map(f64::exp));
-        let why = match (&ratios, ci90) {
-            (None, _) => {
-                let lacking = (0..seeds).filter(|seed| logs[0][*seed].is_none() || logs[1][*seed].is_none()).count();
-                format!("{lacking} of {seeds} seeds have no value or none above zero in a world")
-            }
+        let lacking = (0..seeds).filter(|seed| means[0][*seed].is_none() || means[1][*seed].is_none()).count();
+        let why = match (&logs, ci90) {
+            (None, _) if lacking > 0 => format!("{lacking} of {seeds} seeds have no value in a world"),
+            (None, _) => "hardly a seed has any in a world".into(),
             (Some(_), None) => format!("{seeds} seeds are fewer than {FEWEST_SEEDS}"),
+            (Some(_), Some(_)) if by_sums => "of sums, as some seeds have none".into(),
             _ => String::new(),
+        };
+        let value = |means: &Option<Vec<f64>>| {
+            let of_logs = |means: &Vec<f64>| measures::mean(&means.iter().map(|mean| mean.ln()).collect::<Vec<_>>());
+            let means = means.as_ref()?;
+            if by_sums { measures::mean(means) } else { of_logs(means).map(f64::exp) }
         };
         Some(Row {
             measure,
             unit,
-            values: [0, 1].map(|world| whole(&logs[world]).and_then(|logs| measures::mean(&logs)).map(f64::exp)),
+            values: [value(&one), value(&other)],
             ratio: estimate.map(|estimate| estimate.mean.exp()),
             ci90,
             noise: [0, 1].map(|world| noise(&by_seed[world])),
@@ -232,15 +273,74 @@ impl Row {
     }
 }
 
+/// A name as it is where Markdown would see marks in it.
+fn marked_down(name: &str) -> String {
+    let mut text = String::new();
+    for letter in printable(name.to_owned()).chars() {
+        if "\\`*_[]<>|#&".contains(letter) {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text
+}
+
+/// What the words in the tables mean.
+fn verdicts(margin: f64) -> String {
+    let (least, most) = (1.0 / (1.0 + margin), 1.0 + margin);
+    format!(
+        "Margin: a ratio from {least:.3} to {most:.3} counts as the same. 90 % interval: where the true ratio lies, from how much the \
+         ratios of the seeds differ. Equivalent: the whole interval is within the margin. Different: all of it is beyond the margin. \
+         Undecided: the interval crosses the margin's limit, there are fewer than {FEWEST_SEEDS} seeds, or some have no value. \
+         Noise: by what factor repetitions of one seed differ in each world, as a standard deviation; 1 if they do not."
+    )
+}
+
+/// What is measured, of the measures that occur.
+fn measured(all: &[Equivalence]) -> String {
+    let occurs = |name: &str| all.iter().flat_map(|one| &one.rows).any(|row| row.measure.contains(name));
+    let of = |column: Column| column.meaning().unwrap_or_default();
+    let jain =
+        "Jain's index: how alike the goodput of connections is, 1 if all have the same, 1/n if one of n has all.";
+    let meanings = [
+        ("goodput", of(Column::Goodput)),
+        (
+            "FCT",
+            "FCT: flow completion time, from a transfer's start to its last acknowledgement, of those that completed; \
+                50 %, 95 %, 99 %: so many of them took at most this long.",
+        ),
+        ("timeout", "Flows with a timeout: those that had a retransmission timeout, of their SYN or later."),
+        ("moves", of(Column::Moves)),
+        ("drops", of(Column::Drops)),
+        ("Jain", jain),
+    ];
+    let told = meanings.into_iter().filter(|(name, _)| occurs(name)).map(|(_, meaning)| meaning);
+    told.collect::<Vec<_>>().join(" ")
+}
+
 fn milliseconds(seconds: Option<f64>) -> Option<f64> {
     seconds.map(|seconds| 1e3 * seconds)
 }
 
-/// The logarithm of the mean over repetitions; `None` unless all `wanted` gave a value, and it is above zero.
-fn log_mean(values: &[Option<f64>], wanted: usize) -> Option<f64> {
+/// The mean over repetitions; `None` unless all `wanted` gave a value.
+fn whole_mean(values: &[Option<f64>], wanted: usize) -> Option<f64> {
     let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
-    let mean = measures::mean(&values).filter(|_| values.len() >= wanted)?;
-    (mean > 0.0 && mean.is_finite()).then(|| mean.ln())
+    measures::mean(&values).filter(|mean| values.len() >= wanted && mean.is_finite())
+}
+
+/// The logarithm of each seed's ratio.
+fn logs_by_seed(one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| (one / other).ln()).collect()
+}
+
+/// What each seed says of the logarithm of the ratio of the sums, as the jackknife has it (Tukey's pseudo-values): their mean and
+/// standard error are those of that logarithm. `None` where a world has nothing without one of the seeds.
+fn logs_of_sums(one: &[f64], other: &[f64]) -> Option<Vec<f64>> {
+    let [all_one, all_other] = [one, other].map(|values| values.iter().sum::<f64>());
+    let log = |one: f64, other: f64| (one > 0.0 && other > 0.0).then(|| (one / other).ln());
+    let (all, n) = (log(all_one, all_other)?, one.len() as f64);
+    let without = |(one, other): (&f64, &f64)| log(all_one - one, all_other - other);
+    one.iter().zip(other).map(|pair| Some(n * all - (n - 1.0) * without(pair)?)).collect()
 }
 
 /// How much repetitions of one seed differ, pooled over the seeds: e to the standard deviation of logarithms.
@@ -307,11 +407,28 @@ mod tests {
         assert_eq!(few.why, "5 seeds are fewer than 6");
         let mut missing = SEEDS;
         missing[3] = &[33.0];
-        assert_eq!(goodput(&SEEDS, &missing).why, "1 of 6 seeds have no value or none above zero in a world");
-        let mut zero = SEEDS;
-        zero[0] = &[0.0, 0.0];
-        assert_eq!(goodput(&zero, &SEEDS).verdict, Verdict::Undecided);
-        assert_eq!(goodput(&zero, &zero).ratio, None);
+        assert_eq!(goodput(&SEEDS, &missing).why, "1 of 6 seeds have no value in a world");
+        let mut once: [&[f64]; 6] = [&[0.0, 0.0]; 6];
+        once[2] = &[3.0, 0.0];
+        let row = goodput(&once, &SEEDS);
+        assert_eq!(
+            (row.ratio, row.verdict, row.why.as_str()),
+            (None, Verdict::Undecided, "hardly a seed has any in a world")
+        );
+    }
+
+    #[test]
+    fn where_seeds_have_none_the_sums_are_compared_and_few_events_decide_nothing() {
+        let alike: [&[f64]; 8] = [&[0.0], &[100.0], &[50.0], &[70.0], &[80.0], &[60.0], &[0.0], &[90.0]];
+        let about: [&[f64]; 8] = [&[1.0], &[101.0], &[49.0], &[71.0], &[79.0], &[60.0], &[0.0], &[91.0]];
+        let row = goodput(&alike, &about);
+        assert_eq!((row.verdict, row.why.as_str()), (Verdict::Equivalent, "of sums, as some seeds have none"));
+        assert!((row.ratio.unwrap() - 450.0 / 452.0).abs() < 1e-3 && row.values[0] == Some(56.25), "{row:?}");
+        // The same sums, of events that fall as they like.
+        let other: [&[f64]; 8] = [&[120.0], &[10.0], &[90.0], &[0.0], &[100.0], &[130.0], &[2.0], &[0.0]];
+        assert_eq!(goodput(&alike, &other).verdict, Verdict::Undecided);
+        let twice: [&[f64]; 8] = [&[0.0], &[200.0], &[100.0], &[140.0], &[160.0], &[120.0], &[0.0], &[180.0]];
+        assert_eq!(goodput(&alike, &twice).verdict, Verdict::Different);
     }
 
     #[test]
@@ -342,6 +459,54 @@ mod tests {
         let page = Equivalence::page(&[Equivalence::new("<script>", "\u{1b}<b>", &one, &one, [2, 2], MARGIN)]);
         assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains('\u{1b}'), "{page}");
         assert!(page.contains("equivalent"));
+    }
+
+    #[test]
+    fn the_page_explains_the_words_of_its_tables() {
+        let mut all = runs(World::Sim, &SEEDS);
+        for (seed, one) in all.seeds.iter_mut().flatten().enumerate() {
+            one.moves.insert("ecn".into(), seed as u64 + 1);
+            (one.afct_s, one.fairness) = (Some(0.1), Some(0.9));
+        }
+        let found = Equivalence::new("s", "tcp", &all, &all, [2, 2], MARGIN);
+        let page = Equivalence::page(&[found.clone(), found]);
+        for word in [
+            "Margin: a ratio from 0.952 to 1.050",
+            "Equivalent: ",
+            "Different: ",
+            "Undecided: ",
+            "Noise: ",
+            "FCT: flow",
+        ] {
+            assert_eq!(page.matches(word).count(), 1, "{word}");
+        }
+        assert!(page.contains("Moves: how often") && page.contains("Jain's index: how alike"), "{page}");
+        assert!(!page.contains("Drops: "), "nothing was dropped");
+    }
+
+    #[test]
+    fn the_table_in_markdown_has_both_means_the_ratio_and_the_verdict() {
+        let (one, two) = (runs(World::Sim, &SEEDS), runs(World::Lab, &SEEDS));
+        let few = Runs { seeds: one.seeds[..5].to_vec(), ..one.clone() };
+        let few_lab = Runs { seeds: two.seeds[..5].to_vec(), ..two.clone() };
+        let all = [
+            Equivalence::new("s", "tcp", &one, &two, [2, 2], MARGIN),
+            Equivalence::new("s", "a|<b>\u{1b}", &few, &few_lab, [2, 2], MARGIN),
+        ];
+        insta::assert_snapshot!(Equivalence::markdown(&all), @r#"
+        tcp: 6 seeds, 2 repetitions in the sim and 2 in the lab; 0 runs did not count, as the machine did not keep up. Margin 5 %.
+
+        | measure | sim | lab | ratio (90 % interval) | verdict |
+        |---|---:|---:|---:|---|
+        | goodput Mbit/s | 19.898 | 19.898 | 1.000 (1.000 to 1.000) | equivalent |
+
+        a\|\<b\>�: 5 seeds, 2 repetitions in the sim and 2 in the lab; 0 runs did not count, as the machine did not keep up. Margin 5 %.
+
+        | measure | sim | lab | ratio (90 % interval) | verdict |
+        |---|---:|---:|---:|---|
+        | goodput Mbit/s | 16.484 | 16.484 | 1.000 | undecided: 5 seeds are fewer than 6 |
+        "#);
+        assert_eq!(Equivalence::markdown(&[]), "\n");
     }
 
     proptest! {

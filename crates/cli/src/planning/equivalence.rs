@@ -88,6 +88,7 @@ pub fn run(
     });
     let found: Vec<Equivalence> = found.collect();
     save(&out.join("equivalence.html"), &Equivalence::page(&found))?;
+    save(&out.join("equivalence.md"), &Equivalence::markdown(&found))?;
     save(&out.join("equivalence.json"), &(serde_json::to_string_pretty(&found).map_err(Failure::run)? + "\n"))?;
     if json {
         return print_json(&found);
