@@ -26,7 +26,7 @@ pub struct Bar {
 
 const GROUPS: [RGBColor; 4] = [BLUE, GREEN, VERMILION, PURPLE];
 const MARK: RGBColor = RGBColor(150, 150, 150);
-const WIDTH: i32 = 900;
+const WIDTH: i32 = 960;
 const LEFT: i32 = 300;
 const RIGHT: i32 = 800;
 const TOP: i32 = 70;
@@ -75,9 +75,10 @@ fn draw(
             let middle = y + ROW / 2;
             root.draw(&PathElement::new([(x(low), middle), (x(high), middle)], INK.stroke_width(2)))?;
             hover.add([LEFT, y].map(f64::from), [RIGHT - LEFT, ROW].map(f64::from), &says(bar, unit));
-            let half =
-                if high > low { format!("{mean:.1} ± {:.1}", (high - low) / 2.0) } else { format!("{mean:.1}") };
-            root.draw(&Text::new(half, (RIGHT + 8, middle), letters(12, INK, HPos::Left, VPos::Center)))?;
+            // By both ends: that of a median is rarely around its middle.
+            let interval = if high > low { format!(" ({low:.1} to {high:.1})") } else { String::new() };
+            let beside = letters(12, INK, HPos::Left, VPos::Center);
+            root.draw(&Text::new(format!("{mean:.1}{interval}"), (RIGHT + 8, middle), beside))?;
         }
         root.draw(&Text::new(unit.to_owned(), (LEFT, bottom + 16), letters(13, MARK, HPos::Left, VPos::Top)))?;
         root.present()?;
@@ -119,9 +120,16 @@ mod tests {
         let width = |rect: &str| rect.split("width=\"").nth(1)?.split('"').next()?.parse::<i32>().ok();
         // 500 pixels are 204 Mbit/s: the highest mark and 2 %.
         assert_eq!(filled.map(width).collect::<Vec<_>>(), [Some(245), Some(122)]);
-        for text in ["100.0 ± 5.0", "\n50.0\n", "&lt;a&gt;", "t&lt;", "m&amp;"] {
+        for text in ["100.0 (95.0 to 105.0)", "\n50.0\n", "&lt;a&gt;", "t&lt;", "m&amp;"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
+    }
+
+    #[test]
+    fn an_interval_that_is_not_around_its_value_is_told_by_its_ends() {
+        let estimate = Estimate { mean: 93.6, ci95: [77.0, 100.0] };
+        let svg = bars("t", "%", &[Bar { label: "a".into(), estimate, group: 0 }], &[]).unwrap();
+        assert!(svg.contains("\n93.6 (77.0 to 100.0)\n") && !svg.contains('±'), "{svg}");
     }
 
     #[test]

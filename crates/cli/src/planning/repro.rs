@@ -1,6 +1,6 @@
 //! `sidestep repro`.
 
-use sidestep_repro::{ALL, Outcome, Paper, Verdict, find, report, run as run_experiment};
+use sidestep_repro::{ALL, Outcome, Paper, Row, Verdict, find, report, run as run_experiment};
 use sidestep_results::World;
 
 use super::{NEEDS_ROOT, print_json, save, until_signalled, worlds::Real};
@@ -67,9 +67,36 @@ fn print(outcome: &Outcome) {
             Paper::None => "–".into(),
         };
         let verdict = if row.verdict == Verdict::NoPaperValue { "–" } else { row.verdict.as_str() };
-        let decimals = if row.ours.abs() < 10.0 && row.ours.fract() != 0.0 { 3 } else { 1 };
-        let half = row.ci95.map_or(String::new(), |[low, high]| format!(" ± {:.decimals$}", (high - low) / 2.0));
-        let ours = format!("{:.decimals$}{half}", row.ours);
-        println!("  {:<58} paper: {paper:<26} ours: {ours:<14} {verdict}", row.quantity);
+        println!("  {:<58} paper: {paper:<26} ours: {:<32} {verdict}", row.quantity, ours(row));
+    }
+}
+
+/// What came out, its interval, and the unit. The interval has two ends: that of a median is rarely around its middle.
+fn ours(row: &Row) -> String {
+    let decimals = if row.ours.abs() < 10.0 && row.ours.fract() != 0.0 { 3 } else { 1 };
+    let interval = row.ci95.filter(|[low, high]| high > low);
+    let interval = interval.map_or(String::new(), |[low, high]| format!(" ({low:.decimals$} to {high:.decimals$})"));
+    format!("{:.decimals$}{interval} {}", row.ours, row.unit).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_printed_by_its_ends_with_the_unit() {
+        let row = |ours: f64, ci95, unit: &str| Row {
+            quantity: "q".into(),
+            unit: unit.into(),
+            paper: Paper::None,
+            ours,
+            ci95,
+            verdict: Verdict::NoPaperValue,
+            why: String::new(),
+        };
+        assert_eq!(ours(&row(93.6, Some([77.0, 100.0]), "%")), "93.6 (77.0 to 100.0) %");
+        assert_eq!(ours(&row(0.0, Some([0.0, 1552.0]), "packets")), "0.0 (0.0 to 1552.0) packets");
+        assert_eq!(ours(&row(1.5, Some([1.25, 1.625]), "")), "1.500 (1.250 to 1.625)");
+        assert_eq!([ours(&row(12.0, None, "s")), ours(&row(12.0, Some([12.0; 2]), "s"))], ["12.0 s", "12.0 s"]);
     }
 }
