@@ -3,7 +3,10 @@
 use maud::html;
 use serde::Serialize;
 
-use crate::{RunResult, SystemResult, World, document, summary::Column};
+use crate::{
+    RunResult, SystemResult, World, document,
+    summary::{Column, printable},
+};
 
 /// The version of `compare.json` that this crate writes.
 const SCHEMA: u32 = 1;
@@ -18,6 +21,8 @@ pub struct Comparison {
     pub worlds: [World; 2],
     /// The measures, by system in the order of the first run.
     pub rows: Vec<ComparedMeasure>,
+    /// What the runs remarked, each with its world and system.
+    pub notes: Vec<String>,
 }
 
 /// A measure of one system in both runs.
@@ -31,39 +36,60 @@ pub struct ComparedMeasure {
     pub unit: &'static str,
     /// The value in each run.
     pub values: [f64; 2],
-    /// The first value's difference from the second, as a share of the second; infinite where the second is zero.
-    pub difference: f64,
+    /// The first value's difference from the second, as a share of the second; `None` where the second is zero.
+    pub difference: Option<f64>,
 }
 
 /// Name, unit, and the value of a system's result.
 type Measure = (&'static str, &'static str, fn(&SystemResult) -> Option<f64>);
 
-const MEASURES: [Measure; 6] = [
+/// What a reader must know before believing a difference.
+const ONE_RUN: &str = "A single run of each world proves little, as each is one draw of chance; \
+                                  `sidestep compare --equivalence` runs many and tests the difference.";
+
+const MEASURES: [Measure; 8] = [
     ("goodput", "Mbit/s", |result| Some(result.goodput_mbps)),
     ("mean FCT", "ms", |result| result.afct_s.map(|seconds| seconds * 1e3)),
     ("median FCT", "ms", |result| result.fct_p50_s.map(|seconds| seconds * 1e3)),
     ("99 % FCT", "ms", |result| result.fct_p99_s.map(|seconds| seconds * 1e3)),
     ("fairness", "", |result| result.fairness),
+    ("flows with a timeout", "%", |result| result.timeout_share().map(|share| 100.0 * share)),
     ("moves", "", |result| Some(result.total_moves() as f64)),
+    ("drops", "packets", |result| Some(result.total_drops() as f64)),
 ];
+
+impl ComparedMeasure {
+    /// How far the first value is from the second, as text.
+    pub fn apart(&self) -> String {
+        self.difference.map_or("the second has none".into(), |difference| format!("{:.1} %", 100.0 * difference))
+    }
+}
 
 impl Comparison {
     /// Compares two runs of one scenario.
     ///
     /// A system that only one run has is left out, and so is a measure that is missing or zero in both.
     pub fn new(one: &RunResult, other: &RunResult) -> Comparison {
-        let mut rows = Vec::new();
+        let (mut rows, mut notes) = (Vec::new(), Vec::new());
         for (system, first) in one.systems.iter() {
             let Some(second) = other.systems.get(system) else { continue };
             let compared = |(measure, unit, of): Measure| {
                 let (a, b) = (of(first)?, of(second)?);
-                let difference = if b == 0.0 { f64::INFINITY } else { (a - b) / b };
+                let difference = (b != 0.0).then(|| (a - b) / b);
                 let row = ComparedMeasure { system: system.to_owned(), measure, unit, values: [a, b], difference };
                 (a != 0.0 || b != 0.0).then_some(row)
             };
             rows.extend(MEASURES.into_iter().filter_map(compared));
+            for (world, result) in [(one.world, first), (other.world, second)] {
+                notes.extend(result.notes.iter().map(|note| format!("{}, {system}: {note}", world.as_str())));
+            }
         }
-        Comparison { schema: SCHEMA, scenario: one.scenario.clone(), worlds: [one.world, other.world], rows }
+        Comparison { schema: SCHEMA, scenario: one.scenario.clone(), worlds: [one.world, other.world], rows, notes }
+    }
+
+    /// What is to be said of the numbers, one line each: what the runs remarked, and that there is one run of each world.
+    pub fn remarks(&self) -> Vec<String> {
+        self.notes.iter().cloned().chain([ONE_RUN.into()]).map(printable).collect()
     }
 
     /// The comparison as a page, with the plots of both runs.
@@ -78,21 +104,26 @@ impl Comparison {
                     tr {
                         @for column in ["system", "measure", one, other, "apart"] { th { (column) } }
                     }
-                    @for ComparedMeasure { system, measure, unit, values: [a, b], difference } in &self.rows {
+                    @for row in &self.rows {
+                        @let [a, b] = row.values;
                         tr {
-                            th { (system) }
-                            td { (measure) " " (unit) }
+                            th { (row.system) }
+                            td { (row.measure) " " (row.unit) }
                             td { (format!("{a:.3}")) }
                             td { (format!("{b:.3}")) }
-                            td { (format!("{:.1} %", 100.0 * difference)) }
+                            td { (row.apart()) }
                         }
                     }
                 }
             }
+            @for remark in self.remarks() { p { (remark) } }
             p { small {
-                @for column in [Column::Goodput, Column::Fairness, Column::Moves] { (column.meaning().unwrap_or_default()) " " }
+                @for column in [Column::Goodput, Column::Fairness, Column::Moves, Column::Drops] {
+                    (column.meaning().unwrap_or_default()) " "
+                }
                 "FCT: time from a transfer's start to its last acknowledgement, of those that completed. \
-                 Apart: how much more the first world has than the second."
+                 Timeout: of a retransmission, or of the SYN. \
+                 Apart: how much more the first world has than the second, as a share of the second."
             } }
             @for (number, world) in self.worlds.into_iter().enumerate() {
                 @let directory = Self::directory(number, world);
@@ -142,12 +173,34 @@ mod tests {
         let rows: Vec<_> =
             comparison.rows.iter().map(|row| (row.system.as_str(), row.measure, row.values, row.difference)).collect();
         let expected = [
-            ("tcp", "goodput", [30.0, 40.0], -0.25),
-            ("pathchanger", "goodput", [90.0, 60.0], 0.5),
-            ("pathchanger", "mean FCT", [250.0, 250.0], 0.0),
-            ("pathchanger", "moves", [4.0, 0.0], f64::INFINITY),
+            ("tcp", "goodput", [30.0, 40.0], Some(-0.25)),
+            ("pathchanger", "goodput", [90.0, 60.0], Some(0.5)),
+            ("pathchanger", "mean FCT", [250.0, 250.0], Some(0.0)),
+            ("pathchanger", "moves", [4.0, 0.0], None),
         ];
         assert_eq!(rows, expected, "`rcp` ran in one world only, and nothing moved under `tcp`");
+        assert_eq!(comparison.rows.iter().map(ComparedMeasure::apart).next_back().unwrap(), "the second has none");
+        assert!(comparison.page().contains("<td>the second has none</td>") && !comparison.page().contains("inf"));
+    }
+
+    #[test]
+    fn drops_timeouts_and_remarks_of_both_runs_are_told_and_that_there_is_one_of_each() {
+        let with = |drops, timeouts, note: &str| {
+            let links = [("l".to_owned(), crate::LinkResult { drops, ..Default::default() })].into();
+            let notes = vec![note.to_owned()];
+            SystemResult { links, flows: 4, flows_with_timeout: timeouts, notes, ..goodput(1.0) }
+        };
+        let (sim, lab) = (with(30, 1, "a"), with(20, 2, "Linux does not couple\u{1b}"));
+        let comparison = Comparison::new(&run(World::Sim, &[("mptcp", sim)]), &run(World::Lab, &[("mptcp", lab)]));
+        let rows: Vec<_> = comparison.rows.iter().map(|row| (row.measure, row.values, row.apart())).skip(1).collect();
+        let expected = [
+            ("flows with a timeout", [25.0, 50.0], "-50.0 %".to_owned()),
+            ("drops", [30.0, 20.0], "50.0 %".to_owned()),
+        ];
+        assert_eq!(rows, expected);
+        let remarks = comparison.remarks();
+        assert_eq!(remarks[..2], ["sim, mptcp: a", "lab, mptcp: Linux does not couple\u{fffd}"]);
+        assert!(remarks[2].contains("--equivalence") && comparison.page().contains(&remarks[2]), "{remarks:?}");
     }
 
     #[test]

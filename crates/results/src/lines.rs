@@ -4,8 +4,10 @@ use crate::{
     PlotError,
     hover::Hover,
     ink::{GRID, INK, PALETTE, letters},
+    plot::shorten,
 };
 use plotters::{
+    coord::{Shift, types::RangedCoordf64},
     prelude::*,
     style::text_anchor::{HPos, VPos},
 };
@@ -36,24 +38,58 @@ const WIDTH: u32 = 900;
 const HEIGHT: u32 = 250;
 const TOP: u32 = 50;
 const LEGEND: i32 = 690;
+/// The axis' length in pixels.
+const AXIS: usize = LEGEND as usize - 30 - 70;
 /// How near a point the pointer is told its value, in pixels, and of how many points of a line.
 const REACH: i32 = 5;
 const TOLD: usize = 300;
 
+/// The horizontal axis, and how points stand on it.
+pub(crate) struct Across<'a> {
+    /// What it is.
+    pub(crate) title: &'a str,
+    /// The places with a tick, ascending, and their texts; without any, ticks are at round numbers.
+    pub(crate) ticks: &'a [(f64, String)],
+    /// Whether there is something between two ticks, so that lines join the points.
+    pub(crate) joined: bool,
+    /// Whether each point is marked.
+    pub(crate) dots: bool,
+}
+
+/// The confidence interval of a point.
+pub(crate) struct Whisker {
+    /// The panel's number.
+    pub(crate) panel: usize,
+    /// The line's text.
+    pub(crate) label: String,
+    /// Where the point stands.
+    pub(crate) x: f64,
+    /// The interval.
+    pub(crate) ends: [f64; 2],
+}
+
+type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
 /// Panels below each other as SVG text; `x` says what the horizontal axis is, `dots` marks each point.
 pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, PlotError> {
+    draw(title, &Across { title: x, ticks: &[], joined: true, dots }, panels, &[])
+}
+
+/// As [`lines`], over an axis of one's own and with confidence intervals.
+pub(crate) fn draw(
+    title: &str,
+    across: &Across<'_>,
+    panels: &[Panel],
+    whiskers: &[Whisker],
+) -> Result<String, PlotError> {
     let labels = labels(panels);
-    let all = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
-    let least = all().map(|point| point.0).fold(f64::INFINITY, f64::min);
-    let most = all().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max);
-    let (least, most) = if least < most { (least, most) } else { (0.0, 1.0) };
+    let [least, most] = range(across, panels);
     let height = TOP + HEIGHT * panels.len() as u32 + 20;
     let (mut svg, mut hover) = (String::new(), Hover::default());
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE)?;
-        let font = |size: i32| letters(size, INK, HPos::Left, VPos::Top);
-        root.draw(&Text::new(title.to_owned(), (20, 18), font(18)))?;
+        root.draw(&Text::new(title.to_owned(), (20, 18), letters(18, INK, HPos::Left, VPos::Top)))?;
         for (index, panel) in panels.iter().enumerate() {
             let top = TOP + HEIGHT * index as u32;
             let area = root.clone().shrink((10, top), (LEGEND as u32 - 30, HEIGHT));
@@ -62,27 +98,19 @@ pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<Strin
                 .set_label_area_size(LabelAreaPosition::Bottom, 44)
                 .margin_top(8)
                 .build_cartesian_2d(least..most, panel.range[0]..panel.range[1])?;
-            let mut mesh = chart.configure_mesh();
-            mesh.light_line_style(TRANSPARENT).bold_line_style(GRID).axis_style(RGBColor(150, 150, 150));
-            mesh.label_style(font(13)).axis_desc_style(font(13)).y_desc(panel.y.as_str());
-            mesh.x_desc(if index + 1 == panels.len() { x } else { "" }).draw()?;
+            let title = if index + 1 == panels.len() { across.title } else { "" };
+            axes(&mut chart, title, across.ticks.is_empty(), &panel.y)?;
+            ticks(&root, &chart, across.ticks, panel.range)?;
             if let Some((value, label)) = &panel.mark {
                 chart.draw_series(LineSeries::new([(least, *value), (most, *value)], GRID.stroke_width(2)))?;
                 let beside = letters(12, RGBColor(120, 120, 120), HPos::Right, VPos::Bottom);
                 chart.draw_series([Text::new(label.clone(), (most, *value), beside)])?;
             }
             for line in &panel.lines {
-                let color = color(&labels, &line.label);
-                let finite = || line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
-                chart.draw_series(LineSeries::new(finite(), color.stroke_width(2)))?;
-                for (x, y) in finite().take(TOLD) {
-                    let (left, top) = chart.backend_coord(&(x, y));
-                    let corner = [left - REACH, top - REACH].map(f64::from);
-                    hover.add(corner, [f64::from(2 * REACH); 2], &format!("{}\n{x}: {}", line.label, short(y)));
-                }
-                if dots {
-                    chart.draw_series(finite().map(|point| Circle::new(point, 3, color.filled())))?;
-                }
+                let own = whiskers.iter().filter(|one| one.panel == index && one.label == line.label);
+                let own: Vec<&Whisker> = own.collect();
+                points(&mut chart, across, line, color(&labels, &line.label), &own)?;
+                tell(&mut hover, &chart, across, line, &own);
             }
         }
         for (index, label) in labels.iter().enumerate() {
@@ -94,6 +122,86 @@ pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<Strin
         root.present()?;
     }
     Ok(hover.over(&svg))
+}
+
+/// The least and the greatest place of the horizontal axis: beside names there is room for half a step.
+fn range(across: &Across<'_>, panels: &[Panel]) -> [f64; 2] {
+    let places = panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points).map(|point| point.0);
+    let places: Vec<f64> = places.chain(across.ticks.iter().map(|(at, _)| *at)).filter(|x| x.is_finite()).collect();
+    let least = places.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = places.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    match (least < most, across.joined) {
+        (true, true) => [least, most],
+        (false, true) => [0.0, 1.0],
+        (_, false) => [0.5, across.ticks.len().max(1) as f64 + 0.5],
+    }
+}
+
+fn axes(chart: &mut Chart<'_, '_>, title: &str, round_numbers: bool, y: &str) -> Result<(), PlotError> {
+    let font = |size: i32| letters(size, INK, HPos::Left, VPos::Top);
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT).bold_line_style(GRID).axis_style(RGBColor(150, 150, 150));
+    mesh.label_style(font(13)).axis_desc_style(font(13)).y_desc(y).x_desc(title);
+    if !round_numbers {
+        mesh.disable_x_mesh().x_labels(0);
+    }
+    Ok(mesh.draw()?)
+}
+
+/// The ticks with texts of their own; a text that is longer than its share of the axis is cut.
+fn ticks(
+    root: &DrawingArea<SVGBackend<'_>, Shift>,
+    chart: &Chart<'_, '_>,
+    ticks: &[(f64, String)],
+    [low, _]: [f64; 2],
+) -> Result<(), PlotError> {
+    const LETTER: usize = 7;
+    let room = AXIS / ticks.len().max(1) / LETTER;
+    for (at, text) in ticks {
+        let (x, y) = chart.backend_coord(&(*at, low));
+        root.draw(&PathElement::new([(x, y), (x, y + 4)], RGBColor(150, 150, 150)))?;
+        let below = letters(13, INK, HPos::Center, VPos::Top);
+        root.draw(&Text::new(shorten(text, room.max(2)), (x, y + 7), below))?;
+    }
+    Ok(())
+}
+
+fn finite(line: &Line) -> impl Iterator<Item = (f64, f64)> {
+    line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite())
+}
+
+fn points(
+    chart: &mut Chart<'_, '_>,
+    across: &Across<'_>,
+    line: &Line,
+    color: RGBColor,
+    whiskers: &[&Whisker],
+) -> Result<(), PlotError> {
+    if across.joined {
+        chart.draw_series(LineSeries::new(finite(line), color.stroke_width(2)))?;
+    }
+    for Whisker { x, ends: [low, high], .. } in whiskers {
+        chart.draw_series([PathElement::new([(*x, *low), (*x, *high)], color.stroke_width(1))])?;
+    }
+    if across.dots {
+        chart.draw_series(finite(line).map(|point| Circle::new(point, 3, color.filled())))?;
+    }
+    Ok(())
+}
+
+/// What each point says where the pointer rests: where it stands, its value, and the interval of that.
+fn tell(hover: &mut Hover, chart: &Chart<'_, '_>, across: &Across<'_>, line: &Line, whiskers: &[&Whisker]) {
+    for (x, y) in finite(line).take(TOLD) {
+        let (left, top) = chart.backend_coord(&(x, y));
+        // Points of one tick stand beside each other.
+        let tick = across.ticks.iter().min_by(|one, other| (one.0 - x).abs().total_cmp(&(other.0 - x).abs()));
+        let place = tick.map_or_else(|| x.to_string(), |(_, text)| text.clone());
+        let mut says = format!("{}\n{place}: {}", line.label, short(y));
+        if let Some(Whisker { ends: [low, high], .. }) = whiskers.iter().find(|one| one.x == x) {
+            says += &format!("\n95 %: {} to {}", short(*low), short(*high));
+        }
+        hover.add([left - REACH, top - REACH].map(f64::from), [f64::from(2 * REACH); 2], &says);
+    }
 }
 
 /// A value with four digits that count.
@@ -138,5 +246,28 @@ mod tests {
         assert_eq!([0.0, 0.012346, 12.3456, 123456.7].map(short), ["0", "0.01235", "12.35", "123457"]);
         assert!(svg.contains("m&amp;") && !svg.contains("NaN"));
         assert!(lines("t", "x", &[], false).unwrap().contains("<svg"));
+    }
+
+    #[test]
+    fn names_on_the_axis_have_a_tick_each_and_no_line_between_their_points() {
+        let points = vec![(1.0, 100.0), (2.0, 150.0)];
+        let lines = vec![Line { label: "a".into(), points }];
+        let panel = Panel { y: "y".into(), range: [0.0, 200.0], lines, mark: None };
+        let names = [(1.0, "Abilene".to_owned()), (2.0, "Geant2012".to_owned())];
+        let whiskers = [Whisker { panel: 0, label: "a".into(), x: 2.0, ends: [125.0, 175.0] }];
+        let picture = |joined| {
+            let across = Across { title: "topology", ticks: &names, joined, dots: true };
+            draw("t", &across, std::slice::from_ref(&panel), &whiskers).unwrap()
+        };
+        let svg = picture(false);
+        for name in ["Abilene", "Geant2012", "topology"] {
+            assert_eq!(svg.matches(&format!(">\n{name}\n<")).count(), 1, "{name}: {svg}");
+        }
+        assert!(!svg.contains(">\n1.1\n<") && !svg.contains(">\n1.0\n<"), "{svg}");
+        // Of the line's colour: two points, an interval, and the line in the legend.
+        let drawn = |svg: &str| svg.matches("#0072B2").count();
+        assert_eq!((svg.matches("<circle").count(), drawn(&picture(true)) - drawn(&svg)), (2, 1));
+        assert!(svg.contains("a\nGeant2012: 150.0\n95 %: 125.0 to 175.0</title>"), "{svg}");
+        assert!(svg.contains("a\nAbilene: 100.0</title>"), "{svg}");
     }
 }

@@ -85,6 +85,9 @@ pub fn document(title: &str, body: &Markup) -> String {
 /// system that carried most, beside plain TCP and the ceiling, and how long transfers took under both if there were any.
 /// Where all transfers have a size it is about the time that these took.
 fn headline(run: &RunResult) -> String {
+    if run.is_cut() {
+        return "The run was interrupted: its numbers are of the time that it ran, and compare no systems.".into();
+    }
     let times: Vec<(&str, f64)> = run.systems.iter().filter_map(|(name, one)| Some((name, mean_time(one)?))).collect();
     let tcp_time = run.systems.get("tcp").and_then(mean_time);
     if run.is_of_transfers() && times.len() == run.systems.len() {
@@ -227,7 +230,10 @@ fn notes(run: &RunResult) -> Markup {
 
 fn facts(system: &SystemResult) -> Vec<String> {
     let mut facts = vec![
-        format!("{:.0} s", system.duration_s),
+        match system.planned_s {
+            Some(planned) => format!("{} of {planned:.0} s", seconds(system.duration_s)),
+            None => format!("{:.0} s", system.duration_s),
+        },
         format!("connections: {}", system.connections),
         format!("retransmitted segments: {}", system.retransmits),
     ];
@@ -363,6 +369,23 @@ mod tests {
         alone.systems.get_mut("irc").unwrap().goodput_mbps = 9.0;
         assert_eq!(headline(&alone), "irc carried 9.0 Mbit/s.");
         assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
+    }
+
+    #[test]
+    fn the_page_and_the_picture_of_a_run_that_was_cut_short_say_so_and_compare_nothing() {
+        let (mut run, traces) = testing::traced_run(&["tcp", "pathchanger"], 6);
+        let system = run.systems.get_mut("pathchanger").unwrap();
+        (system.duration_s, system.planned_s, system.goodput_mbps) = (2.5, Some(60.0), f64::NAN);
+        system.incomplete.push("interrupted after 2.5s of 60s".into());
+        let picture = plot(&run, &traces, &Default::default()).unwrap();
+        let html = page(&run, &picture, &[], "");
+        let texts = texts(&html);
+        for wanted in
+            ["The run was interrupted", "pathchanger: 2.50 s of 60 s; ", "pathchanger: interrupted after 2.5s of 60s"]
+        {
+            assert!(texts.iter().any(|text| text.starts_with(wanted)), "{wanted} is not in {texts:?}");
+        }
+        assert!(picture.contains("· interrupted") && !html.contains("NaN") && !html.contains(" × "), "{html}");
     }
 
     #[test]

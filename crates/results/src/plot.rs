@@ -1,5 +1,7 @@
 //! `plot.svg`: goodput over time, and below it each system's use of the paths.
 
+mod events;
+
 use plotters::{
     coord::{Shift, types::RangedCoordf64},
     prelude::*,
@@ -66,7 +68,10 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
         }
         canvas.root.present()?;
     }
-    Ok(hover(traces, &panels).over(&svg))
+    let mut hover = hover(traces, &panels);
+    let end = traces.iter().map(duration).fold(0.0, f64::max);
+    events::tell(&mut hover, &events::marks(scene, end, |seconds| column(seconds, end)), bottom);
+    Ok(hover.over(&svg))
 }
 
 /// What the picture says where the pointer rests.
@@ -87,6 +92,8 @@ struct Panel<'a> {
     trace: &'a Trace,
     result: Option<&'a SystemResult>,
     color: RGBColor,
+    /// The system, with the number that it has beside its line if only that tells it apart.
+    heading: String,
     top: i32,
     strip: i32,
 }
@@ -102,9 +109,12 @@ type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64
 fn layout<'a>(run: &'a RunResult, traces: &'a [Trace]) -> Vec<Panel<'a>> {
     let mut top = TOP + GOODPUT_HEIGHT + 34;
     let mut panels = Vec::new();
-    for (number, trace) in traces.iter().enumerate() {
+    for (number, (trace, label)) in traces.iter().zip(line_names(traces)).enumerate() {
         let strip = (150 / trace.paths.len().max(1) as i32).clamp(13, 26);
-        let panel = Panel { trace, result: run.systems.get(&trace.system), color: color(number), top, strip };
+        let mark = format!("#{}", number + 1);
+        let heading = shorten(&trace.system, 60);
+        let heading = if label.ends_with(&format!(" {mark}")) { format!("{mark} {heading}") } else { heading };
+        let panel = Panel { trace, result: run.systems.get(&trace.system), color: color(number), heading, top, strip };
         top = panel.bottom();
         panels.push(panel);
     }
@@ -128,8 +138,9 @@ impl Panel<'_> {
 impl<'a> Canvas<'a> {
     fn title(&self, run: &RunResult) -> Result<(), PlotError> {
         self.text(&shorten(&run.scenario, 70), (LEFT, 26), 25, INK, HPos::Left, true)?;
-        let under =
-            format!("goodput of each system, and how it used the paths · {} · seed {}", run.world.as_str(), run.seed);
+        let cut = if run.is_cut() { " · interrupted" } else { "" };
+        let (world, seed) = (run.world.as_str(), run.seed);
+        let under = format!("goodput of each system, and how it used the paths · {world} · seed {seed}{cut}");
         self.text(&under, (LEFT, 50), 16, QUIET, HPos::Left, false)
     }
 
@@ -164,13 +175,13 @@ impl<'a> Canvas<'a> {
         if let Some(ceiling) = ceiling {
             let steps = if scene.ceiling.is_empty() { &[(0.0, ceiling)][..] } else { &scene.ceiling };
             let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([self.end]);
-            let line = steps.iter().zip(ends).flat_map(|((at, mbps), end)| [(*at, *mbps), (end.min(self.end), *mbps)]);
+            let shown = steps.iter().zip(ends).filter(|((at, _), _)| *at <= self.end);
+            let line = shown.flat_map(|((at, mbps), end)| [(*at, *mbps), (end.min(self.end), *mbps)]);
             chart.draw_series(DashedLineSeries::new(line, 7, 5, INK.stroke_width(1)))?;
             labels.push(Label::new(&chart, (self.end, ceiling), format!("ceiling {}", exact(ceiling)), INK));
         }
         // The first system is what others are compared with. It is drawn last, so that it stays visible.
-        let names = distinct(traces.iter().map(|trace| trace.system.as_str()), 18);
-        for (number, (trace, name)) in traces.iter().zip(names).enumerate().rev() {
+        for (number, (trace, name)) in traces.iter().zip(line_names(traces)).enumerate().rev() {
             let step = duration(trace) / trace.goodput.len().max(1) as f64;
             let points = trace.goodput.iter().enumerate().map(|(bin, mbps)| ((bin as f64 + 0.5) * step, *mbps));
             if number < PALETTE.len() {
@@ -179,8 +190,8 @@ impl<'a> Canvas<'a> {
                 chart.draw_series(DashedLineSeries::new(points, 4, 3, color(number).stroke_width(2)))?;
             }
             let mean = run.systems.get(&trace.system).map_or(0.0, |result| result.goodput_mbps);
-            let text = format!("{name} {}", megabits(mean));
-            labels.push(Label::new(&chart, (self.end, mean), text, color(number)));
+            let text = if mean.is_finite() { format!("{name} {}", megabits(mean)) } else { name };
+            labels.push(Label::new(&chart, (self.end, if mean.is_finite() { mean } else { 0.0 }), text, color(number)));
         }
         self.labels(labels)
     }
@@ -212,7 +223,7 @@ impl<'a> Canvas<'a> {
     fn panel(&self, panel: &Panel) -> Result<(), PlotError> {
         let heading = panel.top + HEADING - 12;
         self.root.draw(&Rectangle::new([(LEFT, heading - 5), (LEFT + 10, heading + 5)], panel.color.filled()))?;
-        self.text(&shorten(&panel.trace.system, 60), (LEFT + 16, heading), 17, INK, HPos::Left, true)?;
+        self.text(&panel.heading, (LEFT + 16, heading), 17, INK, HPos::Left, true)?;
         self.text("mean, 2nd half", (RIGHT + GAP, heading), 14, QUIET, HPos::Left, false)?;
         let mut top = panel.strips_top();
         for (name, shares) in panel.trace.paths.iter() {
@@ -266,17 +277,10 @@ impl<'a> Canvas<'a> {
 
     /// The scenario's events as lines through all panels, with what they do where there is room.
     fn events(&self, scene: &Scene, bottom: i32) -> Result<(), PlotError> {
-        const LETTER: i32 = 7;
-        let mut free = LEFT;
-        for (at, text) in scene.events.iter().filter(|(at, _)| *at <= self.end) {
-            let x = self.x(*at);
-            self.root.draw(&PathElement::new([(x, TOP - 4), (x, bottom)], QUIET.mix(0.7)))?;
-            let text = shorten(text, 28);
-            let width = LETTER * text.chars().count() as i32;
-            let left = x.min(RIGHT + 150 - width);
-            if left >= free {
-                self.text(&text, (left, TOP - 11), 13, QUIET, HPos::Left, false)?;
-                free = left + width + LETTER;
+        for mark in events::marks(scene, self.end, |seconds| self.x(seconds)) {
+            self.root.draw(&PathElement::new([(mark.x, TOP - 4), (mark.x, bottom)], QUIET.mix(0.7)))?;
+            if let Some((left, text)) = &mark.label {
+                self.text(text, (*left, TOP - 11), 13, QUIET, HPos::Left, false)?;
             }
         }
         Ok(())
@@ -312,8 +316,7 @@ impl<'a> Canvas<'a> {
 
     /// The column of an instant in seconds.
     fn x(&self, seconds: f64) -> i32 {
-        let share = if self.end > 0.0 { seconds / self.end } else { 0.0 };
-        LEFT + (share.clamp(0.0, 1.0) * f64::from(RIGHT - LEFT)).round() as i32
+        column(seconds, self.end)
     }
 
     fn text(
@@ -344,6 +347,12 @@ impl Label {
     }
 }
 
+/// The column of an instant of a run of `end` seconds.
+fn column(seconds: f64, end: f64) -> i32 {
+    let share = if end > 0.0 { seconds / end } else { 0.0 };
+    LEFT + (share.clamp(0.0, 1.0) * f64::from(RIGHT - LEFT)).round() as i32
+}
+
 pub(crate) fn duration(trace: &Trace) -> f64 {
     trace.window.duration.as_secs_f64()
 }
@@ -370,6 +379,11 @@ fn ticks(end: f64) -> Vec<f64> {
     (0..=(end / step + 1e-9) as u32).map(|n| (f64::from(n) * step * 1e9).round() / 1e9).collect()
 }
 
+/// What stands beside each system's line.
+fn line_names(traces: &[Trace]) -> Vec<String> {
+    distinct(traces.iter().map(|trace| trace.system.as_str()), 18)
+}
+
 /// The names, none longer than `most` characters, and still different from each other: of those that begin alike the end
 /// is kept, and where that does not tell them apart their number.
 fn distinct<'a>(names: impl Iterator<Item = &'a str> + Clone, most: usize) -> Vec<String> {
@@ -390,7 +404,7 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str> + Clone, most: usize) -> Ve
 }
 
 /// The text, with an ellipsis where it is longer than `most` characters.
-fn shorten(text: &str, most: usize) -> String {
+pub(crate) fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -453,6 +467,20 @@ mod tests {
         let (run, traces) = testing::traced_run(&names, 2);
         let texts = texts(&plot(&run, &traces, &Scene::default()).unwrap());
         assert!(texts.iter().any(|text| text.starts_with("…xt,weights=prefix ")), "{texts:?}");
+        assert!(!texts.iter().any(|text| text.starts_with('#')), "{texts:?}");
+    }
+
+    #[test]
+    fn panels_have_the_numbers_that_tell_lines_apart() {
+        let [one, other] = ["next", "best"].map(|policy| format!("pathchanger:policy={policy},initial=available"));
+        let names = [one.as_str(), "tcp", other.as_str()];
+        let (run, traces) = testing::traced_run(&names, 2);
+        let texts = texts(&plot(&run, &traces, &Scene::default()).unwrap());
+        for (number, name) in [(1, names[0]), (3, names[2])] {
+            assert!(texts.contains(&format!("#{number} {name}")), "{name}");
+            assert!(texts.iter().any(|text| text.contains(&format!("… #{number} "))), "{name}");
+        }
+        assert!(texts.iter().any(|text| text == "tcp"));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use tally::{BINS, LinkTally, PathTally, bin_of, overlaps, shared};
 pub struct Recorder {
     system: String,
     window: Window,
+    /// When the run was cut short, since its start.
+    cut: Option<Span>,
     paths: Named<PathTally>,
     /// Those that carried flows without a size.
     connections: BTreeMap<String, ConnectionTally>,
@@ -101,6 +103,7 @@ impl Recorder {
         Recorder {
             system: system.into(),
             window,
+            cut: None,
             paths: paths.into_iter().map(|(name, capacity)| (name, PathTally::new(capacity))).collect(),
             connections: BTreeMap::new(),
             transfers: 0,
@@ -194,7 +197,7 @@ impl Recorder {
     /// What a flow carried beyond its samples, evenly from the last of these to its end, at the instants of samples.
     fn unsampled(&mut self, flow: &FlowRecord) -> Vec<SamplePoint> {
         let Some(series) = &flow.series else { return Vec::new() };
-        let Window { duration, sample, .. } = self.window;
+        let Window { duration, sample, .. } = self.measured();
         let mut last = flow.start;
         let mut rest = flow.bytes.get() as f64;
         let mut rounding = 0.0;
@@ -281,13 +284,32 @@ impl Recorder {
         self.incomplete.push(reason.into());
     }
 
+    /// Ends the run at an instant before its planned end: what is measured ends there, and the result says that it is incomplete.
+    ///
+    /// Called before the records of the flows that the end cuts off. All measures are then over the time until `at`.
+    pub fn cut(&mut self, at: Time) {
+        let (at, Window { warmup, duration, .. }) = (at.since(Time::ZERO).min(self.window.duration), self.window);
+        let measures = if at > warmup {
+            "all measures are of that time"
+        } else {
+            "within the warm-up, so that nothing was measured"
+        };
+        let [ran, planned] = [at, duration].map(Span::as_secs_f64);
+        self.incomplete(format!("interrupted after {ran} s of {planned} s; {measures}"));
+        self.cut = Some(at);
+    }
+
     /// The measures of all records, and what the plot shows.
     pub fn finish(self) -> (SystemResult, Trace) {
         let times = &ascending(self.completed.iter().map(|(_, time)| *time));
-        let Window { warmup, duration, .. } = self.window;
+        let Window { warmup, duration, .. } = self.measured();
         let endless = self.connection_goodputs();
+        // A rate over no time is none.
+        let measured_nothing = self.cut.is_some_and(|at| at <= warmup);
+        let goodput = if measured_nothing { f64::NAN } else { mbps(self.bytes_in_window, duration - warmup) };
+        let trace = self.trace();
         let result = SystemResult {
-            goodput_mbps: mbps(self.bytes_in_window, duration - warmup),
+            goodput_mbps: goodput,
             afct_s: measures::mean(times),
             fct_p50_s: measures::percentile(times, 50),
             fct_p99_s: measures::percentile(times, 99),
@@ -308,8 +330,9 @@ impl Recorder {
             recovery: recovery(&self.outages),
             path_updates: self.updates,
             caches: self.caches,
-            paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result())).collect(),
+            paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result(warmup, self.cut))).collect(),
             duration_s: duration.as_secs_f64(),
+            planned_s: self.cut.map(|_| self.window.duration.as_secs_f64()),
             late_ms_max: self.late.as_ref().map(|late| late.max.as_secs_f64() * 1e3),
             late_share: self.late.as_ref().map(|late| late.share),
             lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
@@ -321,19 +344,35 @@ impl Recorder {
             incomplete: self.incomplete,
             repeated: None,
         };
-        let step = duration.as_secs_f64() / BINS as f64;
-        let trace = Trace {
-            system: self.system,
-            window: self.window,
-            goodput: self
-                .megabits_over_time
-                .iter()
-                .map(|megabits| if step > 0.0 { megabits / step } else { 0.0 })
-                .collect(),
-            paths: self.paths.into_iter().map(|(name, path)| (name, path.trace())).collect(),
-            moves: self.moves_over_time,
-        };
         (result, trace)
+    }
+
+    /// What the plot shows: the steps that have begun.
+    fn trace(&self) -> Trace {
+        let planned = self.window.duration;
+        let step = planned.as_secs_f64() / BINS as f64;
+        let end = self.measured().duration.as_secs_f64();
+        let begun =
+            if step > 0.0 && self.cut.is_some() { ((end / step - 1e-9).ceil() as usize).clamp(1, BINS) } else { BINS };
+        let goodput = (0..begun).zip(&self.megabits_over_time).map(|(bin, megabits)| {
+            // The last may have been cut short.
+            let seconds = step.min(end - bin as f64 * step);
+            if seconds > 0.0 { megabits / seconds } else { 0.0 }
+        });
+        let duration = Span::from_nanos(planned.as_nanos() / BINS as u64 * begun as u64);
+        let duration = if begun == BINS { planned } else { duration };
+        Trace {
+            system: self.system.clone(),
+            window: Window { duration, ..self.window },
+            goodput: goodput.collect(),
+            paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.trace(begun))).collect(),
+            moves: self.moves_over_time.iter().copied().take(begun).collect(),
+        }
+    }
+
+    /// The part of the run that is measured: up to where it was cut short.
+    fn measured(&self) -> Window {
+        Window { duration: self.cut.unwrap_or(self.window.duration), ..self.window }
     }
 
     fn sample_link(&mut self, point: &SamplePoint) {
@@ -367,7 +406,7 @@ impl Recorder {
     /// The goodput of a flow with a size in Mbit/s, if it lived after the warm-up: over its whole life, as the millisecond after the
     /// warm-up in which it ends may acknowledge all that it sent.
     fn transfer_goodput(&self, flow: &FlowRecord) -> Option<f64> {
-        let end = flow.end.min(Time::ZERO + self.window.duration);
+        let end = flow.end.min(Time::ZERO + self.measured().duration);
         let lived = end.since(flow.start);
         (lived > Span::ZERO && end > Time::ZERO + self.window.warmup).then(|| mbps(flow.bytes, lived))
     }
@@ -376,7 +415,7 @@ impl Recorder {
     /// which it lived.
     fn connection_goodputs(&self) -> Vec<f64> {
         let from = Time::ZERO + self.window.warmup;
-        let to = Time::ZERO + self.window.duration;
+        let to = Time::ZERO + self.measured().duration;
         let lived = |tally: &ConnectionTally| tally.end.min(to).since(tally.start.max(from));
         let present = self.connections.values().filter(|tally| lived(tally) > Span::ZERO);
         present.map(|tally| mbps(tally.bytes_in_window, lived(tally))).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use sidestep_model::{Span, WireTimes, World};
 
@@ -32,7 +32,9 @@ pub struct RunResult {
 /// The measures of one system in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemResult {
-    /// Application bytes acknowledged after the warm-up, over that time, in Mbit/s.
+    /// Application bytes acknowledged after the warm-up, over that time, in Mbit/s; not a number, and `null` in the file, if the
+    /// run was cut short within the warm-up.
+    #[serde(deserialize_with = "number_or_null")]
     pub goodput_mbps: f64,
     /// Mean completion time in seconds of the flows that have a size and completed; `None` if none did.
     pub afct_s: Option<f64>,
@@ -95,6 +97,9 @@ pub struct SystemResult {
     /// Length of the run in seconds, warm-up included.
     #[serde(default)]
     pub duration_s: f64,
+    /// What that length was to be; `None` unless the run was cut short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_s: Option<f64>,
     /// How late the lab's wires delivered a packet at worst, in milliseconds; `None` in the simulator.
     #[serde(default)]
     pub late_ms_max: Option<f64>,
@@ -290,6 +295,11 @@ impl RunResult {
         self.systems.iter().flat_map(of).collect()
     }
 
+    /// Whether the run of a system was cut short, and its measures are of the time until then.
+    pub fn is_cut(&self) -> bool {
+        self.systems.values().any(SystemResult::is_cut)
+    }
+
     /// Whether all that is measured are transfers of a size: then what is carried is what is offered, and only their times
     /// tell systems apart.
     pub fn is_of_transfers(&self) -> bool {
@@ -300,6 +310,11 @@ impl RunResult {
 }
 
 impl SystemResult {
+    /// Whether the run was cut short, and its measures are of the time until then.
+    pub fn is_cut(&self) -> bool {
+        self.planned_s.is_some()
+    }
+
     /// Moves of all reasons.
     pub fn total_moves(&self) -> u64 {
         self.moves.values().sum()
@@ -323,6 +338,11 @@ impl SystemResult {
         let sampled = self.paths.iter().filter_map(|(name, path)| Some((name, path.utilisation_second_half?)));
         sampled.min_by(|one, other| one.1.total_cmp(&other.1))
     }
+}
+
+/// A number; what JSON has instead of one that is none is not a number.
+fn number_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 fn is_zero(number: &u64) -> bool {

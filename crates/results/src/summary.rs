@@ -98,7 +98,9 @@ impl Column {
         let repeated = system.repeated.as_ref();
         match (self, repeated) {
             (Column::System, _) => name.to_owned(),
-            (Column::Goodput, None) => format!("{:.1}", system.goodput_mbps),
+            (Column::Goodput, None) => {
+                or_dash(Some(system.goodput_mbps).filter(|mbps| mbps.is_finite()).map(|mbps| format!("{mbps:.1}")))
+            }
             (Column::Goodput, Some(Repeated { goodput_mbps: goodput, .. })) => {
                 format!("{:.1} ± {:.1}", goodput.mean, goodput.half_width())
             }
@@ -153,9 +155,11 @@ pub(crate) fn mean_goodput(system: &SystemResult) -> f64 {
     system.repeated.as_ref().map_or(system.goodput_mbps, |repeated| repeated.goodput_mbps.mean)
 }
 
-/// A system's goodput over plain TCP's; `None` where that was not run, or carried nothing.
+/// A system's goodput over plain TCP's; `None` where that was not run, or carried nothing, or where one of the two runs was cut
+/// short: then the two are of different times.
 pub(crate) fn times_tcp(run: &RunResult, system: &SystemResult) -> Option<f64> {
-    let tcp = run.systems.get("tcp").map(mean_goodput).filter(|tcp| *tcp > 0.0)?;
+    let tcp = run.systems.get("tcp").filter(|tcp| !tcp.is_cut() && !system.is_cut())?;
+    let tcp = Some(mean_goodput(tcp)).filter(|tcp| *tcp > 0.0)?;
     Some(mean_goodput(system) / tcp)
 }
 
@@ -304,6 +308,29 @@ mod tests {
         let mut run = testing::run(&["tcp", "pathchanger"], 2);
         run.systems.get_mut("tcp").unwrap().goodput_mbps = 0.002;
         assert!(table(&run).contains("┆ > 100 ┆"), "{}", table(&run));
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_is_no_multiple_of_another_and_no_other_of_it() {
+        for cut in ["tcp", "pathchanger"] {
+            let mut run = testing::run(&["tcp", "pathchanger"], 6);
+            let system = run.systems.get_mut(cut).unwrap();
+            system.planned_s = Some(60.0);
+            system.incomplete.push("interrupted after 20 s of 60 s".into());
+            let table = table(&run);
+            let own = if cut == "tcp" { "    –" } else { " 1.00" };
+            assert!(table.contains(&format!("┆           88.5 ┆ {own} ┆")), "{table}");
+            assert!(table.contains("┆          345.0 ┆     – ┆"), "{table}");
+            assert!(table.ends_with(&format!("\nincomplete: {cut}: interrupted after 20 s of 60 s")), "{table}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_was_measured_there_is_no_goodput() {
+        let mut run = testing::run(&["tcp"], 1);
+        let system = run.systems.get_mut("tcp").unwrap();
+        (system.goodput_mbps, system.planned_s) = (f64::NAN, Some(60.0));
+        assert!(table(&run).contains("│ tcp    ┆              – ┆"), "{}", table(&run));
     }
 
     #[test]

@@ -5,9 +5,8 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use crate::{
-    PlotError, RunResult, SystemResult, document,
-    lines::{Line, Panel, lines},
-    measures,
+    Estimate, PlotError, RunResult, SystemResult, document,
+    lines::{Across, Line, Panel, Whisker, draw},
     summary::{Column, columns, printable, taken},
 };
 
@@ -69,12 +68,20 @@ impl Swept {
         table.to_string()
     }
 
-    /// Each measure over the first key as SVG text, with a line for each system and each value of the other keys.
+    /// Each measure over the first key as SVG text, with a line for each system and each value of the other keys; points alone
+    /// where the values are no numbers. After several seeds, points have their 95 % confidence intervals.
     pub fn picture(&self) -> Result<String, PlotError> {
         let axis = Axis::of(self.points.iter().filter_map(|point| point.values.first()).map(String::as_str));
-        let panels: Vec<Panel> = MEASURES.iter().filter_map(|measure| self.panel(measure, &axis)).collect();
-        let key = self.keys.first().map_or("", String::as_str);
-        lines(&printable(self.scenario.clone()), &printable(axis.title(key)), &panels, true)
+        let (mut panels, mut whiskers) = (Vec::new(), Vec::new());
+        for measure in &MEASURES {
+            if let Some((panel, own)) = self.panel(measure, &axis, panels.len()) {
+                panels.push(panel);
+                whiskers.extend(own);
+            }
+        }
+        let title = printable(axis.title(self.keys.first().map_or("", String::as_str)));
+        let across = Across { title: &title, ticks: &axis.ticks, joined: axis.are_numbers, dots: true };
+        draw(&printable(self.scenario.clone()), &across, &panels, &whiskers)
     }
 
     /// The picture and the table on a page; `command` makes them again.
@@ -126,45 +133,71 @@ impl Swept {
         self.points.iter().flat_map(of)
     }
 
-    /// A measure's lines; `None` where it is missing, or zero everywhere.
-    fn panel(&self, (name, of): &Measure, axis: &Axis) -> Option<Panel> {
-        let mut panel: Vec<Line> = Vec::new();
+    /// A measure's lines in the panel of this number, and the points' intervals; `None` where it is missing, or zero everywhere.
+    fn panel(&self, (name, of): &Measure, axis: &Axis, index: usize) -> Option<(Panel, Vec<Whisker>)> {
+        let (mut panel, mut whiskers): (Vec<Line>, Vec<Whisker>) = (Vec::new(), Vec::new());
         for (number, point) in self.points.iter().enumerate() {
             for (system, result) in point.run.systems.iter() {
                 let Some(value) = over_seeds(result, of) else { continue };
+                let ends = value.ci95.map(|end| end.max(0.0));
                 let others = self.keys.iter().zip(&point.values).skip(1).map(|(key, value)| {
                     let short = key.rsplit('.').next().unwrap_or(key);
                     format!(", {short} = {value}")
                 });
                 let label = printable(system.to_owned() + &others.collect::<String>());
                 let x = axis.at.get(number).copied().unwrap_or_default();
+                if ends[1] > ends[0] {
+                    whiskers.push(Whisker { panel: index, label: label.clone(), x, ends });
+                }
                 match panel.iter_mut().find(|line| line.label == label) {
-                    Some(line) => line.points.push((x, value)),
-                    None => panel.push(Line { label, points: vec![(x, value)] }),
+                    Some(line) => line.points.push((x, value.mean)),
+                    None => panel.push(Line { label, points: vec![(x, value.mean)] }),
                 }
             }
         }
+        if !axis.are_numbers {
+            apart(&mut panel, &mut whiskers);
+        }
         panel.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
-        let highest = panel.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+        let values = panel.iter().flat_map(|line| &line.points).map(|point| point.1);
+        let highest = values.chain(whiskers.iter().map(|whisker| whisker.ends[1])).fold(0.0, f64::max);
         let y = (*name).to_owned();
-        (highest > 0.0).then_some(Panel { y, range: [0.0, highest * 1.08], lines: panel, mark: None })
+        (highest > 0.0).then_some((Panel { y, range: [0.0, highest * 1.08], lines: panel, mark: None }, whiskers))
     }
 }
 
-/// The mean over the seeds; `None` where a seed lacks the measure.
-fn over_seeds(result: &SystemResult, of: &fn(&SystemResult) -> Option<f64>) -> Option<f64> {
+/// The mean over the seeds, and its interval; `None` where a seed lacks the measure.
+fn over_seeds(result: &SystemResult, of: &fn(&SystemResult) -> Option<f64>) -> Option<Estimate> {
     match &result.repeated {
-        Some(repeated) => measures::mean(&repeated.each.iter().map(of).collect::<Option<Vec<f64>>>()?),
-        None => of(result),
+        Some(repeated) => Estimate::of(&repeated.each.iter().map(of).collect::<Option<Vec<f64>>>()?),
+        None => Estimate::of(&[of(result)?]),
+    }
+}
+
+/// Puts the points of one tick beside each other, so that none hides another.
+fn apart(lines: &mut [Line], whiskers: &mut [Whisker]) {
+    let count = lines.len() as f64;
+    let step = (0.6 / count).min(0.08);
+    for (number, line) in lines.iter_mut().enumerate() {
+        let aside = (number as f64 - (count - 1.0) / 2.0) * step;
+        line.points.iter_mut().for_each(|point| point.0 += aside);
+        whiskers.iter_mut().filter(|whisker| whisker.label == line.label).for_each(|whisker| whisker.x += aside);
     }
 }
 
 /// Where the values of a key stand on an axis.
 struct Axis {
     at: Vec<f64>,
-    /// The unit that all have, or the values themselves where they are no numbers of one unit.
-    unit: Result<String, Vec<String>>,
+    /// A tick for each value; none where the numbers are too near each other for that.
+    ticks: Vec<(f64, String)>,
+    /// The unit that all have; empty where they are pure numbers, or none.
+    unit: String,
+    /// Whether all values are numbers of one unit.
+    are_numbers: bool,
 }
+
+/// The least share of the axis between two ticks.
+const NEAR: f64 = 0.07;
 
 impl Axis {
     fn of<'a>(values: impl Iterator<Item = &'a str>) -> Axis {
@@ -174,7 +207,8 @@ impl Axis {
             && let Some((_, unit)) = numbers.first()
             && numbers.iter().all(|(_, other)| other == unit)
         {
-            return Axis { at: numbers.iter().map(|(number, _)| *number).collect(), unit: Ok((*unit).to_owned()) };
+            let at: Vec<f64> = numbers.iter().map(|(number, _)| *number).collect();
+            return Axis { ticks: ticks(&at), at, unit: (*unit).to_owned(), are_numbers: true };
         }
         let mut distinct: Vec<String> = Vec::new();
         let at = values.iter().map(|value| {
@@ -185,19 +219,27 @@ impl Axis {
             });
             place as f64 + 1.0
         });
-        Axis { at: at.collect(), unit: Err(distinct) }
+        let at = at.collect();
+        let named = distinct.into_iter().enumerate().map(|(place, value)| (place as f64 + 1.0, printable(value)));
+        Axis { at, ticks: named.collect(), unit: String::new(), are_numbers: false }
     }
 
     fn title(&self, key: &str) -> String {
-        match &self.unit {
-            Ok(unit) if unit.is_empty() => key.to_owned(),
-            Ok(unit) => format!("{key}, {unit}"),
-            Err(values) => {
-                let named = values.iter().enumerate().map(|(place, value)| format!("{} {value}", place + 1));
-                format!("{key}: {}", named.collect::<Vec<_>>().join(", "))
-            }
-        }
+        if self.unit.is_empty() { key.to_owned() } else { format!("{key}, {}", self.unit) }
     }
+}
+
+/// A tick for each of these numbers, or none where two would overlap.
+fn ticks(numbers: &[f64]) -> Vec<(f64, String)> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.dedup();
+    let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else { return Vec::new() };
+    let near = (most - least) * NEAR;
+    if sorted.len() < 2 || sorted.windows(2).any(|two| two[1] - two[0] < near) {
+        return Vec::new();
+    }
+    sorted.into_iter().map(|number| (number, number.to_string())).collect()
 }
 
 /// The number that a value begins with, and its unit.
@@ -263,8 +305,42 @@ mod tests {
         assert_eq!(axis(&["10 ms", "2 ms"]).title("a.b"), "a.b, ms");
         assert_eq!(axis(&["1", "4"]).title("a"), "a");
         let mixed = axis(&["900 kB", "1 MB", "900 kB"]);
-        assert_eq!((mixed.at.clone(), mixed.title("size")), (vec![1.0, 2.0, 1.0], "size: 1 900 kB, 2 1 MB".to_owned()));
+        assert_eq!((mixed.at.clone(), mixed.title("size")), (vec![1.0, 2.0, 1.0], "size".to_owned()));
+        assert_eq!(mixed.ticks, [(1.0, "900 kB".to_owned()), (2.0, "1 MB".to_owned())]);
+        assert!(!mixed.are_numbers && axis(&["1", "4"]).are_numbers);
         assert_eq!(axis(&["reno", "cubic"]).at, [1.0, 2.0]);
+        let ticks = |values: &[&str]| axis(values).ticks.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        assert_eq!(ticks(&["10 ms", "2.5 ms", "5 ms", "10 ms"]), ["2.5", "5", "10"]);
+        assert_eq!(ticks(&["1", "2", "1000"]), [""; 0], "1 and 2 would overlap");
+    }
+
+    #[test]
+    fn networks_are_named_below_their_points_which_no_line_joins() {
+        let svg = swept(&["topology"], &[&["Abilene"], &["Geant2012"]]).picture().unwrap();
+        let panels =
+            ["goodput, Mbit/s", "fairness", "moves", "drops"].iter().filter(|name| svg.contains(**name)).count();
+        for name in ["Abilene", "Geant2012"] {
+            assert_eq!(svg.matches(&format!(">\n{name}\n<")).count(), panels, "{svg}");
+        }
+        assert!(svg.contains("tcp\nGeant2012: 89.50</title>"), "{svg}");
+        assert!(!svg.contains(">\n1.1\n<") && !svg.contains("1 Abilene"), "{svg}");
+        let joined = swept(&["topology.rate"], &[&["10 Mbit/s"], &["20 Mbit/s"]]).picture().unwrap();
+        assert_eq!(joined.matches("<polyline").count() - svg.matches("<polyline").count(), 2 * panels);
+    }
+
+    #[test]
+    fn after_several_seeds_each_point_has_its_interval() {
+        let mut swept = swept(&["topology"], &[&["Abilene"], &["Geant2012"]]);
+        assert!(!swept.picture().unwrap().contains("95 %"));
+        for point in &mut swept.points {
+            let one = point.run.systems.get_mut("tcp").unwrap();
+            let other = SystemResult { goodput_mbps: one.goodput_mbps + 2.0, ..one.clone() };
+            one.repeated = crate::Repeated::of(&[one.clone(), other]);
+        }
+        let svg = swept.picture().unwrap();
+        // 89.5 ± 12.7: two values that are 2 apart.
+        assert!(svg.contains("tcp\nAbilene: 89.50\n95 %: 76.79 to 102.2</title>"), "{svg}");
+        assert_eq!(svg.matches("95 %: ").count(), 2, "{svg}");
     }
 
     #[test]

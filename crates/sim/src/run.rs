@@ -278,7 +278,11 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         let mut measured = SystemResult { repeated, ..all.swap_remove(0) };
         if interrupted && options.seeds > 1 {
             let count = whole.iter().filter(|whole| **whole).count();
-            measured.incomplete.push(format!("{count} of {} seeds were run under all systems", options.seeds));
+            let lacks =
+                if whole[0] { "" } else { ", the first not; the numbers are of that one, as far as it was run" };
+            // How far a first seed came is a remark: what the results lack are seeds.
+            measured.notes.append(&mut measured.incomplete);
+            measured.incomplete.push(format!("{count} of {} seeds were run under all systems{lacks}", options.seeds));
         }
         observer.ends(system, &measured);
         result.systems.insert(system.to_string(), measured);

@@ -53,10 +53,11 @@ pub fn run(args: CompareArgs) -> Outcome {
 
 fn print(comparison: &Comparison) {
     let [one, other] = comparison.worlds.map(World::as_str);
-    println!("{:<30} {:<22} {one:>12} {other:>12} {:>10}", "system", "measure", "apart");
+    println!("{:<30} {:<22} {one:>12} {other:>12} {:>19}", "system", "measure", "apart");
     for row in &comparison.rows {
         let measure = format!("{} {}", row.measure, row.unit);
         let [first, second] = row.values;
-        println!("{:<30} {measure:<22} {first:>12.3} {second:>12.3} {:>8.1} %", row.system, 100.0 * row.difference);
+        println!("{:<30} {measure:<22} {first:>12.3} {second:>12.3} {:>19}", row.system, row.apart());
     }
+    comparison.remarks().iter().for_each(|remark| println!("{remark}"));
 }

@@ -152,7 +152,8 @@ impl sidestep_sim::Observer for SimProgress {
     fn ends(&self, system: &SystemSpec, result: &SystemResult) {
         self.with(|bar| {
             bar.bar.finish_and_clear();
-            eprintln!("{system}: {:.1} Mbit/s", result.goodput_mbps);
+            let cut = if result.is_cut() { "interrupted".into() } else { format!("{:.1} Mbit/s", result.goodput_mbps) };
+            eprintln!("{system}: {cut}");
         });
     }
 }

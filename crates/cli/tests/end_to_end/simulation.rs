@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::common::{BULK, Room, TWO_PATHS};
+use crate::common::{BULK, Room, Row, TWO_PATHS, number};
 
 /// The contents of all files below a directory, by their path in it.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -57,6 +57,20 @@ fn a_value_set_for_one_run_is_in_its_results_and_a_mistake_is_shown_in_its_line(
     let soon = run("duration=soon");
     soon.complaint(2);
     assert!(soon.stderr.contains("duration = \"soon\""), "{soon:#?}");
+}
+
+#[test]
+fn hosts_that_would_each_send_to_themselves_are_said_to_need_a_pairing() {
+    let room = Room::new();
+    let flow = |from: &str| format!("[[flow]]\nkind = \"bulk\"\nfrom = \"{from}\"\nto = \"{from}\"\n");
+    let run = |from: &str| {
+        let file = room.write("own.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{}", flow(from)));
+        room.run(&["sim", "run", &file, "--out", "none"])
+    };
+    let many = run("*1");
+    assert!(many.complaint(2).contains("set `pairing`, such as to \"permutation\" or \"all\""), "{many:#?}");
+    let one = run("c1");
+    assert!(one.complaint(2).ends_with("no pair of two different hosts is left"), "{one:#?}");
 }
 
 #[test]
@@ -125,4 +139,55 @@ fn a_scenario_may_name_a_published_network_or_a_file_beside_it() {
     let unknown = room.write("unknown.toml", &format!("{head}[topology]\nnetwork = \"Nowhere\"\n{rest}"));
     let unknown = room.run(&["sim", "run", &unknown, "--out", "no"]);
     assert!(unknown.complaint(2).contains("Nowhere") && unknown.stderr.contains("unknown.toml:4"), "{unknown:#?}");
+}
+
+/// A run with this warm-up, interrupted when it has run for a while; returns what it printed and what it left.
+fn interrupted(room: &Room, warmup: &str) -> (String, serde_json::Value) {
+    let file = room.write("long.toml", &format!("duration = \"70000 s\"\n{TWO_PATHS}{BULK}"));
+    let systems = ["--system", "tcp", "--system", "random"];
+    let run = ["sim", "run", &file, "--out", "cut", "--set", "sample=100 ms", "--set", &format!("warmup={warmup}")];
+    let mut running = room.start(&[&run[..], &systems].concat());
+    running.wait_until("a directory", || room.path("cut").join("series.csv").exists());
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    let ended = running.wait();
+    assert_eq!(ended.error(1), "interrupted; what there was is written");
+    (ended.stdout, serde_json::from_slice(&fs::read(room.path("cut").join("result.json")).unwrap()).unwrap())
+}
+
+#[test]
+fn an_interrupted_run_has_the_goodput_of_the_time_that_it_ran_in_all_its_files() {
+    let room = Room::new();
+    let (table, result) = interrupted(&room, "500 ms");
+    let (flows, samples) = (room.rows("cut", "flows.csv"), room.rows("cut", "series.csv"));
+    for (name, system) in result["systems"].as_object().unwrap() {
+        let of = |rows: &[Row], column: &str| -> f64 {
+            let own = rows
+                .iter()
+                .filter(|row| row["system"] == *name && row.get("kind").is_none_or(|kind| kind == "connection"));
+            own.map(|row| number(row, column)).sum()
+        };
+        let (goodput, ran) = (system["goodput_mbps"].as_f64().unwrap(), system["duration_s"].as_f64().unwrap());
+        let measured = of(&flows, "bytes_in_window") * 8e-6 / (ran - 0.5);
+        assert!((goodput / measured - 1.0).abs() < 1e-9 && goodput > 8.0, "{name}: {goodput} {measured} in {ran} s");
+        let (carried, sampled) = (of(&flows, "bytes") * 8e-6, of(&samples, "mbps") * 0.1);
+        assert!((sampled / carried - 1.0).abs() < 1e-4, "{name}: {sampled} of {carried} Mbit");
+        let says = system["incomplete"][0].as_str().unwrap();
+        assert!(
+            says.starts_with("interrupted after ") && table.contains(&format!("incomplete: {name}: {says}")),
+            "{table}"
+        );
+        assert_eq!(system["planned_s"], 7e4);
+    }
+    assert!(!table.contains(" 1.00 "), "no multiple of plain TCP: {table}");
+}
+
+#[test]
+fn a_run_that_is_interrupted_in_its_warm_up_has_no_goodput() {
+    let room = Room::new();
+    let (table, result) = interrupted(&room, "60000 s");
+    assert!(table.contains("incomplete"), "{table}");
+    assert!(result["systems"]["tcp"]["goodput_mbps"].is_null(), "{result:#}");
+    let page = fs::read_to_string(room.path("cut").join("index.html")).unwrap();
+    assert!(page.contains("within the warm-up, so that nothing was measured") && !page.contains("NaN"), "{page}");
 }

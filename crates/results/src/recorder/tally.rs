@@ -15,6 +15,8 @@ pub(super) struct PathTally {
     /// The squares of what `after_warmup` is the mean of.
     squares: WeightedMean,
     second_half: WeightedMean,
+    /// For the second half of a run that is cut short, of which nobody knows yet when it begins.
+    history: History,
     over_time: Vec<WeightedMean>,
     drops: u64,
     marks: u64,
@@ -66,6 +68,7 @@ impl PathTally {
             after_warmup: WeightedMean::default(),
             squares: WeightedMean::default(),
             second_half: WeightedMean::default(),
+            history: History::default(),
             over_time: vec![WeightedMean::default(); BINS],
             drops: 0,
             marks: 0,
@@ -83,16 +86,22 @@ impl PathTally {
         self.after_warmup.add(utilisation, measured);
         self.squares.add(utilisation * utilisation, measured);
         self.second_half.add(utilisation, shared(from, to, end / 2.0, end));
+        self.history.add(to, utilisation, shared(from, to, 0.0, end));
         for (bin, seconds) in overlaps(window.duration, point) {
             self.over_time[bin].add(utilisation, seconds);
         }
     }
 
-    pub(super) fn result(&self) -> PathResult {
+    /// The measures of a run that was `cut` short there, if it was; its second half begins with the end of the warm-up or later.
+    pub(super) fn result(&self, warmup: Span, cut: Option<Span>) -> PathResult {
+        let second_half = match cut.map(Span::as_secs_f64) {
+            Some(end) => self.history.mean((end / 2.0).max(warmup.as_secs_f64()), end),
+            None => self.second_half.get(),
+        };
         PathResult {
             capacity_mbps: self.capacity.map(Rate::as_mbits),
             utilisation: self.after_warmup.get(),
-            utilisation_second_half: self.second_half.get(),
+            utilisation_second_half: second_half,
             variation: self.variation(),
             drops: self.drops,
             marks: self.marks,
@@ -105,8 +114,61 @@ impl PathTally {
         Some((self.squares.get()? - mean * mean).max(0.0).sqrt() / mean)
     }
 
-    pub(super) fn trace(&self) -> Vec<Option<f64>> {
-        self.over_time.iter().map(WeightedMean::get).collect()
+    /// The means of the first `steps` steps.
+    pub(super) fn trace(&self, steps: usize) -> Vec<Option<f64>> {
+        self.over_time.iter().take(steps).map(WeightedMean::get).collect()
+    }
+}
+
+/// The most instants that a [`History`] keeps.
+const MOST_INSTANTS: usize = 512;
+
+/// The sum of a value over time at some instants: its mean between any two, however long the run.
+#[derive(Debug, Default)]
+struct History {
+    /// Instants in seconds, ascending, and the sum until then.
+    sums: Vec<(f64, WeightedMean)>,
+    /// The last instant.
+    last: (f64, WeightedMean),
+    added: u64,
+    /// One instant in two to the power of this is kept.
+    thinned: u32,
+}
+
+impl History {
+    /// The value was `value` for so many seconds, the last of which is `to`.
+    fn add(&mut self, to: f64, value: f64, seconds: f64) {
+        self.last.0 = to;
+        self.last.1.add(value, seconds);
+        self.added += 1;
+        if !self.added.is_multiple_of(1 << self.thinned) {
+            return;
+        }
+        self.sums.push(self.last);
+        if self.sums.len() == MOST_INSTANTS {
+            let mut number = 0;
+            self.sums.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            self.thinned += 1;
+        }
+    }
+
+    /// The mean from one instant to another, linear between those that are kept; `None` where there was no value.
+    fn mean(&self, from: f64, to: f64) -> Option<f64> {
+        let (before, until) = (self.until(from), self.until(to));
+        let between = WeightedMean { sum: until.sum - before.sum, seconds: until.seconds - before.seconds };
+        if between.seconds > 1e-9 { between.get() } else { None }
+    }
+
+    fn until(&self, at: f64) -> WeightedMean {
+        let next = self.sums.partition_point(|(instant, _)| *instant < at);
+        let before = next.checked_sub(1).and_then(|last| self.sums.get(last)).copied().unwrap_or_default();
+        let (after, sum) = self.sums.get(next).copied().unwrap_or(self.last);
+        let share = if after > before.0 { ((at - before.0) / (after - before.0)).min(1.0) } else { 1.0 };
+        let part = |from: f64, to: f64| from + (to - from) * share;
+        WeightedMean { sum: part(before.1.sum, sum.sum), seconds: part(before.1.seconds, sum.seconds) }
     }
 }
 

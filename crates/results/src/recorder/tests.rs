@@ -1,7 +1,7 @@
 //! What measures are made of records.
 
 use super::*;
-use crate::testing::{SECOND, flow, path_sample};
+use crate::testing::{SECOND, at, flow, path_sample};
 
 const WINDOW: Window =
     Window { warmup: Span::from_secs(2), duration: Span::from_secs(10), sample: Span::from_millis(500) };
@@ -269,4 +269,84 @@ fn what_hosts_counted_is_summed_and_zeros_are_left_out() {
     assert_eq!(result.tcp, [("TCPLossProbes".to_owned(), 5)].into());
     assert_eq!((result.late_ms_max, result.late_share, result.lost_outside), (Some(4.0), Some(0.25), 7));
     assert_eq!((result.lateness, result.wires), (quantiles, Some(wires)));
+}
+
+/// What a run of 300 s has left when 10 s of it are over.
+fn ten_seconds(window: Window) -> Recorder {
+    let mut recorder = Recorder::new("tcp", window, [("p1".into(), Rate::from_mbits(100))]);
+    for tick in 0..20u32 {
+        let from = f64::from(tick) / 2.0;
+        recorder.sample(&path_sample("p1", from, from + 0.5, f64::from(tick * 7 % 10) / 10.0, u64::from(tick)));
+        recorder.sample(&connection_sample("a", from + 0.5, 6));
+    }
+    recorder
+}
+
+fn its_flows(recorder: &mut Recorder) -> Vec<SamplePoint> {
+    let mut rest = recorder.flow(&FlowRecord { bytes: Bytes::new(9_000_000), ..flow("a", 0.0, 10.0, 5_000_000) });
+    rest.extend(recorder.flow(&flow("b", 6.0, 10.0, 3_000_000)));
+    rest.extend(recorder.flow(&FlowRecord { sized: true, ..flow("stalled", 1.0, 10.0, 1_000) }));
+    rest
+}
+
+#[test]
+fn a_run_that_was_cut_short_has_the_measures_of_one_that_was_to_be_as_long() {
+    let mut whole = ten_seconds(WINDOW);
+    let mut cut = ten_seconds(Window { duration: Span::from_secs(300), ..WINDOW });
+    cut.cut(at(10.0));
+    assert_eq!(its_flows(&mut whole), its_flows(&mut cut), "the same samples, none of them after the end");
+    let (whole, (mut cut, trace)) = (whole.finish().0, cut.finish());
+    assert_eq!(cut.incomplete, ["interrupted after 10 s of 300 s; all measures are of that time"]);
+    assert_eq!((cut.planned_s, cut.is_cut(), whole.is_cut()), (Some(300.0), true, false));
+    let half = |result: &SystemResult| result.paths.get("p1").unwrap().utilisation_second_half.unwrap();
+    assert!((half(&whole) - half(&cut)).abs() < 1e-6, "{} {}", half(&whole), half(&cut));
+    cut.paths.get_mut("p1").unwrap().utilisation_second_half = Some(half(&whole));
+    assert_eq!(SystemResult { planned_s: None, incomplete: Vec::new(), ..cut }, whole);
+    // Steps of 2 s.
+    assert_eq!((trace.window.duration, trace.goodput.len()), (Span::from_secs(10), 5));
+    let megabits: f64 = trace.goodput.iter().sum::<f64>() * 2.0;
+    assert!(trace.paths.values().all(|shares| shares.len() == 5) && trace.moves.len() == 5);
+    assert!((megabits - (9_000_000.0 + 3_000_000.0 + 1_000.0) * 8e-6).abs() < 0.1, "{megabits}");
+}
+
+#[test]
+fn the_last_step_of_the_trace_of_a_run_that_was_cut_short_is_as_fast_as_it_was() {
+    let mut recorder = Recorder::new("tcp", Window { duration: Span::from_secs(600), ..WINDOW }, []);
+    recorder.sample(&SamplePoint { interval: Span::from_secs(5), ..connection_sample("a", 5.0, 10) });
+    recorder.cut(at(5.0));
+    // Steps of 4 s.
+    assert_eq!(recorder.finish().1.goodput, [10.0, 10.0]);
+}
+
+#[test]
+fn a_run_that_was_cut_short_within_the_warmup_has_measured_nothing() {
+    for end in [1.5, 2.0] {
+        let mut recorder = Recorder::new("tcp", WINDOW, [("p1".into(), Rate::from_mbits(100))]);
+        recorder.sample(&path_sample("p1", 0.0, end, 0.5, 0));
+        recorder.cut(at(end));
+        recorder.flow(&FlowRecord { bytes: Bytes::new(9_000), ..flow("a", 0.0, end, 0) });
+        let (result, _) = recorder.finish();
+        assert!(result.goodput_mbps.is_nan(), "{}", result.goodput_mbps);
+        let path = result.paths.get("p1").unwrap();
+        assert_eq!((result.fairness, path.utilisation, path.utilisation_second_half), (None, None, None));
+        assert!(result.incomplete[0].ends_with("within the warm-up, so that nothing was measured"), "{result:?}");
+        let json = serde_json::to_string(&result).unwrap();
+        assert!(json.starts_with("{\"goodput_mbps\":null,"), "{json}");
+        assert!(serde_json::from_str::<SystemResult>(&json).unwrap().goodput_mbps.is_nan());
+    }
+}
+
+#[test]
+fn the_second_half_of_a_long_run_that_was_cut_short_is_nearly_that_of_its_samples() {
+    let window = Window { duration: Span::from_secs(1_000_000), ..WINDOW };
+    let mut recorder = Recorder::new("tcp", window, [("p1".into(), Rate::from_mbits(100))]);
+    let share = |second: u32| f64::from(second) / 10_000.0;
+    (0..7_777).for_each(|second| {
+        let from = f64::from(second);
+        recorder.sample(&path_sample("p1", from, from + 1.0, share(second), 0));
+    });
+    recorder.cut(at(7_777.0));
+    let found = recorder.finish().0.paths.get("p1").unwrap().utilisation_second_half.unwrap();
+    let wanted = (7_777.0 * 0.75) / 10_000.0;
+    assert!((found / wanted - 1.0).abs() < 1e-3, "{found} {wanted}");
 }

@@ -241,15 +241,17 @@ impl<'a> Simulation<'a> {
                     while due(&self.agenda) {
                         let Some(Reverse((_, _, task))) = self.agenda.pop() else { break };
                         self.act(task, &mut writer, recorder, observer)?;
-                        if task == Task::Sample && stop.load(Ordering::Relaxed) {
-                            ended = true;
-                        }
+                        // Nothing is lost of a run that is stopped as it ends.
+                        ended |= task == Task::Sample && next < end && stop.load(Ordering::Relaxed);
                     }
                 }
             }
             if next >= end || ended {
                 break;
             }
+        }
+        if ended {
+            recorder.cut(self.world.now());
         }
         let left: Vec<FlowId> = self.open.keys().copied().collect();
         for flow in left {
@@ -267,13 +269,6 @@ impl<'a> Simulation<'a> {
         self.notes.iter().for_each(|note| recorder.note(note.clone()));
         let counted = self.counters.iter().flat_map(Counters::named);
         recorder.tcp(counted.map(|(name, count)| (name.to_owned(), u64::from(count))));
-        if ended {
-            recorder.note(format!(
-                "interrupted after {} of {}",
-                self.world.now().since(Time::ZERO),
-                self.scenario.duration
-            ));
-        }
         Ok(ended)
     }
 

@@ -352,10 +352,15 @@ impl Reader<'_> {
             let message = format!("more than {MAX_CONNECTIONS} connections in all; use fewer hosts or connections");
             self.document.error_at(item, "connections", message)
         };
+        let mut hint = "";
         let pairs: Vec<(NodeId, NodeId)> = match (file.pairs, file.from, file.to) {
             (Some(pairs), None, None) if file.pairing.is_none() => self.listed_pairs(item, pairs)?,
             (None, Some(from), Some(to)) => {
                 let (from, to) = (self.hosts(item, "from", from)?, self.hosts(item, "to", to)?);
+                if file.pairing.is_none() && from.len().max(to.len()) > 1 {
+                    hint = ": the first of `from` is paired with the first of `to`, and so on; set `pairing`, \
+                            such as to \"permutation\" or \"all\"";
+                }
                 match file.pairing.unwrap_or_default() {
                     Pairing::Zip => {
                         let count = from.len().max(to.len());
@@ -379,7 +384,8 @@ impl Reader<'_> {
         };
         let pairs: Vec<_> = pairs.into_iter().filter(|(from, to)| from != to).collect();
         if pairs.is_empty() {
-            return Err(self.document.error_at(item, "to", "no pair of two different hosts is left"));
+            let message = format!("no pair of two different hosts is left{hint}");
+            return Err(self.document.error_at(item, "to", message));
         }
         if pairs.len() as u64 > room { Err(too_many()) } else { Ok(pairs) }
     }
