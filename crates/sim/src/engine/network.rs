@@ -349,8 +349,6 @@ impl Network {
                 }
                 return Some((now, carried.packet, word));
             }
-            // Late or not: a router forwards what was due as if it had been in time.
-            let now = carried.arrives();
             let at = carried.hop + 1;
             let hop = self.hops[at as usize];
             if hop.behaves() {

@@ -28,8 +28,9 @@ pub(super) struct Wires {
     reads: Times,
     writes: Times,
     random: Pcg32,
-    /// When the last packet was handed over.
+    /// When the last packet was handed over, and how late that was if a router forwards it.
     now: u64,
+    behind: u64,
     /// When the last packet was sent by each arc: no later one was sent before.
     sent: Box<[u64]>,
 }
@@ -68,16 +69,17 @@ impl Wires {
             writes: Times::new(&times.writes),
             random: Pcg32::new(seed, u64::MAX / 8),
             now: 0,
+            behind: 0,
             sent: vec![0; arcs].into(),
         }
     }
 
-    /// When the packet counts as sent that a node sends by an arc at `sent`, which may be over: not before what went there
+    /// When the packet counts as sent that a node sends by an arc now: forwarded when it was due, but not before what went there
     /// earlier. Its thread has it to take.
-    pub(super) fn send(&mut self, sent: u64, arc: usize) -> u64 {
+    pub(super) fn send(&mut self, now: u64, arc: usize) -> u64 {
         let took = self.reads.one(self.random.next_u64());
-        self.serve(sent.max(self.now), arc, took);
-        self.sent[arc] = self.sent[arc].max(sent);
+        self.serve(now, arc, took);
+        self.sent[arc] = self.sent[arc].max(now - self.behind);
         self.sent[arc]
     }
 
@@ -111,10 +113,11 @@ impl Wires {
         thread.free
     }
 
-    /// Hands over what the thread with this number has next.
-    fn hand_over(&mut self, thread: usize) -> Option<Due> {
+    /// Hands over what the thread with this number has next: to a host, or to a router.
+    fn hand_over(&mut self, thread: usize, to_host: impl Fn(&Due) -> bool) -> Option<Due> {
         let due = self.threads[thread].writing.pop_front()?;
         self.now = due.key >> ARC_BITS;
+        self.behind = if to_host(&due) { 0 } else { self.now - due.carried.arrives() };
         Some(due)
     }
 
@@ -156,10 +159,11 @@ impl Network {
     pub(super) fn next_served(&mut self, limit: u64) -> Option<Due> {
         loop {
             let wires = self.wires.as_mut()?;
+            wires.behind = 0;
             if let Some((thread, key)) = wires.next()
                 && key >> ARC_BITS <= limit.min(self.events.top() >> ARC_BITS)
             {
-                return wires.hand_over(thread);
+                return wires.hand_over(thread, |due| self.hops[due.carried.hop as usize].is_last());
             }
             let due = self.next_due(limit)?;
             self.wires.as_mut()?.write(due);
@@ -192,16 +196,18 @@ mod tests {
         let carried = |arrives| Carried::new(arrives, 0, 0, 0);
         wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
         wires.write(Due { key: 1_000 << ARC_BITS, carried: carried(1_000) });
-        assert_eq!([0, 0].map(|thread| wires.hand_over(thread).unwrap().key >> ARC_BITS), [1_030, 1_060]);
+        let (router, host) = (|_: &Due| false, |_: &Due| true);
+        assert_eq!(wires.hand_over(0, router).map(|due| due.key >> ARC_BITS), Some(1_030));
         // A router forwards what was due at 1,000; something else was sent by arc 2 meanwhile.
         wires.sent[2] = 1_020;
-        assert_eq!([1, 2].map(|arc| wires.send(1_000, arc)), [1_000, 1_020]);
+        assert_eq!([1, 2].map(|arc| wires.send(1_030, arc)), [1_000, 1_020]);
         // A host sends when it notices.
+        assert_eq!(wires.hand_over(0, host).map(|due| due.key >> ARC_BITS), Some(1_060));
         assert_eq!(wires.send(1_060, 1), 1_060);
         // What was due before is handed over later than that.
         wires.threads[0].free = 0;
         wires.write(Due { key: 1_010 << ARC_BITS, carried: carried(1_010) });
-        assert_eq!(wires.hand_over(0).unwrap().key >> ARC_BITS, 1_090);
+        assert_eq!(wires.hand_over(0, host).map(|due| due.key >> ARC_BITS), Some(1_090));
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub(super) struct Rack {
     /// When it was sent, and the segment after it.
     sent_at: u64,
     end: u32,
-    /// Its round-trip time, or that of a segment which arrived later, in microseconds.
+    /// Its round-trip time, or that of a segment which arrived later.
     round_trip: u64,
     /// Quarters of the least round-trip time that reordered segments are waited for, and for how many more recoveries.
     pub(super) steps: u8,
@@ -25,11 +25,6 @@ pub(super) struct Rack {
 
 /// For how many recoveries the tolerance stays wide (`TCP_RACK_RECOVERY_THRESH`).
 pub(super) const PERSISTS: u8 = 16;
-
-/// The time between two times in nanoseconds by a clock of microseconds.
-fn micros_between(earlier: u64, later: u64) -> u64 {
-    (later / 1_000).saturating_sub(earlier / 1_000)
-}
 
 impl Rack {
     pub(super) fn new() -> Self {
@@ -55,7 +50,7 @@ impl Rack {
             return;
         }
         self.advanced = true;
-        self.round_trip = micros_between(sent_at, now);
+        self.round_trip = round_trip;
         if sent_at > self.sent_at || sent_at == self.sent_at && seq + 1 > self.end {
             (self.sent_at, self.end) = (sent_at, seq + 1);
         }
@@ -85,10 +80,11 @@ impl Rack {
         sent_at < self.sent_at || sent_at == self.sent_at && seq + 1 < self.end
     }
 
-    /// How much longer a segment may be on its way, in whole microseconds, as Linux counts: what was sent at one time, here a
-    /// nanosecond apart, is lost at one time.
-    fn remaining(&self, now: u64, sent_at: u64, tolerance: u64) -> i64 {
-        1_000 * ((self.round_trip + tolerance / 1_000) as i64 - micros_between(sent_at, now) as i64)
+    /// How much longer a segment may be on its way; less than a microsecond, by which Linux counts, is nothing: what was sent at
+    /// one time, here a nanosecond apart, is lost at one time.
+    fn remaining(&self, now: u64, sent_at: u64, tolerance: u64) -> u64 {
+        let left = (self.round_trip + tolerance).saturating_sub(now.saturating_sub(sent_at));
+        if left < 1_000 { 0 } else { left }
     }
 
     /// Whether a segment was sent so recently that it may still arrive.
@@ -114,7 +110,7 @@ impl Rack {
                     break;
                 }
                 match self.remaining(now, sent_at, tolerance) {
-                    remaining if remaining <= 0 => segments.lose(seq),
+                    0 => segments.lose(seq),
                     remaining => {
                         wait = wait.max(remaining);
                         resolved = false;
@@ -125,7 +121,7 @@ impl Rack {
                 segments.examined = seq + 1;
             }
         }
-        wait as u64
+        wait
     }
 
     /// Among those that were sent again.
@@ -141,7 +137,7 @@ impl Rack {
                     break;
                 }
                 match self.remaining(now, sent_at, tolerance) {
-                    remaining if remaining <= 0 => {
+                    0 => {
                         segments.lose(seq);
                         // No segment was sent at this time: the entry means nothing any more.
                         segments.again[kept].1 = 0;
@@ -155,6 +151,6 @@ impl Rack {
                 kept += 1;
             }
         }
-        wait as u64
+        wait
     }
 }
