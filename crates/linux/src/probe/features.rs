@@ -190,10 +190,10 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature(
         "tc-bpf",
-        "BPF on ingress (clsact)",
+        "BPF on ingress and egress (clsact)",
         "5.2",
-        [N, R, U, N, R, U],
-        "congestion marks end at decapsulation: start the router with --no-ecn",
+        [N, R, R, N, R, U],
+        "no lab; congestion marks end at decapsulation: start the router with --no-ecn",
     ),
     feature(
         "ecn",
