@@ -95,7 +95,8 @@ impl Sender {
         let mut acked = Acked::default();
         let mut sacked = false;
         let advances = ack > self.una && packet.sack[0] == (0, 0) && !marked && linux.is_at_ease();
-        if let Some(sent_at) = advances.then(|| linux.segments.sent_once(self.una, ack)).flatten() {
+        let sent_at = if advances { linux.segments.sent_once(self.una, ack) } else { None };
+        if let Some(sent_at) = sent_at {
             self.advance(linux, (config, now), packet, sent_at, &mut acked);
         } else {
             sacked = self.take_ack(linux, (config, now), packet, marked, &mut acked);
@@ -115,7 +116,7 @@ impl Sender {
     }
 
     /// Takes an ACK that says nothing but that segments have arrived which were sent once, while all is well: most do.
-    #[inline]
+    #[inline(always)]
     fn advance(
         &mut self,
         linux: &mut Linux,

@@ -23,18 +23,24 @@ const WINDOW_DIVISOR: u32 = 3;
 const SOON: Span = Span::from_millis(1);
 
 impl Sender {
-    /// Says how many segments leave together now, none if they wait; returns whether the congestion window has them wait.
+    /// Says how many segments leave together now, none if they wait, where the congestion window has `room` for so many; returns
+    /// whether it has them wait.
     #[inline]
-    pub(super) fn begin_batch(&mut self, linux: &mut Linux, now: Time) -> bool {
-        let room = linux.window.cwnd - linux.segments.in_flight(self.outstanding());
+    pub(super) fn begin_batch(&mut self, linux: &mut Linux, now: Time, room: u32) -> bool {
         let (allowed, waiting) = (self.window_end - self.next, self.supplied - self.next);
-        let full = self.full_batch(linux);
-        if waiting > 1 && room.min(allowed) < full && self.defers(linux, now, (room, allowed, waiting)) {
+        // The full batch comes last, as it takes a division.
+        if waiting > 1
+            && self.defers(linux, now, (room, allowed, waiting))
+            && room.min(allowed) < self.full_batch(linux)
+        {
             return room < allowed && room <= waiting;
         }
         // Two batches fit the window at least.
         let half = (linux.window.cwnd / 2).max(1);
-        linux.batch = half.min(room).min(full).min(allowed).min(waiting);
+        linux.batch = half.min(room).min(allowed).min(waiting);
+        if linux.batch > LEAST_SEGMENTS {
+            linux.batch = linux.batch.min(self.full_batch(linux));
+        }
         false
     }
 

@@ -134,10 +134,13 @@ impl Segments {
     }
 
     /// When the first and the last of the segments `from..to` were sent, if each was sent once and nothing is known of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sent_once(&self, from: u32, to: u32) -> Option<(u64, u64)> {
         let words = (from..to).fold(0, |words, seq| words | self.word(seq));
-        (words & ((1 << FLAG_BITS) - 1) == 0).then(|| (self.sent_at(from), self.sent_at(to - 1)))
+        if words & ((1 << FLAG_BITS) - 1) != 0 {
+            return None;
+        }
+        Some((self.sent_at(from), self.sent_at(to - 1)))
     }
 
     /// Segments below `una` are forgotten.

@@ -27,6 +27,12 @@ impl Linux {
         clock::fires_at(self.wheel_tick, now, after)
     }
 
+    /// Whether a tail loss probe is sent if nothing is heard for long.
+    #[inline]
+    pub(super) fn may_probe(&self, config: &Config) -> bool {
+        matches!(self.state, CaState::Open | CaState::Cwr) && config.sack
+    }
+
     /// The timer of data, or of the SYN, fired.
     pub(in crate::tcp::sender) fn count_timeout(&mut self) {
         self.counters.timeouts += 1;
@@ -82,7 +88,7 @@ impl Sender {
 
     /// Sets the timer for a tail loss probe (`tcp_schedule_loss_probe`); `anew`: the timeout begins now.
     pub(super) fn schedule_probe(&mut self, linux: &mut Linux, config: &Config, now: Time, anew: bool) -> bool {
-        if self.una == self.next || !matches!(linux.state, CaState::Open | CaState::Cwr) || !config.sack {
+        if self.una == self.next || !linux.may_probe(config) {
             return false;
         }
         let srtt = linux.rtt.srtt();

@@ -21,13 +21,19 @@ impl Sender {
         config: &Config,
         now: Time,
     ) -> Option<Transmit> {
+        if linux.batch > 0 {
+            // Both windows had room for all of it when it began.
+            linux.batch -= 1;
+            return Some(self.send_new(linux, config, now));
+        }
         if self.is_over() {
             return None;
         }
         if linux.probing {
             return Some(self.send_probe(linux, config, now));
         }
-        let has_room = linux.segments.in_flight(self.outstanding()) < linux.window.cwnd;
+        let room = linux.window.cwnd.saturating_sub(linux.segments.in_flight(self.outstanding()));
+        let has_room = room > 0;
         if linux.again != Again::Nothing {
             if linux.again == Again::New && !(has_room && self.has_new()) {
                 // F-RTO has no new segment to send.
@@ -44,9 +50,7 @@ impl Sender {
         }
         let mut limited = !has_room;
         if has_room && self.has_new() {
-            if linux.batch == 0 {
-                limited = self.begin_batch(linux, now);
-            }
+            limited = self.begin_batch(linux, now, room);
             if linux.batch > 0 {
                 linux.batch -= 1;
                 return Some(self.send_new(linux, config, now));
@@ -64,7 +68,6 @@ impl Sender {
     /// `limited`: by the congestion window.
     fn end_burst(&mut self, linux: &mut Linux, config: &Config, now: Time, limited: bool) {
         linux.again = Again::Nothing;
-        linux.batch = 0;
         if linux.burst > 0 || limited && self.next < self.supplied {
             linux.validate(config, now.as_nanos(), (self.una, self.next), limited);
         }
@@ -88,14 +91,19 @@ impl Sender {
         if linux.in_reduction() {
             linux.reduction.prr_out += 1;
         }
-        if first || self.deadline == Time::MAX || linux.timer == SenderTimeout::LossProbe {
+        // Where a probe may follow, the end of the burst sets the timer.
+        if (first || self.deadline == Time::MAX || linux.timer == SenderTimeout::LossProbe) && !linux.may_probe(config)
+        {
             self.rearm(linux, now);
         }
         let mut flags = Flags::when(self.flags & flag::ECN != 0, Flags::ECT);
-        flags = flags.with(Flags::when(self.flags & flag::CWR != 0, Flags::CWR));
-        self.flags &= !flag::CWR;
-        let last = self.flags & flag::FIN != 0 && self.next == self.supplied;
-        Transmit { seq, kind: Kind::Data, flags: flags.with(Flags::when(last, Flags::FIN)) }
+        if self.flags & (flag::CWR | flag::FIN) != 0 {
+            flags = flags.with(Flags::when(self.flags & flag::CWR != 0, Flags::CWR));
+            self.flags &= !flag::CWR;
+            let last = self.flags & flag::FIN != 0 && self.next == self.supplied;
+            flags = flags.with(Flags::when(last, Flags::FIN));
+        }
+        Transmit { seq, kind: Kind::Data, flags }
     }
 
     fn send_again(&mut self, linux: &mut Linux, now: Time, seq: u32) -> Transmit {
