@@ -25,7 +25,8 @@ pub struct Receiver {
     flags: u8,
     /// The time that the next ACK echoes.
     echo: Time,
-    /// When a delayed ACK is due, or a SYN-ACK again; [`Time::MAX`]: never.
+    /// When a delayed ACK is due, or a SYN-ACK again; [`Time::MAX`]: never. Of a delayed ACK under
+    /// [`Profile::Linux`](super::Profile::Linux) a time before: the rest is in `acks`.
     deadline: Time,
     /// The ranges `[from, to)` that have arrived beyond `next`, the latest change first (RFC 2018, section 4).
     ranges: Vec<(u32, u32)>,
@@ -192,19 +193,27 @@ impl Receiver {
         self.poll_of(self.acks.as_deref())
     }
 
+    /// As [`poll_timeout`](Self::poll_timeout), if that is due before `limit`: cheaper where it is not.
+    #[inline]
+    pub fn poll_timeout_before(&self, limit: Time) -> Option<(Time, ReceiverTimeout)> {
+        match &self.acks {
+            Some(acks) if self.deadline >= limit && acks.compressed_at() >= limit => None,
+            _ => self.poll_timeout().filter(|(due, _)| *due < limit),
+        }
+    }
+
     #[inline]
     fn poll_of(&self, acks: Option<&Acks>) -> Option<(Time, ReceiverTimeout)> {
-        match acks {
-            Some(acks) if acks.compressed_at() < self.deadline => {
-                return Some((acks.compressed_at(), ReceiverTimeout::CompressedAck));
-            }
-            _ => {}
-        }
-        let timeout = match acks {
-            Some(acks) if acks.waits_for_answer() => ReceiverTimeout::SynAck,
-            _ => ReceiverTimeout::DelayedAck,
+        let (due, timeout) = match acks {
+            _ if self.deadline == Time::MAX => (Time::MAX, ReceiverTimeout::DelayedAck),
+            Some(acks) if acks.waits_for_answer() => (self.deadline, ReceiverTimeout::SynAck),
+            Some(acks) => (acks.due(), ReceiverTimeout::DelayedAck),
+            None => (self.deadline, ReceiverTimeout::DelayedAck),
         };
-        (self.deadline != Time::MAX).then_some((self.deadline, timeout))
+        match acks {
+            Some(acks) if acks.compressed_at() < due => Some((acks.compressed_at(), ReceiverTimeout::CompressedAck)),
+            _ => (due != Time::MAX).then_some((due, timeout)),
+        }
     }
 
     /// Segments received in order.

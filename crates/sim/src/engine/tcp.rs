@@ -55,7 +55,8 @@ impl<S: Steering> World<S> {
                 network.inject(now, reverse, Packet { flow: packet.flow, data_seq, window, len, ..ack });
             });
         }
-        self.timers.arm(&mut flow.receiver_timer, receiver.poll_timeout(), packet.flow, Half::Receiver);
+        let timeout = receiver.poll_timeout_before(flow.receiver_timer);
+        self.timers.arm(&mut flow.receiver_timer, timeout, packet.flow, Half::Receiver);
         if receiver.is_complete() && self.is_to_close(packet.flow) && self.is_awake(packet.flow, Half::Receiver) {
             self.close_server(packet.flow);
         }

@@ -24,6 +24,9 @@ pub(super) struct Acks {
     /// How long the first segment took to come.
     one_way: u64,
     window: Window,
+    /// When the delayed ACK began to wait, for how many nanoseconds, and the length of a tick in nanoseconds for which that waits.
+    delayed: (Time, u64),
+    wheel_tick: u64,
     /// When ACKs go that wait to go as one.
     compressed_at: Time,
     /// ACKs out of order at this first missing segment, and those since that wait to go as one.
@@ -91,6 +94,8 @@ impl Acks {
                 answer_time: 0,
                 one_way: 0,
                 window: Window::new(config.receive_window),
+                delayed: (Time::ZERO, 0),
+                wheel_tick: clock::wheel_tick(config),
                 now: false,
                 ecn_seen: false,
                 missing: 0,
@@ -159,6 +164,12 @@ impl Acks {
 
     pub(super) fn note_round_trip(&mut self, round_trip: Span) {
         self.round_trip = round_trip.as_nanos();
+    }
+
+    /// When the delayed ACK goes.
+    pub(super) fn due(&self) -> Time {
+        let (now, after) = self.delayed;
+        clock::fires_at(self.wheel_tick, now, after)
     }
 
     pub(super) fn compressed_at(&self) -> Time {
@@ -260,7 +271,7 @@ impl Receiver {
             acks.accept(now);
             self.deadline = Time::MAX;
         }
-        if packet.seq < self.next.saturating_sub(u32::from(self.pending)) {
+        if packet.seq < self.next && packet.seq < self.next.saturating_sub(u32::from(self.pending)) {
             return reply(self.answer_acknowledged(acks, config, packet.seq));
         }
         let (before, in_order) = (self.next, packet.seq == self.next);
@@ -277,20 +288,9 @@ impl Receiver {
             self.next += 1;
             self.progress = now;
             self.pending = self.pending.saturating_add(1);
-        } else if self.has(packet.seq) {
-            acks.duplicate = Some(packet.seq);
-            if packet.seq < self.next {
-                self.go_quick(acks, config.quick_acks);
-            }
         }
-        let waited = !self.ranges.is_empty();
-        let held = u32::from(in_order);
-        let waiting = || self.ranges.iter().map(|(from, to)| to - from).sum::<u32>();
-        if acks.duplicate.is_none() && acks.window.may_grow(held) && acks.window.grow(held + waiting()) {
-            // As `tcp_grow_window` has it.
-            self.quick |= 1;
-        }
-        if in_order && !waited {
+        if in_order && self.ranges.is_empty() {
+            self.grow_window(acks, 1);
             if packet.flags.has(Flags::FIN) {
                 self.flags |= flag::FIN;
                 // What closes next acknowledges with its own FIN (`tcp_fin`).
@@ -298,9 +298,7 @@ impl Receiver {
                 self.quick = 0;
             }
         } else {
-            self.handle_disorder(packet, in_order);
-            // The gap is filled.
-            acks.now |= waited && self.ranges.is_empty();
+            self.handle_linux_disorder(acks, config, packet, in_order);
         }
         if in_order {
             // As far as data takes longer to come than the first did, it waits in queues.
@@ -310,6 +308,34 @@ impl Receiver {
         if self.must_answer(acks, config, now) {
             reply(self.answer(acks));
         }
+    }
+
+    /// So many segments are in the buffer: what is offered may grow.
+    #[inline]
+    fn grow_window(&mut self, acks: &mut Acks, held: u32) {
+        if acks.window.grow(held) {
+            // As `tcp_grow_window` has it.
+            self.quick |= 1;
+        }
+    }
+
+    /// Handles a segment that is beyond a gap, fills a gap, or was received before.
+    #[inline(never)]
+    fn handle_linux_disorder(&mut self, acks: &mut Acks, config: &Config, packet: &Packet, in_order: bool) {
+        if !in_order && self.has(packet.seq) {
+            acks.duplicate = Some(packet.seq);
+            if packet.seq < self.next {
+                self.go_quick(acks, config.quick_acks);
+            }
+        }
+        let waited = !self.ranges.is_empty();
+        if acks.duplicate.is_none() {
+            let waiting: u32 = self.ranges.iter().map(|(from, to)| to - from).sum();
+            self.grow_window(acks, u32::from(in_order) + waiting);
+        }
+        self.handle_disorder(packet, in_order);
+        // The gap is filled.
+        acks.now |= waited && self.ranges.is_empty();
     }
 
     /// A segment was acknowledged before: unless it acknowledges others, the ACK that says so is none of those that go at once. Nothing
@@ -323,14 +349,13 @@ impl Receiver {
     }
 
     /// Whether an ACK goes now; otherwise sets a timer for it.
-    #[inline]
+    #[inline(always)]
     fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
         if self.pending >= config.ack_every || self.quick > 0 || acks.now || acks.duplicate.is_some() {
             return true;
         }
         if self.ranges.is_empty() {
-            let due = clock::fires_at(clock::wheel_tick(config), now, acks.delay(config));
-            self.deadline = self.deadline.min(due);
+            self.delay_ack(acks, config, now);
             return false;
         }
         if acks.missing != self.next {
@@ -346,6 +371,18 @@ impl Receiver {
             acks.compressed_at = now + Span::from_nanos(acks.compression());
         }
         false
+    }
+
+    /// Has an ACK wait, unless one does that goes before.
+    #[inline]
+    fn delay_ack(&mut self, acks: &mut Acks, config: &Config, now: Time) {
+        let after = acks.delay(config);
+        if self.deadline != Time::MAX && acks.due() <= clock::fires_at(acks.wheel_tick, now, after) {
+            return;
+        }
+        // The clock's tick is computed when somebody asks: most ACKs go before.
+        acks.delayed = (now, after);
+        self.deadline = now + Span::from_nanos(after);
     }
 
     #[inline]
@@ -431,3 +468,5 @@ impl Receiver {
         Some(self.answer(acks))
     }
 }
+
+const _: () = assert!(size_of::<Acks>() == 192, "three cache lines");

@@ -51,17 +51,11 @@ impl Window {
         self.threshold
     }
 
-    /// Whether a segment may widen what is offered while so many are in the buffer.
-    #[inline]
-    pub(super) fn may_grow(&self, held: u32) -> bool {
-        self.threshold + held < self.buffer
-    }
-
     /// A segment has come, and so many are in the buffer: those that wait for an earlier one and, if it is in order, itself until it
     /// is read. Returns whether the window grew, which is to be told at once.
     #[inline]
     pub(super) fn grow(&mut self, held: u32) -> bool {
-        let room = self.buffer.saturating_sub(held).saturating_sub(self.threshold);
+        let room = self.buffer.saturating_sub(self.threshold + held);
         self.threshold += room.min(2);
         room > 0
     }
