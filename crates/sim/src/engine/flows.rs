@@ -205,6 +205,7 @@ impl<S: Steering> World<S> {
 
     pub(super) fn push_flow(&mut self, flow: Flow) -> FlowId {
         self.flows.push(flow);
+        self.out.push(false);
         self.network.add_flow();
         FlowId(self.flows.len() as u32 - 1)
     }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
 use sidestep_model::{Span, Time};
@@ -66,8 +66,8 @@ pub struct World<S> {
     outages: BTreeMap<u32, Vec<Outage>>,
     /// How often SYNs, and requests, of a flow were not answered in time.
     syn_timeouts: BTreeMap<u32, u64>,
-    /// Flows of which one lasts.
-    out: BTreeSet<u32>,
+    /// Of each flow, whether one lasts.
+    pub(super) out: Vec<bool>,
 }
 
 /// When the ends of flows want to be woken.
@@ -145,7 +145,7 @@ impl<S: Steering> World<S> {
             free_exchanges: VecDeque::new(),
             outages: BTreeMap::new(),
             syn_timeouts: BTreeMap::new(),
-            out: BTreeSet::new(),
+            out: Vec::new(),
         }
     }
 
@@ -178,7 +178,7 @@ impl<S: Steering> World<S> {
 
     /// The outages that a flow had since it was opened, or since this was called last.
     pub fn take_outages(&mut self, flow: FlowId) -> Vec<Outage> {
-        self.out.remove(&flow.0);
+        self.out[flow.0 as usize] = false;
         self.outages.remove(&flow.0).unwrap_or_default()
     }
 
@@ -226,23 +226,21 @@ impl<S: Steering> World<S> {
     /// New data of a flow was acknowledged: its outage is over, if it had one.
     #[inline]
     pub(super) fn end_outage(&mut self, flow: u32) {
-        if !self.out.is_empty() {
+        if std::mem::take(&mut self.out[flow as usize]) {
             self.end_outage_of(flow);
         }
     }
 
     #[cold]
     fn end_outage_of(&mut self, flow: u32) {
-        if self.out.remove(&flow) {
-            let last = self.outages.get_mut(&flow).and_then(|outages| outages.last_mut());
-            last.into_iter().for_each(|outage| outage.until = Some(self.now));
-        }
+        let last = self.outages.get_mut(&flow).and_then(|outages| outages.last_mut());
+        last.into_iter().for_each(|outage| outage.until = Some(self.now));
     }
 
     /// The retransmission timer of a flow fired, whose timeout is `rto`: an outage begins, or lasts.
     pub(super) fn note_timeout(&mut self, flow: u32, rto: Span) {
         let outages = self.outages.entry(flow).or_default();
-        if self.out.insert(flow) {
+        if !std::mem::replace(&mut self.out[flow as usize], true) {
             outages.push(Outage { at: self.now, rto, until: None, timeouts: 0 });
         }
         outages.last_mut().into_iter().for_each(|outage| outage.timeouts += 1);
