@@ -282,16 +282,18 @@ impl LinkModel {
     /// Forgets the packets whose transmission has begun.
     #[inline]
     fn advance(&mut self, now: Time) {
+        if self.free_at <= now {
+            // Restarts at the front of the memory, which is in the processor's cache.
+            self.queue.clear();
+            self.queued = Bytes::default();
+            return;
+        }
         while let Some(first) = self.queue.front() {
             if first.begins > now {
                 break;
             }
             self.queued = self.queued - Bytes::new(u64::from(first.len));
             self.queue.pop_front();
-        }
-        if self.queue.is_empty() {
-            // Restarts at the front of the memory, which is in the processor's cache.
-            self.queue.clear();
         }
     }
 

@@ -55,9 +55,12 @@ impl Window {
     /// is read. Returns whether the window grew, which is to be told at once.
     #[inline]
     pub(super) fn grow(&mut self, held: u32) -> bool {
-        let room = self.buffer.saturating_sub(self.threshold + held);
-        self.threshold += room.min(2);
-        room > 0
+        let taken = self.threshold + held;
+        if taken >= self.buffer {
+            return false;
+        }
+        self.threshold += (self.buffer - taken).min(2);
+        true
     }
 
     /// The application has read so many segments. `round_trip` is in nanoseconds; zero: it is not known.
