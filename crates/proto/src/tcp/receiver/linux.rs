@@ -267,7 +267,8 @@ impl Receiver {
         packet: &Packet,
         reply: &mut impl FnMut(Packet),
     ) {
-        if acks.handshake != Handshake::Established {
+        // Data in order was accepted before.
+        if self.next == 0 && acks.handshake != Handshake::Established {
             acks.accept(now);
             self.deadline = Time::MAX;
         }
