@@ -78,6 +78,8 @@ const MOST_WAIT: u64 = 200_000_000;
 const TOLD: u8 = 3;
 const MOST_COMPRESSED: u8 = 44;
 const COMPRESSION: u64 = 1_000_000;
+/// Blocks that each ACK is sure to have room for (`TCP_SACK_BLOCKS_EXPECTED`).
+const BLOCKS: usize = 2;
 
 impl Acks {
     pub(super) fn of(config: &Config) -> Option<Box<Acks>> {
@@ -298,8 +300,9 @@ impl Receiver {
                 acks.now |= acks.closes_first;
                 self.quick = 0;
             }
-        } else {
-            self.handle_linux_disorder(acks, config, packet, in_order);
+        } else if let Some(ack) = self.handle_linux_disorder(acks, config, packet, in_order) {
+            // What sends this has no ACK of its own (`tcp_ack_snd_check`).
+            return reply(ack);
         }
         if in_order {
             // As far as data takes longer to come than the first did, it waits in queues.
@@ -320,23 +323,34 @@ impl Receiver {
         }
     }
 
-    /// Handles a segment that is beyond a gap, fills a gap, or was received before.
+    /// Handles a segment that is beyond a gap, fills a gap, or was received before; returns an ACK for those that waited, if it
+    /// must go before this segment is noted.
     #[inline(never)]
-    fn handle_linux_disorder(&mut self, acks: &mut Acks, config: &Config, packet: &Packet, in_order: bool) {
-        if !in_order && self.has(packet.seq) {
-            acks.duplicate = Some(packet.seq);
-            if packet.seq < self.next {
-                self.go_quick(acks, config.quick_acks);
-            }
+    fn handle_linux_disorder(
+        &mut self,
+        acks: &mut Acks,
+        config: &Config,
+        packet: &Packet,
+        in_order: bool,
+    ) -> Option<Packet> {
+        // A duplicate that no ACK has told of yet is forgotten (`tcp_data_queue`).
+        acks.duplicate = (!in_order && self.has(packet.seq)).then_some(packet.seq);
+        if packet.seq < self.next && !in_order {
+            self.go_quick(acks, config.quick_acks);
+            acks.now = true;
         }
+        let is_late = acks.compressed > 0 && packet.seq > self.next && self.is_late_in_blocks(packet.seq);
+        let is_new = acks.duplicate.is_none();
+        let waiting = is_late.then(|| self.answer_compressed(acks));
         let waited = !self.ranges.is_empty();
-        if acks.duplicate.is_none() {
-            let waiting: u32 = self.ranges.iter().map(|(from, to)| to - from).sum();
-            self.grow_window(acks, u32::from(in_order) + waiting);
+        if is_new {
+            let held: u32 = self.ranges.iter().map(|(from, to)| to - from).sum();
+            self.grow_window(acks, u32::from(in_order) + held);
         }
         self.handle_disorder(packet, in_order);
         // The gap is filled.
         acks.now |= waited && self.ranges.is_empty();
+        waiting
     }
 
     /// A segment was acknowledged before: unless it acknowledges others, the ACK that says so is none of those that go at once. Nothing
@@ -352,7 +366,7 @@ impl Receiver {
     /// Whether an ACK goes now; otherwise sets a timer for it.
     #[inline(always)]
     fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
-        if self.pending >= config.ack_every || self.quick > 0 || acks.now || acks.duplicate.is_some() {
+        if self.pending >= config.ack_every || self.quick > 0 || acks.now {
             return true;
         }
         if self.ranges.is_empty() {
@@ -464,9 +478,18 @@ impl Receiver {
                 return None;
             }
         }
-        // The ACK of a timer is one of those that wait (`tcp_compressed_ack_kick`, `tcp_sack_compress_send_ack`).
+        Some(self.answer_compressed(acks))
+    }
+
+    /// The ACK for those that wait, if any do, of which it is one (`tcp_compressed_ack_kick`, `tcp_sack_compress_send_ack`).
+    fn answer_compressed(&mut self, acks: &mut Acks) -> Packet {
         acks.compressed_ever = acks.compressed_ever.saturating_sub(u32::from(acks.compressed > 0));
-        Some(self.answer(acks))
+        self.answer(acks)
+    }
+
+    /// Whether what arrives beyond a gap makes or lengthens a block that an ACK may have no room for (`tcp_sack_new_ofo_skb`).
+    fn is_late_in_blocks(&self, seq: u32) -> bool {
+        self.ranges.iter().take(BLOCKS).all(|(from, to)| seq + 1 < *from || *to < seq) && self.ranges.len() >= BLOCKS
     }
 }
 
