@@ -244,12 +244,14 @@ impl Sender {
         let mut signals = Signals { bits: Signals::SYN_TIMEOUT };
         self.backoff = self.backoff.saturating_add(1);
         let retries = if self.linux.is_some() { Self::linux_syn_retries(config) } else { config.syn_retries };
-        if self.backoff > retries.saturating_add(self.more_syn_retries) {
+        let failed = self.backoff > retries.saturating_add(self.more_syn_retries);
+        if failed {
             self.end(State::Failed);
             signals.bits |= Signals::FINISHED;
         }
         self.flags |= flag::FORCED;
-        self.linux.iter_mut().for_each(|linux| linux.count_timeout());
+        let was_sent_again = self.backoff > 1 && !failed;
+        self.linux.iter_mut().for_each(|linux| linux.count_syn_timeout(was_sent_again));
         signals
     }
 

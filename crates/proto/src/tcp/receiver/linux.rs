@@ -438,7 +438,7 @@ impl Receiver {
     /// Echoes marks until the sender answers (`__tcp_ecn_check_ce`, `tcp_ecn_accept_cwr`); DCTCP echoes each change.
     fn note_marks(&mut self, acks: &mut Acks, config: &Config, packet: &Packet, reply: &mut impl FnMut(Packet)) {
         if config.algorithm == Algorithm::Dctcp {
-            return self.handle_marks(config, packet, reply);
+            return self.note_change_of_marks(acks, packet, reply);
         }
         if packet.flags.has(Flags::CWR) {
             self.flags &= !flag::ECHO;
@@ -457,6 +457,20 @@ impl Receiver {
             // Sent again, most likely.
             self.go_quick(acks, 2);
         }
+    }
+
+    /// Marks begin or end: what came before is acknowledged as it was, and this segment at once (`dctcp_ece_ack_update`).
+    fn note_change_of_marks(&mut self, acks: &mut Acks, packet: &Packet, reply: &mut impl FnMut(Packet)) {
+        if packet.flags.has(Flags::CE) == (self.flags & flag::ECHO != 0) {
+            return;
+        }
+        if self.pending > 0 {
+            let quick = self.quick;
+            reply(self.answer(acks));
+            self.quick = quick;
+        }
+        self.flags ^= flag::ECHO;
+        acks.now = true;
     }
 
     /// Returns the ACK or SYN-ACK that is due.

@@ -88,13 +88,39 @@ fn after_a_mark_a_segment_goes_out_for_every_other_that_arrives() {
 }
 
 #[test]
+fn under_dctcp_a_change_of_marks_is_acknowledged_at_once() {
+    let config = Config { algorithm: Algorithm::Dctcp, ecn: true, ack_every: 2, ..linux() };
+    let mut receiver = Receiver::new(&config);
+    let negotiates = Flags::ECE.with(Flags::CWR);
+    receiver.handle_syn(&config, Time::ZERO, &Packet { kind: Kind::Syn, flags: negotiates, ..Packet::default() });
+    receiver.accept(Time::from_nanos(20_000_000));
+    let mut acks_of = |seq: u32, mark| {
+        let now = Time::from_nanos(21_000_000 + u64::from(seq) * 3_000_000);
+        let sent = Time::from_nanos(now.as_nanos() - 10_000_000);
+        let flags = Flags::ECT.with(Flags::when(mark, Flags::CE));
+        let mut acks = Vec::new();
+        let data = Packet { seq, sent, flags, ..Packet::default() };
+        receiver.handle_data(&config, now, &data, &mut |ack| acks.push(ack));
+        acks.iter().map(|ack| (ack.seq, ack.flags.has(Flags::ECE), ack.window > 0)).collect::<Vec<_>>()
+    };
+    // Until the quick ACKs are over, and the window has grown.
+    let begun = (0..200).find(|seq| acks_of(*seq, false).is_empty()).unwrap() + 1;
+    assert_eq!(acks_of(begun, true), [(begun, false, true), (begun + 1, true, true)]);
+    assert_eq!(acks_of(begun + 1, true), []);
+    assert_eq!(acks_of(begun + 2, true), [(begun + 3, true, true)]);
+    assert_eq!(acks_of(begun + 3, false), [(begun + 4, false, true)]);
+}
+
+#[test]
 fn five_syns_go_out_a_second_apart_and_the_next_wait_twice_as_long_each() {
     let config = Config { syn_retries: 3, ..linux() };
     let mut script = Script::new(config, 1).lose_syns(99);
     let run = script.run();
     assert_eq!(run.sent.iter().map(|one| one.ms).collect::<Vec<_>>(), [0, 1000, 2000, 3000, 4000, 5000, 7000, 11000]);
     assert_eq!(run.finished_ms, Some(19_000));
-    assert_eq!(script.sender.counters().unwrap().timeouts, 8);
+    let counted = script.sender.counters().unwrap();
+    // The first was sent for the first time, and after the last the connection is given up.
+    assert_eq!((counted.timeouts, counted.lost_retransmits), (8, 6));
 }
 
 #[test]

@@ -33,9 +33,10 @@ impl Linux {
         matches!(self.state, CaState::Open | CaState::Cwr) && config.sack
     }
 
-    /// The timer of data, or of the SYN, fired.
-    pub(in crate::tcp::sender) fn count_timeout(&mut self) {
+    /// The timer of the SYN fired; `lost_again`: what is lost had been sent again (`tcp_mark_skb_lost`).
+    pub(in crate::tcp::sender) fn count_syn_timeout(&mut self, lost_again: bool) {
         self.counters.timeouts += 1;
+        self.segments.lost_again += u32::from(lost_again);
     }
 
     /// The timeout of the SYN that is sent now, after so many others: equal for the first five, then doubling.
@@ -163,7 +164,7 @@ impl Sender {
 
     /// The first segment is taken for lost (`tcp_retransmit_timer`, `tcp_enter_loss`).
     fn handle_loss(&mut self, linux: &mut Linux, config: &Config, now: Time) -> Signals {
-        linux.count_timeout();
+        linux.counters.timeouts += 1;
         let new_recovery = linux.state < CaState::Recovery;
         self.mark_all_but_recent(linux, now);
         let is_new = linux.state <= CaState::Disorder || self.recover <= self.una;
