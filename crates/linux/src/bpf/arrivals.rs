@@ -104,16 +104,20 @@ impl Arrivals {
 impl Entered {
     /// From now on the thread hands over a frame that was due at `due`, in nanoseconds of `CLOCK_MONOTONIC`; zero: none.
     pub fn hands_over(&self, due: u64) {
-        if let Some(thread) = self.arrivals.threads.shared().0.get(self.number) {
+        if let Some(thread) = self.thread() {
             thread.due.store(due, Ordering::Relaxed);
         }
+    }
+
+    fn thread(&self) -> Option<&SharedThread> {
+        self.arrivals.threads.shared().0.get(self.number)
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         // The kernel may give another thread the same place.
-        if let Some(thread) = self.arrivals.threads.shared().0.get(self.number) {
+        if let Some(thread) = self.thread() {
             thread.due.store(0, Ordering::Relaxed);
             thread.task.store(0, Ordering::Relaxed);
         }
@@ -166,6 +170,25 @@ impl Drop for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::root_or_skip;
+
+    #[test]
+    fn a_thread_is_known_under_its_number_and_forgotten_when_it_leaves() {
+        if !root_or_skip("the times of frames") {
+            return;
+        }
+        let arrivals = Arc::new(Arrivals::load().unwrap());
+        let state = |thread: &SharedThread| [&thread.task, &thread.due].map(|value| value.load(Ordering::Relaxed));
+        let known =
+            || arrivals.threads.shared().0.iter().map(state).map(|[task, due]| (task != 0, due)).collect::<Vec<_>>();
+        let entered = arrivals.enter(2).unwrap();
+        entered.hands_over(7);
+        let mut expected = vec![(false, 0); THREADS];
+        expected[2] = (true, 7);
+        assert_eq!(known(), expected);
+        drop(entered);
+        assert_eq!(known(), [(false, 0); THREADS]);
+    }
 
     #[test]
     fn a_frame_says_how_long_ago_it_was_sent() {
