@@ -148,8 +148,9 @@ impl WireDirection {
     }
 
     /// What the direction has done, and what it holds at `now`.
-    pub(super) fn stats(&mut self, now: Time) -> ArcStats {
-        let (queue_packets, queue_bytes) = self.model.occupancy(now);
+    pub(super) fn stats(&self, now: Time) -> ArcStats {
+        // A copy of the model: a frame that arrived before `now` and is read later finds the queue as it was then.
+        let (queue_packets, queue_bytes) = self.model.clone().occupancy(now);
         ArcStats {
             counters: *self.model.counters(),
             queue_packets,
@@ -215,4 +216,59 @@ fn capacity(channel: &Channel, max_frame: usize) -> usize {
         counted.get() / 2 * 3 + LEAST_FRAMES * frame
     };
     held.min(MOST_BYTES) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_model::{Queue, Rate, Ratio};
+
+    use super::*;
+    use crate::{netns::NetNs, testing::root_or_skip};
+
+    /// A direction of 10 Mbit/s, over which 1000 bytes take 800 µs, and in which one packet may wait.
+    fn direction() -> WireDirection {
+        let ends = || Ok((Arc::new(Tap::create("near", 1)?), Arc::new(Tap::create("far", 1)?)));
+        let (near, far) = NetNs::create().unwrap().run(ends).unwrap();
+        let queue = Queue { limit: QueueLimit::Packets(1), ecn_threshold: None, red: None };
+        let (rate, delay) = (Rate::from_mbits(10), Span::ZERO);
+        let channel = Channel { rate, delay, queue, loss: Ratio::ZERO, burst_loss: None, weight: 1 };
+        WireDirection::new(near, far, &channel, 1_500, 1, 0)
+    }
+
+    impl WireDirection {
+        /// A frame with an IP packet of 1000 bytes is read that arrived so many microseconds after the start.
+        fn reads(&mut self, arrived: u64) {
+            let (room, len) = (self.frames.room(), ETHERNET_HEADER + 1_000);
+            self.frames.bytes_mut(room)[..len].fill(0);
+            self.frames.bytes_mut(room)[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+            self.admit(at(arrived), room, len);
+        }
+
+        fn waiting(&self, micros: u64) -> u32 {
+            self.stats(at(micros)).queue_packets
+        }
+    }
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(1_000 * micros)
+    }
+
+    #[test]
+    fn who_asks_for_statistics_changes_nothing_for_a_frame_that_arrived_before_and_is_read_later() {
+        if !root_or_skip("wires") {
+            return;
+        }
+        let mut direction = direction();
+        direction.reads(0);
+        direction.reads(0);
+        // The second one's transmission begins at 800 µs.
+        assert_eq!(direction.waiting(900), 0);
+        direction.reads(750);
+        assert_eq!(direction.stats(at(900)).counters.drops.queue_full, 1, "the queue was full when it arrived");
+        direction.reads(850);
+        let stats = direction.stats(at(850));
+        assert_eq!((stats.counters.packets, stats.queue_packets, stats.queue_bytes), (3, 1, Bytes::new(1_000)));
+        // Of a link at rest, too, it is what waits now, not what did at the last arrival.
+        assert_eq!(direction.waiting(10_000), 0);
+    }
 }

@@ -190,11 +190,11 @@ impl Worker {
         After::GoOn
     }
 
-    fn arcs(&mut self, now: Time) -> Vec<ArcStats> {
-        self.directions.iter_mut().map(|direction| direction.stats(now)).collect()
+    fn arcs(&self, now: Time) -> Vec<ArcStats> {
+        self.directions.iter().map(|direction| direction.stats(now)).collect()
     }
 
-    fn stats(&mut self) -> WireStats {
+    fn stats(&self) -> WireStats {
         let now = self.book.now();
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(std::time::Duration::from).unwrap_or_default();
         WireStats {
