@@ -84,6 +84,20 @@ impl Row {
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: ours.mean, ci95, verdict, why }
     }
 
+    /// The row of a quantity without an interval, where `lack` says what it takes to have one: what a rule would judge is undecided.
+    pub fn undecided(
+        quantity: impl Into<String>,
+        unit: &str,
+        paper: Paper,
+        ours: f64,
+        rule: Rule,
+        lack: String,
+    ) -> Row {
+        let judged = rule.allowed(&paper).is_some();
+        let (verdict, why) = if judged { (Verdict::Undecided, lack) } else { rule.without() };
+        Row { quantity: quantity.into(), unit: unit.into(), paper, ours, ci95: None, verdict, why }
+    }
+
     /// A check of our own computation, which the paper says nothing about: no verdict where `ours` is at most `most`, else one
     /// that nobody overlooks.
     pub fn self_check(quantity: impl Into<String>, unit: &str, ours: f64, most: f64) -> Row {

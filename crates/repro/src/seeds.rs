@@ -78,18 +78,18 @@ impl Row {
     pub fn median(quantity: impl Into<String>, unit: &str, paper: Paper, ours: &Seeds, rule: Rule) -> Row {
         let ascending = ours.ascending();
         let middle = measures::percentile(&ascending, 50).unwrap_or(f64::NAN);
-        let ci95 = ours.complete().and_then(|_| measures::median_interval(&ascending));
-        let (verdict, why) = match (rule.allowed(&paper), ci95) {
-            (None, _) => rule.without(),
-            (Some(_), None) => (Verdict::Undecided, ours.lack()),
-            (Some(allowed), Some([low, high])) => {
-                let why = format!(
-                    "the median's 95 % confidence interval, {low:.3} to {high:.3}, is to lie {}",
-                    words(allowed)
-                );
-                (judge([low, high], allowed), why)
-            }
+        let Some([low, high]) = ours.complete().and_then(|_| measures::median_interval(&ascending)) else {
+            return Row::undecided(quantity, unit, paper, middle, rule, ours.lack());
         };
+        let (verdict, why) = rule.allowed(&paper).map_or_else(
+            || rule.without(),
+            |allowed| {
+                let words = words(allowed);
+                let why = format!("the median's 95 % confidence interval, {low:.3} to {high:.3}, is to lie {words}");
+                (judge([low, high], allowed), why)
+            },
+        );
+        let ci95 = Some([low, high]);
         Row { quantity: quantity.into(), unit: unit.into(), paper, ours: middle, ci95, verdict, why }
     }
 

@@ -22,7 +22,7 @@ use sidestep_results::{
 
 use self::study::{Draws, ECMP, Flows, MULTIPATH, Network, SEGMENTS, SHARES, SINGLE_PATH, Study};
 use super::topologies::{Pruned, pruned};
-use crate::{Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, Spread, boxes};
+use crate::{Context, Experiment, FEWEST, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, Spread, boxes};
 
 pub(crate) const A: Experiment = Experiment {
     id: "tpc-fig7a",
@@ -52,9 +52,17 @@ const TOLERANCE: f64 = 0.15;
 /// ours may differ from that.
 const LOWER: (f64, f64) = (5.0, 2.5);
 
-/// How often the bootstrap draws, and the fewest networks that it is asked about.
+/// How often the bootstrap draws.
 const DRAWS: usize = 1_000;
-const FEWEST: usize = 6;
+
+/// A median of networks, or the difference of two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Median {
+    value: f64,
+    /// Its 95 % confidence interval; `None` of fewer than [`FEWEST`] networks, which decide nothing.
+    ci95: Option<[f64; 2]>,
+    networks: usize,
+}
 
 /// An interpretation of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,13 +94,13 @@ impl Reading {
         (!gains.is_empty()).then_some(gains)
     }
 
-    fn median(&self, study: &Study, share: usize, over: usize) -> Option<Estimate> {
-        Some(median(&self.gains(study, share, over)?))
+    fn median(&self, study: &Study, share: usize, over: usize) -> Option<Median> {
+        Some(Median::of(&self.gains(study, share, over)?))
     }
 
     /// By how many points the median gain over multipath is lower than that over routing without it, of the networks that
     /// have both; the interval is that of networks drawn anew.
-    fn lower(&self, study: &Study, share: usize) -> Option<Estimate> {
+    fn lower(&self, study: &Study, share: usize) -> Option<Median> {
         let both = self.by_network(study, share, ECMP)?.into_iter().zip(self.by_network(study, share, MULTIPATH)?);
         let both: Vec<[f64; 2]> = both.filter_map(|(one, other)| Some([one?, other?])).collect();
         (!both.is_empty()).then(|| difference_of_medians(&both))
@@ -110,7 +118,7 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
         let quantity = format!("median gain over {name}, {share} % of pairs, as drawn");
         let number = expected.map_or(Paper::None, Paper::Number);
         let rule = if expected.is_some() { Rule::Unjudged("one of the readings") } else { Rule::NoPaperValue };
-        findings.rows.push(Row::new(quantity, "%", number, median(&values), rule));
+        findings.rows.push(Median::of(&values).row(quantity, number, rule));
         drawn.push(Spread { label: format!("{share} %"), values, paper: expected });
     }
     findings.rows.push(falls(figure, over, name)?);
@@ -118,7 +126,7 @@ fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)
         for (share, _) in paper {
             let values = DRAWN.gains(figure, *share, SINGLE_PATH).ok_or_else(missing)?;
             let quantity = format!("the same without ECMP, {share} % of pairs");
-            findings.rows.push(Row::new(quantity, "%", Paper::None, median(&values), Rule::NoPaperValue));
+            findings.rows.push(Median::of(&values).row(quantity, Paper::None, Rule::NoPaperValue));
         }
     }
     for share in SHARES {
@@ -148,26 +156,31 @@ fn missing() -> ReproError {
     ReproError::Missing("draws".into())
 }
 
-/// The row of a value that each reading gives: it holds, or differs, only if it does all over the intervals of all.
+/// The row of a value that each reading gives: it holds, or differs, only if it does all over the intervals of all, and each has one.
 fn of_all_readings(
     quantity: String,
     paper: Option<f64>,
     rule: Rule,
-    values: impl Iterator<Item = (Estimate, Reading)>,
+    values: impl Iterator<Item = (Median, Reading)>,
 ) -> Result<Row, ReproError> {
-    let mut values: Vec<(Estimate, Reading)> = values.collect();
-    values.sort_by(|a, b| a.0.mean.total_cmp(&b.0.mean));
+    let mut values: Vec<(Median, Reading)> = values.collect();
+    values.sort_by(|a, b| a.0.value.total_cmp(&b.0.value));
     let (Some(lowest), Some(highest)) = (values.first(), values.last()) else { return Err(missing()) };
-    let low = values.iter().map(|(value, _)| value.ci95[0]).fold(f64::INFINITY, f64::min);
-    let high = values.iter().map(|(value, _)| value.ci95[1]).fold(f64::NEG_INFINITY, f64::max);
-    let ours = Estimate { mean: values[values.len() / 2].0.mean, ci95: [low, high] };
-    let mut row = Row::new(quantity, "%", paper.map_or(Paper::None, Paper::Number), ours, rule);
+    let intervals: Option<Vec<[f64; 2]>> = values.iter().map(|(median, _)| median.ci95).collect();
+    let ci95 = intervals.map(|all| {
+        let low = all.iter().map(|[low, _]| *low).fold(f64::INFINITY, f64::min);
+        [low, all.iter().map(|[_, high]| *high).fold(f64::NEG_INFINITY, f64::max)]
+    });
+    let networks = values.iter().map(|(median, _)| median.networks).min().unwrap_or(0);
+    let ours = Median { value: values[values.len() / 2].0.value, ci95, networks };
+    let mut row = ours.row(quantity, paper.map_or(Paper::None, Paper::Number), rule);
+    let with = ci95.map_or(String::new(), |[low, high]| format!(", with their intervals {low:.1} to {high:.1}"));
     row.why = format!(
-        "{} readings of the paper give {:.1} ({}) to {:.1} ({}), with their intervals {low:.1} to {high:.1}; {}",
+        "{} readings of the paper give {:.1} ({}) to {:.1} ({}){with}; {}",
         values.len(),
-        lowest.0.mean,
+        lowest.0.value,
         lowest.1.sampling,
-        highest.0.mean,
+        highest.0.value,
         highest.1.sampling,
         row.why
     );
@@ -175,8 +188,8 @@ fn of_all_readings(
 }
 
 /// The difference of the medians of pairs, the first less the second, with its 95 % interval by the bootstrap: that of as many pairs
-/// drawn from these, a thousand times (Efron, 1979). The range that is possible at all, where there are fewer than six.
-fn difference_of_medians(pairs: &[[f64; 2]]) -> Estimate {
+/// drawn from these, a thousand times (Efron, 1979). Of fewer than [`FEWEST`] it has none.
+fn difference_of_medians(pairs: &[[f64; 2]]) -> Median {
     let mut columns = [Vec::new(), Vec::new()];
     let mut difference = |drawn: &mut dyn Iterator<Item = [f64; 2]>| {
         columns.iter_mut().for_each(Vec::clear);
@@ -187,16 +200,16 @@ fn difference_of_medians(pairs: &[[f64; 2]]) -> Estimate {
         });
         one - other
     };
-    let mean = difference(&mut pairs.iter().copied());
-    if pairs.len() < FEWEST {
-        return Estimate { mean, ci95: [f64::NEG_INFINITY, f64::INFINITY] };
+    let (value, networks) = (difference(&mut pairs.iter().copied()), pairs.len());
+    if networks < FEWEST {
+        return Median { value, ci95: None, networks };
     }
     let mut random = Pcg32::seed_from_u64(pairs.len() as u64);
     let mut drawn: Vec<f64> = (0..DRAWS)
         .map(|_| difference(&mut (0..pairs.len()).map(|_| pairs[random.next_u32() as usize % pairs.len()])))
         .collect();
     drawn.sort_by(f64::total_cmp);
-    Estimate { mean, ci95: [drawn[DRAWS * 25 / 1_000], drawn[DRAWS * 975 / 1_000 - 1]] }
+    Median { value, ci95: Some([drawn[DRAWS * 25 / 1_000], drawn[DRAWS * 975 / 1_000 - 1]]), networks }
 }
 
 /// The row of what the text says: the gain falls as the share grows.
@@ -302,12 +315,23 @@ fn proof(studies: &[&Study], findings: &mut Findings) {
     findings.rows.push(Row::self_check(quantity, "1e-6 of the flow", gap * 1e6, 1.0));
 }
 
-/// The median of values in ascending order, with its 95 % confidence interval, or with the range of fewer than six.
-fn median(ascending: &[f64]) -> Estimate {
-    let range = || [0, 100].map(|percent| percentile(ascending, percent).unwrap_or(f64::NAN));
-    Estimate {
-        mean: percentile(ascending, 50).unwrap_or(f64::NAN),
-        ci95: median_interval(ascending).unwrap_or_else(range),
+impl Median {
+    /// The median of values in ascending order, one of each network.
+    fn of(ascending: &[f64]) -> Median {
+        Median {
+            value: percentile(ascending, 50).unwrap_or(f64::NAN),
+            ci95: median_interval(ascending),
+            networks: ascending.len(),
+        }
+    }
+
+    /// The row of this in percent. Without an interval a rule decides nothing.
+    fn row(&self, quantity: String, paper: Paper, rule: Rule) -> Row {
+        let Some(ci95) = self.ci95 else {
+            let lack = format!("networks with a value: {}, and at least {FEWEST} are needed", self.networks);
+            return Row::undecided(quantity, "%", paper, self.value, rule, lack);
+        };
+        Row::new(quantity, "%", paper, Estimate { mean: self.value, ci95 }, rule)
     }
 }
 
@@ -318,9 +342,33 @@ mod tests {
     #[test]
     fn the_median_of_a_hundred_is_known_to_ten_ranks_on_each_side() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        let Estimate { mean, ci95 } = median(&values);
-        assert_eq!((mean, ci95), (50.0, [40.0, 61.0]));
-        assert_eq!(median(&[7.0]).ci95, [7.0, 7.0]);
+        assert_eq!(Median::of(&values), Median { value: 50.0, ci95: Some([40.0, 61.0]), networks: 100 });
+        assert_eq!(Median::of(&[7.0]), Median { value: 7.0, ci95: None, networks: 1 });
+    }
+
+    #[test]
+    fn few_networks_decide_nothing_however_well_they_fit_and_the_row_says_so() {
+        let rows = |count: usize| {
+            let gains = Median::of(&vec![70.0; count]);
+            let lower = difference_of_medians(&vec![[75.0, 70.0]; count]);
+            let (gains, lower) = (Reading::all().map(|one| (gains, one)), Reading::all().map(|one| (lower, one)));
+            [
+                of_all_readings("gain".into(), Some(70.0), Rule::Within(TOLERANCE), gains).unwrap(),
+                of_all_readings("lower".into(), Some(LOWER.0), Rule::Near(LOWER.1), lower).unwrap(),
+            ]
+        };
+        for count in 1..FEWEST {
+            for row in rows(count) {
+                assert_eq!((row.verdict, row.ci95), (crate::Verdict::Undecided, None), "{row:?}");
+                assert!(row.why.ends_with(&format!("; networks with a value: {count}, and at least 6 are needed")));
+                let json = serde_json::to_string(&row).unwrap();
+                assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row, "{json}");
+            }
+        }
+        assert!(rows(FEWEST).iter().all(|row| row.verdict == crate::Verdict::Holds));
+        // Where nothing would be judged, nothing lacks.
+        let row = Median::of(&[7.0]).row("q".into(), Paper::None, Rule::NoPaperValue);
+        assert_eq!((row.verdict, row.ours), (crate::Verdict::NoPaperValue, 7.0));
     }
 
     /// A study of networks with one draw each, whose flows without segment routing are 1.
@@ -351,7 +399,8 @@ mod tests {
     #[test]
     fn a_value_holds_only_if_it_does_under_every_reading() {
         let verdict = |values: &[f64]| {
-            let readings = values.iter().map(|value| Estimate { mean: *value, ci95: [value - 1.0, value + 1.0] });
+            let median = |value: &f64| Median { value: *value, ci95: Some([value - 1.0, value + 1.0]), networks: 20 };
+            let readings = values.iter().map(median);
             let readings = readings.zip(Reading::all());
             of_all_readings("q".into(), Some(70.0), Rule::Within(0.1), readings).unwrap().verdict
         };
@@ -370,15 +419,15 @@ mod tests {
             let pairs: Vec<[f64; 2]> = pairs(count);
             let pairs: Vec<[f64; 2]> =
                 pairs.iter().map(|pair| pair.map(|value| value * 100.0 / f64::from(count))).collect();
-            let Estimate { mean, ci95: [low, high] } = difference_of_medians(&pairs);
-            assert!(low <= mean && mean <= high, "{low} {mean} {high}");
+            let Median { value, ci95, .. } = difference_of_medians(&pairs);
+            let [low, high] = ci95.unwrap();
+            assert!(low <= value && value <= high, "{low} {value} {high}");
             high - low
         };
         assert!(width(20) > 1.5 * width(200), "{} {}", width(20), width(200));
-        assert_eq!(width(5), f64::INFINITY);
         // Where one is always as much lower, nothing is uncertain.
         let shifted: Vec<[f64; 2]> = (0..40).map(|one| [f64::from(one) + 3.0, f64::from(one)]).collect();
-        assert_eq!(difference_of_medians(&shifted), Estimate { mean: 3.0, ci95: [3.0, 3.0] });
+        assert_eq!(difference_of_medians(&shifted), Median { value: 3.0, ci95: Some([3.0, 3.0]), networks: 40 });
     }
 
     #[test]
