@@ -244,13 +244,19 @@ impl Row {
         let ci90 = logs.as_deref().filter(|logs| logs.len() >= FEWEST_SEEDS).and_then(Estimate::ninety);
         let ci90 = ci90.map(|interval| interval.map(f64::exp));
         let lacking = (0..seeds).filter(|seed| runs[0][*seed].is_none() || runs[1][*seed].is_none()).count();
-        let why = match (&logs, ci90) {
+        let verdict = ci90.map_or(Verdict::Undecided, |interval| Verdict::of(interval, margin));
+        let mut why = match (&logs, ci90) {
             (None, _) if lacking > 0 => format!("{lacking} of {seeds} seeds have no value in a world"),
             (None, _) => "hardly a seed has any in a world".into(),
             (Some(_), None) => format!("{seeds} seeds are fewer than {FEWEST_SEEDS}"),
             (Some(_), Some(_)) if by_sums => "of sums, as some runs have none".into(),
             _ => String::new(),
         };
+        let needed = logs.as_deref().filter(|_| ci90.is_some() && verdict == Verdict::Undecided);
+        if let Some(seeds) = needed.and_then(|logs| seeds_needed(logs, margin)) {
+            let after = if why.is_empty() { "" } else { "; " };
+            why += &format!("{after}if both are the same, some {seeds} seeds show it");
+        }
         let value = |of_seeds: &Option<Vec<f64>>| {
             let mean = measures::mean(of_seeds.as_deref()?)?;
             Some(if by_sums { mean } else { mean.exp() })
@@ -262,7 +268,7 @@ impl Row {
             ratio: estimate.map(|estimate| estimate.mean.exp()),
             ci90,
             noise: [0, 1].map(|world| noise(&by_seed[world])),
-            verdict: ci90.map_or(Verdict::Undecided, |interval| Verdict::of(interval, margin)),
+            verdict,
             why,
         })
     }
@@ -275,6 +281,19 @@ impl Row {
         let [noise_one, noise_other] = self.noise.map(or_dash);
         [one, other, or_dash(self.ratio), interval, format!("{noise_one}, {noise_other}")]
     }
+}
+
+/// So many seeds show with a probability of 80 % that two worlds are equivalent which are the same, where the logarithms of their
+/// ratios differ as these do; to two digits.
+fn seeds_needed(logs: &[f64], margin: f64) -> Option<u64> {
+    // Normal quantiles of 95 % and 90 %: each of the two tests at 5 % fails with a probability of 10 %.
+    const QUANTILES: f64 = 1.645 + 1.282;
+    let mean = measures::mean(logs)?;
+    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+    let variance = squares / logs.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
+    let seeds = (variance * (QUANTILES / margin.ln_1p()).powi(2)).max(FEWEST_SEEDS as f64);
+    let unit = 10_f64.powi((seeds.log10().floor() as i32 - 1).max(0));
+    seeds.is_finite().then(|| ((seeds / unit).ceil() * unit) as u64)
 }
 
 /// A name as it is where Markdown would see marks in it.
@@ -296,6 +315,7 @@ fn verdicts(margin: f64) -> String {
         "Margin: a ratio from {least:.3} to {most:.3} counts as the same. 90 % interval: where the true ratio lies, from how much the \
          ratios of the seeds differ. Equivalent: the whole interval is within the margin. Different: all of it is beyond the margin. \
          Undecided: the interval crosses the margin's limit, there are fewer than {FEWEST_SEEDS} seeds, or some have no value. \
+         How many seeds show it: with a probability of 80 %, if the worlds are the same and seeds differ as much as these. \
          Noise: by what factor repetitions of one seed differ in each world, as a standard deviation; 1 if they do not."
     )
 }
@@ -397,6 +417,22 @@ mod tests {
     fn noise_between_seeds_leaves_it_undecided() {
         let other: [&[f64]; 6] = [&[12.0, 9.0], &[80.0, 90.0], &[6.0, 5.2], &[28.0, 30.0], &[9.0, 7.5], &[44.0, 52.0]];
         assert_eq!(goodput(&SEEDS, &other).verdict, Verdict::Undecided);
+    }
+
+    #[test]
+    fn what_is_undecided_says_how_many_seeds_would_show_that_both_are_the_same() {
+        // A standard deviation of 0.2 for a margin of ln 1.05: (2.927 · 0.2 / 0.0488)² = 144.
+        let spread = 0.2 * (7.0_f64 / 8.0).sqrt();
+        let logs = [spread, -spread].repeat(4);
+        assert_eq!(seeds_needed(&logs, MARGIN), Some(150));
+        let twice: Vec<f64> = logs.iter().map(|log| 2.0 * log).collect();
+        assert_eq!(seeds_needed(&twice, MARGIN), Some(580));
+        assert_eq!(seeds_needed(&[0.0; 6], MARGIN), Some(6));
+        assert_eq!(seeds_needed(&[0.1], MARGIN), None);
+        let ratios: Vec<Vec<f64>> = logs.iter().map(|log| vec![10.0 * log.exp()]).collect();
+        let ratios: Vec<&[f64]> = ratios.iter().map(Vec::as_slice).collect();
+        let row = goodput(&ratios, &[&[10.0][..]; 8]);
+        assert_eq!((row.verdict, &*row.why), (Verdict::Undecided, "if both are the same, some 150 seeds show it"));
     }
 
     #[test]
