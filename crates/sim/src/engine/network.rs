@@ -30,6 +30,10 @@ pub const MAX_ARCS: usize = 1 << ARC_BITS;
 /// The latest instant that a run may reach, in nanoseconds: about 19 hours.
 pub const MAX_NANOS: u64 = u64::MAX >> ARC_BITS;
 
+/// As many arcs as the first-level cache holds, about. By measurement: a run takes 2 % longer if it [reads ahead](Network::read_next) in
+/// a network of 132, and 2 % less in networks of 768 and 2,002.
+const ARCS_IN_FIRST_CACHE: usize = 256;
+
 /// Where a route begins; see [`Network::add_route`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteId(pub(super) u32);
@@ -67,6 +71,8 @@ pub struct Network {
     /// What the nodes do that have a behaviour.
     pub(super) nodes: Option<Box<Nodes>>,
     tap: Option<Box<Tap>>,
+    /// What was read ahead of time, or the compiler would not have it read.
+    read: u32,
 }
 
 /// What is copied as it arrives.
@@ -216,6 +222,7 @@ impl Network {
             next_wake: u64::MAX,
             nodes: None,
             tap: None,
+            read: 0,
         };
         network.look_ahead();
         network
@@ -381,7 +388,19 @@ impl Network {
                     self.events.pop();
                 }
             }
+            if self.arcs.len() > ARCS_IN_FIRST_CACHE {
+                self.read_next();
+            }
             return Some(Due { key, carried });
+        }
+    }
+
+    /// Reads what the next arrival needs, so that it comes into the processor's cache while this one is handled.
+    #[inline(always)]
+    fn read_next(&mut self) {
+        let next = self.arcs.get((self.events.top() & ARC_MASK) as usize).and_then(|arc| arc.carried.front());
+        if let Some(next) = next {
+            self.read ^= self.packets[next.packet as usize].flow;
         }
     }
 
