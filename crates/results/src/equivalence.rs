@@ -1,8 +1,11 @@
 //! Whether two worlds give the same: a test of equivalence over seeds, by ratios.
 
+mod counted;
+
 use maud::html;
 use serde::Serialize;
 
+pub use self::counted::{Counted, Kind, TITLE as TITLE_OF_COUNTED, WHERE_TO_LOOK};
 use crate::{
     Estimate, SystemResult, World, document, measures,
     summary::{Column, printable},
@@ -26,6 +29,8 @@ pub struct Runs {
     pub seeds: Vec<Vec<SystemResult>>,
     /// Runs that do not count, as the machine did not keep up.
     pub void: u32,
+    /// The counters of TCP that the world has, by the kernel's names; `None`: all that the kernel has.
+    pub counters: Option<Vec<&'static str>>,
 }
 
 /// Two worlds, or one world twice, held against each other under one system.
@@ -48,6 +53,8 @@ pub struct Equivalence {
     pub margin: f64,
     /// The measures.
     pub rows: Vec<Row>,
+    /// What TCP counted in both worlds, and for what reasons it moved: no verdicts, they say where to look.
+    pub counted: Vec<Counted>,
 }
 
 /// One measure in both worlds.
@@ -140,6 +147,7 @@ impl Equivalence {
             void: [one.void, other.void],
             margin,
             rows: rows.collect(),
+            counted: Counted::of([one, other]),
         }
     }
 
@@ -170,6 +178,7 @@ impl Equivalence {
                     p { small { (verdicts(one.margin)) } }
                     p { small { (measured(all)) } }
                 }
+                @if !one.counted.is_empty() { (counted::table(&one.counted, [first, second])) }
             }
         };
         document(&format!("{title} – sidestep"), &body)
@@ -191,6 +200,9 @@ impl Equivalence {
                 let measure = format!("{} {}", row.measure, row.unit);
                 let (measure, verdict) = (measure.trim_end(), row.verdict.as_str());
                 text += &format!("| {measure} | {a} | {b} | {ratio}{interval} | {verdict}{why} |\n");
+            }
+            if !one.counted.is_empty() {
+                text += &counted::markdown(&one.counted, [first, second]);
             }
             text.push('\n');
         }
@@ -382,7 +394,12 @@ mod tests {
 
     fn runs(world: World, goodputs: &[&[f64]]) -> Runs {
         let result = |goodput: &f64| SystemResult { goodput_mbps: *goodput, ..SystemResult::default() };
-        Runs { world, seeds: goodputs.iter().map(|seed| seed.iter().map(result).collect()).collect(), void: 0 }
+        Runs {
+            world,
+            seeds: goodputs.iter().map(|seed| seed.iter().map(result).collect()).collect(),
+            void: 0,
+            counters: None,
+        }
     }
 
     fn goodput(one: &[&[f64]], other: &[&[f64]]) -> Row {

@@ -31,4 +31,4 @@ pub mod steering;
 mod system;
 mod systems;
 
-pub use run::{Observer, RunOptions, SimError, estimate, resume, run};
+pub use run::{Observer, RunOptions, SimError, estimate, resume, run, tcp_counters};

@@ -23,7 +23,7 @@ use sidestep_model::{
     scenario::{Flow, Place, SystemError, SystemSpec},
 };
 use sidestep_paths::Igp;
-use sidestep_proto::inrpp::InterfaceError;
+use sidestep_proto::{inrpp::InterfaceError, tcp::Counters};
 use sidestep_results::{
     Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SystemResult, Trace, Window, World, WriteError,
     Writer,
@@ -63,6 +63,11 @@ impl RunOptions {
         let (out, trace, command, stop) = (None, Vec::new(), String::new(), Arc::default());
         RunOptions { scenario, systems, seeds: 1, out, trace, command, stop }
     }
+}
+
+/// The events of TCP that a run counts, by the kernel's names.
+pub fn tcp_counters() -> Vec<&'static str> {
+    Counters::default().named().map(|(name, _)| name).collect()
 }
 
 /// Observes how a run goes, from several threads at once.

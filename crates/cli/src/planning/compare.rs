@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use sidestep_model::{
+    Scenario,
+    scenario::{Coupling, Scheduler, Settings, SystemSpec},
+};
 use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
 
@@ -20,6 +24,11 @@ pub fn run(args: CompareArgs) -> Outcome {
         return Err(Failure::environment(NEEDS_ROOT));
     }
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
+    if [World::Sim, World::Lab].iter().all(|world| [one, other].contains(world))
+        && let Some(note) = unlike_the_kernels(&scenario, &systems)
+    {
+        eprintln!("{note}");
+    }
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-compare", scenario.name)));
     let mut real = Real::new()?;
     if args.equivalence {
@@ -51,6 +60,54 @@ pub fn run(args: CompareArgs) -> Outcome {
     Ok(())
 }
 
+/// What is to be said of systems whose MPTCP is not the kernel's in the simulator, and what to write for one that is.
+fn unlike_the_kernels(scenario: &Scenario, systems: &[SystemSpec]) -> Option<String> {
+    let of_flows = scenario.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
+    let own = scenario.tcp.congestion_control.as_str();
+    let mut unlike: Vec<&SystemSpec> = Vec::new();
+    for system in systems.iter().chain(of_flows) {
+        // A system that the scenario cannot have is refused when it is run.
+        let mptcp = match scenario.settings(system) {
+            Ok(Settings::Mptcp(knobs)) => knobs,
+            Ok(Settings::Semper(knobs)) => knobs.mptcp(&scenario.knobs.mptcp),
+            _ => continue,
+        };
+        let same_control = match mptcp.congestion_control {
+            Coupling::Cubic => own == "cubic",
+            Coupling::Reno => own == "reno",
+            Coupling::Lia | Coupling::Olia | Coupling::Balia => false,
+        };
+        let alike = same_control && mptcp.scheduler == Scheduler::Linux;
+        if !alike && !unlike.contains(&system) {
+            unlike.push(system);
+        }
+    }
+    let names =
+        |of: &dyn Fn(&SystemSpec) -> String| unlike.iter().map(|system| of(system)).collect::<Vec<_>>().join(" ");
+    let write = match own {
+        "cubic" | "reno" => {
+            format!("To compare like with like write {}", names(&|system| like_the_kernels(system, own)))
+        }
+        _ => format!("The simulator has no subflows with {own} of their own, so that nothing compares like with like"),
+    };
+    (!unlike.is_empty()).then(|| {
+        format!(
+            "note: the MPTCP of {} is not the same in both worlds. The lab's is the kernel's: it couples no subflows, each has {own} \
+             for itself, and its scheduler is Linux's own. {write}.",
+            names(&ToString::to_string)
+        )
+    })
+}
+
+/// The system with the kernel's congestion control, scheduler and source ports, as it is written on the command line.
+fn like_the_kernels(system: &SystemSpec, congestion_control: &str) -> String {
+    let kernels = [("congestion_control", congestion_control), ("scheduler", "linux"), ("source_ports", "linux")];
+    let mut like = system.clone();
+    like.params.retain(|(parameter, _)| kernels.iter().all(|(kernels, _)| parameter != kernels));
+    like.params.extend(kernels.map(|(parameter, value)| (parameter.to_owned(), value.to_owned())));
+    format!("--system {like}")
+}
+
 fn print(comparison: &Comparison) {
     let [one, other] = comparison.worlds.map(World::as_str);
     println!("{:<30} {:<22} {one:>12} {other:>12} {:>19}", "system", "measure", "apart");
@@ -60,4 +117,47 @@ fn print(comparison: &Comparison) {
         println!("{:<30} {measure:<22} {first:>12.3} {second:>12.3} {:>19}", row.system, row.apart());
     }
     comparison.remarks().iter().for_each(|remark| println!("{remark}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(congestion_control: &str, systems: &[&str]) -> Option<String> {
+        let mut scenario = Scenario::parse(include_str!("../../../../scenarios/dumbbell.toml"), "dumbbell").unwrap();
+        scenario.tcp.congestion_control = congestion_control.into();
+        let systems: Vec<SystemSpec> = systems.iter().map(|system| system.parse().unwrap()).collect();
+        unlike_the_kernels(&scenario, &systems)
+    }
+
+    #[test]
+    fn mptcp_that_the_kernel_has_not_is_named_with_what_to_write_and_the_kernels_own_is_not() {
+        for like in ["tcp", "mptcp:congestion_control=cubic,scheduler=linux", "pathchanger"] {
+            assert_eq!(note("cubic", &[like]), None, "{like}");
+        }
+        for unlike in ["mptcp", "mptcp:congestion_control=cubic", "mptcp:scheduler=linux", "semper"] {
+            assert!(note("cubic", &["tcp", unlike]).is_some(), "{unlike}");
+        }
+        let told = note(
+            "cubic",
+            &["tcp", "mptcp:scheduler=min-rtt,subflows=4", "semper", "mptcp:scheduler=min-rtt,subflows=4"],
+        );
+        assert_eq!(
+            told.unwrap(),
+            "note: the MPTCP of mptcp:scheduler=min-rtt,subflows=4 semper is not the same in both worlds. The lab's is the \
+             kernel's: it couples no subflows, each has cubic for itself, and its scheduler is Linux's own. To compare like with \
+             like write --system mptcp:subflows=4,congestion_control=cubic,scheduler=linux,source_ports=linux \
+             --system semper:congestion_control=cubic,scheduler=linux,source_ports=linux."
+        );
+    }
+
+    #[test]
+    fn what_it_says_to_write_is_taken_and_needs_no_note() {
+        for own in ["cubic", "reno"] {
+            let system = like_the_kernels(&"mptcp:scheduler=round-robin,subflows=3".parse().unwrap(), own);
+            assert_eq!(note(own, &[system.strip_prefix("--system ").unwrap()]), None, "{system}");
+        }
+        assert!(note("reno", &["mptcp:congestion_control=cubic,scheduler=linux"]).is_some());
+        assert!(note("dctcp", &["mptcp"]).unwrap().ends_with("nothing compares like with like."));
+    }
 }

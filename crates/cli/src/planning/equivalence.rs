@@ -6,7 +6,7 @@ use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_repro::Worlds;
 use sidestep_results::{
     RunResult, SystemResult, World,
-    equivalence::{Equivalence, Runs},
+    equivalence::{Equivalence, Runs, TITLE_OF_COUNTED, WHERE_TO_LOOK},
 };
 
 use super::{print_json, save};
@@ -80,6 +80,8 @@ pub fn run(
         world: side.world,
         seeds: side.results.get(index).cloned().unwrap_or_default(),
         void: side.void.get(index).copied().unwrap_or(0),
+        // The lab's TCP is the kernel's, and counts all that the simulator's does.
+        counters: (side.world == World::Sim).then(sidestep_sim::tcp_counters),
     };
     let repetitions = plan.repetitions.map(|number| number as usize);
     let found = systems.iter().enumerate().map(|(index, system)| {
@@ -217,6 +219,15 @@ fn print(found: &Equivalence) {
         let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
         let verdict = row.verdict.as_str();
         println!("{measure:<28} {first:>10} {second:>10} {ratio:>7} {interval:>16} {noise:>14}  {verdict}{why}");
+    }
+    if found.counted.is_empty() {
+        return;
+    }
+    println!("\n{TITLE_OF_COUNTED}. {WHERE_TO_LOOK}");
+    println!("{:<28} {one:>10} {other:>10} {:>7} {:>16}", "per run", "ratio", "90 % interval");
+    for row in &found.counted {
+        let [name, first, second, ratio, interval] = row.cells();
+        println!("{name:<28} {first:>10} {second:>10} {ratio:>7} {interval:>16}");
     }
 }
 
