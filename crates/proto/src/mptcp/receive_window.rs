@@ -8,14 +8,17 @@ use crate::tcp::window;
 ///
 /// Each subflow has a threshold, which grows by two segments with each segment that it receives. The window that an ACK of
 /// the subflow offers is the lesser of that threshold and of what the connection's buffer leaves. The buffer follows what the
-/// application has read in a round trip.
+/// application has read in a round trip. It counts as smaller while a subflow that has joined has received nothing, as the
+/// connection reckons with the subflow of which a segment takes the most memory, and of such a one with half of the buffer.
 #[derive(Clone, Debug)]
 pub struct ReceiveWindow {
-    /// What each subflow offers at most.
-    thresholds: Vec<u32>,
+    /// What each subflow offers at most, and whether it has received anything.
+    thresholds: Vec<(u32, bool)>,
     /// What the buffer holds, and what it holds at most.
     buffer: u32,
     limit: u32,
+    /// Whether it was known when this was last measured how much memory a segment of each subflow takes (`scaling_ratio`).
+    known: bool,
     /// The most that was read in a round trip, what was read in this one, and when that began.
     space: u32,
     copied: u32,
@@ -30,9 +33,10 @@ impl ReceiveWindow {
     /// The window of a connection of so many subflows, whose buffer holds at most `limit` segments.
     pub fn new(subflows: usize, limit: u32) -> Self {
         ReceiveWindow {
-            thresholds: vec![Self::FIRST.min(limit); subflows],
+            thresholds: vec![(Self::FIRST.min(limit), false); subflows],
             buffer: window::BUFFER.min(limit),
             limit,
+            known: true,
             space: window::INITIAL_SPACE,
             copied: 0,
             since: Time::ZERO,
@@ -40,22 +44,37 @@ impl ReceiveWindow {
         }
     }
 
-    /// A subflow has received a segment, after which `read` segments of the connection are newly in order. `round_trip` gives
-    /// the longest round-trip time of the subflows; it is asked once in a round trip.
-    pub fn handle_data(&mut self, now: Time, subflow: usize, read: u32, round_trip: impl FnOnce() -> Span) {
-        if let Some(threshold) = self.thresholds.get_mut(subflow) {
+    /// A subflow has received a segment, after which `read` segments of the connection are newly in order. `round_trips` gives
+    /// the round-trip time of each subflow that has joined, and `None` of the others; it is asked once in a round trip.
+    pub fn handle_data<I: Iterator<Item = Option<Span>>>(
+        &mut self,
+        now: Time,
+        subflow: usize,
+        read: u32,
+        round_trips: impl FnOnce() -> I,
+    ) {
+        if let Some((threshold, heard)) = self.thresholds.get_mut(subflow) {
             *threshold = (*threshold + 2).min(self.buffer);
+            *heard = true;
         }
         self.copied = self.copied.saturating_add(read);
         if read == 0 || now.since(self.since) < self.round_trip {
             return;
         }
-        self.round_trip = round_trip();
+        (self.round_trip, self.known) = (Span::ZERO, true);
+        for ((_, heard), round_trip) in self.thresholds.iter().zip(round_trips()) {
+            let Some(round_trip) = round_trip else { continue };
+            self.round_trip = self.round_trip.max(round_trip);
+            self.known &= heard;
+        }
         if now.since(self.since) < self.round_trip || self.round_trip == Span::ZERO {
             return;
         }
         if self.copied > self.space {
-            self.buffer = self.buffer.max(window::needed(self.copied, self.space).min(self.limit));
+            let needed = window::needed(self.copied, self.space);
+            // So much memory has room for more once it is known what a segment takes.
+            let needed = if self.known { needed } else { scaled(needed, window::BUFFER, Self::FIRST) };
+            self.buffer = self.buffer.max(needed.min(self.limit));
             self.space = self.copied;
         }
         (self.copied, self.since) = (0, now);
@@ -63,8 +82,15 @@ impl ReceiveWindow {
 
     /// What an ACK of a subflow offers while the buffer holds so many segments that wait for earlier ones.
     pub fn offered(&self, subflow: usize, held: u32) -> u32 {
-        self.thresholds.get(subflow).copied().unwrap_or(0).min(self.buffer.saturating_sub(held))
+        let free = self.buffer.saturating_sub(held);
+        let free = if self.known { free } else { scaled(free, Self::FIRST, window::BUFFER) };
+        self.thresholds.get(subflow).map_or(0, |(threshold, _)| *threshold).min(free)
     }
+}
+
+/// `number` times `times` divided by `by`.
+fn scaled(number: u32, times: u32, by: u32) -> u32 {
+    (u64::from(number) * u64::from(times) / u64::from(by)).try_into().unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -76,7 +102,9 @@ mod tests {
     /// A segment over a subflow every millisecond, each of which is read at once.
     fn read(window: &mut ReceiveWindow, from: u64, to: u64, subflow: usize) {
         for millis in from..to {
-            window.handle_data(Time::ZERO + Span::from_millis(millis), subflow, 1, || ROUND_TRIP);
+            window.handle_data(Time::ZERO + Span::from_millis(millis), subflow, 1, || {
+                [Some(ROUND_TRIP), None].into_iter()
+            });
         }
     }
 
@@ -94,6 +122,38 @@ mod tests {
         assert_eq!((window.offered(0, 0), window.offered(1, 0)), (80, 45));
         // What waits for earlier segments takes room.
         assert_eq!((window.offered(0, 3_750), window.offered(0, 4_000)), (50, 0));
+    }
+
+    #[test]
+    fn it_counts_as_smaller_while_a_subflow_that_joined_has_received_nothing() {
+        let mut window = ReceiveWindow::new(2, 10_000);
+        read(&mut window, 1, 9, 0);
+        assert_eq!(window.offered(0, 0), 60);
+        let mut take = |millis: u64, subflow, expected: [u32; 2]| {
+            let now = Time::ZERO + Span::from_millis(millis);
+            window.handle_data(now, subflow, 1, || [Some(ROUND_TRIP); 2].into_iter());
+            assert_eq!([window.offered(0, 0), window.offered(0, 20)], expected, "{millis}");
+        };
+        take(50, 0, [60, 40]);
+        // Once in a round trip it looks again: the other has joined.
+        take(150, 0, [45, 30]);
+        take(151, 1, [45, 30]);
+        take(250, 0, [60, 40]);
+    }
+
+    #[test]
+    fn what_was_read_lets_it_grow_to_as_many_segments_whether_or_not_their_memory_is_known() {
+        let grown = |joined: Option<Span>| {
+            let mut window = ReceiveWindow::new(2, 10_000);
+            let trips = [Some(ROUND_TRIP), joined];
+            for millis in 1..=100 {
+                window.handle_data(Time::ZERO + Span::from_millis(millis), 0, 1, || trips.into_iter());
+            }
+            (window.known, window.buffer)
+        };
+        assert_eq!(grown(None), (true, 3_800));
+        // Of what counts as 5,066 three quarters are left.
+        assert_eq!(grown(Some(ROUND_TRIP)), (false, 5_066));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! MPTCP connections: subflows are flows whose data a connection hands out.
 
-use sidestep_model::{Span, Time};
+use sidestep_model::Time;
 use sidestep_proto::{
     mptcp::{Config, Connection, Reassembly, ReceiveWindow, Scheduler},
     packet::Packet,
@@ -97,8 +97,8 @@ impl<S: Steering> World<S> {
             let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
             let senders = &self.senders[range];
             // Both ends measure the same round trip.
-            let longest = || senders.iter().filter_map(Sender::srtt).max().unwrap_or(Span::ZERO);
-            window.handle_data(self.now, (packet.flow - multipath.first) as usize, read, longest);
+            let round_trips = || senders.iter().map(Sender::srtt);
+            window.handle_data(self.now, (packet.flow - multipath.first) as usize, read, round_trips);
         }
         (multipath.reassembly.data_ack(), multipath.offered(packet.flow))
     }
