@@ -273,7 +273,8 @@ mod tests {
                 self.stalls.push(stalls);
             }
             let of_world = if world == World::Lab { of_lab } else { SystemResult::default() };
-            let one = SystemResult { goodput_mbps: 10.0, ..of_world };
+            let tcp = [("TCPTimeouts".to_owned(), 4), ("TCPPureAcks".to_owned(), 9)].into();
+            let one = SystemResult { goodput_mbps: 10.0, tcp, ..of_world };
             for system in systems {
                 let repeated = sidestep_results::Repeated::of(&vec![one.clone(); seeds as usize]);
                 let late_share =
@@ -306,6 +307,15 @@ mod tests {
         assert_eq!(found[0]["void"], serde_json::json!([0, 1]));
         assert_eq!(found[0]["rows"][0]["verdict"], "equivalent");
         assert_eq!(fake.ran.iter().filter(|(world, ..)| *world == World::Lab).count(), 6 * 2 + 1);
+    }
+
+    #[test]
+    fn what_tcp_counted_is_told_of_all_that_the_simulator_counts_as_the_lab_does() {
+        let counted = |worlds| found(&plan(worlds, 6), &mut Fake::default())[0]["counted"].clone();
+        let of_sim = counted([World::Sim, World::Lab]);
+        assert_eq!(of_sim.as_array().map(Vec::len), Some(1), "{of_sim}");
+        assert_eq!((&of_sim[0]["name"], &of_sim[0]["ratio"]), (&"TCPTimeouts".into(), &1.0.into()));
+        assert_eq!(counted([World::Lab; 2]).as_array().map(Vec::len), Some(2));
     }
 
     #[test]
