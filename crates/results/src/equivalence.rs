@@ -287,12 +287,20 @@ impl Row {
 
     /// The numbers as text: both values, ratio, interval, noise.
     pub fn cells(&self) -> [String; 5] {
-        let or_dash = |number: Option<f64>| number.map_or("–".into(), |number| format!("{number:.3}"));
         let [one, other] = self.values.map(or_dash);
-        let interval = self.ci90.map_or("–".into(), |[low, high]| format!("{low:.3} to {high:.3}"));
         let [noise_one, noise_other] = self.noise.map(or_dash);
-        [one, other, or_dash(self.ratio), interval, format!("{noise_one}, {noise_other}")]
+        [one, other, or_dash(self.ratio), ends_or_dash(self.ci90), format!("{noise_one}, {noise_other}")]
     }
+}
+
+/// A number as text, if there is one.
+fn or_dash(number: Option<f64>) -> String {
+    number.map_or("–".into(), |number| format!("{number:.3}"))
+}
+
+/// An interval by its ends, if there is one.
+fn ends_or_dash(interval: Option<[f64; 2]>) -> String {
+    interval.map_or("–".into(), |[low, high]| format!("{low:.3} to {high:.3}"))
 }
 
 /// So many seeds show with a probability of 80 % that two worlds are equivalent which are the same, where the logarithms of their
@@ -300,10 +308,7 @@ impl Row {
 fn seeds_needed(logs: &[f64], margin: f64) -> Option<u64> {
     // Normal quantiles of 95 % and 90 %: each of the two tests at 5 % fails with a probability of 10 %.
     const QUANTILES: f64 = 1.645 + 1.282;
-    let mean = measures::mean(logs)?;
-    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-    let variance = squares / logs.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-    let seeds = (variance * (QUANTILES / margin.ln_1p()).powi(2)).max(FEWEST_SEEDS as f64);
+    let seeds = (measures::variance(logs)? * (QUANTILES / margin.ln_1p()).powi(2)).max(FEWEST_SEEDS as f64);
     let unit = 10_f64.powi((seeds.log10().floor() as i32 - 1).max(0));
     seeds.is_finite().then(|| ((seeds / unit).ceil() * unit) as u64)
 }

@@ -19,6 +19,12 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The variance of a sample; `None` of fewer than two values.
+pub fn variance(values: &[f64]) -> Option<f64> {
+    let (mean, freedom) = (mean(values)?, values.len() - 1);
+    (freedom > 0).then(|| values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64)
+}
+
 /// The nearest-rank percentile of values in ascending order: the ⌈percent/100 · n⌉-th of them; `None` if there are none.
 ///
 /// It is always one of the values; `percent` is taken as at most 100, and 0 gives the smallest.

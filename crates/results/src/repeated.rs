@@ -62,19 +62,15 @@ impl Estimate {
     /// The estimate from independent values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let mean = measures::mean(values)?;
-        let n = values.len();
-        if n < 2 {
-            return Some(Estimate { mean, ci95: [mean; 2] });
-        }
-        let half = student_t_975(n - 1) * standard_error(values, mean);
+        let half = standard_error(values).map_or(0.0, |error| student_t_975(values.len() - 1) * error);
         Some(Estimate { mean, ci95: [mean - half, mean + half] })
     }
 
     /// The 90 % confidence interval of the mean, by Student's t; `None` of fewer than two values.
     pub fn ninety(values: &[f64]) -> Option<[f64; 2]> {
         let mean = measures::mean(values)?;
-        let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
-        let half = student_t_950(freedom) * standard_error(values, mean);
+        let error = standard_error(values)?;
+        let half = student_t_950(values.len() - 1) * error;
         Some([mean - half, mean + half])
     }
 
@@ -89,11 +85,9 @@ impl Estimate {
     }
 }
 
-/// The standard error of the mean of at least two values.
-fn standard_error(values: &[f64], mean: f64) -> f64 {
-    let n = values.len();
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    (variance / n as f64).sqrt()
+/// The standard error of the mean; `None` of fewer than two values.
+fn standard_error(values: &[f64]) -> Option<f64> {
+    Some((measures::variance(values)? / values.len() as f64).sqrt())
 }
 
 /// The 97.5th percentile of Student's t with so many degrees of freedom.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{FEWEST_SEEDS, Runs, logs_of_sums, marked_down};
+use super::{FEWEST_SEEDS, Runs, ends_or_dash, logs_of_sums, marked_down, or_dash};
 use crate::{Estimate, SystemResult, measures, summary::printable};
 
 /// What the table is for, as a sentence.
@@ -84,9 +84,7 @@ impl Counted {
             Kind::Moves => format!("moves: {}", self.name),
         };
         let [one, other] = self.means.map(|mean| format!("{mean:.2}"));
-        let ratio = self.ratio.map_or("–".into(), |ratio| format!("{ratio:.3}"));
-        let interval = self.ci90.map_or("–".into(), |[low, high]| format!("{low:.3} to {high:.3}"));
-        [name, one, other, ratio, interval]
+        [name, one, other, or_dash(self.ratio), ends_or_dash(self.ci90)]
     }
 }
 
