@@ -71,7 +71,7 @@ pub struct Network {
     /// What the nodes do that have a behaviour.
     pub(super) nodes: Option<Box<Nodes>>,
     tap: Option<Box<Tap>>,
-    /// What was read ahead of time, or the compiler would not have it read.
+    /// What [`read_next`](Self::read_next) has read: the compiler drops a read of which nothing is kept.
     read: u32,
 }
 

@@ -66,7 +66,7 @@ pub struct World<S> {
     outages: BTreeMap<u32, Vec<Outage>>,
     /// How often SYNs, and requests, of a flow were not answered in time.
     syn_timeouts: BTreeMap<u32, u64>,
-    /// Of each flow, whether one lasts.
+    /// Whether an outage of the flow lasts, for each flow.
     pub(super) out: Vec<bool>,
 }
 

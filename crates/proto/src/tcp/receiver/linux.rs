@@ -24,8 +24,9 @@ pub(super) struct Acks {
     /// How long the first segment took to come.
     one_way: u64,
     window: Window,
-    /// When the delayed ACK began to wait, for how many nanoseconds, and the length of a tick in nanoseconds for which that waits.
+    /// When the delayed ACK began to wait, and for how long.
     delayed: (Time, u64),
+    /// The length of the clock's tick at which a delayed ACK goes.
     wheel_tick: u64,
     /// When ACKs go that wait to go as one.
     compressed_at: Time,
@@ -274,7 +275,7 @@ impl Receiver {
             acks.accept(now);
             self.deadline = Time::MAX;
         }
-        if packet.seq < self.next && packet.seq < self.next.saturating_sub(u32::from(self.pending)) {
+        if packet.seq < self.next.saturating_sub(u32::from(self.pending)) {
             return reply(self.answer_acknowledged(acks, config, packet.seq));
         }
         let (before, in_order) = (self.next, packet.seq == self.next);
@@ -503,7 +504,8 @@ impl Receiver {
 
     /// Whether what arrives beyond a gap makes or lengthens a block that an ACK may have no room for (`tcp_sack_new_ofo_skb`).
     fn is_late_in_blocks(&self, seq: u32) -> bool {
-        self.ranges.iter().take(BLOCKS).all(|(from, to)| seq + 1 < *from || *to < seq) && self.ranges.len() >= BLOCKS
+        let touches = |(from, to): &(u32, u32)| *from <= seq + 1 && seq <= *to;
+        self.ranges.len() >= BLOCKS && !self.ranges.iter().take(BLOCKS).any(touches)
     }
 }
 

@@ -27,7 +27,7 @@ impl Linux {
         clock::fires_at(self.wheel_tick, now, after)
     }
 
-    /// Whether a tail loss probe is sent if nothing is heard for long.
+    /// Whether a tail loss probe may be scheduled (`tcp_schedule_loss_probe`).
     #[inline]
     pub(super) fn may_probe(&self, config: &Config) -> bool {
         matches!(self.state, CaState::Open | CaState::Cwr) && config.sack
