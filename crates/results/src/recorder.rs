@@ -194,7 +194,8 @@ impl Recorder {
         }
     }
 
-    /// What a flow carried beyond its samples, evenly from the last of these to its end, at the instants of samples.
+    /// What a flow carried beyond its samples, evenly from the last of these to its end, at the instants of samples. These go on
+    /// after the end of the run, so that what is carried then does not count as carried before.
     fn unsampled(&mut self, flow: &FlowRecord) -> Vec<SamplePoint> {
         let Some(series) = &flow.series else { return Vec::new() };
         let Window { duration, sample, .. } = self.measured();
@@ -212,15 +213,15 @@ impl Recorder {
         if rest < 1.0 || rest <= rounding || sample == Span::ZERO || duration == Span::ZERO {
             return Vec::new();
         }
-        let (end, step) = (duration.as_secs_f64(), sample.as_secs_f64());
-        let to = flow.end.as_secs_f64().min(end);
+        let end = Time::ZERO + duration;
+        let (to, step) = (flow.end.as_secs_f64(), sample.as_secs_f64());
         let from = last.as_secs_f64().min(to);
-        let last = ((to / step).ceil() as u64).max(1) - 1;
-        let points = (((from / step) as u64).min(last)..=last).filter_map(|cell| {
-            let begin = Time::ZERO + sample * cell;
-            let until = (begin + sample).min(Time::ZERO + duration);
+        let row = |begin: Time, until: Time| {
             let (begin_s, until_s) = (begin.as_secs_f64(), until.as_secs_f64());
-            let share = if to > from { shared(from, to, begin_s, until_s) / (to - from) } else { 1.0 };
+            let share = match to > from {
+                true => shared(from, to, begin_s, until_s) / (to - from),
+                false => f64::from(u8::from((begin_s..=until_s).contains(&to))),
+            };
             let bytes = (rest * share).round() as u64;
             (bytes > 0 && until > begin).then(|| SamplePoint {
                 time: until,
@@ -230,8 +231,19 @@ impl Recorder {
                 rate: Some(rate_of(Bytes::new(bytes), until.since(begin))),
                 ..SamplePoint::default()
             })
+        };
+        // The cells of a grid that begins at an instant, up to the one in which it ends.
+        let cells = |origin: f64, to: f64| {
+            let last = (((to - origin) / step).ceil() as u64).max(1) - 1;
+            (((from - origin) / step) as u64).min(last)..=last
+        };
+        let within = cells(0.0, to.min(end.as_secs_f64())).filter_map(|cell| {
+            let begin = Time::ZERO + sample * cell;
+            row(begin, (begin + sample).min(end))
         });
-        points.collect()
+        let after = Some(end.as_secs_f64()).filter(|end| to > *end).map(|end| cells(end, to)).into_iter().flatten();
+        let after = after.filter_map(|cell| row(end + sample * cell, end + sample * (cell + 1)));
+        within.chain(after).collect()
     }
 
     /// Counts a move of a connection, or of an aggregate, under its reason.

@@ -217,12 +217,17 @@ fn what_rounding_took_from_samples_is_no_data() {
 }
 
 #[test]
-fn a_flow_whose_end_is_no_later_than_its_last_sample_or_than_the_run_loses_nothing() {
-    for (start, end) in [(10.0, 10.0), (0.0, 0.0), (9.0, 11.0), (11.0, 12.0), (3.0, 3.0), (2.5, 2.75)] {
+fn a_flow_of_no_length_or_beyond_the_run_loses_nothing_and_only_what_came_within_it_is_drawn() {
+    let inside = [(10.0, 10.0, 8.0), (0.0, 0.0, 8.0), (3.0, 3.0, 8.0), (2.5, 2.75, 8.0)];
+    let beyond = [(9.0, 11.0, 4.0), (11.0, 12.0, 0.0), (11.0, 11.0, 0.0)];
+    for (start, end, within) in inside.into_iter().chain(beyond) {
         let mut recorder = recorder();
-        recorder.flow(&flow("c", start, end, 1_000_000));
-        let megabits: f64 = recorder.finish().1.goodput.iter().sum::<f64>() * 10.0 / BINS as f64;
-        assert!((megabits - 8.0).abs() < 1e-6, "{start} to {end}: {megabits}");
+        let rest = recorder.flow(&flow("c", start, end, 1_000_000));
+        let megabits = |point: &SamplePoint| point.rate.unwrap().as_mbits() * point.interval.as_secs_f64();
+        let all: f64 = rest.iter().map(megabits).sum();
+        assert!((all - 8.0).abs() < 1e-6, "{start} to {end}: {all}");
+        let drawn: f64 = recorder.finish().1.goodput.iter().sum::<f64>() * 10.0 / BINS as f64;
+        assert!((drawn - within).abs() < 1e-6, "{start} to {end}: {drawn}");
     }
 }
 
