@@ -1,10 +1,10 @@
 //! What happened to a connection, counted as the kernel counts it.
 
 /// Events of a half of a connection under [`Profile::Linux`](super::Profile::Linux), by the names in `/proc/net/netstat`: a receiver
-/// counts `acks_compressed`, a sender all others.
+/// counts `acks_compressed` and the `timeouts` of its SYN-ACK, a sender all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// `TCPTimeouts`: the retransmission timer fired, or that of the SYN.
+    /// `TCPTimeouts`: the retransmission timer fired, or that of the SYN or SYN-ACK (`tcp_syn_ack_timeout`).
     pub timeouts: u32,
     /// `TCPLossProbes`: tail loss probes.
     pub loss_probes: u32,

@@ -39,6 +39,8 @@ pub(super) struct Acks {
     ecn_seen: bool,
     /// This end closes before the other does.
     closes_first: bool,
+    /// How often no answer to the SYN-ACK came in time.
+    syn_ack_timeouts: u8,
     /// A segment that had been received before, and is to be reported (RFC 2883).
     duplicate: Option<u32>,
     /// ACKs that were compressed so far; those that wait are among them, of which one may still be sent.
@@ -92,6 +94,7 @@ impl Acks {
                 handshake: Handshake::Listen,
                 answered: None,
                 closes_first: false,
+                syn_ack_timeouts: 0,
                 syn_at: Time::ZERO,
                 round_trip: 0,
                 answer_time: 0,
@@ -125,6 +128,7 @@ impl Acks {
 
     /// The SYN-ACK was not answered in time; returns the time that it echoes and when it goes once more, if it does.
     fn repeat_syn_ack(&mut self, config: &Config, now: Time) -> Option<(Time, Time)> {
+        self.syn_ack_timeouts = self.syn_ack_timeouts.saturating_add(1);
         let Handshake::SynReceived { timeouts, echo, .. } = &mut self.handshake else { return None };
         if *timeouts == SYN_ACK_RETRIES {
             self.handshake = Handshake::Listen;
@@ -179,10 +183,10 @@ impl Acks {
         self.compressed_at
     }
 
-    /// What the kernel has counted: it adds those that wait when an ACK is sent (`tcp_event_ack_sent`).
+    /// What the kernel has counted: it adds ACKs that wait when one is sent (`tcp_event_ack_sent`).
     pub(super) fn counters(&self) -> Counters {
         let acks_compressed = self.compressed_ever.saturating_sub(u32::from(self.compressed));
-        Counters { acks_compressed, ..Counters::default() }
+        Counters { acks_compressed, timeouts: self.syn_ack_timeouts.into(), ..Counters::default() }
     }
 
     /// Its own timeout, which bounds the time that an ACK waits.

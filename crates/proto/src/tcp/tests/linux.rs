@@ -268,6 +268,7 @@ fn a_syn_ack_goes_again_after_one_second_and_ever_longer_until_data_comes() {
     }
     let again = |at| (at, Some(Kind::SynAck));
     assert_eq!(sent, [again(1), again(3), again(7), again(15), again(31), (63, None)]);
+    assert_eq!(receiver.counters().unwrap().timeouts, 6, "the last is one, too");
     // After that the request is forgotten, and a SYN begins a new one.
     assert!(receiver.handle_syn(&config, Time::ZERO + Span::from_secs(64), &syn(63_000)).is_some());
     let data = Packet { sent: Time::ZERO + Span::from_secs(65), ..Packet::default() };
