@@ -7,6 +7,7 @@ mod edges;
 mod error;
 mod generators;
 mod interfaces;
+mod jiffies;
 mod mix;
 mod moves;
 mod names;

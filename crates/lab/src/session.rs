@@ -22,7 +22,7 @@ use crate::{
     daemons::{Daemons, Role, Surroundings},
     error::LabError,
     generators::{Data, Generators, Source},
-    interfaces,
+    interfaces, jiffies,
     mix::Mix,
     moves::{self, Moves},
     names::Names,
@@ -184,6 +184,7 @@ impl<'a> Session<'a> {
         self.await_all()?.into_iter().for_each(|reason| recorder.incomplete(reason));
         stop_all(&mut self.sinks);
         self.take_late_answers(recorder)?;
+        recorder.jiffies(jiffies::at(self.epoch));
         self.controls.catch_up(&self.network, self.epoch, recorder)?;
         self.daemons.stop();
         let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;

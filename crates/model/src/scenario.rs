@@ -392,6 +392,18 @@ impl Scenario {
         read::scenario(text, default_name, files)
     }
 
+    /// Has the clock of ticks show `jiffies` when the run begins, that of the flows with settings of their own as well.
+    pub fn set_jiffies(&mut self, jiffies: Span) {
+        self.tcp.jiffies = jiffies;
+        let transports = self.flows.iter_mut().filter_map(|flow| match flow {
+            Flow::Bulk(flow) => Some(&mut flow.transport),
+            Flow::Poisson(flow) => Some(&mut flow.transport),
+            Flow::ClosedLoop(flow) => Some(&mut flow.transport),
+            Flow::Exec(_) | Flow::Cbr(_) => None,
+        });
+        transports.filter_map(|transport| transport.tcp.as_mut()).for_each(|tcp| tcp.jiffies = jiffies);
+    }
+
     /// The seed of what is random besides traffic and the conditions of links, in a run under `seed`.
     pub fn chance(&self, seed: u64) -> u64 {
         // An odd constant spreads neighbouring repetitions over the seeds (Knuth's multiplicative hash).

@@ -36,6 +36,8 @@ pub struct Config {
     pub profile: Profile,
     /// Ticks of the kernel's clock in a second, which timers of [`Profile::Linux`] wait for; 0: they are exact.
     pub hz: u16,
+    /// What that clock shows at the beginning: its ticks are at multiples of their length. Below 4.2 s.
+    pub jiffies: Span,
     /// How the congestion window grows and shrinks.
     pub algorithm: Algorithm,
     /// Initial congestion window in segments (RFC 6928: 10).
@@ -100,6 +102,7 @@ impl Default for Config {
         Config {
             profile: Profile::Rfc,
             hz: 250,
+            jiffies: Span::ZERO,
             algorithm: Algorithm::Reno,
             initial_window: 10,
             min_rto: Span::from_millis(200),

@@ -46,6 +46,7 @@ pub struct Recorder {
     /// When flows were to begin, and how much later they did.
     late_starts: Vec<(Span, Span)>,
     late_wakeups: Vec<(Span, Span)>,
+    jiffies: Option<Span>,
     flows: u64,
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
@@ -123,6 +124,7 @@ impl Recorder {
             late: None,
             late_starts: Vec::new(),
             late_wakeups: Vec::new(),
+            jiffies: None,
             flows: 0,
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
@@ -273,6 +275,11 @@ impl Recorder {
         self.late_wakeups.extend(wakeups);
     }
 
+    /// Takes what the clock of ticks showed at the start, if the kernel tells.
+    pub fn jiffies(&mut self, at_start: Option<Span>) {
+        self.jiffies = at_start;
+    }
+
     /// Takes how well the lab's wires kept up.
     pub fn late(&mut self, late: Late) {
         self.late = Some(late);
@@ -352,6 +359,7 @@ impl Recorder {
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
             late_starts: in_order(self.late_starts),
             late_wakeups: thinned(self.late_wakeups),
+            jiffies: self.jiffies,
             notes: self.notes,
             incomplete: self.incomplete,
             repeated: None,

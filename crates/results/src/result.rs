@@ -120,6 +120,10 @@ pub struct SystemResult {
     /// of more than 10,000 an even share. A scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late_wakeups: Vec<(Span, Span)>,
+    /// What the clock of ticks of the lab's kernel showed at the start; a scenario of the simulator takes it as its `tcp.jiffies`.
+    /// `None` in the simulator, and where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jiffies: Option<Span>,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,

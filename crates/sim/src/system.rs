@@ -153,6 +153,7 @@ fn tcp_config(knobs: &TcpKnobs, algorithm: tcp::Algorithm) -> tcp::Config {
     tcp::Config {
         profile: knobs.profile,
         hz: knobs.hz,
+        jiffies: knobs.jiffies,
         algorithm,
         initial_window: knobs.initial_window,
         min_rto: knobs.min_rto,

@@ -186,7 +186,7 @@ pub struct CompareArgs {
     /// A lab run counts if no larger share of its packets was more than 1 ms late
     #[arg(long, value_name = "SHARE", default_value = "1%", requires = "equivalence")]
     pub late: Ratio,
-    /// Have the simulator deliver packets, begin flows and wake programs as late as the lab's run of the same seed did
+    /// Have the simulator deliver packets, begin flows, wake programs and count ticks as the lab's run of the same seed did
     #[arg(long, requires = "equivalence")]
     pub lateness: bool,
     /// Take the runs that a call before this has left in the directory of the results

@@ -128,8 +128,9 @@ fn simulate_as_late(
             let measured = &lab.results[index][seed as usize];
             let Some(of_lab) = measured.get(repetition as usize % measured.len().max(1)) else { continue };
             let number = scenario.seed.wrapping_add(u64::from(seed));
-            let SystemResult { wires, late_starts, late_wakeups, .. } = of_lab.clone();
-            let scenario = Scenario { seed: number, wires, late_starts, late_wakeups, ..scenario.clone() };
+            let SystemResult { wires, late_starts, late_wakeups, jiffies, .. } = of_lab.clone();
+            let mut scenario = Scenario { seed: number, wires, late_starts, late_wakeups, ..scenario.clone() };
+            scenario.set_jiffies(jiffies.unwrap_or(scenario.tcp.jiffies));
             let dir = dir.join(format!("seed-{number}-{}", index + 1));
             let result =
                 real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
@@ -263,12 +264,14 @@ mod tests {
                 wires: Some(WireTimes { threads: 1, stalls, ..WireTimes::default() }),
                 late_starts: vec![late],
                 late_wakeups: vec![(Span::ZERO, late)],
+                jiffies: Some(late),
                 ..SystemResult::default()
             };
             if world == World::Sim {
                 let stalls = scenario.wires.clone().map_or_else(Vec::new, |wires| wires.stalls);
                 let late: Vec<Span> = stalls.iter().map(|(_, _, late)| *late).collect();
                 assert_eq!(scenario.late_starts, late);
+                assert_eq!(scenario.tcp.jiffies, late.first().copied().unwrap_or_default());
                 assert_eq!(scenario.late_wakeups, late.iter().map(|late| (Span::ZERO, *late)).collect::<Vec<_>>());
                 self.stalls.push(stalls);
             }

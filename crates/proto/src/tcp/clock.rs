@@ -15,23 +15,59 @@ pub(super) fn tick(config: &Config) -> u64 {
     Span::from_secs(1).as_nanos() / u64::from(hz)
 }
 
-/// Length of the ticks that timers wait for; zero: they are exact.
-#[inline]
-pub(super) fn wheel_tick(config: &Config) -> u64 {
-    if config.hz == 0 { 0 } else { tick(config) }
+/// The ticks that timers wait for, in nanoseconds.
+// Of two words of 32 bits, as every sender and receiver has one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wheel {
+    /// The length of a tick; zero: timers are exact.
+    tick: u32,
+    /// What the clock that ticks shows at [`Time::ZERO`].
+    start: u32,
 }
 
-/// When a timer for `after` nanoseconds fires: the kernel counts in ticks, as [`wheel_tick`] has them, and rounds up, farther
-/// timers by more.
-pub(super) fn fires_at(tick: u64, now: Time, after: u64) -> Time {
-    if tick == 0 {
-        return now + Span::from_nanos(after);
+impl Wheel {
+    /// The ticks that these settings ask for.
+    pub(super) fn of(config: &Config) -> Wheel {
+        let tick = if config.hz == 0 { 0 } else { tick(config) };
+        let short = |nanos: u64| nanos.try_into().unwrap_or(u32::MAX);
+        Wheel { tick: short(tick), start: short(config.jiffies.as_nanos()) }
     }
-    let ticks = after.div_ceil(tick).max(1);
-    let mut shift = 0;
-    while ticks >= WHEEL_SPAN << shift && shift < 8 * WHEEL_SHIFT {
-        shift += WHEEL_SHIFT;
+
+    /// When a timer for `after` nanoseconds fires: the kernel counts in ticks and rounds up, farther timers by more.
+    #[inline]
+    pub(super) fn fires_at(self, now: Time, after: u64) -> Time {
+        if self.tick == 0 {
+            return now + Span::from_nanos(after);
+        }
+        let (tick, start) = (u64::from(self.tick), u64::from(self.start));
+        let ticks = after.div_ceil(tick).max(1);
+        let mut shift = 0;
+        while ticks >= WHEEL_SPAN << shift && shift < 8 * WHEEL_SHIFT {
+            shift += WHEEL_SHIFT;
+        }
+        let expires = (now.as_nanos() + start) / tick + ticks;
+        Time::from_nanos((((expires >> shift) + 1) << shift) * tick - start)
     }
-    let expires = now.as_nanos() / tick + ticks;
-    Time::from_nanos((((expires >> shift) + 1) << shift) * tick)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_fire_at_multiples_of_a_tick_by_the_clock_that_ticks() {
+        let fires = |jiffies: u64, now: u64, after: u64| {
+            let config = Config { hz: 250, jiffies: Span::from_millis(jiffies), ..Config::default() };
+            let at = Wheel::of(&config).fires_at(Time::ZERO + Span::from_millis(now), after * 1_000_000);
+            at.as_nanos() / 1_000_000
+        };
+        // Ticks of 4 ms, at least one of them after that which is rounded up to.
+        assert_eq!([fires(0, 1_000, 14), fires(0, 1_001, 14), fires(0, 1_004, 14)], [1_020, 1_020, 1_024]);
+        assert_eq!([fires(3, 1_000, 14), fires(3, 1_001, 14), fires(3, 1_004, 14)], [1_017, 1_021, 1_021]);
+        // From 63 ticks on, eight at a time; from 504 on, 64.
+        assert_eq!([fires(0, 1_000, 248), fires(0, 1_000, 249), fires(0, 1_000, 2_016)], [1_252, 1_280, 3_072]);
+        assert_eq!([fires(33, 1_000, 248), fires(33, 1_000, 249), fires(33, 1_000, 2_016)], [1_251, 1_279, 3_039]);
+        let exact = Config { hz: 0, jiffies: Span::from_millis(3), ..Config::default() };
+        assert_eq!(Wheel::of(&exact).fires_at(Time::ZERO, 5), Time::from_nanos(5));
+    }
 }

@@ -182,7 +182,7 @@ fn semantic_mistakes_are_refused_where_they_stand() {
     system = 'quic': there is no system `quic`; known systems: tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful, irc, rcp, inrpp
     system = 'pathchanger:gamma=2': gamma must be above 0 and at most 1
     tcp = 'reno': must be a table of the keys of `[tcp]`
-    tcp = { congestion = 'reno' }: unknown field `congestion`, expected one of `profile`, `hz`, `congestion_control`, `ecn`, `mss`, `initial_window`, `min_rto`, `initial_rto`, `delayed_ack`, `ack_every`, `quick_acks`, `sack`, `limited_transmit`, `idle_restart`, `count_acks`, `receive_window`, `send_jitter`
+    tcp = { congestion = 'reno' }: unknown field `congestion`, expected one of `profile`, `hz`, `jiffies`, `congestion_control`, `ecn`, `mss`, `initial_window`, `min_rto`, `initial_rto`, `delayed_ack`, `ack_every`, `quick_acks`, `sack`, `limited_transmit`, `idle_restart`, `count_acks`, `receive_window`, `send_jitter`
     tcp = { mss = 1 }: mss must be between 64 and 60000
     tcp = { mss = '1 kB' }: invalid type: string "1 kB", expected u16
     command = []: name a program

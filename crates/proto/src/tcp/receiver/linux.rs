@@ -6,7 +6,7 @@ use sidestep_model::{Span, Time};
 use super::{Blocks, Receiver, flag, near, window::Window};
 use crate::{
     packet::{Flags, Packet},
-    tcp::{Algorithm, Config, Counters, ReceiverTimeout, clock},
+    tcp::{Algorithm, Config, Counters, ReceiverTimeout, clock::Wheel},
 };
 
 /// What decides when an ACK goes; times are in nanoseconds.
@@ -26,8 +26,8 @@ pub(super) struct Acks {
     window: Window,
     /// When the delayed ACK began to wait, and for how long.
     delayed: (Time, u64),
-    /// The length of the clock's tick at which a delayed ACK goes.
-    wheel_tick: u64,
+    /// The ticks at which a delayed ACK goes.
+    wheel: Wheel,
     /// When ACKs go that wait to go as one.
     compressed_at: Time,
     /// ACKs out of order at this first missing segment, and those since that wait to go as one.
@@ -101,7 +101,7 @@ impl Acks {
                 one_way: 0,
                 window: Window::new(config.receive_window),
                 delayed: (Time::ZERO, 0),
-                wheel_tick: clock::wheel_tick(config),
+                wheel: Wheel::of(config),
                 now: false,
                 ecn_seen: false,
                 missing: 0,
@@ -176,7 +176,7 @@ impl Acks {
     /// When the delayed ACK goes.
     pub(super) fn due(&self) -> Time {
         let (now, after) = self.delayed;
-        clock::fires_at(self.wheel_tick, now, after)
+        self.wheel.fires_at(now, after)
     }
 
     pub(super) fn compressed_at(&self) -> Time {
@@ -247,7 +247,7 @@ impl Acks {
 
 /// When a SYN-ACK that leaves now goes again.
 fn syn_ack_due(config: &Config, now: Time, timeouts: u8) -> Time {
-    clock::fires_at(clock::wheel_tick(config), now, SYN_ACK_TIMEOUT << timeouts)
+    Wheel::of(config).fires_at(now, SYN_ACK_TIMEOUT << timeouts)
 }
 
 impl Receiver {
@@ -397,7 +397,7 @@ impl Receiver {
     #[inline]
     fn delay_ack(&mut self, acks: &mut Acks, config: &Config, now: Time) {
         let after = acks.delay(config);
-        if self.deadline != Time::MAX && acks.due() <= clock::fires_at(acks.wheel_tick, now, after) {
+        if self.deadline != Time::MAX && acks.due() <= acks.wheel.fires_at(now, after) {
             return;
         }
         // The clock's tick is computed when somebody asks: most ACKs go before.

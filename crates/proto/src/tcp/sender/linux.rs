@@ -65,9 +65,9 @@ pub(super) struct Linux {
     batch: u32,
     used: reduction::Used,
     control: Control,
-    /// Lengths of ticks in nanoseconds: of the algorithms' clock, and of the timers', zero if these are exact.
+    /// Length of a tick of the algorithms' clock in nanoseconds, and the ticks that timers wait for.
     tick: u64,
-    wheel_tick: u64,
+    wheel: clock::Wheel,
     segments: Segments,
     reduction: reduction::Reduction,
     undo: undo::Undo,
@@ -119,7 +119,7 @@ impl Linux {
             timer: SenderTimeout::Retransmission,
             armed: (Time::ZERO, 0),
             tick: clock::tick(config),
-            wheel_tick: clock::wheel_tick(config),
+            wheel: clock::Wheel::of(config),
             rto: config.initial_rto.as_nanos(),
             retransmits: 0,
             reordering: REORDERING,

@@ -5,7 +5,7 @@ use sidestep_model::{Span, Time};
 use super::{super::Sender, Again, CaState, Linux};
 use crate::{
     packet::Packet,
-    tcp::{Config, clock, rtt::RoundTrip, signals::Signals, timeout::SenderTimeout},
+    tcp::{Config, rtt::RoundTrip, signals::Signals, timeout::SenderTimeout},
 };
 
 /// What timers of a few milliseconds have on top (`TCP_TIMEOUT_MIN_US`).
@@ -24,7 +24,7 @@ impl Linux {
     /// When the timer fires that was armed last.
     pub(in crate::tcp::sender) fn due(&self) -> Time {
         let (now, after) = self.armed;
-        clock::fires_at(self.wheel_tick, now, after)
+        self.wheel.fires_at(now, after)
     }
 
     /// Whether a tail loss probe may be scheduled (`tcp_schedule_loss_probe`).
