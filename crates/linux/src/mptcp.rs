@@ -131,9 +131,14 @@ pub fn subflows(socket: impl AsFd) -> io::Result<Vec<TcpInfo>> {
             place.copy_from_slice(&word.to_ne_bytes());
         }
     }
-    let known = option(socket, MPTCP_TCPINFO, &mut bytes)?;
-    let infos = known.get(16..).unwrap_or_default();
-    Ok(infos.chunks_exact(SUBFLOW_INFO).filter_map(TcpInfo::parse).collect())
+    Ok(tcp_infos(option(socket, MPTCP_TCPINFO, &mut bytes)?))
+}
+
+/// The infos behind a head that says how long each is: an older kernel's are shorter.
+fn tcp_infos(answer: &[u8]) -> Vec<TcpInfo> {
+    let length = answer.get(12..).and_then(|rest| rest.first_chunk()).map_or(0, |length| u32::from_ne_bytes(*length));
+    let infos = answer.get(16..).unwrap_or_default();
+    infos.chunks_exact((length as usize).max(1)).filter_map(TcpInfo::parse).collect()
 }
 
 /// Generic netlink's own family (include/uapi/linux/genetlink.h), and the length of its header.
@@ -166,7 +171,7 @@ const MPTCP_INFO: libc::c_int = 1;
 const MPTCP_TCPINFO: libc::c_int = 2;
 const FLAG_FALLBACK: u32 = 1;
 /// As much of each struct tcp_info as [`TcpInfo`] reads, which must be a multiple of eight.
-const SUBFLOW_INFO: usize = TcpInfo::NEEDED;
+const SUBFLOW_INFO: usize = TcpInfo::READ;
 const _: () = assert!(SUBFLOW_INFO.is_multiple_of(8));
 
 /// A command to a family of generic netlink.
@@ -295,4 +300,26 @@ fn option(socket: impl AsFd, name: libc::c_int, bytes: &mut [u8]) -> io::Result<
         return Err(io::Error::last_os_error());
     }
     Ok(bytes.get(..length as usize).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_infos_of_subflows_are_as_long_as_their_head_says() {
+        let answer = |length: usize, count: usize, timeouts: u16| {
+            let mut one = vec![0; length];
+            one.iter_mut().skip(240).zip(timeouts.to_ne_bytes()).for_each(|(at, byte)| *at = byte);
+            let head = [16, count as u32, 248, length as u32].map(u32::to_ne_bytes).concat();
+            [head, one.repeat(count)].concat()
+        };
+        let timeouts = |answer: &[u8]| tcp_infos(answer).iter().map(|info| info.timeouts_total).collect::<Vec<_>>();
+        assert_eq!(timeouts(&answer(SUBFLOW_INFO, 2, 3)), [Some(3), Some(3)]);
+        // Linux 6.1's do not have it.
+        assert_eq!(timeouts(&answer(240, 2, 0)), [None, None]);
+        for short in [answer(0, 3, 0), answer(100, 3, 0), vec![0; 12], Vec::new()] {
+            assert_eq!(timeouts(&short), [], "{}", short.len());
+        }
+    }
 }

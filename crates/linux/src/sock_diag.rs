@@ -177,6 +177,9 @@ impl TcpInfo {
     /// How many bytes of `struct tcp_info` are read.
     pub(crate) const NEEDED: usize = offset_of!(tcp_info, tcpi_bytes_retrans) + size_of::<u64>();
 
+    /// How many bytes are read of one that has all that is read where it is there.
+    pub(crate) const READ: usize = TIMEOUTS_AT + size_of::<u64>();
+
     /// Reads the kernel's `struct tcp_info`; `None` if it is shorter than what is needed of it (Linux 4.19 and later
     /// have all).
     pub fn parse(bytes: &[u8]) -> Option<Self> {

@@ -67,7 +67,7 @@ pub struct Counters {
     pub acked: u64,
     /// Segments that were retransmitted; of MPTCP, by the subflows that still exist.
     pub retransmits: u32,
-    /// Retransmission timeouts; zero of MPTCP, and where the kernel does not say.
+    /// Retransmission timeouts, likewise; zero where the kernel does not say.
     pub timeouts: u16,
 }
 
@@ -113,8 +113,10 @@ impl SocketOptions {
     pub fn counters(&self, socket: &impl AsFd) -> io::Result<Counters> {
         if self.mptcp {
             let acked = MptcpInfo::of(socket)?.bytes_acked;
-            let retransmits = mptcp::subflows(socket)?.iter().map(|subflow| subflow.retrans_total).sum();
-            return Ok(Counters { acked, retransmits, timeouts: 0 });
+            let subflows = mptcp::subflows(socket)?;
+            let retransmits = subflows.iter().map(|subflow| subflow.retrans_total).sum();
+            let timeouts = subflows.iter().filter_map(|subflow| subflow.timeouts_total).fold(0, u16::saturating_add);
+            return Ok(Counters { acked, retransmits, timeouts });
         }
         let info = TcpInfo::of(socket)?;
         // The kernel counts our SYN as a byte.
