@@ -201,7 +201,8 @@ fn servers_give_their_answers_another_label_after_timeouts() {
     scenario.flows.remove(0);
     let unfinished = |system: &str| result(&scenario, system).unfinished.map_or(0, |of| of.flows);
     let (ecmp, prr) = (unfinished("ecmp"), unfinished("prr"));
-    assert!(ecmp > 80 && prr == 0, "of 300 begun on two paths, {ecmp} and {prr}");
+    // After each timeout half of the labels lead to the dead path, and the third is seven seconds later than the first.
+    assert!(ecmp > 80 && prr < ecmp / 8, "of 300 begun on two paths, {ecmp} and {prr}");
 }
 
 #[test]

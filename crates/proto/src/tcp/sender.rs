@@ -558,11 +558,10 @@ impl Sender {
             return None;
         }
         self.flags &= !flag::FORCED;
-        let timeout = match &mut self.linux {
-            Some(linux) => linux.syn_timeout(config, now, &self.round_trip, self.backoff),
-            None => self.round_trip.timeout(config, self.backoff),
+        self.deadline = match &mut self.linux {
+            Some(linux) => linux.syn_due(config, now, &self.round_trip, self.backoff),
+            None => now + Span::from_nanos(self.round_trip.timeout(config, self.backoff)),
         };
-        self.deadline = now + Span::from_nanos(timeout);
         // Linux's asks for no ECN when it goes again, as a router may drop what does (`tcp_ecn_fallback`).
         let asks = config.ecn && !(self.linux.is_some() && self.backoff > 0);
         let flags = Flags::when(asks, Flags::ECE.with(Flags::CWR));

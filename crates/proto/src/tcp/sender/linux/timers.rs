@@ -39,12 +39,13 @@ impl Linux {
         self.segments.lost_again += u32::from(lost_again);
     }
 
-    /// The timeout of the SYN that is sent now, after so many others: equal for the first five, then doubling.
-    pub(in crate::tcp::sender) fn syn_timeout(&mut self, config: &Config, now: Time, own: &RoundTrip, sent: u8) -> u64 {
+    /// When the SYN that is sent now, after so many others, goes again: after times that are equal for the first five, and then
+    /// double.
+    pub(in crate::tcp::sender) fn syn_due(&mut self, config: &Config, now: Time, own: &RoundTrip, sent: u8) -> Time {
         if sent == 0 {
             self.syn_at = now.as_nanos();
         }
-        own.timeout(config, sent.saturating_sub(LINEAR_SYNS))
+        self.wheel.fires_at(now, own.timeout(config, sent.saturating_sub(LINEAR_SYNS)))
     }
 }
 
