@@ -394,14 +394,8 @@ impl Scenario {
 
     /// Has the clock of ticks show `jiffies` when the run begins, that of the flows with settings of their own as well.
     pub fn set_jiffies(&mut self, jiffies: Span) {
-        self.tcp.jiffies = jiffies;
-        let transports = self.flows.iter_mut().filter_map(|flow| match flow {
-            Flow::Bulk(flow) => Some(&mut flow.transport),
-            Flow::Poisson(flow) => Some(&mut flow.transport),
-            Flow::ClosedLoop(flow) => Some(&mut flow.transport),
-            Flow::Exec(_) | Flow::Cbr(_) => None,
-        });
-        transports.filter_map(|transport| transport.tcp.as_mut()).for_each(|tcp| tcp.jiffies = jiffies);
+        let own = self.flows.iter_mut().filter_map(|flow| flow.transport_mut()?.tcp.as_mut());
+        own.chain([&mut self.tcp]).for_each(|tcp| tcp.jiffies = jiffies);
     }
 
     /// The seed of what is random besides traffic and the conditions of links, in a run under `seed`.
@@ -452,6 +446,15 @@ impl Flow {
             Flow::Bulk(flow) => Some(&flow.transport),
             Flow::Poisson(flow) => Some(&flow.transport),
             Flow::ClosedLoop(flow) => Some(&flow.transport),
+            Flow::Exec(_) | Flow::Cbr(_) => None,
+        }
+    }
+
+    fn transport_mut(&mut self) -> Option<&mut Transport> {
+        match self {
+            Flow::Bulk(flow) => Some(&mut flow.transport),
+            Flow::Poisson(flow) => Some(&mut flow.transport),
+            Flow::ClosedLoop(flow) => Some(&mut flow.transport),
             Flow::Exec(_) | Flow::Cbr(_) => None,
         }
     }

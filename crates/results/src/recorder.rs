@@ -216,7 +216,7 @@ impl Recorder {
             return Vec::new();
         }
         let end = Time::ZERO + duration;
-        let (to, step) = (flow.end.as_secs_f64(), sample.as_secs_f64());
+        let (to, end_s, step) = (flow.end.as_secs_f64(), end.as_secs_f64(), sample.as_secs_f64());
         let from = last.as_secs_f64().min(to);
         let row = |begin: Time, until: Time| {
             let (begin_s, until_s) = (begin.as_secs_f64(), until.as_secs_f64());
@@ -239,11 +239,11 @@ impl Recorder {
             let last = (((to - origin) / step).ceil() as u64).max(1) - 1;
             (((from - origin) / step) as u64).min(last)..=last
         };
-        let within = cells(0.0, to.min(end.as_secs_f64())).filter_map(|cell| {
+        let within = cells(0.0, to.min(end_s)).filter_map(|cell| {
             let begin = Time::ZERO + sample * cell;
             row(begin, (begin + sample).min(end))
         });
-        let after = Some(end.as_secs_f64()).filter(|end| to > *end).map(|end| cells(end, to)).into_iter().flatten();
+        let after = cells(end_s, to).filter(|_| to > end_s);
         let after = after.filter_map(|cell| row(end + sample * cell, end + sample * (cell + 1)));
         within.chain(after).collect()
     }

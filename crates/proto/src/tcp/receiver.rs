@@ -72,7 +72,7 @@ impl Receiver {
     pub fn handle_syn(&mut self, config: &Config, now: Time, packet: &Packet) -> Option<Packet> {
         let mut echo = packet.sent;
         if let Some(acks) = &mut self.acks {
-            (echo, self.deadline) = acks.answer_syn(config, now, packet)?;
+            (echo, self.deadline) = acks.answer_syn(now, packet)?;
         }
         if config.ecn && packet.flags.has(Flags::ECE.with(Flags::CWR)) {
             self.flags |= flag::ECN;

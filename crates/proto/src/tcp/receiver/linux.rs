@@ -114,7 +114,7 @@ impl Acks {
     }
 
     /// A SYN has come; returns which time the answer echoes, and when it goes again. `None`: it is not answered.
-    pub(super) fn answer_syn(&mut self, config: &Config, now: Time, packet: &Packet) -> Option<(Time, Time)> {
+    pub(super) fn answer_syn(&mut self, now: Time, packet: &Packet) -> Option<(Time, Time)> {
         let (echo, first, again, timeouts) = match self.handshake {
             Handshake::Listen => (packet.sent, now, Time::ZERO, 0),
             Handshake::SynReceived { again, .. } if again > Time::ZERO && now.since(again) < SYN_AGAIN => return None,
@@ -123,11 +123,11 @@ impl Acks {
         };
         self.handshake = Handshake::SynReceived { echo, first, again, timeouts };
         self.syn_at = packet.sent;
-        Some((echo, syn_ack_due(config, now, timeouts)))
+        Some((echo, self.syn_ack_due(now, timeouts)))
     }
 
     /// The SYN-ACK was not answered in time; returns the time that it echoes and when it goes once more, if it does.
-    fn repeat_syn_ack(&mut self, config: &Config, now: Time) -> Option<(Time, Time)> {
+    fn repeat_syn_ack(&mut self, now: Time) -> Option<(Time, Time)> {
         self.syn_ack_timeouts = self.syn_ack_timeouts.saturating_add(1);
         let Handshake::SynReceived { timeouts, echo, .. } = &mut self.handshake else { return None };
         if *timeouts == SYN_ACK_RETRIES {
@@ -135,7 +135,13 @@ impl Acks {
             return None;
         }
         *timeouts += 1;
-        Some((*echo, syn_ack_due(config, now, *timeouts)))
+        let (echo, timeouts) = (*echo, *timeouts);
+        Some((echo, self.syn_ack_due(now, timeouts)))
+    }
+
+    /// When a SYN-ACK that leaves now goes again.
+    fn syn_ack_due(&self, now: Time, timeouts: u8) -> Time {
+        self.wheel.fires_at(now, SYN_ACK_TIMEOUT << timeouts)
     }
 
     /// The handshake is over.
@@ -243,11 +249,6 @@ impl Acks {
         let bound = if self.round_trip > 0 { self.round_trip.max(least) } else { MOST_WAIT };
         if self.wait > least { self.wait.min(bound).min(MOST_WAIT) } else { self.wait }
     }
-}
-
-/// When a SYN-ACK that leaves now goes again.
-fn syn_ack_due(config: &Config, now: Time, timeouts: u8) -> Time {
-    Wheel::of(config).fires_at(now, SYN_ACK_TIMEOUT << timeouts)
 }
 
 impl Receiver {
@@ -485,7 +486,7 @@ impl Receiver {
             return None;
         }
         if timeout == ReceiverTimeout::SynAck {
-            let again = acks.repeat_syn_ack(config, now);
+            let again = acks.repeat_syn_ack(now);
             self.deadline = again.map_or(Time::MAX, |(_, due)| due);
             return again.map(|(echo, _)| self.syn_ack(config, echo));
         }
