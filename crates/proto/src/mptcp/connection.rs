@@ -9,9 +9,12 @@ use super::{
     opening::Opening, scheduler::Burst,
 };
 use crate::{
-    packet::Packet,
+    packet::{Kind, Packet},
     tcp::{Acked, Sender, Signals, State},
 };
+
+/// After what time the third packet of a handshake goes again while no round trip is known (`TCP_TIMEOUT_INIT`).
+const UNKNOWN_ROUND_TRIP: Span = Span::from_secs(1);
 
 /// The sending side of a connection. The driver owns the subflows' [`Sender`]s and passes them in.
 ///
@@ -27,7 +30,7 @@ pub struct Connection {
     pub(super) data_end: u32,
     finishing: bool,
     opening: Opening,
-    /// The earliest of the subflows' [`Subflow::ready_at`] that is to come; [`Time::MAX`]: none.
+    /// The earliest of the subflows' [`Subflow::ready_at`] and [`Subflow::confirm_at`] that is to come; [`Time::MAX`]: none.
     ready: Time,
     /// Segments below it fit the receiver's buffer.
     pub(super) window_end: u32,
@@ -62,8 +65,10 @@ pub(super) struct Subflow {
     /// Segments acknowledged since the last loss, and between the two losses before (OLIA).
     since_loss: f64,
     between_losses: f64,
-    /// From when on it may carry data; [`Time::MAX`] before it has answered.
+    /// From when on it may carry data; [`Time::MAX`] before that is known.
     pub(super) ready_at: Time,
+    /// When the third packet of its handshake goes, or goes again; [`Time::MAX`]: it does not.
+    confirm_at: Time,
     /// Its pacing rate as Linux's scheduler averages it, in segments a second; 0 before it is known.
     pub(super) pace: f64,
     /// When its window was last halved as it blocked the receiver's window.
@@ -135,8 +140,8 @@ impl Connection {
             self.retransmit(now, subflows);
         }
         if self.ready <= now {
-            let later = self.subflows.iter().map(|subflow| subflow.ready_at).filter(|at| *at > now);
-            self.ready = later.min().unwrap_or(Time::MAX);
+            let times = self.subflows.iter().flat_map(|subflow| [subflow.ready_at, subflow.confirm_at]);
+            self.ready = times.filter(|at| *at > now).min().unwrap_or(Time::MAX);
             self.saturated = false;
         }
     }
@@ -252,6 +257,10 @@ impl Connection {
         }
         if acked.signals.established() {
             self.answered(config, now, subflows, subflow);
+        } else if self.subflows[subflow].confirm_at != Time::MAX && packet.kind == Kind::Ack {
+            // The fourth packet.
+            (self.subflows[subflow].ready_at, self.subflows[subflow].confirm_at) = (now, Time::MAX);
+            self.saturated = false;
         }
         if acked.signals.any() {
             self.handle_signals(config, subflows, subflow, acked.signals);
@@ -267,14 +276,30 @@ impl Connection {
     }
 
     /// A subflow's SYN was answered. The first may send data at once, with the third packet of its handshake. A join waits
-    /// until the peer has acknowledged the third packet, a round trip later (RFC 8684, section 3.2).
+    /// until the peer has acknowledged the third packet (RFC 8684, section 3.2). Under Linux's scheduler
+    /// [that is sent](Self::poll_confirm); otherwise it counts as acknowledged a round trip later.
     fn answered(&mut self, config: &Config, now: Time, subflows: &[Sender], subflow: usize) {
-        let round_trip = subflows[subflow].srtt().filter(|_| subflow > 0 && config.joins.is_some());
+        let joins = subflow > 0 && config.joins.is_some();
+        if joins && self.mainline.is_some() {
+            self.subflows[subflow].confirm_at = now;
+            return;
+        }
+        let round_trip = subflows[subflow].srtt().filter(|_| joins);
         let ready_at = now + round_trip.unwrap_or(Span::ZERO);
         self.subflows[subflow].ready_at = ready_at;
         if ready_at > now {
             self.ready = self.ready.min(ready_at);
         }
+    }
+
+    /// A subflow that is to send the third packet of its handshake now, and does again after two round trips if that is not
+    /// acknowledged (`schedule_3rdack_retransmission`).
+    pub fn poll_confirm(&mut self, now: Time, subflows: &[Sender]) -> Option<usize> {
+        let index = self.subflows.iter().position(|subflow| subflow.confirm_at <= now)?;
+        let again = subflows[index].srtt().map_or(UNKNOWN_ROUND_TRIP, |round_trip| round_trip + round_trip);
+        self.subflows[index].confirm_at = now + again;
+        self.ready = self.ready.min(now + again);
+        Some(index)
     }
 
     /// Handles the events of a subflow: couples its loss, and after a timeout gives its segments to other subflows.
@@ -448,6 +473,7 @@ impl Subflow {
             since_loss: 0.0,
             between_losses: 0.0,
             ready_at: Time::MAX,
+            confirm_at: Time::MAX,
             pace: 0.0,
             penalised_at: None,
             failed: false,

@@ -16,7 +16,8 @@ pub struct Joins {
 pub enum ConnectionTimeout {
     /// A subflow is to be opened.
     Join,
-    /// The last ACK of a join's handshake arrives: its subflow may carry data.
+    /// The last ACK of a join's handshake arrives: its subflow may carry data. Under Linux's scheduler: the packet before it may
+    /// have to go again.
     Ready,
     /// What has not been acknowledged on the connection's level may be sent again.
     Retransmission,

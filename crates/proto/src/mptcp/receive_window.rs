@@ -4,16 +4,14 @@ use sidestep_model::{Span, Time};
 
 use crate::tcp::window;
 
-/// The window of a receiver (`mptcp_rcv_space_adjust` of `net/mptcp/protocol.c`, `tcp_grow_window` of `net/ipv4/tcp_input.c`).
+/// The window of a receiver (`mptcp_rcv_space_adjust` of `net/mptcp/protocol.c`).
 ///
-/// Each subflow has a threshold, which grows by two segments with each segment that it receives. The window that an ACK of
-/// the subflow offers is the lesser of that threshold and of what the connection's buffer leaves. The buffer follows what the
-/// application has read in a round trip. It counts as smaller while a subflow that has joined has received nothing, as the
-/// connection reckons with the subflow of which a segment takes the most memory, and of such a one with half of the buffer.
+/// The window that an ACK of a subflow offers is the lesser of what the subflow would offer by itself and of what the connection's
+/// buffer leaves. The buffer follows what the application has read in a round trip, and the subflows' buffers follow that. It
+/// counts as smaller while a subflow that has joined has received nothing, as the connection reckons with the subflow of which a
+/// segment takes the most memory, and of such a one with half of the buffer.
 #[derive(Clone, Debug)]
 pub struct ReceiveWindow {
-    /// What each subflow offers at most, and whether it has received anything.
-    thresholds: Vec<(u32, bool)>,
     /// What the buffer holds, and what it holds at most.
     buffer: u32,
     limit: u32,
@@ -24,16 +22,25 @@ pub struct ReceiveWindow {
     copied: u32,
     since: Time,
     round_trip: Span,
+    /// The end of what was offered, which all subflows share, and how much each offered last (`rcv_wnd_sent`, `rcv_wnd`).
+    end: u32,
+    offered: Vec<u32>,
+}
+
+/// A subflow that has joined.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined {
+    /// Its smoothed round-trip time; `None`: it has received nothing yet.
+    pub round_trip: Option<Span>,
 }
 
 impl ReceiveWindow {
     /// The first window: half of the 131,072 bytes of `tcp_rmem`, in segments.
     pub const FIRST: u32 = window::FIRST;
 
-    /// The window of a connection of so many subflows, whose buffer holds at most `limit` segments.
+    /// The window of a connection of so many subflows whose buffer holds at most `limit` segments.
     pub fn new(subflows: usize, limit: u32) -> Self {
         ReceiveWindow {
-            thresholds: vec![(Self::FIRST.min(limit), false); subflows],
             buffer: window::BUFFER.min(limit),
             limit,
             known: true,
@@ -41,50 +48,67 @@ impl ReceiveWindow {
             copied: 0,
             since: Time::ZERO,
             round_trip: Span::ZERO,
+            end: 0,
+            offered: vec![0; subflows],
         }
     }
 
-    /// A subflow has received a segment, after which `read` segments of the connection are newly in order. `round_trips` gives
-    /// the round-trip time of each subflow that has joined, and `None` of the others; it is asked once in a round trip.
-    pub fn handle_data<I: Iterator<Item = Option<Span>>>(
+    /// `read` segments of the connection are newly in order. `joined` is asked once in a round trip. Returns how many were read in a
+    /// round trip, if the buffer has grown for it: the subflows' [follow](crate::tcp::Receiver::follow).
+    pub fn handle_data<I: Iterator<Item = Joined>>(
         &mut self,
         now: Time,
-        subflow: usize,
         read: u32,
-        round_trips: impl FnOnce() -> I,
-    ) {
-        if let Some((threshold, heard)) = self.thresholds.get_mut(subflow) {
-            *threshold = (*threshold + 2).min(self.buffer);
-            *heard = true;
-        }
+        joined: impl FnOnce() -> I,
+    ) -> Option<u32> {
         self.copied = self.copied.saturating_add(read);
         if read == 0 || now.since(self.since) < self.round_trip {
-            return;
+            return None;
         }
         (self.round_trip, self.known) = (Span::ZERO, true);
-        for ((_, heard), round_trip) in self.thresholds.iter().zip(round_trips()) {
-            let Some(round_trip) = round_trip else { continue };
-            self.round_trip = self.round_trip.max(round_trip);
-            self.known &= heard;
+        for Joined { round_trip } in joined() {
+            self.round_trip = self.round_trip.max(round_trip.unwrap_or(Span::ZERO));
+            self.known &= round_trip.is_some();
         }
         if now.since(self.since) < self.round_trip || self.round_trip == Span::ZERO {
-            return;
+            return None;
         }
-        if self.copied > self.space {
-            let needed = window::needed(self.copied, self.space);
+        let (before, copied) = (self.buffer, self.copied);
+        if copied > self.space {
+            let needed = window::needed(copied, self.space);
             // So much memory has room for more once it is known what a segment takes.
             let needed = if self.known { needed } else { scaled(needed, window::BUFFER, Self::FIRST) };
-            self.buffer = self.buffer.max(needed.min(self.limit));
-            self.space = self.copied;
+            self.buffer = before.max(needed.min(self.limit));
+            self.space = copied;
         }
         (self.copied, self.since) = (0, now);
+        (self.buffer > before).then_some(copied)
     }
 
-    /// What an ACK of a subflow offers while the buffer holds so many segments that wait for earlier ones.
-    pub fn offered(&self, subflow: usize, held: u32) -> u32 {
+    /// Whether so many segments, which wait for earlier ones, take more than half of the buffer.
+    pub fn is_short(&self, held: u32) -> bool {
+        held > self.buffer / 2
+    }
+
+    /// What an ACK of a subflow offers that would offer `own` by itself, while the first missing segment is `data_ack` and so many
+    /// wait for it: no less than another subflow has offered (`mptcp_set_rwin`).
+    pub fn offer(&mut self, subflow: usize, own: u32, data_ack: u32, held: u32) -> u32 {
+        self.end = self.end.max(data_ack.saturating_add(own.min(self.free(held))));
+        let window = self.end - data_ack;
+        if let Some(offered) = self.offered.get_mut(subflow) {
+            *offered = window;
+        }
+        window
+    }
+
+    /// Whether that would be less than the subflow offered last. Then an ACK waits for the application (`__tcp_ack_snd_check`).
+    pub fn would_shrink(&self, subflow: usize, own: u32, held: u32) -> bool {
+        own.min(self.free(held)) < self.offered.get(subflow).copied().unwrap_or(0)
+    }
+
+    fn free(&self, held: u32) -> u32 {
         let free = self.buffer.saturating_sub(held);
-        let free = if self.known { free } else { scaled(free, Self::FIRST, window::BUFFER) };
-        self.thresholds.get(subflow).map_or(0, |(threshold, _)| *threshold).min(free)
+        if self.known { free } else { scaled(free, Self::FIRST, window::BUFFER) }
     }
 }
 
@@ -98,69 +122,77 @@ mod tests {
     use super::*;
 
     const ROUND_TRIP: Span = Span::from_millis(100);
+    const HEARD: Joined = Joined { round_trip: Some(ROUND_TRIP) };
+    const SILENT: Joined = Joined { round_trip: None };
+    /// A subflow that offers more than the connection has.
+    const MUCH: u32 = 100_000;
 
-    /// A segment over a subflow every millisecond, each of which is read at once.
-    fn read(window: &mut ReceiveWindow, from: u64, to: u64, subflow: usize) {
-        for millis in from..to {
-            window.handle_data(Time::ZERO + Span::from_millis(millis), subflow, 1, || {
-                [Some(ROUND_TRIP), None].into_iter()
-            });
-        }
+    /// A segment every millisecond, each of which is read at once; returns what was read in round trips for which the buffer grew.
+    fn read(window: &mut ReceiveWindow, millis: std::ops::RangeInclusive<u64>, joined: &[Joined]) -> Vec<u32> {
+        let handle = |at| window.handle_data(Time::ZERO + Span::from_millis(at), 1, || joined.iter().copied());
+        millis.filter_map(handle).collect()
     }
 
     #[test]
-    fn it_grows_by_two_segments_for_each_received_up_to_what_was_read_in_a_round_trip() {
+    fn it_grows_with_what_was_read_in_a_round_trip() {
         let mut window = ReceiveWindow::new(2, 10_000);
-        assert_eq!((window.offered(0, 0), window.offered(1, 0)), (45, 45));
-        // The buffer holds 60. Linux 6.18 was seen to offer 45 segments first, and 58 from the eighth on.
-        read(&mut window, 1, 99, 0);
-        assert_eq!((window.offered(0, 0), window.offered(1, 0)), (60, 45));
+        assert_eq!((window.offer(0, 45, 0, 0), window.offer(0, MUCH, 0, 0)), (45, 60));
+        assert_eq!(read(&mut window, 1..=99, &[HEARD]), []);
         // 100 in a round trip instead of 10: 200, and twice 200 times 90 tenths.
-        read(&mut window, 99, 101, 0);
-        assert_eq!(window.buffer, 200 + 2 * 1_800);
-        read(&mut window, 101, 111, 0);
-        assert_eq!((window.offered(0, 0), window.offered(1, 0)), (80, 45));
+        assert_eq!(read(&mut window, 100..=101, &[HEARD]), [100]);
+        assert_eq!((window.buffer, window.free(0)), (3_800, 3_800));
+        // As many in the next one: it stays.
+        assert_eq!(read(&mut window, 102..=300, &[HEARD]), []);
         // What waits for earlier segments takes room.
-        assert_eq!((window.offered(0, 3_750), window.offered(0, 4_000)), (50, 0));
+        assert_eq!((window.free(3_750), window.free(4_000)), (50, 0));
+        assert!(window.is_short(1_901) && !window.is_short(1_900));
     }
 
     #[test]
     fn it_counts_as_smaller_while_a_subflow_that_joined_has_received_nothing() {
         let mut window = ReceiveWindow::new(2, 10_000);
-        read(&mut window, 1, 9, 0);
-        assert_eq!(window.offered(0, 0), 60);
-        let mut take = |millis: u64, subflow, expected: [u32; 2]| {
+        read(&mut window, 1..=9, &[HEARD]);
+        let mut take = |millis: u64, second: Joined, expected: [u32; 2]| {
             let now = Time::ZERO + Span::from_millis(millis);
-            window.handle_data(now, subflow, 1, || [Some(ROUND_TRIP); 2].into_iter());
-            assert_eq!([window.offered(0, 0), window.offered(0, 20)], expected, "{millis}");
+            window.handle_data(now, 1, || [HEARD, second].into_iter());
+            assert_eq!([window.free(0), window.free(20)], expected, "{millis}");
         };
-        take(50, 0, [60, 40]);
+        take(50, SILENT, [60, 40]);
         // Once in a round trip it looks again: the other has joined.
-        take(150, 0, [45, 30]);
-        take(151, 1, [45, 30]);
-        take(250, 0, [60, 40]);
+        take(150, SILENT, [45, 30]);
+        take(151, HEARD, [45, 30]);
+        take(250, HEARD, [60, 40]);
     }
 
     #[test]
     fn what_was_read_lets_it_grow_to_as_many_segments_whether_or_not_their_memory_is_known() {
-        let grown = |joined: Option<Span>| {
+        let grown = |joined: &[Joined]| {
             let mut window = ReceiveWindow::new(2, 10_000);
-            let trips = [Some(ROUND_TRIP), joined];
-            for millis in 1..=100 {
-                window.handle_data(Time::ZERO + Span::from_millis(millis), 0, 1, || trips.into_iter());
-            }
+            assert_eq!(read(&mut window, 1..=100, joined), [100]);
             (window.known, window.buffer)
         };
-        assert_eq!(grown(None), (true, 3_800));
+        assert_eq!(grown(&[HEARD]), (true, 3_800));
         // Of what counts as 5,066 three quarters are left.
-        assert_eq!(grown(Some(ROUND_TRIP)), (false, 5_066));
+        assert_eq!(grown(&[HEARD, SILENT]), (false, 5_066));
+    }
+
+    #[test]
+    fn subflows_share_the_end_of_what_is_offered_and_an_ack_that_offers_less_waits() {
+        let mut window = ReceiveWindow::new(2, 10_000);
+        assert_eq!(window.offer(0, 50, 0, 0), 50);
+        // The other would offer less by itself, and may send as much.
+        assert_eq!(window.offer(1, 45, 10, 0), 45);
+        assert_eq!(window.offer(1, 30, 10, 0), 45);
+        assert!(window.would_shrink(1, 44, 0) && !window.would_shrink(1, 45, 0));
+        // Of 60 only 40 are free.
+        assert!(window.would_shrink(1, 45, 20));
     }
 
     #[test]
     fn it_never_exceeds_the_limit() {
-        let mut window = ReceiveWindow::new(1, 60);
-        read(&mut window, 1, 1_000, 0);
-        assert_eq!((window.buffer, window.offered(0, 0)), (60, 60));
-        assert_eq!(ReceiveWindow::new(1, 20).offered(0, 0), 20);
+        let mut window = ReceiveWindow::new(2, 60);
+        assert_eq!(read(&mut window, 1..=1_000, &[HEARD]), []);
+        assert_eq!((window.buffer, window.free(0)), (60, 60));
+        assert_eq!(ReceiveWindow::new(2, 20).free(0), 20);
     }
 }

@@ -49,6 +49,12 @@ mod flag {
     pub(super) const FIN: u8 = 4;
     /// The last segment has arrived beyond a gap.
     pub(super) const FIN_WAITS: u8 = 8;
+    /// What it receives is read from an MPTCP connection, whose buffer its own follows.
+    pub(super) const SUBFLOW: u8 = 16;
+    /// More than half of that connection's buffer is taken.
+    pub(super) const SHORT: u8 = 32;
+    /// Two segments are no reason for an ACK.
+    pub(super) const WITHHELD: u8 = 64;
 }
 
 impl Receiver {
@@ -66,6 +72,37 @@ impl Receiver {
             progress: Time::ZERO,
             acks: Acks::of(config),
         }
+    }
+
+    /// The receiver of a subflow of an MPTCP connection that tunes its window: its own buffer [follows](Self::follow) that.
+    pub fn of_subflow(config: &Config) -> Self {
+        let receiver = Receiver::new(config);
+        Receiver { flags: flag::SUBFLOW, ..receiver }
+    }
+
+    /// The connection has read so many segments in a round trip, more than in any before, and its buffer has grown
+    /// (`mptcp_rcv_space_adjust`).
+    pub fn follow(&mut self, copied: u32) {
+        if let Some(mut acks) = self.acks.take() {
+            acks.follow(copied, self.beyond());
+            self.acks = Some(acks);
+        }
+    }
+
+    /// A segment of a connection is about to be handled: says whether more than half of the connection's buffer is taken, and whether
+    /// ACKs of two segments are withheld until the application has read (`__tcp_ack_snd_check`).
+    #[inline]
+    pub fn note_connection(&mut self, short: bool, withheld: bool) {
+        let noted = if short { flag::SHORT } else { 0 } | if withheld { flag::WITHHELD } else { 0 };
+        self.flags = self.flags & !(flag::SHORT | flag::WITHHELD) | noted;
+    }
+
+    /// The application has read from the connection: returns an ACK that was withheld (`mptcp_cleanup_rbuf`).
+    pub fn handle_read(&mut self, config: &Config) -> Option<Packet> {
+        let mut acks = if self.pending < config.ack_every { None } else { self.acks.take() }?;
+        let ack = self.answer(&mut acks);
+        self.acks = Some(acks);
+        Some(ack)
     }
 
     /// Handles a SYN; returns the SYN-ACK, if it is answered: Linux does not answer each that comes again.
@@ -120,7 +157,7 @@ impl Receiver {
     }
 
     /// The segments that it has room for.
-    fn offered(&self, config: &Config) -> u32 {
+    pub fn offered(&self, config: &Config) -> u32 {
         self.acks.as_ref().map_or(config.receive_window, |acks| acks.offered())
     }
 
@@ -220,6 +257,23 @@ impl Receiver {
     #[inline]
     pub fn received(&self) -> u32 {
         self.next
+    }
+
+    /// How many segments are newly in order if this one arrives.
+    #[inline]
+    pub fn in_order_with(&self, seq: u32) -> u32 {
+        let after = |at: u32| self.ranges.iter().find(|(from, _)| *from == at).map_or(at, |(_, to)| *to);
+        if seq == self.next { after(seq + 1) - seq } else { 0 }
+    }
+
+    /// Whether the handshake is over, as far as this end knows.
+    pub fn is_accepted(&self) -> bool {
+        self.has_data() || self.acks.as_ref().is_some_and(|acks| acks.is_established())
+    }
+
+    /// Whether it has received any data, be it out of order.
+    pub fn has_data(&self) -> bool {
+        self.next > 0 || !self.ranges.is_empty()
     }
 
     /// When a segment last came in order; [`Time::ZERO`] before the first.

@@ -1,9 +1,11 @@
 //! MPTCP connections: subflows are flows whose data a connection hands out.
 
-use sidestep_model::Time;
+use std::ops::Range;
+
+use sidestep_model::{Span, Time};
 use sidestep_proto::{
-    mptcp::{Config, Connection, Reassembly, ReceiveWindow, Scheduler},
-    packet::Packet,
+    mptcp::{Config, Connection, Joined, Reassembly, ReceiveWindow, Scheduler},
+    packet::{Kind, Packet},
     tcp::{Acked, Receiver, Sender, Signals},
 };
 
@@ -27,14 +29,27 @@ pub(super) struct Multipath {
     pub(super) first_slot: u32,
     pub(super) count: u32,
     pub(super) done: bool,
+    /// Whether a subflow may wait with an ACK until the application has read.
+    withheld: bool,
 }
 
 impl Multipath {
-    /// What an ACK of a subflow says that the receiver has room for.
+    /// Completes an ACK of a subflow, which says by itself what that would offer.
     #[inline]
-    pub(super) fn offered(&self, flow: u32) -> u32 {
-        let own = |window: &ReceiveWindow| window.offered((flow - self.first) as usize, self.reassembly.held());
-        self.window.as_deref().map_or(self.config.receive_buffer, own)
+    pub(super) fn complete(&mut self, flow: u32, ack: Packet) -> Packet {
+        let window = match &mut self.window {
+            Some(window) => {
+                let (next, held) = (self.reassembly.data_ack(), self.reassembly.held());
+                window.offer((flow - self.first) as usize, ack.window, next, held)
+            }
+            None => self.config.receive_buffer,
+        };
+        // Beside MPTCP's option and the timestamps a TCP header has room for one block.
+        Packet { flow, window, sack: [ack.sack[0], (0, 0), (0, 0)], ..ack }
+    }
+
+    fn slots(&self) -> Range<usize> {
+        self.first_slot as usize..(self.first_slot + self.count) as usize
     }
 }
 
@@ -51,16 +66,16 @@ impl<S: Steering> World<S> {
             connection.finish();
         }
         let index = self.connections.len() as u32;
+        let tuned = config.scheduler == Scheduler::Linux;
         for (forward, reverse) in routes {
             let slot = self.senders.len() as u32;
             let tcp = &self.configs[usize::from(spec.tcp.0)];
             self.senders.push(Sender::new(tcp));
-            self.receivers.push(Receiver::new(tcp));
+            self.receivers.push(if tuned { Receiver::of_subflow(tcp) } else { Receiver::new(tcp) });
             let spec = FlowSpec { forward: *forward, reverse: *reverse, ..spec };
             self.push_flow(Flow { connection: index, ..Flow::new(spec, FlowKind::Subflow, slot) });
         }
         let (count, reassembly) = (routes.len() as u32, Reassembly::default());
-        let tuned = config.scheduler == Scheduler::Linux;
         let window = tuned.then(|| Box::new(ReceiveWindow::new(routes.len(), config.receive_buffer)));
         self.connections.push(Multipath {
             config,
@@ -71,36 +86,89 @@ impl<S: Steering> World<S> {
             first_slot,
             count,
             done: false,
+            withheld: false,
         });
         first
     }
 
     pub(super) fn handle_multipath_ack(&mut self, packet: &Packet, acked: &Acked, connection: usize) {
         let multipath = &mut self.connections[connection];
-        let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
+        let range = multipath.slots();
         let subflow = (packet.flow - multipath.first) as usize;
         multipath.connection.handle_ack(&multipath.config, self.now, &mut self.senders[range], subflow, packet, acked);
-        let finished = multipath.connection.is_finished();
-        if finished {
+        if acked.signals.established() {
+            self.confirm_joins(connection);
+        }
+        let multipath = &self.connections[connection];
+        if multipath.connection.is_finished() {
             self.end_connection(connection);
         } else if multipath.connection.poll_timeout().is_some() {
             self.open_subflows(connection);
         }
     }
 
-    /// A segment of a connection has arrived over a subflow; returns what the receiver waits for, and what it has room for.
-    #[inline]
-    pub(super) fn handle_multipath_data(&mut self, packet: &Packet, connection: usize) -> (u32, u32) {
-        let multipath = &mut self.connections[connection];
-        let read = multipath.reassembly.handle_data(packet.data_seq);
-        if let Some(window) = &mut multipath.window {
-            let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
-            let senders = &self.senders[range];
-            // Both ends measure the same round trip.
-            let round_trips = || senders.iter().map(Sender::srtt);
-            window.handle_data(self.now, (packet.flow - multipath.first) as usize, read, round_trips);
+    /// Sends the third packets of handshakes that are due now.
+    fn confirm_joins(&mut self, connection: usize) {
+        loop {
+            let multipath = &mut self.connections[connection];
+            let senders = &self.senders[multipath.slots()];
+            let Some(subflow) = multipath.connection.poll_confirm(self.now, senders) else { break };
+            let flow = multipath.first + subflow as u32;
+            self.send_without_data(flow, Kind::HandshakeAck);
         }
-        (multipath.reassembly.data_ack(), multipath.offered(packet.flow))
+    }
+
+    /// A segment of a connection has arrived over a subflow; returns the first that the receiver still waits for.
+    #[inline]
+    pub(super) fn handle_multipath_data(&mut self, packet: &Packet, connection: usize) -> u32 {
+        let multipath = &mut self.connections[connection];
+        if multipath.window.is_some() {
+            self.handle_tuned_data(packet, connection);
+        } else {
+            multipath.reassembly.handle_data(packet.data_seq);
+        }
+        self.connections[connection].reassembly.data_ack()
+    }
+
+    /// As [`handle_multipath_data`](Self::handle_multipath_data), with a window that grows as the application reads: what is in
+    /// order in its subflow (`mptcp_subflow_data_available`).
+    fn handle_tuned_data(&mut self, packet: &Packet, connection: usize) {
+        let multipath = &mut self.connections[connection];
+        let (slots, subflow) = (multipath.slots(), (packet.flow - multipath.first) as usize);
+        let run = self.receivers[slots.start + subflow].in_order_with(packet.seq);
+        let mut read = 0;
+        for seq in packet.seq..packet.seq + run {
+            read += multipath.reassembly.handle_data(match seq == packet.seq {
+                true => packet.data_seq,
+                false => multipath.connection.data_seq(subflow, seq),
+            });
+        }
+        let Some(window) = &mut multipath.window else { return };
+        let (senders, receivers) = (&self.senders[slots.clone()], &mut self.receivers[slots.clone()]);
+        // Both ends measure the same round trip, the receiver from the first data on.
+        let joined = || {
+            let ends = senders.iter().zip(&*receivers).enumerate().filter(|(_, (_, receiver))| receiver.is_accepted());
+            ends.map(|(at, (sender, receiver))| {
+                let heard = at == subflow || receiver.has_data();
+                Joined { round_trip: heard.then(|| sender.srtt().unwrap_or(Span::ZERO)) }
+            })
+        };
+        if let Some(read) = window.handle_data(self.now, read, joined) {
+            receivers.iter_mut().for_each(|receiver| receiver.follow(read));
+        }
+        let (held, tcp) = (multipath.reassembly.held(), usize::from(self.flows[packet.flow as usize].tcp.0));
+        let own = receivers[subflow].offered(&self.configs[tcp]);
+        let withheld = read == 0 && window.would_shrink(subflow, own, held);
+        receivers[subflow].note_connection(window.is_short(held), withheld);
+        multipath.withheld |= withheld;
+        if read > 0 && std::mem::take(&mut multipath.withheld) {
+            let (first, data_seq) = (multipath.first, multipath.reassembly.data_ack());
+            for (flow, slot) in (first..).zip(slots).filter(|(flow, _)| *flow != packet.flow) {
+                if let Some(ack) = self.receivers[slot].handle_read(&self.configs[tcp]) {
+                    self.reply(flow, Packet { data_seq, ..ack });
+                }
+            }
+        }
     }
 
     /// A connection has sent all its data, or was never established.
@@ -147,8 +215,9 @@ impl<S: Steering> World<S> {
             return;
         };
         if multipath.connection.poll_timeout().is_some_and(|(due, _)| due <= self.now) {
-            let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
+            let range = multipath.slots();
             multipath.connection.handle_timeout(self.now, &self.senders[range]);
+            self.confirm_joins(connection);
             self.open_subflows(connection);
             self.schedule(connection, flow);
         } else {
@@ -160,7 +229,7 @@ impl<S: Steering> World<S> {
     pub(super) fn handle_multipath_signals(&mut self, flow: u32, signals: Signals) {
         let connection = self.flows[flow as usize].connection as usize;
         let Some(multipath) = self.connections.get_mut(connection) else { return };
-        let range = multipath.first_slot as usize..(multipath.first_slot + multipath.count) as usize;
+        let range = multipath.slots();
         let subflow = (flow - multipath.first) as usize;
         multipath.connection.handle_signals(&multipath.config, &mut self.senders[range.clone()], subflow, signals);
         if signals.finished() && multipath.connection.is_refused(&self.senders[range]) {

@@ -35,8 +35,7 @@ impl<S: Steering> World<S> {
             flow = &mut self.flows[packet.flow as usize];
         }
         let (kind, connection) = (flow.kind, flow.connection as usize);
-        let (data_seq, window) =
-            if kind == FlowKind::Subflow { self.handle_multipath_data(packet, connection) } else { (0, 0) };
+        let data_seq = if kind == FlowKind::Subflow { self.handle_multipath_data(packet, connection) } else { 0 };
         let flow = &mut self.flows[packet.flow as usize];
         let tcp = &self.configs[usize::from(flow.tcp.0)];
         let receiver = &mut self.receivers[slot];
@@ -48,11 +47,11 @@ impl<S: Steering> World<S> {
                 network.inject(now, reverse, ack);
             });
         } else {
+            let multipath = &mut self.connections[connection];
             receiver.handle_data(tcp, self.now, packet, &mut |ack: Packet| {
-                // Beside MPTCP's option and the timestamps a TCP header has room for one block.
-                let ack = Packet { sack: [ack.sack[0], (0, 0), (0, 0)], ..ack };
+                let ack = multipath.complete(packet.flow, ack);
                 let len = sizes.ack(&ack) + sizes.mptcp_ack;
-                network.inject(now, reverse, Packet { flow: packet.flow, data_seq, window, len, ..ack });
+                network.inject(now, reverse, Packet { data_seq, len, ..ack });
             });
         }
         let timeout = receiver.poll_timeout_before(flow.receiver_timer);
@@ -189,19 +188,29 @@ impl<S: Steering> World<S> {
     }
 
     pub(super) fn deliver_handshake_ack(&mut self, packet: &Packet) {
-        let slot = self.flows[packet.flow as usize].slot as usize;
+        let of = &self.flows[packet.flow as usize];
+        let (slot, connection, tcp) = (of.slot as usize, of.connection as usize, usize::from(of.tcp.0));
         if self.receivers[slot].received() == 0 {
             self.receivers[slot].accept(self.now);
             self.tell_receiver(packet.flow, Event::Accepted);
         }
+        if let Some(multipath) = self.connections.get(connection) {
+            // The fourth packet of a join: the subflow may carry data.
+            let data_seq = multipath.reassembly.data_ack();
+            let ack = self.receivers[slot].acknowledge(&self.configs[tcp]);
+            self.reply(packet.flow, Packet { data_seq, sent: packet.sent, ..ack });
+        }
     }
 
-    fn reply(&mut self, flow: u32, packet: Packet) {
+    pub(super) fn reply(&mut self, flow: u32, packet: Packet) {
         let of = &self.flows[flow as usize];
-        let multipath = self.connections.get(of.connection as usize);
-        let window = multipath.map_or(packet.window, |multipath| multipath.offered(flow));
-        let len = self.sizes.ack(&packet) + if multipath.is_some() { self.sizes.mptcp_ack } else { 0 };
-        self.network.inject(self.now.as_nanos(), of.reverse, Packet { flow, len, window, ..packet });
+        let mut packet = Packet { flow, ..packet };
+        let mut option = 0;
+        if let Some(multipath) = self.connections.get_mut(of.connection as usize) {
+            (packet, option) = (multipath.complete(flow, packet), self.sizes.mptcp_ack);
+        }
+        packet.len = self.sizes.ack(&packet) + option;
+        self.network.inject(self.now.as_nanos(), of.reverse, packet);
     }
 
     pub(super) fn fire_receiver(&mut self, index: u32) {

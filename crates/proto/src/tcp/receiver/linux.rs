@@ -151,6 +151,9 @@ impl Acks {
     }
 
     pub(super) fn accept(&mut self, now: Time) {
+        if self.is_established() {
+            return;
+        }
         self.begin(now);
         if let Handshake::SynReceived { first, again: Time::ZERO, timeouts: 0, .. } = self.handshake {
             self.answered = Some((first, now));
@@ -167,12 +170,24 @@ impl Acks {
         self.answered
     }
 
+    /// The connection has read so many segments in a round trip, and its buffer has grown.
+    pub(super) fn follow(&mut self, copied: u32, beyond: u32) {
+        // One that is not established takes its first measure later.
+        if self.is_established() {
+            self.window.follow(copied, beyond);
+        }
+    }
+
     pub(super) fn close_first(&mut self) {
         self.closes_first = true;
     }
 
     pub(super) fn waits_for_answer(&self) -> bool {
         matches!(self.handshake, Handshake::SynReceived { .. })
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.handshake == Handshake::Established
     }
 
     pub(super) fn note_round_trip(&mut self, round_trip: Span) {
@@ -310,10 +325,10 @@ impl Receiver {
             // What sends this has no ACK of its own (`tcp_ack_snd_check`).
             return reply(ack);
         }
-        if in_order {
+        if in_order && self.flags & flag::SUBFLOW == 0 {
             // As far as data takes longer to come than the first did, it waits in queues.
             let queued = now.since(packet.sent).as_nanos().saturating_sub(acks.one_way);
-            acks.window.read(now, self.next - before, acks.answer_time + queued);
+            acks.window.read(now, self.next - before, acks.answer_time + queued, || self.beyond());
         }
         if self.must_answer(acks, config, now) {
             reply(self.answer(acks));
@@ -350,10 +365,12 @@ impl Receiver {
         let waiting = is_late.then(|| self.answer_compressed(acks));
         let waited = !self.ranges.is_empty();
         if is_new {
-            let held: u32 = self.ranges.iter().map(|(from, to)| to - from).sum();
-            self.grow_window(acks, u32::from(in_order) + held);
+            self.grow_window(acks, u32::from(in_order) + self.held());
         }
         self.handle_disorder(packet, in_order);
+        if !in_order {
+            acks.window.make_room(self.beyond());
+        }
         // The gap is filled.
         acks.now |= waited && self.ranges.is_empty();
         waiting
@@ -372,7 +389,15 @@ impl Receiver {
     /// Whether an ACK goes now; otherwise sets a timer for it.
     #[inline(always)]
     fn must_answer(&mut self, acks: &mut Acks, config: &Config, now: Time) -> bool {
-        if self.pending >= config.ack_every || self.quick > 0 || acks.now {
+        if self.pending >= config.ack_every {
+            if self.flags & flag::WITHHELD == 0 {
+                return true;
+            }
+            if self.flags & flag::SHORT != 0 {
+                self.quick = 0;
+            }
+        }
+        if self.quick > 0 || acks.now {
             return true;
         }
         if self.ranges.is_empty() {
@@ -409,9 +434,11 @@ impl Receiver {
     #[inline]
     pub(super) fn answer(&mut self, acks: &mut Acks) -> Packet {
         if self.quick > 0 {
-            self.quick -= 1;
+            // None go at once while little room is left (`__tcp_select_window`).
+            let short = self.is_short(acks);
+            self.quick = if short { 0 } else { self.quick - 1 };
             // The last of them ends what was learnt, and the beginning, too (`tcp_dec_quickack_mode`).
-            if self.quick == 0 {
+            if self.quick == 0 && !short {
                 acks.wait = LEAST_WAIT;
             }
         }
@@ -505,6 +532,24 @@ impl Receiver {
     fn answer_compressed(&mut self, acks: &mut Acks) -> Packet {
         acks.compressed_ever = acks.compressed_ever.saturating_sub(u32::from(acks.compressed > 0));
         self.answer(acks)
+    }
+
+    /// Whether more than half of the buffer is taken: a subflow's data is in the connection's.
+    #[inline]
+    fn is_short(&self, acks: &Acks) -> bool {
+        match self.flags & flag::SUBFLOW {
+            0 => !self.ranges.is_empty() && acks.window.is_short(self.held()),
+            _ => self.flags & flag::SHORT != 0,
+        }
+    }
+
+    /// The segments that wait for an earlier one, and how far beyond that they reach.
+    fn held(&self) -> u32 {
+        self.ranges.iter().map(|(from, to)| to - from).sum()
+    }
+
+    pub(super) fn beyond(&self) -> u32 {
+        self.ranges.iter().map(|(_, to)| to - self.next).max().unwrap_or(0)
     }
 
     /// Whether what arrives beyond a gap makes or lengthens a block that an ACK may have no room for (`tcp_sack_new_ofo_skb`).

@@ -63,18 +63,40 @@ impl Window {
         true
     }
 
-    /// The application has read so many segments. `round_trip` is in nanoseconds; zero: it is not known.
+    /// The application has read so many segments. `round_trip` is in nanoseconds; zero: it is not known. `beyond`: how far those
+    /// reach that wait for an earlier one.
     #[inline]
-    pub(super) fn read(&mut self, now: Time, segments: u32, round_trip: u64) {
+    pub(super) fn read(&mut self, now: Time, segments: u32, round_trip: u64, beyond: impl FnOnce() -> u32) {
         self.copied = self.copied.saturating_add(segments);
         if round_trip == 0 || now.since(self.since).as_nanos() < round_trip {
             return;
         }
         if self.copied > self.space {
-            self.buffer = self.buffer.max(needed(self.copied, self.space).min(self.limit));
-            self.space = self.copied;
+            self.follow(self.copied, beyond());
         }
         (self.copied, self.since) = (0, now);
+    }
+
+    /// So many segments were read in a round trip, more than in any before: by the application, or from the connection that this
+    /// is a subflow of.
+    pub(super) fn follow(&mut self, copied: u32, beyond: u32) {
+        let needed = needed(copied, self.space).saturating_add(beyond);
+        self.buffer = self.buffer.max(needed.min(self.limit));
+        self.space = copied;
+    }
+
+    /// Segments wait for an earlier one, and reach so far beyond it: the buffer is to hold what is sent meanwhile, too
+    /// (`tcp_data_queue_ofo`).
+    #[inline]
+    pub(super) fn make_room(&mut self, beyond: u32) {
+        let needed = self.space.saturating_mul(2).saturating_add(beyond);
+        self.buffer = self.buffer.max(needed.min(self.limit));
+    }
+
+    /// Whether more than half of the buffer is taken by so many segments.
+    #[inline]
+    pub(super) fn is_short(&self, held: u32) -> bool {
+        held > self.buffer / 2
     }
 }
 
@@ -82,7 +104,7 @@ impl Window {
 /// (`tcp_rcvbuf_grow`): the measurement is a round trip late, and in slow start the sender doubles its rate.
 pub(crate) fn needed(copied: u32, space: u32) -> u32 {
     let window = 2 * u64::from(copied);
-    let growth = window * u64::from(copied - space) / u64::from(space);
+    let growth = window * u64::from(copied.saturating_sub(space)) / u64::from(space);
     u32::try_from(window + 2 * growth).unwrap_or(u32::MAX)
 }
 
@@ -95,7 +117,7 @@ mod tests {
     const ROUND_TRIP: u64 = 25_000_000;
 
     fn read(window: &mut Window, millis: u64, segments: u32) {
-        window.read(Time::ZERO + Span::from_millis(millis), segments, ROUND_TRIP);
+        window.read(Time::ZERO + Span::from_millis(millis), segments, ROUND_TRIP, || 0);
     }
 
     // What `tcp:tcp_rcvbuf_grow` told of Linux 6.18 in the lab: a transfer over 20 Mbit/s and 24 ms.
@@ -122,6 +144,20 @@ mod tests {
         assert!(window.grow(1));
         // Out of order: what waits takes its place.
         assert!(!window.grow(200));
+    }
+
+    #[test]
+    fn what_waits_beyond_a_gap_has_room_beside_what_is_read() {
+        let mut window = Window::new(4_000);
+        window.make_room(30);
+        assert_eq!(window.buffer, 60);
+        window.make_room(50);
+        assert_eq!(window.buffer, 2 * 10 + 50);
+        assert!(window.is_short(36) && !window.is_short(35));
+        window.read(Time::ZERO + Span::from_millis(26), 24, ROUND_TRIP, || 50);
+        assert_eq!(window.buffer, 48 + 2 * 67 + 50);
+        window.make_room(u32::MAX);
+        assert_eq!(window.buffer, 4_000);
     }
 
     #[test]

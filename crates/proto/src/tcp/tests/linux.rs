@@ -111,6 +111,52 @@ fn under_dctcp_a_change_of_marks_is_acknowledged_at_once() {
     assert_eq!(acks_of(begun + 3, false), [(begun + 4, false, true)]);
 }
 
+/// A receiver of a subflow, which has got 401 segments, and what it acknowledges of one more.
+fn subflow() -> (Receiver, impl Fn(&mut Receiver, u32) -> Vec<u32>) {
+    let config = Config { ack_every: 2, ..linux() };
+    let mut receiver = Receiver::of_subflow(&config);
+    receiver.handle_syn(&config, Time::ZERO, &Packet { kind: Kind::Syn, ..Packet::default() });
+    receiver.accept(Time::from_nanos(20_000_000));
+    let take = move |receiver: &mut Receiver, seq: u32| {
+        let now = Time::from_nanos(21_000_000 + u64::from(seq) * 1_000_000);
+        let mut acks = Vec::new();
+        receiver
+            .handle_data(&config, now, &Packet { seq, sent: now, ..Packet::default() }, &mut |ack| acks.push(ack.seq));
+        acks
+    };
+    (0..400).for_each(|seq| _ = take(&mut receiver, seq));
+    assert_eq!(take(&mut receiver, 400), [401], "so that none waits");
+    (receiver, take)
+}
+
+#[test]
+fn a_subflow_acknowledges_two_segments_unless_that_has_to_wait_until_the_application_has_read() {
+    let config = Config { ack_every: 2, ..linux() };
+    let (mut receiver, take) = subflow();
+    let next = receiver.received();
+    assert_eq!([0, 1].map(|one| take(&mut receiver, next + one).len()), [0, 1]);
+    receiver.note_connection(false, true);
+    assert!((2..8).all(|one| take(&mut receiver, next + one).is_empty()));
+    assert_eq!(receiver.handle_read(&config).map(|ack| ack.seq), Some(next + 8));
+    assert_eq!(receiver.handle_read(&config), None);
+    receiver.note_connection(false, false);
+    assert_eq!([8, 9].map(|one| take(&mut receiver, next + one).len()), [0, 1]);
+}
+
+#[test]
+fn a_subflow_whose_connections_buffer_has_grown_acknowledges_each_segment_until_it_offers_that() {
+    let config = linux();
+    let (mut receiver, take) = subflow();
+    let (next, before) = (receiver.received(), receiver.offered(&config));
+    receiver.follow(100);
+    // 100 in a round trip instead of 10: the buffer holds 3,800. The window grows by two with each segment.
+    assert!((0..100).all(|one| take(&mut receiver, next + one) == [next + one + 1]));
+    assert_eq!(receiver.offered(&config), before + 200);
+    // No more segment than the window's growth says goes at once while little of the connection's buffer is left.
+    receiver.note_connection(true, true);
+    assert_eq!([100, 101, 102].map(|one| take(&mut receiver, next + one).len()), [1, 1, 1]);
+}
+
 #[test]
 fn five_syns_go_out_a_second_apart_and_the_next_wait_twice_as_long_each() {
     let config = Config { syn_retries: 3, ..linux() };

@@ -147,6 +147,30 @@ fn under_the_scheduler_of_linux_data_of_a_silent_subflow_is_sent_again_over_an_i
 }
 
 #[test]
+fn under_the_scheduler_of_linux_the_third_packet_of_a_join_goes_again_until_it_is_acknowledged() {
+    let (mut lab, routes) = staggered(2, SECOND);
+    lab.mptcp.scheduler = Scheduler::Linux;
+    let flow = lab.connection(&routes, None);
+    let second = |lab: &Lab| lab.world.sender(FlowId(flow.0 + 1)).unwrap().clone();
+    while second(&lab).state() != State::Open {
+        lab.world.run_until(lab.world.now() + Span::from_micros(100));
+    }
+    // The third packet has just left, and is on the host's link.
+    let (answered, round_trip) = (lab.world.now(), second(&lab).srtt().unwrap());
+    let after = |round_trips: u64| answered + Span::from_nanos(round_trip.as_nanos() / 2 * round_trips);
+    lab.set_path(2, LinkState::Blackhole);
+    lab.world.run_until(after(5));
+    assert_eq!((lab.ready(flow, 2)[1], second(&lab).supplied()), (None, 0));
+    lab.set_path(2, LinkState::Up);
+    lab.world.run_until(after(40));
+    // It went in vain again after two round trips, and once more after four: the answer came after five.
+    let waited = lab.ready(flow, 2)[1].unwrap() - answered.as_secs_f64();
+    let expected = 5.0 * round_trip.as_secs_f64();
+    assert!((waited - expected).abs() < 0.1 * expected, "{waited} {expected}");
+    assert!(second(&lab).una() > 0);
+}
+
+#[test]
 fn a_link_removed_in_mid_run_stalls_no_connection_and_serves_again_when_it_is_back() {
     for (stale_after, gone) in
         [(1, LinkState::Down), (1, LinkState::Blackhole), (4, LinkState::Down), (4, LinkState::Blackhole)]
