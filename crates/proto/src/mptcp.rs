@@ -23,7 +23,7 @@ pub use olia::Olia;
 pub use opening::{ConnectionTimeout, Joins};
 pub use ports::HostPorts;
 pub use reassembly::Reassembly;
-pub use receive_window::{Joined, ReceiveWindow};
+pub use receive_window::ReceiveWindow;
 pub use sidestep_model::scenario::{Coupling, Scheduler, SourcePorts};
 
 /// The settings of a connection, shared by many.

@@ -27,13 +27,6 @@ pub struct ReceiveWindow {
     offered: Vec<u32>,
 }
 
-/// A subflow that has joined.
-#[derive(Clone, Copy, Debug)]
-pub struct Joined {
-    /// Its smoothed round-trip time; `None`: it has received nothing yet.
-    pub round_trip: Option<Span>,
-}
-
 impl ReceiveWindow {
     /// The first window: half of the 131,072 bytes of `tcp_rmem`, in segments.
     pub const FIRST: u32 = window::FIRST;
@@ -53,20 +46,21 @@ impl ReceiveWindow {
         }
     }
 
-    /// `read` segments of the connection are newly in order. `joined` is asked once in a round trip. Returns how many were read in a
-    /// round trip, if the buffer has grown for it: the subflows' [follow](crate::tcp::Receiver::follow).
-    pub fn handle_data<I: Iterator<Item = Joined>>(
+    /// `read` segments of the connection are newly in order. `round_trips` gives the smoothed round-trip time of each subflow that has
+    /// joined, and `None` of one that has received nothing yet; it is asked once in a round trip. Returns how many segments were
+    /// read in a round trip, if the buffer has grown for it: the subflows' [follow](crate::tcp::Receiver::follow).
+    pub fn handle_data<I: Iterator<Item = Option<Span>>>(
         &mut self,
         now: Time,
         read: u32,
-        joined: impl FnOnce() -> I,
+        round_trips: impl FnOnce() -> I,
     ) -> Option<u32> {
         self.copied = self.copied.saturating_add(read);
         if read == 0 || now.since(self.since) < self.round_trip {
             return None;
         }
         (self.round_trip, self.known) = (Span::ZERO, true);
-        for Joined { round_trip } in joined() {
+        for round_trip in round_trips() {
             self.round_trip = self.round_trip.max(round_trip.unwrap_or(Span::ZERO));
             self.known &= round_trip.is_some();
         }
@@ -122,13 +116,13 @@ mod tests {
     use super::*;
 
     const ROUND_TRIP: Span = Span::from_millis(100);
-    const HEARD: Joined = Joined { round_trip: Some(ROUND_TRIP) };
-    const SILENT: Joined = Joined { round_trip: None };
+    const HEARD: Option<Span> = Some(ROUND_TRIP);
+    const SILENT: Option<Span> = None;
     /// A subflow that offers more than the connection has.
     const MUCH: u32 = 100_000;
 
     /// A segment every millisecond, each of which is read at once; returns what was read in round trips for which the buffer grew.
-    fn read(window: &mut ReceiveWindow, millis: std::ops::RangeInclusive<u64>, joined: &[Joined]) -> Vec<u32> {
+    fn read(window: &mut ReceiveWindow, millis: std::ops::RangeInclusive<u64>, joined: &[Option<Span>]) -> Vec<u32> {
         let handle = |at| window.handle_data(Time::ZERO + Span::from_millis(at), 1, || joined.iter().copied());
         millis.filter_map(handle).collect()
     }
@@ -152,7 +146,7 @@ mod tests {
     fn it_counts_as_smaller_while_a_subflow_that_joined_has_received_nothing() {
         let mut window = ReceiveWindow::new(2, 10_000);
         read(&mut window, 1..=9, &[HEARD]);
-        let mut take = |millis: u64, second: Joined, expected: [u32; 2]| {
+        let mut take = |millis: u64, second: Option<Span>, expected: [u32; 2]| {
             let now = Time::ZERO + Span::from_millis(millis);
             window.handle_data(now, 1, || [HEARD, second].into_iter());
             assert_eq!([window.free(0), window.free(20)], expected, "{millis}");
@@ -166,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_was_read_lets_it_grow_to_as_many_segments_whether_or_not_their_memory_is_known() {
-        let grown = |joined: &[Joined]| {
+        let grown = |joined: &[Option<Span>]| {
             let mut window = ReceiveWindow::new(2, 10_000);
             assert_eq!(read(&mut window, 1..=100, joined), [100]);
             (window.known, window.buffer)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use sidestep_model::{Span, Time};
 use sidestep_proto::{
-    mptcp::{Config, Connection, Joined, Reassembly, ReceiveWindow, Scheduler},
+    mptcp::{Config, Connection, Reassembly, ReceiveWindow, Scheduler},
     packet::{Kind, Packet},
     tcp::{Acked, Receiver, Sender, Signals},
 };
@@ -46,6 +46,15 @@ impl Multipath {
         };
         // Beside MPTCP's option and the timestamps a TCP header has room for one block.
         Packet { flow, window, sack: [ack.sack[0], (0, 0), (0, 0)], ..ack }
+    }
+
+    /// So many segments of a subflow are newly in order there, of which the packet is the first; returns how many of the connection
+    /// are.
+    fn read(&mut self, packet: &Packet, run: u32) -> u32 {
+        let subflow = (packet.flow - self.first) as usize;
+        let follow = (packet.seq + 1..packet.seq + run).map(|seq| self.connection.data_seq(subflow, seq));
+        let first = (run > 0).then_some(packet.data_seq);
+        first.into_iter().chain(follow).map(|data_seq| self.reassembly.handle_data(data_seq)).sum()
     }
 
     fn slots(&self) -> Range<usize> {
@@ -136,24 +145,18 @@ impl<S: Steering> World<S> {
         let multipath = &mut self.connections[connection];
         let (slots, subflow) = (multipath.slots(), (packet.flow - multipath.first) as usize);
         let run = self.receivers[slots.start + subflow].in_order_with(packet.seq);
-        let mut read = 0;
-        for seq in packet.seq..packet.seq + run {
-            read += multipath.reassembly.handle_data(match seq == packet.seq {
-                true => packet.data_seq,
-                false => multipath.connection.data_seq(subflow, seq),
-            });
-        }
+        let read = multipath.read(packet, run);
         let Some(window) = &mut multipath.window else { return };
         let (senders, receivers) = (&self.senders[slots.clone()], &mut self.receivers[slots.clone()]);
         // Both ends measure the same round trip, the receiver from the first data on.
-        let joined = || {
+        let round_trips = || {
             let ends = senders.iter().zip(&*receivers).enumerate().filter(|(_, (_, receiver))| receiver.is_accepted());
             ends.map(|(at, (sender, receiver))| {
                 let heard = at == subflow || receiver.has_data();
-                Joined { round_trip: heard.then(|| sender.srtt().unwrap_or(Span::ZERO)) }
+                heard.then(|| sender.srtt().unwrap_or(Span::ZERO))
             })
         };
-        if let Some(read) = window.handle_data(self.now, read, joined) {
+        if let Some(read) = window.handle_data(self.now, read, round_trips) {
             receivers.iter_mut().for_each(|receiver| receiver.follow(read));
         }
         let (held, tcp) = (multipath.reassembly.held(), usize::from(self.flows[packet.flow as usize].tcp.0));
