@@ -314,7 +314,7 @@ impl Receiver {
             self.pending = self.pending.saturating_add(1);
         }
         if in_order && self.ranges.is_empty() {
-            self.grow_window(acks, 1);
+            self.grow_window(acks, true);
             if packet.flags.has(Flags::FIN) {
                 self.flags |= flag::FIN;
                 // What closes next acknowledges with its own FIN (`tcp_fin`).
@@ -335,10 +335,10 @@ impl Receiver {
         }
     }
 
-    /// So many segments are in the buffer: what is offered may grow.
+    /// A segment has come: what is offered may grow.
     #[inline]
-    fn grow_window(&mut self, acks: &mut Acks, held: u32) {
-        if acks.window.grow(held) {
+    fn grow_window(&mut self, acks: &mut Acks, in_order: bool) {
+        if acks.window.grow(in_order) {
             // As `tcp_grow_window` has it.
             self.quick |= 1;
         }
@@ -365,11 +365,14 @@ impl Receiver {
         let waiting = is_late.then(|| self.answer_compressed(acks));
         let waited = !self.ranges.is_empty();
         if is_new {
-            self.grow_window(acks, u32::from(in_order) + self.held());
+            self.grow_window(acks, in_order);
         }
         self.handle_disorder(packet, in_order);
+        let sums = |(held, end): (u32, u32), (from, to): &(u32, u32)| (held + to - from, end.max(*to));
+        let (held, end) = self.ranges.iter().fold((0, self.next), sums);
+        acks.window.hold(held);
         if !in_order {
-            acks.window.make_room(self.beyond());
+            acks.window.make_room(end - self.next);
         }
         // The gap is filled.
         acks.now |= waited && self.ranges.is_empty();
@@ -538,16 +541,12 @@ impl Receiver {
     #[inline]
     fn is_short(&self, acks: &Acks) -> bool {
         match self.flags & flag::SUBFLOW {
-            0 => !self.ranges.is_empty() && acks.window.is_short(self.held()),
+            0 => acks.window.is_short(),
             _ => self.flags & flag::SHORT != 0,
         }
     }
 
-    /// The segments that wait for an earlier one, and how far beyond that they reach.
-    fn held(&self) -> u32 {
-        self.ranges.iter().map(|(from, to)| to - from).sum()
-    }
-
+    /// How far what waits for an earlier segment reaches beyond that.
     pub(super) fn beyond(&self) -> u32 {
         self.ranges.iter().map(|(_, to)| to - self.next).max().unwrap_or(0)
     }

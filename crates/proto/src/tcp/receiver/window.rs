@@ -14,6 +14,8 @@ pub(super) struct Window {
     /// What the buffer holds, and what it may hold at most.
     buffer: u32,
     limit: u32,
+    /// The segments in it that wait for an earlier one.
+    held: u32,
     /// The most that was read in a round trip, what was read in this one, and when that began (`rcvq_space`).
     space: u32,
     copied: u32,
@@ -35,6 +37,7 @@ impl Window {
             threshold: FIRST.min(limit),
             buffer: BUFFER.min(limit),
             limit,
+            held: 0,
             space: INITIAL_SPACE,
             copied: 0,
             since: Time::ZERO,
@@ -51,11 +54,11 @@ impl Window {
         self.threshold
     }
 
-    /// A segment has come, and so many are in the buffer: those that wait for an earlier one and, if it is in order, itself until it
-    /// is read. Returns whether the window grew, which is to be told at once.
+    /// A segment has come, which is in the buffer beside those that wait if it is in order, until it is read. Returns whether the
+    /// window grew, which is to be told at once.
     #[inline]
-    pub(super) fn grow(&mut self, held: u32) -> bool {
-        let taken = self.threshold + held;
+    pub(super) fn grow(&mut self, in_order: bool) -> bool {
+        let taken = self.threshold + self.held + u32::from(in_order);
         if taken >= self.buffer {
             return false;
         }
@@ -93,10 +96,16 @@ impl Window {
         self.buffer = self.buffer.max(needed.min(self.limit));
     }
 
-    /// Whether more than half of the buffer is taken by so many segments.
+    /// So many segments wait for an earlier one.
     #[inline]
-    pub(super) fn is_short(&self, held: u32) -> bool {
-        held > self.buffer / 2
+    pub(super) fn hold(&mut self, held: u32) {
+        self.held = held;
+    }
+
+    /// Whether these take more than half of the buffer.
+    #[inline]
+    pub(super) fn is_short(&self) -> bool {
+        self.held > self.buffer / 2
     }
 }
 
@@ -136,14 +145,15 @@ mod tests {
     #[test]
     fn it_grows_by_two_segments_with_each_until_the_buffer_is_offered() {
         let mut window = Window::new(4_000);
-        let grown = (0..20).take_while(|_| window.grow(1)).count();
+        let grown = (0..20).take_while(|_| window.grow(true)).count();
         assert_eq!((grown, window.offered()), (7, 59));
         // Out of order it is in the buffer after that alone.
-        assert!(window.grow(0) && !window.grow(0));
+        assert!(window.grow(false) && !window.grow(false));
         read(&mut window, 26, 24);
-        assert!(window.grow(1));
+        assert!(window.grow(true));
         // Out of order: what waits takes its place.
-        assert!(!window.grow(200));
+        window.hold(200);
+        assert!(!window.grow(false));
     }
 
     #[test]
@@ -153,7 +163,11 @@ mod tests {
         assert_eq!(window.buffer, 60);
         window.make_room(50);
         assert_eq!(window.buffer, 2 * 10 + 50);
-        assert!(window.is_short(36) && !window.is_short(35));
+        let mut is_short = |held| {
+            window.hold(held);
+            window.is_short()
+        };
+        assert!(is_short(36) && !is_short(35));
         window.read(Time::ZERO + Span::from_millis(26), 24, ROUND_TRIP, || 50);
         assert_eq!(window.buffer, 48 + 2 * 67 + 50);
         window.make_room(u32::MAX);
@@ -163,7 +177,7 @@ mod tests {
     #[test]
     fn it_never_exceeds_the_limit() {
         let mut window = Window::new(20);
-        assert!(!window.grow(0));
+        assert!(!window.grow(false));
         read(&mut window, 26, 1_000);
         assert_eq!((window.offered(), window.buffer), (20, 20));
     }
