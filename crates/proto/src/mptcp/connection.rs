@@ -19,7 +19,8 @@ const UNKNOWN_ROUND_TRIP: Span = Span::from_secs(1);
 /// The sending side of a connection. The driver owns the subflows' [`Sender`]s and passes them in.
 ///
 /// The driver opens the subflows that [`poll_open`](Self::poll_open) names: at the beginning, after each ACK, and when
-/// [`poll_timeout`](Self::poll_timeout) is due. After each event it calls [`poll_transmit`](Self::poll_transmit) until that
+/// [`poll_timeout`](Self::poll_timeout) is due. When a subflow is established, and when that is due, it also asks
+/// [`poll_confirm`](Self::poll_confirm) until that returns `None`. After each event it calls [`poll_transmit`](Self::poll_transmit) until that
 /// returns `None`, and lets the subflow named in each answer send the segment that it was supplied.
 #[derive(Clone, Debug)]
 pub struct Connection {

@@ -99,10 +99,7 @@ impl Receiver {
 
     /// The application has read from the connection: returns an ACK that was withheld (`mptcp_cleanup_rbuf`).
     pub fn handle_read(&mut self, config: &Config) -> Option<Packet> {
-        let mut acks = if self.pending < config.ack_every { None } else { self.acks.take() }?;
-        let ack = self.answer(&mut acks);
-        self.acks = Some(acks);
-        Some(ack)
+        if self.pending < config.ack_every { None } else { self.answer_now() }
     }
 
     /// Handles a SYN; returns the SYN-ACK, if it is answered: Linux does not answer each that comes again.
@@ -164,16 +161,17 @@ impl Receiver {
     /// The ACK for what has arrived so far, as data that leaves carries it: none has to go any more.
     pub fn acknowledge(&mut self, config: &Config) -> Packet {
         let quick = self.quick.saturating_sub(u8::from(self.pending > 0));
-        let ack = match self.acks.take() {
-            Some(mut acks) => {
-                let ack = self.answer(&mut acks);
-                self.acks = Some(acks);
-                ack
-            }
-            None => self.ack(config),
-        };
+        let ack = self.answer_now().unwrap_or_else(|| self.ack(config));
         self.quick = quick;
         ack
+    }
+
+    /// The ACK for what has arrived so far under [`Profile::Linux`](super::Profile::Linux); `None` under the other.
+    fn answer_now(&mut self) -> Option<Packet> {
+        let mut acks = self.acks.take()?;
+        let ack = self.answer(&mut acks);
+        self.acks = Some(acks);
+        Some(ack)
     }
 
     /// Handles a segment; calls `reply` with each ACK that must go now.
