@@ -33,6 +33,7 @@ pub mod bpf;
 pub mod cgroup;
 pub mod claim;
 pub mod counters;
+pub mod effect;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

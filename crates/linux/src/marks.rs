@@ -3,7 +3,7 @@
 //!
 //! What cannot be seen: BPF programs that read or write marks (Cilium's), and filters of tc.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use crate::{
     bpf::host::MAX_SLOTS,
@@ -11,8 +11,12 @@ use crate::{
     netlink::{Family, Netlink, PROTOCOL, Rule},
 };
 
+mod advice;
+mod chains;
 mod iptables;
 mod nftables;
+
+pub use self::chains::Hook;
 
 /// What was found of marks.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +38,12 @@ pub struct FilterUse {
     pub place: String,
     /// What it does.
     pub action: MarkAction,
+    /// The hooks from which packets come to it.
+    pub hooks: BTreeSet<Hook>,
+    /// It does nothing to packets whose mark has any of these bits.
+    pub spares: u32,
+    /// Whether it is written as one of iptables: in its own tables, or by an extension of it.
+    pub of_iptables: bool,
 }
 
 /// What is done with a mark, or a source address.
@@ -48,6 +58,8 @@ pub enum MarkAction {
     },
     /// These bits of it are changed.
     Changed(u32),
+    /// These bits of it become those of the connection's mark.
+    Restored(u32),
     /// The source becomes an address of the interface by which the packet leaves; the mark does not matter.
     Masquerades,
 }
@@ -103,13 +115,29 @@ impl MarkUses {
         let rules = rules.map(|rule| Collision { with: format!("the rule `{rule}`"), misroutes: true });
         let filters = self.filters.iter().filter(|filter| match filter.action {
             MarkAction::Changed(bits) => bits & mask != 0,
+            // Whoever asks whether exactly our bits are set knows of us.
+            MarkAction::Compared { mark: 0, mask: bits } if bits == mask => false,
             MarkAction::Compared { mark, mask: bits } => {
                 ours().any(|ours| ((ours ^ mark) & bits == 0) != (mark & bits == 0))
             }
-            MarkAction::Masquerades => false,
+            // Where that matters, `restorers` says.
+            MarkAction::Restored(_) | MarkAction::Masquerades => false,
         });
         let filters = filters.map(|filter| Collision { with: filter.to_string(), misroutes: false });
         let mut all: Vec<_> = rules.chain(filters).collect();
+        all.dedup();
+        all
+    }
+
+    /// The rules that put bits `mask` of a connection's mark back onto its packets, which then have the mark of its former path,
+    /// where packets come from one of these hooks.
+    pub fn restorers(&self, mask: u32, hooks: &[Hook]) -> Vec<&FilterUse> {
+        let restores = |one: &&FilterUse| {
+            matches!(one.action, MarkAction::Restored(bits) if bits & mask != 0)
+                && one.spares & mask != mask
+                && hooks.iter().any(|hook| one.hooks.contains(hook))
+        };
+        let mut all: Vec<_> = self.filters.iter().filter(restores).collect();
         all.dedup();
         all
     }
@@ -124,7 +152,7 @@ impl MarkUses {
     pub fn free_mask(&self) -> Option<u32> {
         let meets = |mask: u32| self.collisions(mask, MAX_SLOTS).iter().any(|collision| collision.misroutes);
         let is_changed = |mask: u32| {
-            let changes = |filter: &FilterUse| matches!(filter.action, MarkAction::Changed(bits) if bits != u32::MAX && bits & mask != 0);
+            let changes = |filter: &FilterUse| matches!(filter.action, MarkAction::Changed(bits) | MarkAction::Restored(bits) if bits != u32::MAX && bits & mask != 0);
             self.filters.iter().any(changes)
         };
         CANDIDATES.into_iter().find(|mask| !meets(*mask) && !is_changed(*mask))
@@ -148,6 +176,7 @@ impl fmt::Display for FilterUse {
         match self.action {
             MarkAction::Compared { mark, mask } => write!(f, "looks for the mark {mark:#x}/{mask:#x}"),
             MarkAction::Changed(bits) => write!(f, "changes the bits {bits:#x}"),
+            MarkAction::Restored(bits) => write!(f, "restores the bits {bits:#x} from the connection's mark"),
             MarkAction::Masquerades => f.write_str("masquerades"),
         }
     }
@@ -230,7 +259,8 @@ mod tests {
         let uses = |rules: Vec<Rule>, changed: &[u32]| {
             let filter = |bits: &u32| {
                 let (program, place) = ("nf_tables", "ip mangle OUTPUT".into());
-                FilterUse { program, place, action: MarkAction::Changed(*bits) }
+                let (action, hooks) = (MarkAction::Changed(*bits), BTreeSet::new());
+                FilterUse { program, place, action, hooks, spares: 0, of_iptables: false }
             };
             MarkUses { rules, filters: changed.iter().map(filter).collect(), unseen: Vec::new() }
         };

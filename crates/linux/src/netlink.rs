@@ -2,6 +2,8 @@
 
 mod addresses;
 mod filters;
+mod lookup;
+mod policy;
 mod rules;
 mod sids;
 mod socket;
@@ -33,6 +35,8 @@ use self::socket::Socket;
 pub use self::{
     addresses::InterfaceAddress,
     filters::Filter,
+    lookup::{Answer, Flow, FoundRoute, table_name},
+    policy::{Policy, RoutingRule, RuleLink, RuleVerdict},
     rules::{LOCAL, MarkRule, RouteRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
@@ -498,7 +502,10 @@ pub(crate) mod fuzzing {
                 let read = addresses::read_interface_address(address);
                 assert!(read.is_none_or(|read| read.address.prefix_len() <= read.address.max_prefix_len()));
             }
-            Message::NewRule(rule) => assert!(!rules::read(rule).to_string().is_empty()),
+            Message::NewRule(rule) => {
+                assert!(!rules::read(rule).to_string().is_empty());
+                assert!(!policy::read(rule).to_string().is_empty());
+            }
             Message::NewRoute(route) => {
                 let hops = tables::read_next_hops(route);
                 let is_multipath = |one: &RouteAttribute| matches!(one, RouteAttribute::MultiPath(_));
@@ -507,6 +514,8 @@ pub(crate) mod fuzzing {
                 assert!(binding.is_none_or(|(sid, _)| read.is_some_and(|(_, net)| net.addr() == IpAddr::V6(sid))));
                 let is_in_main = read.is_some_and(|(table, _)| table == MAIN_TABLE);
                 assert!(is_in_main || !tables::is_default(route));
+                let found = lookup::read_found(route);
+                assert!(found.is_none_or(|found| !found.describe(|_| String::new()).is_empty()));
             }
             _ => {}
         }

@@ -607,7 +607,7 @@ fn rules_of_both_kinds_of_iptables_are_read_and_no_table_is_made() {
             [
                 format!("a rule of {place} OUTPUT, which looks for the mark 0x1000000/0xff000000"),
                 format!("a rule of {place} OUTPUT, which changes the bits 0xf000000"),
-                format!("a rule of {place} mine, which changes the bits 0xff"),
+                format!("a rule of {place} mine, which restores the bits 0xff from the connection's mark"),
             ]
         });
         assert_eq!(found, expected.collect::<Vec<_>>());

@@ -1,13 +1,18 @@
 //! Reads from the rules of iptables what they do with marks, and which of them masquerade: from its old tables, and from its extensions in nf_tables.
 
 use std::{
+    collections::BTreeMap,
     ffi::c_int,
     fs,
     io::{self, ErrorKind},
     os::fd::AsRawFd,
 };
 
-use super::{FilterUse, MarkAction, host_u32, text};
+use super::{
+    FilterUse, MarkAction,
+    chains::{self, Chain, Hook, Step},
+    host_u32, text,
+};
 
 /// A part of a rule that iptables has code of its own for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,31 +128,108 @@ fn read_table(tables: &Tables, name: &str) -> io::Result<([u8; INFO_LEN], Vec<u8
 /// What the rules of a table do with marks.
 fn rules(tables: &Tables, table: &str, info: &[u8], entries: &[u8]) -> Vec<FilterUse> {
     let hooks = host_u32(info, INFO_HOOKS).unwrap_or_default();
-    let chain_at = |offset: usize| {
-        let begins = |(hook, _): &(usize, _)| {
+    let called_at = |offset: usize| {
+        let begins = |hook: &usize| {
             hooks & 1 << hook != 0 && host_u32(info, INFO_CHAINS + 4 * hook) == u32::try_from(offset).ok()
         };
-        HOOKS.iter().enumerate().find(begins).map(|(_, name)| name.to_string())
+        (0..HOOKS.len()).find(begins)
     };
-    let (mut found, mut chain, mut offset) = (Vec::new(), String::new(), 0);
+    let place = |chain: &str| format!("{table} {chain}");
+    let (mut chains, mut offset) = (Vec::new(), 0);
+    // Where the chains of the user begin, by offset, and the jumps that are to be given names.
+    let mut begins = BTreeMap::new();
+    let mut jumps: Vec<(usize, usize, usize)> = Vec::new();
     while let Some((entry, target)) = split_entry(tables, entries.get(offset..).unwrap_or_default()) {
-        chain = chain_at(offset).unwrap_or(chain);
+        if let Some(hook) = called_at(offset) {
+            let name = HOOKS.get(hook).copied().unwrap_or_default();
+            chains.push(Chain { place: place(name), hook: Some(hook_of(table, hook)), ..Chain::default() });
+        }
+        let mut step = Step { of_iptables: true, ..Step::default() };
+        let mut tests = Tests::default();
         let mut rest = entry.get(tables.entry..target).unwrap_or_default();
         while let Some(Part { size, name, revision, data }) = split_part(rest) {
-            found.extend(action(Extension::Match, &name, revision, data).map(|action| (chain.clone(), action)));
+            tests.note(&name, data);
+            step.actions.extend(action(Extension::Match, &name, revision, data));
             rest = rest.get(size..).unwrap_or_default();
         }
+        step.spares = tests.spares;
         match split_part(entry.get(target..).unwrap_or_default()) {
-            Some(Part { name, data, .. }) if name == CHAIN => chain = text(data),
+            Some(Part { name, data, .. }) if name == CHAIN => {
+                let name = text(data);
+                begins.insert(offset + entry.len(), place(&name));
+                chains.push(Chain { place: place(&name), ..Chain::default() });
+            }
+            Some(Part { name, data, .. }) if name.is_empty() => match host_u32(data, 0).map(u32::cast_signed) {
+                Some(verdict) if verdict < 0 && is_for_all(tables, entry) => step.ends_for = tests.ends_for(),
+                Some(to) if to >= 0 => {
+                    let at = (chains.len().saturating_sub(1), chains.last().map_or(0, |chain| chain.steps.len()));
+                    jumps.push((at.0, at.1, usize::try_from(to).unwrap_or_default()));
+                }
+                _ => {}
+            },
             Some(Part { name, revision, data, .. }) => {
-                found.extend(action(Extension::Target, &name, revision, data).map(|action| (chain.clone(), action)));
+                step.actions.extend(action(Extension::Target, &name, revision, data));
             }
             None => {}
         }
+        if let Some(chain) = chains.last_mut() {
+            chain.steps.push(step);
+        }
         offset += entry.len();
     }
-    let program = tables.program;
-    found.into_iter().map(|(chain, action)| FilterUse { program, place: format!("{table} {chain}"), action }).collect()
+    for (chain, step, to) in jumps {
+        let step = chains.get_mut(chain).and_then(|chain| chain.steps.get_mut(step));
+        if let (Some(step), Some(name)) = (step, begins.get(&to)) {
+            step.jumps.push(name.clone());
+        }
+    }
+    chains::uses(tables.program, &chains)
+}
+
+/// Whether an entry says nothing of addresses and interfaces, so that it is for all packets that its matches let through.
+fn is_for_all(tables: &Tables, entry: &[u8]) -> bool {
+    entry.get(..tables.offsets.saturating_sub(4)).is_some_and(|selector| selector.iter().all(|byte| *byte == 0))
+}
+
+/// What calls a chain of this name in this table.
+fn hook_of(table: &str, hook: usize) -> Hook {
+    match hook {
+        0 => Hook::Prerouting,
+        1 => Hook::Input,
+        2 => Hook::Forward,
+        3 if table == "mangle" => Hook::Rerouted,
+        3 => Hook::Output,
+        4 => Hook::Postrouting,
+        _ => Hook::Other,
+    }
+}
+
+/// What a rule's matches ask of the mark.
+#[derive(Debug, Default)]
+pub(super) struct Tests {
+    /// Bits that have to be zero.
+    pub(super) spares: u32,
+    /// Bits of which one has to be set, and whether nothing else is asked.
+    some: Option<u32>,
+    others: bool,
+}
+
+impl Tests {
+    /// Notes a match.
+    pub(super) fn note(&mut self, name: &str, data: &[u8]) {
+        let (mark, mask) = (host_u32(data, 0), host_u32(data, 4));
+        match (name, mark, mask, data.get(8)) {
+            ("mark", Some(0), Some(mask), Some(0)) => self.spares |= mask,
+            ("mark", Some(0), Some(mask), Some(_)) if self.some.is_none() => self.some = Some(mask),
+            ("comment", ..) => {}
+            _ => self.others = true,
+        }
+    }
+
+    /// The bits of which a packet need have only one for the rule to be for it.
+    pub(super) fn ends_for(&self) -> u32 {
+        self.some.filter(|_| !self.others && self.spares == 0).unwrap_or(0)
+    }
 }
 
 /// The first entry, and where its target is.
@@ -187,7 +269,7 @@ pub(super) fn action(kind: Extension, name: &str, revision: u32, data: &[u8]) ->
                 _ => (byte(14)?, mask.checked_shr(byte(13)?.into())),
             };
             // Only restoring changes the packet's mark.
-            (mode == RESTORE).then_some(MarkAction::Changed(cleared | copied.unwrap_or(0)))
+            (mode == RESTORE).then_some(MarkAction::Restored(cleared | copied.unwrap_or(0)))
         }
         (Extension::Target, "MASQUERADE") => Some(MarkAction::Masquerades),
         (Extension::Match, "mark") => Some(MarkAction::Compared { mark: word(0)?, mask: word(4)? }),
@@ -227,7 +309,7 @@ mod tests {
             [
                 "a rule of iptables in mangle OUTPUT, which looks for the mark 0x1000000/0xff000000",
                 "a rule of iptables in mangle OUTPUT, which changes the bits 0xf000000",
-                "a rule of iptables in mangle mine, which changes the bits 0xff",
+                "a rule of iptables in mangle mine, which restores the bits 0xff from the connection's mark",
             ]
         );
         assert_eq!(
@@ -243,11 +325,11 @@ mod tests {
             [&words[..], tail, &[0; 4]].concat()
         };
         let of = |revision, tail: &[u8]| action(Extension::Target, "CONNMARK", revision, &info(tail));
-        assert_eq!(of(1, &[RESTORE]), Some(MarkAction::Changed(0xfff)));
+        assert_eq!(of(1, &[RESTORE]), Some(MarkAction::Restored(0xfff)));
         assert_eq!(of(1, &[0]), None);
-        assert_eq!(of(2, &[SHIFT_LEFT, 0, RESTORE]), Some(MarkAction::Changed(0xfff)));
-        assert_eq!(of(2, &[SHIFT_LEFT, 16, RESTORE]), Some(MarkAction::Changed(0xff_0f00)));
-        assert_eq!(of(2, &[1, 4, RESTORE]), Some(MarkAction::Changed(0xf0f)));
+        assert_eq!(of(2, &[SHIFT_LEFT, 0, RESTORE]), Some(MarkAction::Restored(0xfff)));
+        assert_eq!(of(2, &[SHIFT_LEFT, 16, RESTORE]), Some(MarkAction::Restored(0xff_0f00)));
+        assert_eq!(of(2, &[1, 4, RESTORE]), Some(MarkAction::Restored(0xf0f)));
         assert_eq!(of(2, &[RESTORE, 0, 1]), None);
     }
 

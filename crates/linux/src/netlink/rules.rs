@@ -149,7 +149,7 @@ impl Netlink {
         Ok(())
     }
 
-    async fn rule_messages(&self) -> Result<Vec<RuleMessage>> {
+    pub(super) async fn rule_messages(&self) -> Result<Vec<RuleMessage>> {
         let mut all = Vec::new();
         for family in [IpVersion::V4, IpVersion::V6] {
             let rules = self.socket.handle.rule().get(family).execute().try_collect::<Vec<_>>().await;

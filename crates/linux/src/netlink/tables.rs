@@ -111,7 +111,7 @@ impl Netlink {
 /// The routes of both families, of one table and one protocol where these are not zero, by a strict socket.
 ///
 /// The kernel selects them: on a router with all routes of the Internet this saves the reading of a million.
-async fn dump(socket: &Socket, table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
+pub(super) async fn dump(socket: &Socket, table: u32, protocol: u8) -> Result<Vec<RouteMessage>> {
     let mut all = Vec::new();
     let mut result = Ok(());
     for family in Family::ALL {

@@ -34,7 +34,7 @@ impl Netlink {
 }
 
 /// The VRFs, by the names of the interfaces that are in them.
-fn members(links: &[LinkMessage]) -> BTreeMap<String, Vrf> {
+pub(super) fn members(links: &[LinkMessage]) -> BTreeMap<String, Vrf> {
     let vrfs: BTreeMap<u32, Vrf> = links.iter().filter_map(|link| Some((link.header.index, read_vrf(link)?))).collect();
     let member = |link: &LinkMessage| {
         let controller = link.attributes.iter().find_map(|attribute| match attribute {
