@@ -51,7 +51,9 @@
 mod audit;
 mod daemon;
 mod edge;
+mod effect;
 mod error;
+mod firewall;
 mod host;
 mod instance;
 mod mptcp;
@@ -70,11 +72,13 @@ pub use edge::{
     EdgeProbeKnobs, EdgeProbes, EdgeStatus, Health, MAX_FLOWS, PlacedBy, SlotUsed, Tuple, edge_place, edge_status,
     run_edge, stop_edge,
 };
+pub use effect::Overridden;
 pub use error::AgentError;
+pub use firewall::{RestoredMarks, restored_marks};
 pub use host::{
     ByPath, DoubtfulSources, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality,
-    PathRecord, PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, doubtful_sources, masks_at_work,
-    propose, run_host, stop_host,
+    PathRecord, PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, doubtful_sources, host_overrides,
+    masks_at_work, overrides_at_work, propose, run_host, stop_host,
 };
 pub use mptcp::{
     ConnectionStatus, DEFAULT_COUNT, LimitsConfig, MPTCP_PM_METRICS, MetricsTable, MptcpMode, MptcpPmConfig,

@@ -321,6 +321,7 @@ impl Edge {
         match change {
             RoutingChange::Unknown => true,
             RoutingChange::Rule(change) => !(change.ours && change.added),
+            change if self.effects.concerns(change) => true,
             RoutingChange::Route { table, destination, change } => {
                 if tables(self.options.table_base).contains(table) {
                     return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);

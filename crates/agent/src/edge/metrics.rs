@@ -32,6 +32,12 @@ const ANSWERS: Metric =
 const REFLECTED: Metric = Metric::counter("sidestep_edge_reflected", "Probes of the other edge that were answered");
 const MENDED: Metric =
     Metric::counter("sidestep_edge_mended", "Rules, routes and filters that others removed and that were put back");
+const OVERRIDDEN: Metric = Metric::gauge(
+    "sidestep_edge_overridden",
+    "Kinds of packets that do not leave as decided, as a rule or a route of others comes first",
+);
+const RESTORED: Metric =
+    Metric::gauge("sidestep_edge_marks_restored", "Rules of others that restore its bits of the mark");
 const DRY_RUN: Metric = Metric::gauge("sidestep_edge_dry_run", "Whether packets are only counted");
 const FAULTS: Metric = Metric::counter("sidestep_edge_faults", "Errors after which the daemon went on");
 
@@ -52,6 +58,8 @@ pub const EDGE_METRICS: &[Metric] = &[
     ANSWERS,
     REFLECTED,
     MENDED,
+    OVERRIDDEN,
+    RESTORED,
     DRY_RUN,
     FAULTS,
 ];
@@ -94,6 +102,8 @@ pub(super) fn page(status: &EdgeStatus, faults: u64) -> Page {
     page.each(ANSWERS, status.destinations.iter().filter_map(answers));
     page.each(REFLECTED, status.reflected.map(|count| (Labels::new(), count as f64)));
     page.one(MENDED, status.mended as f64);
+    page.one(OVERRIDDEN, status.overridden.len() as f64);
+    page.one(RESTORED, status.restored.len() as f64);
     page.one(DRY_RUN, status.dry_run.into());
     page.one(FAULTS, faults as f64);
     page

@@ -3,6 +3,7 @@
 //! A packet never waits for the daemon. If it dies, program, rules and routes stay, and flows go on along their paths.
 
 mod config;
+mod effect;
 mod kernel;
 mod metrics;
 mod offload;
@@ -43,6 +44,8 @@ pub use self::{
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
+    effect::{Effects, note},
+    firewall::Firewall,
     instance::{self, Instance},
     paths::{Exceptions, MarkBits, Slots, check_reserved, check_tables},
 };
@@ -138,6 +141,10 @@ struct Edge {
     probes: Option<probes::Probes>,
     /// What the main table has within destinations with paths.
     exceptions: Exceptions,
+    /// Whether packets leave by the paths of their marks.
+    effects: Effects,
+    /// Rules of others that restore marks.
+    firewall: Firewall,
     /// How many rules, routes and filters of ours others removed, and were put back.
     mended: u64,
     /// When flows that have ended were forgotten last.
@@ -183,6 +190,8 @@ impl Edge {
             firsts: BTreeSet::new(),
             hops: BTreeMap::new(),
             exceptions: Exceptions::default(),
+            effects: Effects::default(),
+            firewall: Firewall::default(),
             mended: 0,
             forgot_at: None,
             inherited,
@@ -244,7 +253,11 @@ impl Daemon for Edge {
     }
 
     async fn compare(&mut self) -> Result<bool, AgentError> {
-        self.forget_lost().await
+        let differs = self.forget_lost().await?;
+        if !differs {
+            note(self.check_effect().await);
+        }
+        Ok(differs)
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -253,6 +266,7 @@ impl Daemon for Edge {
         if !std::mem::replace(&mut self.at_work, true) {
             settings::warn_of_mtu(self).await?;
         }
+        note(self.check_effect().await);
         Ok(())
     }
 
@@ -266,6 +280,9 @@ impl Daemon for Edge {
         self.refresh_probes()?;
         self.write_sites()?;
         self.tell_peer();
+        if self.firewall.is_due() {
+            self.read_firewall();
+        }
         if self.loaded.flows.is_some() && self.forgot_at.is_none_or(|at| at.elapsed() >= FORGETTING) {
             self.forgot_at = Some(Instant::now());
             self.balancer.forget_flows((monotonic_now().as_nanos() >> 30) as u32, IDLE, CLOSING)?;
@@ -299,9 +316,10 @@ impl Daemon for Edge {
     fn status(&self) -> String {
         let paths: usize = self.options.config.destinations.iter().map(|set| set.paths.len()).sum();
         let dead = if self.dead.is_empty() { String::new() } else { format!(", {} dead", self.dead.len()) };
+        let overridden = overridden(&self.effects, &self.firewall);
         let absent = self.missing_inside();
         let absent = if absent.is_empty() { String::new() } else { format!("; not on {}", absent.join(" ")) };
-        format!("{paths} paths to {} destinations{dead}{absent}", self.options.config.destinations.len())
+        format!("{paths} paths to {} destinations{dead}{absent}{overridden}", self.options.config.destinations.len())
     }
 
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
@@ -313,6 +331,18 @@ impl Daemon for Edge {
             return Ok(());
         }
         kernel::remove_all(&self.netlink, self.options.table_base, self.options.priority).await.map(drop)
+    }
+}
+
+/// How many kinds of packets do not leave as decided, and how many rules restore marks, for the status in one line.
+fn overridden(effects: &Effects, firewall: &Firewall) -> String {
+    let restored = match firewall.found().len() {
+        0 => String::new(),
+        count => format!("; {count} rules of others restore mark_mask"),
+    };
+    match effects.found().count() {
+        0 => restored,
+        count => format!("; {count} kinds of packets do not leave as decided{restored}"),
     }
 }
 

@@ -16,14 +16,20 @@ use ipnet::IpNet;
 use sidestep_linux::{
     LinuxError,
     bpf::balance::{self, Balancer, BalancerConfig, Side},
+    effect::Checker,
     netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Rule, Target},
 };
 use sidestep_metrics::Page;
 
-use super::{EdgeConfig, EdgeOptions, NAME, kernel, metrics, settings, status};
+use super::{
+    EdgeConfig, EdgeOptions, NAME,
+    effect::{OPTION, offloaded},
+    kernel, metrics, settings, status,
+};
 use crate::{
     AgentError,
     daemon::{Daemon, End},
+    effect::{Effects, note},
     instance::Instance,
     paths::{self, Exceptions, Interfaces, PathRoute},
 };
@@ -48,6 +54,8 @@ pub(super) struct Offload {
     /// Paths that have no next hop now.
     absent: usize,
     exceptions: Exceptions,
+    /// Whether packets leave by the paths that the kernel has drawn for them.
+    effects: Effects,
     mended: u64,
     inherited: bool,
     at_work: bool,
@@ -75,6 +83,7 @@ impl Offload {
             routes: BTreeMap::new(),
             absent: 0,
             exceptions: Exceptions::default(),
+            effects: Effects::default(),
             mended: 0,
             inherited,
             at_work: false,
@@ -125,6 +134,13 @@ impl Offload {
 
     fn table(&self) -> u32 {
         *paths::tables(self.options.table_base).start()
+    }
+
+    /// Asks the kernel whether packets of the site leave by the paths of our route.
+    async fn check_effect(&mut self) -> Result<(), AgentError> {
+        let (netlink, numbers) = (&self.netlink, (self.options.table_base, self.options.priority));
+        let all = async |checker: &Checker<'_>| offloaded(netlink, checker, numbers).await;
+        self.effects.look(netlink, all, OPTION).await
     }
 
     fn rule(&self, family: Family) -> MarkRule {
@@ -215,6 +231,7 @@ impl Daemon for Offload {
         match change {
             RoutingChange::Unknown => true,
             RoutingChange::Rule(change) => !(change.ours && change.added),
+            change if self.effects.concerns(change) => true,
             RoutingChange::Route { table, destination, change } => {
                 if *table == self.table() {
                     return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
@@ -236,7 +253,11 @@ impl Daemon for Offload {
             self.routes.remove(key);
         }
         kernel::note_lost(&mut self.mended, lost);
-        Ok(lost > 0 || self.exceptions.changed(&self.netlink).await?)
+        let differs = lost > 0 || self.exceptions.changed(&self.netlink).await?;
+        if !differs {
+            note(self.check_effect().await);
+        }
+        Ok(differs)
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -271,6 +292,7 @@ impl Daemon for Offload {
         self.routes = wanted;
         self.rehash().await?;
         self.at_work = true;
+        note(self.check_effect().await);
         Ok(())
     }
 
@@ -361,6 +383,7 @@ impl Offload {
         status.offload = true;
         status.dry_run = self.options.dry_run;
         status.mended = self.mended;
+        status.overridden = self.effects.found().cloned().collect();
         for (name, is_on) in &mut status.inside {
             *is_on = self.attached.contains_key(name);
         }

@@ -28,6 +28,8 @@ use tokio::{
 use super::{Edge, EdgeConfig, peer::EdgeAgreement, probes::Probes};
 use crate::{
     AgentError,
+    effect::Overridden,
+    firewall::RestoredMarks,
     instance::{address, is_privileged},
     paths::{StaticPath, mapped},
 };
@@ -71,6 +73,12 @@ pub struct EdgeStatus {
     pub reflected: Option<u64>,
     /// Rules, routes and filters that others removed, and that were put back.
     pub mended: u64,
+    /// Packets that do not leave as decided, as a rule or a route of others comes first.
+    #[serde(default)]
+    pub overridden: Vec<Overridden>,
+    /// Rules of others that restore marks, which flows of a dead path then keep.
+    #[serde(default)]
+    pub restored: Vec<RestoredMarks>,
 }
 
 /// What a mark slot has carried.
@@ -211,6 +219,8 @@ impl EdgeStatus {
             peer: None,
             reflected: None,
             mended: 0,
+            overridden: Vec::new(),
+            restored: Vec::new(),
         })
     }
 
@@ -332,6 +342,8 @@ impl Edge {
         status.dry_run = self.options.dry_run;
         status.reflected = self.probes.as_ref().map(Probes::reflected);
         status.mended = self.mended;
+        status.overridden = self.effects.found().cloned().collect();
+        status.restored = self.firewall.found().to_vec();
         let message = self.message();
         status.peer = self.peer.as_ref().map(|peer| peer.agreement(&message));
         status.flows = self.loaded.flows.map(|_| self.balancer.flows()).transpose()?;

@@ -14,6 +14,7 @@ use sidestep_linux::netlink::{Family, MarkRule, RoutingChange};
 use super::Host;
 use crate::{
     AgentError,
+    effect::note,
     paths::{self, MarkBits, tables},
 };
 
@@ -30,6 +31,7 @@ impl Host {
         match change {
             RoutingChange::Unknown => true,
             RoutingChange::Rule(change) => !(change.ours && change.added),
+            change if self.effects.concerns(change) => true,
             RoutingChange::Route { table, destination, change } => {
                 if tables(self.options.table_base).contains(table) {
                     return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
@@ -61,9 +63,13 @@ impl Host {
             );
             self.note_drift(true)?;
         }
-        Ok(lost != Mended::default()
+        let differs = lost != Mended::default()
             || paths::first_hops(&self.netlink, &self.firsts).await? != self.hops
-            || self.exceptions.changed(&self.netlink).await?)
+            || self.exceptions.changed(&self.netlink).await?;
+        if !differs {
+            note(self.check_effect().await);
+        }
+        Ok(differs)
     }
 
     /// Notes whether rules or routes were lost: if that happens again and again, connections learn nothing together.

@@ -7,10 +7,14 @@ use sidestep_model::Span;
 use sidestep_policy::Reason;
 
 use super::{
+    effect::path_of,
     mending::Mended,
     quality::{ByPath, PathQuality},
 };
-use crate::paths::{DestinationPaths, HostPath};
+use crate::{
+    effect::Effects,
+    paths::{DestinationPaths, HostPath},
+};
 
 const MOVES: Metric = Metric::counter("sidestep_agent_moves", "Moves of connections to another path, by the signal");
 const WOULD_BE_MOVES: Metric = Metric::counter(
@@ -84,9 +88,18 @@ const COLLISIONS: Metric = Metric::gauge(
     "sidestep_agent_mark_collisions",
     "Rules of others that look at or change the agent's bits of the mark",
 );
+const RESTORED: Metric = Metric::gauge(
+    "sidestep_agent_marks_restored",
+    "Rules of others that restore the agent's bits of the mark, so that moved connections stay on their former path",
+);
+const OVERRIDDEN: Metric = Metric::gauge(
+    "sidestep_agent_path_overridden",
+    "Whether a rule or a route of others leads packets of the path elsewhere, all (1) or a part (0.5) of them",
+);
 const LEARNS: Metric = Metric::gauge(
     "sidestep_agent_learns",
-    "Whether what connections see of paths is learnt: 0 while somebody removes rules or routes of the agent again and again",
+    "Whether what connections see of paths is learnt: 0 while somebody removes rules or routes of the agent again and again, \
+     or leads packets of a path elsewhere",
 );
 const CONTROLLER: Metric =
     Metric::gauge("sidestep_agent_controller_connected", "Whether the controller is reached; absent without one");
@@ -119,6 +132,8 @@ pub const HOST_METRICS: &[Metric] = &[
     REPLIES_MENDED,
     MENDED,
     COLLISIONS,
+    RESTORED,
+    OVERRIDDEN,
     LEARNS,
     CONTROLLER,
     ATTACHED,
@@ -136,6 +151,8 @@ pub(super) struct Reading<'a> {
     pub(super) replies_mended: u64,
     pub(super) mended: Mended,
     pub(super) collisions: usize,
+    pub(super) effects: &'a Effects,
+    pub(super) restored: usize,
     pub(super) learns: bool,
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
@@ -187,12 +204,26 @@ impl Reading<'_> {
         let mended = [("rule", self.mended.rules), ("route", self.mended.routes)];
         page.each(MENDED, mended.map(|(kind, n)| labelled(&[("kind", kind)], f64::from(n))));
         page.one(COLLISIONS, self.collisions as f64);
+        page.one(RESTORED, self.restored as f64);
+        page.each(OVERRIDDEN, self.overridden());
         page.one(LEARNS, self.learns.into());
         let connected = (self.controller != ControllerState::None).then_some(self.controller);
         page.each(CONTROLLER, connected.map(|state| (Labels::new(), (state == ControllerState::Connected).into())));
         page.one(ATTACHED, self.attached.into());
         page.one(DRY_RUN, self.dry_run.into());
         page
+    }
+
+    /// Whether packets of each path are led elsewhere.
+    fn overridden(&self) -> Vec<(Labels, f64)> {
+        let paths = self.sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set.destination, path)));
+        let sample = |(destination, path): (IpNet, &HostPath)| {
+            let found = self.effects.of(&path_of(&path.name, destination));
+            let value = found.map_or(0.0, |found| if found.part.is_none() { 1.0 } else { 0.5 });
+            let (destination, id) = (destination.to_string(), format!("{:08x}", path.id));
+            labelled(&[("destination", &destination), ("path", &id), ("name", &path.name)], value)
+        };
+        paths.map(sample).collect()
     }
 
     /// How each path does that has connections.
@@ -290,6 +321,8 @@ mod tests {
             replies_mended: 2,
             mended: Mended { rules: 2, routes: 5 },
             collisions: 1,
+            effects: &Effects::default(),
+            restored: 3,
             learns: true,
             sets: &sets,
             counters,
@@ -317,6 +350,8 @@ mod tests {
             r#"sidestep_agent_path_min_rtt_seconds{destination="fd02:9::/32",path="00000001",name="path \"1\""} 0.008"#,
             r#"sidestep_agent_mended_total{kind="route"} 5.0"#,
             "sidestep_agent_controller_connected 0.0",
+            "sidestep_agent_marks_restored 3.0",
+            r#"sidestep_agent_path_overridden{destination="fd02::/16",path="00000002",name="path \"2\""} 0.0"#,
             "sidestep_agent_paths_age_seconds 1.5",
             "sidestep_agent_replies_drawn 1.0",
             "sidestep_agent_replies_mended_total 2.0",

@@ -3,6 +3,7 @@
 mod cleanup;
 mod config;
 mod drift;
+mod effect;
 mod events;
 mod init;
 mod mending;
@@ -28,7 +29,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
     claim::Claim,
     monotonic_now,
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},
@@ -42,6 +43,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub use self::{
     cleanup::stop_host,
     config::{HostConfig, MetricsConfig},
+    effect::{host_overrides, overrides_at_work},
     events::{EventLine, EventRecord, PathRecord, PathsRecord, SetRecord},
     init::{Proposal, propose},
     metrics::HOST_METRICS,
@@ -64,6 +66,7 @@ use self::{
 use crate::{
     AgentError,
     daemon::{self, Daemon, End, Inputs, Shutdown},
+    effect::{Effects, note},
     paths::{
         ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables, tables,
     },
@@ -162,6 +165,10 @@ struct Host {
     neighbours: Neighbours,
     /// Whether our rules and routes stay in place.
     drift: Drift,
+    /// Whether packets leave by the paths of their marks.
+    effects: Effects,
+    /// The sources of each path, as the program was told.
+    sources: SourcesByPath,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -226,6 +233,8 @@ impl Host {
             exceptions: Exceptions::default(),
             neighbours: Neighbours::default(),
             drift: Drift::default(),
+            effects: Effects::default(),
+            sources: SourcesByPath::new(),
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -278,9 +287,14 @@ impl Host {
         self.options.controller.is_some() && self.update.is_none()
     }
 
+    /// Whether what connections see of paths is learnt: not while packets may go elsewhere than along their path.
+    fn learns(&self) -> bool {
+        !self.drift.persists() && !self.effects.is_any_whole()
+    }
+
     fn program_config(&self) -> Result<ProgramConfig, AgentError> {
         let mut policy = policy_config(&self.options.config.agent)?;
-        if self.drift.persists() {
+        if !self.learns() {
             policy.shared = 0;
         }
         Ok(ProgramConfig {
@@ -433,7 +447,11 @@ impl Daemon for Host {
             self.program.reroute_connections()?;
             self.reroutes = false;
         }
-        if self.at_work { Ok(()) } else { self.begin_work() }
+        if !self.at_work {
+            self.begin_work()?;
+        }
+        note(self.check_effect().await);
+        Ok(())
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
@@ -449,6 +467,9 @@ impl Daemon for Host {
         self.record()?;
         self.measure()?;
         self.note_drift(false)?;
+        if self.neighbours.may_differ() {
+            self.watch_marks().await?;
+        }
         if self.summary.is_due() {
             self.summary.log(self.program.counters()?, self.options.dry_run);
         }
@@ -475,11 +496,22 @@ impl Daemon for Host {
         let detached = if self.detached { "; the control group is gone" } else { "" };
         let drift =
             if self.drift.persists() { "; somebody removes rules again and again, nothing is learnt" } else { "" };
+        let overridden = match self.effects.found().count() {
+            0 => String::new(),
+            count => format!("; packets of {count} paths do not leave by them"),
+        };
         let collisions = match self.neighbours.met() {
             0 => String::new(),
             met => format!("; {met} rules of others meet mark_mask"),
         };
-        format!("{controller}{paths} paths to {} destinations{left_out}{detached}{drift}{collisions}", self.sets.len())
+        let restored = match self.neighbours.restored().len() {
+            0 => String::new(),
+            count => format!("; {count} rules of others restore mark_mask: moves have no effect"),
+        };
+        format!(
+            "{controller}{paths} paths to {} destinations{left_out}{detached}{drift}{overridden}{restored}{collisions}",
+            self.sets.len()
+        )
     }
 
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
@@ -497,7 +529,9 @@ impl Daemon for Host {
             replies_mended: self.replies.mended(),
             mended: self.mended,
             collisions: self.neighbours.met(),
-            learns: !self.drift.persists(),
+            effects: &self.effects,
+            restored: self.neighbours.restored().len(),
+            learns: self.learns(),
             sets: &self.sets,
             counters: self.program.counters()?,
             maps: self.program.maps(stored as u64, self.events.waiting()),

@@ -1,18 +1,15 @@
 //! What other programs of the host do with marks, and whether they masquerade: looked at when the agent starts, and again while it works.
 
-use std::time::{Duration, Instant};
-
 use sidestep_linux::{
-    marks::{Collision, MarkUses},
+    marks::{Collision, Hook, MarkUses},
     netlink::Family,
 };
 
 use super::Host;
-use crate::AgentError;
-
-/// How often to read the rules of nf_tables and iptables, of which there may be ten thousands. The kernel reports a rule of
-/// routing at once.
-const FILTERS_PERIOD: Duration = Duration::from_secs(25);
+use crate::{
+    AgentError,
+    firewall::{Firewall, RestoredMarks},
+};
 
 /// What others do with marks, as it was last read.
 #[derive(Debug, Default)]
@@ -20,13 +17,23 @@ pub(super) struct Neighbours {
     uses: MarkUses,
     /// What of it meets our bits.
     met: Vec<Collision>,
-    filters_at: Option<Instant>,
+    firewall: Firewall,
 }
 
 impl Neighbours {
     /// How many rules of others meet our bits of the mark.
     pub(super) fn met(&self) -> usize {
         self.met.len()
+    }
+
+    /// The rules of others that restore our bits of marks.
+    pub(super) fn restored(&self) -> &[RestoredMarks] {
+        self.firewall.found()
+    }
+
+    /// Whether the rules of nf_tables and iptables may be others than when they were read.
+    pub(super) fn may_differ(&mut self) -> bool {
+        self.firewall.is_due()
     }
 
     /// The families of which somebody masquerades connections.
@@ -79,13 +86,13 @@ impl Host {
 
     /// Reads what others do with marks; returns which of it meets ours and did not before.
     async fn look_at_marks(&mut self) -> Result<Vec<Collision>, AgentError> {
-        let Neighbours { uses, met, filters_at } = &mut self.neighbours;
+        let mask = self.mark.mask;
+        let Neighbours { uses, met, firewall } = &mut self.neighbours;
         uses.read_rules(&self.netlink).await?;
-        if filters_at.is_none_or(|at| at.elapsed() > FILTERS_PERIOD) {
-            uses.read_filters();
-            *filters_at = Some(Instant::now());
+        if firewall.is_due() {
+            firewall.read(uses, mask, &[Hook::Rerouted], "a connection that is moved goes on along its former path");
         }
-        let now = uses.collisions(self.mark.mask, self.mark.slots());
+        let now = uses.collisions(mask, self.mark.slots());
         let new = now.iter().filter(|collision| !met.contains(collision)).cloned().collect();
         *met = now;
         Ok(new)

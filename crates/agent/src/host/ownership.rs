@@ -91,6 +91,16 @@ pub fn masks_at_work() -> Result<Vec<(i32, u32)>, AgentError> {
     Ok(Claim::names(PREFIX)?.into_iter().filter_map(at_work).collect())
 }
 
+/// The routing tables and the bits of the mark of each agent that works in the calling thread's network namespace.
+pub(super) fn stakes_at_work() -> Result<Vec<(RangeInclusive<u32>, u32)>, AgentError> {
+    let at_work = |name: String| {
+        let stake = Stake::read(&name)?;
+        Claimant::of(&name).filter(|claimant| claimant.is_privileged)?;
+        Some((stake.tables, stake.mask))
+    };
+    Ok(Claim::names(PREFIX)?.into_iter().filter_map(at_work).collect())
+}
+
 fn touches(stake: &Stake, name: &str) -> bool {
     Stake::read(name).is_some_and(|other| stake.touches(&other))
 }

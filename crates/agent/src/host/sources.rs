@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use sidestep_linux::{
     bpf::host::{PathSources, SourcesByPath},
-    netlink::{Family, InterfaceAddress, Netlink, NextHop},
+    netlink::{Family, Flow, Interface, InterfaceAddress, Netlink, NextHop},
 };
 
 use super::{Host, HostConfig};
@@ -30,17 +30,26 @@ impl Host {
         hops: &BTreeMap<Ipv6Addr, NextHop>,
     ) -> Result<(), AgentError> {
         let addresses = self.netlink.addresses().await?;
+        let tunnels = tunnels(&self.netlink.interfaces().await?);
         let mut by_path = SourcesByPath::new();
         // Destinations that are left alone have none.
         for set in sets.iter().filter(|set| !set.paths.is_empty()) {
-            let default = self.netlink.source_towards(some_address(set.destination)).await?;
-            for (path, sources) in set.paths.iter().zip(sources_of(set, hops, &addresses, default)) {
+            let here = Here::new(set, hops, &addresses, &tunnels);
+            let mut default = self.netlink.source_towards(some_address(set.destination)).await?;
+            if default.is_some_and(|default| here.is_foreign(default)) {
+                default = here.without_tunnels(&self.netlink, some_address(set.destination)).await?;
+            }
+            // What no path takes is a name of its own: with it a connection is left alone.
+            let foreign = PathSources { takes: here.foreign(), ..PathSources::default() };
+            by_path.insert((set.destination, 0), foreign);
+            for (path, sources) in set.paths.iter().zip(here.sources(set, default)) {
                 if !path.sources.is_empty() && sources.address.is_none() {
                     tracing::warn!(path = path.name, destination = %set.destination, "no address of this host is among its sources");
                 }
                 by_path.insert((set.destination, path.id), sources);
             }
         }
+        self.sources = by_path.clone();
         Ok(self.program.name_sources(by_path)?)
     }
 }
@@ -149,49 +158,130 @@ fn some_address(prefix: IpNet) -> IpAddr {
     }
 }
 
-/// The sources of the paths of a set, in their order. `default` is the address that the kernel chooses without the agent.
-///
-/// - A path that names its sources takes these; new connections on it get an address of the host among them.
-/// - A path by a next hop on an interface with addresses takes these, and addresses that belong to no path; the kernel then
-///   chooses the interface's. If the kernel's choice without the agent belongs to no such interface, the host has an address
-///   of its own, which all paths take.
-/// - Other paths take all addresses, and new connections keep the one that they would have without the agent.
-fn sources_of(
-    set: &DestinationPaths,
-    hops: &BTreeMap<Ipv6Addr, NextHop>,
-    addresses: &[InterfaceAddress],
-    default: Option<IpAddr>,
-) -> Vec<PathSources> {
-    let family = Family::of(set.destination);
-    let usable: Vec<_> =
-        addresses.iter().filter(|one| Family::of(one.address) == family && !one.deprecated).copied().collect();
-    let interface_of = |path: &HostPath| match path.route {
-        PathRoute::Via(_, interface) | PathRoute::OnLink(interface) => Some(interface),
-        _ => path.first_hop().and_then(|first| hops.get(&first)).map(|hop| hop.interface),
-    };
-    let by_next_hop = |path: &HostPath| matches!(path.route, PathRoute::Via(..) | PathRoute::OnLink(_));
-    let providers: BTreeSet<_> = set.paths.iter().filter(|path| by_next_hop(path)).filter_map(interface_of).collect();
-    let home = addresses.iter().find(|one| Some(one.address.addr()) == default).map(|one| one.interface);
-    let is_providers = home.is_some_and(|home| providers.contains(&home));
-    let sources = |path: &HostPath| {
-        let interface = interface_of(path);
+/// The interfaces whose packets have no header of Ethernet: tunnels, those of WireGuard and other VPNs, and PPP.
+fn tunnels(interfaces: &[Interface]) -> BTreeSet<u32> {
+    interfaces.iter().filter(|one| !one.ethernet && !one.loopback).map(|one| one.index).collect()
+}
+
+/// The addresses of a host, as the paths to one destination see them.
+struct Here<'a> {
+    hops: &'a BTreeMap<Ipv6Addr, NextHop>,
+    /// Those of the destination's family, but for addresses that are deprecated.
+    usable: Vec<InterfaceAddress>,
+    /// The interfaces of paths by a next hop.
+    providers: BTreeSet<u32>,
+    /// Tunnels that are no path's interface: a VPN's address is not the host's own.
+    foreign: BTreeSet<u32>,
+}
+
+impl<'a> Here<'a> {
+    fn new(
+        set: &DestinationPaths,
+        hops: &'a BTreeMap<Ipv6Addr, NextHop>,
+        addresses: &[InterfaceAddress],
+        tunnels: &BTreeSet<u32>,
+    ) -> Self {
+        let family = Family::of(set.destination);
+        let usable = addresses.iter().filter(|one| Family::of(one.address) == family && !one.deprecated).copied();
+        let mut here = Here { hops, usable: usable.collect(), providers: BTreeSet::new(), foreign: BTreeSet::new() };
+        here.providers =
+            set.paths.iter().filter(|path| by_next_hop(path)).filter_map(|path| here.interface_of(path)).collect();
+        let used: BTreeSet<_> = set.paths.iter().filter_map(|path| here.interface_of(path)).collect();
+        here.foreign = tunnels.difference(&used).copied().collect();
+        here
+    }
+
+    fn interface_of(&self, path: &HostPath) -> Option<u32> {
+        match path.route {
+            PathRoute::Via(_, interface) | PathRoute::OnLink(interface) => Some(interface),
+            _ => path.first_hop().and_then(|first| self.hops.get(&first)).map(|hop| hop.interface),
+        }
+    }
+
+    /// The interface that has an address.
+    fn home(&self, address: IpAddr) -> Option<u32> {
+        self.usable.iter().find(|one| one.address.addr() == address).map(|one| one.interface)
+    }
+
+    /// Whether an address is a tunnel's that no path uses.
+    fn is_foreign(&self, address: IpAddr) -> bool {
+        self.home(address).is_some_and(|home| self.foreign.contains(&home))
+    }
+
+    /// The addresses of tunnels that no path uses.
+    fn foreign(&self) -> Vec<IpNet> {
+        let of_tunnel = self.usable.iter().filter(|one| self.foreign.contains(&one.interface));
+        of_tunnel.map(|one| one.address.addr().into()).collect()
+    }
+
+    /// The address that the kernel would choose if no tunnel led everything to itself.
+    async fn without_tunnels(&self, netlink: &Netlink, destination: IpAddr) -> Result<Option<IpAddr>, AgentError> {
+        for interface in &self.providers {
+            let flow = Flow {
+                destination,
+                source: None,
+                mark: 0,
+                input: None,
+                output: Some(*interface),
+                user: Some(0),
+                protocol: 0,
+                ports: None,
+            };
+            let chosen = netlink.source_of(&flow).await?.filter(|address| !self.is_foreign(*address));
+            if chosen.is_some() {
+                return Ok(chosen);
+            }
+        }
+        // Without a route the kernel chooses none: the interfaces' own are what there is.
+        let own = self.usable.iter().find(|one| self.providers.contains(&one.interface));
+        Ok(own.map(|one| one.address.addr()))
+    }
+
+    /// The sources of the paths of a set, in their order. `default` is the address that the kernel chooses without the agent.
+    ///
+    /// - A path that names its sources takes these; new connections on it get an address of the host among them.
+    /// - A path by a next hop on an interface with addresses takes these, and addresses that belong to no path; the kernel then
+    ///   chooses the interface's. If the kernel's choice without the agent belongs to no such interface, the host has an address
+    ///   of its own, which all paths take.
+    /// - Other paths take all addresses, and new connections keep the one that they would have without the agent.
+    /// - Addresses of tunnels that are no path's interface are taken by paths that name them, and by the host's own routes.
+    fn sources(&self, set: &DestinationPaths, default: Option<IpAddr>) -> Vec<PathSources> {
+        let home = default.and_then(|default| self.home(default));
+        let is_providers = home.is_some_and(|home| self.providers.contains(&home));
+        set.paths.iter().map(|path| self.of(path, default, home, is_providers)).collect()
+    }
+
+    fn of(&self, path: &HostPath, default: Option<IpAddr>, home: Option<u32>, is_providers: bool) -> PathSources {
+        let interface = self.interface_of(path);
         if !path.sources.is_empty() {
-            let mut own: Vec<_> =
-                usable.iter().filter(|one| path.sources.iter().any(|net| net.contains(&one.address.addr()))).collect();
-            own.sort_by_key(|one| Some(one.interface) != interface);
-            let address = own.first().map(|one| one.address.addr());
+            // Whoever names all addresses does not mean a VPN's.
+            let names = |one: &&InterfaceAddress| {
+                let mut nets = path.sources.iter().filter(|net| net.contains(&one.address.addr()));
+                nets.any(|net| net.prefix_len() > 0 || !self.foreign.contains(&one.interface))
+            };
+            let rank = |one: &InterfaceAddress| (Some(one.interface) != interface, Some(one.address.addr()) != default);
+            let address = self.usable.iter().filter(names).min_by_key(|one| rank(one)).map(|one| one.address.addr());
             return PathSources { takes: path.sources.clone(), takes_unnamed: false, address };
         }
         let own: Vec<_> =
-            usable.iter().filter(|one| Some(one.interface) == interface).map(|one| one.address.trunc()).collect();
+            self.usable.iter().filter(|one| Some(one.interface) == interface).map(|one| one.address.trunc()).collect();
         if by_next_hop(path) && is_providers && !own.is_empty() {
             return PathSources { takes: own, takes_unnamed: true, address: None };
         }
+        if path.route == PathRoute::Default {
+            return PathSources::default();
+        }
         // Elsewhere the kernel might choose another one.
-        let address = default.filter(|_| interface.is_some() && interface != home && path.route != PathRoute::Default);
-        PathSources { address, ..PathSources::default() }
-    };
-    set.paths.iter().map(sources).collect()
+        let address = default.filter(|_| interface.is_some() && interface != home);
+        // All that is no tunnel's.
+        let takes = default.filter(|_| !self.foreign().is_empty()).map(IpNet::from);
+        PathSources { takes_unnamed: takes.is_some(), takes: takes.into_iter().collect(), address }
+    }
+}
+
+/// Whether packets of a path leave by a next hop that the file names.
+fn by_next_hop(path: &HostPath) -> bool {
+    matches!(path.route, PathRoute::Via(..) | PathRoute::OnLink(_))
 }
 
 #[cfg(test)]
@@ -220,7 +310,8 @@ mod tests {
 
     fn sources(paths: Vec<HostPath>, addresses: &[InterfaceAddress], default: &str) -> Vec<PathSources> {
         let set = DestinationPaths { destination: "2001:db8:5::/48".parse().unwrap(), paths };
-        sources_of(&set, &BTreeMap::new(), addresses, default.parse().ok())
+        // Interfaces from 9 on are tunnels.
+        Here::new(&set, &BTreeMap::new(), addresses, &(9..20).collect()).sources(&set, default.parse().ok())
     }
 
     fn net(text: &str) -> IpNet {
@@ -248,6 +339,32 @@ mod tests {
         let found = sources(vec![path(2, &[]), path(3, &[])], &addresses, "2001:db8:c::5");
         let own = PathSources { address: "2001:db8:c::5".parse().ok(), ..PathSources::default() };
         assert_eq!(found, [own.clone(), own]);
+    }
+
+    #[test]
+    fn an_address_of_a_tunnel_is_a_paths_only_where_the_path_leaves_by_it_or_names_it() {
+        let addresses =
+            [address(9, "2001:db8:77::1/64"), address(2, "2001:db8:a::5/64"), address(3, "2001:db8:b::5/64")];
+        let set = |paths| DestinationPaths { destination: net("2001:db8:5::/48"), paths };
+        let hops = BTreeMap::new();
+        let two = set(vec![path(2, &["::/0"]), path(3, &["2001:db8:77::/48"])]);
+        let here = Here::new(&two, &hops, &addresses, &[9].into());
+        assert!(
+            here.is_foreign("2001:db8:77::1".parse().unwrap()) && !here.is_foreign("2001:db8:a::5".parse().unwrap())
+        );
+        assert_eq!(here.foreign(), [net("2001:db8:77::1/128")]);
+        let given: Vec<_> = here.sources(&two, None).into_iter().map(|one| one.address).collect();
+        assert_eq!(given, ["2001:db8:a::5".parse().ok(), "2001:db8:77::1".parse().ok()]);
+        let by_tunnel = set(vec![path(2, &[]), path(9, &[])]);
+        assert_eq!(Here::new(&by_tunnel, &hops, &addresses, &[9].into()).foreign(), []);
+        // Beside an address of the host's own, a tunnel's is taken by none.
+        let addresses = [&addresses[..], &[address(1, "2001:db8:c::5/128")]].concat();
+        let found = sources(vec![path(2, &[])], &addresses, "2001:db8:c::5");
+        let own = "2001:db8:c::5";
+        assert_eq!(
+            found,
+            [PathSources { takes: vec![net("2001:db8:c::5/128")], takes_unnamed: true, address: own.parse().ok() }]
+        );
     }
 
     #[test]

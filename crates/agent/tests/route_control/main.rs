@@ -3,6 +3,7 @@
 mod config;
 #[path = "../common/daemon.rs"]
 mod daemon;
+mod effect;
 mod flows;
 mod kinds;
 mod long;

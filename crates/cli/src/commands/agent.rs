@@ -12,6 +12,7 @@ use sidestep_agent::{Proposal, propose, stop_host};
 use sidestep_linux::bpf::host::Pins;
 
 use super::{
+    edge::print_obstacles,
     print_json, runtime,
     watch::{Connection, LearntPath, PathSeen, Watch},
 };
@@ -31,6 +32,7 @@ pub fn status(args: &AgentStatus) -> Outcome {
     if !errors.is_empty() {
         println!("errors: {}", errors.join(", "));
     }
+    print_obstacles(&seen.overridden, &seen.restored);
     for (destination, note) in &seen.notes {
         println!("{destination}: {note}");
     }

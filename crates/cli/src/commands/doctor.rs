@@ -5,15 +5,20 @@ use std::path::Path;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use sidestep_agent::{
-    EgressStatus, HostConfig, MetricsConfig, RouteControlConfig, doubtful_sources, masks_at_work, route_control_status,
+    EgressStatus, HostConfig, MetricsConfig, RouteControlConfig, doubtful_sources, edge_status, masks_at_work,
+    overrides_at_work, restored_marks, route_control_status,
 };
 use sidestep_linux::{
-    netlink::{DefaultRoute, Interface, block_on},
+    netlink::{DefaultRoute, Interface, Netlink, block_on},
     probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},
 };
 use sidestep_model::scenario::AgentKnobs;
 
-use super::{daemons::read_config, edge::read_route_control, print_json, read, runtime};
+use super::{
+    daemons::read_config,
+    edge::{obstacles, read_route_control},
+    print_json, read, runtime,
+};
 use crate::failure::{Failure, Outcome};
 
 /// What is printed as JSON.
@@ -64,16 +69,19 @@ pub fn run(file: Option<&Path>, json: bool) -> Outcome {
     // Before the trials, which may enter another namespace.
     let doubts =
         host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
-    let warnings: Vec<_> = doubts.iter().flatten().map(ToString::to_string).collect();
+    let doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).collect();
+    let obstacles = obstacles_here(&masks);
     let egresses = match of(Part::RouteControl) {
         Some(file) => read_route_control(file)?.probed(),
         None => egresses_here()?,
     };
     let report = probe(&masks, &egresses);
     if json {
-        print_json(&shown(&report, &warnings))?;
+        print_json(&shown(&report, &[obstacles, doubts].concat()))?;
     } else {
-        print!("{}", page(&report, &warnings));
+        // What does not work now comes before what the machine can do.
+        obstacles.iter().for_each(|obstacle| println!("warning: {obstacle}\n"));
+        print!("{}", page(&report, &doubts));
     }
     let lacking: Vec<_> = report.lacking(part).map(|probed| probed.feature.name).collect();
     if lacking.is_empty() {
@@ -83,15 +91,31 @@ pub fn run(file: Option<&Path>, json: bool) -> Outcome {
     Err(Failure::environment(format!("{who} cannot be seen to work here for want of: {}", lacking.join("; "))))
 }
 
+/// What of others keeps the daemons at work here from having an effect, and firewalls that would undo an agent's moves.
+fn obstacles_here(masks: &[Mask]) -> Vec<String> {
+    let mut found: Vec<_> = masks.iter().flat_map(|mask| obstacles(&[], &restored_marks(mask.bits))).collect();
+    // Who may not ask is told what else is there.
+    let asked =
+        runtime().and_then(|runtime| Ok(runtime.block_on(async { overrides_at_work(&Netlink::open()?).await })?));
+    found.extend(obstacles(&asked.unwrap_or_default(), &[]));
+    if let Ok(Some(status)) = edge_status() {
+        found.extend(obstacles(&status.overridden, &status.restored));
+    }
+    if let Ok(Some(status)) = route_control_status() {
+        found.extend(obstacles(&status.overridden, &status.restored));
+    }
+    let mut said = std::collections::BTreeSet::new();
+    found.retain(|line| said.insert(line.clone()));
+    found
+}
+
 /// The egresses of the route controller at work here; without one the interfaces of the default routes, if there are two.
 fn egresses_here() -> Result<Vec<Egress>, Failure> {
     // Who may not ask the daemon is told what the routes say.
     if let Ok(Some(status)) = route_control_status() {
         return Ok(status.egresses.iter().map(egress_at_work).collect());
     }
-    let read = async |netlink: &sidestep_linux::netlink::Netlink| {
-        Ok((netlink.default_routes().await?, netlink.interfaces().await?))
-    };
+    let read = async |netlink: &Netlink| Ok((netlink.default_routes().await?, netlink.interfaces().await?));
     let (routes, links) = block_on(read).unwrap_or_default();
     Ok(egresses_of(&routes, &links))
 }

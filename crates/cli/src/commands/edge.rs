@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, MetricsConfig, PlacedBy, RouteControlConfig, Tuple, edge_place,
-    edge_status, route_control_status, run_edge, stop_edge,
+    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, MetricsConfig, Overridden, PlacedBy, RestoredMarks,
+    RouteControlConfig, Tuple, edge_place, edge_status, route_control_status, run_edge, stop_edge,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -141,6 +141,7 @@ fn status(json: bool) -> Outcome {
     for name in status.inside.iter().filter(|(_, is_on)| !**is_on).map(|(name, _)| name) {
         println!("not on {name}: its packets take the router's own route");
     }
+    print_obstacles(&status.overridden, &status.restored);
     for set in &status.destinations {
         println!("{}: digest {}", set.prefix, set.digest);
         if set.answers == Some(false) {
@@ -165,6 +166,20 @@ fn status(json: bool) -> Outcome {
         println!("{table}");
     }
     Ok(())
+}
+
+/// Prints what of others keeps decisions from having an effect.
+pub(super) fn print_obstacles(overridden: &[Overridden], restored: &[RestoredMarks]) {
+    for line in obstacles(overridden, restored) {
+        println!("{line}");
+    }
+}
+
+/// What of others keeps decisions from having an effect, one line each.
+pub(super) fn obstacles(overridden: &[Overridden], restored: &[RestoredMarks]) -> Vec<String> {
+    let overridden = overridden.iter().map(|one| format!("{}; {}", one.why, one.advice));
+    let restored = restored.iter().map(|one| format!("{}, which undoes moves; {}", one.rule, one.advice));
+    overridden.chain(restored).collect()
 }
 
 /// What became of a path's probes, in some words.

@@ -9,14 +9,16 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_agent::{Prefixes, Sockets};
+use sidestep_agent::{Overridden, Prefixes, RestoredMarks, Sockets, host_overrides, restored_marks};
 use sidestep_linux::{
     bpf::host::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
+    netlink::Netlink,
     sock_diag::TcpInfo,
 };
 use sidestep_model::{Span, Time};
 use sidestep_policy::{PathLearnt, Reason};
 
+use super::runtime;
 use crate::{args::ConnectionFilter, failure::Failure};
 
 /// A look at an agent's state, again and again.
@@ -43,6 +45,10 @@ pub struct Seen {
     pub paths_age_s: Option<f64>,
     /// Rules and routes of the agent that others removed, and that it put back.
     pub mended: u32,
+    /// Paths whose packets do not leave by them, as a rule or a route of others comes first.
+    pub overridden: Vec<Overridden>,
+    /// Rules of others that restore the marks of connections, so that moves have no effect.
+    pub restored: Vec<RestoredMarks>,
     /// Prefixes within those that have paths, to which connections are left alone.
     pub left_alone: Vec<IpNet>,
     /// Prefixes that have paths.
@@ -193,6 +199,14 @@ impl Watch {
         Ok((prefixes(with), prefixes(without)))
     }
 
+    /// What leads packets of paths elsewhere; nothing where that cannot be asked.
+    fn overridden(&self) -> Vec<Overridden> {
+        let asked = runtime().ok().and_then(|runtime| {
+            runtime.block_on(async { host_overrides(&Netlink::open()?, &self.program).await }).ok()
+        });
+        asked.unwrap_or_default()
+    }
+
     /// The present state, with the connections of the caller's network namespace.
     pub fn look(&self) -> Result<Seen, Failure> {
         let config = self.program.config()?;
@@ -224,6 +238,10 @@ impl Watch {
                 _ => "none",
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
+            overridden: self.overridden(),
+            restored: config
+                .filter(|config| config.dry_run == 0)
+                .map_or_else(Vec::new, |config| restored_marks(config.mark_mask)),
             left_alone,
             mended: config.map_or(0, |config| config.mended),
             learnt: self.program.learnt()?.into_iter().map(|one| Learnt::new(one, &around)).collect(),

@@ -54,7 +54,7 @@ impl Numbers {
     }
 
     /// The table of an egress.
-    fn table(self, egress: usize) -> u32 {
+    pub(super) fn table(self, egress: usize) -> u32 {
         self.base + 1 + egress as u32
     }
 

@@ -42,6 +42,12 @@ const REFUSED: Metric =
     Metric::counter("sidestep_route_control_refused_probes", "Probes that the kernel refused to send");
 const MENDED: Metric =
     Metric::counter("sidestep_route_control_mended", "Rules and routes that others removed and that were put back");
+const OVERRIDDEN: Metric = Metric::gauge(
+    "sidestep_route_control_overridden",
+    "Kinds of packets that do not leave as decided, as a rule or a route of others comes first",
+);
+const RESTORED: Metric =
+    Metric::gauge("sidestep_route_control_marks_restored", "Rules of others that restore its bits of the mark");
 const DRY_RUN: Metric = Metric::gauge("sidestep_route_control_dry_run", "Whether it decides only, and changes nothing");
 const FAULTS: Metric = Metric::counter("sidestep_route_control_faults", "Errors after which the daemon went on");
 
@@ -62,6 +68,8 @@ pub const ROUTE_CONTROL_METRICS: &[Metric] = &[
     DECISIONS,
     REFUSED,
     MENDED,
+    OVERRIDDEN,
+    RESTORED,
     DRY_RUN,
     FAULTS,
 ];
@@ -98,6 +106,8 @@ pub(super) fn page(status: &RouteControlStatus, faults: u64) -> Page {
     page.one(DECISIONS, status.decided as f64);
     page.one(REFUSED, status.refused_probes as f64);
     page.one(MENDED, status.mended as f64);
+    page.one(OVERRIDDEN, status.overridden.len() as f64);
+    page.one(RESTORED, status.restored.len() as f64);
     page.one(DRY_RUN, status.dry_run.into());
     page.one(FAULTS, faults as f64);
     page

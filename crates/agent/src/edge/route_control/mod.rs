@@ -4,6 +4,7 @@
 //! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
 
 mod config;
+mod effect;
 mod flows;
 mod kernel;
 mod metrics;
@@ -50,11 +51,13 @@ pub use self::{
     },
 };
 use self::{kernel::Numbers, probes::Probing};
-use super::{keeps, status::Teller};
+use super::{keeps, overridden, status::Teller};
 use crate::{
     AgentError,
     audit::Audit,
     daemon::{End, Shutdown},
+    effect::{Effects, note},
+    firewall::Firewall,
     instance::{self, Instance},
     paths::{check_reserved, check_tables},
 };
@@ -145,6 +148,10 @@ struct RouteControl {
     decided: u64,
     refused_probes: u64,
     active_since: f64,
+    /// Whether packets leave as decided.
+    effects: Effects,
+    /// Rules of others that restore marks.
+    firewall: Firewall,
     /// How many rules and routes of ours others removed, and were put back.
     mended: u64,
     /// When egresses whose routes were refused are tried again.
@@ -211,6 +218,8 @@ impl RouteControl {
             decided: 0,
             refused_probes: 0,
             active_since: unix_now(),
+            effects: Effects::default(),
+            firewall: Firewall::default(),
             mended: 0,
             again: None,
             flows: None,
@@ -365,11 +374,12 @@ impl sidestep_service::Daemon for RouteControl {
         let ours = (self.options.table_base, self.netlink.port());
         let destinations = &self.options.config.route_control.destinations;
         let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
+        let effects = &self.effects;
         Some(tokio::select! {
             () = reached(due) => Event::Due,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
             () = watch.changed() => Event::Links,
-            () = audit.is_due(|change| RouteControl::concerns(ours, destinations, change)) => Event::Audit,
+            () = audit.is_due(|change| effects.concerns(change) || RouteControl::concerns(ours, destinations, change)) => Event::Audit,
             Some(config) = configs.recv() => Event::Config(Box::new(config)),
             asked = self.instance.asked() => Event::Asked(asked),
             asked = self.teller.asked() => Event::Asked(asked),
@@ -386,8 +396,11 @@ impl sidestep_service::Daemon for RouteControl {
                 let began = Instant::now();
                 let compared = self.forget_lost().await;
                 let unmeasured = self.is_passive_lost().await;
-                self.audit.done(began.elapsed());
                 let differs = matches!(compared, Ok(true)) || matches!(unmeasured, Ok(true));
+                if !differs {
+                    note(self.check_effect().await);
+                }
+                self.audit.done(began.elapsed());
                 (compared.map(drop), differs)
             }
             Event::Config(config) => {
@@ -428,6 +441,7 @@ impl sidestep_service::Daemon for RouteControl {
                 }
             }
         }
+        note(self.check_effect().await);
         Ok(())
     }
 
@@ -446,6 +460,9 @@ impl sidestep_service::Daemon for RouteControl {
             self.apply_flows()?;
         }
         self.complaints.clear();
+        if self.firewall.is_due() {
+            self.read_firewall();
+        }
         self.open_probers()?;
         if self.again.is_some_and(|again| again <= Instant::now()) {
             self.reconcile().await?;
@@ -458,7 +475,8 @@ impl sidestep_service::Daemon for RouteControl {
         let count = self.links.len();
         let reason = self.decisions.back().map_or("not measured yet", |last| last.reason.as_str());
         let unusable = if unusable > 0 { format!(", {unusable} of {count} egresses unusable") } else { String::new() };
-        format!("packets take {}: {reason}{unusable}", self.name(self.controller.active()))
+        let overridden = overridden(&self.effects, &self.firewall);
+        format!("packets take {}: {reason}{unusable}{overridden}", self.name(self.controller.active()))
     }
 
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {

@@ -8,7 +8,7 @@ use sidestep_model::{Rate, scenario::IrcMode};
 use sidestep_proto::irc::{Health, PredictionError, Reason};
 
 use super::{Moves, ProbeKind, RouteControl};
-use crate::{AgentError, edge::status::ask};
+use crate::{AgentError, edge::status::ask, effect::Overridden, firewall::RestoredMarks};
 
 /// The name of the socket at which the status is told.
 pub(super) const SOCKET: &str = "sidestep-route-control/status";
@@ -46,6 +46,12 @@ pub struct RouteControlStatus {
     pub refused_probes: u64,
     /// Rules and routes that others removed, and that were put back.
     pub mended: u64,
+    /// Packets that do not leave as decided, as a rule or a route of others comes first.
+    #[serde(default)]
+    pub overridden: Vec<Overridden>,
+    /// Rules of others that restore marks of probes, and of flows if these are kept on their egress.
+    #[serde(default)]
+    pub restored: Vec<RestoredMarks>,
     /// How far predictions were off, where decisions go by them and what passes is measured.
     #[serde(default)]
     pub prediction_errors: Option<PredictionErrors>,
@@ -252,6 +258,8 @@ impl RouteControl {
             decided: self.decided,
             refused_probes: self.refused_probes,
             mended: self.mended,
+            overridden: self.effects.found().cloned().collect(),
+            restored: self.firewall.found().to_vec(),
             prediction_errors: (config.control.mode == IrcMode::Predictive).then(|| self.prediction_errors()),
         }
     }

@@ -16,9 +16,12 @@ use sidestep_agent::{
 use sidestep_linux::netlink::{DefaultRoute, Family, Netlink};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::{
-    daemons::{announce, at_hangups, stopped_or_relieved},
-    print_json, read, runtime, until_signalled,
+use super::{
+    super::{
+        daemons::{announce, at_hangups, stopped_or_relieved},
+        print_json, read, runtime, until_signalled,
+    },
+    print_obstacles,
 };
 use crate::{
     args::{RouteControlArgs, RouteControlCommand, RouteControlNumbers, RouteControlRun},
@@ -142,6 +145,7 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
     }
     let dry = if status.dry_run { " (dry run: nothing is installed)" } else { "" };
     println!("{} take {} since {}{dry}", listed(&status.destinations), status.active, ago(status.active_since));
+    print_obstacles(&status.overridden, &status.restored);
     let mut table = plain_table(&["egress", "interface", "state", "lost", "loss", "round trip", "penalty"]);
     for egress in &status.egresses {
         let mark = if egress.name == status.active { "* " } else { "  " };
