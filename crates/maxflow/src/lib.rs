@@ -1,7 +1,7 @@
 //! How much traffic a network carries between many pairs at once.
 //!
 //! The maximum flow is a linear program, which HiGHS solves. This is the only crate that needs a solver; the maximum
-//! flow of a single pair is in `sidestep-paths`. There are four kinds of items:
+//! flow of a single pair is in `sidestep-paths`. There are five kinds of items:
 //!
 //! - **The input.** [`FlowNetwork`] has the arcs with capacities and weights; it is made from arcs (`new`), a topology
 //!   (`of`) or a published graph (`of_net`). [`FlowModel`] says which paths the flow may take: a single path,
@@ -10,6 +10,7 @@
 //!   a set of pairs; [`FlowProgram::solve_each`] solves several models, each from the solution of one before.
 //! - **The result.** [`MaxFlow`] has the flow, the paths in use and the dual bound; [`MaxFlow::gap`] compares flow and
 //!   bound.
+//! - **The ceiling.** [`Ceiling`] is what a scenario's hosts can carry together at most.
 //! - **Experiments.** [`Sampling`] draws pairs of routers with heavy hitters. [`in_parallel`] spreads steps over all
 //!   processors; a [`Watch`] follows them and may stop them.
 //!
@@ -26,6 +27,7 @@
 //! # Ok::<(), sidestep_maxflow::FlowError>(())
 //! ```
 
+mod ceiling;
 mod master;
 mod network;
 mod pricing;
@@ -34,6 +36,7 @@ mod sampling;
 mod tree;
 mod watch;
 
+pub use ceiling::Ceiling;
 pub use network::{FlowArc, FlowError, FlowNetwork, MAX_GAP};
 pub use program::{FlowModel, FlowProgram, MaxFlow, PathFlow};
 pub use sampling::{Pairs, Rounding, Sampling};
