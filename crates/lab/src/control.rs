@@ -32,7 +32,7 @@ pub struct Controlled {
     /// The other one, which answers probes.
     pub far: NodeId,
     /// By egress, the primary first: the path to the other edge.
-    egresses: Vec<Vec<ArcId>>,
+    pub egresses: Vec<Vec<ArcId>>,
 }
 
 /// The port of the reflectors: the standard's.

@@ -30,7 +30,7 @@ pub fn check(topology: &Topology) -> Result<(), String> {
 }
 
 /// The arcs from one edge to another, in the order of their links: the same at both.
-fn links(topology: &Topology, from: NodeId, to: NodeId) -> Vec<ArcId> {
+pub fn links(topology: &Topology, from: NodeId, to: NodeId) -> Vec<ArcId> {
     let mut arcs: Vec<_> = topology.outgoing(from).iter().copied().filter(|arc| topology.head(*arc) == to).collect();
     arcs.sort_by_key(|arc| arc.link());
     arcs

@@ -3,6 +3,7 @@
 pub mod bench;
 mod control;
 mod daemons;
+mod doubts;
 mod edges;
 mod error;
 mod generators;

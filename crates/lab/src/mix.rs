@@ -6,6 +6,7 @@ use sidestep_model::{
     NodeId, Scenario,
     scenario::{PathManager, SystemSpec, TcpKnobs},
 };
+use sidestep_results::Doubt;
 
 use crate::{
     daemons::Role,
@@ -30,6 +31,8 @@ pub struct Mix {
     buffer: u64,
     /// Notes for the results: where the lab departs from the scenario.
     pub notes: Vec<String>,
+    /// Reasons to doubt what the results say.
+    pub doubts: Vec<Doubt>,
     /// How each flow is carried, by the flow's number.
     flows: Vec<Carried>,
 }
@@ -62,6 +65,7 @@ impl Mix {
             sysctls: own.sysctls.clone(),
             buffer: 0,
             notes: own.notes.clone(),
+            doubts: own.doubts.clone(),
             flows: Vec::new(),
         };
         let mut windows = scenario.tcp.receive_window.get();
@@ -149,6 +153,7 @@ impl Mix {
             self.hash = Hash::FlowLabel;
         }
         self.notes.extend(system.notes.iter().filter(|note| !own.notes.contains(note)).cloned());
+        self.doubts.extend(system.doubts.iter().filter(|doubt| !own.doubts.contains(doubt)).cloned());
         Ok(())
     }
 }

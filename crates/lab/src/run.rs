@@ -10,6 +10,7 @@ use std::{
 
 use sidestep_controller::Controller;
 use sidestep_linux::bpf::congestion_control::CongestionControl;
+use sidestep_maxflow::Ceiling;
 use sidestep_model::{
     NodeId, Rate, Scenario, Span, Time,
     scenario::{CbrFlow, Flow, SystemSpec},
@@ -65,8 +66,9 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
     let congestion_control = CongestionControl::attach(site.cgroup().path(), &scenario.tcp.congestion_control)?;
     Controller::check(&scenario.topology, scenario.paths)?;
     let names = Names::new(&scenario.topology);
-    let mut writer = Writer::new(&options.out)?;
-    let scene = Scene::of(scenario);
+    let mut writer = Writer::new(&options.out, scenario.seed)?;
+    let mut ceiling = Ceiling::of(scenario);
+    let scene = Scene::of(scenario, 1, &mut |rates| ceiling.as_mut()?.mbps(rates));
     let mut result = RunResult::new(&scenario.name, World::Lab, scenario.seed);
     result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();
@@ -84,6 +86,7 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunResul
         result.systems.insert(system.to_string(), measured);
         traces.push(trace);
     }
+    result.conclude();
     writer.finish(&result, &traces, &scene, &scenario.to_toml(), &options.command)?;
     Ok(result)
 }

@@ -15,11 +15,12 @@ use sidestep_model::{
     srv6, topology_file,
 };
 use sidestep_paths::Igp;
-use sidestep_results::{Late, Recorder, Records};
+use sidestep_results::{DoubtKind, Late, Recorder, Records};
 
 use crate::{
     control,
     daemons::{Daemons, Role, Surroundings},
+    doubts,
     error::LabError,
     generators::{Data, Generators, Source},
     interfaces, jiffies,
@@ -44,6 +45,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A system under test, running.
 pub struct Session<'a> {
     options: &'a RunOptions,
+    system: SystemSpec,
     mix: Mix,
     logs: PathBuf,
     sampler: Sampler,
@@ -116,6 +118,7 @@ impl<'a> Session<'a> {
         let daemons = Daemons::start(&mix.daemons, &around)?;
         let mut session = Session {
             options,
+            system: system.clone(),
             mix,
             logs,
             sampler,
@@ -189,6 +192,12 @@ impl<'a> Session<'a> {
         self.daemons.stop();
         let moves = moves::read(&self.daemons.events, self.epoch, recorder)?;
         self.mix.notes.iter().for_each(|note| recorder.note(note.clone()));
+        let sites = controlled(&self.mix);
+        for doubt in
+            self.mix.doubts.iter().cloned().chain(doubts::of(self.scenario(), &self.system, &sites, recorder.moves()))
+        {
+            recorder.doubt(doubt.kind, doubt.text);
+        }
         moves.report_updates(&self.made, recorder);
         let ports: Vec<_> = self.senders.iter().map(|sender| sender.port).collect();
         for sender in &self.senders {
@@ -223,11 +232,13 @@ impl<'a> Session<'a> {
             lost,
         });
         if lost > 0 {
-            recorder.note(format!("{lost} packets found no room between a node and its wire, and were lost there"));
+            let text = format!("{lost} packets found no room between a node and its wire, and were lost there");
+            recorder.doubt(DoubtKind::LostFrames, text);
         }
         if share > 0.01 {
             let percent = share * 100.0;
-            recorder.note(format!("the machine did not keep up: {percent:.1} % of frames were more than 1 ms late"));
+            let text = format!("the machine did not keep up: {percent:.1} % of frames were more than 1 ms late");
+            recorder.doubt(DoubtKind::LateMachine, text);
         }
         for group in self.groups.steered.iter().chain(&self.groups.plain) {
             group.destroy()?;
@@ -390,7 +401,8 @@ impl<'a> Session<'a> {
                 .map_err(|error| LabError::file(self.logs.join(sender.process.name()))(error.into()))?;
             let local = SocketAddrV6::new(host_address(topology, sender.from), out.local_port, 0, 0);
             if let Some(error) = &out.error {
-                recorder.note(format!("{} connection {}: {error}", sender.name, out.connection));
+                let text = format!("{} connection {}: {error}", sender.name, out.connection);
+                recorder.doubt(DoubtKind::FailedConnections, text);
             }
             let since = |nanos| Time::ZERO + Monotonic::from_nanos(nanos).since(self.epoch);
             let outage = |outage: &OutageOut| sidestep_results::Outage {

@@ -6,6 +6,7 @@ use sidestep_model::{
     Scenario, SystemName, World,
     scenario::{AgentKnobs, IrcKnobs, MptcpKnobs, PlbKnobs, SemperKnobs, Settings, SystemSpec},
 };
+use sidestep_results::Doubt;
 
 use crate::{daemons::Role, error::LabError, plan::Multipath};
 
@@ -26,6 +27,8 @@ pub struct System {
     pub rehash: bool,
     /// Notes for the results: where the kernel departs from the scenario.
     pub notes: Vec<String>,
+    /// Reasons to doubt what the results say of it.
+    pub doubts: Vec<Doubt>,
 }
 
 /// What routers hash to choose one of several equal-cost paths.
@@ -58,6 +61,7 @@ impl System {
             mptcp: None,
             rehash: false,
             notes: Vec::new(),
+            doubts: Vec::new(),
         }
     }
 

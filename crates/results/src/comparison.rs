@@ -52,7 +52,7 @@ const MEASURES: [Measure; 8] = [
     ("mean FCT", "ms", |result| result.afct_s.map(|seconds| seconds * 1e3)),
     ("median FCT", "ms", |result| result.fct_p50_s.map(|seconds| seconds * 1e3)),
     ("99 % FCT", "ms", |result| result.fct_p99_s.map(|seconds| seconds * 1e3)),
-    ("fairness", "", |result| result.fairness),
+    ("fairness", "", |result| result.fairness_endless),
     ("flows with a timeout", "%", |result| result.timeout_share().map(|share| 100.0 * share)),
     ("moves", "", |result| Some(result.total_moves() as f64)),
     ("drops", "packets", |result| Some(result.total_drops() as f64)),
@@ -81,7 +81,7 @@ impl Comparison {
             };
             rows.extend(MEASURES.into_iter().filter_map(compared));
             for (world, result) in [(one.world, first), (other.world, second)] {
-                notes.extend(result.notes.iter().map(|note| format!("{}, {system}: {note}", world.as_str())));
+                notes.extend(result.remarks().map(|note| format!("{}, {system}: {note}", world.as_str())));
             }
         }
         Comparison { schema: SCHEMA, scenario: one.scenario.clone(), worlds: [one.world, other.world], rows, notes }

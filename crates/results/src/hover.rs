@@ -62,6 +62,11 @@ impl Columns {
                 if let Some(mbps) = at(trace, &trace.goodput, time) {
                     let _ = write!(says, "\n{} {} Mbit/s", trace.system, megabits(*mbps));
                 }
+                if let Some(band) = &trace.band
+                    && let (Some(low), Some(high)) = (at(trace, &band.low, time), at(trace, &band.high, time))
+                {
+                    let _ = write!(says, " ({} to {})", megabits(*low), megabits(*high));
+                }
             }
             hover.add([x, top], [width, height], &says);
         }

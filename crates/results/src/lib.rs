@@ -35,6 +35,7 @@
 
 mod comparison;
 pub mod equivalence;
+mod headline;
 pub mod hover;
 pub mod ink;
 pub mod lines;
@@ -44,6 +45,8 @@ pub mod measures;
 mod named;
 mod outage;
 mod page;
+mod paired;
+mod parts;
 mod plot;
 mod record;
 mod recorder;
@@ -56,28 +59,35 @@ mod summary;
 mod swept;
 #[cfg(test)]
 mod testing;
+mod times;
+mod trace;
+mod validity;
 mod writer;
 
 pub use comparison::{ComparedMeasure, Comparison};
+pub use headline::{Headline, Says};
 pub use links::{ArcState, LinkSampler, rate_of, reported_paths};
 pub use map::{Look, draw};
 pub use named::Named;
 pub use outage::{Outage, Recovery};
 pub use page::document;
-use page::page;
+pub use paired::Difference;
+pub use parts::Parts;
 pub use plot::PlotError;
 use plot::plot;
 pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
-pub use recorder::{Late, Recorder, Trace};
+pub use recorder::{Late, Recorder};
 pub use repeated::{Estimate, Repeated};
 pub use result::{
     CacheResult, CustodyResult, LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult,
     Unfinished,
 };
-pub use scene::Scene;
+pub use scene::{CeilingOf, Scene};
 pub use seeds::{SeedLog, SeedResult};
 pub use sidestep_model::World;
 pub use stacks::{Stack, stacks};
 pub use summary::table;
 pub use swept::{Swept, SweptPoint};
+pub use trace::{SeedTrace, Trace};
+pub use validity::{Doubt, DoubtKind, ReturnPath, Validity, dead_returns, single_ways};
 pub use writer::{Records, WriteError, Writer};

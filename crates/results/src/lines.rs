@@ -54,7 +54,29 @@ pub(crate) struct Across<'a> {
     pub(crate) joined: bool,
     /// Whether each point is marked.
     pub(crate) dots: bool,
+    /// How lines are told apart.
+    pub(crate) styles: Styles,
 }
+
+/// How lines are told apart where two things do: one by the colour, the other by dashes and marks.
+#[derive(Debug, Default)]
+pub(crate) struct Styles {
+    /// By the line's text: number of its colour and of its dashes. Lines that are not here have a colour each.
+    pub(crate) of: Vec<(String, usize, usize)>,
+    /// What the colours stand for.
+    pub(crate) colors: Vec<String>,
+    /// What the dashes stand for.
+    pub(crate) dashes: Vec<String>,
+    /// What stands at the head of each panel.
+    pub(crate) heads: Vec<String>,
+}
+
+/// So many kinds of dashes, and of marks, can be told apart.
+pub(crate) const DASHES: usize = 4;
+/// Pixels of a dash, and of the gap behind it; the first kind has none.
+const GAPS: [(i32, i32); DASHES] = [(0, 0), (9, 5), (4, 4), (2, 7)];
+/// The length of a line in the legend that shows dashes.
+const WIDE: i32 = 26;
 
 /// The confidence interval of a point.
 pub(crate) struct Whisker {
@@ -72,7 +94,7 @@ type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64
 
 /// Panels below each other as SVG text; `x` says what the horizontal axis is, `dots` marks each point.
 pub fn lines(title: &str, x: &str, panels: &[Panel], dots: bool) -> Result<String, PlotError> {
-    draw(title, &Across { title: x, ticks: &[], joined: true, dots }, panels, &[])
+    draw(title, &Across { title: x, ticks: &[], joined: true, dots, styles: Styles::default() }, panels, &[])
 }
 
 /// As [`lines`], over an axis of one's own and with confidence intervals.
@@ -98,6 +120,10 @@ pub(crate) fn draw(
                 .set_label_area_size(LabelAreaPosition::Bottom, 44)
                 .margin_top(8)
                 .build_cartesian_2d(least..most, panel.range[0]..panel.range[1])?;
+            if let Some(head) = across.styles.heads.get(index) {
+                let beside = letters(13, INK, HPos::Left, VPos::Top);
+                root.draw(&Text::new(shorten(head, AXIS / 7), (86, top as i32 - 6), beside))?;
+            }
             let title = if index + 1 == panels.len() { across.title } else { "" };
             axes(&mut chart, title, across.ticks.is_empty(), &panel.y)?;
             ticks(&root, &chart, across.ticks, panel.range)?;
@@ -109,16 +135,12 @@ pub(crate) fn draw(
             for line in &panel.lines {
                 let own = whiskers.iter().filter(|one| one.panel == index && one.label == line.label);
                 let own: Vec<&Whisker> = own.collect();
-                points(&mut chart, across, line, color(&labels, &line.label), &own)?;
+                let style = across.styles.of(&labels, &line.label);
+                points(&mut chart, across, line, style, (&own, panel.range[1]))?;
                 tell(&mut hover, &chart, across, line, &own);
             }
         }
-        for (index, label) in labels.iter().enumerate() {
-            let y = TOP as i32 + 20 + 24 * index as i32;
-            root.draw(&PathElement::new([(LEGEND, y), (LEGEND + 22, y)], color(&labels, label).stroke_width(3)))?;
-            let beside = letters(14, INK, HPos::Left, VPos::Center);
-            root.draw(&Text::new((*label).to_owned(), (LEGEND + 30, y), beside))?;
-        }
+        legend(&root, across, &labels)?;
         root.present()?;
     }
     Ok(hover.over(&svg))
@@ -166,6 +188,59 @@ fn ticks(
     Ok(())
 }
 
+/// What colours stand for, and below that what dashes do.
+fn legend(root: &DrawingArea<SVGBackend<'_>, Shift>, across: &Across<'_>, labels: &[&str]) -> Result<(), PlotError> {
+    let Styles { colors, dashes, .. } = &across.styles;
+    let texts: Vec<&str> =
+        if colors.is_empty() { labels.to_vec() } else { colors.iter().map(String::as_str).collect() };
+    let text = |y: i32, text: &str| -> Result<(), PlotError> {
+        let beside = letters(14, INK, HPos::Left, VPos::Center);
+        Ok(root.draw(&Text::new(text.to_owned(), (LEGEND + 30, y), beside))?)
+    };
+    let mut y = TOP as i32 + 20;
+    for (index, label) in texts.into_iter().enumerate() {
+        let color = PALETTE[index % PALETTE.len()];
+        root.draw(&PathElement::new([(LEGEND, y), (LEGEND + 22, y)], color.stroke_width(3)))?;
+        text(y, label)?;
+        y += 24;
+    }
+    y += 12;
+    for (index, label) in dashes.iter().enumerate() {
+        let (size, gap) = GAPS[index % DASHES];
+        let step = if gap > 0 { size + gap } else { WIDE };
+        for from in (0..if across.joined { WIDE } else { 0 }).step_by(step as usize) {
+            let to = (from + if gap > 0 { size } else { WIDE }).min(WIDE);
+            root.draw(&PathElement::new([(LEGEND - 2 + from, y), (LEGEND - 2 + to, y)], INK.stroke_width(2)))?;
+        }
+        let (filled, square) = shape(index);
+        let style = if filled { INK.filled() } else { INK.stroke_width(2) };
+        let middle = LEGEND + 11;
+        if square {
+            root.draw(&Rectangle::new([(middle - 3, y - 3), (middle + 3, y + 3)], style))?;
+        } else {
+            root.draw(&Circle::new((middle, y), 3, style))?;
+        }
+        text(y, label)?;
+        y += 24;
+    }
+    Ok(())
+}
+
+/// The mark of a kind of dashes: whether it is filled, and whether it is a square.
+fn shape(dash: usize) -> (bool, bool) {
+    (dash.is_multiple_of(2), dash % DASHES >= 2)
+}
+
+impl Styles {
+    /// The colour of a line, and the number of its dashes.
+    fn of(&self, labels: &[&str], label: &str) -> (RGBColor, usize) {
+        match self.of.iter().find(|(text, ..)| text == label) {
+            Some((_, color, dash)) => (PALETTE[color % PALETTE.len()], dash % DASHES),
+            None => (color(labels, label), 0),
+        }
+    }
+}
+
 fn finite(line: &Line) -> impl Iterator<Item = (f64, f64)> {
     line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite())
 }
@@ -174,17 +249,31 @@ fn points(
     chart: &mut Chart<'_, '_>,
     across: &Across<'_>,
     line: &Line,
-    color: RGBColor,
-    whiskers: &[&Whisker],
+    (color, dash): (RGBColor, usize),
+    (whiskers, top): (&[&Whisker], f64),
 ) -> Result<(), PlotError> {
-    if across.joined {
-        chart.draw_series(LineSeries::new(finite(line), color.stroke_width(2)))?;
+    match GAPS[dash % DASHES] {
+        _ if !across.joined => {}
+        (0, _) => drop(chart.draw_series(LineSeries::new(finite(line), color.stroke_width(2)))?),
+        (size, gap) => {
+            let points: Vec<(f64, f64)> = finite(line).collect();
+            chart.draw_series(DashedLineSeries::new(points, size, gap, color.stroke_width(2)))?;
+        }
     }
     for Whisker { x, ends: [low, high], .. } in whiskers {
-        chart.draw_series([PathElement::new([(*x, *low), (*x, *high)], color.stroke_width(1))])?;
+        chart.draw_series([PathElement::new([(*x, low.min(top)), (*x, high.min(top))], color.stroke_width(1))])?;
     }
     if across.dots {
-        chart.draw_series(finite(line).map(|point| Circle::new(point, 3, color.filled())))?;
+        let (filled, square) = shape(dash);
+        let style = if filled { color.filled() } else { color.stroke_width(2) };
+        for at in finite(line) {
+            if square {
+                let corners = [(-3, -3), (3, 3)];
+                chart.draw_series([EmptyElement::at(at) + Rectangle::new(corners, style)])?;
+            } else {
+                chart.draw_series([Circle::new(at, 3, style)])?;
+            }
+        }
     }
     Ok(())
 }
@@ -256,7 +345,7 @@ mod tests {
         let names = [(1.0, "Abilene".to_owned()), (2.0, "Geant2012".to_owned())];
         let whiskers = [Whisker { panel: 0, label: "a".into(), x: 2.0, ends: [125.0, 175.0] }];
         let picture = |joined| {
-            let across = Across { title: "topology", ticks: &names, joined, dots: true };
+            let across = Across { title: "topology", ticks: &names, joined, dots: true, styles: Styles::default() };
             draw("t", &across, std::slice::from_ref(&panel), &whiskers).unwrap()
         };
         let svg = picture(false);

@@ -32,6 +32,13 @@ pub fn percentile(ascending: &[f64], percent: u32) -> Option<f64> {
     per_mille(ascending, percent.min(100) * 10)
 }
 
+/// The median of values in ascending order, of an even number the mean of the two in the middle; `None` if there are none.
+pub fn median(ascending: &[f64]) -> Option<f64> {
+    let middle = ascending.len().checked_sub(1)? / 2;
+    let other = ascending.len() / 2;
+    Some((ascending.get(middle)? + ascending.get(other)?) / 2.0)
+}
+
 /// The 95 % confidence interval of the median of independent values in ascending order; `None` of fewer than six.
 ///
 /// Its ends are two of the values, the same number of ranks from either end. Their rank *k* is the highest for which fewer
@@ -72,6 +79,12 @@ mod tests {
         let of = |percent| percentile(&values, percent).unwrap();
         assert_eq!([of(0), of(5), of(30), of(40), of(50), of(99), of(100)], [15.0, 15.0, 20.0, 20.0, 35.0, 50.0, 50.0]);
         assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!([&[3.0][..], &[1.0, 2.0], &[1.0, 2.0, 9.0]].map(median), [Some(3.0), Some(1.5), Some(2.0)]);
+        assert_eq!(median(&[]), None);
     }
 
     #[test]

@@ -5,19 +5,24 @@ use sidestep_model::Bytes;
 
 use crate::{
     PathUpdates, RunResult, SystemResult, World,
-    summary::{
-        Column, MANY, columns, exact, mean_goodput, mean_time, megabits, or_dash, percent, printable_lines, seconds,
-        times_tcp,
-    },
+    summary::{Column, columns, differences, exact, or_dash, percent, printable_lines, seconds},
 };
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page of a run: headline, tables, the plot (SVG text, as [`plot`](crate::plot) returns it), links to `files`, and
-/// `command`, which reproduces the run.
+/// The pictures of a run as SVG text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pictures<'a> {
+    /// Goodput and paths over time.
+    pub(crate) plot: &'a str,
+    /// How completion times are spread, if transfers completed.
+    pub(crate) times: Option<&'a str>,
+}
+
+/// The page of a run: headline, tables, why to doubt it, pictures, links to `files`, and `command`, which reproduces the run.
 ///
 /// The page has no scripts and loads nothing; it links to the files that a [`Writer`](crate::Writer) puts beside it.
-pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> String {
+pub(crate) fn page(run: &RunResult, pictures: &Pictures<'_>, files: &[&str], command: &str) -> String {
     let world = match run.world {
         World::Lab => "in the lab: Linux network namespaces, the kernel's own TCP",
         World::Sim => "in the simulator",
@@ -27,14 +32,24 @@ pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> Strin
         p.headline { (headline(run)) }
         div.scroll { (summary_table(run)) }
         p { small { (columns(run).into_iter().filter_map(Column::meaning).collect::<Vec<_>>().join(" ")) } }
+        (differences_table(run))
+        @for doubt in &run.validity {
+            p { strong { "Doubt: " } (doubt.system) ": " (doubt.text) "." }
+        }
         @for line in run.incomplete() {
             p { strong { "Incomplete: " } (line) }
         }
-        @if repeated(run).is_some() {
-            p { "Above are means over the seeds, ± half of the 95 % confidence interval; below is seed " (run.seed) "." }
+        @if run.seeds > 1 {
+            p {
+                "Tables, curves and completion times are of all " (run.seeds) " seeds: tables have means ± half of the 95 % \
+                 confidence interval. Paths, moves and what follows are of seed " (run.seed) "."
+            }
         }
         (notes(run))
-        figure { (PreEscaped(plot)) }
+        figure { (PreEscaped(pictures.plot)) }
+        @if let Some(times) = pictures.times {
+            figure { (PreEscaped(times)) }
+        }
         h2 { "Utilisation of each path, second half of the run" }
         div.scroll { (path_table(run)) }
         (size_table(run))
@@ -52,15 +67,29 @@ pub fn page(run: &RunResult, plot: &str, files: &[&str], command: &str) -> Strin
     document(&format!("{} – sidestep", run.scenario), &body)
 }
 
-/// Over how many seeds the run's numbers are means.
-fn repeated(run: &RunResult) -> Option<u32> {
-    run.systems.values().find_map(|system| system.repeated.as_ref()).map(|repeated| repeated.seeds)
+fn headline(run: &RunResult) -> &str {
+    run.headline.as_ref().map_or("", |headline| headline.text.as_str())
 }
 
 fn seeds(run: &RunResult) -> String {
-    match repeated(run) {
-        Some(number) => format!("{number} seeds from {} on", run.seed),
-        None => format!("seed {}", run.seed),
+    match run.seeds {
+        ..=1 => format!("seed {}", run.seed),
+        number => format!("{number} seeds from {} on", run.seed),
+    }
+}
+
+/// How far systems are from the baseline seed by seed, if there are several seeds.
+fn differences_table(run: &RunResult) -> Markup {
+    let found = differences(run);
+    html! {
+        @if let Some((titles, rows)) = found {
+            p {
+                "How far each system is from the baseline, seed by seed: both have the same traffic and the same failures \
+                 under a seed. Mean ± half of the 95 % confidence interval; an interval with zero in it shows no difference."
+            }
+            @let rows = rows.into_iter().filter_map(|mut row| Some((row.first()?.clone(), row.split_off(1))));
+            div.scroll { (table(&titles.iter().map(String::as_str).collect::<Vec<_>>(), rows)) }
+        }
     }
 }
 
@@ -79,61 +108,6 @@ pub fn document(title: &str, body: &Markup) -> String {
         }
     };
     printable_lines(page.into_string()) + "\n"
-}
-
-/// The run in a sentence or two, by means over the seeds. Where connections send without an end it is about goodput: the
-/// system that carried most, beside plain TCP and the ceiling, and how long transfers took under both if there were any.
-/// Where all transfers have a size it is about the time that these took.
-fn headline(run: &RunResult) -> String {
-    if run.is_cut() {
-        return "The run was interrupted: its numbers are of the time that it ran, and compare no systems.".into();
-    }
-    let times: Vec<(&str, f64)> = run.systems.iter().filter_map(|(name, one)| Some((name, mean_time(one)?))).collect();
-    let tcp_time = run.systems.get("tcp").and_then(mean_time);
-    if run.is_of_transfers() && times.len() == run.systems.len() {
-        let Some((name, least)) = times.into_iter().min_by(|one, other| one.1.total_cmp(&other.1)) else {
-            return "No system has been run.".into();
-        };
-        let amount = format!("{} on average", seconds(least));
-        return match tcp_time {
-            Some(tcp) if name != "tcp" => {
-                format!(
-                    "Transfers took {amount} under {name}, and {} under plain TCP{}.",
-                    seconds(tcp),
-                    as_long(tcp / least)
-                )
-            }
-            Some(_) if run.systems.len() > 1 => format!("Transfers took the least time under plain TCP: {amount}."),
-            _ => format!("Transfers took {amount} under {name}."),
-        };
-    }
-    let best = run.systems.iter().max_by(|one, other| mean_goodput(one.1).total_cmp(&mean_goodput(other.1)));
-    let Some((name, system)) = best else { return "No system has been run.".into() };
-    let ceiling =
-        run.ceiling().map_or(String::new(), |ceiling| format!(" of the {} that the paths hold", exact(ceiling)));
-    let amount = format!("{} Mbit/s{ceiling}", megabits(mean_goodput(system)));
-    let carried = match times_tcp(run, system) {
-        Some(times) if name != "tcp" && times < MANY => {
-            format!("{name} carried {times:.1} × what plain TCP did: {amount}.")
-        }
-        Some(_) if name != "tcp" => format!("{name} carried {amount}, and plain TCP next to nothing."),
-        Some(_) if run.systems.len() > 1 => format!("Plain TCP carried most: {amount}."),
-        _ => format!("{name} carried {amount}."),
-    };
-    // Who carries most may do so at the cost of those that want to end soon.
-    let took = match (mean_time(system), tcp_time) {
-        (Some(own), Some(tcp)) if name != "tcp" => {
-            format!(" Transfers took {} on average, and {} under plain TCP.", seconds(own), seconds(tcp))
-        }
-        (Some(own), _) => format!(" Transfers took {} on average.", seconds(own)),
-        (None, _) => String::new(),
-    };
-    carried + &took
-}
-
-/// How many times as long, where that says something: not of times that are nearly the same, nor of next to nothing.
-fn as_long(times: f64) -> String {
-    if (1.05..MANY).contains(&times) { format!(": {times:.1} × as long") } else { String::new() }
 }
 
 fn summary_table(run: &RunResult) -> Markup {
@@ -285,12 +259,9 @@ mod tests {
 
     fn make(systems: &[&str], paths: usize) -> (RunResult, String) {
         let (run, traces) = testing::traced_run(systems, paths);
-        let html = page(
-            &run,
-            &plot(&run, &traces, &Default::default()).unwrap(),
-            &crate::writer::FILES,
-            "sidestep lab run \"a<b\" && ls",
-        );
+        let plot = plot(&run, &traces, &Default::default()).unwrap();
+        let pictures = Pictures { plot: &plot, times: None };
+        let html = page(&run, &pictures, &crate::writer::FILES, "sidestep lab run \"a<b\" && ls");
         (run, html)
     }
 
@@ -339,36 +310,11 @@ mod tests {
         run.scenario = name.into();
         run.systems.get_mut(name).unwrap().notes.push(name.into());
         run.systems.get_mut(name).unwrap().moves.insert(name.into(), 1);
-        let html = page(&run, "", &[], name);
+        let html = page(&run, &Pictures { plot: "", times: None }, &[], name);
         assert!(!html.contains("<script"));
         let shown = "<script>alert('&')</script>\u{fffd}\"";
         let texts = texts(&html);
         assert!(texts.iter().filter(|text| text.contains(shown)).count() >= 5, "{texts:?}");
-    }
-
-    #[test]
-    fn the_headline_gives_the_multiple_of_plain_tcp_and_the_ceiling() {
-        let mut run = testing::run(&["tcp", "ecmp", "pathchanger"], 6);
-        for (name, mbps) in [("tcp", 94.0), ("ecmp", 420.0), ("pathchanger", 507.6)] {
-            run.systems.get_mut(name).unwrap().goodput_mbps = mbps;
-        }
-        assert_eq!(
-            headline(&run),
-            "pathchanger carried 5.4 × what plain TCP did: 508 Mbit/s of the 600 that the paths hold."
-        );
-        run.systems.get_mut("tcp").unwrap().goodput_mbps = 0.001;
-        assert_eq!(
-            headline(&run),
-            "pathchanger carried 508 Mbit/s of the 600 that the paths hold, and plain TCP next to nothing."
-        );
-        run.ceiling_mbps = Some(568.75);
-        run.systems.get_mut("tcp").unwrap().goodput_mbps = 550.0;
-        assert_eq!(headline(&run), "Plain TCP carried most: 550 Mbit/s of the 568.75 that the paths hold.");
-        let mut alone = testing::run(&["irc"], 1);
-        alone.systems.get_mut("irc").unwrap().paths = Default::default();
-        alone.systems.get_mut("irc").unwrap().goodput_mbps = 9.0;
-        assert_eq!(headline(&alone), "irc carried 9.0 Mbit/s.");
-        assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
     }
 
     #[test]
@@ -378,7 +324,8 @@ mod tests {
         (system.duration_s, system.planned_s, system.goodput_mbps) = (2.5, Some(60.0), f64::NAN);
         system.incomplete.push("interrupted after 2.5s of 60s".into());
         let picture = plot(&run, &traces, &Default::default()).unwrap();
-        let html = page(&run, &picture, &[], "");
+        run.conclude();
+        let html = page(&run, &Pictures { plot: &picture, times: None }, &[], "");
         let texts = texts(&html);
         for wanted in
             ["The run was interrupted", "pathchanger: 2.50 s of 60 s; ", "pathchanger: interrupted after 2.5s of 60s"]
@@ -389,45 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_of_transfers_is_about_the_time_that_they_took() {
-        let mut run = testing::run(&["tcp", "pathchanger"], 2);
-        for (name, mean) in [("tcp", 0.5), ("pathchanger", 0.125)] {
-            let system = run.systems.get_mut(name).unwrap();
-            (system.afct_s, system.fct_p99_s, system.fairness_endless) = (Some(mean), Some(2.0), None);
-        }
-        assert_eq!(
-            headline(&run),
-            "Transfers took 0.125 s on average under pathchanger, and 0.500 s under plain TCP: 4.0 × as long."
-        );
-        run.systems.get_mut("tcp").unwrap().afct_s = Some(0.1251);
-        assert_eq!(headline(&run), "Transfers took 0.125 s on average under pathchanger, and 0.125 s under plain TCP.");
-        run.systems.get_mut("tcp").unwrap().afct_s = Some(0.12);
-        assert_eq!(headline(&run), "Transfers took the least time under plain TCP: 0.120 s on average.");
-        let mut alone = RunResult::new("alone", World::Sim, 1);
-        alone.systems.insert("irc", run.systems.get("tcp").unwrap().clone());
-        assert_eq!(headline(&alone), "Transfers took 0.120 s on average under irc.");
-    }
-
-    #[test]
-    fn the_headline_says_how_long_transfers_took_beside_connections_without_an_end() {
-        let mut run = testing::run(&["tcp", "random"], 2);
-        for (name, mbps, mean) in [("tcp", 13.5, 0.905), ("random", 21.9, 1.29)] {
-            let system = run.systems.get_mut(name).unwrap();
-            (system.goodput_mbps, system.afct_s, system.fct_p99_s) = (mbps, Some(mean), Some(9.0));
-        }
-        run.ceiling_mbps = Some(300.0 / 7.0);
-        let most = "random carried 1.6 × what plain TCP did: 22 Mbit/s of the 42.86 that the paths hold.";
-        assert_eq!(headline(&run), format!("{most} Transfers took 1.29 s on average, and 0.905 s under plain TCP."));
-        run.systems.get_mut("tcp").unwrap().goodput_mbps = 40.0;
-        assert!(
-            headline(&run).ends_with("that the paths hold. Transfers took 0.905 s on average."),
-            "{}",
-            headline(&run)
-        );
-    }
-
-    #[test]
-    fn the_headline_of_several_seeds_is_of_their_means_and_the_page_says_what_is_of_one() {
+    fn several_seeds_have_their_differences_on_the_page_and_it_says_what_is_of_one() {
         let mut run = testing::run(&["tcp", "pathchanger"], 2);
         for (name, mbps) in [("tcp", 20.0), ("pathchanger", 70.0)] {
             let system = run.systems.get_mut(name).unwrap();
@@ -435,13 +344,34 @@ mod tests {
             let other = SystemResult { goodput_mbps: mbps + 20.0, ..system.clone() };
             system.repeated = crate::Repeated::of(&[system.clone(), other]);
         }
-        assert!(
-            headline(&run).starts_with("pathchanger carried 2.7 × what plain TCP did: 80 Mbit/s"),
-            "{}",
-            headline(&run)
+        run.conclude();
+        let html = page(&run, &Pictures { plot: "", times: Some("<svg id=\"times\"></svg>") }, &[], "");
+        for wanted in [
+            "2 seeds from 7 on",
+            "what follows are of seed 7.",
+            "less tcp, seed by seed",
+            "<td>+50.0 ± 0.0</td>",
+            "id=\"times\"",
+        ] {
+            assert!(html.contains(wanted), "{wanted}: {html}");
+        }
+    }
+
+    #[test]
+    fn reasons_to_doubt_are_on_the_page_and_in_the_terminal_as_they_are_in_the_file() {
+        let mut run = testing::run(&["tcp", "irc"], 1);
+        let doubt = crate::Doubt::new(crate::DoubtKind::CouldNotAct, "nothing <to> choose\u{7}");
+        run.systems.get_mut("irc").unwrap().validity.push(doubt);
+        run.conclude();
+        let html = page(&run, &Pictures { plot: "", times: None }, &[], "");
+        assert!(html.contains("irc: nothing &lt;to&gt; choose\u{fffd}."), "{html}");
+        let terminal = crate::table(&run);
+        assert!(terminal.contains("\ndoubt: irc: nothing <to> choose\u{fffd}"), "{terminal}");
+        let json = serde_json::to_value(&run).unwrap();
+        assert_eq!(
+            (&json["validity"][0]["kind"], &json["validity"][0]["system"]),
+            (&"could-not-act".into(), &"irc".into())
         );
-        let html = page(&run, "", &[], "");
-        assert!(html.contains("2 seeds from 7 on") && html.contains("below is seed 7."), "{html}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `plot.svg`: goodput over time, and below it each system's use of the paths.
 
 mod events;
+mod goodput;
 
 use plotters::{
     coord::{Shift, types::RangedCoordf64},
@@ -13,7 +14,7 @@ use crate::{
     RunResult, Scene, SystemResult, Trace,
     hover::{Columns, Hover},
     ink::{INK, PALETTE, QUIET, letters},
-    summary::{exact, megabits, percent, printable},
+    summary::{percent, printable},
 };
 
 /// The plot could not be drawn.
@@ -56,7 +57,7 @@ pub fn plot(run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<String, 
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, (bottom + FOOT) as u32)).into_drawing_area();
         let canvas = Canvas { root, end: traces.iter().map(duration).fold(0.0, f64::max) };
         canvas.root.fill(&WHITE)?;
-        canvas.title(run)?;
+        canvas.title(run, traces)?;
         canvas.goodput(run, traces, scene)?;
         for panel in &panels {
             canvas.panel(panel)?;
@@ -136,88 +137,18 @@ impl Panel<'_> {
 }
 
 impl<'a> Canvas<'a> {
-    fn title(&self, run: &RunResult) -> Result<(), PlotError> {
+    fn title(&self, run: &RunResult, traces: &[Trace]) -> Result<(), PlotError> {
         self.text(&shorten(&run.scenario, 70), (LEFT, 26), 25, INK, HPos::Left, true)?;
         let cut = if run.is_cut() { " · interrupted" } else { "" };
         let (world, seed) = (run.world.as_str(), run.seed);
-        let under = format!("goodput of each system, and how it used the paths · {world} · seed {seed}{cut}");
+        let bands = traces.iter().filter_map(|trace| trace.band.as_ref()).map(|band| band.seeds).max();
+        let under = match bands {
+            None => format!("goodput of each system, and how it used the paths · {world} · seed {seed}{cut}"),
+            Some(seeds) => format!(
+                "goodput: median, band: 5 % to 95 % of {seeds} seeds · paths and moves: seed {seed} · {world}{cut}"
+            ),
+        };
         self.text(&under, (LEFT, 50), 16, QUIET, HPos::Left, false)
-    }
-
-    fn goodput(&self, run: &RunResult, traces: &[Trace], scene: &Scene) -> Result<(), PlotError> {
-        let ceiling = run.ceiling();
-        let values = traces.iter().flat_map(|trace| &trace.goodput).copied();
-        let held = scene.ceiling.iter().map(|(_, mbps)| *mbps);
-        let highest = values.chain(ceiling).chain(held).fold(0.0, f64::max);
-        let highest = if highest > 0.0 { highest * 1.08 } else { 1.0 };
-        let area = self.root.clone().shrink((AXIS_TITLE, TOP), (RIGHT - AXIS_TITLE, GOODPUT_HEIGHT));
-        let mut chart = ChartBuilder::on(&area)
-            .set_label_area_size(LabelAreaPosition::Left, LEFT - AXIS_TITLE)
-            .build_cartesian_2d(0.0..self.end.max(f64::MIN_POSITIVE), 0.0..highest)?;
-        let warmup = traces.iter().map(|trace| trace.window.warmup.as_secs_f64()).fold(0.0, f64::max).min(self.end);
-        if warmup > 0.0 {
-            chart.draw_series([Rectangle::new([(0.0, 0.0), (warmup, highest)], WARMUP.filled())])?;
-            self.text("warm-up", (LEFT + 6, TOP + 10), 14, QUIET, HPos::Left, false)?;
-        }
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(FRAME.mix(0.6))
-            .axis_style(FRAME)
-            .y_labels(6)
-            .y_label_formatter(&|mbps| ((mbps * 1e6).round() / 1e6).to_string())
-            .label_style(letters(16, INK, HPos::Left, VPos::Top))
-            .axis_desc_style(letters(16, INK, HPos::Left, VPos::Top))
-            .y_desc("goodput (Mbit/s)")
-            .draw()?;
-        let mut labels = Vec::new();
-        if let Some(ceiling) = ceiling {
-            let steps = if scene.ceiling.is_empty() { &[(0.0, ceiling)][..] } else { &scene.ceiling };
-            let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([self.end]);
-            let shown = steps.iter().zip(ends).filter(|((at, _), _)| *at <= self.end);
-            let line = shown.flat_map(|((at, mbps), end)| [(*at, *mbps), (end.min(self.end), *mbps)]);
-            chart.draw_series(DashedLineSeries::new(line, 7, 5, INK.stroke_width(1)))?;
-            labels.push(Label::new(&chart, (self.end, ceiling), format!("ceiling {}", exact(ceiling)), INK));
-        }
-        // The first system is what others are compared with. It is drawn last, so that it stays visible.
-        for (number, (trace, name)) in traces.iter().zip(line_names(traces)).enumerate().rev() {
-            let step = duration(trace) / trace.goodput.len().max(1) as f64;
-            let points = trace.goodput.iter().enumerate().map(|(bin, mbps)| ((bin as f64 + 0.5) * step, *mbps));
-            if number < PALETTE.len() {
-                chart.draw_series(LineSeries::new(points, color(number).stroke_width(2)))?;
-            } else {
-                chart.draw_series(DashedLineSeries::new(points, 4, 3, color(number).stroke_width(2)))?;
-            }
-            let mean = run.systems.get(&trace.system).map_or(0.0, |result| result.goodput_mbps);
-            let text = if mean.is_finite() { format!("{name} {}", megabits(mean)) } else { name };
-            labels.push(Label::new(&chart, (self.end, if mean.is_finite() { mean } else { 0.0 }), text, color(number)));
-        }
-        self.labels(labels)
-    }
-
-    /// Writes labels beside the ends of their lines, pushed apart where they would overlap.
-    fn labels(&self, mut labels: Vec<Label>) -> Result<(), PlotError> {
-        const LINE: i32 = 18;
-        labels.sort_by_key(|label| label.y);
-        // Upwards from the panel's foot, so that none falls below it; then downwards, so that none rises above it.
-        let mut limit = TOP + GOODPUT_HEIGHT - 6;
-        for label in labels.iter_mut().rev() {
-            label.y = label.y.min(limit);
-            limit = label.y - LINE;
-        }
-        let mut limit = TOP;
-        for label in &mut labels {
-            label.y = label.y.max(limit);
-            limit = label.y + LINE;
-        }
-        for label in labels {
-            let mark =
-                Rectangle::new([(RIGHT + GAP, label.y - 5), (RIGHT + GAP + 10, label.y + 5)], label.color.filled());
-            self.root.draw(&mark)?;
-            self.text(&label.text, (RIGHT + GAP + 16, label.y), 16, INK, HPos::Left, false)?;
-        }
-        Ok(())
     }
 
     fn panel(&self, panel: &Panel) -> Result<(), PlotError> {

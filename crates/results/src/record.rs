@@ -160,8 +160,9 @@ pub(crate) fn mbps(bytes: Bytes, span: Span) -> f64 {
 }
 
 /// Columns of `flows.csv`, in the order of [`FlowRow`]'s fields.
-pub(crate) const FLOW_COLUMNS: [&str; 14] = [
+pub(crate) const FLOW_COLUMNS: [&str; 15] = [
     "system",
+    "seed",
     "flow",
     "from",
     "to",
@@ -178,8 +179,9 @@ pub(crate) const FLOW_COLUMNS: [&str; 14] = [
 ];
 
 /// Columns of `series.csv`, in the order of [`SampleRow`]'s fields.
-pub(crate) const SAMPLE_COLUMNS: [&str; 12] = [
+pub(crate) const SAMPLE_COLUMNS: [&str; 13] = [
     "system",
+    "seed",
     "time_s",
     "kind",
     "name",
@@ -194,8 +196,9 @@ pub(crate) const SAMPLE_COLUMNS: [&str; 12] = [
 ];
 
 /// Columns of `subflows.csv`, in the order of [`SubflowRow`]'s fields.
-pub(crate) const SUBFLOW_COLUMNS: [&str; 11] = [
+pub(crate) const SUBFLOW_COLUMNS: [&str; 12] = [
     "system",
+    "seed",
     "connection",
     "subflow",
     "local",
@@ -211,6 +214,7 @@ pub(crate) const SUBFLOW_COLUMNS: [&str; 11] = [
 #[derive(Serialize)]
 pub(crate) struct FlowRow<'a> {
     system: &'a str,
+    seed: u64,
     flow: &'a str,
     from: &'a str,
     to: &'a str,
@@ -229,6 +233,7 @@ pub(crate) struct FlowRow<'a> {
 #[derive(Serialize)]
 pub(crate) struct SampleRow<'a> {
     system: &'a str,
+    seed: u64,
     time_s: f64,
     kind: SampleKind,
     name: &'a str,
@@ -245,6 +250,7 @@ pub(crate) struct SampleRow<'a> {
 #[derive(Serialize)]
 pub(crate) struct SubflowRow<'a> {
     system: &'a str,
+    seed: u64,
     connection: &'a str,
     subflow: u32,
     local: SocketAddrV6,
@@ -258,9 +264,10 @@ pub(crate) struct SubflowRow<'a> {
 }
 
 impl<'a> FlowRow<'a> {
-    pub(crate) fn new(system: &'a str, flow: &'a FlowRecord) -> Self {
+    pub(crate) fn new((system, seed): (&'a str, u64), flow: &'a FlowRecord) -> Self {
         FlowRow {
             system,
+            seed,
             flow: &flow.flow,
             from: &flow.from,
             to: &flow.to,
@@ -279,9 +286,10 @@ impl<'a> FlowRow<'a> {
 }
 
 impl<'a> SampleRow<'a> {
-    pub(crate) fn new(system: &'a str, point: &'a SamplePoint) -> Self {
+    pub(crate) fn new((system, seed): (&'a str, u64), point: &'a SamplePoint) -> Self {
         SampleRow {
             system,
+            seed,
             time_s: point.time.as_secs_f64(),
             kind: point.kind,
             name: &point.name,
@@ -298,9 +306,10 @@ impl<'a> SampleRow<'a> {
 }
 
 impl<'a> SubflowRow<'a> {
-    pub(crate) fn new(system: &'a str, subflow: &'a SubflowRecord) -> Self {
+    pub(crate) fn new((system, seed): (&'a str, u64), subflow: &'a SubflowRecord) -> Self {
         SubflowRow {
             system,
+            seed,
             connection: &subflow.connection,
             subflow: subflow.subflow,
             local: subflow.local,

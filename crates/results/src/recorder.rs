@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use sidestep_model::{Bytes, Rate, Span, Time, WireTimes};
 
 use crate::{
-    CacheResult, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult, Unfinished,
-    Window, links::rate_of, measures, outage::recovery, record::mbps,
+    CacheResult, Doubt, DoubtKind, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket,
+    SystemResult, Trace, Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps, times::Times,
 };
 use tally::{BINS, LinkTally, PathTally, bin_of, overlaps, shared};
 
@@ -51,20 +51,8 @@ pub struct Recorder {
     flows_with_timeout: u64,
     tcp: BTreeMap<String, u64>,
     notes: Vec<String>,
+    doubts: Vec<Doubt>,
     incomplete: Vec<String>,
-}
-
-/// One system over time, in a bounded number of steps; what the plot shows.
-#[derive(Clone, Debug)]
-pub struct Trace {
-    pub(crate) system: String,
-    pub(crate) window: Window,
-    /// Goodput of all connections in each step, in Mbit/s.
-    pub(crate) goodput: Vec<f64>,
-    /// Utilisation of each path in each step; `None` where it was not sampled.
-    pub(crate) paths: Named<Vec<Option<f64>>>,
-    /// Moves in each step.
-    pub(crate) moves: Vec<u32>,
 }
 
 /// How well the lab's wires kept up.
@@ -129,6 +117,7 @@ impl Recorder {
             flows_with_timeout: 0,
             tcp: BTreeMap::new(),
             notes: Vec::new(),
+            doubts: Vec::new(),
             incomplete: Vec::new(),
         }
     }
@@ -298,6 +287,16 @@ impl Recorder {
         self.notes.push(note.into());
     }
 
+    /// Adds a reason to doubt the measures.
+    pub fn doubt(&mut self, kind: DoubtKind, text: impl Into<String>) {
+        self.doubts.push(Doubt::new(kind, text));
+    }
+
+    /// Moves so far, of all reasons.
+    pub fn moves(&self) -> u64 {
+        self.moves.values().sum()
+    }
+
     /// Says why the measures lack something.
     pub fn incomplete(&mut self, reason: impl Into<String>) {
         self.incomplete.push(reason.into());
@@ -361,6 +360,7 @@ impl Recorder {
             late_wakeups: thinned(self.late_wakeups),
             jiffies: self.jiffies,
             notes: self.notes,
+            validity: self.doubts,
             incomplete: self.incomplete,
             repeated: None,
         };
@@ -387,6 +387,8 @@ impl Recorder {
             goodput: goodput.collect(),
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.trace(begun))).collect(),
             moves: self.moves_over_time.iter().copied().take(begun).collect(),
+            times: Times::of(self.completed.iter().map(|(_, time)| *time), self.unfinished.len() as u64),
+            band: None,
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use sidestep_model::{Span, WireTimes, World};
 
-use crate::{Named, Recovery, Repeated};
+use crate::{Difference, Doubt, Headline, Named, Recovery, Repeated, Validity, paired, validity};
 
 /// The version of `result.json` that this crate writes.
 pub const SCHEMA: u32 = 1;
@@ -22,9 +22,22 @@ pub struct RunResult {
     pub world: World,
     /// Seed of every random choice.
     pub seed: u64,
-    /// What the paths that worked held together, in Mbit/s: the mean over the measured part of the run.
+    /// How many runs each system had, one for each seed from `seed` on.
+    #[serde(default = "one")]
+    pub seeds: u32,
+    /// What the network can carry from the scenario's senders to its receivers, in Mbit/s: the mean over the measured part of the
+    /// run, and over the seeds. `None` where that has no limit, or is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling_mbps: Option<f64>,
+    /// The run in a sentence or two; `None` until it is [concluded](Self::conclude).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<Headline>,
+    /// Reasons to doubt the run.
+    #[serde(default)]
+    pub validity: Vec<Validity>,
+    /// How far systems are from the baseline, seed by seed; empty of one seed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<Difference>,
     /// Results by the systems' names, in the order in which they ran.
     pub systems: Named<SystemResult>,
 }
@@ -127,9 +140,12 @@ pub struct SystemResult {
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,
-    /// Remarks for the reader, such as doubts about the measurement.
+    /// Remarks for the reader, such as where a world departs from the scenario.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Reasons to doubt the measures, of this seed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validity: Vec<Doubt>,
     /// Why the measures lack something, one reason each; empty if the run was complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incomplete: Vec<String>,
@@ -276,19 +292,18 @@ impl RunResult {
     /// A run of which no system has results yet.
     pub fn new(scenario: impl Into<String>, world: World, seed: u64) -> Self {
         let (schema, scenario) = (SCHEMA, scenario.into());
-        RunResult { schema, scenario, world, seed, ceiling_mbps: None, systems: Named::default() }
+        let (headline, ceiling_mbps, systems) = (None, None, Named::default());
+        let (validity, differences) = (Vec::new(), Vec::new());
+        RunResult { schema, scenario, world, seed, seeds: 1, ceiling_mbps, headline, validity, differences, systems }
     }
 
-    /// What the paths held together in Mbit/s, which no goodput exceeds; `None` if a path is not limited.
-    ///
-    /// Results of earlier versions do not say it. Of these it is the sum of the capacities.
-    pub fn ceiling(&self) -> Option<f64> {
-        if self.ceiling_mbps.is_some() {
-            return self.ceiling_mbps;
-        }
-        let paths = self.systems.values().next().map(|system| &system.paths)?;
-        let ceiling: f64 = paths.values().map(|path| path.capacity_mbps).sum::<Option<f64>>()?;
-        (ceiling > 0.0).then_some(ceiling)
+    /// Draws the conclusions from the systems' results: reasons to doubt them, differences, and the headline.
+    pub fn conclude(&mut self) {
+        let most = self.systems.values().filter_map(|system| Some(system.repeated.as_ref()?.seeds)).max();
+        self.seeds = most.unwrap_or(1);
+        self.validity = validity::of(&self.systems);
+        self.differences = paired::differences(self);
+        self.headline = Some(Headline::of(self));
     }
 
     /// What is incomplete in which system, one line each.
@@ -317,6 +332,11 @@ impl SystemResult {
     /// Whether the run was cut short, and its measures are of the time until then.
     pub fn is_cut(&self) -> bool {
         self.planned_s.is_some()
+    }
+
+    /// Reasons to doubt the measures, and then what else there is to remark.
+    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+        self.validity.iter().map(|doubt| doubt.text.as_str()).chain(self.notes.iter().map(String::as_str))
     }
 
     /// Moves of all reasons.
@@ -349,6 +369,10 @@ fn number_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
+fn one() -> u32 {
+    1
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -368,6 +392,9 @@ mod tests {
           "scenario": "parallel-paths",
           "world": "lab",
           "seed": 7,
+          "seeds": 1,
+          "ceiling_mbps": 100.0,
+          "validity": [],
           "systems": {
             "tcp": {
               "goodput_mbps": 88.5,
@@ -427,15 +454,5 @@ mod tests {
         let run: RunResult = serde_json::from_str(json).unwrap();
         let tcp = run.systems.get("tcp").unwrap();
         assert_eq!((run.world, tcp.total_moves(), tcp.total_drops()), (World::Sim, 2, 7));
-    }
-
-    #[test]
-    fn the_ceiling_needs_every_paths_capacity() {
-        let mut run = testing::run(&["tcp"], 6);
-        assert_eq!(run.ceiling(), Some(600.0));
-        run.systems.get_mut("tcp").unwrap().paths.get_mut("p3").unwrap().capacity_mbps = None;
-        assert_eq!(run.ceiling(), None);
-        run.ceiling_mbps = Some(550.0);
-        assert_eq!(run.ceiling(), Some(550.0), "a path was away for a while");
     }
 }

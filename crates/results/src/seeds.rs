@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    SystemResult, WriteError,
+    SeedTrace, SystemResult, WriteError,
     writer::{io_error, write_whole},
 };
 
@@ -29,10 +29,12 @@ pub struct SeedLog {
 pub struct SeedResult {
     /// The system's name with its parameters.
     pub system: String,
-    /// The seed's number, from 0; the scenario's seed is added to it.
+    /// The seed.
     pub seed: u64,
     /// The measures.
     pub result: SystemResult,
+    /// What pictures of all seeds show of it.
+    pub trace: SeedTrace,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -125,7 +127,7 @@ mod tests {
     fn result(system: &str, seed: u64) -> SeedResult {
         let measured =
             SystemResult { goodput_mbps: 9.5 + seed as f64, fairness: Some(0.1 + 0.2), ..Default::default() };
-        SeedResult { system: system.into(), seed, result: measured }
+        SeedResult { system: system.into(), seed, result: measured, trace: SeedTrace::default() }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{Estimate, Repeated, RunResult, SystemResult, measures};
+use crate::{Difference, Estimate, Repeated, RunResult, SystemResult, headline::signed, measures};
 
 /// From so many times another value on, the multiple says nothing but that the other is next to nothing.
 pub(crate) const MANY: f64 = 100.0;
@@ -13,7 +13,9 @@ pub(crate) enum Column {
     System,
     Goodput,
     TimesTcp,
+    Less,
     MeanTime,
+    MedianTime,
     LongTime,
     Fairness,
     LeastUsed,
@@ -22,19 +24,26 @@ pub(crate) enum Column {
 }
 
 /// The columns that say something of this run.
+///
+/// Where all flows have a size, fairness of goodput is not among them: a flow that is larger, or begins later, has another
+/// goodput without any unfairness.
 pub(crate) fn columns(run: &RunResult) -> Vec<Column> {
     let mut columns = vec![Column::System, Column::Goodput];
     if !run.is_of_transfers() {
         columns.push(Column::TimesTcp);
     }
     if run.systems.values().any(|system| taken(system).is_some()) {
-        columns.extend([Column::MeanTime, Column::LongTime]);
+        columns.extend([Column::MeanTime, Column::MedianTime, Column::LongTime]);
     }
-    columns.extend([Column::Fairness, Column::LeastUsed, Column::Moves, Column::Drops]);
+    if !run.is_of_transfers() {
+        columns.push(Column::Fairness);
+    }
+    columns.extend([Column::LeastUsed, Column::Moves, Column::Drops]);
     columns
 }
 
-/// The results as a table for a terminal, one row per system, and below it what is incomplete.
+/// The results as a table for a terminal, one row per system, and below it the headline, how far systems are apart seed by seed,
+/// why to doubt the run, what else there is to remark, and what is incomplete.
 pub fn table(run: &RunResult) -> String {
     let mut table = Table::new();
     let columns = columns(run);
@@ -42,20 +51,74 @@ pub fn table(run: &RunResult) -> String {
     for (name, system) in run.systems.iter() {
         table.add_row(columns.iter().map(|column| printable(column.cell(run, name, system))));
     }
+    align(&mut table);
+    let mut lines = vec![table.to_string()];
+    if let Some((titles, rows)) = differences(run) {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_header(titles.into_iter().map(printable));
+        for row in rows {
+            table.add_row(row.into_iter().map(printable));
+        }
+        align(&mut table);
+        lines.push(table.to_string());
+    }
+    lines.extend(run.headline.iter().map(|headline| printable(headline.text.clone())));
+    lines.extend(run.validity.iter().map(|doubt| printable(format!("doubt: {}: {}", doubt.system, doubt.text))));
+    for (name, system) in run.systems.iter() {
+        lines.extend(system.notes.iter().map(|note| printable(format!("note: {name}: {note}"))));
+    }
+    lines.extend(run.incomplete().into_iter().map(|line| printable(format!("incomplete: {line}"))));
+    lines.join("\n")
+}
+
+fn align(table: &mut Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let incomplete = run.incomplete().into_iter().map(|line| format!("\nincomplete: {}", printable(line)));
-    table.to_string() + &incomplete.collect::<String>()
+}
+
+/// How far systems are from the baseline seed by seed: titles, and a row for each system. `None` of one seed.
+pub(crate) fn differences(run: &RunResult) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let baseline = &run.differences.first()?.baseline;
+    let mut measures: Vec<(&str, &str)> = Vec::new();
+    for one in &run.differences {
+        let measure = (one.measure.as_str(), one.unit.as_str());
+        // Goodput of transfers is what was offered.
+        if !(measures.contains(&measure) || run.is_of_transfers() && one.measure == "goodput") {
+            measures.push(measure);
+        }
+    }
+    let titles = measures.iter().map(|(measure, unit)| format!("{measure} {unit}"));
+    let titles = std::iter::once(format!("less {baseline}, seed by seed")).chain(titles).collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for name in run.systems.iter().map(|(name, _)| name).filter(|name| name != baseline) {
+        let of = |(measure, _): &(&str, &str)| {
+            let found = run.differences.iter().find(|one| one.system == name && one.measure == *measure);
+            or_dash(found.map(|one| {
+                let none = if one.is_none() { " (no difference)" } else { "" };
+                difference(one) + none
+            }))
+        };
+        rows.push(std::iter::once(name.to_owned()).chain(measures.iter().map(of)).collect());
+    }
+    Some((titles, rows))
+}
+
+/// A difference with its sign, and half of its interval.
+fn difference(one: &Difference) -> String {
+    let digits = if one.estimate.mean.abs().max(one.estimate.half_width()) < 10.0 { 2 } else { 1 };
+    format!("{} ± {:.digits$}", signed(one.estimate.mean, digits), one.estimate.half_width())
 }
 
 impl Column {
     /// All of them, in their order.
-    pub(crate) const ALL: [Column; 9] = [
+    pub(crate) const ALL: [Column; 11] = [
         Column::System,
         Column::Goodput,
         Column::TimesTcp,
+        Column::Less,
         Column::MeanTime,
+        Column::MedianTime,
         Column::LongTime,
         Column::Fairness,
         Column::LeastUsed,
@@ -69,6 +132,8 @@ impl Column {
             Column::Goodput => "goodput Mbit/s",
             Column::TimesTcp => "× tcp",
             Column::MeanTime => "mean time s",
+            Column::Less => "less baseline",
+            Column::MedianTime => "50 % s",
             Column::LongTime => "99 % s",
             Column::Fairness => "fairness",
             Column::LeastUsed => "least used path, 2nd half",
@@ -85,8 +150,14 @@ impl Column {
             Column::MeanTime => {
                 "Mean time: of transfers, from start to last acknowledgement, or to the end of the run."
             }
-            Column::LongTime => "99 %: so many of the transfers took at most this long.",
-            Column::Fairness => "Fairness: Jain's index over the goodput of connections, 1 if all have the same.",
+            Column::Less => {
+                "Less baseline: goodput in Mbit/s, or the mean time of transfers in ms, less that of the baseline, seed by seed."
+            }
+            Column::MedianTime => "50 %: so many of the transfers took at most this long.",
+            Column::LongTime => "99 %: so many, likewise.",
+            Column::Fairness => {
+                "Fairness: Jain's index over the goodput of connections without a size, 1 if all have the same."
+            }
             Column::LeastUsed => "Least used path: share of its capacity that was used.",
             Column::Moves => "Moves: how often a connection was put on another path.",
             Column::Drops => "Drops: packets that links dropped.",
@@ -108,17 +179,14 @@ impl Column {
                 times_tcp(run, system)
                     .map(|times| if times < MANY { format!("{times:.2}") } else { format!("> {MANY:.0}") }),
             ),
-            (Column::MeanTime, None) => or_dash(taken(system).map(|(mean, _)| format!("{mean:.*}", digits(mean)))),
-            (Column::LongTime, None) => or_dash(taken(system).map(|(_, p99)| format!("{p99:.*}", digits(p99)))),
-            (Column::MeanTime, Some(repeated)) => {
-                or_dash(over_seeds(repeated, |(mean, _)| mean).or(repeated.afct_s).map(with_interval))
-            }
-            (Column::LongTime, Some(repeated)) => {
-                or_dash(over_seeds(repeated, |(_, p99)| p99).or(repeated.fct_p99_s).map(with_interval))
-            }
-            (Column::Fairness, None) => or_dash(system.fairness.map(|index| format!("{index:.3}"))),
+            (Column::Less, _) => or_dash(main_difference(run, name).map(difference)),
+            (Column::MeanTime, _) => time(system, 0),
+            (Column::MedianTime, _) => time(system, 1),
+            (Column::LongTime, _) => time(system, 2),
+            (Column::Fairness, None) => or_dash(fairness(system).map(|index| format!("{index:.3}"))),
             (Column::Fairness, Some(repeated)) => {
-                or_dash(repeated.fairness.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width())))
+                let index = each(repeated, fairness).or(repeated.fairness);
+                or_dash(index.map(|index| format!("{:.3} ± {:.3}", index.mean, index.half_width())))
             }
             (Column::LeastUsed, None) => {
                 or_dash(system.least_used_path().map(|(path, share)| format!("{} ({path})", percent(share))))
@@ -135,17 +203,44 @@ impl Column {
     }
 }
 
-/// Mean and 99th percentile of the times of transfers in seconds. One that has not ended counts with what it has taken
+/// Jain's index over the connections without a size; where none is known, over all.
+pub(crate) fn fairness(system: &SystemResult) -> Option<f64> {
+    system.fairness_endless.or(system.fairness)
+}
+
+/// Mean, median and 99th percentile of the times of transfers in seconds. One that has not ended counts with what it has taken
 /// until the end of the run: without it, a system that stalls some would look faster.
+pub(crate) fn taken_at(system: &SystemResult) -> Option<[f64; 3]> {
+    let with_unfinished = system.unfinished.map(|unfinished| [unfinished.mean_s, unfinished.p50_s, unfinished.p99_s]);
+    with_unfinished.or_else(|| Some([system.afct_s?, system.fct_p50_s?, system.fct_p99_s?]))
+}
+
+/// Mean and 99th percentile of these times.
 pub(crate) fn taken(system: &SystemResult) -> Option<(f64, f64)> {
-    let with_unfinished = system.unfinished.map(|unfinished| (unfinished.mean_s, unfinished.p99_s));
-    with_unfinished.or(system.afct_s.zip(system.fct_p99_s))
+    taken_at(system).map(|[mean, _, long]| (mean, long))
+}
+
+/// The cell of one of [`taken_at`]'s times.
+fn time(system: &SystemResult, which: usize) -> String {
+    let Some(repeated) = &system.repeated else {
+        return or_dash(taken_at(system).map(|times| format!("{:.*}", digits(times[which]), times[which])));
+    };
+    let known = [repeated.afct_s, repeated.fct_p50_s, repeated.fct_p99_s];
+    or_dash(each(repeated, |one| taken_at(one).map(|times| times[which])).or(known[which]).map(with_interval))
+}
+
+/// How far a system is from the baseline in what the run is about.
+fn main_difference<'a>(run: &'a RunResult, name: &str) -> Option<&'a Difference> {
+    let measure = if run.is_of_transfers() { "mean time" } else { "goodput" };
+    run.differences.iter().find(|one| one.system == name && one.measure == measure)
 }
 
 /// What [`taken`] says of the mean; after several seeds the mean of theirs.
 pub(crate) fn mean_time(system: &SystemResult) -> Option<f64> {
     match &system.repeated {
-        Some(repeated) => over_seeds(repeated, |(mean, _)| mean).or(repeated.afct_s).map(|estimate| estimate.mean),
+        Some(repeated) => {
+            each(repeated, |one| taken(one).map(|(mean, _)| mean)).or(repeated.afct_s).map(|estimate| estimate.mean)
+        }
         None => taken(system).map(|(mean, _)| mean),
     }
 }
@@ -163,9 +258,9 @@ pub(crate) fn times_tcp(run: &RunResult, system: &SystemResult) -> Option<f64> {
     Some(mean_goodput(system) / tcp)
 }
 
-/// Of what [`taken`] says of each seed; `None` where one has no transfers, or only the means are known.
-fn over_seeds(repeated: &Repeated, which: impl Fn((f64, f64)) -> f64) -> Option<Estimate> {
-    let each: Option<Vec<f64>> = repeated.each.iter().map(|one| taken(one).map(&which)).collect();
+/// A measure over the seeds; `None` where one lacks it, or only the means are known.
+fn each(repeated: &Repeated, of: impl Fn(&SystemResult) -> Option<f64>) -> Option<Estimate> {
+    let each: Option<Vec<f64>> = repeated.each.iter().map(of).collect();
     Estimate::of(&each?)
 }
 
@@ -265,7 +360,8 @@ mod tests {
         let mut run = testing::run(&["tcp", "pathchanger"], 2);
         for (name, mean, p99) in [("tcp", 0.5, 12.345), ("pathchanger", 0.115, 1.24)] {
             let system = run.systems.get_mut(name).unwrap();
-            (system.afct_s, system.fct_p99_s, system.fairness_endless) = (Some(mean), Some(p99), None);
+            (system.afct_s, system.fct_p50_s, system.fct_p99_s) = (Some(mean), Some(mean / 2.0), Some(p99));
+            system.fairness_endless = None;
             system.goodput_mbps = 20.0;
         }
         let stalled = crate::Unfinished { flows: 1, mean_s: 0.25, p50_s: 0.1, p99_s: 9.996 };
@@ -276,12 +372,12 @@ mod tests {
     #[test]
     fn transfers_are_judged_by_their_times_those_that_did_not_end_included() {
         insta::assert_snapshot!(table(&transfers()), @r#"
-        ┌─────────────┬────────────────┬─────────────┬────────┬──────────┬───────────────────────────┬───────┬───────┐
-        │ system      ┆ goodput Mbit/s ┆ mean time s ┆ 99 % s ┆ fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
-        ╞═════════════╪════════════════╪═════════════╪════════╪══════════╪═══════════════════════════╪═══════╪═══════╡
-        │ tcp         ┆           20.0 ┆       0.500 ┆   12.3 ┆    1.000 ┆                  1 % (p2) ┆     0 ┆    30 │
-        │ pathchanger ┆           20.0 ┆       0.250 ┆   10.0 ┆    1.000 ┆                 89 % (p2) ┆    20 ┆    30 │
-        └─────────────┴────────────────┴─────────────┴────────┴──────────┴───────────────────────────┴───────┴───────┘
+        ┌─────────────┬────────────────┬─────────────┬────────┬────────┬───────────────────────────┬───────┬───────┐
+        │ system      ┆ goodput Mbit/s ┆ mean time s ┆ 50 % s ┆ 99 % s ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═════════════╪════════════════╪═════════════╪════════╪════════╪═══════════════════════════╪═══════╪═══════╡
+        │ tcp         ┆           20.0 ┆       0.500 ┆  0.250 ┆   12.3 ┆                  1 % (p2) ┆     0 ┆    30 │
+        │ pathchanger ┆           20.0 ┆       0.250 ┆  0.100 ┆   10.0 ┆                 89 % (p2) ┆    20 ┆    30 │
+        └─────────────┴────────────────┴─────────────┴────────┴────────┴───────────────────────────┴───────┴───────┘
         "#);
     }
 
@@ -294,12 +390,12 @@ mod tests {
             system.repeated = Repeated::of(&[system.clone(), other]);
         }
         insta::assert_snapshot!(table(&run), @r#"
-        ┌─────────────┬────────────────┬───────────────┬────────────┬───────────────┬───────────────────────────┬───────┬───────┐
-        │ system      ┆ goodput Mbit/s ┆   mean time s ┆     99 % s ┆      fairness ┆ least used path, 2nd half ┆ moves ┆ drops │
-        ╞═════════════╪════════════════╪═══════════════╪════════════╪═══════════════╪═══════════════════════════╪═══════╪═══════╡
-        │ tcp         ┆     20.0 ± 0.0 ┆ 0.505 ± 0.064 ┆ 12.3 ± 0.0 ┆ 1.000 ± 0.000 ┆                       1 % ┆     0 ┆    30 │
-        │ pathchanger ┆     20.0 ± 0.0 ┆ 0.250 ± 0.000 ┆ 10.0 ± 0.0 ┆ 1.000 ± 0.000 ┆                      89 % ┆    20 ┆    30 │
-        └─────────────┴────────────────┴───────────────┴────────────┴───────────────┴───────────────────────────┴───────┴───────┘
+        ┌─────────────┬────────────────┬───────────────┬───────────────┬────────────┬───────────────────────────┬───────┬───────┐
+        │ system      ┆ goodput Mbit/s ┆   mean time s ┆        50 % s ┆     99 % s ┆ least used path, 2nd half ┆ moves ┆ drops │
+        ╞═════════════╪════════════════╪═══════════════╪═══════════════╪════════════╪═══════════════════════════╪═══════╪═══════╡
+        │ tcp         ┆     20.0 ± 0.0 ┆ 0.505 ± 0.064 ┆ 0.250 ± 0.000 ┆ 12.3 ± 0.0 ┆                       1 % ┆     0 ┆    30 │
+        │ pathchanger ┆     20.0 ± 0.0 ┆ 0.250 ± 0.000 ┆ 0.100 ± 0.000 ┆ 10.0 ± 0.0 ┆                      89 % ┆    20 ┆    30 │
+        └─────────────┴────────────────┴───────────────┴───────────────┴────────────┴───────────────────────────┴───────┴───────┘
         "#);
     }
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::{
     Estimate, PlotError, RunResult, SystemResult, document,
-    lines::{Across, Line, Panel, Whisker, draw},
-    summary::{Column, columns, printable, taken},
+    lines::{Across, DASHES, Line, Panel, Styles, Whisker, draw},
+    summary::{Column, columns, printable, taken_at},
 };
 
 /// The version of `sweep.json` that this crate writes.
@@ -39,11 +39,12 @@ pub struct SweptPoint {
 /// A measure that the picture shows: its name, and its value of one seed.
 type Measure = (&'static str, fn(&SystemResult) -> Option<f64>);
 
-const MEASURES: [Measure; 6] = [
+const MEASURES: [Measure; 7] = [
     ("goodput, Mbit/s", |one| Some(one.goodput_mbps)),
-    ("mean time, ms", |one| taken(one).map(|(mean, _)| mean * 1e3)),
-    ("99 % of times, ms", |one| taken(one).map(|(_, long)| long * 1e3)),
-    ("fairness", |one| one.fairness),
+    ("mean time, ms", |one| taken_at(one).map(|[mean, ..]| mean * 1e3)),
+    ("50 % of times, ms", |one| taken_at(one).map(|[_, median, _]| median * 1e3)),
+    ("99 % of times, ms", |one| taken_at(one).map(|[.., long]| long * 1e3)),
+    ("fairness", |one| one.fairness_endless),
     ("moves", |one| Some(one.total_moves() as f64)),
     ("drops", |one| Some(one.total_drops() as f64)),
 ];
@@ -65,23 +66,85 @@ impl Swept {
         for column in table.column_iter_mut().skip(self.keys.len() + 1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        table.to_string()
+        let mut lines = vec![table.to_string()];
+        lines.extend(self.doubts().into_iter().map(|doubt| printable(format!("doubt: {doubt}"))));
+        lines.join("\n")
     }
 
-    /// Each measure over the first key as SVG text, with a line for each system and each value of the other keys; points alone
-    /// where the values are no numbers. After several seeds, points have their 95 % confidence intervals.
+    /// Why to doubt the runs, each with its values and system.
+    fn doubts(&self) -> Vec<String> {
+        let of = |point: &SweptPoint| {
+            let values = point.values.join(", ");
+            let each = point.run.validity.iter();
+            each.map(|doubt| format!("{values}: {}: {}", doubt.system, doubt.text)).collect::<Vec<_>>()
+        };
+        self.points.iter().flat_map(of).collect()
+    }
+
+    /// Each measure over the first key as SVG text: a colour for each system, dashes and marks for each value of the other keys, or
+    /// panels of their own where these are too many for dashes; points alone where the values are no numbers. After several seeds,
+    /// points have their 95 % confidence intervals.
     pub fn picture(&self) -> Result<String, PlotError> {
         let axis = Axis::of(self.points.iter().filter_map(|point| point.values.first()).map(String::as_str));
-        let (mut panels, mut whiskers) = (Vec::new(), Vec::new());
+        let (systems, others) = (self.systems(), self.others());
+        let apart = others.len() > DASHES;
+        let only: Vec<Option<&String>> = if apart { others.iter().map(Some).collect() } else { vec![None] };
+        let (mut panels, mut whiskers, mut heads) = (Vec::new(), Vec::new(), Vec::new());
         for measure in &MEASURES {
-            if let Some((panel, own)) = self.panel(measure, &axis, panels.len()) {
-                panels.push(panel);
-                whiskers.extend(own);
+            let (mut range, first) = ([0.0, 0.0_f64], panels.len());
+            for other in &only {
+                if let Some((panel, own)) = self.panel(measure, &axis, panels.len(), *other) {
+                    range[1] = range[1].max(panel.range[1]);
+                    panels.push(panel);
+                    whiskers.extend(own);
+                    heads.extend(other.cloned());
+                }
+            }
+            // Panels of one measure are compared with each other.
+            panels.iter_mut().skip(first).for_each(|panel: &mut Panel| panel.range = range);
+        }
+        let mut of = Vec::new();
+        for (color, system) in systems.iter().enumerate() {
+            for (dash, other) in others.iter().enumerate() {
+                of.push((label(system, other), color, if apart { 0 } else { dash }));
             }
         }
+        let dashes = if apart || others.len() < 2 { Vec::new() } else { others };
+        let styles = Styles { of, colors: systems.into_iter().map(printable).collect(), dashes, heads };
         let title = printable(axis.title(self.keys.first().map_or("", String::as_str)));
-        let across = Across { title: &title, ticks: &axis.ticks, joined: axis.are_numbers, dots: true };
+        let across = Across { title: &title, ticks: &axis.ticks, joined: axis.are_numbers, dots: true, styles };
         draw(&printable(self.scenario.clone()), &across, &panels, &whiskers)
+    }
+
+    /// The names of all systems.
+    fn systems(&self) -> Vec<String> {
+        let mut systems: Vec<String> = Vec::new();
+        for (name, _) in self.points.iter().flat_map(|point| point.run.systems.iter()) {
+            if !systems.iter().any(|known| known == name) {
+                systems.push(name.to_owned());
+            }
+        }
+        systems
+    }
+
+    /// The values of all keys but the first, in the order in which they come.
+    fn others(&self) -> Vec<String> {
+        let mut others: Vec<String> = Vec::new();
+        for other in self.points.iter().map(|point| self.other(point)) {
+            if !others.contains(&other) {
+                others.push(other);
+            }
+        }
+        others
+    }
+
+    /// The values of all keys but the first at a point, such as `ecn = true`.
+    fn other(&self, point: &SweptPoint) -> String {
+        let each = self.keys.iter().zip(&point.values).skip(1).map(|(key, value)| {
+            let short = key.rsplit('.').next().unwrap_or(key);
+            format!("{short} = {value}")
+        });
+        printable(each.collect::<Vec<_>>().join(", "))
     }
 
     /// The picture and the table on a page; `command` makes them again.
@@ -92,6 +155,7 @@ impl Swept {
             figure { (PreEscaped(picture)) }
             div.scroll { (self.markup()) }
             p { small { (self.columns().into_iter().filter_map(Column::meaning).collect::<Vec<_>>().join(" ")) } }
+            @for doubt in self.doubts() { p { strong { "Doubt: " } (doubt) "." } }
             h2 { "Run it again" }
             pre { (command) }
             p { a href="sweep.json" { "sweep.json" } }
@@ -120,7 +184,9 @@ impl Swept {
     /// The columns that say something of any of the runs.
     fn columns(&self) -> Vec<Column> {
         let of_each: Vec<Vec<Column>> = self.points.iter().map(|point| columns(&point.run)).collect();
-        Column::ALL.into_iter().filter(|column| of_each.iter().any(|has| has.contains(column))).collect()
+        let less = self.points.iter().any(|point| !point.run.differences.is_empty());
+        let has = |column: &Column| of_each.iter().any(|has| has.contains(column)) || less && *column == Column::Less;
+        Column::ALL.into_iter().filter(has).collect()
     }
 
     fn rows<'a>(&'a self, columns: &'a [Column]) -> impl Iterator<Item = (&'a SweptPoint, Vec<String>)> {
@@ -133,18 +199,25 @@ impl Swept {
         self.points.iter().flat_map(of)
     }
 
-    /// A measure's lines in the panel of this number, and the points' intervals; `None` where it is missing, or zero everywhere.
-    fn panel(&self, (name, of): &Measure, axis: &Axis, index: usize) -> Option<(Panel, Vec<Whisker>)> {
+    /// A measure's lines in the panel of this number, and the points' intervals; of one value of the other keys, or of all. `None`
+    /// where the measure is missing, or zero everywhere.
+    fn panel(
+        &self,
+        (name, of): &Measure,
+        axis: &Axis,
+        index: usize,
+        only: Option<&String>,
+    ) -> Option<(Panel, Vec<Whisker>)> {
         let (mut panel, mut whiskers): (Vec<Line>, Vec<Whisker>) = (Vec::new(), Vec::new());
         for (number, point) in self.points.iter().enumerate() {
+            let other = self.other(point);
+            if only.is_some_and(|only| *only != other) {
+                continue;
+            }
             for (system, result) in point.run.systems.iter() {
                 let Some(value) = over_seeds(result, of) else { continue };
                 let ends = value.ci95.map(|end| end.max(0.0));
-                let others = self.keys.iter().zip(&point.values).skip(1).map(|(key, value)| {
-                    let short = key.rsplit('.').next().unwrap_or(key);
-                    format!(", {short} = {value}")
-                });
-                let label = printable(system.to_owned() + &others.collect::<String>());
+                let label = label(system, &other);
                 let x = axis.at.get(number).copied().unwrap_or_default();
                 if ends[1] > ends[0] {
                     whiskers.push(Whisker { panel: index, label: label.clone(), x, ends });
@@ -160,10 +233,21 @@ impl Swept {
         }
         panel.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
         let values = panel.iter().flat_map(|line| &line.points).map(|point| point.1);
-        let highest = values.chain(whiskers.iter().map(|whisker| whisker.ends[1])).fold(0.0, f64::max);
+        let values: f64 = values.fold(0.0, f64::max);
+        let ends = whiskers.iter().map(|whisker| whisker.ends[1]).fold(values, f64::max);
+        // The axis is the values'; an interval of a few seeds that is far wider leaves the picture.
+        let highest = ends.min(values * WIDE);
         let y = (*name).to_owned();
         (highest > 0.0).then_some((Panel { y, range: [0.0, highest * 1.08], lines: panel, mark: None }, whiskers))
     }
+}
+
+/// Intervals reach so many times the largest value at most.
+const WIDE: f64 = 1.6;
+
+/// What a line stands for.
+fn label(system: &str, other: &str) -> String {
+    printable(if other.is_empty() { system.to_owned() } else { format!("{system}, {other}") })
 }
 
 /// The mean over the seeds, and its interval; `None` where a seed lacks the measure.
@@ -291,11 +375,35 @@ mod tests {
         for wanted in ["flow.0.connections", "tcp, ecn = true", "pathchanger, ecn = false", "goodput, Mbit/s"] {
             assert!(svg.contains(wanted), "{wanted}");
         }
+        // In the legend a colour for each system, and dashes for each value of the second key.
+        for entry in ["tcp", "pathchanger", "ecn = true", "ecn = false"] {
+            assert_eq!(svg.matches(&format!(">\n{entry}\n<")).count(), 1, "{entry}: {svg}");
+        }
+        let lines =
+            |color: &str| svg.matches(&format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"{color}\"")).count();
+        assert!(
+            lines("#0072B2") > 0 && lines("#D55E00") > 0 && lines("#009E73") == 0,
+            "two systems have two colours: {svg}"
+        );
         // Two values of the first key on each of four lines, in each panel.
         let panels =
             ["goodput, Mbit/s", "fairness", "moves", "drops"].iter().filter(|name| svg.contains(**name)).count();
-        assert_eq!(svg.matches("<circle").count(), 8 * panels);
+        // In the legend each value of the second key has its mark.
+        assert_eq!(svg.matches("<circle").count(), 8 * panels + 2);
         assert!(!svg.contains("mean time"), "no flow has a size");
+    }
+
+    #[test]
+    fn more_values_of_the_second_key_than_dashes_have_panels_of_their_own_on_one_axis() {
+        let all: Vec<[String; 2]> =
+            (1..=2).flat_map(|x| (1..=5).map(move |y| [x.to_string(), y.to_string()])).collect();
+        let all: Vec<Vec<&str>> = all.iter().map(|two| two.iter().map(String::as_str).collect()).collect();
+        let all: Vec<&[&str]> = all.iter().map(Vec::as_slice).collect();
+        let svg = swept(&["flow.0.connections", "mptcp.subflows"], &all).picture().unwrap();
+        assert_eq!(svg.matches(">\ngoodput, Mbit/s\n<").count(), 5, "{svg}");
+        for value in 1..=5 {
+            assert!(svg.contains(&format!(">\nsubflows = {value}\n<")), "{value}");
+        }
     }
 
     #[test]

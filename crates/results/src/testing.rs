@@ -63,6 +63,7 @@ pub(crate) fn traced_run(systems: &[&str], paths: usize) -> (RunResult, Vec<Trac
         run.systems.insert(*system, result);
         traces.push(trace);
     }
+    run.ceiling_mbps = Some(100.0 * paths as f64);
     (run, traces)
 }
 

@@ -10,15 +10,20 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    FlowRecord, PlotError, Recorder, RunResult, SamplePoint, Scene, SubflowRecord, Trace, page, plot,
+    FlowRecord, Parts, PlotError, Recorder, RunResult, SamplePoint, Scene, SubflowRecord, Trace,
+    page::{Pictures, page},
+    plot,
     record::{FLOW_COLUMNS, FlowRow, SAMPLE_COLUMNS, SUBFLOW_COLUMNS, SampleRow, SubflowRow},
-    seeds,
+    seeds, times,
 };
 
 const RESULT: &str = "result.json";
-const SUBFLOWS: &str = "subflows.csv";
+const TIMES: &str = "times.svg";
+pub(crate) const FLOWS: &str = "flows.csv";
+pub(crate) const SERIES: &str = "series.csv";
+pub(crate) const SUBFLOWS: &str = "subflows.csv";
 /// The files that every run has beside the page, in the order in which the page links to them.
-pub(crate) const FILES: [&str; 5] = [RESULT, "flows.csv", "series.csv", "plot.svg", "scenario.resolved.toml"];
+pub(crate) const FILES: [&str; 5] = [RESULT, FLOWS, SERIES, "plot.svg", "scenario.resolved.toml"];
 
 /// Writes a run's files into one directory; records go to disk as they come.
 ///
@@ -38,8 +43,21 @@ pub struct Records {
     subflows: Option<Csv>,
     /// The directory of the run.
     dir: PathBuf,
-    /// Whether the rows are in files without a name.
-    aside: bool,
+    /// Where rows of subflows go.
+    aside: Aside,
+    /// The seed of these records.
+    seed: u64,
+}
+
+/// Where records are until they are in the run's files.
+#[derive(Debug)]
+enum Aside {
+    /// They are there.
+    Not,
+    /// In files without a name.
+    Nameless,
+    /// In a part; the file that its subflows have.
+    Part(PathBuf),
 }
 
 /// Why a run's files could not be written.
@@ -84,19 +102,20 @@ struct Csv {
 }
 
 impl Writer {
-    /// Makes `dir` if necessary, removes an earlier run's `result.json` and `subflows.csv` from it and begins the CSV files.
-    pub fn new(dir: impl Into<PathBuf>) -> Result<Self, WriteError> {
+    /// Makes `dir` if necessary, removes from it what an earlier run has and this one may not, and begins the CSV files. `seed` is
+    /// that of the records which are not [parts](Parts).
+    pub fn new(dir: impl Into<PathBuf>, seed: u64) -> Result<Self, WriteError> {
         let dir = dir.into();
         fs::create_dir_all(&dir).map_err(io_error("make", &dir))?;
-        for stale in [RESULT, SUBFLOWS].map(|name| dir.join(name)) {
+        for stale in [RESULT, SUBFLOWS, TIMES].map(|name| dir.join(name)) {
             match fs::remove_file(&stale) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &stale)(error)),
                 _ => {}
             }
         }
-        let flows = Csv::create(dir.join("flows.csv"), &FLOW_COLUMNS)?;
-        let series = Csv::create(dir.join("series.csv"), &SAMPLE_COLUMNS)?;
-        let records = Records { flows, series, subflows: None, dir: dir.clone(), aside: false };
+        let flows = Csv::create(dir.join(FLOWS), &FLOW_COLUMNS)?;
+        let series = Csv::create(dir.join(SERIES), &SAMPLE_COLUMNS)?;
+        let records = Records { flows, series, subflows: None, dir: dir.clone(), aside: Aside::Not, seed };
         Ok(Writer { dir, records })
     }
 
@@ -110,7 +129,8 @@ impl Writer {
     pub fn set_aside(&self) -> Result<Records, WriteError> {
         let aside = |csv: &Csv| Csv::nameless(&self.dir, csv.path.clone());
         let (flows, series) = (aside(&self.records.flows)?, aside(&self.records.series)?);
-        Ok(Records { flows, series, subflows: None, dir: self.dir.clone(), aside: true })
+        let (dir, seed) = (self.dir.clone(), self.records.seed);
+        Ok(Records { flows, series, subflows: None, dir, aside: Aside::Nameless, seed })
     }
 
     /// Adds what was set aside.
@@ -123,7 +143,16 @@ impl Writer {
         }
     }
 
-    /// Completes the files: CSVs, `scenario.resolved.toml`, `plot.svg`, `index.html`, and `result.json` last.
+    /// Adds the records of a system and seed.
+    pub fn append_part(&mut self, parts: &Parts, system: &str, seed: u64) -> Result<(), WriteError> {
+        self.records.flows.append_file(&parts.path(system, seed, FLOWS))?;
+        self.records.series.append_file(&parts.path(system, seed, SERIES))?;
+        let subflows = parts.path(system, seed, SUBFLOWS);
+        if subflows.exists() { self.records.subflows()?.append_file(&subflows) } else { Ok(()) }
+    }
+
+    /// Completes the files: CSVs, `scenario.resolved.toml`, `plot.svg`, `times.svg` if transfers completed, `index.html`,
+    /// and `result.json` last.
     ///
     /// `traces` are the systems' in the order of the run, `scene` is what the scenario has happen, `scenario` is the resolved scenario file's text, and
     /// `command` the command line that reproduces the run.
@@ -149,39 +178,61 @@ impl Writer {
         write_whole(&dir, "scenario.resolved.toml", scenario)?;
         let picture = plot(run, traces, scene)?;
         write_whole(&dir, "plot.svg", &picture)?;
-        write_whole(&dir, "index.html", &page(run, &picture, &files, command))?;
+        let times = times::picture(traces, run.seeds)?;
+        if let Some(times) = &times {
+            write_whole(&dir, TIMES, times)?;
+            files.push(TIMES);
+        }
+        let pictures = Pictures { plot: &picture, times: times.as_deref() };
+        write_whole(&dir, "index.html", &page(run, &pictures, &files, command))?;
         let json = serde_json::to_string_pretty(run)?;
         write_whole(&dir, RESULT, &(json + "\n"))
     }
 }
 
 impl Records {
+    /// Records of one system and seed in files of their own: of flows, samples and subflows.
+    pub(crate) fn part([flows, series, subflows]: [PathBuf; 3], seed: u64) -> Result<Self, WriteError> {
+        let dir = flows.parent().map(Path::to_owned).unwrap_or_default();
+        let (flows, series) = (Csv::headless(flows)?, Csv::headless(series)?);
+        Ok(Records { flows, series, subflows: None, dir, aside: Aside::Part(subflows), seed })
+    }
+
+    /// Completes a [part](Parts).
+    pub fn close(self) -> Result<(), WriteError> {
+        [self.flows, self.series].into_iter().chain(self.subflows).try_for_each(Csv::finish)
+    }
+
     /// Gives a sample to the recorder and to `series.csv`.
     pub fn sample(&mut self, recorder: &mut Recorder, point: &SamplePoint) -> Result<(), WriteError> {
         recorder.sample(point);
-        self.series.add(SampleRow::new(recorder.system(), point))
+        self.series.add(SampleRow::new((recorder.system(), self.seed), point))
     }
 
     /// Gives a flow to the recorder and to `flows.csv`, and to `series.csv` what no sample of its connection showed.
     pub fn flow(&mut self, recorder: &mut Recorder, flow: &FlowRecord) -> Result<(), WriteError> {
         for point in recorder.flow(flow) {
-            self.series.add(SampleRow::new(recorder.system(), &point))?;
+            self.series.add(SampleRow::new((recorder.system(), self.seed), &point))?;
         }
-        self.flows.add(FlowRow::new(recorder.system(), flow))
+        self.flows.add(FlowRow::new((recorder.system(), self.seed), flow))
     }
 
     /// Adds a subflow of the recorder's system to `subflows.csv`, which the first subflow begins.
     ///
     /// A subflow adds to no measure: its connection's [`FlowRecord`] counts what it carried.
     pub fn subflow(&mut self, recorder: &Recorder, subflow: &SubflowRecord) -> Result<(), WriteError> {
-        self.subflows()?.add(SubflowRow::new(recorder.system(), subflow))
+        let seed = self.seed;
+        self.subflows()?.add(SubflowRow::new((recorder.system(), seed), subflow))
     }
 
     fn subflows(&mut self) -> Result<&mut Csv, WriteError> {
         let csv = match self.subflows.take() {
             Some(csv) => csv,
-            None if self.aside => Csv::nameless(&self.dir, self.dir.join(SUBFLOWS))?,
-            None => Csv::create(self.dir.join(SUBFLOWS), &SUBFLOW_COLUMNS)?,
+            None => match &self.aside {
+                Aside::Nameless => Csv::nameless(&self.dir, self.dir.join(SUBFLOWS))?,
+                Aside::Part(path) => Csv::headless(path.clone())?,
+                Aside::Not => Csv::create(self.dir.join(SUBFLOWS), &SUBFLOW_COLUMNS)?,
+            },
         };
         Ok(self.subflows.insert(csv))
     }
@@ -200,6 +251,22 @@ impl Csv {
     fn nameless(dir: &Path, path: PathBuf) -> Result<Self, WriteError> {
         let file = tempfile::tempfile_in(dir).map_err(io_error("make a temporary file in", dir))?;
         Ok(Csv { path, rows: csv::WriterBuilder::new().has_headers(false).from_writer(file) })
+    }
+
+    /// Rows in a file of their own, without a head.
+    fn headless(path: PathBuf) -> Result<Self, WriteError> {
+        let file = File::create(&path).map_err(io_error("create", &path))?;
+        Ok(Csv { path, rows: csv::WriterBuilder::new().has_headers(false).from_writer(file) })
+    }
+
+    fn append_file(&mut self, path: &Path) -> Result<(), WriteError> {
+        let mut from = File::open(path).map_err(io_error("open", path))?;
+        let failed = io_error("write", &self.path);
+        let mut copy = || {
+            self.rows.flush()?;
+            io::copy(&mut from, &mut self.rows.get_ref())
+        };
+        copy().map(drop).map_err(failed)
     }
 
     fn append(&mut self, other: Csv) -> Result<(), WriteError> {
@@ -264,7 +331,7 @@ mod tests {
     fn a_finished_run_leaves_all_files_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let (run, traces) = testing::traced_run(&["tcp", "pathchanger"], 2);
-        let writer = Writer::new(dir.path().join("deep/er")).unwrap();
+        let writer = Writer::new(dir.path().join("deep/er"), 1).unwrap();
         writer.finish(&run, &traces, &Scene::default(), "name = \"x\"\n", "sidestep lab run x").unwrap();
         let out = dir.path().join("deep/er");
         let mut expected: Vec<_> = FILES.into_iter().chain(["index.html"]).collect();
@@ -279,7 +346,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let window = Window { sample: Span::from_secs(2), ..testing::window(0, 10) };
         let mut recorder = Recorder::new("tcp", window, []);
-        let mut writer = Writer::new(dir.path()).unwrap();
+        let mut writer = Writer::new(dir.path(), 1).unwrap();
         writer.records().sample(&mut recorder, &testing::path_sample("p,1", 0.0, 0.5, 0.25, 3)).unwrap();
         let completed = FlowRecord { completed: true, moves: 2, ..testing::flow("f1", 1.0, 3.0, 1_000_000) };
         writer.records().flow(&mut recorder, &completed).unwrap();
@@ -292,17 +359,17 @@ mod tests {
         run.systems.insert("tcp", result);
         writer.finish(&run, &[trace], &Scene::default(), "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
-        system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
-        tcp,0.5,path,"p,1",25.0,0.25,,3,30,,,
-        tcp,2.0,connection,f1,2.0,,,,,,,
-        tcp,4.0,connection,f1,2.0,,,,,,,
-        tcp,2.0,connection,f2,0.001,,,,,,,
-        tcp,4.0,connection,f2,0.001,,,,,,,
+        system,seed,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
+        tcp,1,0.5,path,"p,1",25.0,0.25,,3,30,,,
+        tcp,1,2.0,connection,f1,2.0,,,,,,,
+        tcp,1,4.0,connection,f1,2.0,,,,,,,
+        tcp,1,2.0,connection,f2,0.001,,,,,,,
+        tcp,1,4.0,connection,f2,0.001,,,,,,,
         "#);
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("flows.csv")).unwrap(), @r#"
-        system,flow,from,to,connection,start_s,end_s,completed,bytes,fct_s,goodput_mbps,retransmits,moves,bytes_in_window
-        tcp,f1,h1,h2,f1,1.0,3.0,true,1000000,2.0,4.0,0,2,1000000
-        tcp,f2,h1,h2,f2,1.0,3.0,false,500,,0.002,0,0,500
+        system,seed,flow,from,to,connection,start_s,end_s,completed,bytes,fct_s,goodput_mbps,retransmits,moves,bytes_in_window
+        tcp,1,f1,h1,h2,f1,1.0,3.0,true,1000000,2.0,4.0,0,2,1000000
+        tcp,1,f2,h1,h2,f2,1.0,3.0,false,500,,0.002,0,0,500
         "#);
     }
 
@@ -311,7 +378,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let window = testing::window(0, 10);
         let mut recorder = Recorder::new("inrpp", window, []);
-        let mut writer = Writer::new(dir.path()).unwrap();
+        let mut writer = Writer::new(dir.path(), 1).unwrap();
         let point = |kind, name: &str| SamplePoint {
             time: testing::at(0.5),
             interval: Span::from_millis(500),
@@ -334,10 +401,10 @@ mod tests {
         assert!(result.links.is_empty() && result.paths.is_empty() && trace.goodput.iter().all(|mbps| *mbps == 0.0));
         writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], &Scene::default(), "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join("series.csv")).unwrap(), @r#"
-        system,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
-        inrpp,0.5,router,A:A-B,25.0,0.5,4096,,,,,
-        inrpp,0.5,cache,A,25.0,0.25,4096,2,,,,
-        inrpp,0.5,probe,E>S,25.0,,,1,,,12.5,p1
+        system,seed,time_s,kind,name,mbps,utilisation,queue_bytes,drops,marks,cwnd_bytes,srtt_ms,path
+        inrpp,1,0.5,router,A:A-B,25.0,0.5,4096,,,,,
+        inrpp,1,0.5,cache,A,25.0,0.25,4096,2,,,,
+        inrpp,1,0.5,probe,E>S,25.0,,,1,,,12.5,p1
         "#);
     }
 
@@ -358,7 +425,7 @@ mod tests {
             opened: path.map(|_| sidestep_model::Time::ZERO + Span::from_millis(250)),
             bytes_in_window: sidestep_model::Bytes::new(4_000),
         };
-        let mut writer = Writer::new(dir.path()).unwrap();
+        let mut writer = Writer::new(dir.path(), 1).unwrap();
         writer.append(writer.set_aside().unwrap()).unwrap();
         assert!(!dir.path().join(SUBFLOWS).exists());
         let mut aside = writer.set_aside().unwrap();
@@ -368,13 +435,13 @@ mod tests {
         writer.records().subflow(&recorder, &subflow(2, Some("p2"))).unwrap();
         writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], &Scene::default(), "", "").unwrap();
         insta::assert_snapshot!(fs::read_to_string(dir.path().join(SUBFLOWS)).unwrap(), @r#"
-        system,connection,subflow,local,remote,path,bytes,retransmits,srtt_ms,opened_s,bytes_in_window
-        mptcp,c1,0,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,"p,1",5000,3,14.25,0.25,4000
-        mptcp,c1,1,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,,5000,3,,,4000
-        mptcp,c1,2,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,p2,5000,3,14.25,0.25,4000
+        system,seed,connection,subflow,local,remote,path,bytes,retransmits,srtt_ms,opened_s,bytes_in_window
+        mptcp,1,c1,0,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,"p,1",5000,3,14.25,0.25,4000
+        mptcp,1,c1,1,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,,5000,3,,,4000
+        mptcp,1,c1,2,[fd02:0:1::1]:40001,[fd02:0:2::1]:7000,p2,5000,3,14.25,0.25,4000
         "#);
         assert!(fs::read_to_string(dir.path().join("index.html")).unwrap().contains("href=\"subflows.csv\""));
-        let _next = Writer::new(dir.path()).unwrap();
+        let _next = Writer::new(dir.path(), 1).unwrap();
         assert!(!dir.path().join(SUBFLOWS).exists());
     }
 
@@ -382,14 +449,14 @@ mod tests {
     fn a_new_run_removes_the_result_of_the_earlier_one() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(RESULT), "{}").unwrap();
-        let _writer = Writer::new(dir.path()).unwrap();
+        let _writer = Writer::new(dir.path(), 1).unwrap();
         assert_eq!(names(dir.path()), ["flows.csv", "series.csv"]);
     }
 
     #[test]
     fn a_result_that_cannot_be_put_in_place_leaves_nothing_half_written() {
         let dir = tempfile::tempdir().unwrap();
-        let writer = Writer::new(dir.path()).unwrap();
+        let writer = Writer::new(dir.path(), 1).unwrap();
         fs::create_dir_all(dir.path().join(RESULT).join("blocking")).unwrap();
         let error =
             writer.finish(&RunResult::new("s", crate::World::Sim, 1), &[], &Scene::default(), "", "").unwrap_err();
@@ -404,7 +471,7 @@ mod tests {
     fn errors_name_the_file() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
-        let error = Writer::new(dir.path().join("file")).unwrap_err();
+        let error = Writer::new(dir.path().join("file"), 1).unwrap_err();
         assert!(error.to_string().starts_with(&format!("cannot make {}/file: ", dir.path().display())), "{error}");
     }
 }

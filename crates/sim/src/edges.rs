@@ -80,6 +80,12 @@ impl Edges {
         self.known(from, to).iter().map(|path| path.room).min()
     }
 
+    /// How many paths there are between two hosts' edges.
+    pub(crate) fn count(&self, from: NodeId, to: NodeId) -> usize {
+        let edges = self.topology.access_router(from).zip(self.topology.access_router(to));
+        edges.map_or(0, |(from, to)| self.known(from, to).len())
+    }
+
     /// The paths from one edge to another, in an order that both directions share.
     fn between(&self, from: NodeId, to: NodeId) -> Vec<EdgePath> {
         let paths = self.known(from, to);

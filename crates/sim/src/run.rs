@@ -2,6 +2,7 @@
 
 mod capture;
 mod closing;
+mod doubts;
 mod estimate;
 mod flows;
 mod loops;
@@ -18,6 +19,7 @@ use std::{
     },
 };
 
+use sidestep_maxflow::Ceiling;
 use sidestep_model::{
     LinkId, Scenario, Span, Topology,
     scenario::{Flow, Place, SystemError, SystemSpec},
@@ -25,8 +27,8 @@ use sidestep_model::{
 use sidestep_paths::Igp;
 use sidestep_proto::{inrpp::InterfaceError, tcp::Counters};
 use sidestep_results::{
-    Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SystemResult, Trace, Window, World, WriteError,
-    Writer,
+    Parts, Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SeedTrace, SystemResult, Trace, Window,
+    World, WriteError, Writer,
 };
 use thiserror::Error;
 
@@ -49,6 +51,8 @@ pub struct RunOptions {
     pub seeds: u32,
     /// Directory of the results; `None`: they are only returned.
     pub out: Option<PathBuf>,
+    /// Whether `flows.csv`, `series.csv` and `subflows.csv` have the records of all seeds, and not of the first alone.
+    pub all_records: bool,
     /// Links whose packets are written to `trace/SYSTEM/LINK.pcapng` below `out`, for the first seed.
     pub trace: Vec<LinkId>,
     /// The command line that does the same again.
@@ -61,7 +65,7 @@ impl RunOptions {
     /// These systems under the scenario's seed alone; nothing is written.
     pub fn once(scenario: Scenario, systems: Vec<SystemSpec>) -> RunOptions {
         let (out, trace, command, stop) = (None, Vec::new(), String::new(), Arc::default());
-        RunOptions { scenario, systems, seeds: 1, out, trace, command, stop }
+        RunOptions { scenario, systems, seeds: 1, out, all_records: true, trace, command, stop }
     }
 }
 
@@ -232,7 +236,7 @@ impl SimError {
 /// Runs a scenario under each system and seed, in parallel on the processors. Returns the results, and whether the run
 /// was ended early.
 ///
-/// The first seed of a system leaves all its records; of the others there are only means.
+/// Each seed of a system leaves its records, or the first alone if that is asked for.
 pub fn run(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
     run_from(options, false, observer)
 }
@@ -249,23 +253,33 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
     check(options, &ground)?;
     let (version, text) = (env!("CARGO_PKG_VERSION"), scenario.to_toml());
     let mut known = Vec::new();
-    let mut log = None;
+    let mut keeper = None;
     match &options.out {
         Some(out) if options.seeds > 1 && resumed => {
-            let (resumed, done) = SeedLog::resume(out, version, &text)?;
-            (log, known) = (Some(Mutex::new(resumed)), done);
+            let (log, done) = SeedLog::resume(out, version, &text)?;
+            let names = done.iter().map(|one| (one.system.clone(), one.seed)).collect();
+            let parts = Parts::resume(out, &names)?;
+            known = done;
+            if options.all_records {
+                known.retain(|one| parts.has(&one.system, one.seed));
+            }
+            keeper = Some(Keeper { log: Mutex::new(log), parts });
         }
-        Some(out) if options.seeds > 1 => log = Some(Mutex::new(SeedLog::create(out, version, &text)?)),
+        Some(out) if options.seeds > 1 => {
+            let (log, parts) = (SeedLog::create(out, version, &text)?, Parts::create(out)?);
+            keeper = Some(Keeper { log: Mutex::new(log), parts });
+        }
         Some(out) => SeedLog::remove(out)?,
         None => {}
     }
-    let mut writer = options.out.as_ref().map(Writer::new).transpose()?;
-    let grid = Grid::run(options, &ground, (writer.as_ref(), log.as_ref()), known, observer)?;
+    let mut writer = options.out.as_ref().map(|out| Writer::new(out, scenario.seed)).transpose()?;
+    let grid = Grid::run(options, &ground, (writer.as_ref(), keeper.as_ref()), known, observer)?;
     let whole = whole_seeds(&grid);
-    if let Some(log) = log {
-        log.into_inner().unwrap_or_else(PoisonError::into_inner).finish(&seed_results(&options.systems, &grid))?;
+    if let Some(writer) = &mut writer {
+        put_together(options, writer, keeper, &grid)?;
     }
-    let scene = Scene::of(scenario);
+    let mut ceiling = Ceiling::of(scenario);
+    let scene = Scene::of(scenario, options.seeds, &mut |rates| ceiling.as_mut()?.mbps(rates));
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();
@@ -277,9 +291,17 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         if let (Some(writer), Some(records)) = (&mut writer, first.records) {
             writer.append(records)?;
         }
+        let others = done.zip(&whole[1..]).filter(|(_, whole)| **whole).filter_map(|(other, _)| other);
         let mut all = vec![first.result];
-        all.extend(done.zip(&whole[1..]).filter(|(_, whole)| **whole).flat_map(|(other, _)| Some(other?.result)));
+        let mut seeds = Vec::new();
+        for other in others {
+            all.push(other.result);
+            seeds.push(other.seen);
+        }
         let repeated = if all.len() > 1 && whole[0] { Repeated::of(&all) } else { None };
+        if repeated.is_none() {
+            seeds.clear();
+        }
         let mut measured = SystemResult { repeated, ..all.swap_remove(0) };
         if interrupted && options.seeds > 1 {
             let count = whole.iter().filter(|whole| **whole).count();
@@ -291,12 +313,42 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         }
         observer.ends(system, &measured);
         result.systems.insert(system.to_string(), measured);
-        traces.extend(first.trace);
+        traces.extend(first.trace.map(|trace| trace.with_seeds(&seeds)));
     }
+    result.conclude();
     if let Some(writer) = writer {
         writer.finish(&result, &traces, &scene, &text, &options.command)?;
     }
     Ok((result, interrupted))
+}
+
+/// What a run of several seeds keeps of each while it goes on.
+struct Keeper {
+    log: Mutex<SeedLog>,
+    parts: Parts,
+}
+
+/// Puts the records of all seeds into the files of the run, seed by seed and in the order of the systems: of those that ran to the
+/// end, and of the first as far as it came.
+fn put_together(
+    options: &RunOptions,
+    writer: &mut Writer,
+    keeper: Option<Keeper>,
+    grid: &[Vec<Option<Done>>],
+) -> Result<(), SimError> {
+    let Some(Keeper { log, parts }) = keeper else { return Ok(()) };
+    log.into_inner().unwrap_or_else(PoisonError::into_inner).finish(&seed_results(options, grid))?;
+    for index in 0..options.seeds as usize {
+        let seed = options.scenario.seed.wrapping_add(index as u64);
+        for (system, row) in options.systems.iter().zip(grid) {
+            let done = row.get(index).and_then(Option::as_ref);
+            let name = system.to_string();
+            if done.is_some_and(|done| !done.ended || index == 0) && parts.has(&name, seed) {
+                writer.append_part(&parts, &name, seed)?;
+            }
+        }
+    }
+    Ok(parts.clear()?)
 }
 
 /// Of each seed, whether it ran to the end under every system: only such seeds can be compared.
@@ -307,15 +359,16 @@ fn whole_seeds(grid: &[Vec<Option<Done>>]) -> Vec<bool> {
 }
 
 /// What ran to the end, seed by seed.
-fn seed_results(systems: &[SystemSpec], grid: &[Vec<Option<Done>>]) -> Vec<SeedResult> {
-    let seeds = grid.first().map_or(0, Vec::len);
-    let cells =
-        (0..seeds).flat_map(|seed| systems.iter().zip(grid).map(move |(system, row)| (seed, system, row.get(seed))));
-    let result = |(seed, system, done): (usize, &SystemSpec, Option<&Option<Done>>)| {
-        let done = done?.as_ref().filter(|done| !done.ended)?;
-        Some(SeedResult { system: system.to_string(), seed: seed as u64, result: done.result.clone() })
-    };
-    cells.filter_map(result).collect()
+fn seed_results(options: &RunOptions, grid: &[Vec<Option<Done>>]) -> Vec<SeedResult> {
+    let mut results = Vec::new();
+    for index in 0..options.seeds as usize {
+        for (system, row) in options.systems.iter().zip(grid) {
+            if let Some(done) = row.get(index).and_then(Option::as_ref).filter(|done| !done.ended) {
+                results.push(done.to_log(system, options.scenario.seed.wrapping_add(index as u64)));
+            }
+        }
+    }
+    results
 }
 
 /// What all simulations of a run share of the network: computed once, as far as they ask for it.
@@ -333,11 +386,20 @@ impl Ground {
 /// What a simulation leaves.
 struct Done {
     result: SystemResult,
-    /// `None` of a result that an earlier run has left.
+    /// What pictures of all seeds show of it.
+    seen: SeedTrace,
+    /// Of the first seed.
     trace: Option<Trace>,
+    /// Of a run of one seed.
     records: Option<Records>,
     /// Whether it was ended before its time.
     ended: bool,
+}
+
+impl Done {
+    fn to_log(&self, system: &SystemSpec, seed: u64) -> SeedResult {
+        SeedResult { system: system.to_string(), seed, result: self.result.clone(), trace: self.seen.clone() }
+    }
 }
 
 /// The simulations of a run: a row for each system, a column for each seed.
@@ -348,7 +410,7 @@ struct Grid<'a> {
     jobs: Vec<(usize, usize)>,
     next: AtomicUsize,
     done: Mutex<Vec<Vec<Option<Done>>>>,
-    log: Option<&'a Mutex<SeedLog>>,
+    keeper: Option<&'a Keeper>,
     failed: Mutex<Option<SimError>>,
 }
 
@@ -358,18 +420,20 @@ impl Grid<'_> {
     fn run(
         options: &RunOptions,
         ground: &Ground,
-        (writer, log): (Option<&Writer>, Option<&Mutex<SeedLog>>),
+        (writer, keeper): (Option<&Writer>, Option<&Keeper>),
         known: Vec<SeedResult>,
         observer: &dyn Observer,
     ) -> Result<Vec<Vec<Option<Done>>>, SimError> {
         let seeds = options.seeds.max(1) as usize;
         let row = || (0..seeds).map(|_| None).collect();
         let mut done: Vec<Vec<Option<Done>>> = options.systems.iter().map(|_| row()).collect();
-        for SeedResult { system, seed, result } in known {
+        for SeedResult { system, seed, result, trace: seen } in known {
             let of_system = options.systems.iter().position(|own| own.to_string() == system);
-            let row = of_system.and_then(|index| done.get_mut(index)).filter(|_| seed > 0);
-            if let Some(cell) = row.and_then(|row| row.get_mut(usize::try_from(seed).ok()?)) {
-                *cell = Some(Done { result, trace: None, records: None, ended: false });
+            // The plot shows more of the first seed than is kept.
+            let index = usize::try_from(seed.wrapping_sub(options.scenario.seed)).ok().filter(|index| *index > 0);
+            let row = of_system.and_then(|index| done.get_mut(index));
+            if let Some(cell) = row.zip(index).and_then(|(row, index)| row.get_mut(index)) {
+                *cell = Some(Done { result, seen, trace: None, records: None, ended: false });
             }
         }
         let all = (0..seeds).flat_map(|seed| (0..options.systems.len()).map(move |system| (system, seed)));
@@ -381,7 +445,7 @@ impl Grid<'_> {
             jobs,
             next: AtomicUsize::new(0),
             done: Mutex::new(done),
-            log,
+            keeper,
             failed: Mutex::new(None),
         };
         observer.begins(count, options.scenario.duration);
@@ -401,10 +465,11 @@ impl Grid<'_> {
     fn work(&self, writer: Option<&Writer>, observer: &dyn Observer) {
         while !self.options.stop.load(Ordering::Relaxed) {
             let Some(&(system, seed)) = self.jobs.get(self.next.fetch_add(1, Ordering::Relaxed)) else { return };
-            let writer = writer.filter(|_| seed == 0);
-            let done =
-                simulate(self.options, self.ground, &self.options.systems[system], seed as u64, writer, observer);
-            match done.and_then(|done| self.keep(system, seed, &done).map(|()| done)) {
+            let done = self.records(system, seed, writer).and_then(|records| {
+                let system = &self.options.systems[system];
+                simulate((self.options, self.ground), system, seed as u64, records, observer)
+            });
+            match done.and_then(|mut done| self.keep(system, seed, &mut done).map(|()| done)) {
                 Ok(done) => self.done.lock().unwrap_or_else(PoisonError::into_inner)[system][seed] = Some(done),
                 Err(error) => {
                     self.next.store(self.jobs.len(), Ordering::Relaxed);
@@ -414,39 +479,56 @@ impl Grid<'_> {
         }
     }
 
-    /// Adds what ran to the end to the file of seeds, if there is one.
-    fn keep(&self, system: usize, seed: usize, done: &Done) -> Result<(), SimError> {
-        let Some(log) = self.log.filter(|_| !done.ended) else { return Ok(()) };
-        let (system, result) = (self.options.systems[system].to_string(), done.result.clone());
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(log.add(&SeedResult { system, seed: seed as u64, result })?)
+    /// Where the records of a simulation go.
+    fn records(&self, system: usize, seed: usize, writer: Option<&Writer>) -> Result<Option<Records>, SimError> {
+        if seed > 0 && !self.options.all_records {
+            return Ok(None);
+        }
+        let own_seed = self.options.scenario.seed.wrapping_add(seed as u64);
+        Ok(match (self.keeper, writer) {
+            (Some(keeper), _) => Some(keeper.parts.begin(&self.options.systems[system].to_string(), own_seed)?),
+            (None, Some(writer)) => Some(writer.set_aside()?),
+            (None, None) => None,
+        })
+    }
+
+    /// Completes the records of a simulation, and adds what ran to the end to the file of seeds, if there is one.
+    fn keep(&self, system: usize, seed: usize, done: &mut Done) -> Result<(), SimError> {
+        let Some(keeper) = self.keeper else { return Ok(()) };
+        done.records.take().map(Records::close).transpose()?;
+        if done.ended {
+            return Ok(());
+        }
+        let own_seed = self.options.scenario.seed.wrapping_add(seed as u64);
+        let mut log = keeper.log.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(log.add(&done.to_log(&self.options.systems[system], own_seed))?)
     }
 }
 
 fn simulate(
-    options: &RunOptions,
-    ground: &Ground,
+    (options, ground): (&RunOptions, &Ground),
     system: &SystemSpec,
     seed: u64,
-    writer: Option<&Writer>,
+    mut records: Option<Records>,
     observer: &dyn Observer,
 ) -> Result<Done, SimError> {
     let scenario = &options.scenario;
     let window = Window { warmup: scenario.warmup, duration: scenario.duration, sample: scenario.sample };
     let paths = sidestep_results::reported_paths(&scenario.topology);
     let mut recorder = Recorder::new(system.to_string(), window, paths);
-    let mut records = writer.map(Writer::set_aside).transpose()?;
     let traced = options.out.as_ref().filter(|_| seed == 0 && !options.trace.is_empty());
     let directory = traced.map(|out| out.join("trace").join(system.to_string()));
     let watch = directory.as_deref().map(|directory| (directory, &options.trace[..]));
-    let mut simulation = Simulation::watched(scenario, ground, system, scenario.seed.wrapping_add(seed), watch)?;
+    let own_seed = scenario.seed.wrapping_add(seed);
+    let mut simulation = Simulation::watched(scenario, ground, system, own_seed, watch)?;
     let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
     let balance = simulation.world.network.balance();
     if !balance.is_even() {
         return Err(SimError::Unbalanced { system: system.clone(), balance });
     }
     let (result, trace) = recorder.finish();
-    Ok(Done { result, trace: Some(trace), records, ended })
+    let seen = trace.of_seed();
+    Ok(Done { result, seen, trace: (seed == 0).then_some(trace), records, ended })
 }
 
 /// Finds what would fail, before anything is run.

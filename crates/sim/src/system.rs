@@ -7,6 +7,7 @@ use sidestep_model::{
     scenario::{AgentKnobs, MptcpKnobs, PlbKnobs, Settings, SystemError, SystemSpec, TcpKnobs},
 };
 use sidestep_proto::{mptcp, tcp};
+use sidestep_results::{Doubt, ReturnPath};
 
 use crate::{
     SimError,
@@ -48,6 +49,10 @@ pub(crate) struct System {
     pub(crate) notes: Vec<String>,
     /// The paths between its edge routers, if these choose.
     pub(crate) edges: Option<Edges>,
+    /// Reasons to doubt what the results say of it.
+    pub(crate) doubts: Vec<Doubt>,
+    /// The ways back to who chooses a way out.
+    pub(crate) returns: Vec<ReturnPath>,
 }
 
 /// What moves flows.
@@ -136,6 +141,8 @@ impl System {
             routers: String::new(),
             notes: Vec::new(),
             edges: None,
+            doubts: Vec::new(),
+            returns: Vec::new(),
         }
     }
 

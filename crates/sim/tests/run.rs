@@ -135,6 +135,44 @@ fn an_interrupted_run_keeps_the_seeds_that_are_whole_and_goes_on_where_it_was() 
 }
 
 #[test]
+fn every_seed_leaves_the_rows_that_it_leaves_alone_and_more_seeds_go_on_from_fewer() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = small().build();
+    let leave = |folder: &str, seeds: u32, first: u64, go_on: bool| {
+        let out = Some(dir.path().join(folder));
+        let own = Scenario { seed: first, ..scenario.clone() };
+        let options = RunOptions { seeds, out, ..options(&own, &["tcp", "random"]) };
+        if go_on { resume(&options, &()) } else { run(&options, &()) }.unwrap().0
+    };
+    let read = |folder: &str, file: &str| fs::read_to_string(dir.path().join(folder).join(file)).unwrap();
+    let whole = leave("three", 3, scenario.seed, false);
+    for number in 0..3 {
+        let seed = scenario.seed + number;
+        leave("alone", 1, seed, false);
+        for file in ["flows.csv", "series.csv"] {
+            let cell = format!(",{seed},");
+            let of_seed = |text: String| -> Vec<String> {
+                let own = text.lines().filter(|line| line.find(',').is_some_and(|at| line[at..].starts_with(&cell)));
+                own.map(str::to_owned).collect()
+            };
+            let (all, alone) = (of_seed(read("three", file)), of_seed(read("alone", file)));
+            assert!(all == alone && !all.is_empty(), "{file} of seed {seed}");
+        }
+    }
+    assert!(!dir.path().join("three/.seeds").exists());
+    let [difference] = &whole.differences[..] else { panic!("{:?}", whole.differences) };
+    assert_eq!((difference.system.as_str(), difference.baseline.as_str(), difference.seeds), ("random", "tcp", 3));
+    assert_eq!((whole.seeds, whole.ceiling_mbps.is_some()), (3, true));
+    assert!(read("three", "plot.svg").contains("band: 5 % to 95 % of 3 seeds"));
+    // What was put together comes apart again.
+    leave("three", 5, scenario.seed, true);
+    leave("five", 5, scenario.seed, false);
+    for file in ["result.json", "flows.csv", "series.csv", "plot.svg", "seeds.jsonl"] {
+        assert!(read("three", file) == read("five", file), "{file}");
+    }
+}
+
+#[test]
 fn a_sized_flow_completes_and_one_that_is_stopped_does_not() {
     let (sized, stopped) = (bulk("c1", "s1").with("size", "1 MB"), bulk("c1", "s1").with("stop", "2 s"));
     let result = results(&idle("5 s", "1 s").flow(sized).flow(stopped).build(), &["tcp"]).unwrap();

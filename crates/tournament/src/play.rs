@@ -350,8 +350,7 @@ impl Game<'_> {
                 Ok(played) => Ok(played),
             };
         }
-        let options =
-            RunOptions { scenario, systems, seeds, out: None, trace: Vec::new(), command: String::new(), stop };
+        let options = RunOptions { seeds, stop, ..RunOptions::once(scenario, systems) };
         let wrong = |problem| PlayError::Sim { case: case.name, problem: Box::new(problem) };
         let (result, interrupted) = sidestep_sim::run(&options, &Listener(self.observer)).map_err(wrong)?;
         if interrupted || self.options.stop.load(Ordering::Relaxed) {

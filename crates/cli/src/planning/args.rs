@@ -112,7 +112,7 @@ pub struct SimSweep {
     /// Set another key of the scenario to one value for all runs; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
-    /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
+    /// Runs of each system, one for each seed: the scenario's and those after it (the first: --set seed=N)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
     /// Directory for the results [default: out/SCENARIO-sweep]
@@ -137,7 +137,7 @@ pub struct SimRun {
     /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow.0.connections=4; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
-    /// Repeat with so many seeds, from the scenario's on, and give means with confidence intervals
+    /// Runs of each system, one for each seed: the scenario's and those after it (the first: --set seed=N)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: u32,
     /// Go on with a run of several seeds that was interrupted
@@ -174,7 +174,7 @@ pub struct CompareArgs {
     /// Test over several seeds whether the two worlds give the same, within a margin
     #[arg(long)]
     pub equivalence: bool,
-    /// Seeds, from the scenario's on; fewer than 6 decide nothing
+    /// Runs of each system, one for each seed: the scenario's and those after it (the first: --set seed=N); fewer than 6 decide nothing
     #[arg(long, value_name = "N", default_value_t = 6, requires = "equivalence", value_parser = value_parser!(u32).range(1..=1000))]
     pub seeds: u32,
     /// Runs under each seed with the same arrivals: a number, or one for each world
@@ -314,7 +314,7 @@ pub struct PolicyArgs {
     /// How thorough: quick has 5 seeds; full has 20, and regrets (in the lab: 1 and 5 runs)
     #[arg(long, value_name = "MODE", default_value = "quick", value_parser = one_of(MODES))]
     pub mode: Mode,
-    /// How many seeds, instead of the mode's
+    /// Runs of each system, one for each seed from 1 on, instead of the mode's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: Option<u32>,
     /// A policy, such as `pathchanger:policy=plb`; repeat for several; `random` and `tcp` always play [default: a list]

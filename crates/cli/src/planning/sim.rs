@@ -36,6 +36,7 @@ fn run_one(args: SimRun) -> Outcome {
         systems,
         seeds: args.seeds,
         out: Some(out.clone()),
+        all_records: true,
         trace,
         command: command_line(),
         stop: until_signalled()?,

@@ -145,6 +145,7 @@ impl Runs<'_> {
                 systems: systems(&point.scenario),
                 seeds: args.seeds,
                 out: Some(self.out.join(directory(number))),
+                all_records: true,
                 trace: Vec::new(),
                 command: command_line(),
                 stop: self.stop.clone(),

@@ -42,8 +42,11 @@ impl Worlds for Real {
         match world {
             World::Sim => {
                 let out = Some(out.to_path_buf());
+                // What reads these files wants one seed of each; those of all would fill a disk.
+                let all_records = false;
+                let trace = Vec::new();
                 let options =
-                    sidestep_sim::RunOptions { scenario, systems, seeds, out, trace: Vec::new(), command, stop };
+                    sidestep_sim::RunOptions { scenario, systems, seeds, out, all_records, trace, command, stop };
                 match sidestep_sim::run(&options, &SimProgress::new()) {
                     Ok((_, true)) => Err("interrupted".into()),
                     Ok((result, false)) => Ok(result),

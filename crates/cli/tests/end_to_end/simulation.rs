@@ -45,6 +45,31 @@ fn two_runs_of_a_seed_leave_the_same_directory_byte_for_byte() {
 }
 
 #[test]
+fn headline_doubts_and_the_ceiling_are_in_the_terminal_on_the_page_and_in_the_file() {
+    let room = Room::new();
+    let one =
+        "[topology]\ngenerator = \"parallel-paths\"\npaths = 1\nrate = \"5 Mbit/s\"\naccess_rate = \"1 Gbit/s\"\n";
+    let file = room.write("one.toml", &format!("duration = \"2 s\"\n{one}{BULK}"));
+    let run = ["sim", "run", &file, "--system", "tcp", "--system", "pathchanger", "--seeds", "2", "--out", "one"];
+    let table = room.run(&run);
+    table.is_fine();
+    let of = files(&room.path("one"));
+    let result: serde_json::Value = serde_json::from_slice(&of["result.json"]).unwrap();
+    let page = String::from_utf8_lossy(&of["index.html"]).into_owned();
+    assert_eq!((&result["ceiling_mbps"], &result["seeds"]), (&5.0.into(), &2.into()), "{result:#}");
+    let headline = result["headline"]["text"].as_str().unwrap();
+    let doubt = &result["validity"][0];
+    assert_eq!((&doubt["kind"], &doubt["system"]), (&"could-not-act".into(), &"pathchanger".into()), "{result:#}");
+    let text = doubt["text"].as_str().unwrap();
+    assert!(text.starts_with("from `c1` to `s1` there is one path only"), "{text}");
+    for shown in [table.stdout.as_str(), page.as_str()] {
+        assert!(shown.contains(headline) && shown.contains(&format!("pathchanger: {text}")), "{shown}");
+        assert!(shown.contains("less tcp, seed by seed"), "{shown}");
+    }
+    assert_eq!(result["differences"][0]["baseline"], "tcp", "{result:#}");
+}
+
+#[test]
 fn a_value_set_for_one_run_is_in_its_results_and_a_mistake_is_shown_in_its_line() {
     let room = Room::new();
     let file = room.write("two.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{BULK}"));

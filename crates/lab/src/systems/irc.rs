@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use sidestep_model::{NodeId, scenario::IrcMode};
+use sidestep_results::{Doubt, DoubtKind};
 
 use super::{Run, System};
 use crate::{control, daemons::Role, error::LabError, plan::Multipath};
@@ -21,7 +22,8 @@ pub fn build(run: &Run<'_>) -> Result<System, LabError> {
     }
     let sites = control::controlled(run.scenario, knobs).map_err(|problem| run.refuse(problem))?;
     if sites.is_empty() {
-        system.notes.push("no edge with two egresses has hosts that send: nothing is controlled".into());
+        let text = "no edge with two egresses has hosts that send: nothing is controlled";
+        system.doubts.push(Doubt::new(DoubtKind::CouldNotAct, text));
         return Ok(system);
     }
     let far: BTreeSet<NodeId> = sites.iter().map(|site| site.far).collect();

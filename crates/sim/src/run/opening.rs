@@ -19,7 +19,7 @@ use super::{
     simulation::{Open, Simulation, Task},
 };
 use crate::{
-    engine::{FlowId, FlowSpec, Move, Sizes, segments},
+    engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments},
     routing::EcmpPaths,
     sr_paths::SrPath,
     steering::{Asked, Chosen, Labelled},
@@ -146,6 +146,8 @@ impl Simulation<'_> {
             Some(subflows) => keys.iter().zip(subflows).map(choice).collect(),
             None => vec![choice((&keys[0], &(forward.clone(), reverse.clone())))],
         };
+        let ways: Vec<RouteId> = routes.iter().map(|(there, _)| *there).collect();
+        self.note_ways(&system, (from, to), paths.len(), &forward, &ways);
         let spec = FlowSpec {
             forward: routes[0].0,
             reverse: routes[0].1,

@@ -24,7 +24,7 @@ use sidestep_model::{
 use sidestep_policy::{REWEIGHING, flow_hash::FlowKey};
 use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
-    ArcState, CacheResult, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
+    ArcState, CacheResult, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
 };
 
 use super::{
@@ -44,8 +44,13 @@ use crate::{
 /// A run in virtual time.
 pub(super) struct Simulation<'a> {
     pub(super) scenario: &'a Scenario,
+    pub(super) seed: u64,
+    /// The system of flows that have none of their own.
+    pub(super) whole_run: Arc<System>,
     /// By flow of the scenario: the system that it has.
     pub(super) systems: Vec<Arc<System>>,
+    /// By what systems choose among, and between whom: the most ways that a connection had when it was opened.
+    pub(super) ways: BTreeMap<(&'static str, NodeId, NodeId), usize>,
     /// By node: the address that flows from there have.
     pub(super) addresses: Vec<Ipv6Addr>,
     /// From which routers' hashes begin.
@@ -164,7 +169,11 @@ impl<'a> Simulation<'a> {
         let address = |node: &Node| node.prefix.map_or(Ipv6Addr::UNSPECIFIED, srv6::host_address);
         let mut simulation = Simulation {
             scenario,
+            seed,
+            notes: whole_run.notes.clone(),
+            whole_run,
             systems,
+            ways: BTreeMap::new(),
             addresses: topology.nodes().iter().map(address).collect(),
             hash_seed: (chance ^ (chance >> 32)) as u32,
             world,
@@ -188,7 +197,6 @@ impl<'a> Simulation<'a> {
             capture,
             last_sample: Time::ZERO,
             reported: 0,
-            notes: whole_run.notes.clone(),
             counters: None,
         };
         simulation.check_requests(system)?;
@@ -266,6 +274,7 @@ impl<'a> Simulation<'a> {
         }
         self.take_moves(recorder);
         self.take_caches(recorder);
+        self.take_doubts(recorder);
         self.notes.iter().for_each(|note| recorder.note(note.clone()));
         let counted = self.counters.iter().flat_map(Counters::named);
         recorder.tcp(counted.map(|(name, count)| (name.to_owned(), u64::from(count))));
@@ -504,10 +513,11 @@ impl<'a> Simulation<'a> {
             custody: totals.custody.map(|own| own.and(sum.custody.unwrap_or_default())).or(sum.custody),
         });
         if let Some(custody) = all.custody.filter(|custody| custody.dropped > 0) {
-            recorder.note(format!(
+            let text = format!(
                 "caches whose margin covers all that can arrive dropped {} packets: the condition for no loss is violated",
                 custody.dropped
-            ));
+            );
+            recorder.doubt(DoubtKind::BrokenPromise, text);
         }
         recorder.caches(all);
     }

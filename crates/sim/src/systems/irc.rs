@@ -14,7 +14,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_model::{
     ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology,
-    scenario::{Flow, IrcKnobs, Settings, SystemError},
+    scenario::{Flow, IrcKnobs, IrcMode, Settings, SystemError},
 };
 use sidestep_paths::Igp;
 use sidestep_proto::{
@@ -22,6 +22,7 @@ use sidestep_proto::{
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };
+use sidestep_results::{Doubt, DoubtKind, ReturnPath, single_ways};
 
 use crate::{
     SimError,
@@ -36,6 +37,10 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
     let Settings::Irc(knobs) = &context.settings else { return Err(context.not_here()) };
     let topology = Arc::new(context.scenario.topology.clone());
     let sites = sites(context, knobs)?;
+    let (returns, doubts) = match knobs.mode {
+        IrcMode::None => (Vec::new(), Vec::new()),
+        _ => returns(context, &sites),
+    };
     let shared = Arc::new(Shared {
         igp: Igp::new(&topology),
         topology: topology.clone(),
@@ -50,7 +55,50 @@ pub(super) fn system(context: &Context<'_>) -> Result<System, SimError> {
         let reflector = Reflector { shared: shared.clone(), node, answers: BTreeMap::new() };
         (!hosts.is_empty()).then(|| Box::new(reflector) as Box<dyn Behaviour>)
     }));
-    Ok(System { behaviour: Some(behaviour), ..System::tcp(context)? })
+    Ok(System { behaviour: Some(behaviour), returns, doubts, ..System::tcp(context)? })
+}
+
+/// The ways back to the sites from the edges that their hosts send to, and where a site has no choice.
+fn returns(context: &Context<'_>, sites: &BTreeSet<NodeId>) -> (Vec<ReturnPath>, Vec<Doubt>) {
+    let topology = &context.scenario.topology;
+    let connections = context.scenario.flows.iter().filter(|flow| flow.transport().is_some());
+    let edges = connections
+        .flat_map(Flow::pairs)
+        .filter_map(|(from, to)| topology.access_router(*from).zip(topology.access_router(*to)));
+    let towards: BTreeSet<(NodeId, NodeId)> = edges.filter(|(site, far)| sites.contains(site) && site != far).collect();
+    let name = |node: NodeId| topology.node(node).name.clone();
+    let igp = Igp::new(topology);
+    let back = |(site, far): &(NodeId, NodeId)| {
+        let arcs = igp.first_path(*far, *site).unwrap_or_default();
+        let egresses = ways(topology, *site, *far).into_iter().map(|(_, arcs)| arcs).collect();
+        ReturnPath { site: name(*site), far: name(*far), arcs, egresses }
+    };
+    let returns: Vec<ReturnPath> = towards.iter().map(back).collect();
+    let egresses: Vec<_> =
+        returns.iter().map(|back| (back.site.clone(), back.far.clone(), back.egresses.len())).collect();
+    let mut doubts: Vec<Doubt> = single_ways(&egresses, "egress").into_iter().collect();
+    if returns.is_empty() {
+        let text = "no edge with two egresses has hosts that send: nothing is controlled";
+        doubts.push(Doubt::new(DoubtKind::CouldNotAct, text));
+    }
+    (returns, doubts)
+}
+
+/// The ways from a site to another edge, none of which comes back, each with its length; the shortest first.
+fn ways(topology: &Topology, site: NodeId, edge: NodeId) -> Vec<(u64, Vec<ArcId>)> {
+    let links = egress_links(topology, site);
+    let beyond = Igp::without(topology, &links.iter().map(|arc| arc.link()).collect());
+    let mut found: Vec<(u64, Vec<ArcId>)> = Vec::new();
+    for arc in links {
+        let next = topology.head(arc);
+        let rest = beyond.first_path(next, edge);
+        if let Some((rest, distance)) = rest.zip(beyond.distance(next, edge)) {
+            let arcs = std::iter::once(arc).chain(rest).collect();
+            found.push((distance + u64::from(topology.channel(arc).weight), arcs));
+        }
+    }
+    found.sort();
+    found
 }
 
 /// The routers that control routes.
@@ -222,19 +270,7 @@ impl Site {
         if edge == self.node || !topology.is_router(edge) {
             return None;
         }
-        let links = egress_links(topology, self.node);
-        // Nothing that leaves comes back.
-        let beyond = Igp::without(topology, &links.iter().map(|arc| arc.link()).collect());
-        let mut found: Vec<(u64, Vec<ArcId>)> = Vec::new();
-        for arc in links {
-            let next = topology.head(arc);
-            let rest = beyond.first_path(next, edge);
-            if let Some((rest, distance)) = rest.zip(beyond.distance(next, edge)) {
-                let arcs = std::iter::once(arc).chain(rest).collect();
-                found.push((distance + u64::from(topology.channel(arc).weight), arcs));
-            }
-        }
-        found.sort();
+        let found = ways(topology, self.node, edge);
         if found.len() < 2 {
             return None;
         }

@@ -1,0 +1,445 @@
+//! A run in a sentence or two: the recommended system beside the baseline, and whether they differ at all.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    RunResult, SystemResult,
+    paired::between,
+    summary::{MANY, exact, mean_goodput, mean_time, megabits, seconds, taken},
+};
+
+/// The run in a sentence or two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Headline {
+    /// What the reader is told first.
+    pub text: String,
+    /// The system that is compared: the recommended one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// The system that it is compared with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    /// What the comparison says.
+    pub says: Says,
+}
+
+/// What a comparison says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Says {
+    /// The system is better, seed by seed.
+    Better,
+    /// The system is worse, seed by seed.
+    Worse,
+    /// The interval of the difference has zero in it.
+    NoDifference,
+    /// There is one run, which promises nothing.
+    OneRun,
+    /// There is nothing to compare.
+    NotCompared,
+}
+
+/// Systems of ours with all settings at their defaults: of several in a run, the first is the one that is recommended.
+const RECOMMENDED: [&str; 5] = ["pathchanger", "irc", "semper", "inrpp", "mptcp"];
+/// In one run, values nearer than this are called about the same.
+const ALIKE: f64 = 0.05;
+
+/// The system that the others are compared with: what the network does where nobody decides.
+pub(crate) fn baseline(run: &RunResult) -> Option<(&str, &SystemResult)> {
+    let is_none = |name: &str| name.starts_with("irc:") && has(name, "mode", &["none"]);
+    let find = |wanted: &dyn Fn(&str) -> bool| run.systems.iter().find(|(name, _)| wanted(name));
+    find(&|name| name == "tcp").or_else(|| find(&is_none)).or_else(|| find(&|name| name == "ecmp"))
+}
+
+/// The system that a reader is advised to use: neither the baseline, nor dice, nor one that knows what nobody can.
+///
+/// One of ours with its defaults, or else the only one that is left; `None` where several are, or none.
+pub(crate) fn recommended(run: &RunResult) -> Option<(&str, &SystemResult)> {
+    let baseline = baseline(run).map(|(name, _)| name);
+    let left: Vec<(&str, &SystemResult)> =
+        run.systems.iter().filter(|(name, _)| Some(*name) != baseline && is_candidate(name)).collect();
+    let default = RECOMMENDED.iter().find_map(|ours| left.iter().find(|(name, _)| name == ours));
+    match (default, &left[..]) {
+        (Some(default), _) => Some(*default),
+        (None, [only]) => Some(*only),
+        (None, _) => None,
+    }
+}
+
+/// Whether a system is one that could be advised.
+fn is_candidate(name: &str) -> bool {
+    let base = name.split(':').next().unwrap_or(name);
+    base != "random" && !has(name, "policy", &["random", "static"]) && !has(name, "mode", &["ideal", "none"])
+}
+
+/// Whether a system's parameter has one of these values.
+fn has(system: &str, parameter: &str, values: &[&str]) -> bool {
+    let parameters = system.split_once(':').map_or("", |(_, parameters)| parameters);
+    let mut pairs = parameters.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.any(|(name, value)| name == parameter && values.contains(&value))
+}
+
+/// A measure that tells systems apart.
+#[derive(Clone, Copy)]
+enum Measure {
+    Goodput,
+    Time,
+}
+
+impl Headline {
+    /// The headline of a run.
+    pub fn of(run: &RunResult) -> Headline {
+        let alone = |text: String| Headline { text, system: None, baseline: None, says: Says::NotCompared };
+        let Some((first, only)) = run.systems.iter().next() else { return alone("No system has been run.".into()) };
+        if run.is_cut() {
+            let text = "The run was interrupted: its numbers are of the time that it ran, and compare no systems.";
+            return alone(text.into());
+        }
+        let times = run.systems.values().filter(|system| mean_time(system).is_some()).count();
+        let measure =
+            if run.is_of_transfers() && times == run.systems.len() { Measure::Time } else { Measure::Goodput };
+        let compared = recommended(run).zip(baseline(run));
+        let Some(((name, system), (other, plain))) = compared else {
+            return match (recommended(run), run.systems.len()) {
+                (Some((name, system)), _) => alone(tell(run, name, system, measure)),
+                (None, 1) => alone(tell(run, first, only, measure)),
+                (None, _) => alone(
+                    "The run has no single system to recommend beside a baseline: the table has what each did.".into(),
+                ),
+            };
+        };
+        let (mut text, says) = compare(run, (name, system), (other, plain), measure);
+        if matches!(measure, Measure::Goodput) {
+            // Who carries most may do so at the cost of those that want to end soon.
+            text += &times_besides(run, (name, system), (other, plain));
+        }
+        Headline { text, system: Some(name.to_owned()), baseline: Some(other.to_owned()), says }
+    }
+}
+
+/// What one system did.
+fn tell(run: &RunResult, name: &str, system: &SystemResult, measure: Measure) -> String {
+    let amount = measure.amount(run, system);
+    match measure {
+        Measure::Time => format!("Transfers took {amount} on average under {name}."),
+        Measure::Goodput => {
+            let took = mean_time(system).map(|own| format!(" Transfers took {} on average.", seconds(own)));
+            format!("{name} carried {amount}.{}", took.unwrap_or_default())
+        }
+    }
+}
+
+fn compare(
+    run: &RunResult,
+    (name, system): (&str, &SystemResult),
+    (other, plain): (&str, &SystemResult),
+    measure: Measure,
+) -> (String, Says) {
+    let base = spoken(other);
+    let values = (measure.value(system), measure.value(plain));
+    let told = match measure {
+        Measure::Goodput => carried(name, &base, values, &measure.amount(run, system)),
+        Measure::Time => took(name, &base, values),
+    };
+    let Some((less, seeds)) = between(run, name, other, &|one| measure.of_seed(one)) else {
+        let text = format!("In one run, which promises nothing: {told}.");
+        return (text, Says::OneRun);
+    };
+    let [low, high] = less.ci95;
+    let by = match measure {
+        Measure::Goodput => format!("{} ± {} Mbit/s", signed(less.mean, 1), short(less.half_width(), 1)),
+        Measure::Time => format!("{} ± {} ms", signed(less.mean * 1e3, 1), short(less.half_width() * 1e3, 1)),
+    };
+    if low <= 0.0 && high >= 0.0 {
+        let of_each = match measure {
+            Measure::Goodput => {
+                format!("{name} carried {}, and {base} {}", measure.short(values.0), measure.short(values.1))
+            }
+            Measure::Time => {
+                format!(
+                    "transfers took {} under {name}, and {} under {base}",
+                    measure.short(values.0),
+                    measure.short(values.1)
+                )
+            }
+        };
+        let text = format!("No difference: {of_each}; seed by seed {by} over {seeds} seeds, which may be none.");
+        return (text, Says::NoDifference);
+    }
+    let better = match measure {
+        Measure::Goodput => less.mean > 0.0,
+        Measure::Time => less.mean < 0.0,
+    };
+    let mut text = told;
+    if let Some(head) = text.get(..1).map(str::to_uppercase)
+        && matches!(measure, Measure::Time)
+    {
+        text.replace_range(..1, &head);
+    }
+    (format!("{text} ({by} seed by seed, over {seeds} seeds)."), if better { Says::Better } else { Says::Worse })
+}
+
+/// How long transfers took beside connections without an end.
+fn times_besides(
+    run: &RunResult,
+    (name, system): (&str, &SystemResult),
+    (other, plain): (&str, &SystemResult),
+) -> String {
+    let Some((own, theirs)) = mean_time(system).zip(mean_time(plain)) else { return String::new() };
+    let base = spoken(other);
+    let paired = between(run, name, other, &|one| Measure::Time.of_seed(one));
+    let none = paired.is_some_and(|(less, _)| less.ci95[0] <= 0.0 && less.ci95[1] >= 0.0);
+    let so = if none { ": no difference, seed by seed" } else { "" };
+    format!(" Transfers took {} on average, and {} under {base}{so}.", seconds(own), seconds(theirs))
+}
+
+/// A comparison of what was carried, without its full stop.
+fn carried(name: &str, base: &str, (own, theirs): (f64, f64), amount: &str) -> String {
+    let times = own / theirs;
+    if theirs <= 0.0 || times >= MANY {
+        return format!("{name} carried {amount}, and {base} next to nothing");
+    }
+    if (times - 1.0).abs() < ALIKE {
+        return format!("{name} carried about what {base} did: {amount}, and {base} {}", megabits(theirs));
+    }
+    let digits = if times < 0.995 { 2 } else { 1 };
+    format!("{name} carried {times:.digits$} × what {base} did: {amount}")
+}
+
+/// A comparison of how long transfers took, without its full stop.
+fn took(name: &str, base: &str, (own, theirs): (f64, f64)) -> String {
+    let under =
+        format!("transfers took {} on average under {name}, and {} under {base}", seconds(own), seconds(theirs));
+    let (times, more) = if theirs >= own { (theirs / own, base) } else { (own / theirs, name) };
+    match times {
+        times if (times - 1.0).abs() < ALIKE => format!("{under}, which is about the same"),
+        times if times < MANY => format!("{under}: {times:.1} × as long under {more}"),
+        _ => under,
+    }
+}
+
+impl Measure {
+    /// Over all seeds.
+    fn value(self, system: &SystemResult) -> f64 {
+        match self {
+            Measure::Goodput => mean_goodput(system),
+            Measure::Time => mean_time(system).unwrap_or(f64::NAN),
+        }
+    }
+
+    fn of_seed(self, one: &SystemResult) -> Option<f64> {
+        match self {
+            Measure::Goodput => Some(one.goodput_mbps),
+            Measure::Time => taken(one).map(|(mean, _)| mean),
+        }
+    }
+
+    /// A system's value, and the ceiling where that belongs to it.
+    fn amount(self, run: &RunResult, system: &SystemResult) -> String {
+        match self {
+            Measure::Time => seconds(self.value(system)),
+            Measure::Goodput => {
+                let ceiling =
+                    run.ceiling_mbps.map(|most| format!(" of the {} that the network can carry", exact(most)));
+                format!("{} Mbit/s{}", megabits(self.value(system)), ceiling.unwrap_or_default())
+            }
+        }
+    }
+
+    fn short(self, value: f64) -> String {
+        match self {
+            Measure::Goodput => format!("{} Mbit/s", megabits(value)),
+            Measure::Time => seconds(value),
+        }
+    }
+}
+
+/// How the baseline is spoken of.
+fn spoken(baseline: &str) -> String {
+    match baseline {
+        "tcp" => "plain TCP".into(),
+        "ecmp" => "ECMP".into(),
+        none => format!("no control ({none})"),
+    }
+}
+
+/// A number with its sign, and so many digits behind the point.
+pub(crate) fn signed(value: f64, digits: usize) -> String {
+    let text = format!("{:.digits$}", value.abs());
+    let sign = if text.bytes().all(|byte| byte == b'0' || byte == b'.') {
+        ""
+    } else if value < 0.0 {
+        "−"
+    } else {
+        "+"
+    };
+    format!("{sign}{text}")
+}
+
+fn short(value: f64, digits: usize) -> String {
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Repeated, World, testing};
+
+    fn headline(run: &RunResult) -> String {
+        Headline::of(run).text
+    }
+
+    /// Systems that carried so much, over six paths of 100 Mbit/s.
+    fn carried(systems: &[(&str, f64)]) -> RunResult {
+        let names: Vec<&str> = systems.iter().map(|(name, _)| *name).collect();
+        let mut run = testing::run(&names, 6);
+        for (name, mbps) in systems {
+            run.systems.get_mut(name).unwrap().goodput_mbps = *mbps;
+        }
+        run
+    }
+
+    /// Systems that carried so much under each seed.
+    fn seeds(systems: &[(&str, &[f64])]) -> RunResult {
+        let mut run = RunResult::new("test", World::Sim, 1);
+        for (name, seeds) in systems {
+            let one = |mbps: &f64| SystemResult { goodput_mbps: *mbps, ..SystemResult::default() };
+            let each: Vec<SystemResult> = seeds.iter().map(one).collect();
+            run.systems.insert(*name, SystemResult { repeated: Repeated::of(&each), ..each[0].clone() });
+        }
+        run
+    }
+
+    #[test]
+    fn the_recommended_system_is_compared_and_not_the_dice_that_carried_more() {
+        let run = carried(&[("tcp", 94.0), ("random", 520.0), ("pathchanger", 507.6)]);
+        assert_eq!(
+            headline(&run),
+            "In one run, which promises nothing: pathchanger carried 5.4 × what plain TCP did: 508 Mbit/s of the 600 that the \
+             network can carry."
+        );
+        let found = Headline::of(&run);
+        assert_eq!(
+            (found.system.as_deref(), found.baseline.as_deref(), found.says),
+            (Some("pathchanger"), Some("tcp"), Says::OneRun)
+        );
+    }
+
+    #[test]
+    fn dice_and_what_knows_all_are_recommended_to_nobody() {
+        let name = |systems: &[&str]| {
+            let systems: Vec<(&str, f64)> = systems.iter().map(|name| (*name, 10.0)).collect();
+            let run = carried(&systems);
+            (recommended(&run).map(|(name, _)| name.to_owned()), baseline(&run).map(|(name, _)| name.to_owned()))
+        };
+        let pair = |one: &str, other: &str| (Some(one.to_owned()), Some(other.to_owned()));
+        let irc = ["irc:mode=none", "irc:mode=ideal", "irc:guards=false", "irc", "irc:mode=predictive"];
+        assert_eq!(name(&irc), pair("irc", "irc:mode=none"));
+        assert_eq!(name(&["tcp", "rcp", "inrpp"]), pair("inrpp", "tcp"));
+        assert_eq!(name(&["tcp", "semper", "semper:mode=rendezvous", "semper-stateful"]), pair("semper", "tcp"));
+        assert_eq!(name(&["tcp", "random"]), (None, Some("tcp".into())));
+        assert_eq!(name(&["tcp", "pathchanger:policy=random"]), (None, Some("tcp".into())));
+        assert_eq!(name(&["tcp", "random", "pathchanger:gamma=0.2"]), pair("pathchanger:gamma=0.2", "tcp"));
+        assert_eq!(name(&["tcp", "pathchanger:gamma=0.2", "pathchanger:gamma=0.4"]), (None, Some("tcp".into())));
+        assert_eq!(name(&["ecmp", "plb"]), pair("plb", "ecmp"));
+        assert!(headline(&carried(&[("tcp", 1.0), ("random", 9.0)])).contains("no single system to recommend"));
+    }
+
+    #[test]
+    fn seeds_whose_difference_may_be_none_show_no_difference_and_others_by_how_much() {
+        let noisy = Headline::of(&seeds(&[("tcp", &[10.0, 20.0, 40.0]), ("pathchanger", &[12.0, 17.0, 41.5])]));
+        assert_eq!(noisy.says, Says::NoDifference);
+        assert!(
+            noisy.text.starts_with("No difference: pathchanger carried 24 Mbit/s, and plain TCP 23 Mbit/s;"),
+            "{noisy:?}"
+        );
+        let clear = Headline::of(&seeds(&[("tcp", &[10.0, 20.0]), ("pathchanger", &[60.0, 70.0])]));
+        assert_eq!(
+            clear.text,
+            "pathchanger carried 4.3 × what plain TCP did: 65 Mbit/s (+50.0 ± 0.0 Mbit/s seed by seed, over 2 seeds)."
+        );
+        assert_eq!(clear.says, Says::Better);
+        let worse = Headline::of(&seeds(&[("tcp", &[60.0, 70.0]), ("pathchanger", &[10.0, 20.0])]));
+        assert!(
+            worse.says == Says::Worse && worse.text.contains("0.23 × what") && worse.text.contains("−50.0"),
+            "{worse:?}"
+        );
+    }
+
+    #[test]
+    fn of_one_run_that_is_alike_nothing_is_made() {
+        let text = headline(&carried(&[("tcp", 100.0), ("pathchanger", 103.0)]));
+        assert!(text.contains("pathchanger carried about what plain TCP did: 103 Mbit/s"), "{text}");
+        let next_to_nothing = headline(&carried(&[("tcp", 0.001), ("pathchanger", 508.0)]));
+        assert!(next_to_nothing.ends_with("and plain TCP next to nothing."), "{next_to_nothing}");
+        let mut alone = RunResult::new("alone", World::Sim, 1);
+        alone.systems.insert("irc", SystemResult { goodput_mbps: 9.0, ..SystemResult::default() });
+        assert_eq!(headline(&alone), "irc carried 9.0 Mbit/s.");
+        assert_eq!(headline(&RunResult::new("none", World::Sim, 1)), "No system has been run.");
+    }
+
+    /// Transfers that took so long on the mean.
+    fn transfers(systems: &[(&str, f64)]) -> RunResult {
+        let mut run = carried(&systems.iter().map(|(name, _)| (*name, 10.0)).collect::<Vec<_>>());
+        for (name, mean) in systems {
+            let system = run.systems.get_mut(name).unwrap();
+            (system.afct_s, system.fct_p50_s, system.fct_p99_s) = (Some(*mean), Some(*mean), Some(2.0));
+            system.fairness_endless = None;
+        }
+        run
+    }
+
+    #[test]
+    fn the_headline_of_transfers_is_about_the_time_that_they_took() {
+        let of = |tcp, own| headline(&transfers(&[("tcp", tcp), ("pathchanger", own)]));
+        assert_eq!(
+            of(0.5, 0.125),
+            "In one run, which promises nothing: transfers took 0.125 s on average under pathchanger, and 0.500 s under plain \
+             TCP: 4.0 × as long under plain TCP."
+        );
+        assert!(of(0.125, 0.5).ends_with("4.0 × as long under pathchanger."));
+        assert!(of(0.1251, 0.125).ends_with("which is about the same."));
+        assert_eq!(headline(&transfers(&[("irc", 0.12)])), "Transfers took 0.120 s on average under irc.");
+        let mut run = transfers(&[("tcp", 0.5), ("pathchanger", 0.1)]);
+        for (_, mean) in [("tcp", 0.5), ("pathchanger", 0.1)] {
+            let name = if mean > 0.2 { "tcp" } else { "pathchanger" };
+            let system = run.systems.get_mut(name).unwrap();
+            let slower = SystemResult { afct_s: Some(mean + 0.1), ..system.clone() };
+            system.repeated = Repeated::of(&[system.clone(), slower]);
+        }
+        assert_eq!(
+            headline(&run),
+            "Transfers took 0.150 s on average under pathchanger, and 0.550 s under plain TCP: 3.7 × as long under plain TCP \
+             (−400.0 ± 0.0 ms seed by seed, over 2 seeds)."
+        );
+    }
+
+    #[test]
+    fn the_headline_says_how_long_transfers_took_beside_connections_without_an_end() {
+        let mut run = carried(&[("tcp", 13.5), ("pathchanger", 21.9)]);
+        for (name, mean) in [("tcp", 0.905), ("pathchanger", 1.29)] {
+            let system = run.systems.get_mut(name).unwrap();
+            (system.afct_s, system.fct_p50_s, system.fct_p99_s) = (Some(mean), Some(mean), Some(9.0));
+        }
+        run.ceiling_mbps = Some(300.0 / 7.0);
+        let text = headline(&run);
+        assert!(
+            text.contains("1.6 × what plain TCP did: 22 Mbit/s of the 42.86 that the network can carry."),
+            "{text}"
+        );
+        assert!(text.ends_with(" Transfers took 1.29 s on average, and 0.905 s under plain TCP."), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_compares_nothing() {
+        let mut run = carried(&[("tcp", 1.0), ("pathchanger", 9.0)]);
+        run.systems.get_mut("tcp").unwrap().planned_s = Some(60.0);
+        let found = Headline::of(&run);
+        assert!(found.says == Says::NotCompared && found.text.starts_with("The run was interrupted"), "{found:?}");
+    }
+
+    #[test]
+    fn signs_are_of_what_is_shown() {
+        assert_eq!([0.04, -0.04, 1.25, -3.0].map(|value| signed(value, 1)), ["0.0", "0.0", "+1.2", "−3.0"]);
+    }
+}
