@@ -72,13 +72,26 @@ pub(crate) fn of(systems: &Named<SystemResult>) -> Vec<Validity> {
                 (some, all) if some == all => format!(" (the first seed; so in all {all})"),
                 (some, all) => format!(" (the first such seed; so in {some} of {all})"),
             };
-            let first = texts.into_iter().next().unwrap_or_default();
+            let first = shortened(texts.into_iter().next().unwrap_or_default());
             let entry = |text: String| Validity { kind, system: name.to_owned(), text: text + &among };
             found.extend(first.into_iter().map(entry));
         }
     }
     found
 }
+
+/// The texts, and of many of one kind the first and how many more there are: `result.json` has them all with their system.
+fn shortened(mut texts: Vec<String>) -> Vec<String> {
+    let more = texts.len().saturating_sub(1);
+    if more >= MANY {
+        texts.truncate(1);
+        texts.iter_mut().for_each(|text| *text += &format!(" (and {more} more)"));
+    }
+    texts
+}
+
+/// So many more of one kind are counted and not listed.
+const MANY: usize = 3;
 
 /// The probability of loss of a link that carries nothing.
 const CERTAIN: Ratio = Ratio::from_ppb(1_000_000_000);
@@ -255,6 +268,9 @@ mod tests {
         let found = of(&systems);
         let texts: Vec<_> = found.iter().map(|one| (one.system.as_str(), one.text.as_str())).collect();
         assert_eq!(texts, [("tcp", "2 % late (the first such seed; so in 2 of 3)"), ("irc", "4 % late")]);
+        let many: Vec<String> = (1..=5).map(|number| format!("connection {number} failed")).collect();
+        assert_eq!(shortened(many.clone()), ["connection 1 failed (and 4 more)"]);
+        assert_eq!(shortened(many[..3].to_vec()), many[..3]);
         let json = serde_json::to_value(&found[1]).unwrap();
         assert_eq!(json, serde_json::json!({"kind": "late-machine", "system": "irc", "text": "4 % late"}));
     }
