@@ -109,7 +109,7 @@ struct host_name {
 
 enum host_event_kind {
 	HOST_OPENED,	/* a connection got its first path */
-	HOST_DECIDED,	/* a draw, to another path or to the same */
+	HOST_DECIDED,	/* a draw, to another path or to the same; or a failure without a draw, as there is no other path */
 };
 
 /* A connection. */
@@ -127,8 +127,8 @@ struct host_event {
 	__u8 kind;		/* enum host_event_kind */
 	__u8 reason;		/* enum pc_reason */
 	__u8 passive;		/* the other side opened the connection */
-	__u8 pad;
-	__u32 from_id;		/* path ids; equal when the draw stayed; from 0 when opened */
+	__u8 stay;		/* enum pc_stay: why it is not on another path */
+	__u32 from_id;		/* path ids; equal when it stayed; from 0 when opened */
 	__u32 to_id;
 };
 
@@ -136,14 +136,16 @@ struct host_event {
 struct host_status {
 	__u64 opened_ns;	/* CLOCK_MONOTONIC */
 	__u64 decided_ns;	/* of the last draw; 0: none but the first */
+	__u64 signal_ns;	/* of the last signal; 0: none */
 	struct host_ends ends;
 	__u8 reason;		/* enum pc_reason of the last draw */
 	__u8 passive;
-	__u8 pad[2];
+	__u8 signal;		/* enum pc_reason of the last signal */
+	__u8 stay;		/* enum pc_stay: what came of it */
 	__u32 path_id;
 	__u32 decisions;	/* draws after the first */
-	__u32 moves;		/* draws that changed the path */
-	__u32 suppressed;	/* signals that came within the back-off */
+	__u32 moves;		/* draws that changed the path, and moves as paths changed */
+	__u32 suppressed;	/* signals that led to no draw */
 };
 
 /* What sidestep_marks writes for each socket with a slot in its mark. */
@@ -160,8 +162,8 @@ enum host_counter {
 	HOST_NO_STORAGE,	/* connections left alone for want of memory */
 	HOST_EVENTS_LOST,	/* events for which the ring had no room */
 	HOST_MARK_REFUSED,	/* moves that the kernel refused */
-	HOST_STAYED,		/* draws that chose the same path again */
-	HOST_MOVED,		/* + enum pc_reason: moves by reason */
+	HOST_STAYED,		/* + enum pc_stay: signals that did not move a connection, by what kept it */
+	HOST_MOVED = HOST_STAYED + PC_STAYS, /* + enum pc_reason: moves by reason; PC_NONE: as paths changed */
 	HOST_RECORDS_LOST = HOST_MOVED + PC_REASONS, /* not for the program: events that the agent could not write */
 	HOST_OTHER_NETNS,	/* sockets of other network namespaces, left alone */
 	HOST_TO_DEVICE,		/* connections bound to a device or in a VRF, left alone */
@@ -173,9 +175,9 @@ enum host_counter {
 _Static_assert(sizeof(struct host_prefix) == 24, "mirrored in Rust");
 _Static_assert(sizeof(struct host_name_key) == 28, "mirrored in Rust");
 _Static_assert(sizeof(struct host_layout) == 64, "for good");
-_Static_assert(sizeof(struct host_weights) == 1624, "mirrored in Rust");
+_Static_assert(sizeof(struct host_weights) == 1752, "mirrored in Rust");
 _Static_assert(sizeof(struct host_event) == 56, "mirrored in Rust");
-_Static_assert(sizeof(struct host_status) == 72, "mirrored in Rust");
+_Static_assert(sizeof(struct host_status) == 80, "mirrored in Rust");
 _Static_assert(sizeof(struct host_marked) == 20, "mirrored in Rust");
 
 #endif

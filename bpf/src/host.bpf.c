@@ -91,12 +91,19 @@ struct conn {
 	struct pc_conn policy;
 	__u64 opened_ns;
 	__u64 decided_ns;
+	__u64 signal_ns; /* of the last signal */
 	__u32 generation;
 	__u32 current_id;
 	__u32 mark_before; /* what our bits were when the connection opened */
 	__u8 reason; /* of the last decision */
 	__u8 passive;
 	__u8 has_address; /* the policy knows which paths take the connection's address */
+	__u8 signal; /* enum pc_reason of the last signal */
+	__u8 stay; /* enum pc_stay: what came of it */
+	/* What the policy counted before the paths changed, and the moves that this caused. */
+	__u32 decisions;
+	__u32 moves;
+	__u32 suppressed;
 };
 
 struct {
@@ -282,6 +289,7 @@ struct change {
 	__u8 kind;
 	__u8 reason;
 	__u8 passive;
+	__u8 stay;
 };
 
 /* The agent looks four times a second by itself. Waking it for each event would cost more than everything else here. */
@@ -291,7 +299,7 @@ static void submit(struct host_event *event, const struct change *change)
 	event->kind = change->kind;
 	event->reason = change->reason;
 	event->passive = change->passive;
-	event->pad = 0;
+	event->stay = change->stay;
 	event->from_id = change->from_id;
 	event->to_id = change->to_id;
 	bpf_ringbuf_submit(event, bpf_ringbuf_query(&sidestep_events, BPF_RB_AVAIL_DATA) < EVENTS_SIZE / 4 ?
@@ -310,14 +318,14 @@ static __noinline int report(struct bpf_sock_ops *ops, const struct change *chan
 	return 0;
 }
 
-static void report_decision(struct bpf_sock_ops *ops, const struct conn *conn, __u8 reason, __u32 from_id)
+static __noinline int report_decision(struct bpf_sock_ops *ops, const struct conn *conn, __u8 reason, __u32 from_id)
 {
 	struct change change = {
 		.from_id = from_id, .to_id = conn->current_id, .kind = HOST_DECIDED, .reason = reason,
-		.passive = conn->passive,
+		.passive = conn->passive, .stay = conn->stay,
 	};
 
-	report(ops, &change);
+	return report(ops, &change);
 }
 
 /* The mark of a connection on path `index`: only our bits of it change. */
@@ -352,6 +360,20 @@ struct opening {
 	bool passive;
 };
 
+/* A connection has not met anything yet. */
+static __always_inline void begin_history(struct conn *conn, __u64 opened_ns)
+{
+	conn->opened_ns = opened_ns;
+	conn->decided_ns = 0;
+	conn->signal_ns = 0;
+	conn->reason = PC_NONE;
+	conn->signal = PC_NONE;
+	conn->stay = PC_NO_STAY;
+	conn->decisions = 0;
+	conn->moves = 0;
+	conn->suppressed = 0;
+}
+
 /* Begins a connection with storage, because its policy or the mark that it had must be remembered; returns its path. */
 static __always_inline __u32 begin_with_storage(void *ctx, struct bpf_sock *sk, const struct opening *opening)
 {
@@ -372,9 +394,7 @@ static __always_inline __u32 begin_with_storage(void *ctx, struct bpf_sock *sk, 
 		      bpf_get_prandom_u32());
 	if (!opening->passive)
 		pc_connect(&conn->policy, &cfg->policy, shared);
-	conn->opened_ns = now;
-	conn->decided_ns = 0;
-	conn->reason = PC_NONE;
+	begin_history(conn, now);
 	conn->mark_before = opening->before;
 	conn->generation = paths->generation;
 	conn->passive = opening->passive;
@@ -686,6 +706,9 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 {
 	__u32 i, current, from_id = conn->current_id;
 
+	conn->decisions += conn->policy.decisions;
+	conn->moves += conn->policy.moves;
+	conn->suppressed += conn->policy.suppressed;
 	pc_open_among(&conn->policy, &cfg->policy, paths->path, paths->n, allowed, shared_by(cfg, paths),
 		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
 	current = conn->policy.current;
@@ -699,18 +722,31 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 	if (conn->current_id != from_id) {
 		conn->decided_ns = bpf_ktime_get_ns();
 		conn->reason = PC_NONE;
+		conn->stay = PC_NO_STAY;
+		conn->moves++;
+		count(HOST_MOVED + PC_NONE);
 	}
 }
 
-static void adopt(struct bpf_sock_ops *ops, __u32 mark, const struct host_config *cfg, struct conn *conn,
-		  const struct host_paths *paths)
+/* A connection takes note of paths that changed. Not within `signal`: Linux 6.1 has no stack for both. */
+static __noinline int adopt(struct bpf_sock_ops *ops)
 {
-	__u32 from_id = conn->current_id;
+	const struct host_config *cfg = configured();
+	struct bpf_sock *sk = ops->sk;
+	struct host_paths *paths;
+	struct conn *conn;
+	__u32 from_id;
 
+	conn = sk ? bpf_sk_storage_get(&sidestep_conns, sk, 0, 0) : 0;
+	paths = paths_to_peer(ops);
+	if (!cfg || !conn || !paths)
+		return 0;
+	from_id = conn->current_id;
 	choose_anew(cfg, conn, paths, paths_from_here(ops, paths));
-	take_path(ops, mark, cfg, paths, conn->policy.current);
+	take_path(ops, sk->mark, cfg, paths, conn->policy.current);
 	if (cfg->events && conn->current_id != from_id)
 		report_decision(ops, conn, PC_NONE, from_id);
+	return 0;
 }
 
 static void read_socket(const struct bpf_tcp_sock *tp, struct pc_round *round)
@@ -777,10 +813,8 @@ static void let_go(struct bpf_sock_ops *ops, struct bpf_sock *sk, __u32 why)
  * About when a connection was established: when the kernel last tuned its receive buffer, for which it first starts the
  * clock then. A connection that receives data looks younger than it is.
  */
-static __u64 began_ns(struct bpf_sock *sk, __u64 now_ns)
+static __u64 began_ns(const struct tcp_sock *tp, __u64 now_ns)
 {
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-
 	if (!tp || !bpf_core_field_exists(tp->rcvq_space.time) || !tp->rcvq_space.time)
 		return now_ns;
 	return pc_least(tp->rcvq_space.time * 1000, now_ns);
@@ -836,11 +870,9 @@ __noinline int sidestep_first_signal(struct bpf_sock_ops *ops)
 		count(HOST_NO_STORAGE);
 		return 0;
 	}
-	conn->opened_ns = began_ns(sk, round.now_ns);
+	begin_history(conn, began_ns(bpf_skc_to_tcp_sock(sk), round.now_ns));
 	pc_resume(&conn->policy, &cfg->policy, paths->path, paths->n, paths_from_here(ops, paths),
 		  shared_by(cfg, paths), &round, conn->opened_ns, bpf_get_prandom_u32(), current);
-	conn->decided_ns = 0;
-	conn->reason = PC_NONE;
 	conn->mark_before = 0;
 	conn->generation = paths->generation;
 	conn->passive = !!(ops->bpf_sock_ops_cb_flags & PASSIVE_FLAG);
@@ -859,7 +891,18 @@ static __noinline int note_address(struct bpf_sock_ops *ops, const struct host_p
 	return 0;
 }
 
-/* A signal for a connection with storage. */
+/* Counts a signal that did not move a connection; returns whether it is to be reported. */
+static bool stays(const struct pc_decision *decision)
+{
+	__u32 failures = 1u << PC_RTO | 1u << PC_SYN_TIMEOUT | 1u << PC_ACK_LOSS;
+
+	if (decision->stay < PC_STAYS)
+		count(HOST_STAYED + decision->stay);
+	/* Without a draw it says something of the path. Signals of congestion may come with each round trip. */
+	return decision->decided || (decision->stay == PC_ONLY_PATH && failures >> (decision->reason & 31) & 1);
+}
+
+/* A signal for a connection with storage. Returns 1 if it is to adopt other paths instead. */
 static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 {
 	const struct host_config *cfg;
@@ -881,11 +924,8 @@ static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 	tp = bpf_tcp_sock(sk);
 	if (!paths || !paths->n || !tp)
 		return 0;
-	if (conn->generation != paths->generation) {
-		if (ops->op != BPF_SOCK_OPS_STATE_CB)
-			adopt(ops, mark, cfg, conn, paths);
-		return 0;
-	}
+	if (conn->generation != paths->generation)
+		return ops->op != BPF_SOCK_OPS_STATE_CB;
 	from = conn->policy.current;
 	if (!cfg->dry_run && (sk->bound_dev_if || mark != mark_of(mark, cfg, paths, from))) {
 		let_go(ops, sk, sk->bound_dev_if ? HOST_TO_DEVICE : HOST_OWN_MARK);
@@ -910,11 +950,16 @@ static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 
 		pc_timeout(&conn->policy, &cfg->policy, paths->path, shared, &round, syn, random, &decision);
 	}
-	if (!decision.decided)
+	if (!decision.reason)
 		return 0;
+	conn->signal_ns = round.now_ns;
+	conn->signal = decision.reason;
 	from_id = conn->current_id;
-	conn->decided_ns = round.now_ns;
-	conn->reason = decision.reason;
+	if (decision.decided) {
+		conn->decided_ns = round.now_ns;
+		conn->reason = decision.reason;
+	}
+	conn->stay = decision.stay;
 	if (decision.moved) {
 		if (!take_path(ops, mark, cfg, paths, decision.path)) {
 			/* It stays on its path, which goes on to earn its reward. */
@@ -924,8 +969,8 @@ static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 		conn->current_id = path_id(paths, decision.path);
 		if (decision.reason < PC_REASONS)
 			count(HOST_MOVED + decision.reason);
-	} else {
-		count(HOST_STAYED);
+	} else if (!stays(&decision)) {
+		return 0;
 	}
 	if (cfg->events)
 		report_decision(ops, conn, decision.reason, from_id);
@@ -986,8 +1031,8 @@ int sidestep_host(struct bpf_sock_ops *ops)
 	/* Each in one place, as the verifier walks a function anew for each. */
 	if (opens)
 		open_with_addresses(ops);
-	if (signals && sidestep_first_signal(ops))
-		signal(ops, quiet_q16);
+	if (signals && sidestep_first_signal(ops) && signal(ops, quiet_q16))
+		adopt(ops);
 	return 1;
 }
 
@@ -1093,20 +1138,42 @@ int sidestep_clear(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* A connection without storage whose path is gone draws another one. */
-static __u32 draw_anew(struct sock *sk, const struct host_config *cfg, const struct host_paths *paths,
-		       const struct host_ends *ends)
-{
-	__u32 index = pc_first(&cfg->policy, paths->path, paths->n, paths_from(paths, ends->local_addr),
-			       shared_by(cfg, paths), bpf_ktime_get_ns(), bpf_get_prandom_u32());
-
-	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, index));
-	return index;
-}
-
 static bool is_passive(struct sock *sk)
 {
 	return ((struct tcp_sock *)sk)->bpf_sock_ops_cb_flags & PASSIVE_FLAG;
+}
+
+/* A connection without storage whose path is gone draws another one. */
+static __noinline int draw_anew(struct sock *sk, const struct host_paths *paths, const struct host_ends *ends)
+{
+	const struct host_config *cfg = configured();
+	__u32 index;
+
+	if (!cfg)
+		return 0;
+	index = pc_first(&cfg->policy, paths->path, paths->n, paths_from(paths, ends->local_addr), shared_by(cfg, paths),
+			 bpf_ktime_get_ns(), bpf_get_prandom_u32());
+	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, index));
+	count(HOST_MOVED + PC_NONE);
+	return 0;
+}
+
+/* Storage for a connection without one whose path is gone: it is to remember that it moved. */
+static __always_inline struct conn *remember(struct sock *sk)
+{
+	struct conn *conn = bpf_sk_storage_get(&sidestep_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!conn) {
+		count(HOST_NO_STORAGE);
+		return 0;
+	}
+	begin_history(conn, began_ns((struct tcp_sock *)sk, bpf_ktime_get_ns()));
+	conn->mark_before = 0;
+	conn->passive = is_passive(sk);
+	conn->has_address = 1;
+	/* Which path it was nobody knows any more. */
+	conn->current_id = 0;
+	return conn;
 }
 
 /* Connections take note of paths that changed, before their next signal. */
@@ -1134,21 +1201,20 @@ int sidestep_adopt(struct bpf_iter__tcp *ctx)
 		leave(sk, cfg, conn);
 		return 0;
 	}
-	if (conn) {
-		if (conn->generation == paths->generation)
-			return 0;
-		change.from_id = conn->current_id;
-		choose_anew(cfg, conn, paths, paths_from(paths, ends.local_addr));
-		set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, conn->policy.current));
-		change.to_id = conn->current_id;
-		change.passive = conn->passive;
-	} else {
+	if (!conn) {
 		if (sidestep_index_of(paths, slot_of(cfg, sk->sk_mark)) < PC_MAX_PATHS)
 			return 0;
-		/* Nobody knows any more which path it was. */
-		change.to_id = path_id(paths, draw_anew(sk, cfg, paths, &ends));
-		change.passive = is_passive(sk);
+		conn = remember(sk);
+		if (!conn)
+			return draw_anew(sk, paths, &ends);
+	} else if (conn->generation == paths->generation) {
+		return 0;
 	}
+	change.from_id = conn->current_id;
+	choose_anew(cfg, conn, paths, paths_from(paths, ends.local_addr));
+	set_mark(sk, cfg, mark_of(sk->sk_mark, cfg, paths, conn->policy.current));
+	change.to_id = conn->current_id;
+	change.passive = conn->passive;
 	if (!cfg->events || change.to_id == change.from_id)
 		return 0;
 	event = new_event();
@@ -1203,12 +1269,15 @@ int sidestep_list(struct bpf_iter__tcp *ctx)
 	if (conn) {
 		status.opened_ns = conn->opened_ns;
 		status.decided_ns = conn->decided_ns;
+		status.signal_ns = conn->signal_ns;
+		status.signal = conn->signal;
+		status.stay = conn->stay;
 		status.reason = conn->reason;
 		status.passive = conn->passive;
 		status.path_id = conn->current_id;
-		status.decisions = conn->policy.decisions;
-		status.moves = conn->policy.moves;
-		status.suppressed = conn->policy.suppressed;
+		status.decisions = conn->decisions + conn->policy.decisions;
+		status.moves = conn->moves + conn->policy.moves;
+		status.suppressed = conn->suppressed + conn->policy.suppressed;
 	} else {
 		paths = paths_to(&status.ends);
 		index = sidestep_index_of(paths, slot_of(cfg, sk->sk_mark));

@@ -16,6 +16,9 @@
  * Each kind has its own back-off. A signal within the back-off is counted and ignored. PC_NEXT and
  * PC_PLB have rules of their own instead.
  *
+ * A connection that can use one path only never moves. It measures that path as others do, and its failures
+ * keep others off it.
+ *
  * The first rounds after the connection opened or moved are not judged: their marks and retransmits
  * still belong to the past.
  *
@@ -54,6 +57,18 @@ enum pc_reason {
 	PC_ACK_LOSS,
 	PC_STANDING_QUEUE,
 	PC_REASONS, /* how many there are */
+};
+
+/* Why a signal did not move a connection. */
+enum pc_stay {
+	PC_NO_STAY, /* it did, or there was none */
+	PC_DREW_SAME, /* the path that it was on was drawn again */
+	PC_ONLY_PATH, /* it can use no other path: its source address fits none, or there is none */
+	PC_OTHERS_DEAD, /* all others that it can use are dead */
+	PC_BACK_OFF, /* it came within the back-off */
+	PC_TOO_FEW, /* it takes more of them */
+	PC_BY_POLICY, /* the policy does not move connections for it */
+	PC_STAYS, /* how many there are */
 };
 
 struct pc_config {
@@ -113,7 +128,7 @@ struct pc_conn {
 	__u32 reordered; /* 1: the last move is counted against the present path */
 	__u32 decisions; /* draws after the first */
 	__u32 moves; /* decisions that changed the path */
-	__u32 suppressed; /* signals that were ignored: within the back-off, or too few of them */
+	__u32 suppressed; /* signals that led to no decision */
 	__u32 failed; /* bit set of the paths left on a failure since anything was delivered or received */
 	__u32 chance_q32; /* probability of the present path among those that could be drawn */
 	__u32 lost; /* segments retransmitted in this round */
@@ -127,8 +142,10 @@ struct pc_decision {
 	__u32 reason; /* enum pc_reason: the signal observed, even if ignored */
 	__u32 moved; /* 1: the path is another than before */
 	__u32 decided; /* 1: a path was drawn, perhaps the same */
+	__u32 stay; /* enum pc_stay: why the signal did not move it */
+	__u32 unused;
 };
-_Static_assert(sizeof(struct pc_decision) == 16, "shared with Rust");
+_Static_assert(sizeof(struct pc_decision) == 24, "shared with Rust");
 
 POLICY_FN __u32 pc_gamma(const struct pc_config *cfg)
 {
@@ -165,11 +182,29 @@ POLICY_FN __u32 pc_all_paths(const struct pc_conn *conn)
 	return pc_allowed(conn->n_paths, conn->allowed);
 }
 
+/* Whether the policy ever moves a connection, as 1 or 0. */
+POLICY_FN __u32 pc_moves(const struct pc_config *cfg)
+{
+	return 1 - pc_is(cfg, 1u << PC_STATIC | 1u << PC_FIXED);
+}
+
 /* Whether any signal can move the connection. */
 POLICY_FN __u32 pc_can_move(const struct pc_conn *conn, const struct pc_config *cfg)
 {
-	return !pc_is(cfg, 1u << PC_STATIC | 1u << PC_FIXED) &&
-	       pc_all_paths(conn) & ~(1u << PC_INDEX(conn->current));
+	return pc_moves(cfg) && pc_all_paths(conn) & ~(1u << PC_INDEX(conn->current));
+}
+
+/* A signal leads to no decision. */
+POLICY_FN void pc_ignore(struct pc_conn *conn, struct pc_decision *decision, __u32 why)
+{
+	conn->suppressed++;
+	decision->stay = why;
+}
+
+/* A signal of a connection that no signal can move. */
+POLICY_FN void pc_cannot_move(struct pc_conn *conn, const struct pc_config *cfg, struct pc_decision *decision)
+{
+	pc_ignore(conn, decision, (__u32)pc_choose(PC_BY_POLICY, PC_ONLY_PATH, pc_moves(cfg)));
 }
 
 /*
@@ -394,7 +429,7 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 			 const struct pc_round *round, __u32 failure, __u32 random,
 			 struct pc_decision *decision)
 {
-	__u32 among = pc_among(conn, cfg, paths, round, failure), path;
+	__u32 among = pc_among(conn, cfg, paths, round, failure), here = 1u << PC_INDEX(conn->current), alone, path;
 
 	shared = pc_table(cfg, shared);
 	if (pc_learns(cfg))
@@ -403,7 +438,10 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 		pc_set_weights(conn, paths, shared);
 	if (!failure)
 		among = pc_wide(conn, cfg, paths, shared, round, among);
+	alone = (__u32)pc_zero(among ^ here);
 	among = pc_alive(conn, cfg, shared, round->now_ns, among);
+	/* 1 if none but the present path is left, and was not before the dead were left out. */
+	alone = (__u32)pc_zero(among ^ here) & ~alone;
 	if (cfg->policy == PC_NEXT)
 		path = pc_in_turn(conn, among);
 	else
@@ -412,6 +450,7 @@ POLICY_FN void pc_decide(struct pc_conn *conn, const struct pc_config *cfg,
 	decision->decided = 1;
 	decision->moved = path != conn->current;
 	decision->path = path;
+	decision->stay = (__u32)pc_choose(PC_DREW_SAME, PC_OTHERS_DEAD, alone) & (decision->moved - 1);
 	if (decision->moved) {
 		conn->settling = cfg->settle_rounds;
 		conn->reordered = cfg->reorder_guard &&
@@ -429,11 +468,16 @@ POLICY_FN void pc_congestion(struct pc_conn *conn, const struct pc_config *cfg,
 			     const struct pc_path *paths, struct pc_shared *shared,
 			     const struct pc_round *round, __u32 random, struct pc_decision *decision)
 {
-	if (!pc_can_move(conn, cfg))
+	if (!pc_can_move(conn, cfg)) {
+		pc_cannot_move(conn, cfg, decision);
 		return;
-	if (cfg->policy == PC_NEXT || cfg->policy == PC_PLB ||
-	    !pc_backoff_signal(&conn->congestion, cfg->congestion_min_ns, round->now_ns)) {
-		conn->suppressed++;
+	}
+	if (pc_is(cfg, 1u << PC_NEXT | 1u << PC_PLB)) {
+		pc_ignore(conn, decision, PC_BY_POLICY);
+		return;
+	}
+	if (!pc_backoff_signal(&conn->congestion, cfg->congestion_min_ns, round->now_ns)) {
+		pc_ignore(conn, decision, PC_BACK_OFF);
 		return;
 	}
 	pc_decide(conn, cfg, paths, shared, round, 0, random, decision);
@@ -447,6 +491,8 @@ POLICY_FN void pc_stay(const struct pc_conn *conn, struct pc_decision *decision)
 	decision->reason = PC_NONE;
 	decision->moved = 0;
 	decision->decided = 0;
+	decision->stay = PC_NO_STAY;
+	decision->unused = 0;
 }
 
 /* Sets all of a connection's state but its path. */
@@ -677,10 +723,12 @@ POLICY_FN void pc_plb_round(struct pc_conn *conn, const struct pc_config *cfg,
 	if (!pc_plb_due(conn, cfg, round, delivered, marked))
 		return;
 	decision->reason = PC_ECN;
-	if (!pc_can_move(conn, cfg))
+	if (!pc_can_move(conn, cfg)) {
+		pc_cannot_move(conn, cfg, decision);
 		return;
+	}
 	if (round->now_ns < conn->plb_pause_ns) {
-		conn->suppressed++;
+		pc_ignore(conn, decision, PC_BACK_OFF);
 		return;
 	}
 	pc_decide(conn, cfg, paths, 0, round, 0, random, decision);
@@ -708,6 +756,22 @@ POLICY_FN void pc_progress(struct pc_conn *conn, const struct pc_round *round)
 	conn->progress = progress;
 }
 
+/*
+ * A failure of a connection that no signal can move. Others are to know of it, as it does not prove by a move that the
+ * path is dead for it alone.
+ */
+POLICY_FN void pc_stranded(struct pc_conn *conn, const struct pc_config *cfg, struct pc_quality *quality,
+			   const struct pc_round *round, struct pc_decision *decision)
+{
+	__u32 how = (decision->reason == PC_ACK_LOSS ? PC_FAILED_ACKS : 0) | PC_FAILED_STRANDED;
+
+	if (conn->n_paths < 2)
+		how |= PC_FAILED_ALONE;
+	if (quality)
+		pc_failed(quality, round->now_ns, round->srtt_ns, how);
+	pc_cannot_move(conn, cfg, decision);
+}
+
 /* Acts on a failure signal: the path has earned nothing. */
 POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 			  const struct pc_path *paths, struct pc_shared *shared,
@@ -717,8 +781,10 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 	struct pc_shared *table = pc_table(cfg, shared);
 	struct pc_quality *quality = pc_quality_of(cfg, table, conn->current);
 
-	if (!pc_can_move(conn, cfg))
+	if (!pc_can_move(conn, cfg)) {
+		pc_stranded(conn, cfg, quality, round, decision);
 		return;
+	}
 	pc_progress(conn, round);
 	if (cfg->policy == PC_PLB) {
 		/* As in Linux, where each timeout rehashes, with or without PLB. */
@@ -730,7 +796,7 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 		due = pc_backoff_signal(&conn->failure, cfg->failure_min_ns, round->now_ns);
 	}
 	if (!due) {
-		conn->suppressed++;
+		pc_ignore(conn, decision, (__u32)pc_choose(PC_BACK_OFF, PC_TOO_FEW, pc_is(cfg, 1u << PC_NEXT)));
 		return;
 	}
 	/*
@@ -743,7 +809,7 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 		leave = leave && !pc_works(quality, round->now_ns, round->srtt_ns);
 	}
 	if (quality)
-		pc_failed(quality, round->now_ns, round->srtt_ns, decision->reason == PC_ACK_LOSS);
+		pc_failed(quality, round->now_ns, round->srtt_ns, decision->reason == PC_ACK_LOSS ? PC_FAILED_ACKS : 0);
 	conn->failed |= here;
 	if (conn->failed == pc_all_paths(conn))
 		conn->failed = here;

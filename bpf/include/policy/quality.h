@@ -28,6 +28,10 @@
  * the first timeout, while a SYN that left on it should have been answered and nothing was delivered
  * since.
  *
+ * A connection that can use one path only, for instance because its source address fits no other, cannot
+ * leave it: it would be lost for a try. So a path that failed such a connection is not tried, but by those
+ * that have no other. What proves it again is that one of these delivers, or the agent's own trial.
+ *
  * Several processors update this at once, with plain stores. A sample may be lost that way, which
  * changes an average by a 32nd of one sample.
  */
@@ -47,8 +51,9 @@ struct pc_quality {
 	__u64 asked_ns; /* when a SYN left, the first since something was delivered; 0: none */
 	__u64 slow_ns; /* by how much ten segments prolonged a round trip, at least; 0: not measured */
 	__u64 slow_at_ns; /* when that was last measured */
+	__u64 stranded; /* 1: the failure was one of a connection that has no other path */
 };
-_Static_assert(sizeof(struct pc_quality) == 80, "shared with Rust");
+_Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 
 /* Queues up to this are noise (4 ms). */
 #define PC_QUEUE_MIN_NS (1ULL << 22)
@@ -70,6 +75,8 @@ _Static_assert(sizeof(struct pc_quality) == 80, "shared with Rust");
 #define PC_HOLD_FIRST_NS (1ULL << 28)
 #define PC_HOLD_MIN_NS (1ULL << 32)
 #define PC_HOLD_MAX_NS (1ULL << 36)
+/* And where a try strands a connection: nine minutes, in case no agent is there to try the path. */
+#define PC_STRANDED_NS (1ULL << 39)
 /* A path that delivered something to anybody so shortly before a timeout works. */
 #define PC_WORKS_NS 100000000ULL
 /* And so shortly before a SYN's timeout, which comes after PC_LATE_NS at least. */
@@ -176,16 +183,28 @@ POLICY_LARGE_FN __u32 pc_delivered(struct pc_quality *quality, __u64 now_ns, __u
 	return 0;
 }
 
-/* 1 if nobody should try the path now. */
-POLICY_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
+/* 1 if the path failed, nothing was delivered since, and it is not yet to be tried. */
+POLICY_FN __u32 pc_down(const struct pc_quality *quality, __u64 now_ns)
 {
-	__u64 waited = pc_since(now_ns, quality->asked_ns), lowest = quality->lowest_ns & (PC_MAX_ADDED_NS - 1);
-	__u64 late = pc_above(waited, PC_LATE_NS + 2 * lowest) & pc_above(PC_ASKED_NS, waited);
-	__u64 failed = pc_above(quality->failed_ns, quality->delivered_ns) &
-		       pc_above(quality->hold_ns, pc_since(now_ns, quality->failed_ns));
+	__u64 hold = pc_choose(quality->hold_ns, PC_STRANDED_NS, quality->stranded & 1);
+
+	return (__u32)(pc_above(quality->failed_ns, quality->delivered_ns) &
+		       pc_above(hold, pc_since(now_ns, quality->failed_ns)));
+}
+
+/* 1 if nobody should try the path now. */
+POLICY_LARGE_FN __u32 pc_dead(const struct pc_quality *quality, __u64 now_ns)
+{
+	__u64 waited, lowest, late;
+
+	if (!quality)
+		return 0;
+	waited = pc_since(now_ns, quality->asked_ns);
+	lowest = quality->lowest_ns & (PC_MAX_ADDED_NS - 1);
+	late = pc_above(waited, PC_LATE_NS + 2 * lowest) & pc_above(PC_ASKED_NS, waited);
 
 	/* Without any SYN, or any round trip measured, no answer is late. */
-	return (__u32)(failed | (late & (1 - pc_zero(lowest)) & (1 - pc_zero(quality->asked_ns))));
+	return pc_down(quality, now_ns) | (__u32)(late & (1 - pc_zero(lowest)) & (1 - pc_zero(quality->asked_ns)));
 }
 
 /*
@@ -230,22 +249,35 @@ POLICY_LARGE_FN __u32 pc_works(const struct pc_quality *quality, __u64 now_ns, _
 	       (srtt_ns ? PC_WORKS_NS + pc_least(srtt_ns, PC_MAX_ADDED_NS) : PC_SYN_WORKS_NS);
 }
 
+/* What is said of a failure, as bits. */
+#define PC_FAILED_ACKS 1u /* acknowledgements did not arrive */
+#define PC_FAILED_STRANDED 2u /* of a connection that has no other path */
+#define PC_FAILED_ALONE 4u /* there is no other path for anybody: there are no draws, and no weights */
+
 /*
- * A connection had a timeout on the path, or, if `acks` is 1, its acknowledgements did not arrive;
+ * A connection had a timeout on the path, or its acknowledgements did not arrive, as `how` says;
  * `srtt_ns` is its round trip; returns 0.
  */
-POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns, __u32 acks)
+POLICY_LARGE_FN __u32 pc_failed(struct pc_quality *quality, __u64 now_ns, __u64 srtt_ns, __u32 how)
 {
+	__u32 acks = how & PC_FAILED_ACKS;
 	__u64 before;
 
 	if (!quality)
 		return 0;
 	before = pc_since(now_ns, quality->failed_ns);
 	srtt_ns = pc_least(srtt_ns, PC_MAX_ADDED_NS);
-	quality->asked_ns = 0;
-	pc_sample(quality, now_ns, PC_LOSS_NS + srtt_ns);
+	if (!(how & PC_FAILED_ALONE)) {
+		quality->asked_ns = 0;
+		pc_sample(quality, now_ns, PC_LOSS_NS + srtt_ns);
+	}
 	if (pc_works(quality, now_ns, srtt_ns))
 		return 0;
+	/* That ACKs arrive again nobody measures, so time alone opens the path. */
+	if (how == PC_FAILED_STRANDED || how == (PC_FAILED_STRANDED | PC_FAILED_ALONE))
+		quality->stranded = 1;
+	else if (quality->failed_ns <= quality->delivered_ns)
+		quality->stranded = 0;
 	if (quality->failed_ns <= quality->delivered_ns || before > 4 * quality->hold_ns)
 		/* That ACKs arrive again nobody measures, so there is nothing to wait for but time. */
 		quality->hold_ns = acks ? PC_HOLD_MIN_NS : PC_HOLD_FIRST_NS;

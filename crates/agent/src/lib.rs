@@ -77,8 +77,8 @@ pub use error::AgentError;
 pub use firewall::{RestoredMarks, restored_marks};
 pub use host::{
     ByPath, DoubtfulSources, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality,
-    PathRecord, PathsRecord, Prefixes, Proposal, RecordFile, SetRecord, Sockets, doubtful_sources, host_overrides,
-    masks_at_work, overrides_at_work, propose, run_host, stop_host,
+    PathRecord, PathsRecord, Prefixes, Proposal, Reach, RecordFile, SetRecord, Sockets, doubtful_sources,
+    host_overrides, masks_at_work, overrides_at_work, propose, reaches, reaches_now, run_host, stop_host,
 };
 pub use mptcp::{
     ConnectionStatus, DEFAULT_COUNT, LimitsConfig, MPTCP_PM_METRICS, MetricsTable, MptcpMode, MptcpPmConfig,

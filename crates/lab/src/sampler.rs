@@ -141,7 +141,7 @@ impl Sampler {
         let mut total = 0;
         for (host, Host { diag, slots }) in self.hosts.iter_mut().enumerate() {
             slots.catch_up()?;
-            for socket in diag.tcp_sockets(&mut self.sockets)? {
+            for socket in diag.ipv6_sockets(&mut self.sockets)? {
                 let seen = self.connections.entry((host, socket.cookie)).or_insert(Seen {
                     local: socket.local,
                     remote: socket.remote,

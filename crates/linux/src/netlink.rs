@@ -49,6 +49,8 @@ use crate::error::{LinuxError, Result};
 pub const PROTOCOL: u8 = 83;
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
+/// The routing table with the addresses of this host (`RT_TABLE_LOCAL`), which the kernel itself fills.
+pub const LOCAL_TABLE: u32 = 255;
 /// The index of the loopback interface, in every namespace.
 pub const LOOPBACK: u32 = 1;
 

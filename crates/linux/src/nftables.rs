@@ -51,6 +51,8 @@ pub struct Share {
     pub weight: u32,
     /// The source addresses that are valid on the path; without any, all are. The source of a SYN-ACK is fixed.
     pub sources: Vec<IpNet>,
+    /// Whether addresses that no path names are valid on it as well.
+    pub unnamed: bool,
 }
 
 /// The table, in the network namespace of the thread that opened it. It stays when this value is dropped.

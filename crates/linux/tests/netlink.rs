@@ -538,7 +538,7 @@ fn marks_that_rules_of_others_look_at_or_change_are_read() {
         netlink
             .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 830 })
             .await?;
-        let share = |mark| Share { mark, weight: 1, sources: Vec::new() };
+        let share = |mark| Share { mark, weight: 1, sources: Vec::new(), unnamed: false };
         let draw = Draw { destination: "fd00:a::/64".parse().unwrap(), shares: vec![share(0x100), share(0x200)] };
         for name in ["foreign", "sidestep-8300"] {
             DrawTable::open(name, 0xff00)?.replace(std::slice::from_ref(&draw))?;

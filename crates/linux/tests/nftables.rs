@@ -124,7 +124,7 @@ impl Links {
 }
 
 fn draw(destination: &str, weights: [u32; 3]) -> Draw {
-    let share = |(index, weight)| Share { mark: (index as u32 + 1) << 8, weight, sources: Vec::new() };
+    let share = |(index, weight)| Share { mark: (index as u32 + 1) << 8, weight, sources: Vec::new(), unnamed: false };
     let shares = weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0).map(share).collect();
     Draw { destination: destination.parse().unwrap(), shares }
 }

@@ -67,6 +67,8 @@ pub struct Decision {
     pub moved: bool,
     /// Whether a path was drawn, perhaps the same.
     pub decided: bool,
+    /// Why the signal did not move the connection; `None`: it did, or there was none.
+    pub stay: Option<Stay>,
 }
 
 /// When the SYN of a connection is sent again.
@@ -95,6 +97,23 @@ pub enum Reason {
     AckLoss,
     /// Rounds with a queue that other paths do not have.
     StandingQueue,
+}
+
+/// Why a signal did not move a connection, in the order of C's `enum pc_stay` without its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stay {
+    /// The path that it was on was drawn again.
+    DrewSame,
+    /// It can use no other path: its source address fits none, or there is none.
+    OnlyPath,
+    /// All other paths that it can use are dead.
+    OthersDead,
+    /// The signal came within the back-off.
+    BackOff,
+    /// It takes more signals of this kind.
+    TooFew,
+    /// The policy does not move connections for such a signal.
+    ByPolicy,
 }
 
 impl Connection {
@@ -143,17 +162,22 @@ impl Connection {
         let Began::ByMark(began) = self.began else { return };
         // Linux's program takes the time when the kernel began to tune the receive buffer.
         let began = began.min(Time::from_nanos(round.now_ns)).as_nanos();
-        let (n, current) = (self.conn.n_paths, self.conn.current);
+        let (n, allowed, current) = (self.conn.n_paths, self.conn.allowed, self.conn.current);
         let (config, paths, shared) = (&self.config, &self.paths, table(&self.shared));
         // The signal takes these bits too: as others they are as random.
         let random = random.wrapping_mul(0x9e37_79b1).rotate_left(16);
-        self.conn = raw::resume(config, paths, n, shared, round, began, random, current);
+        self.conn = raw::resume(config, paths, n, allowed, shared, round, began, random, current);
         self.began = Began::WithState;
     }
 
     /// The SYN of the connection, which was just opened, is about to leave. Not for a connection that was accepted.
     pub fn connect(&self) {
         raw::connect(&self.conn, &self.config, table(&self.shared));
+    }
+
+    /// From now on the connection moves among these paths only, a bit for each index: those that take its source address.
+    pub fn restrict(&mut self, allowed: u32) {
+        self.conn.allowed = allowed;
     }
 
     /// When the SYN, which leaves now, is to be sent again if no answer comes, and how many times more it is sent than
@@ -210,7 +234,7 @@ impl Connection {
             self.began = Began::ByMark(began.min(round.now));
             let (config, paths, shared) = (&self.config, &self.paths, table(&self.shared));
             if raw::uneventful(config, paths, shared, self.conn.current, &raw) {
-                return Decision { path: self.path(), reason: None, moved: false, decided: false };
+                return Decision { path: self.path(), reason: None, moved: false, decided: false, stay: None };
             }
         }
         self.resume(&raw, random);
@@ -311,6 +335,35 @@ impl Reason {
     }
 }
 
+impl Stay {
+    /// Every reason to stay; C's number is one more than the index.
+    pub const ALL: [Stay; 6] =
+        [Stay::DrewSame, Stay::OnlyPath, Stay::OthersDead, Stay::BackOff, Stay::TooFew, Stay::ByPolicy];
+
+    /// The one with this number in C; `None` for zero, which is none, and for others.
+    pub fn from_raw(number: u32) -> Option<Self> {
+        Stay::ALL.get((number as usize).checked_sub(1)?).copied()
+    }
+
+    /// The name in records and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stay::DrewSame => "drew_same",
+            Stay::OnlyPath => "only_path",
+            Stay::OthersDead => "others_dead",
+            Stay::BackOff => "back_off",
+            Stay::TooFew => "too_few",
+            Stay::ByPolicy => "policy",
+        }
+    }
+}
+
+impl fmt::Display for Stay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -325,6 +378,7 @@ impl From<raw::Decision> for Decision {
             reason: Reason::ALL.get(raw.reason as usize).copied().filter(|reason| *reason != Reason::PathsChanged),
             moved: raw.moved != 0,
             decided: raw.decided != 0,
+            stay: Stay::from_raw(raw.stay),
         }
     }
 }

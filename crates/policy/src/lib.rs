@@ -43,7 +43,7 @@ mod request;
 mod shared;
 
 pub use config::{Path, PolicyError};
-pub use connection::{Connection, Decision, Reason, Round, SynTimeout};
+pub use connection::{Connection, Decision, Reason, Round, Stay, SynTimeout};
 pub use exp3::Exp3;
 pub use raw::MAX_PATHS;
 pub use request::{REWEIGHING, Request, are_off, draw_reply, reply_weights};

@@ -28,10 +28,10 @@ __u32 native_pc_uneventful(const struct pc_config *cfg, const struct pc_path *pa
 }
 
 void native_pc_resume(struct pc_conn *conn, const struct pc_config *cfg, const struct pc_path *paths, __u32 n,
-		      const struct pc_shared *shared, const struct pc_round *round, __u64 began_ns, __u32 random,
-		      __u32 current)
+		      __u32 allowed, const struct pc_shared *shared, const struct pc_round *round, __u64 began_ns,
+		      __u32 random, __u32 current)
 {
-	pc_resume(conn, cfg, paths, n, 0, shared, round, began_ns, random, current);
+	pc_resume(conn, cfg, paths, n, allowed, shared, round, began_ns, random, current);
 }
 
 void native_pc_take(struct pc_conn *conn, const struct pc_config *cfg, __u32 path)
@@ -96,6 +96,11 @@ __u64 native_pc_base(const struct pc_path *path, const struct pc_quality *qualit
 __u32 native_pc_dead(const struct pc_quality *quality, __u64 now_ns)
 {
 	return pc_dead(quality, now_ns);
+}
+
+__u32 native_pc_down(const struct pc_quality *quality, __u64 now_ns)
+{
+	return pc_down(quality, now_ns);
 }
 
 void native_pc_weigh(struct pc_exp3 *exp3, const struct pc_path *paths, __u32 n,

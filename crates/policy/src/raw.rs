@@ -222,6 +222,8 @@ pub struct Quality {
     pub slow_ns: AtomicU64,
     /// When that was last measured.
     pub slow_at_ns: AtomicU64,
+    /// 1 if the failure was one of a connection that has no other path.
+    pub stranded: AtomicU64,
 }
 
 /// How many 64-bit words [`Shared`] has.
@@ -229,10 +231,22 @@ pub const SHARED_WORDS: usize = size_of::<Shared>() / size_of::<u64>();
 
 impl Quality {
     /// The fields in their order.
-    pub(crate) fn words(&self) -> [&AtomicU64; 10] {
+    pub(crate) fn words(&self) -> [&AtomicU64; 11] {
         let Quality { added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, .. } = self;
-        let Quality { hold_ns, unproven, asked_ns, slow_ns, slow_at_ns, .. } = self;
-        [added_ns, updated_ns, lowest_ns, delivered_ns, failed_ns, hold_ns, unproven, asked_ns, slow_ns, slow_at_ns]
+        let Quality { hold_ns, unproven, asked_ns, slow_ns, slow_at_ns, stranded, .. } = self;
+        [
+            added_ns,
+            updated_ns,
+            lowest_ns,
+            delivered_ns,
+            failed_ns,
+            hold_ns,
+            unproven,
+            asked_ns,
+            slow_ns,
+            slow_at_ns,
+            stranded,
+        ]
     }
 }
 
@@ -274,6 +288,10 @@ pub struct Decision {
     pub moved: u32,
     /// 1 if a path was drawn.
     pub decided: u32,
+    /// `enum pc_stay`.
+    pub stay: u32,
+    /// Zero.
+    pub unused: u32,
 }
 
 /// `struct parity_ctx` of `policy_parity.bpf.c`: one call of the policy, run by the kernel.
@@ -353,8 +371,8 @@ macro_rules! sizes {
         const _: () = assert!(size_of::<$type>() == $size, "differs from the C struct");
     )*};
 }
-sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 16, Parity: 1048);
-sizes!(Sharing: 168, Shared: 1552, Quality: 80);
+sizes!(Config: 112, Path: 32, Exp3: 128, Backoff: 24, Mean: 16, Conn: 328, Round: 56, Decision: 24, Parity: 1056);
+sizes!(Sharing: 168, Shared: 1680, Quality: 88);
 
 #[cfg(test)]
 mod tests {

@@ -112,7 +112,7 @@ mod tests {
 
     fn weights(policy: PolicyName, paths: &[(u32, f64, bool)]) -> Vec<u32> {
         let known = |(initial, factor, dead): &(u32, f64, bool)| {
-            (*initial, Some(PathLearnt { factor: *factor, delay: None, dead: *dead, unanswered: *dead }))
+            (*initial, Some(PathLearnt { factor: *factor, dead: *dead, unanswered: *dead, ..PathLearnt::default() }))
         };
         reply_weights(policy, &paths.iter().map(known).collect::<Vec<_>>())
     }

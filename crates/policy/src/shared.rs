@@ -13,14 +13,20 @@ use crate::raw::{self, MAX_PATHS, SHARED_WORDS};
 pub struct Shared(raw::Shared);
 
 /// What connections have learnt of a path.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathLearnt {
     /// What its initial weight is multiplied by, compared with the best path's, which has 1.
     pub factor: f64,
     /// The time that a short transfer's first segments take on it, where that is measured: the policy `delay-weighted` does.
     pub delay: Option<Span>,
-    /// Whether nobody takes it, as it failed.
+    /// Whether nobody takes it, as it failed, or as an answer to a SYN is late.
     pub dead: bool,
+    /// Since when nothing has been delivered on it, where it failed: the last delivery before, or the failure if there was none.
+    pub failed: Option<Time>,
+    /// Whether something was delivered on it since it last failed, if it ever did.
+    pub delivers: bool,
+    /// Whether a connection failed on it that has no other path, so that none but the agent tries it.
+    pub stranded: bool,
     /// Whether no SYN-ACK takes it: it is dead, or acknowledgements were lost on it. That these arrive again nobody measures,
     /// and one that is lost costs a retransmission, where a SYN-ACK costs a second. So they return first.
     pub unanswered: bool,
@@ -33,6 +39,9 @@ struct Known {
     added: u64,
     measured: bool,
     dead: bool,
+    failed: Option<Time>,
+    delivers: bool,
+    stranded: bool,
     unanswered: bool,
 }
 
@@ -52,6 +61,12 @@ impl Known {
             added: raw::added(quality, now),
             measured: load(&quality.lowest_ns) > 0,
             dead,
+            failed: raw::down(quality, now).then(|| match load(&quality.delivered_ns) {
+                0 => Time::from_nanos(failed),
+                delivered => Time::from_nanos(delivered),
+            }),
+            delivers: load(&quality.delivered_ns) > failed,
+            stranded: load(&quality.stranded) == 1 && failed > load(&quality.delivered_ns),
             unanswered: dead || waits && load(&quality.unproven) == 1,
         }
     }
@@ -84,6 +99,7 @@ impl Shared {
             asked_ns: next(),
             slow_ns: next(),
             slow_at_ns: next(),
+            stranded: next(),
         });
         let sequence = next();
         let draws = raw::Draws { until_ns: next(), sum: std::array::from_fn(|_| next()) };
@@ -125,7 +141,7 @@ impl Shared {
     /// What was learnt of each of `paths`, by the policy that `config` has.
     pub fn learnt(&self, config: &raw::Config, paths: &[raw::Path], now: Time) -> Vec<PathLearnt> {
         if config.policy != raw::DELAY_WEIGHTED {
-            let learnt = |factor| PathLearnt { factor, delay: None, dead: false, unanswered: false };
+            let learnt = |factor| PathLearnt { factor, ..PathLearnt::default() };
             return self.factors(paths.len()).into_iter().map(learnt).collect();
         }
         let known = paths.iter().zip(&self.0.quality).map(|(path, quality)| Known::of(path, quality, now));
@@ -146,9 +162,20 @@ impl Shared {
             factor: weight(one) / greatest,
             delay: one.measured.then(|| Span::from_nanos(delay(one))),
             dead: one.dead,
+            failed: one.failed,
+            delivers: one.delivers,
+            stranded: one.stranded,
             unanswered: one.unanswered,
         };
         known.iter().map(learnt).collect()
+    }
+
+    /// Notes that a trial of the path at this place delivered something, or failed once more, so that no connection tries it
+    /// soon.
+    pub fn note_trial(&self, place: usize, delivered: bool, now: Time) {
+        let Some(quality) = self.0.quality.get(place) else { return };
+        let what = if delivered { &quality.delivered_ns } else { &quality.failed_ns };
+        what.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     /// The factor by which learning has lowered the weight of each of the first `n` paths, compared with the best one: 1

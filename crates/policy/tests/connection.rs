@@ -5,7 +5,7 @@ use sidestep_model::{
     Bytes, Ratio, Span, Time,
     scenario::{AgentKnobs, Backoff, PolicyName, RewardName},
 };
-use sidestep_policy::{Connection, Decision, Path, PolicyError, Reason, Round};
+use sidestep_policy::{Connection, Decision, Path, PolicyError, Reason, Round, Stay};
 
 const CWND: Bytes = Bytes::new(50_000);
 
@@ -45,16 +45,21 @@ fn at(at_ms: u64) -> Round {
     round(at_ms, 0, 0)
 }
 
+/// A signal within the back-off.
 fn ignored(path: usize, reason: Reason) -> Decision {
-    Decision { path, reason: Some(reason), moved: false, decided: false }
+    stayed(path, reason, Stay::BackOff)
+}
+
+fn stayed(path: usize, reason: Reason, stay: Stay) -> Decision {
+    Decision { path, reason: Some(reason), moved: false, decided: stay == Stay::DrewSame, stay: Some(stay) }
 }
 
 fn moved(path: usize, reason: Reason) -> Decision {
-    Decision { path, reason: Some(reason), moved: true, decided: true }
+    Decision { path, reason: Some(reason), moved: true, decided: true, stay: None }
 }
 
 fn quiet(path: usize) -> Decision {
-    Decision { path, reason: None, moved: false, decided: false }
+    Decision { path, reason: None, moved: false, decided: false, stay: None }
 }
 
 #[test]
@@ -104,8 +109,8 @@ fn a_congested_round_moves_after_the_first_back_off() {
 #[test]
 fn congestion_may_draw_the_same_path_again() {
     let mut conn = settled(&config(PolicyName::Random), 4);
-    let stay = Decision { path: 0, reason: Some(Reason::Ecn), moved: false, decided: true };
-    assert_eq!(conn.handle_round(round(100, 10, 10), 0), stay);
+    let drew_same = stayed(0, Reason::Ecn, Stay::DrewSame);
+    assert_eq!(conn.handle_round(round(100, 10, 10), 0), drew_same);
     assert_eq!((conn.raw().decisions, conn.raw().moves), (1, 0));
     assert_eq!(conn.handle_round(round(200, 20, 20), u32::MAX), moved(3, Reason::Ecn), "and the next round is judged");
 }
@@ -246,10 +251,12 @@ fn random_leaves_for_each_other_path_equally() {
 fn static_and_single_paths_never_move() {
     for (policy, n) in [(PolicyName::Static, 4), (PolicyName::Random, 1), (PolicyName::Exp3, 1)] {
         let mut conn = settled(&config(policy), n);
-        assert_eq!(conn.handle_round(round(5_000, 10, 10), u32::MAX), ignored(0, Reason::Ecn));
-        assert_eq!(conn.handle_retransmit(at(5_000), 9, u32::MAX), ignored(0, Reason::Retransmit));
-        assert_eq!(conn.handle_timeout(at(5_000), true, u32::MAX), ignored(0, Reason::SynTimeout));
-        assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (0, 0, 0));
+        let why = if n == 1 { Stay::OnlyPath } else { Stay::ByPolicy };
+        let stays = |reason| stayed(0, reason, why);
+        assert_eq!(conn.handle_round(round(5_000, 10, 10), u32::MAX), stays(Reason::Ecn));
+        assert_eq!(conn.handle_retransmit(at(5_000), 9, u32::MAX), stays(Reason::Retransmit));
+        assert_eq!(conn.handle_timeout(at(5_000), true, u32::MAX), stays(Reason::SynTimeout));
+        assert_eq!((conn.raw().decisions, conn.raw().moves, conn.raw().suppressed), (0, 0, 3));
     }
 }
 

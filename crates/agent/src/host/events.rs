@@ -33,6 +33,9 @@ pub struct EventRecord {
     pub kind: String,
     /// The signal, for `moved` and `stayed`.
     pub reason: Option<String>,
+    /// What kept it on its path, for `stayed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stay: Option<String>,
     /// Path ID before; zero for `opened`.
     pub from: u32,
     /// Path ID after.
@@ -124,6 +127,7 @@ impl From<&Event> for EventRecord {
             remote: event.remote,
             kind: kind.into(),
             reason,
+            stay: event.stay.map(|stay| stay.to_string()),
             from: event.from,
             to: event.to,
             from_name: None,

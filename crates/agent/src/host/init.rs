@@ -10,6 +10,7 @@ use std::{
 use sidestep_linux::netlink::{DefaultRoute, Family, Interface, Netlink, NextHop};
 use sidestep_model::Rate;
 
+use super::{HostConfig, reaches};
 use crate::AgentError;
 
 /// What `sidestep agent init` found, and the configuration that follows from it.
@@ -32,7 +33,25 @@ const SPEEDS: &str = "/sys/class/net";
 pub async fn propose() -> Result<Option<Proposal>, AgentError> {
     let netlink = Netlink::open()?;
     let machine = Machine { interfaces: netlink.interfaces().await?, routes: netlink.default_routes().await? };
-    Ok(machine.propose(|interface| speed(&Path::new(SPEEDS).join(interface).join("speed"))))
+    let proposal = machine.propose(|interface| speed(&Path::new(SPEEDS).join(interface).join("speed")));
+    let Some(mut proposal) = proposal else { return Ok(None) };
+    if let Ok(config) = HostConfig::parse(&proposal.text) {
+        let reaches = reaches(&config).await?;
+        proposal.note(reaches.iter().filter(|one| one.is_confined()).map(ToString::to_string).collect());
+    }
+    Ok(Some(proposal))
+}
+
+/// What the file says after its comments on what was found.
+const HOW_TO_TRY: &str = "#\n# Try it with";
+
+impl Proposal {
+    /// Adds lines to what is left to the operator.
+    fn note(&mut self, lines: Vec<String>) {
+        let comments: String = lines.iter().map(|line| format!("# - {line}\n")).collect();
+        self.text = self.text.replacen(HOW_TO_TRY, &format!("{comments}{HOW_TO_TRY}"), 1);
+        self.missing.extend(lines);
+    }
 }
 
 /// The speed of a link; `None` where the kernel does not know, as for virtual interfaces.
@@ -240,6 +259,15 @@ dev = "wwan0"
             assert!(proposal.text.contains(&format!("# - {line}\n")));
         }
         assert_eq!(HostConfig::parse(&proposal.text).unwrap().destinations.len(), 2);
+    }
+
+    #[test]
+    fn what_is_noted_stands_in_the_file_too() {
+        let mut proposal = machine(&[route(Family::V4, 0, "10.0.0.1", 2)]).propose(gigabit).unwrap();
+        proposal.note(vec!["connections can never move".into()]);
+        assert_eq!(proposal.missing.last().unwrap(), "connections can never move");
+        assert!(proposal.text.contains("# - connections can never move\n#\n# Try it with"), "{}", proposal.text);
+        assert!(HostConfig::parse(&proposal.text).is_ok());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What the host daemon exports to Prometheus.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 use sidestep_linux::bpf::host::{ControllerState, HostCounters, MapUse, ProgramRuns};
 use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
-use sidestep_policy::Reason;
 
 use super::{
     effect::path_of,
@@ -21,7 +22,12 @@ const WOULD_BE_MOVES: Metric = Metric::counter(
     "sidestep_agent_would_be_moves",
     "Moves that an agent started with --dry-run did not make, by the signal",
 );
-const STAYS: Metric = Metric::counter("sidestep_agent_stays", "Decisions for the path that the connection was on");
+const STAYS: Metric = Metric::counter(
+    "sidestep_agent_stays",
+    "Signals that did not move a connection, by what kept it: it drew the same path again (drew_same), can use no other \
+     (only_path), all others are dead (others_dead), a back-off (back_off), it takes more of them (too_few), the policy \
+     (policy)",
+);
 const OPENED: Metric =
     Metric::counter("sidestep_agent_connections_opened", "Connections that got a path, by the side that opened them");
 const UNTOUCHED: Metric = Metric::counter(
@@ -51,6 +57,10 @@ const PATH_MIN_RTT: Metric =
 const PATH_LOSS: Metric = Metric::gauge(
     "sidestep_agent_path_loss_ratio",
     "Share of the bytes sent that were sent again, of the open connections that are on a path now",
+);
+const PATH_DEAD: Metric = Metric::gauge(
+    "sidestep_agent_path_dead",
+    "Whether a path has failed and nothing has been delivered on it since, so that new connections take others",
 );
 const ERRORS: Metric = Metric::counter(
     "sidestep_agent_errors",
@@ -119,6 +129,7 @@ pub const HOST_METRICS: &[Metric] = &[
     PATH_RTT,
     PATH_MIN_RTT,
     PATH_LOSS,
+    PATH_DEAD,
     ERRORS,
     MAP_ENTRIES,
     MAP_CAPACITY,
@@ -157,6 +168,8 @@ pub(super) struct Reading<'a> {
     pub(super) sets: &'a [DestinationPaths],
     pub(super) counters: HostCounters,
     pub(super) quality: ByPath<PathQuality>,
+    /// The paths that have failed.
+    pub(super) dead: BTreeSet<(IpNet, u32)>,
     pub(super) maps: Vec<MapUse>,
     pub(super) runs: Vec<ProgramRuns>,
     pub(super) runs_counted: bool,
@@ -169,12 +182,11 @@ impl Reading<'_> {
     pub(super) fn page(&self) -> Page {
         let mut page = Page::default();
         let counters = &self.counters;
-        let reasons = || Reason::ALL.iter().map(|reason| reason.as_str());
-        let moved = || reasons().zip(counters.moved).map(|(reason, n)| labelled(&[("reason", reason)], n as f64));
+        let moved = || counters.moves().map(|(reason, n)| labelled(&[("reason", reason)], n as f64));
         // Both are always there, so that what asks for them gets an answer.
         page.each(MOVES, moved().map(|(labels, n)| (labels, if self.dry_run { 0.0 } else { n })));
         page.each(WOULD_BE_MOVES, moved().map(|(labels, n)| (labels, if self.dry_run { n } else { 0.0 })));
-        page.one(STAYS, counters.stayed as f64);
+        page.each(STAYS, counters.stays().map(|(why, n)| labelled(&[("why", why)], n as f64)));
         let sides = [("here", counters.active), ("there", counters.passive)];
         page.each(OPENED, sides.map(|(side, n)| labelled(&[("by", side)], n as f64)));
         page.one(UNTOUCHED, counters.untouched as f64);
@@ -228,15 +240,19 @@ impl Reading<'_> {
 
     /// How each path does that has connections.
     fn add_quality(&self, page: &mut Page) {
-        let each = |value: &dyn Fn(&PathQuality) -> Option<f64>| {
-            let paths = self.sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set.destination, path)));
-            let sample = |(destination, path): (IpNet, &HostPath)| {
-                let value = value(self.quality.get(&(destination, path.id))?)?;
-                let (destination, id) = (destination.to_string(), format!("{:08x}", path.id));
-                Some(labelled(&[("destination", &destination), ("path", &id), ("name", &path.name)], value))
-            };
-            paths.filter_map(sample).collect::<Vec<_>>()
+        let sample = |(destination, path): (IpNet, &HostPath), value| {
+            let (destination, id) = (destination.to_string(), format!("{:08x}", path.id));
+            labelled(&[("destination", &destination), ("path", &id), ("name", &path.name)], value)
         };
+        let paths = || self.sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set.destination, path)));
+        let each = |value: &dyn Fn(&PathQuality) -> Option<f64>| {
+            let known = |path: (IpNet, &HostPath)| Some(sample(path, value(self.quality.get(&(path.0, path.1.id))?)?));
+            paths().filter_map(known).collect::<Vec<_>>()
+        };
+        page.each(
+            PATH_DEAD,
+            paths().map(|path| sample(path, self.dead.contains(&(path.0, path.1.id)).into())).collect::<Vec<_>>(),
+        );
         page.each(PATH_RATE, each(&|one| Some(one.rate.bits_per_sec() as f64)));
         page.each(PATH_RTT, each(&|one| one.rtt().map(Span::as_secs_f64)));
         page.each(PATH_MIN_RTT, each(&|one| one.min_rtt.map(Span::as_secs_f64)));
@@ -267,6 +283,7 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 mod tests {
     use sidestep_linux::bpf::host::HostConnection;
     use sidestep_model::{Rate, Time};
+    use sidestep_policy::{Reason, Stay};
 
     use super::*;
     use crate::{host::quality::Sockets, paths::PathRoute};
@@ -296,6 +313,7 @@ mod tests {
             decided: None,
             decisions: 0,
             moves: 0,
+            signal: None,
             suppressed: 0,
         }
     }
@@ -304,6 +322,7 @@ mod tests {
         let sets = [set("fd02::/16", &[1, 2]), set("fd02:9::/32", &[1])];
         let mut counters = HostCounters { mark_refused: 4, ..HostCounters::default() };
         counters.moved[Reason::Ecn as usize] = 3;
+        counters.stayed[Stay::OnlyPath as usize] = 9;
         let connections = ["[fd02:9::1]:1", "[fd02:9::2]:1", "[fd02:8::1]:1", "[fd03::1]:1"];
         let connections = connections.map(|remote| connection(remote, 1));
         let destinations = sets.iter().map(|set| set.destination).collect();
@@ -327,6 +346,7 @@ mod tests {
             sets: &sets,
             counters,
             quality,
+            dead: BTreeSet::from([("fd02::/16".parse().unwrap(), 2)]),
             maps: vec![MapUse { name: "sidestep_dests".into(), entries: 2, capacity: Some(4096) }],
             runs: Vec::new(),
             runs_counted: false,
@@ -343,6 +363,9 @@ mod tests {
             r#"sidestep_agent_connections{destination="fd02::/16",path="00000002",name="path \"2\""} 0.0"#,
             r#"sidestep_agent_connections{destination="fd02:9::/32",path="00000001",name="path \"1\""} 2.0"#,
             r#"sidestep_agent_moves_total{reason="ecn"} 3.0"#,
+            r#"sidestep_agent_stays_total{why="only_path"} 9.0"#,
+            r#"sidestep_agent_path_dead{destination="fd02::/16",path="00000001",name="path \"1\""} 0.0"#,
+            r#"sidestep_agent_path_dead{destination="fd02::/16",path="00000002",name="path \"2\""} 1.0"#,
             r#"sidestep_agent_errors_total{kind="mark_refused"} 4.0"#,
             r#"sidestep_agent_errors_total{kind="fault"} 5.0"#,
             r#"sidestep_agent_map_capacity{map="sidestep_dests"} 4096.0"#,

@@ -6,16 +6,20 @@ mod drift;
 mod effect;
 mod events;
 mod init;
+mod liveness;
 mod mending;
 mod metrics;
 mod neighbours;
 mod ownership;
 mod quality;
+mod reach;
 mod reconcile;
 mod record_file;
 mod replies;
 mod sources;
 mod summary;
+mod trial;
+mod withdrawn;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,6 +53,7 @@ pub use self::{
     metrics::HOST_METRICS,
     ownership::masks_at_work,
     quality::{ByPath, PathQuality, Prefixes, Sockets},
+    reach::{Reach, reaches, reaches_now},
     record_file::RecordFile,
     sources::{DoubtfulSources, doubtful_sources},
 };
@@ -56,12 +61,15 @@ use self::{
     cleanup::{remove_routing, routes_in},
     drift::Drift,
     events::Recorder,
+    liveness::Liveness,
     mending::Mended,
     metrics::Reading,
     neighbours::Neighbours,
     quality::Measured,
     replies::Replies,
     summary::Summary,
+    trial::Trials,
+    withdrawn::Withdrawn,
 };
 use crate::{
     AgentError,
@@ -169,6 +177,14 @@ struct Host {
     effects: Effects,
     /// The sources of each path, as the program was told.
     sources: SourcesByPath,
+    /// Which paths have failed.
+    liveness: Liveness,
+    /// Trials of paths that connections leave alone.
+    trials: Trials,
+    /// The paths that have just gone.
+    withdrawn: Withdrawn,
+    /// How many paths connections from each address may use.
+    reach: Vec<Reach>,
     /// Routes of ours that the kernel may not have: it refused them, or they vanished with their interface.
     leftover_routes: BTreeSet<(u32, IpNet)>,
     /// Routes in our tables that an earlier daemon left, until it is known whether they are wanted.
@@ -235,6 +251,10 @@ impl Host {
             drift: Drift::default(),
             effects: Effects::default(),
             sources: SourcesByPath::new(),
+            liveness: Liveness::default(),
+            trials: Trials::default(),
+            withdrawn: Withdrawn::default(),
+            reach: Vec::new(),
             leftover_routes: BTreeSet::new(),
             inherited_routes: BTreeSet::new(),
             inherited_destinations: slots.keys().copied().collect(),
@@ -462,7 +482,11 @@ impl Daemon for Host {
         let touched = self.options.pins.as_ref().map_or(Ok(()), Pins::touch);
         self.claim.iter().for_each(Claim::forget_askers);
         self.stay_attached();
-        self.tend_replies();
+        let learnt = self.program.learnt()?;
+        self.tend_replies(&learnt);
+        self.note_liveness(&learnt);
+        self.try_stranded(&learnt)?;
+        self.forget_withdrawn()?;
         // The program wakes us only when many events wait.
         self.record()?;
         self.measure()?;
@@ -509,8 +533,9 @@ impl Daemon for Host {
             count => format!("; {count} rules of others restore mark_mask: moves have no effect"),
         };
         format!(
-            "{controller}{paths} paths to {} destinations{left_out}{detached}{drift}{overridden}{restored}{collisions}",
-            self.sets.len()
+            "{controller}{paths} paths to {} destinations{left_out}{detached}{drift}{overridden}{restored}{collisions}{}",
+            self.sets.len(),
+            self.confined()
         )
     }
 
@@ -520,6 +545,7 @@ impl Daemon for Host {
         let stored = connections.iter().filter(|one| one.opened.is_some()).count();
         let reading = Reading {
             quality: Sockets::read()?.by_path(&connections, &destinations),
+            dead: liveness::dead(&self.program.learnt()?),
             dry_run: self.options.dry_run,
             attached: !self.detached,
             controller: self.controller,

@@ -34,7 +34,8 @@ impl Host {
             set.paths.retain(|path| path.is_reachable(&hops));
             set.paths.truncate(MAX_PATHS);
         }
-        self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
+        self.exceptions = Exceptions::find_on_host(&self.netlink, &sets).await?;
+        self.leave_local_alone(&mut sets);
         let left_alone = self.exceptions.sets(&sets);
         let excepted: BTreeSet<_> = left_alone.iter().map(|set| set.destination).collect();
         sets.extend(left_alone);
@@ -51,13 +52,26 @@ impl Host {
         placed.retain(|set| !excepted.contains(&set.destination));
         let records = |sets: &[DestinationPaths]| sets.iter().map(SetRecord::from).collect::<Vec<_>>();
         let changed = records(&self.sets) != records(&placed);
+        self.withdrawn.note(&self.sets, &placed);
         self.sets = placed;
         self.recorder.name(&self.sets);
         self.note_names()?;
+        self.note_reach().await?;
         if changed || !self.at_work {
             self.recorder.paths(self.paths_at, &self.sets);
         }
         Ok(())
+    }
+
+    /// Takes the paths of destinations that are nothing but this host's own, or on a link only.
+    fn leave_local_alone(&self, sets: &mut [DestinationPaths]) {
+        for set in sets.iter_mut().filter(|set| !set.paths.is_empty() && self.exceptions.is_local(set.destination)) {
+            tracing::warn!(
+                destination = %set.destination,
+                "no path leads there: it is this host's own, or on a link only; its connections are left alone"
+            );
+            set.paths.clear();
+        }
     }
 
     /// Gives each path a slot.
@@ -118,11 +132,12 @@ impl Host {
     }
 
     /// Notes what paths are called, and which destinations of the controller are not used, for whoever looks at our state.
-    fn note_names(&mut self) -> Result<(), AgentError> {
+    pub(super) fn note_names(&mut self) -> Result<(), AgentError> {
         let paths = self.sets.iter().flat_map(|set| set.paths.iter().map(|path| (set.destination, path)));
         let names = paths.map(|(destination, path)| ((destination, path.id), path.name.clone()));
         let shadowed = self.shadowed.iter().map(|destination| ((*destination, 0), FILE_WINS.to_string()));
-        Ok(self.program.set_names(&names.chain(shadowed).collect())?)
+        // A path with a name and without a slot is one that was withdrawn.
+        Ok(self.program.set_names(&self.withdrawn.names().chain(names).chain(shadowed).collect())?)
     }
 
     /// Measures paths whose rate or round-trip time is not given, and has the program know.

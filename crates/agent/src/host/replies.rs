@@ -6,7 +6,7 @@
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, Learnt, SlotPath},
+    bpf::host::{HostConfig as ProgramConfig, Learnt, SlotPath, SourcesByPath},
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
@@ -160,17 +160,17 @@ impl Host {
             self.replies.inherited = true;
             return;
         }
-        let draws = self.draws(sets);
+        let draws = self.draws(sets, &self.program.learnt().unwrap_or_default());
         self.replies.write(draws);
     }
 
     /// Has the table follow what connections have learnt, and mends it if somebody has changed it.
-    pub(super) fn tend_replies(&mut self) {
+    pub(super) fn tend_replies(&mut self, learnt: &[Learnt]) {
         if self.replies.table.is_none() || self.replies.inherited {
             return;
         }
         self.replies.mend();
-        let draws = self.draws(&self.sets);
+        let draws = self.draws(&self.sets, learnt);
         self.replies.reweigh(draws);
     }
 
@@ -187,15 +187,14 @@ impl Host {
         }
     }
 
-    fn draws(&self, sets: &[DestinationPaths]) -> Vec<Draw> {
-        let learnt = self.program.learnt().unwrap_or_default();
+    fn draws(&self, sets: &[DestinationPaths], learnt: &[Learnt]) -> Vec<Draw> {
         let knobs = &self.options.config.agent;
         // They come in the order of destinations.
         let place = |destination: &IpNet| learnt.binary_search_by_key(destination, |one| one.destination).ok();
         let of = |destination: &IpNet| place(destination).and_then(|place| learnt.get(place));
         let draw = |set: &DestinationPaths| Draw {
             destination: set.destination,
-            shares: shares(set, of(&set.destination), knobs, self.mark),
+            shares: shares(set, of(&set.destination), knobs, self.mark, &self.sources),
         };
         sets.iter().map(draw).collect()
     }
@@ -229,19 +228,27 @@ fn is_off(present: &Draw, wanted: &Draw) -> bool {
 }
 
 /// How likely each path of a set is.
-fn shares(set: &DestinationPaths, learnt: Option<&Learnt>, knobs: &AgentKnobs, mark: MarkBits) -> Vec<Share> {
+fn shares(
+    set: &DestinationPaths,
+    learnt: Option<&Learnt>,
+    knobs: &AgentKnobs,
+    mark: MarkBits,
+    sources: &SourcesByPath,
+) -> Vec<Share> {
     let of = |id: u32| learnt?.paths.iter().find(|(known, _)| *known == id).map(|(_, learnt)| *learnt);
     let entries = set.entries(knobs);
     let paths: Vec<_> = entries.iter().map(|entry| (entry.path.weight, of(entry.path.id))).collect();
     let share = |(entry, weight): (&SlotPath, u32)| {
         let mark = u32::from(entry.slot) << mark.shift;
-        Share { mark, weight, sources: Vec::new() }
+        let of = sources.get(&(set.destination, entry.path.id)).cloned().unwrap_or_default();
+        Share { mark, weight, sources: of.takes, unnamed: of.takes_unnamed }
     };
     entries.iter().zip(reply_weights(knobs.policy, &paths)).map(share).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use sidestep_linux::bpf::host::PathSources;
     use sidestep_model::{Rate, Span};
     use sidestep_policy::PathLearnt;
 
@@ -269,18 +276,21 @@ mod tests {
     #[test]
     fn a_path_has_the_mark_of_its_slot_and_what_was_learnt_of_it() {
         let set = set(&[10, 30]);
-        let known = (2, PathLearnt { factor: 1.0 / 3.0, delay: None, dead: false, unanswered: false });
+        let known = (2, PathLearnt { factor: 1.0 / 3.0, ..PathLearnt::default() });
         let learnt = Learnt { destination: set.destination, paths: vec![known] };
-        let shares = shares(&set, Some(&learnt), &AgentKnobs::default(), MARK);
-        let share = |mark| Share { mark, weight: 512, sources: Vec::new() };
-        assert_eq!(shares, [share(0x200), share(0x300)]);
+        let takes = vec!["2001:db8:a::/48".parse().unwrap()];
+        let sources = PathSources { takes: takes.clone(), takes_unnamed: true, address: None };
+        let sources = SourcesByPath::from([((set.destination, 1), sources)]);
+        let shares = shares(&set, Some(&learnt), &AgentKnobs::default(), MARK, &sources);
+        let share = |mark, sources, unnamed| Share { mark, weight: 512, sources, unnamed };
+        assert_eq!(shares, [share(0x200, Vec::new(), false), share(0x300, takes, true)]);
     }
 
     #[test]
     fn small_changes_of_weights_are_not_written() {
         let draw = |weights: [u32; 2]| Draw {
             destination: "2001:db8::/32".parse().unwrap(),
-            shares: weights.map(|weight| Share { mark: 0x100, weight, sources: Vec::new() }).to_vec(),
+            shares: weights.map(|weight| Share { mark: 0x100, weight, sources: Vec::new(), unnamed: false }).to_vec(),
         };
         assert!(!is_off(&draw([512, 512]), &draw([450, 574])));
         assert!(is_off(&draw([512, 512]), &draw([16, 1008])));

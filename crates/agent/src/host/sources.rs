@@ -29,29 +29,41 @@ impl Host {
         sets: &[DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
     ) -> Result<(), AgentError> {
-        let addresses = self.netlink.addresses().await?;
-        let tunnels = tunnels(&self.netlink.interfaces().await?);
-        let mut by_path = SourcesByPath::new();
-        // Destinations that are left alone have none.
-        for set in sets.iter().filter(|set| !set.paths.is_empty()) {
-            let here = Here::new(set, hops, &addresses, &tunnels);
-            let mut default = self.netlink.source_towards(some_address(set.destination)).await?;
-            if default.is_some_and(|default| here.is_foreign(default)) {
-                default = here.without_tunnels(&self.netlink, some_address(set.destination)).await?;
-            }
-            // What no path takes is a name of its own: with it a connection is left alone.
-            let foreign = PathSources { takes: here.foreign(), ..PathSources::default() };
-            by_path.insert((set.destination, 0), foreign);
-            for (path, sources) in set.paths.iter().zip(here.sources(set, default)) {
-                if !path.sources.is_empty() && sources.address.is_none() {
-                    tracing::warn!(path = path.name, destination = %set.destination, "no address of this host is among its sources");
-                }
-                by_path.insert((set.destination, path.id), sources);
+        let by_path = of_sets(&self.netlink, sets, hops).await?;
+        for (set, path) in sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set, path))) {
+            let address = by_path.get(&(set.destination, path.id)).and_then(|sources| sources.address);
+            if !path.sources.is_empty() && address.is_none() {
+                tracing::warn!(path = path.name, destination = %set.destination, "no address of this host is among its sources");
             }
         }
         self.sources = by_path.clone();
         Ok(self.program.name_sources(by_path)?)
     }
+}
+
+/// The sources of the paths of these sets on this machine as it is now; of path 0, those that no path of a set takes.
+pub(super) async fn of_sets(
+    netlink: &Netlink,
+    sets: &[DestinationPaths],
+    hops: &BTreeMap<Ipv6Addr, NextHop>,
+) -> Result<SourcesByPath, AgentError> {
+    let addresses = netlink.addresses().await?;
+    let tunnels = tunnels(&netlink.interfaces().await?);
+    let mut by_path = SourcesByPath::new();
+    // Destinations that are left alone have none.
+    for set in sets.iter().filter(|set| !set.paths.is_empty()) {
+        let here = Here::new(set, hops, &addresses, &tunnels);
+        let mut default = netlink.source_towards(some_address(set.destination)).await?;
+        if default.is_some_and(|default| here.is_foreign(default)) {
+            default = here.without_tunnels(netlink, some_address(set.destination)).await?;
+        }
+        // What no path takes is a name of its own: with it a connection is left alone.
+        let foreign = PathSources { takes: here.foreign(), ..PathSources::default() };
+        by_path.insert((set.destination, 0), foreign);
+        let of_paths = set.paths.iter().zip(here.sources(set, default));
+        by_path.extend(of_paths.map(|(path, sources)| ((set.destination, path.id), sources)));
+    }
+    Ok(by_path)
 }
 
 /// What is doubtful about the source addresses of a configuration's paths.

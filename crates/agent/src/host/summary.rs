@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sidestep_linux::bpf::host::{Event, EventKind, HostCounters};
-use sidestep_policy::Reason;
+use sidestep_policy::{Reason, Stay};
 
 /// How often to sum up.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -34,6 +34,8 @@ impl Summary {
             count(&now).saturating_sub(count(&before))
         };
         let moves: u64 = Reason::ALL.map(moved).iter().sum();
+        let total = |counters: &HostCounters| counters.stayed.iter().sum::<u64>();
+        let stays = total(&now).saturating_sub(total(&before));
         if moves > 0 {
             tracing::info!(
                 moves,
@@ -43,7 +45,8 @@ impl Summary {
                 syn_timeout = moved(Reason::SynTimeout),
                 ack_loss = moved(Reason::AckLoss),
                 standing_queue = moved(Reason::StandingQueue),
-                stays = now.stayed.saturating_sub(before.stayed),
+                paths_changed = moved(Reason::PathsChanged),
+                stays,
                 dry_run,
                 "connections moved in the last minute"
             );
@@ -77,7 +80,8 @@ pub(super) fn log_event(event: &Event, from: Option<&String>, to: Option<&String
     match event.kind {
         EventKind::Opened => tracing::trace!(%local, %remote, path = to, "opened"),
         EventKind::Decided(reason) if event.from == event.to => {
-            tracing::trace!(%local, %remote, reason = reason.as_str(), path = to, "stayed");
+            let why = event.stay.map(Stay::as_str);
+            tracing::trace!(%local, %remote, reason = reason.as_str(), path = to, why, "stayed");
         }
         EventKind::Decided(reason) => {
             tracing::debug!(%local, %remote, reason = reason.as_str(), from, to, "moved");

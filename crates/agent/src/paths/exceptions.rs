@@ -3,14 +3,15 @@
 //! A prefix such as `::/0` covers subnets that the host is connected to, and whatever else its main table has routes to.
 //! A path through a provider does not lead there. So each route of the main table that is more specific than the prefix
 //! with paths around it wins, as it would without the agent. It becomes a destination without paths: the program leaves
-//! its connections alone, and the tables of paths throw its packets back to the main table.
+//! its connections alone, and the tables of paths throw its packets back to the main table. On a host the same holds for
+//! its own addresses, and for what is on a link only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use sidestep_linux::netlink::{InnerRoute, MAIN_TABLE, Netlink};
 
-use super::{file::StaticDestination, routes::DestinationPaths};
+use super::{file::StaticDestination, local::Local, routes::DestinationPaths};
 use crate::AgentError;
 
 /// Most routes of the main table that are heeded. The program's map has room for 4,096 destinations.
@@ -23,6 +24,8 @@ pub(crate) struct Exceptions {
     around: Vec<IpNet>,
     /// The routes that were found within them.
     inner: Vec<InnerRoute>,
+    /// What is this host's own; of a router nothing is.
+    local: Option<Local>,
 }
 
 impl Exceptions {
@@ -37,16 +40,34 @@ impl Exceptions {
                 "the main table has too many routes within destinations with paths: only connected subnets are left alone"
             );
         }
-        Ok(Exceptions { around, inner })
+        Ok(Exceptions { around, inner, local: None })
     }
 
-    /// Whether the main table has other routes there than when it was looked at.
+    /// The same on a host, whose own addresses are left alone as well.
+    pub(crate) async fn find_on_host(netlink: &Netlink, sets: &[DestinationPaths]) -> Result<Self, AgentError> {
+        let found = Exceptions::find(netlink, sets).await?;
+        Ok(Exceptions { local: Some(Local::read(netlink).await?), ..found })
+    }
+
+    /// Whether a destination is nothing but this host's own, or on a link only.
+    pub(crate) fn is_local(&self, destination: IpNet) -> bool {
+        self.local.as_ref().is_some_and(|local| local.covers(destination))
+    }
+
+    /// Whether the main table has other routes there than when it was looked at, or the host other addresses.
     pub(crate) async fn changed(&self, netlink: &Netlink) -> Result<bool, AgentError> {
-        Ok(netlink.inner_routes(&self.around).await? != self.inner)
+        let is_other = match &self.local {
+            Some(local) => Local::read(netlink).await? != *local,
+            None => false,
+        };
+        Ok(is_other || netlink.inner_routes(&self.around).await? != self.inner)
     }
 
     /// Whether a route of `table` that came or went is one more within the destinations, or one less.
     pub(crate) fn differ_by(&self, table: u32, destination: IpNet, added: bool) -> bool {
+        if self.local.as_ref().is_some_and(|local| local.differs_by(table, destination, added)) {
+            return true;
+        }
         let is_known = self.inner.binary_search_by_key(&destination, |route| route.destination).is_ok();
         table == MAIN_TABLE && is_known != added && self.around.iter().any(|net| is_within(destination, *net))
     }
@@ -60,8 +81,15 @@ impl Exceptions {
 
     /// The same as destinations without paths.
     pub(crate) fn sets(&self, sets: &[DestinationPaths]) -> Vec<DestinationPaths> {
-        let left_alone = |route: &InnerRoute| DestinationPaths { destination: route.destination, paths: Vec::new() };
-        self.winning(sets).map(left_alone).collect()
+        let mut destinations: BTreeSet<IpNet> = self.winning(sets).map(|route| route.destination).collect();
+        if let Some(local) = &self.local {
+            let with_paths = sets.iter().filter(|set| !set.paths.is_empty());
+            let around: Vec<_> = with_paths.map(|set| set.destination).collect();
+            destinations.extend(local.within(&around, &destinations));
+        }
+        // What the file has by name is there already.
+        destinations.retain(|net| sets.iter().all(|set| set.destination.trunc() != *net));
+        destinations.into_iter().map(|destination| DestinationPaths { destination, paths: Vec::new() }).collect()
     }
 }
 
@@ -97,8 +125,16 @@ pub struct Captured {
 pub async fn captured(destinations: &[StaticDestination]) -> Result<Vec<Captured>, AgentError> {
     let netlink = Netlink::open()?;
     let around: Vec<_> = destinations.iter().map(|destination| destination.prefix.trunc()).collect();
-    let inner = netlink.inner_routes(&around).await?;
-    Ok(captured_of(destinations, &inner))
+    let mut inner = netlink.inner_routes(&around).await?;
+    let local = Local::read(&netlink).await?;
+    let others = inner.iter().map(|route| route.destination).collect();
+    let own = local.within(&around, &others).into_iter();
+    inner.extend(own.map(|destination| InnerRoute { destination, connected: true, interface: None }));
+    let mut captured = captured_of(destinations, &inner);
+    for one in captured.iter_mut().filter(|one| local.covers(one.destination)) {
+        one.paths = 0;
+    }
+    Ok(captured)
 }
 
 fn captured_of(destinations: &[StaticDestination], inner: &[InnerRoute]) -> Vec<Captured> {

@@ -3,6 +3,7 @@
 mod check;
 mod exceptions;
 mod file;
+mod local;
 mod routes;
 mod shared;
 mod slots;

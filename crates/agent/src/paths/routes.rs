@@ -19,7 +19,7 @@ use sidestep_model::{
 };
 use sidestep_policy::raw;
 
-use super::{exceptions::surroundings, slots::Slots};
+use super::{exceptions::surroundings, local::is_on_the_wire, slots::Slots};
 
 /// How packets are put on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +206,8 @@ fn throw_exceptions(sets: &[DestinationPaths], routes: &mut BTreeMap<(u32, IpNet
     for (table, destination) in routes.keys() {
         tables.entry(*destination).or_default().push(*table);
     }
-    for destination in sets.iter().filter(|set| set.paths.is_empty()).map(|set| set.destination) {
+    let left_alone = sets.iter().filter(|set| set.paths.is_empty()).map(|set| set.destination);
+    for destination in left_alone.filter(|net| is_on_the_wire(*net)) {
         let around = surroundings(sets, destination).and_then(|set| tables.get(&set.destination));
         for table in around.into_iter().flatten().copied() {
             routes.insert((table, destination), Route { table, destination, target: Target::Throw, mtu: None });

@@ -40,18 +40,25 @@ pub fn status(args: &AgentStatus) -> Outcome {
         let prefixes: Vec<_> = seen.left_alone.iter().map(ToString::to_string).collect();
         println!("left alone: {}", prefixes.join(", "));
     }
+    for reach in &seen.source_addresses {
+        println!("{reach}");
+    }
     for learnt in &seen.learnt {
         let paths = learnt.paths.iter().map(LearntPath::to_string);
         println!("learnt of {}: {}", learnt.destination, paths.collect::<Vec<_>>().join(", "));
     }
-    if seen.connections.is_empty() {
+    if seen.paths.is_empty() {
         return Ok(());
     }
     let mut paths = Table::new();
     paths.load_style(presets::NOTHING);
     paths.set_header(PathSeen::COLUMNS);
     paths.add_rows(seen.paths.iter().map(PathSeen::cells));
-    println!("{paths}\n");
+    println!("{paths}");
+    if seen.connections.is_empty() {
+        return Ok(());
+    }
+    println!();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(Connection::COLUMNS);

@@ -9,7 +9,7 @@ use std::{
 
 use sidestep_agent::{
     Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, captured,
-    doubtful_sources, run_host, run_router, stop_router,
+    doubtful_sources, reaches, run_host, run_router, stop_router,
 };
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
@@ -248,16 +248,21 @@ fn checked(config: &HostConfig, json: bool) -> Outcome {
     let paths: usize = config.destinations.iter().map(|destination| destination.paths.len()).sum();
     let doubts = runtime()?.block_on(doubtful_sources(config))?;
     let captured = runtime()?.block_on(captured(&config.destinations))?;
+    let reaches = runtime()?.block_on(reaches(config))?;
     if json {
         let shown: Vec<_> = captured.iter().map(shown_capture).collect();
         let whole = serde_json::json!({
             "schema": 1, "destinations": destinations, "paths": paths, "doubtful_sources": doubts, "captured": shown,
+            "source_addresses": reaches,
         });
         return print_json(&whole);
     }
     println!("in order: {destinations} destinations with {paths} paths");
     for doubt in doubts {
         println!("warning: {doubt}");
+    }
+    for reach in reaches {
+        println!("{}{reach}", if reach.is_confined() { "warning: " } else { "" });
     }
     for Captured { destination, paths, left_alone } in captured {
         let names: Vec<_> = left_alone.iter().map(|route| route.destination.to_string()).collect();

@@ -1,7 +1,7 @@
 //! What an agent has in its hands, read from the kernel: for `sidestep agent status` and `sidestep top`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, SocketAddr},
     path::Path,
@@ -9,14 +9,16 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_agent::{Overridden, Prefixes, RestoredMarks, Sockets, host_overrides, restored_marks};
+use sidestep_agent::{
+    Overridden, Prefixes, Reach, RestoredMarks, Sockets, host_overrides, reaches_now, restored_marks,
+};
 use sidestep_linux::{
     bpf::host::{self, ControllerState, HostConnection, HostProgram, Names, Pins},
     netlink::Netlink,
     sock_diag::TcpInfo,
 };
 use sidestep_model::{Span, Time};
-use sidestep_policy::{PathLearnt, Reason};
+use sidestep_policy::{PathLearnt, Stay};
 
 use super::runtime;
 use crate::{args::ConnectionFilter, failure::Failure};
@@ -55,6 +57,8 @@ pub struct Seen {
     pub destinations: Vec<IpNet>,
     /// Moves since the program was loaded, of all connections, by reason.
     pub moves: BTreeMap<&'static str, u64>,
+    /// Signals since the program was loaded that did not move a connection, by what kept it.
+    pub stays: BTreeMap<&'static str, u64>,
     /// What went wrong since the program was loaded, by kind.
     pub errors: BTreeMap<&'static str, u64>,
     /// What is to be noted of destinations.
@@ -63,6 +67,8 @@ pub struct Seen {
     pub paths: Vec<PathSeen>,
     /// What connections have learnt together; nothing where each learns for itself.
     pub learnt: Vec<Learnt>,
+    /// How many paths connections from each address of this host may use.
+    pub source_addresses: Vec<Reach>,
     /// The connections that the filter lets through.
     pub connections: Vec<Connection>,
 }
@@ -90,6 +96,8 @@ pub struct PathSeen {
     pub loss: Option<f64>,
     /// Bytes that they sent again.
     pub retransmitted_bytes: Option<u64>,
+    /// Whether the path has gone within the last minute, with its interface or address.
+    pub withdrawn: bool,
 }
 
 /// What the connections to one destination have learnt together.
@@ -113,8 +121,11 @@ pub struct LearntPath {
     /// Milliseconds that a segment takes on it now, where the policy measures that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<f64>,
-    /// Whether nobody takes it, as it failed.
+    /// Whether nobody takes it, as it failed or an answer to a SYN is late.
     pub dead: bool,
+    /// Seconds since something was delivered on it, where it failed and nothing was since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_s: Option<f64>,
 }
 
 /// A connection, as `--json` has it.
@@ -144,16 +155,29 @@ pub struct Connection {
     pub loss: Option<f64>,
     /// Bytes that it sent again.
     pub retransmitted_bytes: Option<u64>,
-    /// Signals since it opened or its paths changed: decisions, and those held back.
+    /// Signals since it opened: decisions, and those that led to none.
     pub signals: u32,
     /// Draws after the first.
     pub decisions: u32,
-    /// Draws that changed the path.
+    /// Draws that changed the path, and moves as its path was gone.
     pub moves: u32,
-    /// Signals that came within the back-off.
+    /// Signals that led to no decision.
     pub suppressed: u32,
     /// The last decision.
     pub last: Option<Last>,
+    /// The last signal, and what came of it.
+    pub last_signal: Option<LastSignal>,
+}
+
+/// The last signal of a connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct LastSignal {
+    /// The signal.
+    pub reason: &'static str,
+    /// What kept the connection on its path; `None`: it moved.
+    pub stay: Option<&'static str>,
+    /// Seconds since then.
+    pub age_s: f64,
 }
 
 /// The last decision about a connection.
@@ -207,6 +231,18 @@ impl Watch {
         asked.unwrap_or_default()
     }
 
+    /// The paths that have just gone: the agent keeps their names for a while.
+    fn withdrawn(&self, names: &Names) -> Result<BTreeSet<(IpNet, u32)>, Failure> {
+        let slots = self.program.slots()?;
+        let is_there = |(destination, id): &(IpNet, u32)| slots.get(destination).is_some_and(|of| of.contains_key(id));
+        let wanted = |(destination, id): &&(IpNet, u32)| {
+            *id != 0
+                && self.filter.to.is_none_or(|to| to.contains(destination) || destination.contains(&to))
+                && self.filter.path.as_ref().is_none_or(|path| names.get(&(*destination, *id)) == Some(path))
+        };
+        Ok(names.keys().filter(wanted).filter(|path| !is_there(path)).copied().collect())
+    }
+
     /// The present state, with the connections of the caller's network namespace.
     pub fn look(&self) -> Result<Seen, Failure> {
         let config = self.program.config()?;
@@ -219,6 +255,7 @@ impl Watch {
         let around = Around {
             now,
             destinations: destinations.iter().copied().collect(),
+            withdrawn: self.withdrawn(&names)?,
             names,
             // It takes no privilege, but a kernel may lack it.
             sockets: Sockets::read().unwrap_or_default(),
@@ -246,8 +283,10 @@ impl Watch {
             mended: config.map_or(0, |config| config.mended),
             learnt: self.program.learnt()?.into_iter().map(|one| Learnt::new(one, &around)).collect(),
             notes,
+            source_addresses: reaches_now(&self.program, &around.names).unwrap_or_default(),
             paths: around.paths(&connections),
-            moves: Reason::ALL.iter().map(|reason| reason.as_str()).zip(counters.moved).collect(),
+            moves: counters.moves().collect(),
+            stays: counters.stays().collect(),
             errors: counters.errors().into(),
             connections: connections.iter().map(|one| Connection::new(one, &around)).collect(),
             destinations,
@@ -291,7 +330,7 @@ impl PathSeen {
     pub fn cells(&self) -> [String; 8] {
         [
             self.destination.map(|prefix| prefix.to_string()).unwrap_or_default(),
-            self.name.clone().unwrap_or_else(|| self.path.clone()),
+            format!("{}{}", self.name.as_ref().unwrap_or(&self.path), if self.withdrawn { " (withdrawn)" } else { "" }),
             self.connections.to_string(),
             shown(self.rate_mbps),
             shown(self.rtt_ms),
@@ -308,7 +347,11 @@ impl fmt::Display for LearntPath {
         if let Some(delay) = self.delay_ms {
             write!(f, " ({delay:.1} ms)")?;
         }
-        if self.dead { f.write_str(" dead") } else { Ok(()) }
+        match self.failed_s {
+            Some(seconds) => write!(f, " dead: nothing delivered for {}", age(seconds)),
+            None if self.dead => f.write_str(" dead"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -317,6 +360,8 @@ struct Around {
     now: Time,
     destinations: Prefixes,
     names: Names,
+    /// Paths that have just gone.
+    withdrawn: BTreeSet<(IpNet, u32)>,
     sockets: Sockets,
 }
 
@@ -332,6 +377,9 @@ impl Around {
         let mut moves: BTreeMap<(Option<IpNet>, u32), u64> = BTreeMap::new();
         for one in connections {
             *moves.entry((self.path_of(one).0, one.path)).or_default() += u64::from(one.moves);
+        }
+        for (destination, id) in &self.withdrawn {
+            moves.entry((Some(*destination), *id)).or_default();
         }
         let quality = self.sockets.by_path(connections, &self.destinations);
         let seen = |((destination, path), moves): ((Option<IpNet>, u32), u64)| {
@@ -349,6 +397,7 @@ impl Around {
                 min_rtt_ms: of.and_then(|of| of.min_rtt).map(milliseconds),
                 loss: of.and_then(|of| of.loss()),
                 retransmitted_bytes: known.map(|of| of.retransmitted.get()),
+                withdrawn: destination.is_some_and(|destination| self.withdrawn.contains(&(destination, path))),
             }
         };
         moves.into_iter().map(seen).collect()
@@ -367,6 +416,7 @@ impl Learnt {
             factor: of.factor,
             delay_ms: of.delay.map(|delay| delay.as_secs_f64() * 1e3),
             dead: of.dead,
+            failed_s: of.failed.map(|failed| since(around.now, failed)),
         };
         Learnt { destination: learnt.destination, paths: learnt.paths.iter().copied().map(path).collect() }
     }
@@ -421,6 +471,11 @@ impl Connection {
             moves: one.moves,
             suppressed: one.suppressed,
             last: one.decided.map(|(at, reason)| Last { reason: reason.as_str(), age_s: since(now, at) }),
+            last_signal: one.signal.map(|signal| LastSignal {
+                reason: signal.reason.as_str(),
+                stay: signal.stay.map(Stay::as_str),
+                age_s: since(now, signal.at),
+            }),
         }
     }
 
@@ -431,7 +486,12 @@ impl Connection {
 
     /// A row for people.
     pub fn cells(&self) -> [String; 11] {
-        let last = self.last.as_ref().map(|last| format!("{}, {} ago", last.reason, age(last.age_s)));
+        let last = match (&self.last_signal, &self.last) {
+            (Some(LastSignal { reason, stay: Some(stay), age_s }), _) => {
+                Some(format!("{reason}, {} ago: {stay}", age(*age_s)))
+            }
+            (_, last) => last.as_ref().map(|last| format!("{}, {} ago", last.reason, age(last.age_s))),
+        };
         [
             self.local.to_string(),
             self.remote.to_string(),

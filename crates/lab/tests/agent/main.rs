@@ -13,6 +13,8 @@ mod ipv4;
 mod mending;
 mod metrics;
 mod mptcp;
+mod one_path;
+mod own_addresses;
 mod partition;
 mod placement;
 mod providers;

@@ -1,5 +1,6 @@
 //! The path changer's program (`bpf/src/host.bpf.c`) and what is exchanged with it (`bpf/include/host.h`).
 
+mod counters;
 mod layout;
 mod load;
 mod names;
@@ -23,23 +24,24 @@ use ipnet::IpNet;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use nix::fcntl::Flock;
 use sidestep_model::Time;
-use sidestep_policy::{Reason, raw};
+use sidestep_policy::{Reason, Stay, raw};
 use tokio::io::{Interest, unix::AsyncFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use self::sources::Sources;
 pub use self::{
+    counters::HostCounters,
     layout::Superseded,
     load::{MapUse, ProgramRuns, RunStats},
     names::Names,
     pins::{Holder, Pins},
     slots::SlotPath,
-    sockets::HostConnection,
-    sources::{MAX_SOURCES, PathSources, SourcesByPath},
+    sockets::{HostConnection, Signal},
+    sources::{MAX_SOURCES, PathSources, PathsFrom, SourcesByPath},
     weights::Learnt,
 };
 pub use super::MAX_SLOTS;
-use super::{bytecode, failed, keys, load, map, open, per_cpu_sum, program};
+use super::{bytecode, failed, keys, load, map, open, program};
 use crate::{
     error::{LinuxError, Result},
     netns::NetNsId,
@@ -140,7 +142,8 @@ impl HostConfig {
 pub enum EventKind {
     /// The connection got its first path.
     Opened,
-    /// The policy drew a path for this reason. If `from` equals `to`, the connection stayed on its path.
+    /// The policy drew a path for this reason, or none as there is no other. If `from` equals `to`, the connection stayed on
+    /// its path.
     Decided(Reason),
 }
 
@@ -161,6 +164,8 @@ pub struct Event {
     pub from: u32,
     /// Path ID after.
     pub to: u32,
+    /// What kept it on its path, if something did.
+    pub stay: Option<Stay>,
 }
 
 /// The program's events.
@@ -168,49 +173,6 @@ pub struct Event {
 pub struct Events<'a> {
     ring: RingBuffer<'a>,
     ready: AsyncFd<OwnedFd>,
-}
-
-/// What the program has counted since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCounters {
-    /// Connections opened here that got a path.
-    pub active: u64,
-    /// Connections accepted here that got a path.
-    pub passive: u64,
-    /// Connections to destinations without paths, left alone.
-    pub untouched: u64,
-    /// Connections left alone because memory was short.
-    pub no_storage: u64,
-    /// Events for which the ring had no room.
-    pub events_lost: u64,
-    /// Moves that the kernel refused.
-    pub mark_refused: u64,
-    /// Draws that chose the same path again.
-    pub stayed: u64,
-    /// Events that the agent could not write where it records them.
-    pub records_lost: u64,
-    /// Moves by reason, in the order of [`Reason`].
-    pub moved: [u64; Reason::ALL.len()],
-    /// Connections of other network namespaces, left alone.
-    pub other_netns: u64,
-    /// Connections that are bound to a device or belong to a VRF, left alone.
-    pub to_device: u64,
-    /// Connections left alone because the application, or somebody else, set their mark.
-    pub own_mark: u64,
-    /// Connections left alone because no path takes their source address.
-    pub no_source: u64,
-}
-
-impl HostCounters {
-    /// What went wrong, by the name that metrics and `sidestep agent status` have for it.
-    pub fn errors(&self) -> [(&'static str, u64); 4] {
-        [
-            ("no_storage", self.no_storage),
-            ("mark_refused", self.mark_refused),
-            ("events_lost", self.events_lost),
-            ("records_lost", self.records_lost),
-        ]
-    }
 }
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
@@ -228,13 +190,6 @@ const _: () = assert!(size_of::<HostPrefix>() == 24);
 const EVENT_LEN: usize = 56;
 /// How many bits of a key come before the address.
 const FAMILY_BITS: u32 = 32;
-/// Index of the first counter of moves in `enum host_counter`.
-const MOVED: u32 = 7;
-/// Index of the counter of records that were lost.
-const RECORDS_LOST: u32 = MOVED + Reason::ALL.len() as u32;
-/// Index of the first counter of connections that are left alone.
-const OTHER_NETNS: u32 = RECORDS_LOST + 1;
-
 impl HostProgram {
     /// Loads the program into the kernel, which verifies it. With `pins` it takes over what an earlier program left there.
     ///
@@ -407,60 +362,6 @@ impl HostProgram {
         let ready = ready.map_err(|error| LinuxError::io("opening the event buffer", io::Error::from(error)))?;
         Ok(Events { ring, ready })
     }
-
-    /// What was counted so far.
-    pub fn counters(&self) -> Result<HostCounters> {
-        let map = map(&self.object, "sidestep_counts")?;
-        let read = |index| per_cpu_sum(&map, index);
-        let mut moved = [0; Reason::ALL.len()];
-        for (index, count) in (MOVED..).zip(&mut moved) {
-            *count = read(index)?;
-        }
-        Ok(HostCounters {
-            active: read(0)?,
-            passive: read(1)?,
-            untouched: read(2)?,
-            no_storage: read(3)?,
-            events_lost: read(4)?,
-            mark_refused: read(5)?,
-            stayed: read(6)?,
-            records_lost: read(RECORDS_LOST)?,
-            moved,
-            other_netns: read(OTHER_NETNS)?,
-            to_device: read(OTHER_NETNS + 1)?,
-            own_mark: read(OTHER_NETNS + 2)?,
-            no_source: read(OTHER_NETNS + 3)?,
-        })
-    }
-}
-
-impl HostProgram {
-    /// Counts events that the agent could not write where it records them.
-    pub fn count_lost_records(&self, lost: u64) -> Result<()> {
-        if lost == 0 {
-            return Ok(());
-        }
-        let failed = |error: libbpf_rs::Error| failed("counting lost records", &error);
-        let map = map(&self.object, "sidestep_counts")?;
-        let total = per_cpu_sum(&map, RECORDS_LOST)?.saturating_add(lost);
-        // The program does not count these: the values of other processors are zero.
-        let mut values = vec![vec![0; size_of::<u64>()]; libbpf_rs::num_possible_cpus().map_err(failed)?];
-        if let Some(first) = values.first_mut() {
-            first.copy_from_slice(&total.to_ne_bytes());
-        }
-        map.update_percpu(&RECORDS_LOST.to_ne_bytes(), &values, MapFlags::ANY).map_err(failed)
-    }
-
-    /// Counts from zero again.
-    pub fn reset_counters(&mut self) -> Result<()> {
-        let reset = |error: libbpf_rs::Error| failed("resetting the path changer's counters", &error);
-        let map = map(&self.object, "sidestep_counts")?;
-        let zeros = vec![vec![0; size_of::<u64>()]; libbpf_rs::num_possible_cpus().map_err(reset)?];
-        for index in 0..map.max_entries() {
-            map.update_percpu(&index.to_ne_bytes(), &zeros, MapFlags::ANY).map_err(reset)?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for HostProgram {
@@ -557,6 +458,7 @@ fn read_event(bytes: &[u8]) -> Option<Event> {
         passive: bytes[46] != 0,
         from: u32_at(48),
         to: u32_at(52),
+        stay: Stay::from_raw(bytes[47].into()),
     })
 }
 
@@ -592,12 +494,14 @@ mod tests {
         bytes[40..42].copy_from_slice(&5201u16.to_ne_bytes());
         bytes[44] = 1;
         bytes[45] = 3;
+        bytes[47] = 2;
         bytes[48..52].copy_from_slice(&5u32.to_ne_bytes());
         bytes[52..56].copy_from_slice(&6u32.to_ne_bytes());
         let event = read_event(&bytes).unwrap();
         assert_eq!(event.at, Time::from_nanos(77));
         assert_eq!(event.local, "[fd02:0:1::1]:5201".parse().unwrap());
         assert_eq!((event.kind, event.from, event.to), (EventKind::Decided(Reason::Rto), 5, 6));
+        assert_eq!(event.stay, Some(Stay::OnlyPath));
     }
 
     #[test]

@@ -83,6 +83,14 @@ impl Netlink {
         Ok(missing.into_keys().copied().collect())
     }
 
+    /// The destinations of all routes of a table, of both families; a default route has none.
+    pub async fn table_destinations(&self, table: u32) -> Result<BTreeSet<IpNet>> {
+        let routes = dump(&Socket::open(true)?, table, 0).await?;
+        let of =
+            |route: &RouteMessage| read_route(route).filter(|(found, _)| *found == table).map(|(_, net)| net.trunc());
+        Ok(routes.iter().filter_map(of).filter(|net| net.prefix_len() > 0).collect())
+    }
+
     /// The routes of the main table that lead to a part of one of `prefixes`, which have no host bits.
     ///
     /// Of a route to a prefix itself, or to more, nothing is said. The order is that of the destinations.

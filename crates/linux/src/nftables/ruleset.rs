@@ -243,7 +243,7 @@ impl Ruleset {
             ];
             self.draw_among(position, matches, draw.shares.iter().filter(valid), sets, messages);
         }
-        let anywhere = draw.shares.iter().filter(|share| share.sources.is_empty());
+        let anywhere = draw.shares.iter().filter(|share| share.sources.is_empty() || share.unnamed);
         self.draw_among(position, Vec::new(), anywhere, sets, messages);
     }
 

@@ -173,7 +173,7 @@ async fn policy_routing(netlink: &Netlink) -> Finding {
 /// A table like the agent's.
 fn nf_tables() -> Finding {
     let draw = |destination: &str| {
-        let shares = [0x100, 0x200].map(|mark| Share { mark, weight: 1, sources: Vec::new() }).to_vec();
+        let shares = [0x100, 0x200].map(|mark| Share { mark, weight: 1, sources: Vec::new(), unnamed: false }).to_vec();
         Some(Draw { destination: destination.parse().ok()?, shares })
     };
     let draws: Vec<_> = ["2001:db8::/32", "192.0.2.0/24"].into_iter().filter_map(draw).collect();

@@ -35,6 +35,7 @@ unsafe extern "C" {
         cfg: *const Config,
         paths: *const Path,
         n: u32,
+        allowed: u32,
         shared: *const Shared,
         round: *const Round,
         began_ns: u64,
@@ -93,6 +94,7 @@ unsafe extern "C" {
     fn native_pc_added(quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_base(path: *const Path, quality: *const Quality, now_ns: u64) -> u64;
     fn native_pc_dead(quality: *const Quality, now_ns: u64) -> u32;
+    fn native_pc_down(quality: *const Quality, now_ns: u64) -> u32;
     fn native_pc_take(conn: *mut Conn, config: *const Config, path: u32);
     fn native_pc_weigh(exp3: *mut Exp3, paths: *const Path, n: u32, shared: *const Shared);
     #[cfg(test)]
@@ -168,6 +170,7 @@ pub(crate) fn resume(
     config: &Config,
     paths: &[Path; MAX_PATHS],
     n: u32,
+    allowed: u32,
     shared: Option<&Shared>,
     round: &Round,
     began_ns: u64,
@@ -177,7 +180,9 @@ pub(crate) fn resume(
     debug_assert!(current < n);
     let mut conn = Conn::default();
     // SAFETY: as in `open`.
-    unsafe { native_pc_resume(&mut conn, config, paths.as_ptr(), n, table(shared), round, began_ns, random, current) };
+    unsafe {
+        native_pc_resume(&mut conn, config, paths.as_ptr(), n, allowed, table(shared), round, began_ns, random, current)
+    };
     conn
 }
 
@@ -311,6 +316,12 @@ pub(crate) fn base(path: &Path, quality: &Quality, now_ns: u64) -> u64 {
 pub(crate) fn dead(quality: &Quality, now_ns: u64) -> bool {
     // SAFETY: as in `added`.
     unsafe { native_pc_dead(quality, now_ns) == 1 }
+}
+
+/// Whether the path failed, nothing was delivered since, and it is not yet to be tried.
+pub(crate) fn down(quality: &Quality, now_ns: u64) -> bool {
+    // SAFETY: as in `added`.
+    unsafe { native_pc_down(quality, now_ns) == 1 }
 }
 
 pub(crate) fn exp3_open(paths: &[Path; MAX_PATHS], n: u32) -> Exp3 {

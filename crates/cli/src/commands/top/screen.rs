@@ -233,6 +233,7 @@ mod tests {
             moves,
             suppressed: moves,
             last: last.map(|(reason, age_s)| Last { reason, age_s }),
+            last_signal: None,
         }
     }
 
@@ -248,8 +249,10 @@ mod tests {
             left_alone: Vec::new(),
             mended: 0,
             moves: BTreeMap::from([("ecn", ecn), ("rto", 0)]),
+            stays: BTreeMap::new(),
             errors: BTreeMap::new(),
             notes: BTreeMap::new(),
+            source_addresses: Vec::new(),
             paths: paths(&connections),
             learnt: Vec::new(),
             connections,

@@ -26,7 +26,7 @@ use super::{
 use crate::error::{LinuxError, Result};
 
 /// Counts changes of what a field means, and of `struct host_event`, which the layout's number does not follow from.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 /// The types of what outlives an agent, with all that they contain.
 const ROOTS: [&str; 8] =
     ["host_layout", "host_config", "host_prefix", "host_paths", "host_weights", "host_name_key", "host_name", "conn"];

@@ -82,6 +82,16 @@ impl HostProgram {
         Ok(value.map(|value| value.path.into_iter().take(value.n as usize).collect()).unwrap_or_default())
     }
 
+    /// The Path ID of each path to a destination, and the source prefixes that it takes, as bits; zero: all.
+    pub(super) fn takes(&self, destination: IpNet) -> Result<Vec<(u32, u64)>> {
+        let value = self.paths_to(destination)?;
+        let of = |value: HostPaths| {
+            let paths = value.path.iter().map(|path| path.id).zip(value.sources);
+            paths.take(value.n as usize).collect()
+        };
+        Ok(value.map(of).unwrap_or_default())
+    }
+
     fn paths_to(&self, destination: IpNet) -> Result<Option<HostPaths>> {
         let key = HostPrefix::from(destination);
         let read = map(&self.object, "sidestep_dests")?.lookup(key.as_bytes(), MapFlags::ANY);

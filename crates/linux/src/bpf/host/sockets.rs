@@ -4,7 +4,7 @@ use std::{io::Read, net::SocketAddr};
 
 use libbpf_rs::Iter;
 use sidestep_model::Time;
-use sidestep_policy::Reason;
+use sidestep_policy::{Reason, Stay};
 
 use super::{
     super::{failed, program},
@@ -28,16 +28,29 @@ pub struct HostConnection {
     pub opened: Option<Time>,
     /// The last decision, and why; `None`: none since it opened.
     pub decided: Option<(Time, Reason)>,
-    /// Decisions since it opened or the path set changed.
+    /// The last signal, and what kept the connection on its path, if something did; `None`: there was no signal.
+    pub signal: Option<Signal>,
+    /// Decisions since it opened.
     pub decisions: u32,
-    /// Decisions that changed the path.
+    /// Decisions that changed the path, and moves because its path was gone.
     pub moves: u32,
-    /// Signals that came within the back-off, and were ignored.
+    /// Signals that led to no decision.
     pub suppressed: u32,
 }
 
+/// A signal of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// When it came, by `CLOCK_MONOTONIC`.
+    pub at: Time,
+    /// What it was.
+    pub reason: Reason,
+    /// What kept the connection on its path; `None`: nothing did, it moved.
+    pub stay: Option<Stay>,
+}
+
 /// Bytes of `struct host_status`.
-const STATUS_LEN: usize = 72;
+const STATUS_LEN: usize = 80;
 
 impl HostProgram {
     /// The connections of the calling thread's network namespace.
@@ -80,17 +93,20 @@ pub(super) fn read_status(bytes: &[u8]) -> Option<HostConnection> {
         (nanos > 0).then(|| Time::from_nanos(nanos))
     };
     let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap_or_default();
-    let reason = *Reason::ALL.get(usize::from(bytes[52]))?;
+    let reason = *Reason::ALL.get(usize::from(bytes[60]))?;
+    let signal = *Reason::ALL.get(usize::from(bytes[62]))?;
+    let stay = Stay::from_raw(bytes[63].into());
     Some(HostConnection {
-        local: end(address(16), u16_at(48)),
-        remote: end(address(32), u16_at(50)),
-        passive: bytes[53] != 0,
-        path: u32_at(56),
+        local: end(address(24), u16_at(56)),
+        remote: end(address(40), u16_at(58)),
+        passive: bytes[61] != 0,
+        path: u32_at(64),
         opened: time(0),
         decided: time(8).map(|at| (at, reason)),
-        decisions: u32_at(60),
-        moves: u32_at(64),
-        suppressed: u32_at(68),
+        signal: time(16).map(|at| Signal { at, reason: signal, stay }),
+        decisions: u32_at(68),
+        moves: u32_at(72),
+        suppressed: u32_at(76),
     })
 }
 
@@ -103,19 +119,23 @@ mod tests {
         let mut bytes = [0u8; STATUS_LEN];
         assert_eq!(read_status(&bytes).unwrap().opened, None, "a connection of which nothing is stored");
         bytes[..8].copy_from_slice(&7u64.to_ne_bytes());
-        bytes[32..48].copy_from_slice(&"fd02:0:9::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
-        bytes[50..52].copy_from_slice(&443u16.to_ne_bytes());
-        bytes[52] = 3;
-        bytes[56..60].copy_from_slice(&5u32.to_ne_bytes());
-        bytes[64..68].copy_from_slice(&2u32.to_ne_bytes());
+        bytes[40..56].copy_from_slice(&"fd02:0:9::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
+        bytes[58..60].copy_from_slice(&443u16.to_ne_bytes());
+        bytes[60] = 3;
+        bytes[64..68].copy_from_slice(&5u32.to_ne_bytes());
+        bytes[72..76].copy_from_slice(&2u32.to_ne_bytes());
         let connection = read_status(&bytes).unwrap();
         assert_eq!(
             (connection.remote, connection.path, connection.moves),
             ("[fd02:0:9::1]:443".parse().unwrap(), 5, 2)
         );
-        assert_eq!((connection.decided, connection.passive), (None, false));
+        assert_eq!((connection.decided, connection.signal, connection.passive), (None, None, false));
         bytes[8..16].copy_from_slice(&9u64.to_ne_bytes());
         assert_eq!(read_status(&bytes).unwrap().decided, Some((Time::from_nanos(9), Reason::Rto)));
+        bytes[16..24].copy_from_slice(&11u64.to_ne_bytes());
+        (bytes[62], bytes[63]) = (4, 2);
+        let signal = Signal { at: Time::from_nanos(11), reason: Reason::SynTimeout, stay: Some(Stay::OnlyPath) };
+        assert_eq!(read_status(&bytes).unwrap().signal, Some(signal));
         assert_eq!(read_status(&bytes[1..]), None);
     }
 }

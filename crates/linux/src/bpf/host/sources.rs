@@ -26,6 +26,19 @@ pub struct PathSources {
     pub address: Option<IpAddr>,
 }
 
+/// The paths to a destination that take an address as a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathsFrom {
+    /// The address.
+    pub address: IpAddr,
+    /// The destination.
+    pub destination: IpNet,
+    /// The Path IDs.
+    pub paths: Vec<u32>,
+    /// How many paths the destination has.
+    pub of: usize,
+}
+
 /// The sources of each path, by destination and Path ID.
 pub type SourcesByPath = BTreeMap<(IpNet, u32), PathSources>;
 
@@ -75,6 +88,37 @@ impl HostProgram {
         }
         self.sources = sources;
         Ok(())
+    }
+}
+
+impl HostProgram {
+    /// The paths to each destination of an address's family that take this address as a source, as the program in the kernel
+    /// decides it, for each of these addresses.
+    pub fn paths_from(&self, addresses: &[IpAddr]) -> Result<Vec<PathsFrom>> {
+        let map = map(&self.object, "sidestep_addrs")?;
+        let mut with_paths = Vec::new();
+        for destination in self.destinations()? {
+            let paths = self.takes(destination)?;
+            if !paths.is_empty() {
+                with_paths.push((destination, paths));
+            }
+        }
+        let mut found = Vec::new();
+        for address in addresses {
+            let key = HostPrefix::from(IpNet::from(*address));
+            let bits = map.lookup(key.as_bytes(), MapFlags::ANY);
+            let bits = bits.map_err(|error| failed("reading the source prefixes of paths", &error))?;
+            let bits = bits.and_then(|bits| Some(u64::from_ne_bytes(*bits.first_chunk()?))).unwrap_or(UNNAMED);
+            let takes = |(id, takes): &(u32, u64)| (*takes == 0 || takes & bits != 0).then_some(*id);
+            let of_family = |(net, _): &&(IpNet, _)| net.addr().is_ipv4() == address.is_ipv4();
+            found.extend(with_paths.iter().filter(of_family).map(|(destination, paths)| PathsFrom {
+                address: *address,
+                destination: *destination,
+                paths: paths.iter().filter_map(takes).collect(),
+                of: paths.len(),
+            }));
+        }
+        Ok(found)
     }
 }
 

@@ -33,7 +33,7 @@ struct HostWeights {
     path_id: [u32; MAX_PATHS],
 }
 
-const _: () = assert!(size_of::<HostWeights>() == 1624);
+const _: () = assert!(size_of::<HostWeights>() == 1752);
 
 impl HostProgram {
     /// What connections to each destination have learnt together; empty where each connection learns for itself.
@@ -66,6 +66,20 @@ impl HostProgram {
         let key = HostPrefix::from(destination);
         let written = map(&self.object, "sidestep_learnt")?.update(key.as_bytes(), weights.as_bytes(), MapFlags::ANY);
         written.map_err(|error| failed(format!("sharing what is learnt of {destination}"), &error))
+    }
+
+    /// Notes what a trial of a path found `now`: that something was delivered on it, or again nothing.
+    ///
+    /// What connections measure meanwhile may be lost, as when paths change.
+    pub fn note_trial(&self, destination: IpNet, path_id: u32, delivered: bool) -> Result<()> {
+        let Some(mut weights) = self.weights(destination)? else { return Ok(()) };
+        let Some(place) = weights.path_id.iter().position(|id| *id == path_id && *id > 0) else { return Ok(()) };
+        let shared = Shared::from_words(weights.shared);
+        shared.note_trial(place, delivered, monotonic_now());
+        weights.shared = shared.words();
+        let key = HostPrefix::from(destination);
+        let written = map(&self.object, "sidestep_learnt")?.update(key.as_bytes(), weights.as_bytes(), MapFlags::EXIST);
+        written.map_err(|error| failed(format!("noting a trial of a path to {destination}"), &error))
     }
 
     pub(super) fn forget_weights(&self, destination: IpNet) -> Result<()> {
