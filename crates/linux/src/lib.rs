@@ -43,6 +43,7 @@ pub mod mptcp;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;
+mod pauses;
 pub mod probe;
 pub mod prober;
 pub mod reflector;
@@ -52,6 +53,7 @@ pub mod testing;
 pub mod wire;
 
 pub use error::{LinuxError, Result};
+pub use pauses::Pauses;
 
 /// Exit code with which our own programs say that something of the machine is missing.
 pub const EXIT_ENVIRONMENT: i32 = 3;

@@ -62,6 +62,8 @@ pub enum MarkAction {
     Restored(u32),
     /// The source becomes an address of the interface by which the packet leaves; the mark does not matter.
     Masquerades,
+    /// The source becomes an address that the rule names; the mark does not matter.
+    Translates,
 }
 
 /// How our bits of the mark meet somebody's.
@@ -121,7 +123,7 @@ impl MarkUses {
                 ours().any(|ours| ((ours ^ mark) & bits == 0) != (mark & bits == 0))
             }
             // Where that matters, `restorers` says.
-            MarkAction::Restored(_) | MarkAction::Masquerades => false,
+            MarkAction::Restored(_) | MarkAction::Masquerades | MarkAction::Translates => false,
         });
         let filters = filters.map(|filter| Collision { with: filter.to_string(), misroutes: false });
         let mut all: Vec<_> = rules.chain(filters).collect();
@@ -145,6 +147,13 @@ impl MarkUses {
     /// The families of which somebody masquerades connections.
     pub fn masqueraded(&self) -> Vec<Family> {
         let rules = || self.filters.iter().filter(|filter| filter.action == MarkAction::Masquerades);
+        Family::ALL.into_iter().filter(|of| rules().any(|rule| rule.concerns(*of))).collect()
+    }
+
+    /// The families of which somebody translates the sources of connections, by a masquerade or to a fixed address.
+    pub fn translated(&self) -> Vec<Family> {
+        let translates = |rule: &&FilterUse| matches!(rule.action, MarkAction::Masquerades | MarkAction::Translates);
+        let rules = || self.filters.iter().filter(translates);
         Family::ALL.into_iter().filter(|of| rules().any(|rule| rule.concerns(*of))).collect()
     }
 
@@ -178,6 +187,7 @@ impl fmt::Display for FilterUse {
             MarkAction::Changed(bits) => write!(f, "changes the bits {bits:#x}"),
             MarkAction::Restored(bits) => write!(f, "restores the bits {bits:#x} from the connection's mark"),
             MarkAction::Masquerades => f.write_str("masquerades"),
+            MarkAction::Translates => f.write_str("translates sources"),
         }
     }
 }

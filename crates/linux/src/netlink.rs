@@ -8,6 +8,7 @@ mod rules;
 mod sids;
 mod socket;
 mod tables;
+mod uplinks;
 mod vrfs;
 mod watch;
 
@@ -40,6 +41,7 @@ pub use self::{
     rules::{LOCAL, MarkRule, RouteRule, Rule},
     sids::{BindingSids, BoundSid},
     tables::{DefaultRoute, InnerRoute},
+    uplinks::{Uplink, Uplinks},
     vrfs::Vrf,
     watch::{Change, LinkWatch, RoutingChange, RoutingWatch},
 };

@@ -230,7 +230,11 @@ impl Prober {
         if let Err(error) = result {
             self.counts.refused += 1;
             self.socket.renumber(self.next);
-            return Err(LinuxError::io(format!("sending a probe to {}", self.socket.target()), error));
+            // Whoever could open the socket does not lack a privilege: `EPERM` is a firewall's.
+            return Err(LinuxError::Refused {
+                what: format!("sending a probe to {}", self.socket.target()),
+                source: error,
+            });
         }
         self.counts.sent += 1;
         Ok(sequence)

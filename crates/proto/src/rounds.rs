@@ -90,6 +90,13 @@ impl Rounds {
         Some(number)
     }
 
+    /// Nobody listened for a while, or the machine was suspended: rounds that are open say nothing, and the next one begins an interval
+    /// from now at the latest.
+    pub fn handle_pause(&mut self, now: Time) {
+        self.open.clear();
+        self.due = self.due.min(now + self.config.interval);
+    }
+
     /// A path has answered the probe of a round. A second answer, by another target, changes nothing.
     pub fn handle_answer(&mut self, position: usize, round: u32) {
         let Some(path) = self.paths.get_mut(position) else { return };
@@ -255,6 +262,24 @@ mod tests {
         assert!(world.rounds.poll_transmit(world.now).is_some());
         assert_eq!(world.rounds.poll_transmit(world.now), None);
         world.rounds.handle_timeout(world.now + CONFIG.timeout);
+        assert_eq!(world.rounds.dead(), 0);
+    }
+
+    #[test]
+    fn rounds_that_were_open_when_the_machine_was_suspended_kill_no_path() {
+        let mut world = World::new(2);
+        world.run(10, &[0, 1]);
+        // Path 1 answered a probe just before, and the suspended machine heard nothing of path 0 for three rounds.
+        for _ in 0..3 {
+            let number = world.rounds.poll_transmit(world.now.max(world.rounds.due)).unwrap();
+            world.now = world.rounds.due;
+            world.rounds.handle_answer(1, number);
+        }
+        world.now += Span::from_secs(60);
+        world.rounds.handle_pause(world.now);
+        world.rounds.handle_timeout(world.now);
+        assert_eq!(world.rounds.dead(), 0);
+        world.run(10, &[0, 1]);
         assert_eq!(world.rounds.dead(), 0);
     }
 

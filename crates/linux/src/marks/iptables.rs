@@ -272,6 +272,7 @@ pub(super) fn action(kind: Extension, name: &str, revision: u32, data: &[u8]) ->
             (mode == RESTORE).then_some(MarkAction::Restored(cleared | copied.unwrap_or(0)))
         }
         (Extension::Target, "MASQUERADE") => Some(MarkAction::Masquerades),
+        (Extension::Target, "SNAT") => Some(MarkAction::Translates),
         (Extension::Match, "mark") => Some(MarkAction::Compared { mark: word(0)?, mask: word(4)? }),
         _ => None,
     }

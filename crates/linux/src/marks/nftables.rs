@@ -36,6 +36,8 @@ const HOOK_NUMBER: u16 = 1;
 const META_MARK: u32 = 3;
 const CT_MARK: u32 = 3;
 const CMP_EQUAL: u32 = 0;
+const NAT_TYPE: u16 = 1;
+const NAT_SOURCE: u32 = 0;
 /// How the names of our own tables begin, which change marks as we want it.
 const OWN_TABLES: &str = "sidestep";
 
@@ -260,6 +262,7 @@ impl RuleReader<'_> {
                 }
             }
             "masq" => self.step.actions.push(MarkAction::Masquerades),
+            "nat" if number(NAT_TYPE) == Some(NAT_SOURCE) => self.step.actions.push(MarkAction::Translates),
             "immediate" => {
                 if let Some(verdict) = data.get(&2).and_then(|data| attributes(data).remove(&DATA_VERDICT)) {
                     self.end(table, &attributes(&verdict));

@@ -56,13 +56,12 @@ pub(super) fn read_interface_address(message: &AddressMessage) -> Option<Interfa
     if message.header.scope != AddressScope::Universe {
         return None;
     }
-    let (mut address, mut local, mut flags) = (None, None, AddressFlags::empty());
+    let (mut address, mut local) = (None, None);
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Address(found) => address = Some(*found),
             // On a link between two hosts the other attribute is the peer's address.
             AddressAttribute::Local(found) => local = Some(*found),
-            AddressAttribute::Flags(found) => flags = *found,
             _ => {}
         }
     }
@@ -70,6 +69,14 @@ pub(super) fn read_interface_address(message: &AddressMessage) -> Option<Interfa
     Some(InterfaceAddress {
         interface: message.header.index,
         address,
-        deprecated: flags.contains(AddressFlags::Deprecated),
+        deprecated: flags(message).contains(AddressFlags::Deprecated),
     })
+}
+
+pub(super) fn flags(message: &AddressMessage) -> AddressFlags {
+    let flags = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Flags(flags) => Some(*flags),
+        _ => None,
+    });
+    flags.unwrap_or(AddressFlags::empty())
 }

@@ -14,7 +14,10 @@ use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE
 use rtnetlink::MulticastGroup;
 use tokio::task::JoinHandle;
 
-use super::{PROTOCOL, read_route, rules, tables::is_default};
+use super::{
+    PROTOCOL, read_route, rules,
+    uplinks::{is_foreign_default, is_of_delegation},
+};
 use crate::error::{LinuxError, Result};
 
 /// Reports interfaces, their addresses, and default routes that come, go, or change.
@@ -124,11 +127,12 @@ impl Drop for LinkWatch {
     }
 }
 
-/// Whether a message tells of a link, an address or a default route. Other routes come and go all the time, ours too.
+/// Whether a message tells of a link, an address, a default route of any table, or a delegated prefix. Other routes come and go all the
+/// time, ours too.
 fn matters(message: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     match message {
         NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) => {
-            is_default(route)
+            is_foreign_default(route) || is_of_delegation(route)
         }
         _ => true,
     }

@@ -1,6 +1,7 @@
 //! The controller: when it measures, and what it decides.
 
 mod forecast;
+mod pause;
 
 use std::collections::VecDeque;
 
@@ -155,7 +156,7 @@ impl Controller {
                     self.decide(now, pending.period);
                 }
             }
-            Timeout::Probe => self.begin_probes(random),
+            Timeout::Probe => self.begin_probes(now, random),
         }
     }
 
@@ -265,7 +266,8 @@ impl Controller {
         let of = self.egresses.get(egress)?;
         let predicted = self.predict(of).map(|rate| Rate::from_bits_per_sec(rate as u64));
         let passage = of.passage.map(|(passage, rate)| (passage, Rate::from_bits_per_sec(rate as u64)));
-        Some(Report { health: of.health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted, passage })
+        let health = if of.unmeasured { Health::Unknown } else { of.health };
+        Some(Report { health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted, passage })
     }
 
     /// What the last measurement of an egress says of each of its targets; nothing where there is one only.
@@ -305,21 +307,29 @@ impl Controller {
         self.probes_left = probes(&self.knobs);
     }
 
-    /// The next probes are due, one of each egress.
-    fn begin_probes(&mut self, random: u32) {
+    /// The next probes are due, one of each egress. Those that were missed, as the driver came late, are left out.
+    fn begin_probes(&mut self, now: Time, random: u32) {
         self.sending = 0;
         if self.probes_left == probes(&self.knobs) {
             let period = self.period;
             self.egresses.iter_mut().for_each(|egress| egress.measurement(period).begin(period));
         }
         self.probes_left -= 1;
-        let sent = self.next_probe;
-        self.next_probe += self.knobs.probe_interval;
+        let interval = self.knobs.probe_interval;
+        let late = now.since(self.next_probe).as_nanos() / interval.as_nanos().max(1);
+        let missed = late.min(self.probes_left.into());
+        self.probes_left -= missed as u32;
+        let period = self.period;
+        self.egresses.iter_mut().for_each(|egress| egress.measurement(period).miss(missed as u32));
+        let sent = self.next_probe + interval * missed;
+        self.next_probe = sent + interval;
         if self.probes_left == 0 {
-            let (period, ends) = (self.period, self.period_ends);
+            let ends = self.period_ends;
             let due = ends.max(sent + self.knobs.loss_timeout);
             self.pending.push_back(Pending { period, ends, due });
             self.period = period.wrapping_add(1);
+            // A driver that comes late by whole periods does not make up for them.
+            self.period_ends = ends.max(now);
             self.plan(random);
         }
     }
@@ -536,18 +546,20 @@ impl Controller {
     }
 }
 
-/// What the measurements of a period say of each egress, by the targets that count.
+/// What the measurements of a period say of each egress, by the targets that count. One of which most probes could not be sent, or were
+/// missed, says nothing.
 fn summaries(egresses: &mut [Egress], targets: Option<&Targets>, period: u32) -> Vec<Summary> {
     let measurements: Vec<&Measurement> = egresses.iter_mut().map(|egress| &*egress.measurement(period)).collect();
     let Some(targets) = targets else {
-        return measurements.iter().map(|measurement| measurement.summary(|_| true)).collect();
+        return measurements.iter().map(|measurement| measurement.summary(|_| !measurement.is_thin())).collect();
     };
     let reports = targets.judge(&measurements);
     let all = measurements.iter().zip(&reports).enumerate();
     let summaries = all
         .map(|(egress, (measurement, reports))| {
             let is_counted = |target: u32| reports.iter().any(|one| one.target == target && one.counts);
-            measurement.summary(|number| targets.target(egress, number).is_some_and(is_counted))
+            let counts = |number| targets.target(egress, number).is_some_and(is_counted);
+            measurement.summary(|number| !measurement.is_thin() && counts(number))
         })
         .collect();
     for (egress, reports) in egresses.iter_mut().zip(reports) {

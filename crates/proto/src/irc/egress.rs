@@ -20,6 +20,8 @@ pub(super) struct Egress {
     /// Whether the driver knows that it is impaired.
     pub(super) told_impaired: bool,
     pub(super) health: Health,
+    /// Whether it was not measured since its carrier was lost, so that it is not used although nothing is known of it.
+    pub(super) unmeasured: bool,
     /// Whether the last two measurements found the same health.
     pub(super) steady: bool,
     /// Two periods at most are open at once: one is being probed while the answers of the one before are waited for.
@@ -70,6 +72,7 @@ impl Egress {
             carrier: true,
             told_impaired: false,
             health: Health::Unknown,
+            unmeasured: false,
             steady: false,
             measurements: [Measurement::with_room(probes), Measurement::with_room(probes)],
             lost: 0.0,
@@ -95,6 +98,7 @@ impl Egress {
     /// Its carrier is lost: it has to prove anew that it works, and one good measurement does.
     pub(super) fn lose_carrier(&mut self, now: Time) {
         self.health = Health::Dead;
+        self.unmeasured = true;
         self.fine_since = None;
         self.begin_impairment(now);
         self.good_run = 0.0;
@@ -136,6 +140,7 @@ impl Egress {
         if sent == 0 {
             return;
         }
+        self.unmeasured = false;
         if let Some((rtt, delay)) = delays {
             (self.rtt, self.delay) = (Some(rtt), Some(delay));
         }

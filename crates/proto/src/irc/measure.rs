@@ -11,6 +11,11 @@ pub(super) struct Measurement {
     /// By number: whether it was answered in time.
     answered: Vec<bool>,
     answers: u32,
+    /// By number: whether it says nothing, as the host could not send it or did not wait for its answer.
+    void: Vec<bool>,
+    voids: u32,
+    /// Probes that were due and not sent, as the host came too late.
+    missed: u32,
     /// By number: the round trip and the delay to the far end, in nanoseconds; zeros where there is no answer.
     delays: Vec<(u64, u64)>,
 }
@@ -39,6 +44,7 @@ impl Measurement {
         Measurement {
             sent: Vec::with_capacity(probes),
             answered: Vec::with_capacity(probes),
+            void: Vec::with_capacity(probes),
             delays: Vec::with_capacity(probes),
             ..Measurement::default()
         }
@@ -50,7 +56,8 @@ impl Measurement {
         self.sent.clear();
         self.answered.clear();
         self.delays.clear();
-        self.answers = 0;
+        self.void.clear();
+        (self.answers, self.voids, self.missed) = (0, 0, 0);
     }
 
     /// A probe is sent now; returns its number.
@@ -58,6 +65,7 @@ impl Measurement {
         self.sent.push(now);
         self.answered.push(false);
         self.delays.push((0, 0));
+        self.void.push(false);
         self.sent.len() as u32 - 1
     }
 
@@ -67,7 +75,8 @@ impl Measurement {
             return;
         };
         let rtt = now.since(*sent);
-        if period != self.period || *answered || rtt > timeout {
+        let is_void = self.void.get(number as usize) == Some(&true);
+        if period != self.period || *answered || is_void || rtt > timeout {
             return;
         }
         *answered = true;
@@ -77,15 +86,40 @@ impl Measurement {
         }
     }
 
+    /// A probe without an answer says nothing.
+    pub(super) fn void(&mut self, period: u32, number: u32) {
+        let place = number as usize;
+        let waits = period == self.period && self.answered.get(place) == Some(&false);
+        if let Some(void) = self.void.get_mut(place).filter(|void| waits && !**void) {
+            *void = true;
+            self.voids += 1;
+        }
+    }
+
+    /// So many probes were due and are not sent.
+    pub(super) fn miss(&mut self, probes: u32) {
+        self.missed = self.missed.saturating_add(probes);
+    }
+
+    /// Whether most of its probes say nothing, so that the others are too few to judge by.
+    pub(super) fn is_thin(&self) -> bool {
+        self.voids + self.missed > self.sent.len() as u32 - self.voids
+    }
+
     /// Whether no answer is missing.
     pub(super) fn is_complete(&self) -> bool {
-        self.answers as usize == self.sent.len()
+        (self.answers + self.voids) as usize == self.sent.len()
     }
 
     /// Whether everything about the probes is known: each is answered, or too late for that.
     pub(super) fn is_known(&self, now: Time, timeout: Span) -> bool {
         self.is_complete()
-            || self.sent.iter().zip(&self.answered).all(|(sent, answered)| *answered || *sent + timeout <= now)
+            || self
+                .sent
+                .iter()
+                .zip(&self.answered)
+                .zip(&self.void)
+                .all(|((sent, answered), void)| *answered || *void || *sent + timeout <= now)
     }
 
     /// What became of the probes whose numbers `counts`.
@@ -93,7 +127,8 @@ impl Measurement {
         let mut summary = Summary::default();
         let (mut rtts, mut delays) = (0, 0);
         let probes = self.sent.iter().zip(&self.answered).zip(&self.delays).zip(0_u32..);
-        for (((sent, answered), (rtt, delay)), _) in probes.filter(|(_, number)| counts(*number)) {
+        let is_valid = |number: u32| self.void.get(number as usize) == Some(&false);
+        for (((sent, answered), (rtt, delay)), _) in probes.filter(|(_, number)| is_valid(*number) && counts(*number)) {
             summary.sent += 1;
             summary.last_sent = Some(*sent);
             if *answered {

@@ -1,4 +1,5 @@
 mod live;
+mod pause;
 
 use std::collections::VecDeque;
 
@@ -21,6 +22,8 @@ struct Bench {
     silent: Vec<(Option<usize>, u32)>,
     /// A target that answers by this egress only so often.
     dim: Option<(usize, u32, f64)>,
+    /// How many probes were sent.
+    sent: usize,
 }
 
 /// What a path does to a packet that is sent now.
@@ -68,6 +71,7 @@ impl Bench {
             last_sample: Time::ZERO,
             silent: Vec::new(),
             dim: None,
+            sent: 0,
         }
     }
 
@@ -117,6 +121,7 @@ impl Bench {
         self.controller.handle_timeout(now, self.random.next_u32());
         self.decisions.extend(self.controller.poll_decision());
         while let Some(probe) = self.controller.poll_transmit(now) {
+            self.sent += 1;
             let of = path(now.as_secs_f64(), probe.egress as usize);
             let drawn = f64::from(self.random.next_u32()) / 4_294_967_296.0;
             let target = self.controller.target(probe).unwrap();
