@@ -12,8 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use self::{
     agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs},
     edge::{
-        EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere, RouteControlArgs, RouteControlCommand, RouteControlNumbers,
-        RouteControlRun,
+        EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere, RouteControlArgs, RouteControlCommand, RouteControlInit,
+        RouteControlNumbers, RouteControlRun,
     },
     mptcp_pm::{MptcpPmArgs, MptcpPmCommand, MptcpPmRun},
     reflector::{ClockName, ReflectorArgs},

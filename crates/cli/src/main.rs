@@ -44,7 +44,8 @@ fn main() -> ExitCode {
 /// Logs go to standard error; what a command is asked for goes to standard output.
 fn start_logging(verbose: u8, format: LogFormat) {
     let default = match verbose {
-        0 => "warn",
+        // Whoever runs a route controller wants to see each move, and how its egresses are.
+        0 => "warn,sidestep_agent::edge::route_control=info",
         1 => "info",
         _ => "debug",
     };

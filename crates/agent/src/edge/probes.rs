@@ -16,7 +16,7 @@ use std::{
 use futures::future::select_all;
 use ipnet::IpNet;
 use sidestep_linux::{
-    LinuxError,
+    LinuxError, Pauses,
     bpf::balance::Site,
     monotonic_now,
     prober::{Method, Prober, Reply, Spec},
@@ -38,6 +38,9 @@ const BATCH: usize = 256;
 /// Most probes that are answered in a second: whoever is answered is one of the targets.
 const MOST_ANSWERS: u32 = 100_000;
 
+/// Longer than a round by this: the daemon did not run.
+const QUIET: Span = Span::from_secs(1);
+
 /// Destinations as the edge knows them; `None` for those that are left to the router's own route.
 pub(super) type Sites = BTreeMap<IpNet, Option<Site>>;
 
@@ -50,6 +53,7 @@ pub(super) struct Probes {
     reflectors: BTreeMap<IpAddr, ReflectorSocket>,
     reflector: Reflector,
     reflected: Reflected,
+    pauses: Pauses,
     /// What was said already.
     complaints: BTreeSet<String>,
 }
@@ -90,6 +94,7 @@ impl Probes {
     pub(super) fn new(knobs: EdgeProbeKnobs) -> Self {
         let config = ReflectorConfig { rate: MOST_ANSWERS, ..ReflectorConfig::default() };
         Probes {
+            pauses: Pauses::new(knobs.rounds().interval * 2 + QUIET),
             knobs,
             watched: BTreeMap::new(),
             sockets: Vec::new(),
@@ -110,6 +115,10 @@ impl Probes {
     /// Opens the sockets that are missing, and closes those of paths that are gone or have another mark.
     pub(super) fn refresh(&mut self, config: &EdgeConfig, sites: &Sites, mask: u32) -> Result<(), LinuxError> {
         self.watched.retain(|destination, _| sites.contains_key(destination));
+        if self.watched.is_empty() {
+            // Nothing was due until now.
+            self.pauses = Pauses::new(self.knobs.rounds().interval * 2 + QUIET);
+        }
         let mut wanted = BTreeSet::new();
         for destination in config.prefixes() {
             let Some(site) = sites.get(&destination).and_then(Option::as_ref) else { continue };
@@ -205,6 +214,11 @@ impl Probes {
             }
         }
         let now = monotonic_now();
+        if let Some(pause) = self.pauses.look() {
+            // What was on its way when the machine was suspended, or the daemon stopped, says nothing of any path.
+            self.watched.values_mut().for_each(|watched| watched.rounds.handle_pause(now));
+            tracing::warn!(seconds = pause.as_secs_f64(), "nothing ran for a while: probes of that time do not count");
+        }
         let mut verdicts = Vec::new();
         for (destination, watched) in &mut self.watched {
             let before = watched.rounds.dead();

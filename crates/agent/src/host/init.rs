@@ -55,7 +55,7 @@ impl Proposal {
 }
 
 /// The speed of a link; `None` where the kernel does not know, as for virtual interfaces.
-fn speed(file: &PathBuf) -> Option<Rate> {
+pub(crate) fn speed(file: &PathBuf) -> Option<Rate> {
     let megabits: i64 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     u64::try_from(megabits).ok().filter(|megabits| *megabits > 0).map(Rate::from_mbits)
 }

@@ -44,6 +44,7 @@ use sidestep_model::{Time, scenario::AgentKnobs};
 use sidestep_policy::{REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+pub(crate) use self::init::speed;
 pub use self::{
     cleanup::stop_host,
     config::{HostConfig, MetricsConfig},

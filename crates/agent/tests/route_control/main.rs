@@ -5,6 +5,7 @@ mod config;
 mod daemon;
 mod effect;
 mod flows;
+mod follow;
 mod kinds;
 mod long;
 mod net;

@@ -352,6 +352,11 @@ fn run_in(node: &NetNs, program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
 }
 
+/// Changes the rules of a node's firewall.
+pub fn nft(node: &NetNs, rules: &str) {
+    run_in(node, "nft", &[rules]);
+}
+
 /// Waits until `check` gives something.
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     testing::eventually(what, PATIENCE, check)

@@ -1,6 +1,9 @@
 //! `sidestep edge`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::{Args, Subcommand};
 use sidestep_model::Span;
@@ -126,8 +129,22 @@ pub enum RouteControlCommand {
         #[command(flatten)]
         place: RouteControlNumbers,
     },
-    /// Print a configuration for this machine's default routes, to be completed
-    Init,
+    /// Write a configuration from the routes, leases and firewall of this machine, and say what was found
+    Init(RouteControlInit),
+}
+
+/// What `sidestep edge route-control init` writes.
+#[derive(Debug, Args)]
+pub struct RouteControlInit {
+    /// The file to write [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write over a file that exists
+    #[arg(long, requires = "output")]
+    pub force: bool,
+    /// Probe this address by each egress, better three of different operators; without any, a terminal is asked
+    #[arg(long, value_name = "ADDRESS")]
+    pub target: Vec<IpAddr>,
 }
 
 /// How to run a route controller.

@@ -89,7 +89,7 @@ pub fn init(output: Option<&Path>, force: bool) -> Outcome {
 }
 
 /// Writes a file whole, over one that exists only where that is wanted.
-fn write_new(path: &Path, text: &str, force: bool) -> Outcome {
+pub(super) fn write_new(path: &Path, text: &str, force: bool) -> Outcome {
     let failed = |error: std::io::Error| Failure::run(format!("{}: {error}", path.display()));
     if force {
         let mut beside = path.as_os_str().to_owned();

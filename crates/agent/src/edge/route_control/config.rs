@@ -16,9 +16,10 @@ use sidestep_model::{
 };
 use sidestep_proto::irc::{Damping, FailBack, Stability, Targets};
 
+use super::follow::{EgressSource, one_or_more};
 use crate::{
     MetricsConfig,
-    paths::{MarkBits, is_interface_name},
+    paths::{MarkBits, Via, is_interface_name},
 };
 
 /// The file, as TOML.
@@ -116,9 +117,10 @@ pub struct EgressConfig {
     pub name: String,
     /// Its interface.
     pub dev: String,
-    /// The next hop, one at most of each family; a link without one leads to whatever is behind it.
-    #[serde(default)]
-    pub via: Vec<IpAddr>,
+    /// The next hop, one at most of each family, or that of the interface's default route; a link without one leads to whatever is
+    /// behind it.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub via: Vec<Via>,
     /// Its rate; zero: not known.
     #[serde(default)]
     pub capacity: Rate,
@@ -129,8 +131,8 @@ pub struct EgressConfig {
     #[serde(default)]
     pub drain: Option<Span>,
     /// The prefixes that its provider lets through as sources: packets from there leave by this egress, or not at all.
-    #[serde(default)]
-    pub source: Vec<IpNet>,
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub source: Vec<EgressSource>,
 }
 
 /// What is probed.
@@ -210,18 +212,6 @@ impl ProbeKind {
     }
 }
 
-impl EgressConfig {
-    /// The next hop of a family.
-    pub fn hop(&self, family: Family) -> Option<IpAddr> {
-        self.via.iter().copied().find(|via| Family::of((*via).into()) == family)
-    }
-
-    /// Whether packets of a family can leave by it: there is a next hop, or the link needs none.
-    pub fn carries(&self, family: Family) -> bool {
-        self.via.is_empty() || self.hop(family).is_some()
-    }
-}
-
 impl TargetConfig {
     /// Its family.
     pub fn family(&self) -> Family {
@@ -267,7 +257,7 @@ impl RouteControlConfig {
                 name: of.name.clone(),
                 dev: of.dev.clone(),
                 mark: Some((number + 1) << bits.shift),
-                targets: targets.map(|(_, target)| target.address).chain(of.via.iter().copied()).collect(),
+                targets: targets.map(|(_, target)| target.address).chain(of.hops()).collect(),
             }
         };
         (0..).zip(&self.egresses).map(egress).collect()
@@ -387,14 +377,20 @@ impl RouteControlConfig {
             if before.iter().any(|other| other.dev == egress.dev && other.via == egress.via) {
                 return at("dev", format!("`{name}` has the interface and next hops of another egress"));
             }
-            let twice = Family::ALL
-                .into_iter()
-                .find(|family| egress.via.iter().filter(|via| Family::of((**via).into()) == *family).count() > 1);
-            if let Some(family) = twice {
+            let count = |family| egress.hops().filter(|via| Family::of((*via).into()) == family).count();
+            if let Some(family) = Family::ALL.into_iter().find(|family| count(*family) > 1) {
                 return at("via", format!("`{name}` has two next hops of {family}: one is the most"));
             }
+            if egress.via.len() > Family::ALL.len() || egress.via.iter().filter(|via| **via == Via::Auto).count() > 1 {
+                return at("via", format!("`{name}` needs one next hop of each family at most: an address, or `auto`"));
+            }
             if let Some(family) = self.families().into_iter().find(|family| !egress.carries(*family)) {
-                return at("via", format!("destinations are of {family}, and `{name}` has no next hop of {family}"));
+                return at(
+                    "via",
+                    format!(
+                        "destinations are of {family}, and `{name}` has no next hop of {family}: add one, or `auto`"
+                    ),
+                );
             }
             if egress.drain.is_some() && self.route_control.moves == Moves::Aggregate {
                 return at(
@@ -415,13 +411,16 @@ impl RouteControlConfig {
         egress: &EgressConfig,
         before: &[&EgressConfig],
     ) -> Result<(), ParseError> {
-        for (index, source) in egress.source.iter().enumerate() {
-            let overlaps = |other: &&IpNet| other.contains(source) || source.contains(*other);
+        let prefix =
+            |source: &EgressSource| if let EgressSource::Prefix(prefix) = source { Some(*prefix) } else { None };
+        let prefixes = egress.source.iter().enumerate().filter_map(|(index, source)| Some((index, prefix(source)?)));
+        for (index, source) in prefixes {
+            let overlaps = |other: IpNet| other.contains(&source) || source.contains(&other);
             if source.prefix_len() == 0 {
                 let message = "a provider's prefix is not everything: name the addresses that it has given you";
                 return Err(document.error_in(item, "source", index, message));
             }
-            let other = before.iter().find(|other| other.source.iter().any(|one| overlaps(&one)));
+            let other = before.iter().find(|other| other.prefixes().any(overlaps));
             if let Some(other) = other {
                 let message = format!("{source} meets a source of `{}`: by which of the two may it leave?", other.name);
                 return Err(document.error_in(item, "source", index, message));

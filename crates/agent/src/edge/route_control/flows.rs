@@ -79,7 +79,10 @@ impl RouteControl {
     /// Notes the egresses whose flows cannot live any more; they begin anew only if there is an egress for them.
     pub(super) fn note_dead(&mut self) {
         let active = self.controller.active();
-        let is_dead = |egress| self.controller.report(egress).is_none_or(|report| report.health == Health::Dead);
+        let is_dead = |egress: usize| {
+            let is_usable = self.usable.get(egress).copied().unwrap_or(false);
+            !is_usable || self.controller.report(egress).is_none_or(|report| report.health == Health::Dead)
+        };
         let now: Vec<bool> = (0..self.links.len()).map(is_dead).collect();
         let has_refuge = now.get(active) == Some(&false);
         let Some(flows) = &mut self.flows else { return };

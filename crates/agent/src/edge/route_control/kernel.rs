@@ -22,11 +22,14 @@ use ipnet::IpNet;
 use sidestep_linux::{
     LinuxError,
     bpf::MAX_SLOTS,
-    netlink::{Family, InnerRoute, Interface, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},
+    netlink::{Family, InnerRoute, MAIN_TABLE, Netlink, NextHop, Route, RouteRule, RoutingChange, Target},
     nftables::FlowTable,
 };
 
-use super::{RouteControl, RouteControlConfig, RouteControlOptions};
+use super::{
+    RouteControl, RouteControlConfig, RouteControlOptions,
+    ways::{Network, Ways},
+};
 use crate::{
     AgentError,
     edge::kernel::note_lost,
@@ -74,19 +77,19 @@ impl Numbers {
     }
 
     /// The rules.
-    fn rules(self, config: &RouteControlConfig) -> BTreeSet<RouteRule> {
+    fn rules(self, config: &RouteControlConfig, ways: &[Ways]) -> BTreeSet<RouteRule> {
         let mut rules = BTreeSet::new();
         let families: BTreeSet<_> =
             config.families().into_iter().chain(config.targets.iter().map(|target| target.family())).collect();
         let Numbers { priority, .. } = self;
         let all = RouteRule { family: Family::V4, mark: None, source: None, table: 0, priority };
-        for (egress, of) in config.egresses.iter().enumerate() {
+        for egress in 0..config.egresses.len() {
             let marks = families.iter().map(|family| RouteRule {
                 family: *family,
                 mark: Some((self.mark(egress), self.mask)),
                 ..all
             });
-            let sources = of.source.iter().map(|source| RouteRule {
+            let sources = ways.get(egress).into_iter().flat_map(|ways| &ways.sources).map(|source| RouteRule {
                 family: Family::of(*source),
                 source: Some(source.trunc()),
                 ..all
@@ -114,10 +117,9 @@ pub(super) async fn inherited_egress(
     config: &RouteControlConfig,
     numbers: Numbers,
 ) -> Result<Option<usize>, AgentError> {
-    let interfaces = netlink.interfaces().await?;
-    for (egress, of) in config.egresses.iter().enumerate() {
-        let Some(interface) = interfaces.iter().find(|one| one.name == of.dev) else { continue };
-        let routes = decision_routes(config, numbers, egress, interface.index);
+    let ways = Network::read(netlink, config).await?.ways(config);
+    for (egress, ways) in ways.iter().enumerate() {
+        let routes = decision_routes(config, numbers, ways);
         let all = routes.len();
         if all > 0 && netlink.missing_routes(&routes).await?.is_empty() {
             return Ok(Some(egress));
@@ -145,16 +147,16 @@ pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32
     Ok(found)
 }
 
-/// The routes of the decision table by an egress.
-fn decision_routes(config: &RouteControlConfig, numbers: Numbers, egress: usize, interface: u32) -> Routes {
-    let Some(of) = config.egresses.get(egress) else { return BTreeMap::new() };
+/// The routes of the decision table by an egress that leads so.
+fn decision_routes(config: &RouteControlConfig, numbers: Numbers, ways: &Ways) -> Routes {
+    let Some(link) = &ways.link else { return BTreeMap::new() };
     let table = numbers.decision();
     let route = |destination: &IpNet| {
-        let target = lead(of.hop(Family::of(*destination)), interface);
+        let target = lead(ways.of(Family::of(*destination)).ok()?.hop, link.index);
         let route = Route { table, destination: *destination, target, mtu: None };
-        ((table, *destination), route)
+        Some(((table, *destination), route))
     };
-    config.route_control.destinations.iter().map(route).collect()
+    config.route_control.destinations.iter().filter_map(route).collect()
 }
 
 /// Where a route by an egress leads. The kernel is not to look for a way to the next hop: for IPv6 it would find our own routes that
@@ -167,26 +169,6 @@ fn lead(via: Option<IpAddr>, interface: u32) -> Target {
 impl RouteControl {
     pub(super) fn numbers(&self) -> Numbers {
         Numbers::of(&self.options)
-    }
-
-    /// Reads which interfaces are there, and tells the controller of their carrier.
-    pub(super) async fn read_links(&mut self) -> Result<(), AgentError> {
-        let interfaces = self.netlink.interfaces().await?;
-        let before = std::mem::take(&mut self.links);
-        self.links = self
-            .options
-            .config
-            .egresses
-            .iter()
-            .map(|egress| interfaces.iter().find(|one| one.name == egress.dev).cloned())
-            .collect();
-        let index = |link: &Option<Interface>| link.as_ref().map(|link| link.index);
-        if before.iter().map(index).ne(self.links.iter().map(index)) {
-            self.close_probers();
-        }
-        self.refused = vec![None; self.links.len()];
-        self.tell_carriers();
-        Ok(())
     }
 
     /// Tells the controller which egresses can be used at all.
@@ -208,7 +190,10 @@ impl RouteControl {
     pub(super) fn why_unusable(&self, egress: usize) -> Option<String> {
         let dev = self.options.config.egresses.get(egress).map(|of| of.dev.as_str()).unwrap_or_default();
         match self.links.get(egress) {
-            Some(Some(link)) if link.running => self.refused.get(egress).cloned().flatten(),
+            Some(Some(link)) if link.running => {
+                let nowhere = self.ways.get(egress).and_then(Ways::nowhere);
+                nowhere.or_else(|| self.refused.get(egress).cloned().flatten())
+            }
             Some(Some(_)) => Some(format!("{dev} is down or has no carrier")),
             _ => Some(format!("there is no interface {dev}")),
         }
@@ -224,12 +209,12 @@ impl RouteControl {
         let config = &self.options.config;
         let table = self.numbers().table(egress);
         let mut routes = self.thrown(table);
-        let Some(of) = config.egresses.get(egress) else { return routes };
+        let Some(ways) = self.ways.get(egress) else { return routes };
         let targets = config.targets.iter().map(|target| IpNet::from(target.address));
         for destination in config.route_control.destinations.iter().copied().chain(targets) {
             let family = Family::of(destination);
-            if of.carries(family) {
-                let target = lead(of.hop(family), interface);
+            if let Ok(way) = ways.of(family) {
+                let target = lead(way.hop, interface);
                 let route = Route { table, destination, target, mtu: None };
                 routes.insert((table, destination), route);
             }
@@ -275,8 +260,8 @@ impl RouteControl {
     /// The routes by the egress in use.
     fn steering(&self) -> Option<Routes> {
         let active = self.controller.active();
-        let interface = self.interface(active)?;
-        Some(decision_routes(&self.options.config, self.numbers(), active, interface))
+        self.interface(active)?;
+        Some(decision_routes(&self.options.config, self.numbers(), self.ways.get(active)?))
     }
 
     /// Has packets take the egress in use; everything else is as it should be.
@@ -325,7 +310,7 @@ impl RouteControl {
             self.tell_carriers();
             wanted = self.wanted();
         }
-        let rules = self.numbers().rules(&self.options.config);
+        let rules = self.numbers().rules(&self.options.config, &self.ways);
         for rule in rules.difference(&self.rules) {
             self.netlink.add_route_rule(rule).await?;
         }

@@ -2,13 +2,22 @@
 
 use sidestep_metrics::{Labels, Metric, Page};
 
-use super::status::{EgressStatus, RouteControlStatus};
+use super::{
+    WayStatus,
+    status::{EgressStatus, RouteControlStatus},
+};
 
 const ACTIVE: Metric = Metric::gauge("sidestep_route_control_active", "Whether packets take this egress");
 const USABLE: Metric =
     Metric::gauge("sidestep_route_control_usable", "Whether the egress has an interface with carrier and a route");
-const HEALTH: Metric =
-    Metric::gauge("sidestep_route_control_health", "1 for the state that probes show: unknown, fine, impaired or dead");
+const HEALTH: Metric = Metric::gauge(
+    "sidestep_route_control_health",
+    "1 for the state that probes show: unknown, fine, impaired, dead or unprobed",
+);
+const UNPROBED: Metric = Metric::gauge(
+    "sidestep_route_control_unprobed",
+    "Whether the host cannot send probes of a family by the egress, so that nothing is known of it",
+);
 const LOSS: Metric = Metric::gauge(
     "sidestep_route_control_loss_ratio",
     "Share of the probes that were lost, averaged over measurements",
@@ -56,6 +65,7 @@ pub const ROUTE_CONTROL_METRICS: &[Metric] = &[
     ACTIVE,
     USABLE,
     HEALTH,
+    UNPROBED,
     LOSS,
     RTT,
     PREDICTED,
@@ -84,6 +94,11 @@ pub(super) fn page(status: &RouteControlStatus, faults: u64) -> Page {
     let health =
         |one: &EgressStatus| -> Labels { vec![("egress", one.name.clone()), ("health", one.seen.health.clone())] };
     page.each(HEALTH, egresses().map(|one| (health(one), 1.0)));
+    let ways = || egresses().flat_map(|one| one.ways.iter().map(move |way| (one, way)));
+    let family = |one: &EgressStatus, way: &WayStatus| -> Labels {
+        vec![("egress", one.name.clone()), ("family", way.family.clone())]
+    };
+    page.each(UNPROBED, ways().map(|(one, way)| (family(one, way), way.unprobed.is_some().into())));
     page.each(LOSS, egresses().map(|one| (of(one), one.seen.loss)));
     page.each(RTT, egresses().filter_map(|one| Some((of(one), one.seen.rtt_ms? / 1e3))));
     page.each(PREDICTED, egresses().filter_map(|one| Some((of(one), one.seen.predicted_mbps? * 1e6))));

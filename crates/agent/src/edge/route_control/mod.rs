@@ -4,14 +4,21 @@
 //! A packet never waits for the daemon. If it dies, rules and routes stay, and packets go on by the egress in use.
 
 mod config;
+mod doubts;
 mod effect;
 mod flows;
+mod follow;
+mod following;
+mod init;
 mod kernel;
 mod metrics;
 mod passing;
 mod probes;
 mod settings;
+mod sources;
 mod status;
+mod telling;
+mod ways;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -22,7 +29,7 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    LinuxError,
+    Pauses,
     bpf::passive::Passive,
     monotonic_now,
     netlink::{InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
@@ -32,7 +39,7 @@ use sidestep_model::{
     Rate, Span, Time,
     scenario::{IrcMode, KnobError},
 };
-use sidestep_proto::irc::{Controller, Timeout};
+use sidestep_proto::irc::{Controller, Reason, Timeout};
 use sidestep_service::Handled;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
@@ -44,13 +51,16 @@ pub use self::{
         DampingKnobs, EgressConfig, MAX_EGRESSES, Moves, ProbeKind, Return, RouteControlConfig, RouteControlKnobs,
         TargetConfig,
     },
+    follow::EgressSource,
+    init::{PUBLIC_TARGETS, propose_route_control},
     metrics::ROUTE_CONTROL_METRICS,
     status::{
         DecisionRecord, EgressInput, EgressStatus, PassedInput, PredictionErrors, RouteControlStatus, TargetStatus,
         route_control_status,
     },
+    ways::WayStatus,
 };
-use self::{kernel::Numbers, probes::Probing};
+use self::{following::Followed, kernel::Numbers, probes::Probing, ways::Ways};
 use super::{keeps, overridden, status::Teller};
 use crate::{
     AgentError,
@@ -124,6 +134,13 @@ struct RouteControl {
     controller: Controller,
     /// By egress: its interface, if it is there.
     links: Vec<Option<Interface>>,
+    /// By egress: where it leads, by family.
+    ways: Vec<Ways>,
+    /// By egress and family: what is missing.
+    followed: Vec<[Followed; 2]>,
+    /// When to look again at ways that are missing since a moment.
+    recheck: Option<Instant>,
+    pauses: Pauses,
     /// By egress: why the kernel takes no route by it.
     refused: Vec<Option<String>>,
     /// By egress: what the controller was told of its carrier.
@@ -131,8 +148,11 @@ struct RouteControl {
     probers: Vec<Probing>,
     /// What measures passing traffic, if anything.
     passive: Option<Passive>,
-    /// What could not be opened or sent, said once.
-    complaints: BTreeSet<String>,
+    /// What was said once.
+    said: BTreeSet<String>,
+    /// What the log said last: why packets stay or move, and the health of each egress.
+    told_reason: Option<Reason>,
+    told_health: Vec<String>,
     /// How much later than due the next probes leave.
     jitter: Span,
     random: RandomState,
@@ -206,7 +226,13 @@ impl RouteControl {
             usable: vec![true; options.config.egresses.len()],
             probers: Vec::new(),
             passive: None,
-            complaints: BTreeSet::new(),
+            said: BTreeSet::new(),
+            told_reason: None,
+            told_health: Vec::new(),
+            ways: Vec::new(),
+            followed: Vec::new(),
+            recheck: None,
+            pauses: Pauses::new(following::PAUSE),
             jitter: Span::ZERO,
             random: RandomState::new(),
             drawn: 0,
@@ -250,28 +276,15 @@ impl RouteControl {
         Some(if timeout == Timeout::Probe { due + self.jitter } else { due })
     }
 
-    /// Opens the sockets that are missing.
+    /// Opens the sockets that are missing. Where the machine lacks what they need, that is an error.
     fn open_probers(&mut self) -> Result<(), AgentError> {
-        let (config, numbers) = (&self.options.config, self.numbers());
-        for (egress, of) in config.egresses.iter().enumerate() {
-            if self.links.get(egress).is_none_or(Option::is_none) {
-                continue;
-            }
-            for number in config.targets().of.get(egress).into_iter().flatten() {
-                let is_open = self.probers.iter().any(|one| (one.egress, one.target) == (egress, *number));
-                let Some(target) = config.targets.get(*number as usize).filter(|_| !is_open) else { continue };
-                match Probing::open((egress, of), (*number, target), numbers) {
-                    Ok(prober) => self.probers.push(prober),
-                    Err(error) if error.is_environment() => return Err(error.into()),
-                    Err(error) => complain(&mut self.complaints, &of.name, &error),
-                }
+        for prober in &mut self.probers {
+            match prober.open() {
+                Err(error) if error.is_environment() => return Err(error.into()),
+                _ => {}
             }
         }
         Ok(())
-    }
-
-    fn close_probers(&mut self) {
-        self.probers.clear();
     }
 
     /// Reads what has come at a socket.
@@ -303,41 +316,22 @@ impl RouteControl {
             }
             self.take_decision();
         }
+        self.look_at_probing();
         Ok(())
-    }
-
-    fn send(&mut self, probe: sidestep_proto::irc::Probe) {
-        let egress = probe.egress as usize;
-        let Some(target) = self.controller.target(probe) else { return };
-        let prober = self.probers.iter_mut().find(|one| (one.egress, one.target) == (egress, target));
-        let Some(Err(error)) = prober.map(|prober| prober.send(probe)) else { return };
-        self.refused_probes += 1;
-        let name = self.options.config.egresses.get(egress).map(|of| of.name.clone()).unwrap_or_default();
-        complain(&mut self.complaints, &name, &error);
     }
 
     /// Notes what was decided since the last time.
     fn take_decision(&mut self) {
         let Some(decision) = self.controller.poll_decision() else { return };
         self.note(decision.from, decision.to, decision.reason);
+        self.tell_health();
+        self.tell_decision(decision);
         if decision.from == decision.to {
             return;
         }
         *self.moved.entry(decision.reason.as_str()).or_default() += 1;
         self.drain(decision.from, decision.to);
         self.active_since = unix_now();
-        let inputs = (0..self.links.len()).map(|egress| {
-            let input = self.input(egress);
-            format!("{} {} loss {:.3}", self.name(egress), input.health, input.loss)
-        });
-        tracing::info!(
-            from = self.name(decision.from),
-            to = self.name(decision.to),
-            reason = decision.reason.as_str(),
-            seen = inputs.collect::<Vec<_>>().join(", "),
-            dry_run = self.options.dry_run,
-            "packets take another egress"
-        );
     }
 
     fn handle_config(&mut self, config: RouteControlConfig) -> Result<(), AgentError> {
@@ -350,8 +344,9 @@ impl RouteControl {
         let count = config.egresses.len();
         self.options.config = config;
         (self.links, self.refused, self.usable) = (vec![None; count], vec![None; count], vec![true; count]);
-        self.complaints.clear();
-        self.close_probers();
+        self.said.clear();
+        self.probers.clear();
+        (self.ways, self.followed, self.told_health) = (Vec::new(), Vec::new(), Vec::new());
         // Its numbers are those of the egresses before.
         self.passive = None;
         tracing::info!("the configuration was read again");
@@ -366,6 +361,7 @@ impl sidestep_service::Daemon for RouteControl {
 
     async fn start(&mut self) -> Result<(), AgentError> {
         settings::warn_of_sysctls(&self.options.config);
+        self.options.config.doubts().iter().for_each(|doubt| tracing::warn!("{doubt}"));
         Ok(())
     }
 
@@ -377,6 +373,7 @@ impl sidestep_service::Daemon for RouteControl {
         let effects = &self.effects;
         Some(tokio::select! {
             () = reached(due) => Event::Due,
+            () = reached(self.recheck) => Event::Links,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
             () = watch.changed() => Event::Links,
             () = audit.is_due(|change| effects.concerns(change) || RouteControl::concerns(ours, destinations, change)) => Event::Audit,
@@ -388,6 +385,7 @@ impl sidestep_service::Daemon for RouteControl {
 
     async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
         let active = self.controller.active();
+        let paused = self.look_for_pause();
         let (result, mut reconciles) = match event {
             Event::Due => (self.handle_due(), false),
             Event::Answer(socket) => (self.take_answers(socket), false),
@@ -422,7 +420,7 @@ impl sidestep_service::Daemon for RouteControl {
         self.note_dead();
         let steered = steered.and_then(|()| self.forget_flows());
         reconciles |= steered.is_err();
-        Handled { result: result.and(steered), reconciles }
+        Handled { result: result.and(steered).and(paused), reconciles }
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {
@@ -435,11 +433,6 @@ impl sidestep_service::Daemon for RouteControl {
         self.again = refused.then(|| Instant::now() + AGAIN);
         if !std::mem::replace(&mut self.at_work, true) {
             settings::warn_of_egresses(&self.options.config, &self.links, &self.netlink.vrfs().await?);
-            for egress in 0..self.links.len() {
-                if let Some(why) = self.why_unusable(egress) {
-                    tracing::warn!(egress = self.name(egress), why, "an egress cannot be used now");
-                }
-            }
         }
         note(self.check_effect().await);
         Ok(())
@@ -451,6 +444,7 @@ impl sidestep_service::Daemon for RouteControl {
             return Ok(ControlFlow::Break(()));
         }
         self.netlink.renew()?;
+        self.look_for_pause()?;
         self.note_dead();
         self.forget_flows()?;
         // Nobody reports changes of tables of nf_tables.
@@ -459,11 +453,11 @@ impl sidestep_service::Daemon for RouteControl {
             tracing::warn!("somebody changed the table that keeps flows on their egress, which is written again");
             self.apply_flows()?;
         }
-        self.complaints.clear();
         if self.firewall.is_due() {
             self.read_firewall();
         }
         self.open_probers()?;
+        self.look_for_stale_hops().await?;
         if self.again.is_some_and(|again| again <= Instant::now()) {
             self.reconcile().await?;
         }
@@ -509,14 +503,6 @@ fn controller(config: &RouteControlConfig, starts_at: usize) -> Result<Controlle
     let made = Controller::new(&config.control, &capacities, monotonic_now());
     let made = made.map_err(|error: KnobError| AgentError::Reserved(error.to_string()))?;
     Ok(made.with_targets(config.targets()).with_stability(config.stability()).starting_at(starts_at))
-}
-
-/// Says what failed at an egress, once until it is forgotten.
-fn complain(complaints: &mut BTreeSet<String>, egress: &str, error: &LinuxError) {
-    let text = error.to_string();
-    if complaints.insert(format!("{egress}: {text}")) {
-        tracing::debug!(egress, text, "a probe failed");
-    }
 }
 
 /// Completes at `instant`; never without one.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sidestep_model::{Rate, scenario::IrcMode};
 use sidestep_proto::irc::{Health, PredictionError, Reason};
 
-use super::{Moves, ProbeKind, RouteControl};
+use super::{Moves, ProbeKind, RouteControl, WayStatus};
 use crate::{AgentError, edge::status::ask, effect::Overridden, firewall::RestoredMarks};
 
 /// The name of the socket at which the status is told.
@@ -89,6 +89,12 @@ pub struct EgressStatus {
     pub seen: EgressInput,
     /// Why nothing can leave by it, as far as the router knows.
     pub unusable: Option<String>,
+    /// How packets of each family leave.
+    #[serde(default)]
+    pub ways: Vec<WayStatus>,
+    /// The prefixes whose packets leave by it or not at all.
+    #[serde(default)]
+    pub sources: Vec<IpNet>,
     /// What its flaps have earned it; each adds 1000.
     pub penalty: f64,
     /// Whether packets do not move there for that.
@@ -100,7 +106,7 @@ pub struct EgressStatus {
 /// What a decision goes by, of one egress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EgressInput {
-    /// `unknown`, `fine`, `impaired` or `dead`.
+    /// `unknown`, `fine`, `impaired`, `dead`, or `unprobed` where no probe can be sent, so that nothing is known.
     pub health: String,
     /// Share of the probes of the last measurement that were lost, of those to targets that count.
     pub lost: f64,
@@ -174,6 +180,9 @@ pub fn route_control_status() -> Result<Option<RouteControlStatus>, AgentError> 
     ask(SOCKET)
 }
 
+/// The state of an egress of which no probe can be sent.
+pub(super) const UNPROBED: &str = "unprobed";
+
 pub(super) fn health(health: Health) -> &'static str {
     match health {
         Health::Unknown => "unknown",
@@ -188,7 +197,7 @@ impl RouteControl {
     pub(super) fn input(&self, egress: usize) -> EgressInput {
         let report = self.controller.report(egress).unwrap_or_default();
         EgressInput {
-            health: health(report.health).into(),
+            health: if self.is_unprobed(egress) { UNPROBED } else { health(report.health) }.into(),
             lost: report.lost,
             loss: report.loss,
             rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
@@ -234,6 +243,8 @@ impl RouteControl {
             capacity: Some(of.capacity).filter(|rate| *rate > Rate::ZERO),
             seen: self.input(egress),
             unusable: self.why_unusable(egress),
+            ways: self.way_statuses(egress),
+            sources: self.ways.get(egress).map(|ways| ways.sources.clone()).unwrap_or_default(),
             penalty,
             suppressed,
             targets: targets.collect(),

@@ -1,5 +1,7 @@
 //! `sidestep edge route-control`, and its `status`, `stop` and `init`.
 
+mod init;
+
 use std::{
     fmt::Write,
     io::{IsTerminal, stdout},
@@ -11,9 +13,8 @@ use std::{
 use comfy_table::{Table, presets};
 use sidestep_agent::{
     DecisionRecord, EgressInput, EgressStatus, RouteControlConfig, RouteControlOptions, RouteControlStatus,
-    TargetStatus, route_control_status, run_route_control, stop_route_control,
+    TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
 };
-use sidestep_linux::netlink::{DefaultRoute, Family, Netlink};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
@@ -38,7 +39,7 @@ pub(super) fn run(args: RouteControlArgs) -> Outcome {
         Some(RouteControlCommand::Status { json }) => status(json),
         Some(RouteControlCommand::Top { interval, json }) => top(interval.to_std(), json),
         Some(RouteControlCommand::Stop { json, place }) => stop(place, json),
-        Some(RouteControlCommand::Init) => init(),
+        Some(RouteControlCommand::Init(args)) => init::run(&args),
         None => control(args.run),
     }
 }
@@ -93,6 +94,7 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
             "routing_period": knobs.routing_period,
             "measurement_period": knobs.measurement_period,
             "probe_interval": knobs.probe_interval,
+            "doubts": config.doubts(),
         }));
     }
     let names: Vec<_> = config.egresses.iter().map(|egress| egress.name.as_str()).collect();
@@ -103,6 +105,7 @@ fn checked(config: &RouteControlConfig, json: bool) -> Outcome {
         "decisions: every {}, by the probes of the last {}, one each {}",
         knobs.routing_period, knobs.measurement_period, knobs.probe_interval
     );
+    config.doubts().iter().for_each(|doubt| println!("warning: {doubt}"));
     Ok(())
 }
 
@@ -160,6 +163,7 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
         ]);
     }
     println!("{table}");
+    ways(status).iter().for_each(|line| println!("{line}"));
     if status.passive {
         println!("{}", passing_table(status));
     }
@@ -188,6 +192,26 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
         println!("{}", described(decision));
     }
     Ok(())
+}
+
+/// Where packets leave, of egresses that can be used, and why probes of a family cannot be sent.
+fn ways(status: &RouteControlStatus) -> Vec<String> {
+    let all = status.egresses.iter().flat_map(|egress| egress.ways.iter().map(move |way| (egress, way)));
+    let line = |(egress, way): (&EgressStatus, &WayStatus)| {
+        let text = |address: Option<std::net::IpAddr>, none: &str| {
+            address.map_or_else(|| none.to_string(), |address| address.to_string())
+        };
+        let (name, family) = (&egress.name, &way.family);
+        match (&way.missing, &way.unprobed) {
+            (Some(why), _) => format!("{name}: no {family}: {why}"),
+            (None, Some(why)) => format!("{name}: {family} cannot be probed, so that nothing is known of it: {why}"),
+            (None, None) => {
+                let (via, from) = (text(way.via, "the link itself"), text(way.from, "any address"));
+                format!("{name}: {family} by {via}, probes from {from}")
+            }
+        }
+    };
+    all.map(line).collect()
 }
 
 /// What has passed each egress since the decision before.
@@ -270,78 +294,4 @@ fn stop(place: RouteControlNumbers, json: bool) -> Outcome {
         false => println!("there is nothing of a route controller in this network namespace"),
     }
     Ok(())
-}
-
-/// Prints a configuration with an egress for each default route, the preferred one first.
-fn init() -> Outcome {
-    let (routes, names) = runtime()?.block_on(async {
-        let netlink = Netlink::open()?;
-        let names: std::collections::BTreeMap<u32, String> =
-            netlink.interfaces().await?.into_iter().map(|one| (one.index, one.name)).collect();
-        Ok::<_, sidestep_linux::LinuxError>((netlink.default_routes().await?, names))
-    })?;
-    print!("{}", proposal(&routes, &names));
-    Ok(())
-}
-
-fn proposal(routes: &[DefaultRoute], names: &std::collections::BTreeMap<u32, String>) -> String {
-    let mut order: Vec<&DefaultRoute> = routes.iter().collect();
-    order.sort_by_key(|route| (route.metric, route.hop.interface));
-    let mut devices: Vec<u32> = Vec::new();
-    for route in &order {
-        if !devices.contains(&route.hop.interface) {
-            devices.push(route.hop.interface);
-        }
-    }
-    let families: Vec<_> =
-        Family::ALL.into_iter().filter(|family| routes.iter().any(|route| route.family == *family)).collect();
-    let everything: Vec<_> =
-        families.iter().map(|family| if *family == Family::V4 { "\"0.0.0.0/0\"" } else { "\"::/0\"" }).collect();
-    let destinations = if everything.is_empty() { "\"0.0.0.0/0\"".into() } else { everything.join(", ") };
-    let mut text = format!(
-        "# Proposed by `sidestep edge route-control init` from this machine's default routes. Complete the targets, then check it\n\
-         # with `sidestep edge route-control --check --config FILE`.\n\n[route_control]\ndestinations = [{destinations}]\n"
-    );
-    for device in &devices {
-        let name = names.get(device).cloned().unwrap_or_else(|| format!("interface-{device}"));
-        let hops = order.iter().filter(|route| route.hop.interface == *device).filter_map(|route| route.hop.via);
-        let hops: Vec<_> = hops.map(|via| format!("\"{via}\"")).collect();
-        let _ = write!(text, "\n[[egress]]\nname = \"{name}\"\ndev = \"{name}\"\nvia = [{}]\n", hops.join(", "));
-    }
-    if devices.len() < 2 {
-        text.push_str("\n# Two egresses are the least: this machine has fewer default routes.\n");
-    }
-    text.push_str(
-        "\n# Three hosts behind all egresses, of different operators; each gets at most five probes a second.\n\
-         [[target]]\naddress = \"192.0.2.1\"\n",
-    );
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use sidestep_linux::netlink::NextHop;
-
-    use super::*;
-
-    #[test]
-    fn a_proposal_of_two_default_routes_is_a_configuration() {
-        let route = |family, metric, via: &str, interface| DefaultRoute {
-            family,
-            metric,
-            hop: NextHop { via: Some(via.parse().unwrap()), interface },
-        };
-        let names = [(2, "lte0".to_string()), (3, "fibre0".to_string())].into();
-        let routes = [
-            route(Family::V4, 200, "10.0.2.1", 2),
-            route(Family::V4, 100, "10.0.1.1", 3),
-            route(Family::V6, 100, "fe80::1", 3),
-            route(Family::V6, 200, "fe80::2", 2),
-        ];
-        let text = proposal(&routes, &names);
-        let config = RouteControlConfig::parse(&text).unwrap();
-        let order: Vec<_> = config.egresses.iter().map(|egress| egress.name.as_str()).collect();
-        assert_eq!((order, config.route_control.destinations.len()), (vec!["fibre0", "lte0"], 2), "{text}");
-        assert!(RouteControlConfig::parse(&proposal(&routes[..1], &names)).is_err());
-    }
 }
