@@ -32,7 +32,7 @@ use std::{
 use sidestep_model::{
     Graph, Scenario,
     scenario::{
-        Files,
+        Files, ParseError,
         overrides::{self, Override, OverrideError},
     },
 };
@@ -84,11 +84,19 @@ fn scenario_text(path: &Path, set: &[Override]) -> Result<String, Failure> {
     }
 }
 
-/// Reads a scenario file, which its stem names if it does not name itself.
-fn read_scenario(path: &Path, set: &[Override]) -> Result<Scenario, Failure> {
+/// Reads a scenario file, which its stem names if it does not name itself, for runs under this many seeds.
+///
+/// Refuses one in which no traffic begins under any of them.
+fn read_scenario(path: &Path, set: &[Override], seeds: u32) -> Result<Scenario, Failure> {
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
-    let parsed = Scenario::parse_with_files(&scenario_text(path, set)?, &stem, &Beside(path));
-    parsed.map_err(|error| Failure::usage(error.in_file(path.display().to_string())))
+    let text = scenario_text(path, set)?;
+    let in_file = |error: ParseError| Failure::usage(error.in_file(path.display().to_string()));
+    let scenario = Scenario::parse_with_files(&text, &stem, &Beside(path)).map_err(in_file)?;
+    let idle = scenario.idle((0..seeds).map(|number| scenario.seed.wrapping_add(number.into())));
+    match idle {
+        Some((place, message)) => Err(in_file(Scenario::error_at(&text, place, &message))),
+        None => Ok(scenario),
+    }
 }
 
 /// What a scenario file names: other files beside it, and networks beside it or published.

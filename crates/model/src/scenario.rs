@@ -404,6 +404,55 @@ impl Scenario {
         seed ^ u64::from(self.repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
+    /// Why no traffic begins in a run under any of these seeds, with what to add, and the place in the file; `None` if some does.
+    ///
+    /// Users of a closed loop and programs count as traffic, as what they do shows in the run alone.
+    pub fn idle(&self, seeds: impl IntoIterator<Item = u64>) -> Option<(Place, String)> {
+        if self.flows.is_empty() {
+            return Some((Place::Flow(0), self.lacks_flows()));
+        }
+        let mut random = Vec::new();
+        for (number, flow) in self.flows.iter().enumerate() {
+            match flow {
+                Flow::Poisson(flow) => random.push((number, flow)),
+                Flow::Bulk(_) | Flow::Exec(_) | Flow::ClosedLoop(_) | Flow::Cbr(_) => return None,
+            }
+        }
+        let begins = |seed| {
+            let first = |(number, flow): &(usize, &PoissonFlow)| flow.arrivals(*number, seed, self.duration).next();
+            random.iter().any(|flow| first(flow).is_some())
+        };
+        if seeds.into_iter().any(begins) {
+            return None;
+        }
+        let (number, flow) = random.first()?;
+        let lasts = flow.stop.unwrap_or(self.duration) - flow.start;
+        let message = format!(
+            "no transfer begins: {} arrivals a second give {:.3} in {lasts}, and under this seed none; raise the rate or the \
+             duration, or add a flow",
+            flow.rate,
+            flow.rate * lasts.as_secs_f64()
+        );
+        Some((Place::Flow(*number), message))
+    }
+
+    /// What a scenario without flows needs, between two of its hosts.
+    fn lacks_flows(&self) -> String {
+        let hosts: Vec<&str> = self
+            .topology
+            .node_ids()
+            .filter(|id| !self.topology.is_router(*id))
+            .map(|id| self.topology.node(id).name.as_str())
+            .collect();
+        let what = "the scenario has no traffic, so there is nothing to run";
+        match (hosts.first(), hosts.last()) {
+            (Some(from), Some(to)) if from != to => format!(
+                "{what}; add a flow, such as [[flow]] with kind = \"bulk\", from = \"{from}\" and to = \"{to}\" in lines below it"
+            ),
+            _ => format!("{what}; add two hosts to the topology, and a [[flow]] between them"),
+        }
+    }
+
     /// An error about a place in the scenario file of this text.
     pub fn error_at(text: &str, place: Place, message: &str) -> ParseError {
         read::error_at(text, place, message)

@@ -18,7 +18,7 @@ use crate::{
 /// Runs `sidestep compare …`.
 pub fn run(args: CompareArgs) -> Outcome {
     let [one, other] = args.worlds[..] else { return Err(Failure::usage("name two worlds, such as sim,lab")) };
-    let scenario = read_scenario(&args.scenario, &args.set)?;
+    let scenario = read_scenario(&args.scenario, &args.set, if args.equivalence { args.seeds } else { 1 })?;
     // Before the other world has run for nothing.
     if [one, other].contains(&World::Lab) && !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));

@@ -24,7 +24,7 @@ pub fn run(lab: Lab) -> Outcome {
 }
 
 fn run_scenario(args: LabRun) -> Outcome {
-    let scenario = read_scenario(&args.scenario, &args.set)?;
+    let scenario = read_scenario(&args.scenario, &args.set, 1)?;
     if !sidestep_linux::is_root() {
         return Err(Failure::environment(NEEDS_ROOT));
     }

@@ -24,7 +24,7 @@ pub fn run(sim: Sim) -> Outcome {
 }
 
 fn run_one(args: SimRun) -> Outcome {
-    let scenario = read_scenario(&args.scenario, &args.set)?;
+    let scenario = read_scenario(&args.scenario, &args.set, args.seeds)?;
     let systems = if args.systems.is_empty() { scenario.systems.clone() } else { args.systems };
     if !args.force {
         check_memory(&scenario, u64::from(args.seeds) * systems.len() as u64)?;

@@ -78,10 +78,61 @@ fn a_value_set_for_one_run_is_in_its_results_and_a_mistake_is_shown_in_its_line(
     let resolved = std::fs::read_to_string(room.path("set").join("scenario.resolved.toml")).unwrap();
     assert!(resolved.lines().any(|line| line.trim() == "connections = 3"), "{resolved}");
     let list = run("flow.connections=3");
-    assert_eq!(list.error(2), "--set: `flow.connections`: `flow` is a list of 1; say flow.0 for the first");
+    assert_eq!(list.error(2), "--set: `flow.connections`: `flow` is a list of 1; say flow[0] for its one entry");
     let soon = run("duration=soon");
     soon.complaint(2);
     assert!(soon.stderr.contains("duration = \"soon\""), "{soon:#?}");
+}
+
+#[test]
+fn entries_of_lists_in_one_line_are_set_by_set_and_swept_by_over() {
+    let room = Room::new();
+    let flows = "flow = [{ kind = \"bulk\", from = \"c1\", to = \"s1\", size = \"1 MB\" }]\n";
+    let file = room.write("inline.toml", &format!("duration = \"2 s\"\n{flows}{TWO_PATHS}"));
+    let resolved = |out: &str| std::fs::read_to_string(room.path(out).join("scenario.resolved.toml")).unwrap();
+    for (key, out) in [("flow[0].size", "brackets"), ("flow.0.size", "dots")] {
+        room.run(&["sim", "run", &file, "--set", &format!("{key}=20 kB"), "--set", "systems[0]=plb", "--out", out])
+            .is_fine();
+        let resolved = resolved(out);
+        assert!(resolved.contains("size = \"20 kB\"") && resolved.contains("\"plb\""), "{resolved}");
+    }
+    let over = ["--over", "flow[0].size=10 kB,20 kB", "--system", "tcp", "--out", "swept"];
+    let sweep = room.run(&[&["sim", "sweep", &file][..], &over].concat());
+    sweep.is_fine();
+    assert!(sweep.stdout.contains("flow[0].size") && room.path("swept/point-0002").is_dir(), "{}", sweep.stdout);
+    let beyond = room.run(&["sim", "run", &file, "--set", "flow[1].size=20 kB"]);
+    let says = "--set: `flow[1].size`: there is no `flow[1]`; say flow[0] for its one entry";
+    assert_eq!(beyond.error(2), says);
+    let bad = room.run(&["sim", "sweep", &file, "--over", "flow[1].size=20 kB,30 kB"]);
+    assert!(bad.complaint(2).contains(says), "{bad:#?}");
+}
+
+#[test]
+fn a_scenario_in_which_no_traffic_begins_is_refused_with_what_to_add() {
+    let room = Room::new();
+    let none = room.write("none.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}"));
+    let rare = "[[flow]]\nkind = \"poisson\"\nfrom = \"c1\"\nto = \"s1\"\nsize = \"1 kB\"\nrate = 0.001\n";
+    let rare = room.write("rare.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{rare}"));
+    let late = room.write("late.toml", &format!("duration = \"2 s\"\n{TWO_PATHS}{BULK}start = \"3 s\"\n"));
+    let commands: [&[&str]; 5] = [
+        &["sim", "run"],
+        &["sim", "run", "--seeds", "2"],
+        &["lab", "run"],
+        &["compare"],
+        &["sim", "sweep", "--over", "seed=1,2"],
+    ];
+    for command in commands {
+        let refused = |file: &str| {
+            let done = room.run(&[command, &[file, "--out", "refused"]].concat());
+            assert!(!room.path("refused").exists(), "{command:?} runs nothing");
+            done.complaint(2).to_owned()
+        };
+        let says = refused(&none);
+        assert!(says.contains("no traffic") && says.contains("from = \"c1\" and to = \"s1\""), "{says}");
+        let says = refused(&rare);
+        assert!(says.contains("no transfer begins") && says.contains("raise the rate"), "{says}");
+        assert!(refused(&late).contains("3 s is not before the end of the run"), "{command:?}");
+    }
 }
 
 #[test]
