@@ -1,6 +1,7 @@
 //! Where the published topologies are.
 //!
-//! The Topology Zoo is part of sidestep; the other two sets are not, as they state no licence.
+//! The Topology Zoo is part of sidestep; the other two sets are not, as they state no licence. Where REPETITA's graphs are not
+//! at hand, the Zoo's stand in for them, with weights by REPETITA's rule.
 
 use std::{
     env, fs, io,
@@ -8,7 +9,7 @@ use std::{
 };
 
 use sidestep_formats::{self as formats, MAX_TEXT};
-use sidestep_model::{Graph, scenario::ParseError};
+use sidestep_model::{Graph, Rate, scenario::ParseError};
 use thiserror::Error;
 
 /// A published set of topologies; a folder of the data directory.
@@ -38,6 +39,19 @@ pub enum DataError {
         set: Set,
         /// Where it was looked for.
         folder: PathBuf,
+    },
+    /// The set that the name begins with has no topology of that name, and is not shipped.
+    #[error(
+        "there is no {}; get {}, and name the directory that has them as `{}/` by --data or SIDESTEP_DATA",
+        file.display(),
+        set.published(),
+        set.folder()
+    )]
+    NotShipped {
+        /// The set.
+        set: Set,
+        /// The file that was looked for.
+        file: PathBuf,
     },
     /// No file and no published topology has that name.
     #[error(
@@ -73,6 +87,15 @@ impl Set {
             Set::Repetita => "repetita",
             Set::Zoo => "zoo",
             Set::Rocketfuel => "rocketfuel",
+        }
+    }
+
+    /// The extension of a file that has a topology of the set by its whole name.
+    fn extension(self) -> &'static str {
+        match self {
+            Set::Repetita => ".graph",
+            Set::Zoo => ".graphml",
+            Set::Rocketfuel => ".cch",
         }
     }
 
@@ -125,10 +148,10 @@ pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
     let folder = data_directory(given);
     let plain = !name.contains("..") && !name.starts_with('/');
     let found = Set::ALL.into_iter().filter(|_| plain).find_map(|set| {
-        let rest = name.split_once('/').filter(|(first, _)| *first == set.folder()).map_or(name, |(_, rest)| rest);
+        let rest = set_of(name).filter(|(of, _)| *of == set).map_or(name, |(_, rest)| rest);
         // Of Rocketfuel's maps `3257` is the trimmed one, and `3257.pop` that of another file.
-        let other = if set == Set::Rocketfuel { ".cch" } else { set.suffix() };
-        let paths = [set.suffix(), other].map(|suffix| folder.join(set.folder()).join(format!("{rest}{suffix}")));
+        let paths =
+            [set.suffix(), set.extension()].map(|suffix| folder.join(set.folder()).join(format!("{rest}{suffix}")));
         paths.into_iter().find(|path| path.is_file())
     });
     if let Some(path) = found {
@@ -137,7 +160,82 @@ pub fn topology(given: Option<&Path>, name: &str) -> Result<Graph, DataError> {
     let rest = name.strip_prefix("zoo/").unwrap_or(name);
     match sidestep_zoo::find(rest) {
         Some(text) => shipped(rest, text),
-        None => Err(DataError::NoTopology { name: name.into(), folder }),
+        None => Err(match set_of(name) {
+            Some((set, rest)) if set != Set::Zoo && plain => DataError::NotShipped {
+                set,
+                file: folder.join(set.folder()).join(format!("{rest}{}", set.extension())),
+            },
+            _ => DataError::NoTopology { name: name.into(), folder },
+        }),
+    }
+}
+
+/// The set that a name begins with, and the rest of the name.
+fn set_of(name: &str) -> Option<(Set, &str)> {
+    let (first, rest) = name.split_once('/')?;
+    Set::ALL.into_iter().find(|set| set.folder() == first).map(|set| (set, rest))
+}
+
+/// REPETITA's graphs, or where they are not at hand the Topology Zoo's with weights and rates by REPETITA's rule.
+///
+/// A note says so in the second case. [`inverse_capacity`] has the rule.
+pub fn weighted(given: Option<&Path>) -> Result<(Vec<Graph>, Option<&'static str>), DataError> {
+    match topologies(given, Set::Repetita) {
+        Err(DataError::NoSet { .. }) => {
+            let mut all = topologies(given, Set::Zoo)?;
+            // REPETITA has all of the Zoo that is shipped but this one.
+            all.retain(|graph| graph.name != "Kdl");
+            all.iter_mut().for_each(|graph| {
+                keep_largest_part(graph);
+                inverse_capacity(graph);
+            });
+            Ok((all, Some(STAND_IN)))
+        }
+        read => Ok((read?, None)),
+    }
+}
+
+/// What is said of results that come from the Zoo's topologies instead of REPETITA's.
+pub const STAND_IN: &str = "computed from the Topology Zoo that is built in, with IGP weights by REPETITA's rule, as REPETITA's \
+    own graphs are not at hand: the weights of some links are not the paper's. For these get \
+    2016TopologyZooUCL_inverseCapacity of https://github.com/svissicchio/Repetita, and name the directory that has it as \
+    `repetita/` by --data or SIDESTEP_DATA";
+
+/// Leaves the edges of the part with most nodes: pairs across parts have no path, and REPETITA's graphs have hardly any.
+fn keep_largest_part(graph: &mut Graph) {
+    fn root(part: &[usize], mut node: usize) -> usize {
+        while part[node] != node {
+            node = part[node];
+        }
+        node
+    }
+    let mut part: Vec<usize> = (0..graph.nodes.len()).collect();
+    for edge in &graph.edges {
+        let (one, other) = (root(&part, edge.from), root(&part, edge.to));
+        part[one.max(other)] = one.min(other);
+    }
+    let roots: Vec<usize> = (0..part.len()).map(|node| root(&part, node)).collect();
+    let size = |root: usize| roots.iter().filter(|of| **of == root).count();
+    let all = (0..roots.len()).filter(|node| roots[*node] == *node);
+    let largest = all.max_by_key(|root| (size(*root), usize::MAX - root));
+    graph.edges.retain(|edge| Some(roots[edge.from]) == largest);
+}
+
+/// Gives links the rates and weights that REPETITA's set 2016TopologyZooUCL_inverseCapacity has.
+///
+/// A rate is at least a twentieth of the fastest, one that is not known is the mean of the others (1 Gbit/s if none is), and a
+/// weight is ten times the fastest rate over the link's own, rounded down. 234 of the 257 graphs that are in both sets get
+/// REPETITA's rates to the last digit; of the others REPETITA read more from the labels of links.
+fn inverse_capacity(graph: &mut Graph) {
+    let known: Vec<u64> = graph.edges.iter().filter_map(|edge| edge.rate).map(Rate::bits_per_sec).collect();
+    let fastest = known.iter().copied().max().unwrap_or(1_000_000_000);
+    let at_least = |rate: u64| rate.max(fastest / 20);
+    let mean = known.iter().map(|rate| u128::from(at_least(*rate))).sum::<u128>() / known.len().max(1) as u128;
+    let unknown = if known.is_empty() { fastest } else { mean as u64 };
+    for edge in &mut graph.edges {
+        let rate = edge.rate.map_or(unknown, |rate| at_least(rate.bits_per_sec())).max(1);
+        edge.weight = Some((u128::from(fastest) * 10 / u128::from(rate)) as f64);
+        edge.rate = Some(Rate::from_bits_per_sec(rate));
     }
 }
 
@@ -174,6 +272,47 @@ mod tests {
             let message = topologies(Some(dir.path()), set).unwrap_err().to_string();
             assert!(message.contains(address) && message.contains("SIDESTEP_DATA"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_topology_of_a_set_that_is_not_shipped_is_answered_with_its_file_and_where_it_is_published() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, file, address) in [
+            ("rocketfuel/3257.pop", "rocketfuel/3257.pop.cch", "networking/rocketfuel"),
+            ("repetita/Cogentco", "repetita/Cogentco.graph", "svissicchio/Repetita"),
+        ] {
+            let message = topology(Some(dir.path()), name).unwrap_err().to_string();
+            assert!(message.contains(file) && message.contains(address) && message.contains("--data"), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_zoo_stands_in_for_repetitas_graphs_with_weights_by_their_rule() {
+        let dir = tempfile::tempdir().unwrap();
+        let (all, note) = weighted(Some(dir.path())).unwrap();
+        assert!(note.unwrap().contains("built in") && all.len() == 260, "{note:?}: {}", all.len());
+        assert!(all.iter().flat_map(|graph| &graph.edges).all(|edge| edge.rate.is_some() && edge.weight >= Some(10.0)));
+        // As REPETITA has them: Aconet's unknown links have the mean, 6.625 Gbit/s, and Aarnet's slow ones a twentieth.
+        let weights = |name: &str| {
+            let graph = all.iter().find(|graph| graph.name == name).unwrap();
+            let mut weights: Vec<u32> =
+                graph.edges.iter().filter_map(|edge| edge.weight).map(|one| one as u32).collect();
+            weights.sort_unstable();
+            weights.dedup();
+            weights
+        };
+        assert_eq!(
+            [weights("Aconet"), weights("Aarnet"), weights("Abvt")],
+            [vec![10, 15, 100], vec![10, 17, 40, 100, 200], vec![10]]
+        );
+        // Of four parts, the one with most nodes has all edges that are left.
+        let telekom = all.iter().find(|graph| graph.name == "DeutscheTelekom").unwrap();
+        assert!(telekom.edges.len() < topology(Some(dir.path()), "DeutscheTelekom").unwrap().edges.len());
+        fs::create_dir(dir.path().join("repetita")).unwrap();
+        let text = "NODES 2\nlabel x y\na 0 0\nb 0 0\n\nEDGES 1\nlabel src dest weight bw delay\ne 0 1 7 1000 1\n";
+        fs::write(dir.path().join("repetita/Small.graph"), text).unwrap();
+        let (all, note) = weighted(Some(dir.path())).unwrap();
+        assert_eq!((all.len(), note), (1, None));
     }
 
     #[test]

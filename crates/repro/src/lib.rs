@@ -49,7 +49,7 @@ use thiserror::Error;
 use bars::{Bar, bars};
 use boxes::{Spread, boxes};
 pub use curves::{Curve, curves};
-pub use data::{DataError, Set, topologies, topology};
+pub use data::{DataError, Set, topologies, topology, weighted};
 pub use experiments::tpc_fig7::FlowWork;
 pub use report::report;
 pub use row::{Paper, Row, Rule, Verdict};
@@ -120,6 +120,8 @@ pub struct Context<'a> {
     pub worlds: &'a mut dyn Worlds,
     /// Observes the progress of long computations, and may end them.
     pub watch: &'a dyn Watch,
+    /// What a reader must know of the data, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// Runs scenarios in the simulator and in the lab, neither of which this crate knows.
@@ -248,12 +250,19 @@ pub fn run(
     let world = world.or(experiment.worlds.first().copied());
     let out = out.join(experiment.id);
     let data = data.map(Path::to_path_buf);
-    let mut context = Context { mode, world: world.unwrap_or(World::Sim), data, out: out.clone(), worlds, watch };
+    let mut context =
+        Context { mode, world: world.unwrap_or(World::Sim), data, out: out.clone(), worlds, watch, notes: Vec::new() };
     let findings = (experiment.run)(&mut context)?;
-    write::write(experiment, mode, world, &findings, &out)
+    write::write(experiment, mode, world, &findings, context.notes, &out)
 }
 
 impl Context<'_> {
+    /// Notes something of the data, once.
+    pub(crate) fn note(&mut self, note: Option<&str>) {
+        let new = note.filter(|note| !self.notes.iter().any(|noted| noted == note));
+        self.notes.extend(new.map(str::to_owned));
+    }
+
     /// Runs a scenario under these systems, and writes its files to the directory `name` below [`out`](Self::out).
     pub fn simulate(
         &mut self,

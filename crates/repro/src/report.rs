@@ -101,6 +101,7 @@ fn section(place: &Path, outcome: &Outcome) -> Markup {
     html! {
         h2 id=(anchor(outcome)) { (outcome.id) " – " (outcome.paper) ", " (outcome.figure) }
         p { (outcome.title) " " (world) ", " (outcome.mode.as_str()) " mode." }
+        @for note in &outcome.notes { p.note { "Note: " (note) "." } }
         div.scroll {
             table {
                 tr {
@@ -200,6 +201,7 @@ mod tests {
             title: "T".into(),
             mode: crate::Mode::Quick,
             world: Some(sidestep_results::World::Sim),
+            notes: vec!["from <other> data".into()],
             rows: vec![row],
             pictures: vec!["../secret.svg".into(), "p.svg".into()],
         };
@@ -218,6 +220,7 @@ mod tests {
         assert!(page.contains("href=\"#first\"") && page.contains("id=\"first\""));
         assert!(page.contains("first") && page.contains("second") && page.contains("holds"));
         assert!(page.contains("b/result.json") && !page.contains("SECRET"));
+        assert!(page.contains("Note: from &lt;other&gt; data."));
     }
 
     #[test]

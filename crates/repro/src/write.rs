@@ -29,6 +29,9 @@ pub struct Outcome {
     /// The world of its runs; `None` if it is computed from topologies alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world: Option<World>,
+    /// What a reader must know of the data.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The quantities.
     pub rows: Vec<Row>,
     /// Names of the pictures beside it.
@@ -42,6 +45,7 @@ pub(crate) fn write(
     mode: Mode,
     world: Option<World>,
     findings: &Findings,
+    notes: Vec<String>,
     out: &Path,
 ) -> Result<Outcome, ReproError> {
     fs::create_dir_all(out).map_err(file(out))?;
@@ -53,6 +57,7 @@ pub(crate) fn write(
         title: experiment.title.into(),
         mode,
         world,
+        notes,
         rows: findings.rows.clone(),
         pictures: findings.pictures.iter().map(|(name, _)| name.clone()).collect(),
     };

@@ -40,7 +40,7 @@ impl From<ReproError> for Failure {
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
         match error {
-            DataError::NoSet { .. } => Failure::environment(error),
+            DataError::NoSet { .. } | DataError::NotShipped { .. } => Failure::environment(error),
             _ => Failure::usage(error),
         }
     }

@@ -60,6 +60,7 @@ fn list(json: bool) -> Done {
 
 fn print(outcome: &Outcome) {
     println!("{}: {}, {}", outcome.id, outcome.paper, outcome.figure);
+    outcome.notes.iter().for_each(|note| println!("  note: {note}."));
     for row in &outcome.rows {
         let paper = match &row.paper {
             Paper::Number(number) => number.to_string(),

@@ -1,11 +1,9 @@
 //! What the experiments on published topologies have in common.
 
-use std::path::Path;
-
 use sidestep_model::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
 
-use crate::{Paper, ReproError, Row, Rule, Set, topologies};
+use crate::{Context, Paper, ReproError, Row, Rule, weighted};
 
 /// A pruned topology of the Topology Zoo.
 pub(super) struct Pruned {
@@ -15,10 +13,17 @@ pub(super) struct Pruned {
     pub(super) graph: Graph,
 }
 
-/// The REPETITA graphs that survive pruning.
-pub(super) fn pruned(data: Option<&Path>) -> Result<Vec<Pruned>, ReproError> {
+/// The REPETITA graphs that survive pruning, or the Topology Zoo's; the context notes that.
+pub(super) fn pruned(context: &mut Context<'_>) -> Result<Vec<Pruned>, ReproError> {
+    let (graphs, note) = weighted(context.data.as_deref())?;
+    context.note(note);
+    survive(graphs)
+}
+
+/// Those of the graphs that survive pruning.
+pub(super) fn survive(graphs: Vec<Graph>) -> Result<Vec<Pruned>, ReproError> {
     let mut all = Vec::new();
-    for graph in topologies(data, Set::Repetita)? {
+    for graph in graphs {
         let net = Net::new(&graph, NetOptions::default())?.pruned();
         if net.node_count() > 0 {
             all.push(Pruned { name: graph.name.clone(), net, graph });

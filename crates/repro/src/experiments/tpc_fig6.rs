@@ -44,12 +44,12 @@ fn links(context: &mut Context<'_>) -> Result<Findings, ReproError> {
 }
 
 fn sizes(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     what: &str,
     size: fn(&Pruned) -> usize,
     first: fn(&[Pruned]) -> Row,
 ) -> Result<Findings, ReproError> {
-    let all = pruned(context.data.as_deref())?;
+    let all = pruned(context)?;
     let values: Vec<f64> = all.iter().map(|one| size(one) as f64).collect();
     let mut rows = vec![first(&all)];
     for (name, share) in [("least", 0.0), ("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)] {
@@ -68,7 +68,7 @@ fn sizes(
 }
 
 fn degrees(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let all = pruned(context.data.as_deref())?;
+    let all = pruned(context)?;
     let shares: Vec<[f64; DEGREE_NAMES.len()]> = all.iter().map(degree_shares).collect();
     let mut rows = vec![counted(&all)];
     let mut drawn = Vec::new();

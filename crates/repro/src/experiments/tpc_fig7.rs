@@ -21,8 +21,10 @@ use sidestep_results::{
 };
 
 use self::study::{Draws, ECMP, Flows, MULTIPATH, Network, SEGMENTS, SHARES, SINGLE_PATH, Study};
-use super::topologies::{Pruned, pruned};
-use crate::{Context, Experiment, FEWEST, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, Spread, Verdict, boxes};
+use super::topologies::{Pruned, survive};
+use crate::{
+    Context, Experiment, FEWEST, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, Spread, Verdict, boxes, weighted,
+};
 
 pub(crate) const A: Experiment = Experiment {
     id: "tpc-fig7a",
@@ -109,7 +111,7 @@ impl Reading {
 
 fn run(context: &mut Context<'_>, over: usize, name: &str, paper: &[(usize, f64)]) -> Result<Findings, ReproError> {
     let studies = studies(context)?;
-    let Studies { networks, figure, band } = studies.as_ref();
+    let Studies { networks, figure, band, .. } = studies.as_ref();
     let mut findings = Findings::default();
     let mut drawn = Vec::new();
     for share in SHARES {
@@ -252,40 +254,45 @@ struct Studies {
     figure: Study,
     /// The flows of all readings, with few draws.
     band: Study,
+    /// What is to be noted of the networks.
+    note: Option<&'static str>,
 }
 
 /// The studies of a mode and of a data directory, which a process makes once: they are the same for both figures.
-fn studies(context: &Context<'_>) -> Result<Arc<Studies>, ReproError> {
+fn studies(context: &mut Context<'_>) -> Result<Arc<Studies>, ReproError> {
     type Key = (Mode, Option<PathBuf>);
     static MADE: Mutex<Vec<(Key, Arc<Studies>)>> = Mutex::new(Vec::new());
     let key = (context.mode, context.data.clone());
     let mut made = MADE.lock().map_err(|_| ReproError::Run("the other figure has failed".into()))?;
     if let Some((_, studies)) = made.iter().find(|(of, _)| *of == key) {
+        context.note(studies.note);
         return Ok(studies.clone());
     }
     let (many, few) = if context.mode == Mode::Full { (20, 4) } else { (3, 2) };
-    let networks = networks(context.data.as_deref())?;
+    let (networks, note) = networks(context.data.as_deref())?;
+    context.note(note);
     let figure = study::run(&networks, &[(DRAWN.sampling, many)], context.watch)?;
     let rules: Vec<(Sampling, u64)> = Sampling::all().map(|rule| (rule, few)).collect();
     let band = study::run(&networks, &rules, context.watch)?;
-    let studies = Arc::new(Studies { networks: networks.len(), figure, band });
+    let studies = Arc::new(Studies { networks: networks.len(), figure, band, note });
     made.push((key, studies.clone()));
     Ok(studies)
 }
 
 /// The networks with pairs of access routers.
-fn networks(data: Option<&Path>) -> Result<Vec<Network>, ReproError> {
+fn networks(data: Option<&Path>) -> Result<(Vec<Network>, Option<&'static str>), ReproError> {
     let mut networks = Vec::new();
-    for Pruned { name, net, graph } in pruned(data)? {
+    let (graphs, note) = weighted(data)?;
+    for Pruned { name, net, graph } in survive(graphs)? {
         let access: Vec<NodeId> = net.access().into_iter().map(NodeId).collect();
         if access.len() >= 2 {
-            // REPETITA's files have all rates; zero would be refused.
+            // All links have rates; zero would be refused.
             let network = FlowNetwork::of_net(&graph, &net, Rate::default());
             let network = network.map_err(|error| ReproError::Run(format!("{name}: {error}")))?;
             networks.push(Network { name, network, access });
         }
     }
-    Ok(networks)
+    Ok((networks, note))
 }
 
 /// What it takes to compute the flows that Figure 7 is drawn from.
@@ -308,7 +315,7 @@ pub struct FlowWork {
 impl FlowWork {
     /// Solves on one thread what `tpc-fig7a` and `tpc-fig7b` draw with so many draws; `clock` returns seconds.
     pub fn measure(data: Option<&Path>, draws: u64, clock: impl Fn() -> f64) -> Result<Self, ReproError> {
-        let networks = networks(data)?;
+        let (networks, _) = networks(data)?;
         let mut work = FlowWork { networks: networks.len(), ..FlowWork::default() };
         for (index, network) in networks.iter().enumerate() {
             let before = clock();

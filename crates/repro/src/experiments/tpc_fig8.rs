@@ -35,7 +35,7 @@ const REMOVE: Remove = Remove::Both;
 const POINTS: f64 = 3.0;
 
 fn algorithms(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let all = pruned(context.data.as_deref())?;
+    let all = pruned(context)?;
     let mut lines = Vec::new();
     for Pruned { name, net, .. } in &all {
         let survey = Survey::new(net)?;
@@ -112,7 +112,7 @@ fn times(all: &[Pruned], repetitions: usize) -> Result<Vec<Row>, ReproError> {
 }
 
 fn segments(context: &mut Context<'_>) -> Result<Findings, ReproError> {
-    let all = pruned(context.data.as_deref())?;
+    let all = pruned(context)?;
     let mut lines = Vec::new();
     for Pruned { name, net, .. } in &all {
         let survey = Survey::new(net)?;
