@@ -4,9 +4,8 @@ use serde::Serialize;
 use sidestep_maxflow::{FlowModel, Sampling, Watch};
 use sidestep_model::{Graph, NodeId, Rate, Ratio};
 use sidestep_paths::analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Survey, parts, reliance};
-use sidestep_results::Estimate;
 
-use crate::{AdviseError, Capacities, Question};
+use crate::{AdviseError, Capacities, Flow, Question, gain};
 
 /// Segment limits from 1 to this are examined; the largest stands for any number.
 const MOST_SEGMENTS: usize = 10;
@@ -22,8 +21,10 @@ pub struct Options {
     pub share: Ratio,
     /// How heavy pairs are drawn.
     pub sampling: Sampling,
-    /// How often they are drawn.
+    /// How often they are drawn at least.
     pub draws: u32,
+    /// How often they are drawn at most, to make the interval of the gain narrow.
+    pub max_draws: u32,
     /// The seed of the draws.
     pub seed: u32,
     /// Rate of links without one; by default the median of the others.
@@ -109,25 +110,6 @@ pub struct Limits {
     pub with_adjacency: usize,
     /// The limit that the hardware should support.
     pub advised: usize,
-}
-
-/// What segment routing adds to the maximum flow.
-#[derive(Clone, Debug, Serialize)]
-pub struct Flow {
-    /// Share of the pairs that are heavy.
-    pub share: f64,
-    /// The number of heavy pairs.
-    pub heavy_pairs: usize,
-    /// How often they were drawn.
-    pub draws: usize,
-    /// The source of the rates, in words.
-    pub capacities: String,
-    /// Gain over ECMP in percent, with the advised number of segments.
-    pub gain_at_limit: Option<Estimate>,
-    /// Gain over ECMP in percent, with any number of segments.
-    pub gain: Option<Estimate>,
-    /// The largest gap between a flow and its bound, as a share of the flow.
-    pub largest_gap: f64,
 }
 
 /// A link, and the pairs that rely on it.
@@ -283,16 +265,7 @@ fn flow(subject: &Subject, options: &Options, limit: usize, watch: &dyn Watch) -
         seed: options.seed,
         models: &[FlowModel::Ecmp, segments[0], segments[1]],
     };
-    let answer = question.answer(watch).map_err(|error| AdviseError::flow(graph, error))?;
-    Ok(Flow {
-        share: options.share.as_f64(),
-        heavy_pairs: question.pairs(options.share),
-        draws: answer.gains(0, 2, 0).len(),
-        capacities: (options.say_capacities)(&capacities),
-        gain_at_limit: Estimate::of(&answer.gains(0, 1, 0)),
-        gain: Estimate::of(&answer.gains(0, 2, 0)),
-        largest_gap: answer.gap,
-    })
+    gain::flow(&question, options, &capacities, watch).map_err(|error| AdviseError::flow(graph, error))
 }
 
 #[cfg(test)]
@@ -338,6 +311,7 @@ mod tests {
             share: Ratio::from_ppb(100_000_000),
             sampling: Sampling { pairs: Pairs::Ordered, rounding: Rounding::Ceil },
             draws: 3,
+            max_draws: 1_000,
             seed: 1,
             default_rate: None,
             say_capacities: |capacities| format!("{} unknown", capacities.unknown),
@@ -353,7 +327,7 @@ mod tests {
         assert_eq!(advice.links_relied_on, 5);
         let flow = advice.flow.as_ref().unwrap();
         assert_eq!((flow.heavy_pairs, flow.capacities.as_str()), (2, "0 unknown"));
-        assert!(flow.gain.unwrap().mean > 0.0, "{flow:?}");
+        assert!(flow.gain.unwrap().mean.mean > 0.0, "{flow:?}");
         assert!(advice.headline().contains("100 % of the pairs have a second path"), "{}", advice.headline());
     }
 

@@ -6,6 +6,9 @@ use sidestep_paths::analysis::Net;
 
 use crate::AdviseError;
 
+/// A source and a destination.
+pub type Pair = (NodeId, NodeId);
+
 /// The maximum flows to compute.
 #[derive(Debug)]
 pub struct Question<'a> {
@@ -47,7 +50,7 @@ impl Question<'_> {
         let place = |step: usize| (step / self.shares.len(), step % self.shares.len());
         let solved = in_parallel(steps, watch, prepare, |programs, step| {
             let (draw, share) = place(step);
-            self.solve(programs, self.shares[share], draw)
+            self.solve(programs, &self.drawn(self.shares[share], draw))
         });
         let mut answer =
             Answer { flows: vec![Vec::new(); self.shares.len()], programs: 0, gap: 0.0, interrupted: watch.stopped() };
@@ -66,19 +69,31 @@ impl Question<'_> {
         Ok(answer)
     }
 
+    /// By set of pairs and by model, the flow in bit/s and its gap; `None` where the watch stopped before.
+    pub fn flows_of(&self, sets: &[Vec<Pair>], watch: &dyn Watch) -> Result<Vec<Option<Vec<(f64, f64)>>>, FlowError> {
+        watch.begins("maximum flows", sets.len());
+        let prepare = || self.models.iter().map(|model| FlowProgram::new(self.network, *model)).collect::<Vec<_>>();
+        let solved = in_parallel(sets.len(), watch, prepare, |programs, step| self.solve(programs, &sets[step]));
+        solved.into_iter().map(Option::transpose).collect()
+    }
+
+    /// The pairs of a draw; none where the share is of none.
+    pub fn drawn(&self, share: Ratio, draw: usize) -> Vec<Pair> {
+        let seed = u64::from(self.seed) << 32 | draw as u64;
+        self.sampling.pairs.draw(self.nodes, self.pairs(share), seed)
+    }
+
     /// The number of pairs that a share is.
     pub fn pairs(&self, share: Ratio) -> usize {
         self.sampling.count(self.nodes.len(), share)
     }
 
-    /// The flow of a draw and its gap, by model; empty without pairs.
-    fn solve(&self, programs: &mut [FlowProgram<'_>], share: Ratio, draw: usize) -> Result<Vec<(f64, f64)>, FlowError> {
-        let seed = u64::from(self.seed) << 32 | draw as u64;
-        let pairs = self.sampling.pairs.draw(self.nodes, self.pairs(share), seed);
+    /// The flow of these pairs and its gap, by model; empty without pairs.
+    fn solve(&self, programs: &mut [FlowProgram<'_>], pairs: &[Pair]) -> Result<Vec<(f64, f64)>, FlowError> {
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
-        let solved = FlowProgram::solve_each(programs, &pairs)?;
+        let solved = FlowProgram::solve_each(programs, pairs)?;
         Ok(solved.iter().map(|solved| (solved.flow, solved.gap())).collect())
     }
 }

@@ -32,6 +32,7 @@
 //!     share: Ratio::from_ppb(1_000_000_000),
 //!     sampling: Sampling { pairs: Pairs::Ordered, rounding: Rounding::Ceil },
 //!     draws: 1,
+//!     max_draws: 100,
 //!     seed: 1,
 //!     default_rate: None,
 //!     say_capacities: |_| String::new(),
@@ -44,6 +45,7 @@
 
 mod advice;
 mod flows;
+mod gain;
 mod gains;
 mod words;
 
@@ -52,8 +54,9 @@ use sidestep_model::Graph;
 use sidestep_paths::analysis::NetError;
 use thiserror::Error;
 
-pub use advice::{Advice, Between, Flow, Limits, Options, Paths, Relied, Subject, advise};
-pub use flows::{Answer, Assumption, Capacities, Question};
+pub use advice::{Advice, Between, Limits, Options, Paths, Relied, Subject, advise};
+pub use flows::{Answer, Assumption, Capacities, Pair, Question};
+pub use gain::{Ended, Flow, Gained};
 pub use gains::{BASES, Gain, Gains, Model, Share, models, shares};
 
 /// Why there is no advice, or no flow.

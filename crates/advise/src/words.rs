@@ -1,8 +1,6 @@
 //! Advice in sentences.
 
-use sidestep_results::Estimate;
-
-use crate::{Advice, Between, Limits, Paths};
+use crate::{Advice, Between, Ended, Flow, Gained, Limits, Paths};
 
 impl Advice {
     /// The routers between which the pairs are, in words.
@@ -30,16 +28,8 @@ impl Advice {
         let segments = if limit == 1 { "segment is" } else { "segments are" };
         let by_limit = if self.no_adjacency { &self.node_segments } else { &self.with_adjacency };
         let second = by_limit.get(limit - 1).map_or(0.0, |paths| self.diverse(paths));
-        let gain = self.flow.as_ref().and_then(|flow| Some((flow.gain_at_limit?, flow.share)));
-        let gain = gain.map_or(String::new(), |(gain, share)| {
-            let sure = if gain.ci95[0] > 0.0 { "" } else { "perhaps " };
-            format!(
-                ", and carry {sure}{:.0} % more than ECMP when {} % of the pairs are heavy",
-                gain.mean,
-                share * 100.0
-            )
-        });
-        format!("{limit} {segments} enough: {second:.0} % of the pairs have a second path{gain}.")
+        let gain = self.flow.as_ref().and_then(|flow| Some(flow.headline(&flow.gain_at_limit?)));
+        format!("{limit} {segments} enough: {second:.0} % of the pairs have a second path{}.", gain.unwrap_or_default())
     }
 
     /// The segment limits and the rule by which they were chosen, in words.
@@ -72,19 +62,102 @@ impl Advice {
         let Some(flow) = &self.flow else {
             return self.no_flow.clone().unwrap_or_default();
         };
-        let percent = |gain: Option<Estimate>| {
-            gain.map_or("none measured".into(), |gain| format!("{:+.1} ± {:.1} %", gain.mean, gain.half_width()))
+        let segments = format!("{} segment{}", self.limit.advised, plural(self.limit.advised));
+        let notes = |gain: &Option<Gained>| gain.as_ref().map_or("none measured".into(), |gain| flow.spread(gain));
+        let rests = match flow.ended {
+            Ended::All => format!("These are all {} there are", flow.basis()),
+            _ => {
+                let pairs = format!("{} of the {} pairs", flow.different_pairs, flow.of_pairs);
+                format!("They rest on {}, among which are {pairs}", flow.basis())
+            }
+        };
+        let narrow = match flow.why_wide() {
+            Some(why) => format!(" The interval is not narrow, {why}."),
+            None => String::new(),
         };
         format!(
-            "{} with {} segment{}, {} with any number (mean and 95 % confidence of {} draws of {} pair{}). Rates: {}.",
-            percent(flow.gain_at_limit),
-            self.limit.advised,
-            if self.limit.advised == 1 { "" } else { "s" },
-            percent(flow.gain),
-            flow.draws,
-            flow.heavy_pairs,
-            if flow.heavy_pairs == 1 { "" } else { "s" },
+            "{} with {segments}; {} with any number. {rests}.{narrow} Rates: {}.",
+            notes(&flow.gain_at_limit),
+            notes(&flow.gain),
             flow.capacities
         )
     }
+}
+
+impl Flow {
+    /// What moving adds, and what that number rests on; it goes on with a sentence.
+    fn headline(&self, gain: &Gained) -> String {
+        let sure = match gain.median_ci95 {
+            _ if self.ended == Ended::All => "",
+            Some([low, _]) if low > 0.0 => "",
+            _ => "perhaps ",
+        };
+        let carry = match format!("{:.0}", gain.median).as_str() {
+            "0" | "-0" => ", but carry no more than ECMP".to_owned(),
+            percent => format!(", and carry {sure}{percent} % more than ECMP"),
+        };
+        let interval = match (self.ended, gain.median_ci95) {
+            (Ended::All, _) => range(gain),
+            (_, Some([low, high])) => format!("95 % interval {low:.0} to {high:.0} %"),
+            _ => "too few for an interval".to_owned(),
+        };
+        let all = if self.ended == Ended::All { "all " } else { "" };
+        let mean = match gain.half_from {
+            // A mean that a few draws make says little of the others.
+            Some(few) if gain.mean.mean > 2.0 * gain.median + 5.0 => {
+                let some = if few == 1 { "one of them".to_owned() } else { format!("{few} of them") };
+                format!("; half of the mean, {:.0} %, comes from {some}", gain.mean.mean)
+            }
+            _ => String::new(),
+        };
+        let wide = self.why_wide().map_or(String::new(), |why| format!("; not narrow, {why}"));
+        format!(
+            "{carry} when {} % of the pairs are heavy: the median of {all}{}, {interval}{mean}{wide}",
+            self.share * 100.0,
+            self.basis()
+        )
+    }
+
+    /// What was computed, in words: how many draws, of how many pairs.
+    fn basis(&self) -> String {
+        let (draws, heavy) = (self.draws, self.heavy_pairs);
+        let of = format!("{heavy} of {} pair{}", self.of_pairs, plural(self.of_pairs));
+        match self.ended {
+            Ended::All => format!("{draws} choice{} of {of}", plural(draws)),
+            _ => format!("{draws} draw{} of {of}", plural(draws)),
+        }
+    }
+
+    /// How a gain is spread over the draws.
+    fn spread(&self, gain: &Gained) -> String {
+        let interval = match gain.median_ci95 {
+            Some([low, high]) => format!("95 % interval {low:+.1} to {high:+.1} %, "),
+            None => String::new(),
+        };
+        let mean = match self.ended {
+            Ended::All => format!("{:+.1} %", gain.mean.mean),
+            _ => format!("{:+.1} ± {:.1} %", gain.mean.mean, gain.mean.half_width()),
+        };
+        format!("{:+.1} % ({interval}{}, mean {mean})", gain.median, range(gain))
+    }
+
+    /// Why the interval is not narrow; `None` if it is.
+    fn why_wide(&self) -> Option<String> {
+        let often = self.draws;
+        (!self.narrow && self.gain_at_limit.is_some()).then(|| match self.ended {
+            Ended::Time => format!("as the time was over after {often} draws (--max-time)"),
+            Ended::Interrupted => format!("as it was interrupted after {often} draws"),
+            _ => format!("as the draws differ and no more than {often} were made (--max-draws)"),
+        })
+    }
+}
+
+/// The smallest and the largest gain, in words.
+fn range(gain: &Gained) -> String {
+    let [least, most] = gain.range;
+    format!("from {least:.0} to {most:.0} %")
+}
+
+fn plural(number: usize) -> &'static str {
+    if number == 1 { "" } else { "s" }
 }

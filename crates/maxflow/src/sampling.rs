@@ -62,14 +62,65 @@ impl Sampling {
     }
 }
 
+impl Sampling {
+    /// Every choice of `count` of the pairs between these routers; `None` if there are more than `limit`, or none.
+    ///
+    /// Where pairs send one way, each choice is there with each way of each pair.
+    pub fn choices(&self, access: &[NodeId], count: usize, limit: usize) -> Option<Vec<Vec<(NodeId, NodeId)>>> {
+        let all = self.pairs.all(access);
+        let count = count.min(all.len());
+        // There are at least as many choices as 2 to the number of pairs that are chosen, or left.
+        if count == 0 || count.min(all.len() - count) > limit.ilog2() as usize {
+            return None;
+        }
+        let mut choices: Vec<Vec<usize>> = vec![Vec::new()];
+        for place in 0..count {
+            let longer = |choice: Vec<usize>| {
+                let from = choice.last().map_or(0, |last| last + 1);
+                let until = all.len() + place + 1 - count;
+                (from..until).map(move |next| choice.iter().copied().chain([next]).collect::<Vec<usize>>())
+            };
+            choices = choices.into_iter().flat_map(longer).take(limit + 1).collect();
+            if place + 1 < count && choices.len() > limit {
+                return None;
+            }
+        }
+        let ways = if self.pairs == Pairs::OneWay { 1_usize.checked_shl(count as u32)? } else { 1 };
+        if choices.len().checked_mul(ways).is_none_or(|number| number > limit) {
+            return None;
+        }
+        let send = |choice: &[usize], ways: usize| {
+            let pairs: Vec<_> = choice.iter().map(|index| all[*index]).collect();
+            match self.pairs {
+                Pairs::Ordered => pairs,
+                Pairs::BothWays => pairs.into_iter().flat_map(|pair| [pair, turned(pair)]).collect(),
+                Pairs::OneWay => {
+                    let way = |(place, pair)| if ways >> place & 1 == 0 { pair } else { turned(pair) };
+                    pairs.into_iter().enumerate().map(way).collect()
+                }
+            }
+        };
+        Some(choices.iter().flat_map(|choice| (0..ways).map(|ways| send(choice, ways))).collect())
+    }
+}
+
+fn turned((one, other): (NodeId, NodeId)) -> (NodeId, NodeId) {
+    (other, one)
+}
+
 impl Pairs {
-    fn candidates(self, routers: usize) -> usize {
+    /// How many pairs there are between this many routers.
+    pub fn candidates(self, routers: usize) -> usize {
         let ordered = routers * routers.saturating_sub(1);
         if self == Pairs::Ordered { ordered } else { ordered / 2 }
     }
 
-    /// Draws `count` ordered pairs, source and destination: the first ones of a random order that the seed decides.
-    pub fn draw(self, access: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
+    /// The pair that a sender and a receiver are of.
+    pub fn unordered(self, from: NodeId, to: NodeId) -> (NodeId, NodeId) {
+        if self == Pairs::Ordered { (from, to) } else { (from.min(to), from.max(to)) }
+    }
+
+    fn all(self, access: &[NodeId]) -> Vec<(NodeId, NodeId)> {
         let mut all = Vec::with_capacity(self.candidates(access.len()));
         for (index, one) in access.iter().enumerate() {
             all.extend(access[index + 1..].iter().map(|other| (*one, *other)));
@@ -77,6 +128,12 @@ impl Pairs {
                 all.extend(access[index + 1..].iter().map(|other| (*other, *one)));
             }
         }
+        all
+    }
+
+    /// Draws `count` ordered pairs, source and destination: the first ones of a random order that the seed decides.
+    pub fn draw(self, access: &[NodeId], count: usize, seed: u64) -> Vec<(NodeId, NodeId)> {
+        let mut all = self.all(access);
         let mut random = Pcg32::seed_from_u64(seed);
         let count = count.min(all.len());
         for at in 0..count {
@@ -85,7 +142,6 @@ impl Pairs {
             all.swap(at, at + step as usize);
         }
         all.truncate(count);
-        let turned = |(one, other): (NodeId, NodeId)| (other, one);
         match self {
             Pairs::Ordered => all,
             Pairs::OneWay => {
@@ -128,6 +184,35 @@ mod tests {
         // 3.8 and 1.9.
         assert_eq!(counts(20, 1), [3, 4, 4, 3, 1, 2, 2, 1, 1, 2, 2, 1]);
         assert_eq!(counts(5, 50), [10, 10, 10, 10, 5, 5, 5, 5, 5, 5, 5, 5]);
+    }
+
+    #[test]
+    fn choices_are_all_there_are_each_once_or_too_many() {
+        let access: Vec<NodeId> = (0..4).map(NodeId).collect();
+        let number = |pairs, count, limit| {
+            let choices = Sampling { pairs, rounding: Rounding::Ceil }.choices(&access, count, limit)?;
+            let mut sorted: Vec<Vec<_>> = choices
+                .into_iter()
+                .map(|mut choice| {
+                    choice.sort_unstable();
+                    choice
+                })
+                .collect();
+            let sent = sorted.first().map_or(0, Vec::len);
+            sorted.sort_unstable();
+            sorted.dedup();
+            Some((sorted.len(), sent))
+        };
+        // 6 pairs, 12 ordered ones: binomial coefficients, times 2 to the number that send one way.
+        assert_eq!(number(Pairs::BothWays, 2, 256), Some((15, 4)));
+        assert_eq!(number(Pairs::BothWays, 6, 256), Some((1, 12)));
+        assert_eq!(number(Pairs::OneWay, 1, 256), Some((12, 1)));
+        assert_eq!(number(Pairs::OneWay, 2, 60), Some((60, 2)));
+        assert_eq!(number(Pairs::OneWay, 2, 59), None);
+        assert_eq!(number(Pairs::Ordered, 2, 256), Some((66, 2)));
+        assert_eq!([number(Pairs::Ordered, 6, 256), number(Pairs::BothWays, 0, 256)], [None, None]);
+        let many: Vec<NodeId> = (0..2000).map(NodeId).collect();
+        assert!(Sampling { pairs: Pairs::OneWay, rounding: Rounding::Ceil }.choices(&many, 1000, 256).is_none());
     }
 
     #[test]

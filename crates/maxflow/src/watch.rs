@@ -16,6 +16,10 @@ pub trait Watch: Sync {
     fn ends(&self);
     /// Whether no further step should begin.
     fn stopped(&self) -> bool;
+    /// Whether the time is over for what only makes a result more certain.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// A [`Watch`] that ignores all reports and never stops the computation.

@@ -38,12 +38,13 @@ pub fn run(args: AdviseArgs) -> Outcome {
     let subject = Subject::new(graph, whole)?;
     let name = &subject.graph.name;
     let page = args.out.clone().unwrap_or_else(|| PathBuf::from("out/advise").join(format!("{name}.html")));
-    let watch = StepProgress::new(until_signalled()?);
+    let watch = StepProgress::new(until_signalled()?).until(args.max_time.to_std());
     let options = Options {
         no_adjacency: args.no_adjacency,
         share: args.share,
         sampling: sampling(&args.sampling),
         draws: args.sampling.draws,
+        max_draws: args.max_draws,
         seed: args.sampling.seed,
         default_rate: args.rates.default_rate,
         say_capacities: source,

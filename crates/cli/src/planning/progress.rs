@@ -164,12 +164,23 @@ pub struct StepProgress {
     shown: bool,
     bar: Mutex<ProgressBar>,
     stop: Arc<AtomicBool>,
+    until: Option<Instant>,
 }
 
 impl StepProgress {
     /// A bar if standard error is a terminal.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
-        StepProgress { shown: std::io::stderr().is_terminal(), bar: Mutex::new(ProgressBar::hidden()), stop }
+        StepProgress {
+            shown: std::io::stderr().is_terminal(),
+            bar: Mutex::new(ProgressBar::hidden()),
+            stop,
+            until: None,
+        }
+    }
+
+    /// The time is over this long from now.
+    pub fn until(self, time: Duration) -> Self {
+        StepProgress { until: Instant::now().checked_add(time), ..self }
     }
 
     fn with(&self, act: impl FnOnce(&mut ProgressBar)) {
@@ -198,6 +209,10 @@ impl sidestep_repro::Watch for StepProgress {
 
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 

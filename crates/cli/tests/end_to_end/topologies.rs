@@ -100,6 +100,15 @@ fn advice_is_given_in_a_sentence_as_json_and_on_a_page_that_needs_nothing_beside
     assert_eq!((&advice["links_relied_on"], advice["reliance"].as_array().unwrap().len()), (&5.into(), 5));
     assert!(advice["reliance"].as_array().unwrap().iter().all(|one| one["exposed"] == 10 && one["in_transit"] == 3));
     assert!(room.path("a/page.html").is_file());
+    // One pair of ten, one way or the other: there are no more choices, and each gains as much.
+    let flow = &advice["flow"];
+    assert_eq!((&flow["draws"], &flow["ended"], &flow["narrow"]), (&20.into(), &"all".into(), &true.into()));
+    assert_eq!((&flow["different_pairs"], &flow["of_pairs"]), (&10.into(), &10.into()));
+    assert_eq!(
+        (&flow["gain_at_limit"]["median"], &flow["gain_at_limit"]["range"]),
+        (&100.0.into(), &serde_json::json!([100.0, 100.0]))
+    );
+    assert!(text.stdout.contains("the median of all 20 choices of 1 of 10 pairs, from 100 to 100 %"), "{text:?}");
 }
 
 #[test]
@@ -160,6 +169,32 @@ fn a_topology_is_converted_and_its_shared_risks_count() {
     assert!(unknown.error(2).contains("there is no node `Rome`; there are Perth"), "{unknown:?}");
     let refused = room.run(&["topo", "convert", &file, "ring.gml"]);
     assert!(refused.error(2).contains(".toml (ours), .graph (REPETITA) or .graphml"), "{refused:?}");
+}
+
+#[test]
+fn figures_of_topologies_are_computed_from_the_zoo_that_is_built_in_and_others_say_which_data_they_need() {
+    let room = Room::new();
+    let done = room.run(&["repro", "run", "tpc-fig8b", "tpc-fig6a", "--out", "repro", "--data", "."]);
+    done.is_fine();
+    assert_eq!(
+        done.stdout.matches("  note: computed from the Topology Zoo that is built in").count(),
+        2,
+        "{}",
+        done.stdout
+    );
+    // The paper's claims hold on the Zoo's own graphs, too.
+    for claim in [
+        "disjoint paths with one segment",
+        "disjoint paths with ten segments",
+        "of what ten segments add to one, 4 add",
+    ] {
+        let line = done.stdout.lines().find(|line| line.contains(claim)).unwrap();
+        assert!(line.ends_with(" holds"), "{line}");
+    }
+    for (id, file) in [("inrpp-rocketfuel", "rocketfuel/3257.pop.cch"), ("inrpp-table1", "rocketfuel")] {
+        let error = room.run(&["repro", "run", id, "--out", "repro", "--data", "."]).error(3).to_owned();
+        assert!(error.contains(file) && error.contains("networking/rocketfuel") && error.contains("--data"), "{error}");
+    }
 }
 
 #[test]

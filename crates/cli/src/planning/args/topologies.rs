@@ -228,6 +228,12 @@ pub struct AdviseArgs {
     /// How pairs are drawn
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// Draw pairs at most this often to make the interval of the gain narrow: within a tenth of the median, or 5 points
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_draws: u32,
+    /// Begin no further draws for the interval after this time; a result that time cut short is repeated by --max-draws
+    #[arg(long, value_name = "TIME", default_value = "1 min")]
+    pub max_time: Span,
     /// What links carry
     #[command(flatten)]
     pub rates: RateArgs,
