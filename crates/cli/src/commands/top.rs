@@ -1,5 +1,6 @@
 //! `sidestep top`: the connections of an agent, looked at again and again.
 
+mod fit;
 mod screen;
 
 use std::{

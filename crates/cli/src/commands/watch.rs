@@ -297,6 +297,11 @@ impl Watch {
 impl Seen {
     /// How many connections and destinations there are, and how old the paths are, in one line.
     pub fn headline(&self) -> String {
+        self.headline_parts().join(", ")
+    }
+
+    /// The parts of [`Self::headline`].
+    pub fn headline_parts(&self) -> Vec<String> {
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let mut parts = vec![
             plural(self.connections.len(), "connection"),
@@ -317,7 +322,7 @@ impl Seen {
         if self.dry_run {
             parts.push("dry run: nobody is moved, paths and moves are what they would be".into());
         }
-        parts.join(", ")
+        parts
     }
 }
 

@@ -7,10 +7,11 @@ use ratatui::{
     crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
     layout::{Constraint, Layout, Rect},
     style::{Modifier, Style},
-    text::Line,
-    widgets::{Row, Table, TableState},
+    text::{Line, Text},
+    widgets::TableState,
 };
 
+use super::fit::{Column, Kind, fit, flow};
 use crate::{
     args::Sort,
     commands::watch::{Connection, PathSeen, Seen},
@@ -39,20 +40,47 @@ pub enum Then {
 }
 
 /// What keys do, in the last line.
-const HELP: &str = "q quit  s sort  r reverse  space pause  ↑↓ PgUp PgDn scroll";
-/// How wide each of [`Connection::COLUMNS`] is, and the order that it shows.
-const WIDTHS: [(Constraint, Option<Sort>); Connection::COLUMNS.len()] = [
-    (Constraint::Fill(3), None),
-    (Constraint::Fill(3), Some(Sort::Remote)),
-    (Constraint::Fill(2), None),
-    (Constraint::Length(10), Some(Sort::Path)),
-    (Constraint::Length(7), Some(Sort::Age)),
-    (Constraint::Length(7), None),
-    (Constraint::Length(7), None),
-    (Constraint::Length(6), None),
-    (Constraint::Length(8), Some(Sort::Signals)),
-    (Constraint::Length(6), Some(Sort::Moves)),
-    (Constraint::Length(24), Some(Sort::Last)),
+const HELP: [&str; 5] = ["q quit", "s sort", "r reverse", "space pause", "↑↓ PgUp PgDn scroll"];
+/// Most lines above the tables.
+const HEAD: usize = 4;
+/// The columns of paths: those of [`PathSeen::COLUMNS`], what they may lose, and in what order they go.
+const PATHS: [Column<'static>; PathSeen::COLUMNS.len()] = [
+    Column { name: "destination", short: "dest", rank: 5, kind: Kind::Name(16) },
+    Column { name: "path", short: "path", rank: 0, kind: Kind::Name(12) },
+    Column { name: "connections", short: "conns", rank: 1, kind: Kind::Number },
+    Column { name: "Mbit/s", short: "Mbit/s", rank: 2, kind: Kind::Number },
+    Column { name: "rtt ms", short: "rtt ms", rank: 3, kind: Kind::Number },
+    Column { name: "lowest ms", short: "low ms", rank: 7, kind: Kind::Number },
+    Column { name: "loss %", short: "loss %", rank: 4, kind: Kind::Number },
+    Column { name: "their moves", short: "moves", rank: 6, kind: Kind::Number },
+];
+/// The columns of connections: those of [`Connection::COLUMNS`], likewise.
+const CONNECTIONS: [Column<'static>; Connection::COLUMNS.len()] = [
+    Column { name: "local", short: "local", rank: 9, kind: Kind::Name(21) },
+    Column { name: "remote", short: "remote", rank: 0, kind: Kind::Name(21) },
+    Column { name: "destination", short: "dest", rank: 10, kind: Kind::Name(16) },
+    Column { name: "path", short: "path", rank: 1, kind: Kind::Name(12) },
+    Column { name: "age", short: "age", rank: 8, kind: Kind::Number },
+    Column { name: "Mbit/s", short: "Mbit/s", rank: 3, kind: Kind::Number },
+    Column { name: "rtt ms", short: "rtt ms", rank: 5, kind: Kind::Number },
+    Column { name: "loss %", short: "loss %", rank: 6, kind: Kind::Number },
+    Column { name: "signals", short: "sigs", rank: 7, kind: Kind::Number },
+    Column { name: "moves", short: "moves", rank: 2, kind: Kind::Number },
+    Column { name: "last decision", short: "last", rank: 4, kind: Kind::Whole },
+];
+/// The order that each column of connections shows.
+const SHOWS: [Option<Sort>; Connection::COLUMNS.len()] = [
+    None,
+    Some(Sort::Remote),
+    None,
+    Some(Sort::Path),
+    Some(Sort::Age),
+    None,
+    None,
+    None,
+    Some(Sort::Signals),
+    Some(Sort::Moves),
+    Some(Sort::Last),
 ];
 /// The order in which one key goes through them.
 const SORTS: [Sort; 6] = [Sort::Moves, Sort::Signals, Sort::Last, Sort::Age, Sort::Path, Sort::Remote];
@@ -120,19 +148,28 @@ impl Screen {
             frame.render_widget(Line::from("no agent keeps its state here; waiting for one (q quits)"), frame.area());
             return;
         };
-        let paths = &seen.paths;
+        let room = usize::from(frame.area().width);
+        let mut head = flow(&seen.headline_parts(), ", ", room, HEAD - 1);
+        head.extend(flow(&totals(seen, self.rate), ", ", room, HEAD - head.len()));
         // Paths have a third of the screen at most; the rest is for connections.
         let most = (frame.area().height / 3).max(2);
-        let height = u16::try_from(paths.len() + 1).unwrap_or(u16::MAX).min(most);
-        let areas = [Constraint::Length(2), Constraint::Length(height), Constraint::Min(2), Constraint::Length(1)];
-        let [head, path_area, connection_area, foot] = Layout::vertical(areas).areas(frame.area());
-        let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(head);
-        frame.render_widget(Line::from(seen.headline()), first);
-        frame.render_widget(Line::from(totals(seen, self.rate)), second);
-        draw_paths(frame, path_area, paths);
-        let state = if self.paused { format!("{HELP}   PAUSED") } else { HELP.to_string() };
-        frame.render_widget(Line::from(state).style(Modifier::DIM), foot);
-        draw_connections(frame, connection_area, seen, self.sort, &mut self.table);
+        let height = u16::try_from(seen.paths.len() + 1).unwrap_or(u16::MAX).min(most);
+        let areas = [
+            Constraint::Length(head.len() as u16),
+            Constraint::Length(height),
+            Constraint::Min(2),
+            Constraint::Length(1),
+        ];
+        let [head_area, path_area, connection_area, foot] = Layout::vertical(areas).areas(frame.area());
+        frame.render_widget(Text::from_iter(head), head_area);
+        draw_paths(frame, path_area, &seen.paths);
+        let hidden = draw_connections(frame, connection_area, seen, self.sort, self.table.offset());
+        let more = (hidden > 0).then(|| format!("{hidden} more column{} if wider", if hidden == 1 { "" } else { "s" }));
+        let [quit, keys @ ..] = HELP.map(String::from);
+        let state = self.paused.then(|| "PAUSED".to_owned());
+        let parts: Vec<String> = state.into_iter().chain([quit]).chain(more).chain(keys).collect();
+        let parts = flow(&parts, "  ", room, 1);
+        frame.render_widget(Text::from_iter(parts).style(Modifier::DIM), foot);
     }
 
     fn scroll(&mut self, rows: isize) {
@@ -169,36 +206,50 @@ fn since_last(one: &Connection) -> f64 {
     one.last.as_ref().map_or(f64::INFINITY, |last| last.age_s)
 }
 
-fn totals(seen: &Seen, rate: Option<f64>) -> String {
+/// What happened to the connections, in parts.
+fn totals(seen: &Seen, rate: Option<f64>) -> Vec<String> {
     let moved = seen.connections.iter().filter(|one| one.moves > 0).count();
     let signals: u64 = seen.connections.iter().map(|one| u64::from(one.signals)).sum();
     let all: u64 = seen.moves.values().sum();
-    let reasons: Vec<_> =
-        seen.moves.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {n}")).collect();
-    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
-    let rate = rate.map(|rate| format!(", {rate:.1} a second")).unwrap_or_default();
-    format!("{moved} moved, {signals} signals; {all} moves since the start{reasons}{rate}")
+    let reasons = seen.moves.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {n}"));
+    let mut parts =
+        vec![format!("{moved} moved"), format!("{signals} signals"), format!("{all} moves since the start")];
+    parts.extend(reasons);
+    parts.extend(rate.map(|rate| format!("{rate:.1} moves a second")));
+    parts
 }
 
 fn draw_paths(frame: &mut Frame<'_>, area: Rect, paths: &[PathSeen]) {
-    let hidden = (paths.len() + 1).saturating_sub(area.height.into());
-    let [first, others @ ..] = PathSeen::COLUMNS.map(String::from);
-    let first = if hidden > 0 { format!("{first} (+{hidden} more)") } else { first };
-    let widths = [44, 16, 12, 9, 8, 10, 7, 14].map(Constraint::Length);
-    let header = Row::new([first].into_iter().chain(others)).style(Modifier::REVERSED);
-    frame.render_widget(Table::new(paths.iter().map(|path| Row::new(path.cells())), widths).header(header), area);
+    let rows = usize::from(area.height.saturating_sub(1));
+    let hidden = paths.len().saturating_sub(rows);
+    let cells: Vec<Vec<String>> = paths.iter().take(rows).map(|path| path.cells().to_vec()).collect();
+    let mut columns = PATHS;
+    // The path's column is the last to go.
+    let name = format!("path (+{hidden} more)");
+    if hidden > 0 {
+        (columns[1].name, columns[1].short) = (&name, &name);
+    }
+    let fitted = fit(&columns, &cells, area.width.into());
+    frame.render_widget(fitted.table(&columns, &cells, |_| Style::new()), area);
 }
 
-fn draw_connections(frame: &mut Frame<'_>, area: Rect, seen: &Seen, sort: Sort, state: &mut TableState) {
-    let title = |(name, (_, by)): (&'static str, (Constraint, Option<Sort>))| {
-        let style = if by == Some(sort) { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::empty() };
-        Line::from(name).style(Style::from(style))
-    };
+/// Draws the connections from number `skip` on, and returns how many columns are left out.
+fn draw_connections(frame: &mut Frame<'_>, area: Rect, seen: &Seen, sort: Sort, skip: usize) -> usize {
+    let rows = usize::from(area.height.saturating_sub(1));
     // Only what fits is made: there may be thousands.
-    let skip = state.offset();
-    let rows = seen.connections.iter().skip(skip).take(area.height.into()).map(|one| Row::new(one.cells()));
-    let header = Row::new(Connection::COLUMNS.into_iter().zip(WIDTHS).map(title)).style(Modifier::REVERSED);
-    frame.render_widget(Table::new(rows, WIDTHS.map(|(width, _)| width)).header(header), area);
+    let cells: Vec<Vec<String>> =
+        seen.connections.iter().skip(skip).take(rows).map(|one| one.cells().to_vec()).collect();
+    let shows = |index: usize| SHOWS[index] == Some(sort);
+    let mut columns = CONNECTIONS;
+    // What the rows are sorted by stays.
+    columns.iter_mut().enumerate().filter(|(index, _)| shows(*index)).for_each(|(_, column)| column.rank = 0);
+    let style = |index: usize| match shows(index) {
+        true => Style::from(Modifier::BOLD | Modifier::UNDERLINED),
+        false => Style::new(),
+    };
+    let fitted = fit(&columns, &cells, area.width.into());
+    frame.render_widget(fitted.table(&columns, &cells, style), area);
+    fitted.hidden
 }
 
 #[cfg(test)]
@@ -248,6 +299,8 @@ mod tests {
             destinations: vec!["fd02:0:9::/64".parse().unwrap()],
             left_alone: Vec::new(),
             mended: 0,
+            overridden: Vec::new(),
+            restored: Vec::new(),
             moves: BTreeMap::from([("ecn", ecn), ("rto", 0)]),
             stays: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -314,7 +367,7 @@ mod tests {
         let lines = drawn(&mut screen, 160, 12);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(lines[0], "3 connections, paths to 1 destination, 90 s old, controller away");
-        assert_eq!(lines[1], "2 moved, 10 signals; 8 moves since the start (ecn 8), 2.5 a second");
+        assert_eq!(lines[1], "2 moved, 10 signals, 8 moves since the start, ecn 8, 2.5 moves a second");
         assert_eq!(words(&lines[2]), "destination path connections Mbit/s rtt ms lowest ms loss % their moves");
         assert_eq!(words(&lines[3]), "fd02:0:9::/64 blue 2 24.7 8.0 7.5 1.2 0");
         assert_eq!(words(&lines[4]), "fd02:0:9::/64 green 1 24.7 8.0 7.5 1.2 0");
@@ -325,7 +378,82 @@ mod tests {
         let first = "[fd02:0:1::1]:2 [fd02:0:9::1]:443 fd02:0:9::/64 green 50 s 12.3 8.0 1.2 8 4 rto, 1.2 s ago";
         assert_eq!(words(&lines[6]), first);
         assert_eq!(words(&lines[8]), "[fd02:0:1::1]:3 [fd02:0:9::1]:443 fd02:0:9::/64 blue 40 s 12.3 8.0 1.2 0 0");
-        assert_eq!(lines[11], HELP);
+        assert_eq!(lines[11], HELP.join("  "));
+    }
+
+    /// Connections as a host with two providers has them: IPv4 and IPv6, long names and large numbers.
+    fn mixed() -> Vec<Connection> {
+        let mut all = three();
+        all.push(Connection {
+            local: "198.51.100.10:49152".parse().unwrap(),
+            remote: "203.0.113.77:443".parse().unwrap(),
+            destination: Some("0.0.0.0/0".parse().unwrap()),
+            path: "0000000c".into(),
+            name: Some("provider-green-backup-2".into()),
+            rate_mbps: Some(1234.56),
+            rtt_ms: Some(1640.25),
+            signals: 123_456,
+            ..connection(4, "0000000c", 86_400.0, 12_345, Some(("paths_changed", 119.0)))
+        });
+        all.push(Connection {
+            local: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535".parse().unwrap(),
+            remote: "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap(),
+            destination: Some("2001:db8:1111:2222::/64".parse().unwrap()),
+            loss: None,
+            rate_mbps: None,
+            age_s: None,
+            ..connection(5, "0000000d", 1.0, 0, None)
+        });
+        all
+    }
+
+    fn at(width: u16) -> String {
+        let mut screen = Screen::new(Sort::Moves);
+        let start = Instant::now();
+        screen.take(Some(seen(mixed(), 3)), start);
+        screen.take(Some(seen(mixed(), 8)), start + Duration::from_secs(2));
+        drawn(&mut screen, width, 20).join("\n")
+    }
+
+    #[test]
+    fn the_screen_at_60_80_and_130_columns() {
+        for width in [60, 80, 130] {
+            let file = format!("{}/src/commands/top/shots/{width}.txt", env!("CARGO_MANIFEST_DIR"));
+            let shot = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(at(width), shot.trim_end(), "{file}\n{}", at(width));
+        }
+    }
+
+    #[test]
+    fn at_any_width_every_number_that_is_shown_is_whole_and_what_matters_most_is_there() {
+        let whole: std::collections::BTreeSet<String> =
+            at(400).split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect();
+        for width in 30..=250 {
+            let screen = at(width);
+            assert!(screen.lines().all(|line| line.chars().count() <= usize::from(width)), "{width}:\n{screen}");
+            for word in
+                screen.split(|c: char| !c.is_alphanumeric()).filter(|word| word.contains(|c: char| c.is_ascii_digit()))
+            {
+                // The note on columns that are hidden has a number of its own.
+                assert!(whole.contains(word) || word.len() == 1, "{width}: `{word}` is cut\n{screen}");
+            }
+            for needed in ["]:443", "203.0.113.77:443", "]:65535", "green", "12345"] {
+                assert!(screen.contains(needed), "{width}: no {needed}\n{screen}");
+            }
+            assert!(width < 80 || screen.contains("ago") && screen.contains("q quit"), "{width}:\n{screen}");
+        }
+    }
+
+    #[test]
+    fn the_column_that_the_rows_are_sorted_by_stays_on_a_narrow_screen() {
+        for (sort, heading) in [(Sort::Age, "age"), (Sort::Signals, "sigs"), (Sort::Last, "last"), (Sort::Path, "path")]
+        {
+            let mut screen = Screen::new(sort);
+            screen.take(Some(seen(mixed(), 0)), Instant::now());
+            let lines = drawn(&mut screen, 50, 20);
+            let header = lines.iter().find(|line| line.contains("remote")).unwrap();
+            assert!(header.contains(heading), "{header}");
+        }
     }
 
     #[test]
@@ -348,7 +476,7 @@ mod tests {
         press(&mut screen, KeyCode::PageUp);
         assert_eq!(ports(&mut screen), "312");
         press(&mut screen, KeyCode::Char(' '));
-        assert!(screen.is_paused() && drawn(&mut screen, 160, 12)[11].ends_with("PAUSED"));
+        assert!(screen.is_paused() && drawn(&mut screen, 160, 12)[11].starts_with("PAUSED  q quit"));
         assert_eq!(press(&mut screen, KeyCode::Char('x')), Then::GoOn);
         assert_eq!(press(&mut screen, KeyCode::Char('q')), Then::Quit);
         assert_eq!(screen.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Then::Quit);
@@ -360,7 +488,7 @@ mod tests {
         let many = (0..40).map(|n| connection(n, &format!("{n:08x}"), 1.0, 0, None)).collect();
         screen.take(Some(seen(many, 0)), Instant::now());
         let lines = drawn(&mut screen, 160, 24);
-        assert!(lines[2].starts_with("destination (+33 more)"), "{lines:#?}");
+        assert!(lines[2].contains(" path (+33 more) "), "{lines:#?}");
         assert!(lines[10].starts_with("local"), "{lines:#?}");
         for (width, height) in [(0, 0), (1, 1), (3, 2), (20, 4), (500, 200)] {
             drawn(&mut screen, width, height);
