@@ -9,6 +9,7 @@ mod bench;
 mod between;
 mod command_line;
 mod compare;
+mod demo;
 mod equivalence;
 mod failure;
 mod flows;
@@ -59,6 +60,7 @@ pub fn run(command: Command) -> Outcome {
         Command::Lab(lab) => lab::run(lab),
         Command::Sim(sim) => sim::run(sim),
         Command::Compare(options) => compare::run(options),
+        Command::Demo(options) => demo::run(options),
         Command::Repro(repro) => repro::run(repro),
         Command::Topo(topo) => topo::run(topo),
         Command::Paths(paths) => paths::run(paths),

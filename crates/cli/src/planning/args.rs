@@ -36,6 +36,8 @@ pub enum Command {
     Sim(Sim),
     /// Run a scenario in the simulator and in the lab, and show how far they are apart
     Compare(CompareArgs),
+    /// Show in a few minutes what moving connections is worth, and when: the lab's main experiments, or the simulator's
+    Demo(DemoArgs),
     /// Reproduce the papers' tables and figures
     #[command(subcommand)]
     Repro(Repro),
@@ -196,6 +198,20 @@ pub struct CompareArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the comparison as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Directory for the results
+    #[arg(long, value_name = "DIR", default_value = "out/demo")]
+    pub out: PathBuf,
+    /// Run it in the simulator, which takes no root and a few seconds, without the part with programs
+    #[arg(long)]
+    pub sim: bool,
+    /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -7,6 +7,7 @@ mod agent;
 mod clean_up;
 mod common;
 mod contract;
+mod demo;
 mod doctor;
 mod edge;
 mod errors;

@@ -1,0 +1,275 @@
+//! What the demonstration says, by what it measured: when one needs which.
+
+use serde::Serialize;
+use sidestep_results::{Estimate, RunResult};
+
+use super::compared::{Transfers, When};
+
+/// In one run, values nearer than this share are no difference.
+const ALIKE: f64 = 0.05;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Case {
+    /// Goodput over equal paths, in Mbit/s.
+    EqualPaths,
+    /// Mean time of transfers over unlike paths, in seconds.
+    UnlikePaths,
+    /// The same until the best path died.
+    BeforeTheFailure,
+}
+
+/// What was measured of the path changer beside another system.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What is compared.
+    pub case: Case,
+    /// The other system.
+    pub other: &'static str,
+    /// The path changer's value.
+    pub pathchanger: f64,
+    /// The other's.
+    pub value: f64,
+    /// How far the path changer is above it, paired by the seconds of the run; null where only the means are compared.
+    pub difference: Option<Estimate>,
+    /// What that says of the path changer.
+    pub says: Says,
+}
+
+/// How the path changer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Says {
+    /// Better than the other.
+    Better,
+    /// Worse.
+    Worse,
+    /// As well, as far as this run can tell.
+    NoDifference,
+}
+
+/// The path changer beside dice and plain TCP in both parts; what was not measured is left out.
+pub fn verdicts(equal: &RunResult, unlike: &RunResult, transfers: &Transfers) -> Vec<Verdict> {
+    let goodput =
+        |name: &str| equal.systems.get(name).map(|system| system.goodput_mbps).filter(|mbps| mbps.is_finite());
+    let carried = |other| {
+        let (own, value) = (goodput("pathchanger")?, goodput(other)?);
+        Some(Verdict::new(Case::EqualPaths, other, own, value, None))
+    };
+    let took = |case, other, when| {
+        unlike.systems.get(other)?;
+        let (own, value) = (transfers.mean("pathchanger", when)?, transfers.mean(other, when)?);
+        Some(Verdict::new(case, other, own, value, transfers.difference("pathchanger", other, when)))
+    };
+    let all = [
+        carried("random"),
+        carried("tcp"),
+        took(Case::UnlikePaths, "random", When::Whole),
+        took(Case::UnlikePaths, "tcp", When::Whole),
+        took(Case::BeforeTheFailure, "random", When::Before),
+        took(Case::BeforeTheFailure, "tcp", When::Before),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+impl Verdict {
+    fn new(case: Case, other: &'static str, pathchanger: f64, value: f64, difference: Option<Estimate>) -> Self {
+        let above = pathchanger - value;
+        let is_near = above.abs() <= ALIKE * value.abs().max(pathchanger.abs());
+        let is_sure = difference.is_none_or(|of| of.ci95[0] > 0.0 || of.ci95[1] < 0.0);
+        let more_is_better = case == Case::EqualPaths;
+        let says = match (is_near || !is_sure, (above > 0.0) == more_is_better) {
+            (true, _) => Says::NoDifference,
+            (false, true) => Says::Better,
+            (false, false) => Says::Worse,
+        };
+        Verdict { case, other, pathchanger, value, difference, says }
+    }
+
+    /// The path changer's value in words.
+    fn own(&self) -> String {
+        self.amount(self.pathchanger)
+    }
+
+    /// The other's value in words.
+    fn others(&self) -> String {
+        self.amount(self.value)
+    }
+
+    fn amount(&self, value: f64) -> String {
+        match (self.case, value) {
+            (Case::EqualPaths, _) => format!("{value:.1} Mbit/s"),
+            (_, ..0.9995) => format!("{:.0} ms", value * 1e3),
+            _ => format!("{value:.1} s"),
+        }
+    }
+}
+
+fn find<'a>(verdicts: &'a [Verdict], case: Case, other: &str) -> Option<&'a Verdict> {
+    verdicts.iter().find(|one| one.case == case && one.other == other)
+}
+
+/// The sentence that says when one needs which, by what was measured here.
+pub fn lesson(verdicts: &[Verdict]) -> String {
+    let mut parts = Vec::new();
+    if let Some(dice) = find(verdicts, Case::UnlikePaths, "random") {
+        let tcp = find(verdicts, Case::UnlikePaths, "tcp");
+        let tcp = tcp.map_or(String::new(), |tcp| format!(", {} with plain TCP", tcp.others()));
+        let measured = format!("{} on average for a transfer, {} with dice{tcp}", dice.own(), dice.others());
+        parts.push(match dice.says {
+            Says::Better => format!("Use the path changer where paths differ or die silently ({measured})"),
+            Says::NoDifference => {
+                format!("Where paths differ and one dies silently, learning made no difference to dice ({measured})")
+            }
+            Says::Worse => format!("Where paths differ and one dies silently, dice were better here ({measured})"),
+        });
+    }
+    if let Some(dice) = find(verdicts, Case::EqualPaths, "random") {
+        let tcp = find(verdicts, Case::EqualPaths, "tcp")
+            .map_or(String::new(), |tcp| format!(", plain TCP {}", tcp.others()));
+        let measured = format!("{} and {}{tcp}", dice.own(), dice.others());
+        parts.push(match dice.says {
+            Says::Better => format!("also where paths are alike it carried more than dice ({measured})"),
+            Says::NoDifference => {
+                format!("where paths are alike there is no difference between it and dice ({measured})")
+            }
+            Says::Worse => format!("where paths are alike dice carried more ({measured})"),
+        });
+    }
+    if let Some(tcp) = find(verdicts, Case::BeforeTheFailure, "tcp") {
+        let measured = format!("{} until that path died, {} with the path changer", tcp.others(), tcp.own());
+        parts.push(match tcp.says {
+            Says::Better => format!("and even while one good path had room for all, plain TCP was slower ({measured})"),
+            Says::NoDifference | Says::Worse => {
+                format!("and plain TCP is enough while one good path has room for all ({measured})")
+            }
+        });
+    }
+    match parts.is_empty() {
+        true => "Nothing was measured that could be compared.".into(),
+        false => parts.join("; ") + ".",
+    }
+}
+
+/// What is told of the first two parts.
+pub fn parts(verdicts: &[Verdict]) -> [String; 2] {
+    let told = |case, other: &'static str| find(verdicts, case, other).map(|one| one.told()).into_iter();
+    let all = |case| told(case, "random").chain(told(case, "tcp"));
+    let before: Vec<String> = all(Case::BeforeTheFailure).collect();
+    let before = match before.is_empty() {
+        true => String::new(),
+        false => format!(" Until the best path died: {}.", before.join("; ")),
+    };
+    let sentence = |told: Vec<String>| if told.is_empty() { String::new() } else { told.join("; ") + "." };
+    [capital(sentence(all(Case::EqualPaths).collect())), capital(sentence(all(Case::UnlikePaths).collect())) + &before]
+}
+
+impl Verdict {
+    fn told(&self) -> String {
+        let (own, others, other) = (self.own(), self.others(), spoken(self.other));
+        let measured = format!("{own} with the path changer, {others} with {other}");
+        let (less, more) =
+            if self.pathchanger < self.value { (self.pathchanger, self.value) } else { (self.value, self.pathchanger) };
+        let times = if less > 0.0 { format!("{:.1} ×", more / less) } else { "far".to_owned() };
+        match self.says {
+            Says::NoDifference => format!("no difference: {measured}"),
+            Says::Better if self.case == Case::EqualPaths => format!("{times} as much: {measured}"),
+            Says::Worse if self.case == Case::EqualPaths => format!("less: {measured}"),
+            Says::Better => format!("{times} as fast: {measured}"),
+            Says::Worse => format!("{times} as long: {measured}"),
+        }
+    }
+}
+
+fn capital(text: String) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// What people call a system.
+pub fn spoken(system: &str) -> &str {
+    match system {
+        "tcp" => "plain TCP",
+        "random" => "dice",
+        "pathchanger" => "path changer",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidestep_results::{SystemResult, World};
+
+    use super::{super::compared::tests::transfers, *};
+
+    fn runs(goodput: [f64; 3]) -> [RunResult; 2] {
+        let mut run = RunResult::new("a", World::Lab, 1);
+        for (name, goodput_mbps) in ["tcp", "random", "pathchanger"].into_iter().zip(goodput) {
+            run.systems.insert(name, SystemResult { goodput_mbps, ..SystemResult::default() });
+        }
+        [run.clone(), run]
+    }
+
+    fn told(goodput: [f64; 3], took: &dyn Fn(&str, f64) -> f64) -> (Vec<Says>, String, [String; 2]) {
+        let [equal, unlike] = runs(goodput);
+        let verdicts = verdicts(&equal, &unlike, &transfers(took));
+        (verdicts.iter().map(|one| one.says).collect(), lesson(&verdicts), parts(&verdicts))
+    }
+
+    /// Some noise that all systems share, and some that they do not.
+    fn noisy(system: &str, start: f64, mean: f64) -> f64 {
+        mean * (1.0 + 0.2 * (3.0 * start).sin() + 0.1 * (7.0 * start + system.len() as f64).cos())
+    }
+
+    #[test]
+    fn where_all_is_as_it_usually_is_each_has_its_place() {
+        let took = |system: &str, start: f64| match (system, start < 10.0) {
+            ("tcp", false) => 20.0 - start,
+            ("random", _) => noisy(system, start, 1.4),
+            (_, true) => noisy("", start, 0.04),
+            (_, false) => noisy("", start, 0.1),
+        };
+        let (says, lesson, [equal, unlike]) = told([20.0, 93.6, 93.4], &took);
+        use Says::{Better, NoDifference};
+        assert_eq!(says, [NoDifference, Better, Better, Better, Better, NoDifference]);
+        for wanted in [
+            "Use the path changer where paths differ or die silently (",
+            " ms on average for a transfer, 1.",
+            " s with plain TCP); where paths are alike there is no difference between it and dice (93.4 Mbit/s and 93.6 Mbit/s, \
+             plain TCP 20.0 Mbit/s); and plain TCP is enough while one good path has room for all (",
+            " ms until that path died, ",
+        ] {
+            assert!(lesson.contains(wanted), "no `{wanted}` in {lesson}");
+        }
+        assert!(lesson.ends_with(" ms with the path changer).") && !lesson.contains(". "), "one sentence: {lesson}");
+        assert!(
+            equal.starts_with("No difference: 93.4 Mbit/s with the path changer, 93.6 Mbit/s with dice; 4.7 × as much"),
+            "{equal}"
+        );
+        assert!(unlike.contains("× as fast") && unlike.contains("Until the best path died: "), "{unlike}");
+    }
+
+    #[test]
+    fn what_noise_may_explain_is_no_difference_and_what_is_worse_is_said_to_be() {
+        let (says, lesson, _) = told([20.0, 93.6, 93.4], &|system, start| noisy(system, start, 0.5));
+        assert_eq!(says[2..], [Says::NoDifference; 4]);
+        assert!(
+            lesson.starts_with("Where paths differ and one dies silently, learning made no difference to dice"),
+            "{lesson}"
+        );
+        let took = |system: &str, start: f64| noisy("", start, if system == "pathchanger" { 2.0 } else { 0.5 });
+        let (says, lesson, [equal, unlike]) = told([100.0, 90.0, 50.0], &took);
+        assert_eq!(says, [Says::Worse; 6]);
+        assert!(lesson.contains("dice were better here") && lesson.contains("dice carried more"), "{lesson}");
+        assert!(equal.starts_with("Less: ") && unlike.starts_with("4.0 × as long: "), "{equal} {unlike}");
+    }
+
+    #[test]
+    fn without_results_nothing_is_claimed() {
+        let none = RunResult::new("a", World::Lab, 1);
+        let verdicts = verdicts(&none, &none, &transfers(&|_, _| 1.0));
+        assert_eq!((verdicts.len(), lesson(&verdicts).as_str()), (0, "Nothing was measured that could be compared."));
+        assert_eq!(parts(&verdicts), ["", ""]);
+    }
+}
