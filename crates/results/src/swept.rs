@@ -390,6 +390,9 @@ mod tests {
             ["goodput, Mbit/s", "fairness", "moves", "drops"].iter().filter(|name| svg.contains(**name)).count();
         // In the legend each value of the second key has its mark.
         assert_eq!(svg.matches("<circle").count(), 8 * panels + 2);
+        // The second value's marks are hollow.
+        let hollow = svg.lines().filter(|line| line.starts_with("<circle") && line.contains("fill=\"none\"")).count();
+        assert_eq!(hollow, 4 * panels + 1);
         assert!(!svg.contains("mean time"), "no flow has a size");
     }
 
