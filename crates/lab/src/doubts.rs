@@ -133,7 +133,7 @@ mod tests {
         let both = dead("both");
         assert_eq!(both.len(), 1, "{both:?}");
         assert!(
-            both[0].text.contains("over `P-D` whatever egress `E` takes") && both[0].text.contains("200 s"),
+            both[0].text.contains("over `P-D` whatever egress `E` takes") && both[0].text.contains("dead for 200.0 s"),
             "{both:?}"
         );
         assert!(dead("forward").is_empty());
