@@ -7,6 +7,8 @@
 
 /* Most egresses; a power of two. */
 #define PASSIVE_EGRESSES 16
+/* Each egress has a place for IPv4, its number, and one for IPv6, so many places later. */
+#define PASSIVE_PLACES (2 * PASSIVE_EGRESSES)
 
 /* An interface that is measured. */
 struct passive_interface {
@@ -15,7 +17,7 @@ struct passive_interface {
 };
 _Static_assert(sizeof(struct passive_interface) == 8, "shared with Rust");
 
-/* What has passed an egress, on one processor. All but the shortest round trip only grow. */
+/* What of one family has passed an egress, on one processor. All but the shortest round trip only grow. */
 struct passive_use {
 	__u64 segments; /* IP packets out, as they are on the wire: a packet that is still to be cut counts as its parts */
 	__u64 bytes; /* their bytes, IP headers included */
@@ -29,8 +31,21 @@ struct passive_use {
 	__u64 rtt_sum; /* ns */
 	__u64 rtt_least; /* ns: the shortest one in the epoch of which rtt_epoch has the number */
 	__u64 rtt_epoch;
+	__u64 repeated; /* SYNs and segments with data that were sent again, as nothing had answered them */
+	__u64 heard; /* ns of CLOCK_MONOTONIC: when a SYN or data that left by this egress was last answered; 0: never */
 };
-_Static_assert(sizeof(struct passive_use) == 96, "shared with Rust");
+_Static_assert(sizeof(struct passive_use) == 112, "shared with Rust");
+
+/* Most far ends that are remembered because nothing came from there. */
+#define PASSIVE_SILENT 256
+
+/* A far end towards which something was sent again. */
+struct passive_silent {
+	__u32 address[4]; /* as in flow_hash_key */
+	__u32 port;
+	__u32 place; /* of the egress by which it left */
+};
+_Static_assert(sizeof(struct passive_silent) == 24, "shared with Rust");
 
 /* A TCP connection, known by its site's end first. Sequence numbers are of RFC 9293. */
 struct passive_flow {
@@ -41,7 +56,7 @@ struct passive_flow {
 	__u32 acked; /* up to here the far end has acknowledged */
 	__u32 received; /* up to here the site's end has acknowledged */
 	__u32 reads; /* 1: `received` is known */
-	__u32 egress; /* the number of the egress by which it leaves */
+	__u32 egress; /* the place of the egress by which it leaves */
 	__u32 before; /* the egress by which it left before */
 	__u32 boundary; /* what was sent before this number left by that one */
 	__u32 arrives; /* the egress by which data last came in */

@@ -5,6 +5,8 @@
  * protocols, QUIC among them, only packets and bytes are seen.
  *
  * - Retransmissions: the sequence number goes back.
+ * - Far ends from which nothing comes: a SYN or a segment with data is sent again. Whether the egress or the far end is to blame,
+ *   the reader has to find out.
  * - Round trips: the timestamp (TSval) of a segment with data, until it comes back (TSecr), as pping does; one at a time for a
  *   connection. Segments without data are not timed: the far end may have nothing to answer them with.
  */
@@ -46,7 +48,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PASSIVE_EGRESSES);
+	__uint(max_entries, PASSIVE_PLACES);
 	__type(key, __u32);
 	__type(value, struct passive_use);
 } sidestep_use SEC(".maps");
@@ -59,10 +61,18 @@ struct {
 	__type(value, struct passive_flow);
 } sidestep_seen SEC(".maps");
 
-/* The number of the epoch, which the reader counts up with each sample. */
+/* Far ends towards which something was sent again, and when in ns of CLOCK_MONOTONIC. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, PASSIVE_SILENT);
+	__type(key, struct passive_silent);
+	__type(value, __u64);
+} sidestep_silent SEC(".maps");
+
+/* By family, IPv4 first: the number of the epoch, which the reader counts up with each sample. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u32);
 } sidestep_epoch SEC(".maps");
@@ -85,13 +95,14 @@ static __always_inline int after(__u32 a, __u32 b)
 
 static __always_inline struct passive_use *use_of(__u32 egress)
 {
-	egress &= PASSIVE_EGRESSES - 1;
+	egress &= PASSIVE_PLACES - 1;
 	return bpf_map_lookup_elem(&sidestep_use, &egress);
 }
 
-static __always_inline __u32 epoch(void)
+/* The epoch of the family of a place. */
+static __always_inline __u32 epoch(__u32 place)
 {
-	__u32 zero = 0, *now = bpf_map_lookup_elem(&sidestep_epoch, &zero);
+	__u32 family = !!(place & PASSIVE_EGRESSES), *now = bpf_map_lookup_elem(&sidestep_epoch, &family);
 
 	return now ? *now : 0;
 }
@@ -169,7 +180,7 @@ static __always_inline __u32 left_by(const struct passive_flow *flow, __u32 seq)
 /* Counts a connection once in an epoch. */
 static __always_inline void count_connection(struct passive_flow *flow, struct passive_use *use)
 {
-	__u32 now = epoch();
+	__u32 now = epoch(flow->egress);
 
 	if (flow->epoch == now)
 		return;
@@ -195,8 +206,27 @@ static __always_inline void open(struct passive_flow *flow, const struct segment
 	flow->value = segment->value - 1;
 }
 
+/* Something that left by `egress` is sent again: nothing has answered it. */
+static __always_inline void repeats(const struct flow_hash_key *key, __u32 egress)
+{
+	struct passive_use *use = use_of(egress);
+	struct passive_silent silent = {};
+	__u64 now = bpf_ktime_get_ns();
+	__u32 i;
+
+	if (!use)
+		return;
+	use->repeated += 1;
+	for (i = 0; i < 4; i++)
+		silent.address[i] = key->destination[i];
+	silent.port = key->destination_port;
+	silent.place = egress;
+	bpf_map_update_elem(&sidestep_silent, &silent, &now, BPF_ANY);
+}
+
 /* Takes a segment that leaves, of which the wire carries so many parts. */
-static __always_inline void leaves(struct passive_flow *flow, const struct segment *segment, __u32 egress, __u32 parts)
+static __always_inline void leaves(struct passive_flow *flow, const struct flow_hash_key *key,
+				   const struct segment *segment, __u32 egress, __u32 parts)
 {
 	/* Only the first of several segments with a timestamp can be timed: it is the one that is answered. */
 	__u32 fresh = segment->stamped && after(segment->value, flow->value);
@@ -233,6 +263,7 @@ static __always_inline void leaves(struct passive_flow *flow, const struct segme
 
 		if (lost)
 			lost->retransmitted += parts;
+		repeats(key, left_by(flow, segment->seq));
 	}
 	if (after(end, flow->sent))
 		flow->sent = end;
@@ -270,6 +301,7 @@ static __always_inline void arrives(struct passive_flow *flow, const struct segm
 		if (use) {
 			use->acked += ack - flow->acked;
 			use->advanced = bpf_ktime_get_ns();
+			use->heard = use->advanced;
 			count_connection(flow, use);
 		}
 		flow->acked = ack;
@@ -283,8 +315,8 @@ static __always_inline void arrives(struct passive_flow *flow, const struct segm
 	now = bpf_ktime_get_ns() - flow->timed_at;
 	use->rtts += 1;
 	use->rtt_sum += now;
-	if (use->rtt_epoch != epoch()) {
-		use->rtt_epoch = epoch();
+	if (use->rtt_epoch != epoch(flow->egress)) {
+		use->rtt_epoch = epoch(flow->egress);
 		use->rtt_least = now;
 	} else if (now < use->rtt_least) {
 		use->rtt_least = now;
@@ -313,15 +345,15 @@ static __always_inline void measure(struct __sk_buff *skb, __u32 out)
 	struct segment segment = {};
 	struct passive_flow *flow;
 	struct passive_use *use;
-	__u32 egress;
+	__u32 egress, fresh = 0;
 
 	if ((protocol != ETH_P_IP && protocol != ETH_P_IPV6) || skb->vlan_present)
 		return;
 	interface = bpf_map_lookup_elem(&sidestep_egress, &index);
 	if (!interface)
 		return;
-	egress = interface->egress;
 	v6 = protocol == ETH_P_IPV6;
+	egress = interface->egress + (v6 ? PASSIVE_EGRESSES : 0);
 	length = length_of(skb, v6, interface->l2);
 	if (!parts)
 		parts = 1;
@@ -349,21 +381,32 @@ static __always_inline void measure(struct __sk_buff *skb, __u32 out)
 		if (!out || (segment.flags & TCP_RST))
 			return;
 		open(&new, &segment, egress);
+		fresh = 1;
 		bpf_map_update_elem(&sidestep_seen, &view.key, &new, BPF_ANY);
 		flow = bpf_map_lookup_elem(&sidestep_seen, &view.key);
 		if (!flow)
 			return;
 	}
 	if (segment.flags & TCP_SYN) {
-		/* Of a SYN that comes again nothing is new. */
-		if (out && flow->sent != segment.seq + 1)
+		if (!out && (segment.flags & TCP_ACK) && segment.ack == flow->sent) {
+			use = use_of(flow->egress);
+			if (use)
+				use->heard = bpf_ktime_get_ns();
+		}
+		if (!out)
+			return;
+		if (flow->sent != segment.seq + 1)
 			open(flow, &segment, egress);
+		else if (!fresh && !(segment.flags & TCP_ACK))
+			repeats(&view.key, flow->egress);
+		/* It may leave by another egress than the one before. */
+		flow->egress = egress;
 		return;
 	}
 	if (segment.flags & TCP_RST)
 		return;
 	if (out)
-		leaves(flow, &segment, egress, parts);
+		leaves(flow, &view.key, &segment, egress, parts);
 	else
 		arrives(flow, &segment, egress);
 }

@@ -62,10 +62,10 @@ mod reflector;
 mod router;
 
 pub use edge::{
-    DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressSource, EgressStatus, MAX_EGRESSES, Moves,
-    PUBLIC_TARGETS, PassedInput, PredictionErrors, ProbeKind, ROUTE_CONTROL_METRICS, Return, RouteControlConfig,
-    RouteControlKnobs, RouteControlOptions, RouteControlStatus, TargetConfig, TargetStatus, WayStatus,
-    propose_route_control, route_control_status, run_route_control, stop_route_control,
+    DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressSource, EgressStatus, FamilyEgress, FamilyStatus,
+    MAX_EGRESSES, Moves, PUBLIC_TARGETS, PassedInput, PredictionErrors, ProbeKind, ROUTE_CONTROL_METRICS, Return,
+    RouteControlConfig, RouteControlKnobs, RouteControlOptions, RouteControlStatus, TargetConfig, TargetStatus,
+    WayStatus, propose_route_control, route_control_status, run_route_control, stop_route_control,
 };
 pub use edge::{
     EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace,

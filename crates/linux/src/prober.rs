@@ -57,7 +57,7 @@ pub struct Spec {
     /// The device by which probes leave; `None`: by the routing tables.
     pub device: Option<String>,
     /// Whether answers may come in by any device, as they do with addresses of the site's own that several providers announce.
-    /// Else only those by `device` count.
+    /// Else only those by `device` count. An answer repeats a number of 64 random bits that only who has seen the probe knows.
     pub any_return: bool,
     /// The routing mark of probes; `None`: no mark.
     pub mark: Option<u32>,
@@ -200,7 +200,7 @@ impl Prober {
     pub fn open(spec: &Spec) -> Result<Self> {
         let random = random().map_err(|error| LinuxError::io("drawing random bits", error))?;
         Ok(Prober {
-            socket: ProbeSocket::open(spec)?,
+            socket: ProbeSocket::open(spec, random as u16)?,
             method: spec.method,
             family: if spec.target.is_ipv4() { Family::V4 } else { Family::V6 },
             nonce: random,

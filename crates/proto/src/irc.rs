@@ -41,6 +41,7 @@ pub mod analysis;
 mod controller;
 mod egress;
 mod measure;
+mod patience;
 pub mod predict;
 mod stability;
 mod targets;
@@ -53,6 +54,7 @@ pub use sidestep_model::scenario::{IrcKnobs, IrcMode, IrcPrediction, IrcRto};
 use sidestep_model::{Bytes, Rate, Span, Time};
 
 pub use controller::Controller;
+pub use patience::Patience;
 pub use stability::{Damping, FailBack, PENALTY, Stability};
 pub use targets::{TargetReport, Targets};
 
@@ -126,6 +128,8 @@ pub enum Reason {
     Told,
     /// Moves: every probe of the egress in use is lost.
     Dead,
+    /// Moves: nothing that takes the egress in use gets through, although its probes do.
+    ForwardsNothing,
     /// Moves: the egress in use loses more than the other.
     Loss,
     /// Moves: TCP is predicted to get more.
@@ -156,7 +160,7 @@ pub enum Reason {
     NoFailBack,
 }
 
-/// How an egress is, as its probes show it.
+/// How an egress is, as its probes and what passes it show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
     /// It has not been measured yet.
@@ -168,6 +172,8 @@ pub enum Health {
     Impaired,
     /// It loses everything.
     Dead,
+    /// Its probes are answered, and nothing else gets through.
+    ForwardsNothing,
 }
 
 /// What the controller knows of an egress.
@@ -179,6 +185,8 @@ pub struct Report {
     pub lost: f64,
     /// The averaged share.
     pub loss: f64,
+    /// Answers that came after their timeout, in the time of the last measurement.
+    pub late: u32,
     /// Mean round trip of the probes that were answered last.
     pub rtt: Option<Span>,
     /// The throughput that the aggregate is predicted to get there; `None` if it cannot be told.
@@ -207,6 +215,7 @@ impl Reason {
             Reason::Carrier => "carrier",
             Reason::Told => "told",
             Reason::Dead => "dead",
+            Reason::ForwardsNothing => "forwards-nothing",
             Reason::Loss => "loss",
             Reason::Predicted => "predicted",
             Reason::Recovered => "recovered",

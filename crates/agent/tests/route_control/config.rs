@@ -61,7 +61,10 @@ fn mistakes_are_reported_where_they_stand() {
         (error(FILE.split("[[egress]]\nname = \"lte\"").next().unwrap()), "give at least two [[egress]]"),
         (with("\"lte\"", "\"fibre\""), "9:8: two egresses of the name `fibre`"),
         (with("\"eth2\"", "\"a b\""), "10:7: this is no name that an interface can have"),
-        (with("\"10.0.2.1\", ", ""), "`lte` has no next hop of IPv4"),
+        (
+            error(&FILE.replacen("\"10.0.1.1\", ", "", 1).replacen("\"10.0.2.1\", ", "", 1)),
+            "destinations are of IPv4, and no egress has a next hop of IPv4",
+        ),
         (with("\"fe80::2\"", "\"10.0.2.2\""), "`lte` has two next hops of IPv4"),
         (
             with("eth2\"\nvia = [\"10.0.2.1\", \"fe80::2\"]", "eth1\"\nvia = [\"10.0.1.1\", \"fe80::1\"]"),

@@ -187,6 +187,7 @@ fn an_interface_that_comes_back_with_another_index_and_address_is_followed() {
     ip(&net.transit[0], "-6 route replace fd01::/16 via fd09:0:0:5::1");
     ip(&net.world, "route add 10.9.5.0/24 via 10.8.0.1");
     ip(&net.edge, "route add default via 10.9.5.2 dev p0");
+    ip(&net.edge, "-6 route add default via fd09:0:0:5::2 dev p0");
     net.until_active("first");
     assert_eq!(via(&net, 0).as_deref(), Some("10.9.5.2"));
 }

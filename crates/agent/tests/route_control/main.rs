@@ -6,6 +6,7 @@ mod daemon;
 mod effect;
 mod flows;
 mod follow;
+mod health;
 mod kinds;
 mod long;
 mod net;

@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    net::{Ipv6Addr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
 };
 
@@ -16,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{bytecode, failed, load, map, open, program};
 use crate::{
     error::{LinuxError, Result},
-    netlink::{Filter, Interface, Netlink},
+    netlink::{Family, Filter, Interface, Netlink},
 };
 
 /// Most egresses (`PASSIVE_EGRESSES`).
@@ -34,8 +35,9 @@ pub struct Passive {
     object: Object,
     /// The interfaces to which it attached the programs.
     interfaces: Vec<u32>,
-    epoch: u32,
-    last: [Totals; MAX_EGRESSES],
+    /// By family, as is what was counted by egress until the last sample.
+    epochs: [u32; 2],
+    last: [[Totals; MAX_EGRESSES]; 2],
 }
 
 /// What has passed an egress between two samples.
@@ -57,6 +59,10 @@ pub struct PassiveSample {
     pub connections: u32,
     /// Round trips from this edge to the far ends and back; `None` if none was measured.
     pub rtt: Option<PassiveRtt>,
+    /// SYNs and segments with data that had left by this egress, and were sent again as nothing had answered them.
+    pub repeated: u64,
+    /// When a SYN or data that left by this egress was last answered, by [`monotonic_now`](crate::monotonic_now); `None`: never.
+    pub last_heard: Option<Time>,
     /// When data that left by this egress was last acknowledged, by [`monotonic_now`](crate::monotonic_now), since the program was
     /// loaded; `None`: never.
     pub last_advance: Option<Time>,
@@ -85,6 +91,7 @@ struct Totals {
     connections: u64,
     rtts: u64,
     rtt_sum: u64,
+    repeated: u64,
 }
 
 /// `struct passive_use`.
@@ -103,6 +110,17 @@ struct RawUse {
     rtt_sum: u64,
     rtt_least: u64,
     rtt_epoch: u64,
+    repeated: u64,
+    heard: u64,
+}
+
+/// `struct passive_silent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable)]
+struct RawSilent {
+    address: [u32; 4],
+    port: u32,
+    place: u32,
 }
 
 /// `struct passive_interface`.
@@ -113,7 +131,8 @@ struct RawInterface {
     l2: u32,
 }
 
-const _: () = assert!(size_of::<RawUse>() == 96 && size_of::<RawInterface>() == 8, "differs from the C struct");
+const _: () = assert!(size_of::<RawSilent>() == 24, "differs from the C struct");
+const _: () = assert!(size_of::<RawUse>() == 112 && size_of::<RawInterface>() == 8, "differs from the C struct");
 
 impl Passive {
     /// Has the kernel verify and take in the programs, with room for so many connections; those of which nothing was seen for
@@ -127,8 +146,9 @@ impl Passive {
             }
         }
         let object = load("passive", open)?;
-        let passive = Passive { object, interfaces: Vec::new(), epoch: 1, last: [Totals::default(); MAX_EGRESSES] };
-        passive.set_epoch()?;
+        let passive =
+            Passive { object, interfaces: Vec::new(), epochs: [1; 2], last: [[Totals::default(); MAX_EGRESSES]; 2] };
+        Family::ALL.into_iter().try_for_each(|family| passive.set_epoch(family))?;
         Ok(passive)
     }
 
@@ -194,23 +214,90 @@ impl Passive {
 
     /// What has passed each egress since the last sample, or since the programs were loaded; all [`MAX_EGRESSES`] by their numbers.
     pub fn sample(&mut self) -> Result<[PassiveSample; MAX_EGRESSES]> {
+        let mut both = self.sample_family(Family::V4)?;
+        let six = self.sample_family(Family::V6)?;
+        both.iter_mut().zip(&six).for_each(|(sum, of)| sum.join(of));
+        Ok(both)
+    }
+
+    /// The same of one family, since the last sample of that.
+    pub fn sample_family(&mut self, family: Family) -> Result<[PassiveSample; MAX_EGRESSES]> {
         let mut samples = [PassiveSample::default(); MAX_EGRESSES];
         let uses = map(&self.object, "sidestep_use")?;
-        for (egress, (sample, last)) in samples.iter_mut().zip(&mut self.last).enumerate() {
-            let values = uses.lookup_percpu(&(egress as u32).to_ne_bytes(), MapFlags::ANY);
+        let which = usize::from(family == Family::V6);
+        let (Some(last), Some(epoch)) = (self.last.get_mut(which), self.epochs.get_mut(which)) else {
+            return Ok(samples);
+        };
+        for (egress, (sample, last)) in samples.iter_mut().zip(last).enumerate() {
+            let place = (which * MAX_EGRESSES + egress) as u32;
+            let values = uses.lookup_percpu(&place.to_ne_bytes(), MapFlags::ANY);
             let values = values.map_err(|error| failed("reading what has passed", &error))?.unwrap_or_default();
             let raw = values.iter().filter_map(|value| RawUse::read_from_prefix(value).ok().map(|(raw, _)| raw));
-            *sample = since(last, raw, self.epoch);
+            *sample = since(last, raw, *epoch);
         }
-        self.epoch = self.epoch.wrapping_add(1).max(1);
-        self.set_epoch()?;
+        *epoch = epoch.wrapping_add(1).max(1);
+        self.set_epoch(family)?;
         Ok(samples)
     }
 
-    fn set_epoch(&self) -> Result<()> {
-        let written =
-            map(&self.object, "sidestep_epoch")?.update(&0_u32.to_ne_bytes(), &self.epoch.to_ne_bytes(), MapFlags::ANY);
+    /// The far ends towards which something of a family that had left by an egress was sent again after `since`, the latest first:
+    /// at most 256 of all egresses are remembered. Whether the egress or the far end is to blame is not known.
+    pub fn silent(&self, family: Family, egress: usize, since: Time) -> Result<Vec<SocketAddr>> {
+        let silent = map(&self.object, "sidestep_silent")?;
+        let place = (usize::from(family == Family::V6) * MAX_EGRESSES + egress) as u32;
+        let mut found = Vec::new();
+        for key in silent.keys() {
+            let Some(raw) = RawSilent::read_from_bytes(&key).ok().filter(|raw| raw.place == place) else { continue };
+            let value = silent.lookup(&key, MapFlags::ANY);
+            let value = value.map_err(|error| failed("reading which far ends are silent", &error))?;
+            let at = value.and_then(|value| Some(u64::from_ne_bytes(value.try_into().ok()?))).unwrap_or(0);
+            if at <= since.as_nanos() {
+                continue;
+            }
+            let words = raw.address.map(u128::from);
+            let address = words.into_iter().fold(0, |address, word| address << 32 | word);
+            let address = Ipv6Addr::from_bits(address).to_canonical();
+            found.push((at, SocketAddr::new(address, raw.port as u16)));
+        }
+        found.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        Ok(found.into_iter().map(|(_, far)| far).collect())
+    }
+
+    fn set_epoch(&self, family: Family) -> Result<()> {
+        let which = usize::from(family == Family::V6);
+        let epoch = self.epochs.get(which).copied().unwrap_or_default();
+        let written = map(&self.object, "sidestep_epoch")?.update(
+            &(which as u32).to_ne_bytes(),
+            &epoch.to_ne_bytes(),
+            MapFlags::ANY,
+        );
         written.map_err(|error| failed("beginning a sample", &error))
+    }
+}
+
+impl PassiveSample {
+    /// Takes what else has passed.
+    fn join(&mut self, other: &PassiveSample) {
+        self.packets += other.packets;
+        self.bytes = Bytes::new(self.bytes.get() + other.bytes.get());
+        self.data_segments += other.data_segments;
+        self.retransmitted += other.retransmitted;
+        self.acked = Bytes::new(self.acked.get() + other.acked.get());
+        self.received = Bytes::new(self.received.get() + other.received.get());
+        self.connections = self.connections.saturating_add(other.connections);
+        self.repeated += other.repeated;
+        self.last_heard = self.last_heard.max(other.last_heard);
+        self.last_advance = self.last_advance.max(other.last_advance);
+        self.rtt = match (self.rtt, other.rtt) {
+            (Some(one), Some(two)) => {
+                let sum = u128::from(one.mean.as_nanos()) * u128::from(one.count)
+                    + u128::from(two.mean.as_nanos()) * u128::from(two.count);
+                let count = one.count + two.count;
+                let mean = Span::from_nanos((sum / u128::from(count.max(1))) as u64);
+                Some(PassiveRtt { count, mean, least: one.least.min(two.least) })
+            }
+            (one, two) => one.or(two),
+        };
     }
 }
 
@@ -263,7 +350,7 @@ fn hook_at(program: BorrowedFd<'_>, interface: u32, point: TcAttachPoint) -> TcH
 
 /// What processors have counted of an egress since `last`, which becomes what they have counted now.
 fn since(last: &mut Totals, processors: impl Iterator<Item = RawUse>, epoch: u32) -> PassiveSample {
-    let (mut now, mut least, mut advanced) = (Totals::default(), None::<u64>, 0);
+    let (mut now, mut least, mut advanced, mut heard) = (Totals::default(), None::<u64>, 0, 0);
     for raw in processors {
         now.packets += raw.segments;
         now.bytes += raw.bytes;
@@ -274,6 +361,8 @@ fn since(last: &mut Totals, processors: impl Iterator<Item = RawUse>, epoch: u32
         now.connections += raw.connections;
         now.rtts += raw.rtts;
         now.rtt_sum += raw.rtt_sum;
+        now.repeated += raw.repeated;
+        heard = heard.max(raw.heard);
         advanced = advanced.max(raw.advanced);
         if raw.rtt_epoch == u64::from(epoch) {
             least = Some(least.map_or(raw.rtt_least, |least| least.min(raw.rtt_least)));
@@ -292,6 +381,8 @@ fn since(last: &mut Totals, processors: impl Iterator<Item = RawUse>, epoch: u32
         received: Bytes::new(now.received.saturating_sub(before.received)),
         connections: u32::try_from(now.connections.saturating_sub(before.connections)).unwrap_or(u32::MAX),
         rtt: mean.map(|mean| PassiveRtt { count, mean, least: least.map_or(mean, Span::from_nanos).min(mean) }),
+        repeated: now.repeated.saturating_sub(before.repeated),
+        last_heard: (heard > 0).then(|| Time::from_nanos(heard)),
         last_advance: (advanced > 0).then(|| Time::from_nanos(advanced)),
     }
 }

@@ -32,7 +32,10 @@ use super::{
     ruleset::{Messages, PRIORITY, REGISTER_NUMBER, Rule, compare, jump, load, masked},
     status,
 };
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    netlink::Family,
+};
 
 /// An egress of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +99,8 @@ impl FlowTable {
         self.table.fingerprint()
     }
 
-    /// Forgets the flows with this mark: their next packets begin flows anew. Others stay.
-    pub fn forget(&mut self, mark: u32) -> Result<()> {
+    /// Forgets the flows of a family with this mark: their next packets begin flows anew. Others stay.
+    pub fn forget(&mut self, of: Family, mark: u32) -> Result<()> {
         let failed = |error| LinuxError::io("forgetting flows of an egress", error);
         self.table.sequence = self.table.sequence.wrapping_add(1);
         let mut bytes = Vec::with_capacity(DELETE_LEN as usize);
@@ -105,7 +108,10 @@ impl FlowTable {
         bytes.extend(DELETE.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
         bytes.extend(self.table.sequence.to_ne_bytes());
-        bytes.extend([0; 8]);
+        bytes.extend([0; 4]);
+        // The header of nfnetlink. The kernel looks at the family where the version is not 0.
+        let family = if of == Family::V4 { libc::AF_INET } else { libc::AF_INET6 };
+        bytes.extend([family as u8, 1, 0, 0]);
         for (kind, value) in [(DELETE_MARK, mark), (DELETE_MASK, self.table.ruleset.mask)] {
             bytes.extend(8_u16.to_ne_bytes());
             bytes.extend(kind.to_ne_bytes());

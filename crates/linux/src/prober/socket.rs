@@ -72,7 +72,8 @@ pub(super) struct Received {
 }
 
 impl ProbeSocket {
-    pub(super) fn open(spec: &Spec) -> Result<Self> {
+    /// Opens the socket as `spec` says; echo requests will have this identifier where the kernel chooses none.
+    pub(super) fn open(spec: &Spec, identifier: u16) -> Result<Self> {
         let target = address_of(spec);
         let what = || format!("opening a socket for probes of {}", spec.target);
         let failed = |error: io::Error| LinuxError::io(what(), error);
@@ -100,6 +101,7 @@ impl ProbeSocket {
         report_errors(&socket, target).map_err(failed)?;
         if kind == Kind::Raw {
             pass_echo_replies(&socket, target).map_err(failed)?;
+            pass_identifier(&socket, target, identifier).map_err(failed)?;
         }
         // A connected socket gets nothing from strangers. Its route is that of its connection, though, and that goes by the device
         // for all that is received, too: a socket for answers by any device is not connected.
@@ -279,6 +281,27 @@ fn pass_echo_replies(socket: &Socket, target: SocketAddr) -> io::Result<()> {
             set_option(socket, libc::SOL_ICMPV6, ICMPV6_FILTER, all_but_replies)
         }
     }
+}
+
+/// Has a raw socket get no echo replies but those with this identifier: else each socket of many would be woken for the answers to all.
+fn pass_identifier(socket: &Socket, target: SocketAddr, identifier: u16) -> io::Result<()> {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let (is_it, taken, refused) = (
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, identifier.into()),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    );
+    // Packets of IPv4 come with their header, of which the low half of the first byte says the length in words.
+    let mut program = match target {
+        SocketAddr::V4(_) => vec![
+            step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 0),
+            step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, 4),
+        ],
+        SocketAddr::V6(_) => vec![step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, 4)],
+    };
+    program.extend([is_it, taken, refused]);
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }
 
 fn set_option<T: Copy>(socket: &Socket, level: libc::c_int, name: libc::c_int, value: T) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! The controller: when it measures, and what it decides.
 
 mod forecast;
+mod live;
 mod pause;
 
 use std::collections::VecDeque;
@@ -12,8 +13,9 @@ use super::{
     analysis::{Rates, Times, overtaken, rto, static_wins, time_to_backup, time_to_primary},
     egress::Egress,
     measure::{Measurement, Summary},
+    patience::{Flights, Patience},
     stability::{FailBack, Stability},
-    targets::{TargetReport, Targets},
+    targets::Targets,
 };
 
 /// Chooses the egress of an aggregate.
@@ -51,6 +53,7 @@ pub struct Controller {
     targets: Option<Targets>,
     /// What a live edge adds; `None` in the simulator.
     stability: Option<Stability>,
+    patience: Option<Patience>,
 }
 
 /// A period whose probes are all sent.
@@ -94,6 +97,7 @@ impl Controller {
             decision: None,
             targets: None,
             stability: None,
+            patience: None,
             knobs,
         };
         if matches!(controller.knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
@@ -101,27 +105,6 @@ impl Controller {
             controller.plan(0);
         }
         Ok(controller)
-    }
-
-    /// The same with several targets, to which the probes of an egress go in turn.
-    pub fn with_targets(mut self, targets: Targets) -> Self {
-        self.targets = Some(targets);
-        self
-    }
-
-    /// The same with a rule for the return, and a penalty for egresses that flap. An egress whose carrier is back is used only
-    /// after it was measured.
-    pub fn with_stability(mut self, stability: Stability) -> Self {
-        self.stability = Some(stability);
-        self
-    }
-
-    /// The same for an aggregate that takes this egress already.
-    pub fn starting_at(mut self, egress: usize) -> Self {
-        if egress < self.egresses.len() {
-            self.active = egress;
-        }
-        self
     }
 
     /// The number of the target to which a probe goes; zero where there is one only.
@@ -166,8 +149,12 @@ impl Controller {
         while let Some(egress) = self.egresses.get_mut(self.sending) {
             let number = self.sending as u32;
             self.sending += 1;
-            if egress.carrier {
-                return Some(Probe { egress: number, period, number: egress.measurement(period).send(now) });
+            if egress.carrier && self.targets.as_ref().is_none_or(|targets| targets.has(number as usize)) {
+                let sent = egress.measurement(period).send(now);
+                if let Some(flights) = &mut egress.flights {
+                    flights.send(now, period, sent);
+                }
+                return Some(Probe { egress: number, period, number: sent });
             }
         }
         None
@@ -177,9 +164,16 @@ impl Controller {
     pub fn handle_answer(&mut self, now: Time, probe: Probe, delay: Option<Span>) {
         let timeout = self.knobs.loss_timeout;
         let Some(egress) = self.egresses.get_mut(probe.egress as usize) else { return };
-        egress.measurement(probe.period).answer(now, probe.period, probe.number, timeout, delay);
+        match egress.flights.as_mut().map(|flights| flights.answer(now, probe, delay)) {
+            Some(true) => egress.forgive(),
+            Some(false) => {}
+            None => egress.measurement(probe.period).answer(now, probe.period, probe.number, timeout, delay),
+        }
         let guards = self.knobs.guards;
         let complete = |egress: &mut Egress| {
+            if let Some(flights) = &egress.flights {
+                return flights.is_known(now, probe.period);
+            }
             let measurement = egress.measurement(probe.period);
             if guards { measurement.is_known(now, timeout) } else { measurement.is_complete() }
         };
@@ -267,21 +261,9 @@ impl Controller {
         let predicted = self.predict(of).map(|rate| Rate::from_bits_per_sec(rate as u64));
         let passage = of.passage.map(|(passage, rate)| (passage, Rate::from_bits_per_sec(rate as u64)));
         let health = if of.unmeasured { Health::Unknown } else { of.health };
-        Some(Report { health, lost: of.lost, loss: of.losses.share(), rtt: of.rtt, predicted, passage })
-    }
-
-    /// What the last measurement of an egress says of each of its targets; nothing where there is one only.
-    pub fn target_reports(&self, egress: usize) -> &[TargetReport] {
-        self.egresses.get(egress).map_or(&[], |of| &of.targets)
-    }
-
-    /// The penalty that the flaps of an egress have earned it, and whether it is suppressed.
-    pub fn penalty(&self, now: Time, egress: usize) -> (f64, bool) {
-        let damping = self.stability.as_ref().and_then(|stability| stability.damping.as_ref());
-        let of = damping.zip(self.egresses.get(egress));
-        of.map_or((0.0, false), |(damping, of)| {
-            (of.penalty.value(now, damping), of.penalty.is_suppressed(now, damping))
-        })
+        let health = if of.forwards || health == Health::Dead { health } else { Health::ForwardsNothing };
+        let late = of.flights.as_ref().map_or(0, Flights::late);
+        Some(Report { health, lost: of.lost, loss: of.losses.share(), late, rtt: of.rtt, predicted, passage })
     }
 
     /// How far predictions were off.
@@ -296,15 +278,20 @@ impl Controller {
 
     /// Plans the period that begins when the last one ends.
     fn plan(&mut self, random: u32) {
-        let slowest = self.egresses.iter().filter_map(|egress| egress.rtt).max().unwrap_or(Span::ZERO);
-        let rounds = Span::from_nanos((slowest.as_nanos() as f64 * self.knobs.timescale) as u64);
-        let longest = self.knobs.routing_period.max(rounds);
+        // Where each egress is judged by its own round trips, a slow one does not keep a dead one in use: it holds back moves instead.
+        let longest = self.knobs.routing_period.max(if self.patience.is_some() { Span::ZERO } else { self.rounds() });
         let share = self.knobs.decision_jitter.as_f64() * f64::from(random) / f64::from(u32::MAX);
         let length = Span::from_nanos((longest.as_nanos() as f64 * (1.0 - share)) as u64);
         self.period_ends += length.max(self.knobs.measurement_period);
         let opens = self.period_ends.since(Time::ZERO) - self.knobs.measurement_period;
         self.next_probe = Time::ZERO + opens;
         self.probes_left = probes(&self.knobs);
+    }
+
+    /// So many round trips of the slowest egress as TCP takes to adapt.
+    fn rounds(&self) -> Span {
+        let slowest = self.egresses.iter().filter_map(|egress| egress.rtt).max().unwrap_or(Span::ZERO);
+        Span::from_nanos((slowest.as_nanos() as f64 * self.knobs.timescale) as u64)
     }
 
     /// The next probes are due, one of each egress. Those that were missed, as the driver came late, are left out.
@@ -340,6 +327,9 @@ impl Controller {
         // What was acknowledged before a move took another egress.
         let since = self.last_move.unwrap_or(Time::ZERO);
         let advance = Some(self.last_advance).filter(|advance| *advance > since);
+        for egress in &mut self.egresses {
+            egress.measure(now, period);
+        }
         let summaries = summaries(&mut self.egresses, self.targets.as_ref(), period);
         let damping = self.stability.as_ref().and_then(|stability| stability.damping.as_ref());
         for (number, (egress, summary)) in self.egresses.iter_mut().zip(summaries).enumerate() {
@@ -370,7 +360,11 @@ impl Controller {
     fn choose(&self, now: Time) -> (usize, Reason) {
         let Some(of) = self.egresses.get(self.active) else { return (self.active, Reason::Fine) };
         if !of.is_alive() {
-            let reason = if of.carrier { Reason::Dead } else { Reason::Carrier };
+            let reason = match (of.carrier, of.health) {
+                (false, _) => Reason::Carrier,
+                (true, Health::Dead) => Reason::Dead,
+                (true, _) => Reason::ForwardsNothing,
+            };
             return self.refuge(now).map_or((self.active, Reason::AllDead), |to| (to, reason));
         }
         let (to, reason) = self.wish(now, of);
@@ -391,8 +385,8 @@ impl Controller {
     fn refuge_among(&self, may: impl Fn(&Egress) -> bool) -> Option<usize> {
         let is_other = |(number, egress): &(usize, &Egress)| *number != self.active && may(egress);
         let others = || self.egresses.iter().enumerate().filter(is_other);
-        let fine =
-            others().find(|(_, egress)| egress.carrier && matches!(egress.health, Health::Fine | Health::Unknown));
+        let is_fine = |egress: &Egress| matches!(egress.health, Health::Fine | Health::Unknown);
+        let fine = others().find(|(_, egress)| egress.carrier && egress.forwards && is_fine(egress));
         let least = || {
             let alive = others().filter(|(_, egress)| egress.is_alive());
             alive.min_by(|(_, one), (_, other)| one.losses.share().total_cmp(&other.losses.share()))
@@ -475,7 +469,8 @@ impl Controller {
     fn objection(&self, now: Time, of: &Egress, to: usize, reason: Reason) -> Option<Reason> {
         let knobs = &self.knobs;
         let other = self.egresses.get(to)?;
-        if self.last_move.is_some_and(|moved| now < moved + knobs.hold_down) {
+        let hold_down = knobs.hold_down.max(if self.patience.is_some() { self.rounds() } else { Span::ZERO });
+        if self.last_move.is_some_and(|moved| now < moved + hold_down) {
             return Some(Reason::HoldDown);
         }
         if knobs.mode == IrcMode::Predictive && now < self.settled {

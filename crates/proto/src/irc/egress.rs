@@ -6,6 +6,7 @@ use super::{
     Health, IrcKnobs, Passage,
     analysis::misses,
     measure::{Losses, Measurement, Summary},
+    patience::Flights,
     predict::History,
     stability::Penalty,
     targets::TargetReport,
@@ -17,6 +18,8 @@ pub(super) struct Egress {
     /// Its rate; zero if it is not known.
     pub(super) capacity: Rate,
     pub(super) carrier: bool,
+    /// Whether what passes it gets through, as far as is known.
+    pub(super) forwards: bool,
     /// Whether the driver knows that it is impaired.
     pub(super) told_impaired: bool,
     pub(super) health: Health,
@@ -26,6 +29,8 @@ pub(super) struct Egress {
     pub(super) steady: bool,
     /// Two periods at most are open at once: one is being probed while the answers of the one before are waited for.
     measurements: [Measurement; 2],
+    /// Its probes, where timeouts follow its round trips.
+    pub(super) flights: Option<Flights>,
     /// The share lost in the last measurement.
     pub(super) lost: f64,
     pub(super) losses: Losses,
@@ -70,11 +75,13 @@ impl Egress {
         Egress {
             capacity,
             carrier: true,
+            forwards: true,
             told_impaired: false,
             health: Health::Unknown,
             unmeasured: false,
             steady: false,
             measurements: [Measurement::with_room(probes), Measurement::with_room(probes)],
+            flights: None,
             lost: 0.0,
             losses: Losses::default(),
             impairment: Losses::default(),
@@ -109,9 +116,17 @@ impl Egress {
         if period.is_multiple_of(2) { even } else { odd }
     }
 
+    /// Makes the measurement of a period of what is known now, where timeouts follow its round trips.
+    pub(super) fn measure(&mut self, now: Time, period: u32) {
+        if let Some(mut flights) = self.flights.take() {
+            flights.measure(now, self.measurement(period));
+            self.flights = Some(flights);
+        }
+    }
+
     /// Whether packets get through at all.
     pub(super) fn is_alive(&self) -> bool {
-        self.carrier && self.health != Health::Dead
+        self.carrier && self.forwards && self.health != Health::Dead
     }
 
     /// Whether it has answered since another one fell silent. If both fell silent at once, the targets may have died.
@@ -149,9 +164,11 @@ impl Egress {
         // The middle of the silence at the end.
         let silence = dead_since.zip(summary.last_sent);
         self.silent_at = silence.map(|(since, last)| since + Span::from_nanos(last.since(since).as_nanos() / 2));
-        let silent = lost_at_end >= knobs.dead_probes.min(sent);
-        let veto = knobs.ack_veto
-            && dead_since.zip(last_advance).is_some_and(|(since, advance)| advance > since + knobs.loss_timeout);
+        let silent = self.is_silent(&summary, knobs);
+        let timeout = self.flights.as_ref().map_or(knobs.loss_timeout, Flights::timeout);
+        let came = |at: Option<Time>| dead_since.zip(at).is_some_and(|(since, at)| at > since + timeout);
+        let late = self.flights.as_ref().and_then(Flights::last_arrival);
+        let veto = knobs.ack_veto && came(last_advance) || came(late);
         let still = if silent { 0 } else { self.swallowed(&summary, knobs) };
         let probes = (sent - still, lost - still);
         let (of, gone) = self.credible(probes.0, probes.1, knobs);
@@ -179,7 +196,27 @@ impl Egress {
             Health::Fine => self.end_impairment(now),
             _ => {}
         }
-        self.trailing = if (of, gone) == probes { lost_at_end } else { 0 };
+        let before = if lost == sent { self.trailing } else { 0 };
+        let carried = if summary.partial || self.flights.is_some() { before } else { 0 };
+        self.trailing = if (of, gone) == probes { lost_at_end.saturating_add(carried) } else { 0 };
+    }
+
+    /// Whether it has fallen silent. Few probes are enough if there are no more; where others are still waited for, those of the
+    /// measurements before count, too.
+    fn is_silent(&self, summary: &Summary, knobs: &IrcKnobs) -> bool {
+        let Summary { sent, lost, lost_at_end, partial, .. } = *summary;
+        if !partial {
+            return lost_at_end >= knobs.dead_probes.min(sent);
+        }
+        let before = if lost == sent { self.trailing } else { 0 };
+        lost_at_end.saturating_add(before) >= knobs.dead_probes
+    }
+
+    /// A probe that was counted as lost is answered after all.
+    pub(super) fn forgive(&mut self) {
+        self.losses.forgive();
+        self.impairment.forgive();
+        self.trailing = self.trailing.saturating_sub(1);
     }
 
     /// So many probes at the start of a measurement were swallowed by an outage that is over: they say nothing of how the egress is now.

@@ -2,6 +2,8 @@
 
 use sidestep_model::{Span, Time};
 
+use super::patience::Flight;
+
 /// The probes of a measurement period; their number is bounded, so nothing is allocated after the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measurement {
@@ -16,6 +18,10 @@ pub(super) struct Measurement {
     voids: u32,
     /// Probes that were due and not sent, as the host came too late.
     missed: u32,
+    /// By place: the numbers of the probes, where they are not their places.
+    numbers: Vec<u32>,
+    /// Whether probes that were sent before its end are still waited for.
+    partial: bool,
     /// By number: the round trip and the delay to the far end, in nanoseconds; zeros where there is no answer.
     delays: Vec<(u64, u64)>,
 }
@@ -34,6 +40,8 @@ pub(super) struct Summary {
     /// When the last probe was sent, and the last one that was answered.
     pub(super) last_sent: Option<Time>,
     pub(super) last_answered: Option<Time>,
+    /// Whether some of its probes are still waited for, so that it may show few.
+    pub(super) partial: bool,
     /// The mean round trip and the mean delay to the far end.
     pub(super) delays: Option<(Span, Span)>,
 }
@@ -57,6 +65,8 @@ impl Measurement {
         self.answered.clear();
         self.delays.clear();
         self.void.clear();
+        self.numbers.clear();
+        self.partial = false;
         (self.answers, self.voids, self.missed) = (0, 0, 0);
     }
 
@@ -106,6 +116,24 @@ impl Measurement {
         self.voids + self.missed > self.sent.len() as u32 - self.voids
     }
 
+    /// Is of these probes instead, whose fate is known; with `partial` others of them still wait.
+    pub(super) fn take(&mut self, known: &[Flight], partial: bool) {
+        let (period, unknown) = (self.period, self.voids + self.missed);
+        self.begin(period);
+        self.missed = unknown;
+        for flight in known {
+            self.send(flight.sent);
+            self.numbers.push(flight.number);
+            let place = self.sent.len() - 1;
+            let Some((rtt, delay)) = flight.answer else { continue };
+            self.answers += 1;
+            if let Some((answered, delays)) = self.answered.get_mut(place).zip(self.delays.get_mut(place)) {
+                (*answered, *delays) = (true, (rtt.as_nanos(), delay.as_nanos()));
+            }
+        }
+        self.partial = partial;
+    }
+
     /// Whether no answer is missing.
     pub(super) fn is_complete(&self) -> bool {
         (self.answers + self.voids) as usize == self.sent.len()
@@ -124,11 +152,14 @@ impl Measurement {
 
     /// What became of the probes whose numbers `counts`.
     pub(super) fn summary(&self, counts: impl Fn(u32) -> bool) -> Summary {
-        let mut summary = Summary::default();
+        let mut summary = Summary { partial: self.partial, ..Summary::default() };
         let (mut rtts, mut delays) = (0, 0);
         let probes = self.sent.iter().zip(&self.answered).zip(&self.delays).zip(0_u32..);
         let is_valid = |number: u32| self.void.get(number as usize) == Some(&false);
-        for (((sent, answered), (rtt, delay)), _) in probes.filter(|(_, number)| is_valid(*number) && counts(*number)) {
+        let number = |place: u32| self.numbers.get(place as usize).copied().unwrap_or(place);
+        for (((sent, answered), (rtt, delay)), _) in
+            probes.filter(|(_, place)| is_valid(*place) && counts(number(*place)))
+        {
             summary.sent += 1;
             summary.last_sent = Some(*sent);
             if *answered {
@@ -161,6 +192,11 @@ pub(super) struct Losses {
 const JUMP: f64 = 6.0;
 
 impl Losses {
+    /// Takes back a loss that was none: its answer came late.
+    pub(super) fn forgive(&mut self) {
+        self.lost = (self.lost - 1.0).max(0.0);
+    }
+
     /// Takes a measurement, with the average over about `memory` of them.
     pub(super) fn add(&mut self, sent: u32, lost: u32, memory: u32) {
         let one = Losses { sent: f64::from(sent), lost: f64::from(lost) };

@@ -41,6 +41,11 @@ impl Targets {
         list.get(number.checked_rem(length)? as usize).copied()
     }
 
+    /// Whether an egress has targets; one without any is not probed, and nothing is known of it.
+    pub(super) fn has(&self, egress: usize) -> bool {
+        self.of.get(egress).is_some_and(|list| !list.is_empty())
+    }
+
     /// What the measurements of all egresses in one period say of each target.
     pub(super) fn judge(&self, measurements: &[&Measurement]) -> Vec<Vec<TargetReport>> {
         let report = |egress: usize, target: u32, measurement: &Measurement| {

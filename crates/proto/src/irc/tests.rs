@@ -1,3 +1,4 @@
+mod late;
 mod live;
 mod pause;
 

@@ -361,6 +361,12 @@ impl RouteControlConfig {
                 format!("{MAX_EGRESSES} egresses are the most"),
             ));
         }
+        for family in self.families() {
+            if !self.egresses.iter().any(|egress| egress.carries(family)) {
+                let message = format!("destinations are of {family}, and no egress has a next hop of {family}");
+                return Err(document.error_in(root, "egress", 0, message));
+            }
+        }
         let mut before: Vec<&EgressConfig> = Vec::new();
         for (item, egress) in document.tables(root, "egress")?.iter().zip(&self.egresses) {
             let at = |key: &str, message: String| Err(document.error_at(item, key, message));
@@ -384,13 +390,9 @@ impl RouteControlConfig {
             if egress.via.len() > Family::ALL.len() || egress.via.iter().filter(|via| **via == Via::Auto).count() > 1 {
                 return at("via", format!("`{name}` needs one next hop of each family at most: an address, or `auto`"));
             }
-            if let Some(family) = self.families().into_iter().find(|family| !egress.carries(*family)) {
-                return at(
-                    "via",
-                    format!(
-                        "destinations are of {family}, and `{name}` has no next hop of {family}: add one, or `auto`"
-                    ),
-                );
+            if !self.families().into_iter().any(|family| egress.carries(family)) {
+                let message = format!("`{name}` has no next hop of the destinations' families: add one, or `auto`");
+                return at("via", message);
             }
             if egress.drain.is_some() && self.route_control.moves == Moves::Aggregate {
                 return at(
@@ -519,9 +521,16 @@ impl RouteControlConfig {
         }
         knobs.check().map_err(|error| document.error_at(table, error.knob, &error))?;
         let shortest = knobs.routing_period.as_secs_f64() * (1.0 - knobs.effective().decision_jitter.as_f64());
-        let probes = knobs.measurement_period.as_nanos() / knobs.probe_interval.as_nanos().max(1);
-        for egress in &self.egresses {
-            let targets = self.targets_of(egress);
+        let of_family = |family: Family| {
+            let probes = knobs.measurement_period.as_nanos() / self.control_in(family).probe_interval.as_nanos().max(1);
+            let targets = self.targets_in(family).of;
+            self.egresses
+                .iter()
+                .zip(targets)
+                .map(move |(egress, targets)| (egress, targets, probes))
+                .collect::<Vec<_>>()
+        };
+        for (egress, targets, probes) in self.sides().into_iter().flat_map(of_family) {
             let each = probes.div_ceil(targets.len().max(1) as u64);
             let rate = each as f64 / shortest;
             let of = |number: &u32| self.targets.get(*number as usize);

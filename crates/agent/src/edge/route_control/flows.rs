@@ -1,8 +1,14 @@
 //! Keeps each flow on its egress, and has those begin anew that cannot live there.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use sidestep_linux::nftables::{FlowEgress, FlowTable};
+use sidestep_linux::{
+    netlink::Family,
+    nftables::{FlowEgress, FlowTable},
+};
 use sidestep_proto::irc::Health;
 use tokio::time::Instant;
 
@@ -15,11 +21,12 @@ pub(super) struct Flows {
     /// What was written, and what it looked like then.
     written: Vec<FlowEgress>,
     fingerprint: Option<u64>,
-    /// By egress: whether it was dead, and when its flows have to be gone.
-    dead: Vec<bool>,
-    drains: Vec<Option<Instant>>,
-    /// Egresses whose flows are to begin anew.
-    doomed: Vec<usize>,
+    /// Egresses that were dead for a family.
+    dead: BTreeSet<(Family, usize)>,
+    /// When the flows of a family have to be gone from an egress.
+    drains: BTreeMap<(Family, usize), Instant>,
+    /// Egresses whose flows of a family are to begin anew.
+    doomed: Vec<(Family, usize)>,
     pub(super) forgotten: u64,
 }
 
@@ -48,8 +55,8 @@ impl RouteControl {
         let mut table = FlowTable::open(&name(numbers.base), numbers.mask)?;
         table.replace(&wanted)?;
         let fingerprint = table.fingerprint()?;
-        let (count, forgotten) = (wanted.len(), self.flows.as_ref().map_or(0, |flows| flows.forgotten));
-        let (dead, drains) = (vec![false; count], vec![None; count]);
+        let forgotten = self.flows.as_ref().map_or(0, |flows| flows.forgotten);
+        let (dead, drains) = (BTreeSet::new(), BTreeMap::new());
         self.flows = Some(Flows { table, written: wanted, fingerprint, dead, drains, doomed: Vec::new(), forgotten });
         Ok(())
     }
@@ -64,51 +71,64 @@ impl RouteControl {
         Ok(!is_as_it_was)
     }
 
-    /// Packets take another egress: flows of the former one may stay for a while, those of the new one for good.
-    pub(super) fn drain(&mut self, from: usize, to: usize) {
+    /// Packets of a family take another egress: flows of the former one may stay for a while, those of the new one for good.
+    pub(super) fn drain(&mut self, family: Family, from: usize, to: usize) {
         let after = self.options.config.egresses.get(from).and_then(|of| of.drain);
         let Some(flows) = &mut self.flows else { return };
-        if let Some(drain) = flows.drains.get_mut(from) {
-            *drain = after.map(|after| Instant::now() + after.to_std());
-        }
-        if let Some(drain) = flows.drains.get_mut(to) {
-            *drain = None;
-        }
+        flows.drains.remove(&(family, to));
+        flows.drains.remove(&(family, from));
+        flows.drains.extend(after.map(|after| ((family, from), Instant::now() + after.to_std())));
     }
 
     /// Notes the egresses whose flows cannot live any more; they begin anew only if there is an egress for them.
     pub(super) fn note_dead(&mut self) {
-        let active = self.controller.active();
-        let is_dead = |egress: usize| {
-            let is_usable = self.usable.get(egress).copied().unwrap_or(false);
-            !is_usable || self.controller.report(egress).is_none_or(|report| report.health == Health::Dead)
+        if self.flows.is_none() {
+            return;
+        }
+        let active = self.all_active();
+        let egresses = 0..self.links.len();
+        let is_dead = |family, egress| {
+            let is_dead = matches!(self.health(family, egress), None | Some(Health::Dead | Health::ForwardsNothing));
+            is_dead || self.why_unusable(egress, family).is_some()
         };
-        let now: Vec<bool> = (0..self.links.len()).map(is_dead).collect();
-        let has_refuge = now.get(active) == Some(&false);
+        let dead: Vec<((Family, usize), bool)> = active
+            .iter()
+            .flat_map(|(family, _)| egresses.clone().map(|egress| (*family, egress)))
+            .map(|place| (place, is_dead(place.0, place.1)))
+            .collect();
         let Some(flows) = &mut self.flows else { return };
-        for (egress, dead) in now.into_iter().enumerate() {
-            let Some(before) = flows.dead.get_mut(egress) else { continue };
-            if dead && !*before && has_refuge && egress != active {
-                flows.doomed.push(egress);
+        for ((family, egress), is_dead) in &dead {
+            let Some(active) = active.get(family) else { continue };
+            let has_refuge = dead.contains(&((*family, *active), false));
+            if *is_dead && has_refuge && egress != active && !flows.dead.contains(&(*family, *egress)) {
+                flows.doomed.push((*family, *egress));
             }
             // While there is nowhere to go they wait.
-            *before = dead && has_refuge;
-        }
-        for (egress, drain) in flows.drains.iter_mut().enumerate() {
-            if egress != active && drain.take_if(|until| *until <= Instant::now()).is_some() {
-                flows.doomed.push(egress);
+            if *is_dead && has_refuge {
+                flows.dead.insert((*family, *egress));
+            } else {
+                flows.dead.remove(&(*family, *egress));
             }
         }
+        let now = Instant::now();
+        flows.drains.retain(|(family, egress), until| {
+            let is_over = *until <= now && active.get(family) != Some(egress);
+            if is_over {
+                flows.doomed.push((*family, *egress));
+            }
+            !is_over
+        });
     }
 
     /// Has flows begin anew whose egress is dead, or whose time there is over.
     pub(super) fn forget_flows(&mut self) -> Result<(), AgentError> {
         let numbers = self.numbers();
         let Some(flows) = &mut self.flows else { return Ok(()) };
-        for egress in std::mem::take(&mut flows.doomed) {
-            flows.table.forget(numbers.mark(egress))?;
+        for (family, egress) in std::mem::take(&mut flows.doomed) {
+            flows.table.forget(family, numbers.mark(egress))?;
             flows.forgotten += 1;
-            tracing::info!(egress, "flows of an egress begin anew by another");
+            let family = family.to_string();
+            tracing::info!(egress, family, "flows of an egress begin anew by another");
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl RouteControl {
             self.say_ways(egress, before.get(egress));
         }
         self.say_unclaimed(&network);
-        self.refused = vec![None; self.links.len()];
+        self.refused.clear();
         self.follow_sockets();
         self.look_at_probing();
         self.tell_carriers();
@@ -120,24 +120,23 @@ impl RouteControl {
                     self.probers.len() - 1
                 });
                 let Some(probing) = self.probers.get_mut(place) else { continue };
-                for probe in probing.follow(spec) {
-                    self.controller.handle_void(probe);
-                }
+                let given_up = probing.follow(spec);
+                let Some(side) = self.sides.iter_mut().find(|side| side.family == target.family()) else { continue };
+                given_up.into_iter().for_each(|probe| side.controller.handle_void(probe));
             }
         }
     }
 
     /// Sends a probe. One that the host cannot send is no loss.
-    pub(super) fn send(&mut self, probe: sidestep_proto::irc::Probe) {
+    pub(super) fn send(&mut self, family: Family, probe: sidestep_proto::irc::Probe) {
         let egress = probe.egress as usize;
-        let Some(target) = self.controller.target(probe) else { return };
+        let Some(target) = self.side(family).and_then(|side| side.controller.target(probe)) else { return };
         let prober = self.probers.iter_mut().find(|one| (one.egress, one.target) == (egress, target));
         let sent = prober.map(|prober| (prober.send(probe), prober.given_up()));
         let Some((Sent::Refused, given_up)) = sent else { return };
         self.refused_probes += 1;
-        for probe in given_up.into_iter().chain([probe]) {
-            self.controller.handle_void(probe);
-        }
+        let Some(side) = self.side_mut(family) else { return };
+        given_up.into_iter().chain([probe]).for_each(|probe| side.controller.handle_void(probe));
     }
 
     /// Why probes of a family by an egress cannot be sent; `None` if those to some target can.
@@ -157,13 +156,10 @@ impl RouteControl {
         probers.all(|one| one.why_not().is_some()).then_some(first)
     }
 
-    /// Whether nothing is known of an egress because none of its probes can be sent.
-    pub(super) fn is_unprobed(&self, egress: usize) -> bool {
-        let is_probed = |family: &Family| {
-            self.probers.iter().any(|one| (one.egress, one.family) == (egress, *family))
-                && self.why_unprobed(egress, *family).is_none()
-        };
-        !Family::ALL.iter().any(is_probed)
+    /// Whether nothing is known of an egress for a family because none of its probes can be sent.
+    pub(super) fn is_unprobed(&self, family: Family, egress: usize) -> bool {
+        let has_targets = self.probers.iter().any(|one| (one.egress, one.family) == (egress, family));
+        !has_targets || self.why_unprobed(egress, family).is_some()
     }
 
     /// How packets of each family leave by an egress.
@@ -198,12 +194,13 @@ impl RouteControl {
                     (Some(before), Some(why)) if before != why => {
                         tracing::warn!(egress = name, %family, why, "an egress cannot be probed, for another reason now");
                     }
-                    _ => continue,
+                    _ => {}
                 }
                 of.unprobed = why;
-            }
-            if self.is_unprobed(egress) {
-                self.controller.forget_health(egress);
+                let is_unprobed = self.is_unprobed(family, egress);
+                if let Some(side) = self.side_mut(family).filter(|_| is_unprobed) {
+                    side.controller.forget_health(egress);
+                }
             }
         }
     }
@@ -211,7 +208,8 @@ impl RouteControl {
     /// Says once that a dead egress leads to a next hop of the file, while the network has another one for its interface.
     pub(super) async fn look_for_stale_hops(&mut self) -> Result<(), AgentError> {
         let named = |of: &super::EgressConfig| of.hops().next().is_some();
-        let is_dead = |egress: usize| self.told_health.get(egress).is_some_and(|health| health == "dead");
+        let told = |egress: usize| self.sides.iter().filter_map(move |side| side.told_health.get(egress));
+        let is_dead = |egress: usize| told(egress).any(|health| health == "dead");
         let dead: Vec<usize> = (0..self.ways.len())
             .filter(|egress| is_dead(*egress) && self.options.config.egresses.get(*egress).is_some_and(named))
             .filter(|egress| !self.said.contains(&format!("hop of {egress}")))
@@ -250,7 +248,7 @@ impl RouteControl {
         for socket in 0..self.probers.len() {
             self.take_answers(socket)?;
         }
-        self.controller.handle_pause(monotonic_now());
+        self.sides.iter_mut().for_each(|side| side.controller.handle_pause(monotonic_now()));
         tracing::warn!(
             seconds = (pause.as_secs_f64() * 10.0).round() / 10.0,
             "nothing ran for a while (suspended, or stopped): probes of that time do not count"

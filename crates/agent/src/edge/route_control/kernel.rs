@@ -111,21 +111,24 @@ pub(super) async fn is_inherited(netlink: &Netlink, numbers: Numbers) -> Result<
     Ok(netlink.own_routes().await?.iter().any(|(table, _)| tables.contains(table)))
 }
 
-/// The egress that packets take by the decision table, if the kernel has such a route.
-pub(super) async fn inherited_egress(
+/// By family: the egress that packets take by the decision table, if the kernel has such routes.
+pub(super) async fn inherited_egresses(
     netlink: &Netlink,
     config: &RouteControlConfig,
     numbers: Numbers,
-) -> Result<Option<usize>, AgentError> {
+) -> Result<BTreeMap<Family, usize>, AgentError> {
     let ways = Network::read(netlink, config).await?.ways(config);
-    for (egress, ways) in ways.iter().enumerate() {
-        let routes = decision_routes(config, numbers, ways);
-        let all = routes.len();
-        if all > 0 && netlink.missing_routes(&routes).await?.is_empty() {
-            return Ok(Some(egress));
+    let mut found = BTreeMap::new();
+    for family in config.families() {
+        for (egress, ways) in ways.iter().enumerate() {
+            let routes = decision_routes(config, numbers, ways, family);
+            if !routes.is_empty() && netlink.missing_routes(&routes).await?.is_empty() {
+                found.insert(family, egress);
+                break;
+            }
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// Removes rules and routes of a route controller, whoever made them; returns whether there were any.
@@ -147,16 +150,17 @@ pub(super) async fn remove_all(netlink: &Netlink, table_base: u32, priority: u32
     Ok(found)
 }
 
-/// The routes of the decision table by an egress that leads so.
-fn decision_routes(config: &RouteControlConfig, numbers: Numbers, ways: &Ways) -> Routes {
-    let Some(link) = &ways.link else { return BTreeMap::new() };
+/// The routes of a family in the decision table by an egress that leads so.
+fn decision_routes(config: &RouteControlConfig, numbers: Numbers, ways: &Ways, family: Family) -> Routes {
+    let Some((link, way)) = ways.link.as_ref().zip(ways.of(family).ok()) else { return BTreeMap::new() };
     let table = numbers.decision();
     let route = |destination: &IpNet| {
-        let target = lead(ways.of(Family::of(*destination)).ok()?.hop, link.index);
+        let target = lead(way.hop, link.index);
         let route = Route { table, destination: *destination, target, mtu: None };
-        Some(((table, *destination), route))
+        ((table, *destination), route)
     };
-    config.route_control.destinations.iter().filter_map(route).collect()
+    let destinations = config.route_control.destinations.iter();
+    destinations.filter(|destination| Family::of(**destination) == family).map(route).collect()
 }
 
 /// Where a route by an egress leads. The kernel is not to look for a way to the next hop: for IPv6 it would find our own routes that
@@ -171,53 +175,67 @@ impl RouteControl {
         Numbers::of(&self.options)
     }
 
-    /// Tells the controller which egresses can be used at all.
+    /// Tells the controllers which egresses can be used at all.
     pub(super) fn tell_carriers(&mut self) {
         let now = sidestep_linux::monotonic_now();
-        for egress in 0..self.links.len() {
-            let usable = self.why_unusable(egress).is_none();
-            if self.usable.get(egress) != Some(&usable) {
-                if let Some(known) = self.usable.get_mut(egress) {
+        let decides: Vec<Family> =
+            self.sides.iter().filter(|side| side.follows.is_none()).map(|side| side.family).collect();
+        for family in decides {
+            for egress in 0..self.links.len() {
+                let usable = self.why_unusable(egress, family).is_none();
+                let Some(side) = self.side_mut(family) else { continue };
+                if let Some(known) = side.usable.get_mut(egress).filter(|known| **known != usable) {
                     *known = usable;
+                    side.controller.handle_carrier(now, egress, usable);
                 }
-                self.controller.handle_carrier(now, egress, usable);
             }
+            self.take_decision(family);
         }
-        self.take_decision();
     }
 
-    /// Why nothing can leave by an egress, as far as this router knows.
-    pub(super) fn why_unusable(&self, egress: usize) -> Option<String> {
-        let dev = self.options.config.egresses.get(egress).map(|of| of.dev.as_str()).unwrap_or_default();
+    /// Why no packet of a family can leave by an egress, as far as this router knows.
+    pub(super) fn why_unusable(&self, egress: usize, family: Family) -> Option<String> {
+        let of = self.options.config.egresses.get(egress)?;
+        let dev = of.dev.as_str();
         match self.links.get(egress) {
             Some(Some(link)) if link.running => {
-                let nowhere = self.ways.get(egress).and_then(Ways::nowhere);
-                nowhere.or_else(|| self.refused.get(egress).cloned().flatten())
+                let missing = self.ways.get(egress).and_then(|ways| ways.of(family).err()).map(str::to_string);
+                missing.or_else(|| self.refused.get(&(egress, family)).cloned())
             }
             Some(Some(_)) => Some(format!("{dev} is down or has no carrier")),
             _ => Some(format!("there is no interface {dev}")),
         }
     }
 
-    /// The index of an egress's interface, if packets can leave by it.
-    fn interface(&self, egress: usize) -> Option<u32> {
-        self.links.get(egress)?.as_ref().filter(|_| self.why_unusable(egress).is_none()).map(|link| link.index)
+    /// Why nothing can leave by an egress; `None` while packets of one family can.
+    pub(super) fn unusable(&self, egress: usize) -> Option<String> {
+        let of = self.options.config.egresses.get(egress)?;
+        let carried = self.options.config.families().into_iter().filter(|family| of.carries(*family));
+        let all: Option<Vec<String>> = carried.map(|family| self.why_unusable(egress, family)).collect();
+        let mut whys = all?;
+        whys.dedup();
+        Some(whys.join("; ")).filter(|why| !why.is_empty())
     }
 
-    /// The routes of an egress's own table.
-    fn egress_routes(&self, egress: usize, interface: u32) -> Routes {
+    /// The index of an egress's interface, if packets of a family can leave by it.
+    fn interface(&self, egress: usize, family: Family) -> Option<u32> {
+        let usable = self.why_unusable(egress, family).is_none();
+        self.links.get(egress)?.as_ref().filter(|_| usable).map(|link| link.index)
+    }
+
+    /// The routes of one family in an egress's own table.
+    fn egress_routes(&self, egress: usize, of_family: Family, interface: u32) -> Routes {
         let config = &self.options.config;
         let table = self.numbers().table(egress);
         let mut routes = self.thrown(table);
-        let Some(ways) = self.ways.get(egress) else { return routes };
+        routes.retain(|(_, destination), _| Family::of(*destination) == of_family);
+        let Some(way) = self.ways.get(egress).and_then(|ways| ways.of(of_family).ok()) else { return routes };
         let targets = config.targets.iter().map(|target| IpNet::from(target.address));
-        for destination in config.route_control.destinations.iter().copied().chain(targets) {
-            let family = Family::of(destination);
-            if let Ok(way) = ways.of(family) {
-                let target = lead(way.hop, interface);
-                let route = Route { table, destination, target, mtu: None };
-                routes.insert((table, destination), route);
-            }
+        let all = config.route_control.destinations.iter().copied().chain(targets);
+        for destination in all.filter(|destination| Family::of(*destination) == of_family) {
+            let target = lead(way.hop, interface);
+            let route = Route { table, destination, target, mtu: None };
+            routes.insert((table, destination), route);
         }
         routes
     }
@@ -246,22 +264,26 @@ impl RouteControl {
     }
 
     /// The routes that the kernel should have, by what it refuses: those of an egress's own table, or of the egress in use.
-    fn wanted(&self) -> Vec<(Option<usize>, Routes)> {
+    fn wanted(&self) -> Vec<(Option<(usize, Family)>, Routes)> {
         let mut wanted = vec![(None, self.refusals())];
-        for egress in 0..self.links.len() {
-            let routes = self.interface(egress).map(|interface| self.egress_routes(egress, interface));
-            wanted.extend(routes.map(|routes| (Some(egress), routes)));
+        for family in self.options.config.sides() {
+            for egress in 0..self.links.len() {
+                let routes =
+                    self.interface(egress, family).map(|interface| self.egress_routes(egress, family, interface));
+                wanted.extend(routes.map(|routes| (Some((egress, family)), routes)));
+            }
         }
         wanted.push((None, self.thrown(self.numbers().decision())));
-        wanted.extend(self.steering().map(|routes| (Some(self.controller.active()), routes)));
+        for (family, active) in self.all_active() {
+            wanted.extend(self.steering(family, active).map(|routes| (Some((active, family)), routes)));
+        }
         wanted
     }
 
-    /// The routes by the egress in use.
-    fn steering(&self) -> Option<Routes> {
-        let active = self.controller.active();
-        self.interface(active)?;
-        Some(decision_routes(&self.options.config, self.numbers(), self.ways.get(active)?))
+    /// The routes of a family by the egress in use.
+    fn steering(&self, family: Family, active: usize) -> Option<Routes> {
+        self.interface(active, family)?;
+        Some(decision_routes(&self.options.config, self.numbers(), self.ways.get(active)?, family))
     }
 
     /// Has packets take the egress in use; everything else is as it should be.
@@ -269,10 +291,12 @@ impl RouteControl {
         if self.options.dry_run || !self.at_work {
             return Ok(());
         }
-        match self.steering() {
-            Some(routes) => self.install(&routes).await.map_err(AgentError::from),
-            None => Ok(()),
+        for (family, active) in self.all_active() {
+            if let Some(routes) = self.steering(family, active) {
+                self.install(&routes).await?;
+            }
         }
+        Ok(())
     }
 
     /// Makes the kernel have all rules and routes, the new ones before any old one goes.
@@ -292,21 +316,20 @@ impl RouteControl {
         }
         let mut wanted = self.wanted();
         // What the kernel refuses makes another egress the one in use, so this ends with the last egress at the latest.
-        for _ in 0..=self.links.len() {
+        for _ in 0..=self.links.len() * Family::ALL.len() {
             let mut refusal = None;
             for (egress, routes) in &wanted {
                 let Err(error) = self.install(routes).await else { continue };
-                let Some(egress) = egress.filter(|_| error.is_answer() && !error.is_environment()) else {
+                let Some(place) = egress.filter(|_| error.is_answer() && !error.is_environment()) else {
                     return Err(error.into());
                 };
-                refusal = Some((egress, error.to_string()));
+                refusal = Some((place, error.to_string()));
                 break;
             }
-            let Some((egress, why)) = refusal else { break };
-            tracing::warn!(egress = self.name(egress), why, "the kernel takes no route by an egress, which is left");
-            if let Some(refused) = self.refused.get_mut(egress) {
-                *refused = Some(why);
-            }
+            let Some(((egress, family), why)) = refusal else { break };
+            let (name, of) = (self.name(egress), family.to_string());
+            tracing::warn!(egress = name, family = of, why, "the kernel takes no route by an egress, which is left");
+            self.refused.insert((egress, family), why);
             self.tell_carriers();
             wanted = self.wanted();
         }

@@ -4,15 +4,15 @@ use sidestep_metrics::{Labels, Metric, Page};
 
 use super::{
     WayStatus,
-    status::{EgressStatus, RouteControlStatus},
+    status::{EgressStatus, FamilyEgress, FamilyStatus, RouteControlStatus},
 };
 
-const ACTIVE: Metric = Metric::gauge("sidestep_route_control_active", "Whether packets take this egress");
+const ACTIVE: Metric = Metric::gauge("sidestep_route_control_active", "Whether packets of the family take this egress");
 const USABLE: Metric =
-    Metric::gauge("sidestep_route_control_usable", "Whether the egress has an interface with carrier and a route");
+    Metric::gauge("sidestep_route_control_usable", "Whether packets of the family can leave by the egress");
 const HEALTH: Metric = Metric::gauge(
     "sidestep_route_control_health",
-    "1 for the state that probes show: unknown, fine, impaired, dead or unprobed",
+    "1 for the state of the egress for the family: unknown, fine, impaired, dead or unprobed",
 );
 const UNPROBED: Metric = Metric::gauge(
     "sidestep_route_control_unprobed",
@@ -45,7 +45,7 @@ const TARGET: Metric = Metric::gauge(
     "sidestep_route_control_target_lost_ratio",
     "Share of the last measurement's probes to a target that were lost, by egress",
 );
-const MOVES: Metric = Metric::counter("sidestep_route_control_moves", "Moves by their reason");
+const MOVES: Metric = Metric::counter("sidestep_route_control_moves", "Moves by family and reason");
 const DECISIONS: Metric = Metric::counter("sidestep_route_control_decisions", "Decisions, those to stay included");
 const REFUSED: Metric =
     Metric::counter("sidestep_route_control_refused_probes", "Probes that the kernel refused to send");
@@ -87,37 +87,50 @@ pub const ROUTE_CONTROL_METRICS: &[Metric] = &[
 /// The page that Prometheus gets.
 pub(super) fn page(status: &RouteControlStatus, faults: u64) -> Page {
     let mut page = Page::default();
-    let of = |egress: &EgressStatus| -> Labels { vec![("egress", egress.name.clone())] };
-    let egresses = || status.egresses.iter();
-    page.each(ACTIVE, egresses().map(|one| (of(one), (one.name == status.active).into())));
-    page.each(USABLE, egresses().map(|one| (of(one), one.unusable.is_none().into())));
-    let health =
-        |one: &EgressStatus| -> Labels { vec![("egress", one.name.clone()), ("health", one.seen.health.clone())] };
-    page.each(HEALTH, egresses().map(|one| (health(one), 1.0)));
-    let ways = || egresses().flat_map(|one| one.ways.iter().map(move |way| (one, way)));
+    let families = || status.families.iter();
+    let all = || families().flat_map(|family| family.egresses.iter().map(move |one| (family, one)));
+    let probed = || all().filter(|(family, _)| family.probed);
+    let of = |(family, one): (&FamilyStatus, &FamilyEgress)| -> Labels {
+        vec![("egress", one.name.clone()), ("family", family.family.clone())]
+    };
+    let steered = || all().filter(|(family, _)| !family.destinations.is_empty());
+    page.each(ACTIVE, steered().map(|one| (of(one), (one.1.name == one.0.active).into())));
+    page.each(USABLE, all().map(|one| (of(one), one.1.unusable.is_none().into())));
+    let health = |one: (&FamilyStatus, &FamilyEgress)| -> Labels {
+        of(one).into_iter().chain([("health", one.1.seen.health.clone())]).collect()
+    };
+    page.each(HEALTH, probed().map(|one| (health(one), 1.0)));
+    let ways = || status.egresses.iter().flat_map(|one| one.ways.iter().map(move |way| (one, way)));
     let family = |one: &EgressStatus, way: &WayStatus| -> Labels {
         vec![("egress", one.name.clone()), ("family", way.family.clone())]
     };
     page.each(UNPROBED, ways().map(|(one, way)| (family(one, way), way.unprobed.is_some().into())));
-    page.each(LOSS, egresses().map(|one| (of(one), one.seen.loss)));
-    page.each(RTT, egresses().filter_map(|one| Some((of(one), one.seen.rtt_ms? / 1e3))));
-    page.each(PREDICTED, egresses().filter_map(|one| Some((of(one), one.seen.predicted_mbps? * 1e6))));
-    let passed = || egresses().filter_map(|one| Some((one, one.seen.passed.as_ref()?)));
-    page.each(GOODPUT, passed().map(|(one, passed)| (of(one), passed.goodput_mbps * 1e6)));
+    page.each(LOSS, probed().map(|one| (of(one), one.1.seen.loss)));
+    page.each(RTT, probed().filter_map(|one| Some((of(one), one.1.seen.rtt_ms? / 1e3))));
+    page.each(PREDICTED, probed().filter_map(|one| Some((of(one), one.1.seen.predicted_mbps? * 1e6))));
+    let passed = || probed().filter_map(|one| Some((of(one), one.1.seen.passed.as_ref()?)));
+    page.each(GOODPUT, passed().map(|(of, passed)| (of, passed.goodput_mbps * 1e6)));
     let again = passed().filter(|(_, passed)| passed.segments > 0);
     page.each(
         RETRANSMITTED,
-        again.map(|(one, passed)| (of(one), f64::from(passed.retransmitted) / f64::from(passed.segments))),
+        again.map(|(of, passed)| (of, f64::from(passed.retransmitted) / f64::from(passed.segments))),
     );
-    page.each(TRAFFIC_RTT, passed().filter_map(|(one, passed)| Some((of(one), passed.rtt_ms? / 1e3))));
-    page.each(PENALTY, egresses().map(|one| (of(one), one.penalty)));
-    let targets = egresses().flat_map(|one| one.targets.iter().map(move |target| (one, target)));
+    page.each(TRAFFIC_RTT, passed().filter_map(|(of, passed)| Some((of, passed.rtt_ms? / 1e3))));
+    page.each(PENALTY, probed().map(|one| (of(one), one.1.penalty)));
+    let targets =
+        status.egresses.iter().flat_map(|one: &EgressStatus| one.targets.iter().map(move |target| (one, target)));
     let lost = targets.filter(|(_, target)| target.sent > 0).map(|(one, target)| {
         let labels = vec![("egress", one.name.clone()), ("target", target.address.to_string())];
         (labels, f64::from(target.lost) / f64::from(target.sent))
     });
     page.each(TARGET, lost);
-    page.each(MOVES, status.moved.iter().map(|(reason, count)| (vec![("reason", reason.clone())], *count as f64)));
+    let moves = families().flat_map(|family| family.moved.iter().map(move |moved| (family, moved)));
+    page.each(
+        MOVES,
+        moves.map(|(family, (reason, count))| {
+            (vec![("family", family.family.clone()), ("reason", reason.clone())], *count as f64)
+        }),
+    );
     page.one(DECISIONS, status.decided as f64);
     page.one(REFUSED, status.refused_probes as f64);
     page.one(MENDED, status.mended as f64);

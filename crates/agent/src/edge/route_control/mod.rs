@@ -6,6 +6,7 @@
 mod config;
 mod doubts;
 mod effect;
+mod families;
 mod flows;
 mod follow;
 mod following;
@@ -14,17 +15,20 @@ mod kernel;
 mod metrics;
 mod passing;
 mod probes;
+mod report;
 mod settings;
 mod sources;
 mod status;
+mod suspicion;
 mod telling;
+mod trial;
 mod ways;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, RandomState},
     ops::ControlFlow,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -32,17 +36,14 @@ use sidestep_linux::{
     Pauses,
     bpf::passive::Passive,
     monotonic_now,
-    netlink::{InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
+    netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
 };
 use sidestep_metrics::{Page, Scrapes};
-use sidestep_model::{
-    Rate, Span, Time,
-    scenario::{IrcMode, KnobError},
-};
-use sidestep_proto::irc::{Controller, Reason, Timeout};
+use sidestep_model::{Time, scenario::IrcMode};
 use sidestep_service::Handled;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
+    task::JoinError,
     time::{Instant, sleep_until},
 };
 
@@ -55,12 +56,12 @@ pub use self::{
     init::{PUBLIC_TARGETS, propose_route_control},
     metrics::ROUTE_CONTROL_METRICS,
     status::{
-        DecisionRecord, EgressInput, EgressStatus, PassedInput, PredictionErrors, RouteControlStatus, TargetStatus,
-        route_control_status,
+        DecisionRecord, EgressInput, EgressStatus, FamilyEgress, FamilyStatus, PassedInput, PredictionErrors,
+        RouteControlStatus, TargetStatus, route_control_status,
     },
     ways::WayStatus,
 };
-use self::{following::Followed, kernel::Numbers, probes::Probing, ways::Ways};
+use self::{families::Side, following::Followed, kernel::Numbers, probes::Probing, report::unix_now, ways::Ways};
 use super::{keeps, overridden, status::Teller};
 use crate::{
     AgentError,
@@ -120,7 +121,7 @@ pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, 
     Ok(stopped || measured || removed)
 }
 
-/// The daemon's hold on the kernel, and the controller.
+/// The daemon's hold on the kernel, and the controllers.
 struct RouteControl {
     options: RouteControlOptions,
     /// Says that this is the namespace's only route controller, and takes requests to stop.
@@ -131,7 +132,8 @@ struct RouteControl {
     watch: LinkWatch,
     audit: Audit,
     configs: UnboundedReceiver<RouteControlConfig>,
-    controller: Controller,
+    /// The decisions of each family.
+    sides: Vec<Side>,
     /// By egress: its interface, if it is there.
     links: Vec<Option<Interface>>,
     /// By egress: where it leads, by family.
@@ -141,20 +143,15 @@ struct RouteControl {
     /// When to look again at ways that are missing since a moment.
     recheck: Option<Instant>,
     pauses: Pauses,
-    /// By egress: why the kernel takes no route by it.
-    refused: Vec<Option<String>>,
-    /// By egress: what the controller was told of its carrier.
-    usable: Vec<bool>,
+    /// By egress and family: why the kernel takes no route by it.
+    refused: BTreeMap<(usize, Family), String>,
     probers: Vec<Probing>,
     /// What measures passing traffic, if anything.
     passive: Option<Passive>,
+    /// Egresses that passing traffic accuses.
+    trials: trial::Trials,
     /// What was said once.
     said: BTreeSet<String>,
-    /// What the log said last: why packets stay or move, and the health of each egress.
-    told_reason: Option<Reason>,
-    told_health: Vec<String>,
-    /// How much later than due the next probes leave.
-    jitter: Span,
     random: RandomState,
     drawn: u64,
     /// The routes that the kernel should have.
@@ -163,11 +160,7 @@ struct RouteControl {
     rules: BTreeSet<RouteRule>,
     /// What the main table has within the destinations.
     inner: Vec<InnerRoute>,
-    decisions: VecDeque<DecisionRecord>,
-    moved: BTreeMap<&'static str, u64>,
-    decided: u64,
     refused_probes: u64,
-    active_since: f64,
     /// Whether packets leave as decided.
     effects: Effects,
     /// Rules of others that restore marks.
@@ -192,6 +185,8 @@ enum Event {
     Answer(usize),
     Links,
     Audit,
+    /// A trial of an egress is over.
+    Trial(Result<trial::Outcome, JoinError>),
     Config(Box<RouteControlConfig>),
     /// Somebody asks for the status or the end.
     Asked(Result<(), AgentError>),
@@ -212,9 +207,9 @@ impl RouteControl {
         if !options.dry_run {
             check_tables(&netlink, options.table_base, inherited).await?;
         }
-        let before = kernel::inherited_egress(&netlink, &options.config, numbers).await?;
+        let before = kernel::inherited_egresses(&netlink, &options.config, numbers).await?;
         Ok(RouteControl {
-            controller: controller(&options.config, before.unwrap_or(0))?,
+            sides: Side::all(&options.config, |family| before.get(&family).copied())?,
             teller: Teller::open(status::SOCKET)?,
             instance,
             netlink,
@@ -222,28 +217,21 @@ impl RouteControl {
             audit: Audit::open()?,
             configs,
             links: vec![None; options.config.egresses.len()],
-            refused: vec![None; options.config.egresses.len()],
-            usable: vec![true; options.config.egresses.len()],
+            refused: BTreeMap::new(),
             probers: Vec::new(),
             passive: None,
+            trials: trial::Trials::default(),
             said: BTreeSet::new(),
-            told_reason: None,
-            told_health: Vec::new(),
             ways: Vec::new(),
             followed: Vec::new(),
             recheck: None,
             pauses: Pauses::new(following::PAUSE),
-            jitter: Span::ZERO,
             random: RandomState::new(),
             drawn: 0,
             routes: BTreeMap::new(),
             rules: BTreeSet::new(),
             inner: Vec::new(),
-            decisions: VecDeque::new(),
-            moved: BTreeMap::new(),
-            decided: 0,
             refused_probes: 0,
-            active_since: unix_now(),
             effects: Effects::default(),
             firewall: Firewall::default(),
             mended: 0,
@@ -270,10 +258,9 @@ impl RouteControl {
         self.random.hash_one(self.drawn) as u32
     }
 
-    /// When the controller wants to be woken.
+    /// When a controller wants to be woken.
     fn due(&self) -> Option<Time> {
-        let (due, timeout) = self.controller.poll_timeout()?;
-        Some(if timeout == Timeout::Probe { due + self.jitter } else { due })
+        self.sides.iter().filter_map(Side::due).min()
     }
 
     /// Opens the sockets that are missing. Where the machine lacks what they need, that is an error.
@@ -291,7 +278,11 @@ impl RouteControl {
     fn take_answers(&mut self, socket: usize) -> Result<(), AgentError> {
         let Some(prober) = self.probers.get_mut(socket) else { return Ok(()) };
         while let Some((at, probe)) = prober.receive()? {
-            self.controller.handle_answer(at, probe, None);
+            let family = self.options.config.targets.get(prober.target as usize).map(|target| target.family());
+            let side = self.sides.iter_mut().find(|side| Some(side.family) == family);
+            if let Some(side) = side {
+                side.controller.handle_answer(at, probe, None);
+            }
         }
         Ok(())
     }
@@ -303,52 +294,34 @@ impl RouteControl {
             self.take_answers(socket)?;
         }
         let now = monotonic_now();
-        while self.due().is_some_and(|due| due <= now) {
-            let random = self.draw();
-            if self.controller.poll_timeout().is_some_and(|(_, timeout)| timeout == Timeout::Decision) {
-                self.tell_passages(now)?;
-            }
-            self.controller.handle_timeout(now, random);
-            let most = self.options.config.control.probe_interval.as_nanos() / JITTER;
-            self.jitter = Span::from_nanos(u64::from(self.draw()) * most / u64::from(u32::MAX));
-            while let Some(probe) = self.controller.poll_transmit(now) {
-                self.send(probe);
-            }
-            self.take_decision();
-        }
+        self.options.config.sides().into_iter().try_for_each(|family| self.handle_due_in(family, now))?;
         self.look_at_probing();
         Ok(())
     }
 
-    /// Notes what was decided since the last time.
-    fn take_decision(&mut self) {
-        let Some(decision) = self.controller.poll_decision() else { return };
-        self.note(decision.from, decision.to, decision.reason);
-        self.tell_health();
-        self.tell_decision(decision);
-        if decision.from == decision.to {
-            return;
-        }
-        *self.moved.entry(decision.reason.as_str()).or_default() += 1;
-        self.drain(decision.from, decision.to);
-        self.active_since = unix_now();
-    }
-
     fn handle_config(&mut self, config: RouteControlConfig) -> Result<(), AgentError> {
-        let active = self.name(self.controller.active()).to_string();
-        let starts_at = config.egresses.iter().position(|egress| egress.name == active).unwrap_or(0);
-        self.controller = controller(&config, starts_at)?;
+        let starts_at = |family| {
+            let active = self.name(self.active(family));
+            config.egresses.iter().position(|egress| egress.name == active)
+        };
+        let sides = Side::all(&config, starts_at)?;
+        let mut before = std::mem::take(&mut self.sides);
+        let keep = |side: Side| match before.iter().position(|one| one.family == side.family) {
+            Some(place) => side.renewed(before.swap_remove(place)),
+            None => side,
+        };
+        self.sides = sides.into_iter().map(keep).collect();
         if config.metrics != self.options.config.metrics {
             tracing::warn!("[metrics] stays what it is until the route controller is started again");
         }
         let count = config.egresses.len();
         self.options.config = config;
-        (self.links, self.refused, self.usable) = (vec![None; count], vec![None; count], vec![true; count]);
+        (self.links, self.refused) = (vec![None; count], BTreeMap::new());
         self.said.clear();
         self.probers.clear();
-        (self.ways, self.followed, self.told_health) = (Vec::new(), Vec::new(), Vec::new());
+        (self.ways, self.followed) = (Vec::new(), Vec::new());
         // Its numbers are those of the egresses before.
-        self.passive = None;
+        (self.passive, self.trials) = (None, trial::Trials::default());
         tracing::info!("the configuration was read again");
         Ok(())
     }
@@ -370,13 +343,14 @@ impl sidestep_service::Daemon for RouteControl {
         let ours = (self.options.table_base, self.netlink.port());
         let destinations = &self.options.config.route_control.destinations;
         let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
-        let effects = &self.effects;
+        let (effects, trials) = (&self.effects, &mut self.trials);
         Some(tokio::select! {
             () = reached(due) => Event::Due,
             () = reached(self.recheck) => Event::Links,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
             () = watch.changed() => Event::Links,
             () = audit.is_due(|change| effects.concerns(change) || RouteControl::concerns(ours, destinations, change)) => Event::Audit,
+            outcome = trial::ended(trials) => Event::Trial(outcome),
             Some(config) = configs.recv() => Event::Config(Box::new(config)),
             asked = self.instance.asked() => Event::Asked(asked),
             asked = self.teller.asked() => Event::Asked(asked),
@@ -384,7 +358,7 @@ impl sidestep_service::Daemon for RouteControl {
     }
 
     async fn handle_event(&mut self, event: Event) -> Handled<AgentError> {
-        let active = self.controller.active();
+        let active = self.all_active();
         let paused = self.look_for_pause();
         let (result, mut reconciles) = match event {
             Event::Due => (self.handle_due(), false),
@@ -401,6 +375,10 @@ impl sidestep_service::Daemon for RouteControl {
                 self.audit.done(began.elapsed());
                 (compared.map(drop), differs)
             }
+            Event::Trial(outcome) => {
+                self.handle_outcome(outcome);
+                (Ok(()), false)
+            }
             Event::Config(config) => {
                 let result = self.handle_config(*config);
                 self.routes.clear();
@@ -416,7 +394,7 @@ impl sidestep_service::Daemon for RouteControl {
             }
         };
         // The move itself comes first; what else has to follow, follows.
-        let steered = if self.controller.active() == active { Ok(()) } else { self.steer().await };
+        let steered = if self.all_active() == active { Ok(()) } else { self.steer().await };
         self.note_dead();
         let steered = steered.and_then(|()| self.forget_flows());
         reconciles |= steered.is_err();
@@ -429,8 +407,7 @@ impl sidestep_service::Daemon for RouteControl {
         self.open_probers()?;
         self.attach_passive().await?;
         self.apply().await?;
-        let refused = self.refused.iter().any(Option::is_some);
-        self.again = refused.then(|| Instant::now() + AGAIN);
+        self.again = (!self.refused.is_empty()).then(|| Instant::now() + AGAIN);
         if !std::mem::replace(&mut self.at_work, true) {
             settings::warn_of_egresses(&self.options.config, &self.links, &self.netlink.vrfs().await?);
         }
@@ -465,12 +442,14 @@ impl sidestep_service::Daemon for RouteControl {
     }
 
     fn status(&self) -> String {
-        let unusable = (0..self.links.len()).filter(|egress| self.why_unusable(*egress).is_some()).count();
+        let unusable = (0..self.links.len()).filter(|egress| self.unusable(*egress).is_some()).count();
         let count = self.links.len();
-        let reason = self.decisions.back().map_or("not measured yet", |last| last.reason.as_str());
+        let last = |side: &Side| side.decisions.back().map_or("not measured yet".into(), |last| last.reason.clone());
+        let decided = self.sides.iter().filter(|side| side.follows.is_none());
+        let reason = families::agreed(decided.map(|side| (side.family.to_string(), last(side))));
         let unusable = if unusable > 0 { format!(", {unusable} of {count} egresses unusable") } else { String::new() };
         let overridden = overridden(&self.effects, &self.firewall);
-        format!("packets take {}: {reason}{unusable}{overridden}", self.name(self.controller.active()))
+        format!("packets take {}: {reason}{unusable}{overridden}", self.active_name())
     }
 
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
@@ -497,14 +476,6 @@ impl RouteControl {
     }
 }
 
-/// A controller as the file says; what the file's check lets through can be made.
-fn controller(config: &RouteControlConfig, starts_at: usize) -> Result<Controller, AgentError> {
-    let capacities: Vec<Rate> = config.egresses.iter().map(|egress| egress.capacity).collect();
-    let made = Controller::new(&config.control, &capacities, monotonic_now());
-    let made = made.map_err(|error: KnobError| AgentError::Reserved(error.to_string()))?;
-    Ok(made.with_targets(config.targets()).with_stability(config.stability()).starting_at(starts_at))
-}
-
 /// Completes at `instant`; never without one.
 async fn reached(instant: Option<Instant>) {
     match instant {
@@ -512,9 +483,4 @@ async fn reached(instant: Option<Instant>) {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,
     }
-}
-
-/// Seconds since 1970.
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -1,6 +1,9 @@
 //! What passes the egresses, for the controller: the passive measurement on each of their interfaces.
 
-use sidestep_linux::bpf::passive::{self, Passive, PassiveSample};
+use sidestep_linux::{
+    bpf::passive::{self, Passive, PassiveSample},
+    netlink::Family,
+};
 use sidestep_model::{Bytes, Time};
 use sidestep_proto::irc::Passage;
 
@@ -46,11 +49,11 @@ impl RouteControl {
         Ok(false)
     }
 
-    /// Tells the controller what has passed each egress.
-    pub(super) fn tell_passages(&mut self, now: Time) -> Result<(), AgentError> {
+    /// Tells the controller of a family what of it has passed each egress.
+    pub(super) fn tell_passages(&mut self, family: Family, now: Time) -> Result<(), AgentError> {
         let Some(passive) = &mut self.passive else { return Ok(()) };
-        let samples = passive.sample()?;
-        let (count, active) = (self.links.len(), self.controller.active());
+        let samples = passive.sample_family(family)?;
+        let (count, active) = (self.links.len(), self.active(family));
         // Of what was lost by another egress and is sent again by this one, the acknowledgement counts for the other. It shows
         // nothing of that, unless flows stay on their egress.
         let stays = self.options.config.route_control.moves == Moves::NewConnections;
@@ -59,8 +62,11 @@ impl RouteControl {
             if stays || egress == active { passage } else { Passage { last_advance: Time::ZERO, ..passage } }
         });
         let passages: Vec<Passage> = passages.collect();
-        self.controller.handle_passages(now, &passages);
-        Ok(())
+        if let Some(side) = self.side_mut(family) {
+            side.controller.handle_passages(now, &passages);
+        }
+        let mut samples = samples.iter().take(count).enumerate();
+        samples.try_for_each(|(egress, sample)| self.suspect((family, egress), now, sample))
     }
 }
 

@@ -163,8 +163,8 @@ impl Probing {
     }
 }
 
-/// How a socket is opened: bound to the egress's interface and to its address there, with the egress's mark; in a dry run no rule knows
-/// the mark.
+/// How a socket is opened: probes leave by the egress's interface, from its address there, with the egress's mark; in a dry run no rule
+/// knows the mark. Answers may come in by any interface: those to a site's own addresses come back as the providers have it.
 pub(super) fn spec((egress, of): (usize, &EgressConfig), target: &TargetConfig, way: Way, numbers: Numbers) -> Spec {
     let method = match target.kind {
         ProbeKind::Icmp => Method::Icmp,
@@ -173,6 +173,7 @@ pub(super) fn spec((egress, of): (usize, &EgressConfig), target: &TargetConfig, 
     };
     let mut spec = Spec::new(target.address, method);
     spec.device = Some(of.dev.clone());
+    spec.any_return = true;
     spec.mark = Some(numbers.mark(egress));
     spec.source = way.source;
     spec

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_model::{Rate, scenario::IrcMode};
-use sidestep_proto::irc::{Health, PredictionError, Reason};
+use sidestep_model::Rate;
 
-use super::{Moves, ProbeKind, RouteControl, WayStatus};
+use super::{Moves, ProbeKind, WayStatus};
 use crate::{AgentError, edge::status::ask, effect::Overridden, firewall::RestoredMarks};
 
 /// The name of the socket at which the status is told.
 pub(super) const SOCKET: &str = "sidestep-route-control/status";
-/// How many decisions are kept.
-pub(super) const KEPT: usize = 32;
 
 /// The state of a route controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,15 +27,18 @@ pub struct RouteControlStatus {
     pub passive: bool,
     /// The prefixes whose packets take the egress in use.
     pub destinations: Vec<IpNet>,
-    /// The egress in use.
+    /// The egress in use; where families differ, that of each: `isp0 (IPv4), isp1 (IPv6)`.
     pub active: String,
-    /// Since when, in seconds since 1970.
+    /// Since when, in seconds since 1970: the last move of any family.
     pub active_since: f64,
+    /// Each family of the destinations, and of the targets.
+    #[serde(default)]
+    pub families: Vec<FamilyStatus>,
     /// The egresses in the order of preference.
     pub egresses: Vec<EgressStatus>,
-    /// The last decisions, the newest last: each that moved, and each whose reason was another than before.
+    /// The last decisions of all families, the newest last: each that moved, and each whose reason was another than before.
     pub decisions: Vec<DecisionRecord>,
-    /// Moves by their reason.
+    /// Moves of all families by their reason.
     pub moved: BTreeMap<String, u64>,
     /// Decisions, those to stay included.
     pub decided: u64,
@@ -55,6 +55,43 @@ pub struct RouteControlStatus {
     /// How far predictions were off, where decisions go by them and what passes is measured.
     #[serde(default)]
     pub prediction_errors: Option<PredictionErrors>,
+}
+
+/// What is decided for one address family.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FamilyStatus {
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// Its prefixes whose packets take the egress in use.
+    pub destinations: Vec<IpNet>,
+    /// The egress in use.
+    pub active: String,
+    /// Since when, in seconds since 1970.
+    pub active_since: f64,
+    /// Whether it has targets. Without any it goes by the decisions of the other family.
+    pub probed: bool,
+    /// Moves by their reason.
+    pub moved: BTreeMap<String, u64>,
+    /// Decisions, those to stay included.
+    pub decided: u64,
+    /// The egresses that carry it, in the order of preference.
+    pub egresses: Vec<FamilyEgress>,
+}
+
+/// An egress as one family sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FamilyEgress {
+    /// Its name.
+    pub name: String,
+    /// How it is, as the probes of this family show it.
+    #[serde(flatten)]
+    pub seen: EgressInput,
+    /// Why no packet of this family can leave by it, as far as the router knows.
+    pub unusable: Option<String>,
+    /// What its flaps have earned it; each adds 1000.
+    pub penalty: f64,
+    /// Whether packets do not move there for that.
+    pub suppressed: bool,
 }
 
 /// How far predictions of throughput were off from what TCP then got, after moves.
@@ -84,7 +121,7 @@ pub struct EgressStatus {
     pub metered: bool,
     /// Its rate, where it is known.
     pub capacity: Option<Rate>,
-    /// How it is, as its probes show it.
+    /// How it is for all families that are probed. Where they differ, the health of each, and the worst of the numbers.
     #[serde(flatten)]
     pub seen: EgressInput,
     /// Why nothing can leave by it, as far as the router knows.
@@ -95,23 +132,27 @@ pub struct EgressStatus {
     /// The prefixes whose packets leave by it or not at all.
     #[serde(default)]
     pub sources: Vec<IpNet>,
-    /// What its flaps have earned it; each adds 1000.
+    /// What its flaps have earned it; each adds 1000. The largest of any family.
     pub penalty: f64,
-    /// Whether packets do not move there for that.
+    /// Whether packets of some family do not move there for that.
     pub suppressed: bool,
     /// Its targets.
     pub targets: Vec<TargetStatus>,
 }
 
 /// What a decision goes by, of one egress.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EgressInput {
-    /// `unknown`, `fine`, `impaired`, `dead`, or `unprobed` where no probe can be sent, so that nothing is known.
+    /// `unknown`, `fine`, `impaired`, `dead`, or `unprobed` where no probe can be sent, so that nothing is known; `not probed` of a family
+    /// without targets.
     pub health: String,
     /// Share of the probes of the last measurement that were lost, of those to targets that count.
     pub lost: f64,
     /// The averaged share.
     pub loss: f64,
+    /// Answers that came after their timeout, in the time of the last measurement: they are no losses.
+    #[serde(default)]
+    pub late: u32,
     /// The mean round trip of the last measurement in milliseconds.
     pub rtt_ms: Option<f64>,
     /// The throughput that TCP is predicted to get, in Mbit/s.
@@ -163,6 +204,9 @@ pub struct TargetStatus {
 pub struct DecisionRecord {
     /// When, in seconds since 1970.
     pub at: f64,
+    /// Whose packets it is about: `IPv4` or `IPv6`.
+    #[serde(default)]
+    pub family: String,
     /// The egress until then.
     pub from: String,
     /// The egress from then on.
@@ -178,125 +222,4 @@ pub struct DecisionRecord {
 /// What a route controller of the calling thread's network namespace says of itself; `None` if there is none.
 pub fn route_control_status() -> Result<Option<RouteControlStatus>, AgentError> {
     ask(SOCKET)
-}
-
-/// The state of an egress of which no probe can be sent.
-pub(super) const UNPROBED: &str = "unprobed";
-
-pub(super) fn health(health: Health) -> &'static str {
-    match health {
-        Health::Unknown => "unknown",
-        Health::Fine => "fine",
-        Health::Impaired => "impaired",
-        Health::Dead => "dead",
-    }
-}
-
-impl RouteControl {
-    /// What a decision goes by, of one egress.
-    pub(super) fn input(&self, egress: usize) -> EgressInput {
-        let report = self.controller.report(egress).unwrap_or_default();
-        EgressInput {
-            health: if self.is_unprobed(egress) { UNPROBED } else { health(report.health) }.into(),
-            lost: report.lost,
-            loss: report.loss,
-            rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
-            predicted_mbps: report.predicted.map(Rate::as_mbits),
-            passed: report.passage.map(|(passage, rate)| PassedInput {
-                goodput_mbps: rate.as_mbits(),
-                connections: passage.connections,
-                segments: passage.segments,
-                retransmitted: passage.retransmitted,
-                rtt_ms: passage.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
-            }),
-        }
-    }
-
-    fn prediction_errors(&self) -> PredictionErrors {
-        let PredictionError { formula, formula_moves, history, history_moves } = self.controller.prediction_error();
-        PredictionErrors { formula, formula_moves, history, history_moves }
-    }
-
-    fn egress_status(&self, egress: usize) -> Option<EgressStatus> {
-        let of = self.options.config.egresses.get(egress)?;
-        let (penalty, suppressed) = self.controller.penalty(sidestep_linux::monotonic_now(), egress);
-        let targets = self.controller.target_reports(egress).iter().filter_map(|report| {
-            let target = self.options.config.targets.get(report.target as usize)?;
-            let prober = self.probers.iter().find(|one| (one.egress, one.target) == (egress, report.target));
-            let directions = prober.and_then(|one| one.lost);
-            Some(TargetStatus {
-                address: target.address,
-                kind: target.kind,
-                sent: report.sent,
-                lost: report.lost,
-                lost_forward: directions.map(|lost| lost.forward),
-                lost_backward: directions.map(|lost| lost.backward),
-                rtt_ms: report.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
-                counts: report.counts,
-            })
-        });
-        Some(EgressStatus {
-            name: of.name.clone(),
-            dev: of.dev.clone(),
-            mark: Some(self.numbers().mark(egress)),
-            metered: of.metered,
-            capacity: Some(of.capacity).filter(|rate| *rate > Rate::ZERO),
-            seen: self.input(egress),
-            unusable: self.why_unusable(egress),
-            ways: self.way_statuses(egress),
-            sources: self.ways.get(egress).map(|ways| ways.sources.clone()).unwrap_or_default(),
-            penalty,
-            suppressed,
-            targets: targets.collect(),
-        })
-    }
-
-    /// The state now.
-    pub(super) fn read_status(&self) -> RouteControlStatus {
-        let config = &self.options.config;
-        RouteControlStatus {
-            schema: 1,
-            dry_run: self.options.dry_run,
-            mode: self.mode().into(),
-            moves: config.route_control.moves,
-            passive: self.passive.is_some(),
-            destinations: config.route_control.destinations.clone(),
-            active: self.name(self.controller.active()).into(),
-            active_since: self.active_since,
-            egresses: (0..config.egresses.len()).filter_map(|egress| self.egress_status(egress)).collect(),
-            decisions: self.decisions.iter().cloned().collect(),
-            moved: self.moved.iter().map(|(reason, count)| ((*reason).to_string(), *count)).collect(),
-            decided: self.decided,
-            refused_probes: self.refused_probes,
-            mended: self.mended,
-            overridden: self.effects.found().cloned().collect(),
-            restored: self.firewall.found().to_vec(),
-            prediction_errors: (config.control.mode == IrcMode::Predictive).then(|| self.prediction_errors()),
-        }
-    }
-
-    /// Notes a decision; one like the last is counted there.
-    pub(super) fn note(&mut self, from: usize, to: usize, reason: Reason) {
-        self.decided += 1;
-        let inputs = (0..self.links.len()).map(|egress| (self.name(egress).to_string(), self.input(egress))).collect();
-        let (from_name, to_name) = (self.name(from).to_string(), self.name(to).to_string());
-        let record = DecisionRecord {
-            at: super::unix_now(),
-            from: from_name,
-            to: to_name,
-            reason: reason.as_str().into(),
-            times: 1,
-            inputs,
-        };
-        let is_like = |last: &&mut DecisionRecord| {
-            from == to && (&last.from, &last.to, &last.reason) == (&record.from, &record.to, &record.reason)
-        };
-        match self.decisions.back_mut().filter(is_like) {
-            Some(last) => *last = DecisionRecord { times: last.times + 1, ..record },
-            None => self.decisions.push_back(record),
-        }
-        while self.decisions.len() > KEPT {
-            self.decisions.pop_front();
-        }
-    }
 }

@@ -75,17 +75,6 @@ impl Ways {
     pub(super) fn keep(&mut self, family: Family, before: &Ways) {
         self.ways[place(family)].clone_from(&before.ways[place(family)]);
     }
-
-    /// Why no family leaves by it; `None` if one does.
-    pub(super) fn nowhere(&self) -> Option<String> {
-        let ways = || self.ways.iter().flatten();
-        if ways().any(Result::is_ok) {
-            return None;
-        }
-        let mut whys: Vec<&str> = ways().filter_map(|way| way.as_ref().err().map(String::as_str)).collect();
-        whys.dedup();
-        Some(whys.join("; "))
-    }
 }
 
 impl Network {

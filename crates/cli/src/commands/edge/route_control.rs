@@ -12,8 +12,8 @@ use std::{
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    DecisionRecord, EgressInput, EgressStatus, RouteControlConfig, RouteControlOptions, RouteControlStatus,
-    TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
+    DecisionRecord, EgressInput, EgressStatus, FamilyStatus, RouteControlConfig, RouteControlOptions,
+    RouteControlStatus, TargetStatus, WayStatus, route_control_status, run_route_control, stop_route_control,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -147,22 +147,13 @@ pub(super) fn show(status: &RouteControlStatus, json: bool) -> Outcome {
         return print_json(status);
     }
     let dry = if status.dry_run { " (dry run: nothing is installed)" } else { "" };
-    println!("{} take {} since {}{dry}", listed(&status.destinations), status.active, ago(status.active_since));
-    print_obstacles(&status.overridden, &status.restored);
-    let mut table = plain_table(&["egress", "interface", "state", "lost", "loss", "round trip", "penalty"]);
-    for egress in &status.egresses {
-        let mark = if egress.name == status.active { "* " } else { "  " };
-        table.add_row([
-            format!("{mark}{}", egress.name),
-            egress.dev.clone(),
-            state(egress),
-            percent(egress.seen.lost),
-            percent(egress.seen.loss),
-            millis(egress.seen.rtt_ms),
-            format!("{:.0}{}", egress.penalty, if egress.suppressed { ", suppressed" } else { "" }),
-        ]);
+    for family in status.families.iter().filter(|one| !one.destinations.is_empty()) {
+        let follows = if family.probed { "" } else { ", as the other family does: it has no targets" };
+        let (all, since) = (listed(&family.destinations), ago(family.active_since));
+        println!("{all} take {} since {since}{follows}{dry}", family.active);
     }
-    println!("{table}");
+    print_obstacles(&status.overridden, &status.restored);
+    println!("{}", egress_table(status));
     ways(status).iter().for_each(|line| println!("{line}"));
     if status.passive {
         println!("{}", passing_table(status));
@@ -214,6 +205,34 @@ fn ways(status: &RouteControlStatus) -> Vec<String> {
     all.map(line).collect()
 }
 
+/// Each egress as each family sees it.
+fn egress_table(status: &RouteControlStatus) -> Table {
+    let header = ["egress", "interface", "family", "state", "lost", "loss", "round trip", "penalty"];
+    let mut table = plain_table(&header);
+    for egress in &status.egresses {
+        let sees = |family: &'_ FamilyStatus| family.egresses.iter().find(|one| one.name == egress.name).cloned();
+        for (family, one) in status.families.iter().filter_map(|family| Some((family, sees(family)?))) {
+            let mark = if one.name == family.active && !family.destinations.is_empty() { "* " } else { "  " };
+            table.add_row([
+                format!("{mark}{}", one.name),
+                egress.dev.clone(),
+                family.family.clone(),
+                one.unusable.clone().unwrap_or_else(|| one.seen.health.clone()),
+                format!("{}{}", percent(one.seen.lost), late(one.seen.late)),
+                percent(one.seen.loss),
+                millis(one.seen.rtt_ms),
+                format!("{:.0}{}", one.penalty, if one.suppressed { ", suppressed" } else { "" }),
+            ]);
+        }
+    }
+    table
+}
+
+/// How many answers came too late, if any did.
+fn late(answers: u32) -> String {
+    if answers > 0 { format!(", {answers} late") } else { String::new() }
+}
+
 /// What has passed each egress since the decision before.
 fn passing_table(status: &RouteControlStatus) -> Table {
     let mut table = plain_table(&["passed", "goodput", "connections", "sent again", "round trip", "predicted"]);
@@ -245,12 +264,8 @@ fn plain_table(header: &[&str]) -> Table {
     table
 }
 
-fn state(egress: &EgressStatus) -> String {
-    egress.unusable.clone().unwrap_or_else(|| egress.seen.health.clone())
-}
-
 fn described(decision: &DecisionRecord) -> String {
-    let mut line = format!("{}: ", ago(decision.at));
+    let mut line = format!("{}: {} ", ago(decision.at), decision.family);
     let moved = decision.from != decision.to;
     let _ = match moved {
         true => write!(line, "{} -> {}, {}", decision.from, decision.to, decision.reason),

@@ -3,13 +3,16 @@
 use sidestep_model::Time;
 
 use super::{Controller, Probe, probes};
-use crate::irc::{Health, IrcMode};
+use crate::irc::{Health, IrcMode, patience::Flights};
 
 impl Controller {
     /// A probe says nothing: the host could not send it, or has closed the socket to which the answer would come. It is no loss.
     pub fn handle_void(&mut self, probe: Probe) {
         if let Some(egress) = self.egresses.get_mut(probe.egress as usize) {
             egress.measurement(probe.period).void(probe.period, probe.number);
+            if let Some(flights) = &mut egress.flights {
+                flights.void(probe);
+            }
         }
     }
 
@@ -29,6 +32,7 @@ impl Controller {
         for egress in &mut self.egresses {
             // How it was meanwhile is not known.
             egress.fine_since = egress.fine_since.map(|_| now);
+            egress.flights.iter_mut().for_each(Flights::clear);
         }
         self.pending.clear();
         self.sending = usize::MAX;
