@@ -22,7 +22,7 @@ struct host_config {
 	__u64 paths_ns;		/* not for the program: when the paths came, CLOCK_MONOTONIC */
 	__u64 netns_cookie;	/* of the agent's network namespace, the only one in which the marks mean anything */
 	__u32 mended;		/* not for the program: how many rules and routes of the agent were put back */
-	__u32 pad;
+	__u32 resets;		/* not for the program: how many connections stuck on a dead path the agent has ended */
 };
 
 /*

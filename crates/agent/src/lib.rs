@@ -75,9 +75,10 @@ pub use edge::{
 pub use effect::Overridden;
 pub use error::AgentError;
 pub use firewall::{RestoredMarks, restored_marks};
+pub use host::explain;
 pub use host::{
     ByPath, DoubtfulSources, EventLine, EventRecord, HOST_METRICS, HostConfig, HostOptions, MetricsConfig, PathQuality,
-    PathRecord, PathsRecord, Prefixes, Proposal, Reach, RecordFile, SetRecord, Sockets, doubtful_sources,
+    PathRecord, PathsRecord, Prefixes, Proposal, Reach, RecordFile, SetRecord, Sockets, cannot_reset, doubtful_sources,
     host_overrides, masks_at_work, overrides_at_work, propose, reaches, reaches_now, run_host, stop_host,
 };
 pub use mptcp::{

@@ -10,7 +10,9 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
-    agent::{AGENT_STATE, AgentArgs, AgentCommand, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs},
+    agent::{
+        AGENT_STATE, AgentArgs, AgentCommand, AgentExplain, AgentRun, AgentStatus, ConnectionFilter, Sort, TopArgs,
+    },
     edge::{
         EdgeCommand, EdgeNumbers, EdgeRun, EdgeWhere, RouteControlArgs, RouteControlCommand, RouteControlInit,
         RouteControlNumbers, RouteControlRun,
@@ -62,6 +64,9 @@ pub enum Command {
         /// its egresses, and send some packets to its targets
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The control group that the agent is to use: its programs are attached there for a moment [default: the root]
+        #[arg(long, value_name = "DIR")]
+        cgroup: Option<PathBuf>,
         /// Print what was found as JSON
         #[arg(long)]
         json: bool,

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod daemons;
 pub mod doctor;
 pub mod edge;
+pub mod explain;
 pub mod manual;
 pub mod mptcp_pm;
 pub mod reflector;

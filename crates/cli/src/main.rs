@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Command::Top(options) => commands::top::run(&options),
         Command::Router(options) => commands::daemons::router(options),
         Command::Edge(command) => commands::edge::run(command),
-        Command::Doctor { config, json } => commands::doctor::run(config.as_deref(), json),
+        Command::Doctor { config, cgroup, json } => commands::doctor::run(config.as_deref(), cgroup.as_deref(), json),
         Command::MptcpPm(options) => commands::mptcp_pm::run(*options),
         Command::Reflector(options) => commands::reflector::run(options),
         Command::Completions { shell } => commands::manual::completions(shell),

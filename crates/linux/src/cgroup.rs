@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, ErrorKind},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -56,6 +57,33 @@ pub fn find(group: Option<&Path>) -> Result<PathBuf> {
     Err(LinuxError::io(format!("using {}", group.display()), io::Error::new(ErrorKind::InvalidInput, problem)))
 }
 
+/// What people call the control group of a directory: its path, without a mount that only this process has.
+pub fn shown(group: &Path) -> String {
+    let own = Path::new("/proc/self/fd");
+    match group.strip_prefix(own) {
+        Ok(within) => Path::new("/").join(within.components().skip(1).collect::<PathBuf>()).display().to_string(),
+        Err(_) => group.display().to_string(),
+    }
+}
+
+/// Most groups among which one is sought by its number.
+const MOST_GROUPS: usize = 20_000;
+
+/// The directory of the control group with this number, which is its inode, where cgroup2 is mounted at `mount`; `None` where
+/// there is none that is seen from there.
+pub fn of_number(number: u64, mount: &Path) -> Option<PathBuf> {
+    let mut waiting = vec![mount.to_path_buf()];
+    for _ in 0..MOST_GROUPS {
+        let group = waiting.pop()?;
+        if fs::metadata(&group).is_ok_and(|found| found.ino() == number) {
+            return Some(group);
+        }
+        let entries = fs::read_dir(&group).into_iter().flatten().flatten();
+        waiting.extend(entries.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir())).map(|one| one.path()));
+    }
+    None
+}
+
 impl Cgroup {
     /// Makes the group `name` below the mount point, or takes it if it exists.
     pub fn create(name: &str) -> Result<Self> {
@@ -83,7 +111,7 @@ impl Cgroup {
         File::options()
             .write(true)
             .open(&path)
-            .map_err(|error| LinuxError::io(format!("opening {}", path.display()), error))
+            .map_err(|error| LinuxError::file(format!("opening {}", path.display()), &path, error))
     }
 
     /// Kills every process in the group and below it, and removes all these groups. A group that is gone is no error.
@@ -94,7 +122,9 @@ impl Cgroup {
             Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV) => {
                 return Ok(());
             }
-            Err(error) => return Err(LinuxError::io(format!("killing what is in {}", self.path.display()), error)),
+            Err(error) => {
+                return Err(LinuxError::file(format!("killing what is in {}", self.path.display()), &self.path, error));
+            }
         }
         // A killed process leaves the group only when it is reaped by the kernel: wait, but not for ever.
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -112,7 +142,7 @@ impl Cgroup {
         match fs::create_dir(&path) {
             Ok(()) => Ok(Cgroup { path }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Cgroup { path }),
-            Err(error) => Err(LinuxError::io(format!("making the control group {}", path.display()), error)),
+            Err(error) => Err(LinuxError::file(format!("making the control group {}", path.display()), &path, error)),
         }
     }
 }
@@ -168,6 +198,27 @@ mod tests {
             assert_eq!(inode(&mounts::mount_cgroup2().unwrap()), root, "without any help");
         });
         group.destroy().unwrap();
+    }
+
+    #[test]
+    fn a_mount_that_nobody_else_has_is_not_named() {
+        assert_eq!(shown(Path::new("/proc/self/fd/4/web/x")), "/web/x");
+        assert_eq!(shown(Path::new("/proc/self/fd/4")), "/");
+        assert_eq!(shown(Path::new("/sys/fs/cgroup/web")), "/sys/fs/cgroup/web");
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_number() {
+        if !root_or_skip("a control group's number") {
+            return;
+        }
+        let group = Cgroup::create(&format!("sidestep-number-{}", std::process::id())).unwrap();
+        let inner = group.child("inner").unwrap();
+        let number = fs::metadata(inner.path()).unwrap().ino();
+        let mount = mount_point().unwrap();
+        assert_eq!(of_number(number, &mount).as_deref(), Some(inner.path()));
+        group.destroy().unwrap();
+        assert_eq!(of_number(number, &mount), None);
     }
 
     #[test]

@@ -1,17 +1,29 @@
 //! What can go wrong between us and the kernel, sorted by what the user can do about it.
 
-use std::io;
+use std::{io, path::Path};
 
 use thiserror::Error;
+
+use crate::privilege::{Deed, cause};
 
 /// A failure of a kernel interface.
 #[derive(Debug, Error)]
 pub enum LinuxError {
-    /// The process lacks a privilege.
-    #[error("{what}: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")]
+    /// The process lacks a privilege, or something else does not let it.
+    #[error("{what}: not permitted: {why}")]
     Privilege {
         /// What was attempted.
         what: String,
+        /// What the process lacks or what refuses, and what to do.
+        why: String,
+    },
+    /// Something of others stands in the way, whatever the privileges are.
+    #[error("{what}: refused, as {by}")]
+    InTheWay {
+        /// What was attempted.
+        what: String,
+        /// What stands in the way, and what to do.
+        by: String,
     },
     /// The kernel lacks a feature.
     #[error("{what}: this kernel does not support it; {needs}")]
@@ -39,7 +51,7 @@ impl LinuxError {
     pub fn new(what: impl Into<String>, source: io::Error, needs: &'static str) -> Self {
         let what = what.into();
         match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => LinuxError::Privilege { what },
+            Some(libc::EPERM | libc::EACCES) => LinuxError::Privilege { what, why: cause(Deed::Request) },
             Some(libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ENOSYS) if !needs.is_empty() => {
                 LinuxError::Missing { what, needs }
             }
@@ -50,6 +62,23 @@ impl LinuxError {
     /// A failure that no missing feature explains.
     pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::new(what, source.into(), "")
+    }
+
+    /// A daemon did not answer, as it answers nobody but root and its own user.
+    pub fn not_answered(what: &str) -> Self {
+        let why = "the daemon answers root and its own user only; run as root, or as that user";
+        LinuxError::Privilege { what: what.into(), why: why.into() }
+    }
+
+    /// A failure at a place in the file system.
+    pub fn file(what: impl Into<String>, path: &Path, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                LinuxError::Privilege { what: what.into(), why: cause(Deed::File(path)) }
+            }
+            _ => Self::io(what, source),
+        }
     }
 
     /// Whether something of the machine is missing (a privilege or a feature), rather than the run having failed.
@@ -65,7 +94,7 @@ impl LinuxError {
             LinuxError::Refused { source, .. } => {
                 source.raw_os_error().is_some_and(|number| !FOR_NOW.contains(&number))
             }
-            LinuxError::Privilege { .. } | LinuxError::Missing { .. } => true,
+            LinuxError::Privilege { .. } | LinuxError::InTheWay { .. } | LinuxError::Missing { .. } => true,
         }
     }
 }

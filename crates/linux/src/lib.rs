@@ -44,6 +44,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nftables;
 mod pauses;
+mod privilege;
 pub mod probe;
 pub mod prober;
 pub mod reflector;

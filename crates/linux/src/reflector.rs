@@ -71,7 +71,8 @@ impl ReflectorSocket {
             let what = format!("listening for test packets at {address}");
             match error.raw_os_error() {
                 Some(libc::EACCES) => {
-                    LinuxError::Privilege { what: format!("{what} (CAP_NET_BIND_SERVICE is enough, or another port)") }
+                    let why = "a port below 1024 takes root or CAP_NET_BIND_SERVICE; or choose another port (--listen)";
+                    LinuxError::Privilege { what, why: why.into() }
                 }
                 Some(libc::EADDRINUSE) => {
                     let other = "somebody else listens there; end that, or choose another port (--listen)";

@@ -4,6 +4,8 @@
 //! A dump is cheap enough to be asked for often: it fills buffers that are kept, and reads only those attributes of an
 //! answer that it reports.
 
+mod destroy;
+mod find;
 mod state;
 
 use std::{
@@ -25,7 +27,11 @@ use netlink_packet_sock_diag::{
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use sidestep_model::{Rate, Span};
 
-pub use self::state::TcpState;
+pub use self::{
+    destroy::{Ended, Unanswered},
+    find::FoundSocket,
+    state::TcpState,
+};
 use crate::error::{LinuxError, Result};
 
 /// Asks the kernel for the TCP sockets of one network namespace.

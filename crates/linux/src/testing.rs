@@ -1,10 +1,20 @@
 //! For tests that need root: they are skipped without it, and say so. Nodes and cables for tests with networks of their own.
 
 use std::{
-    os::fd::AsFd,
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+        unix::fs::MetadataExt,
+    },
+    path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
+};
+
+use libbpf_rs::{
+    libbpf_sys,
+    query::{LinkInfo, LinkInfoIter, LinkTypeInfo},
 };
 
 use crate::{netlink, netns::NetNs};
@@ -80,4 +90,87 @@ pub fn eventually<T>(what: &str, patience: Duration, mut check: impl FnMut() -> 
         assert!(start.elapsed() < patience, "{what}: not within {patience:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A program of others that is attached to a control group; detached when dropped.
+#[derive(Debug)]
+pub struct OtherProgram {
+    program: OwnedFd,
+    group: File,
+    kind: u32,
+}
+
+impl OtherProgram {
+    /// The number of its descriptor.
+    pub fn descriptor(&self) -> RawFd {
+        self.program.as_raw_fd()
+    }
+}
+
+impl Drop for OtherProgram {
+    fn drop(&mut self) {
+        // SAFETY: a system call without pointers; both descriptors are open.
+        let status =
+            unsafe { libbpf_sys::bpf_prog_detach2(self.program.as_raw_fd(), self.group.as_raw_fd(), self.kind) };
+        if status != 0 {
+            eprintln!("detaching a program: {status}");
+        }
+    }
+}
+
+/// Attaches a program that does nothing to `cgroup` at `sock_ops`, `connect4` or `connect6`, as an agent of others would: with
+/// these of the kernel's flags, none of which means alone.
+///
+/// # Panics
+/// Panics if that fails.
+pub fn exclusive_program(cgroup: &Path, place: &str, flags: u32) -> OtherProgram {
+    let (program, kind) = match place {
+        "sock_ops" => (libbpf_sys::BPF_PROG_TYPE_SOCK_OPS, libbpf_sys::BPF_CGROUP_SOCK_OPS),
+        "connect4" => (libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, libbpf_sys::BPF_CGROUP_INET4_CONNECT),
+        _ => (libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, libbpf_sys::BPF_CGROUP_INET6_CONNECT),
+    };
+    // r0 = 1; exit.
+    let instructions: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 1, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as u64,
+        expected_attach_type: kind,
+        ..libbpf_sys::bpf_prog_load_opts::default()
+    };
+    // SAFETY: the pointers are to locals and constants that outlive the call; two instructions are there.
+    let loaded = unsafe {
+        libbpf_sys::bpf_prog_load(
+            program,
+            c"other".as_ptr(),
+            c"GPL".as_ptr(),
+            instructions.as_ptr().cast(),
+            instructions.len() as u64,
+            (&raw const options).cast_mut(),
+        )
+    };
+    assert!(loaded >= 0, "loading a program: {loaded}");
+    // SAFETY: the kernel has just made this descriptor for us.
+    let program = unsafe { OwnedFd::from_raw_fd(loaded) };
+    let group = File::open(cgroup).expect("a control group");
+    // SAFETY: a system call without pointers; both descriptors are open.
+    let attached = unsafe { libbpf_sys::bpf_prog_attach(program.as_raw_fd(), group.as_raw_fd(), kind, flags) };
+    assert!(attached == 0, "attaching a program: {attached}");
+    OtherProgram { program, group, kind }
+}
+
+/// Detaches all programs that links attach to a control group, as somebody with CAP_SYS_ADMIN may; returns how many.
+pub fn detach_all(cgroup: &Path) -> usize {
+    let number = std::fs::metadata(cgroup).expect("a control group").ino();
+    let is_there = |link: &LinkInfo| matches!(&link.info, LinkTypeInfo::Cgroup(of) if of.cgroup_id == number);
+    let detach = |link: LinkInfo| {
+        // SAFETY: system calls without pointers; the descriptor is ours, and closed once.
+        unsafe {
+            let descriptor = libbpf_sys::bpf_link_get_fd_by_id(link.id);
+            (descriptor >= 0).then(|| OwnedFd::from_raw_fd(descriptor))
+        }
+        .is_some_and(|link| {
+            // SAFETY: as above.
+            unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) == 0 }
+        })
+    };
+    LinkInfoIter::default().filter(is_there).map(detach).filter(|detached| *detached).count()
 }

@@ -57,7 +57,7 @@ impl Net {
             targets: targets.iter().map(|target| target.parse().unwrap()).collect(),
         };
         let egresses: Vec<_> = ["first", "second"].into_iter().enumerate().map(egress).collect();
-        self.edge.run(|| Ok(probe(&[], &egresses).finding(id).unwrap().clone())).unwrap()
+        self.edge.run(|| Ok(probe(&[], &egresses, None).finding(id).unwrap().clone())).unwrap()
     }
 
     fn missing(&self, id: &str, targets: &[&str]) -> String {
@@ -87,7 +87,7 @@ fn egresses_that_carry_the_same_are_found_so_by_packets_to_their_targets() {
     let nobody = "1500 by the interface of first, behind which nobody answered; \
                   1500 by the interface of second, behind which nobody answered";
     assert_eq!(net.finding("path-mtu", &["10.3.0.77"]), Finding::Present(nobody.into()));
-    let none = net.edge.run(|| Ok(probe(&[], &[]))).unwrap();
+    let none = net.edge.run(|| Ok(probe(&[], &[], None))).unwrap();
     for id in ["path-mtu", "vrf"] {
         assert!(matches!(none.finding(id), Some(Finding::Untried(_))), "{id} without egresses");
     }

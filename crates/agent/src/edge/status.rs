@@ -297,7 +297,7 @@ pub(super) fn ask<T: DeserializeOwned>(name: &str) -> Result<Option<T>, AgentErr
     let mut text = String::new();
     stream.read_to_string(&mut text).map_err(failed)?;
     if text.is_empty() {
-        return Err(LinuxError::Privilege { what: "asking the edge daemon for its status".into() }.into());
+        return Err(LinuxError::not_answered("asking the edge daemon for its status").into());
     }
     serde_json::from_str(&text).map(Some).map_err(|error| failed(error.into()).into())
 }

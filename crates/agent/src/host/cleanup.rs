@@ -9,8 +9,21 @@ use sidestep_linux::{
     netns::NetNsId,
 };
 
-use super::replies;
+use super::{Host, replies};
 use crate::{AgentError, paths::tables};
+
+impl Host {
+    /// Removes all that the daemon made; connections get the marks back that they had.
+    pub(super) async fn remove(mut self) -> Result<(), AgentError> {
+        let counters = self.program.counters().ok();
+        let config = self.program_config()?;
+        self.program.remove()?;
+        self.netlink.renew()?;
+        remove_routing(&self.netlink, &config).await?;
+        tracing::info!(?counters, "stopped");
+        Ok(())
+    }
+}
 
 /// How long an agent may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -29,7 +29,7 @@ pub struct EventRecord {
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
-    /// `opened`, `moved` or `stayed`.
+    /// `opened`, `moved`, `stayed`, or `reset`: the agent ended it, as it was stuck on a dead path.
     pub kind: String,
     /// The signal, for `moved` and `stayed`.
     pub reason: Option<String>,
@@ -174,6 +174,29 @@ impl Recorder {
             let (from_name, to_name) = (name(event.from).cloned(), name(event.to).cloned());
             log.line(&EventRecord { dry_run: *dry_run, from_name, to_name, ..EventRecord::from(event) });
         }
+    }
+
+    /// Records that a connection which was stuck on this path was ended, or in a dry run would have been.
+    pub(super) fn reset(&self, at: Time, (local, remote): (SocketAddr, SocketAddr), path: u32) {
+        let Recording { log, dry_run, destinations, names } = &mut *self.0.borrow_mut();
+        let Some(log) = log else { return };
+        let destination = destinations.covering(remote.ip());
+        let name = destination.and_then(|destination| names.get(&(destination, path)).cloned());
+        log.line(&EventRecord {
+            at_ns: at.as_nanos(),
+            local,
+            remote,
+            kind: "reset".into(),
+            reason: None,
+            stay: None,
+            from: path,
+            to: path,
+            from_name: name.clone(),
+            to_name: name,
+            passive: false,
+            dry_run: *dry_run,
+        });
+        log.flush();
     }
 
     /// Takes note of what paths are called.

@@ -8,9 +8,11 @@ use sidestep_metrics::{Labels, Metric, Page};
 use sidestep_model::Span;
 
 use super::{
+    attachment::Reattached,
     effect::path_of,
     mending::Mended,
     quality::{ByPath, PathQuality},
+    stuck::Resets,
 };
 use crate::{
     effect::Effects,
@@ -94,6 +96,16 @@ const MENDED: Metric = Metric::counter(
     "sidestep_agent_mended",
     "Rules and routes of the agent that others removed or changed, and that it put back",
 );
+const RESETS: Metric = Metric::counter(
+    "sidestep_agent_resets",
+    "Connections stuck on a dead path, with on_dead = \"reset\": ended (ended), would have been ended were this no dry run \
+     (would_be), and those that the kernel refused to end (refused)",
+);
+const REATTACHED: Metric = Metric::counter(
+    "sidestep_agent_reattached",
+    "How often the program was attached to its control group anew: as that was made anew (group), or as others had detached \
+     it (others)",
+);
 const COLLISIONS: Metric = Metric::gauge(
     "sidestep_agent_mark_collisions",
     "Rules of others that look at or change the agent's bits of the mark",
@@ -142,6 +154,8 @@ pub const HOST_METRICS: &[Metric] = &[
     REPLIES_DRAWN,
     REPLIES_MENDED,
     MENDED,
+    RESETS,
+    REATTACHED,
     COLLISIONS,
     RESTORED,
     OVERRIDDEN,
@@ -161,6 +175,8 @@ pub(super) struct Reading<'a> {
     pub(super) replies_drawn: bool,
     pub(super) replies_mended: u64,
     pub(super) mended: Mended,
+    pub(super) resets: Resets,
+    pub(super) reattached: Reattached,
     pub(super) collisions: usize,
     pub(super) effects: &'a Effects,
     pub(super) restored: usize,
@@ -215,6 +231,11 @@ impl Reading<'_> {
         page.one(REPLIES_MENDED, self.replies_mended as f64);
         let mended = [("rule", self.mended.rules), ("route", self.mended.routes)];
         page.each(MENDED, mended.map(|(kind, n)| labelled(&[("kind", kind)], f64::from(n))));
+        let resets =
+            [("ended", self.resets.done), ("would_be", self.resets.would_be), ("refused", self.resets.refused)];
+        page.each(RESETS, resets.map(|(outcome, n)| labelled(&[("outcome", outcome)], n as f64)));
+        let reattached = [("group", self.reattached.group), ("others", self.reattached.others)];
+        page.each(REATTACHED, reattached.map(|(why, n)| labelled(&[("why", why)], f64::from(n))));
         page.one(COLLISIONS, self.collisions as f64);
         page.one(RESTORED, self.restored as f64);
         page.each(OVERRIDDEN, self.overridden());
@@ -339,6 +360,8 @@ mod tests {
             replies_drawn: true,
             replies_mended: 2,
             mended: Mended { rules: 2, routes: 5 },
+            resets: Resets { done: 4, would_be: 0, refused: 1 },
+            reattached: Reattached { group: 1, others: 3 },
             collisions: 1,
             effects: &Effects::default(),
             restored: 3,
@@ -372,6 +395,9 @@ mod tests {
             r#"sidestep_agent_path_rate_bits_per_second{destination="fd02:9::/32",path="00000001",name="path \"1\""} 3000000.0"#,
             r#"sidestep_agent_path_min_rtt_seconds{destination="fd02:9::/32",path="00000001",name="path \"1\""} 0.008"#,
             r#"sidestep_agent_mended_total{kind="route"} 5.0"#,
+            r#"sidestep_agent_resets_total{outcome="ended"} 4.0"#,
+            r#"sidestep_agent_resets_total{outcome="refused"} 1.0"#,
+            r#"sidestep_agent_reattached_total{why="others"} 3.0"#,
             "sidestep_agent_controller_connected 0.0",
             "sidestep_agent_marks_restored 3.0",
             r#"sidestep_agent_path_overridden{destination="fd02::/16",path="00000002",name="path \"2\""} 0.0"#,

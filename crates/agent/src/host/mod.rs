@@ -1,10 +1,12 @@
 //! The host daemon: keeps the path changer's program, its maps, and the rules and routes that make paths of marks.
 
+mod attachment;
 mod cleanup;
 mod config;
 mod drift;
 mod effect;
 mod events;
+pub mod explain;
 mod init;
 mod liveness;
 mod mending;
@@ -17,6 +19,7 @@ mod reconcile;
 mod record_file;
 mod replies;
 mod sources;
+mod stuck;
 mod summary;
 mod trial;
 mod withdrawn;
@@ -45,6 +48,22 @@ use sidestep_policy::{REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(crate) use self::init::speed;
+use self::{
+    attachment::Attachment,
+    cleanup::{remove_routing, routes_in},
+    drift::Drift,
+    events::Recorder,
+    liveness::Liveness,
+    mending::Mended,
+    metrics::Reading,
+    neighbours::Neighbours,
+    quality::Measured,
+    replies::Replies,
+    stuck::Stuck,
+    summary::Summary,
+    trial::Trials,
+    withdrawn::Withdrawn,
+};
 pub use self::{
     cleanup::stop_host,
     config::{HostConfig, MetricsConfig},
@@ -57,20 +76,7 @@ pub use self::{
     reach::{Reach, reaches, reaches_now},
     record_file::RecordFile,
     sources::{DoubtfulSources, doubtful_sources},
-};
-use self::{
-    cleanup::{remove_routing, routes_in},
-    drift::Drift,
-    events::Recorder,
-    liveness::Liveness,
-    mending::Mended,
-    metrics::Reading,
-    neighbours::Neighbours,
-    quality::Measured,
-    replies::Replies,
-    summary::Summary,
-    trial::Trials,
-    withdrawn::Withdrawn,
+    stuck::cannot_reset,
 };
 use crate::{
     AgentError,
@@ -166,6 +172,8 @@ struct Host {
     firsts: BTreeSet<Ipv6Addr>,
     hops: BTreeMap<Ipv6Addr, NextHop>,
     mended: Mended,
+    /// Connections that wait on dead paths.
+    stuck: Stuck,
     /// Whether connections may have looked their route up while rules or routes were missing, and keep it.
     reroutes: bool,
     /// What the main table has within destinations with paths.
@@ -200,8 +208,10 @@ struct Host {
     inherited: bool,
     /// Whether paths are in place and the program is attached, so that connections depend on what the daemon installed.
     at_work: bool,
-    /// Whether the control group was gone when last looked at.
+    /// Whether the program did not act on the control group when last looked at.
     detached: bool,
+    /// How the program is kept attached.
+    attachment: Attachment,
     summary: Summary,
 }
 
@@ -246,6 +256,7 @@ impl Host {
             firsts: BTreeSet::new(),
             hops: BTreeMap::new(),
             mended: Mended::default(),
+            stuck: Stuck::default(),
             reroutes: false,
             exceptions: Exceptions::default(),
             neighbours: Neighbours::default(),
@@ -264,6 +275,7 @@ impl Host {
             inherited: before.is_some(),
             at_work: false,
             detached: false,
+            attachment: Attachment::default(),
             summary: Summary::new(program.counters()?),
             program,
             options,
@@ -331,7 +343,7 @@ impl Host {
             paths_ns: self.paths_at.as_nanos(),
             netns_cookie: self.netns.cookie,
             mended: self.mended.rules + self.mended.routes,
-            pad: 0,
+            resets: self.stuck.resets(),
         })
     }
 
@@ -348,50 +360,6 @@ impl Host {
     fn record(&self) -> Result<(), AgentError> {
         let lost = self.recorder.take(&self.events)?;
         Ok(self.program.count_lost_records(lost)?)
-    }
-
-    /// Attaches the program again where its control group was removed and made anew.
-    fn stay_attached(&mut self) {
-        let cgroup = &self.options.cgroup;
-        if self.program.is_attached(cgroup) {
-            self.detached = false;
-            return;
-        }
-        match self.program.attach(cgroup) {
-            Ok(()) => tracing::info!(cgroup = %cgroup.display(), "the control group is back"),
-            Err(error) if !self.detached => tracing::warn!(%error, "new connections are left alone until it is back"),
-            Err(_) => {}
-        }
-        self.detached = true;
-    }
-
-    /// Attaches the program for the first time, when paths are in place.
-    fn begin_work(&mut self) -> Result<(), AgentError> {
-        // From the attachment on nothing may fail: what is at work is not removed.
-        let counters = self.program.counters()?;
-        match self.program.attach(&self.options.cgroup) {
-            // What was taken over goes on without new connections, until the control group is there.
-            Err(error) if self.inherited => {
-                tracing::warn!(%error, "new connections are left alone until it is there");
-                self.detached = true;
-            }
-            attached => attached?,
-        }
-        self.program.keep_state();
-        self.at_work = true;
-        self.summary = Summary::new(counters);
-        Ok(())
-    }
-
-    /// Removes all that the daemon made; connections get the marks back that they had.
-    async fn remove(mut self) -> Result<(), AgentError> {
-        let counters = self.program.counters().ok();
-        let config = self.program_config()?;
-        self.program.remove()?;
-        self.netlink.renew()?;
-        remove_routing(&self.netlink, &config).await?;
-        tracing::info!(?counters, "stopped");
-        Ok(())
     }
 }
 
@@ -435,7 +403,11 @@ impl Daemon for Host {
         if config.agent.mark_mask != self.mark.mask {
             tracing::warn!("mark_mask stays what it is until the agent is started again");
         }
+        let on_dead = config.agent.on_dead != self.options.config.agent.on_dead;
         self.options.config = config;
+        if on_dead {
+            self.tell_what_resets_lack();
+        }
         if self.update.is_none() {
             self.paths_at = monotonic_now();
         }
@@ -491,6 +463,7 @@ impl Daemon for Host {
         // The program wakes us only when many events wait.
         self.record()?;
         self.measure()?;
+        self.end_stuck()?;
         self.note_drift(false)?;
         if self.neighbours.may_differ() {
             self.watch_marks().await?;
@@ -518,7 +491,7 @@ impl Daemon for Host {
         };
         let paths: usize = self.sets.iter().map(|set| set.paths.len()).sum();
         let left_out = if self.left_out > 0 { format!(", {} left out", self.left_out) } else { String::new() };
-        let detached = if self.detached { "; the control group is gone" } else { "" };
+        let detached = if self.detached { self.attachment.status() } else { "" };
         let drift =
             if self.drift.persists() { "; somebody removes rules again and again, nothing is learnt" } else { "" };
         let overridden = match self.effects.found().count() {
@@ -555,6 +528,8 @@ impl Daemon for Host {
             replies_drawn: self.replies.are_drawn(),
             replies_mended: self.replies.mended(),
             mended: self.mended,
+            resets: self.stuck.outcomes(),
+            reattached: self.attachment.counts(),
             collisions: self.neighbours.met(),
             effects: &self.effects,
             restored: self.neighbours.restored().len(),

@@ -119,7 +119,7 @@ pub(super) async fn ask(request: Request) -> Result<Option<String>, AgentError> 
         Err(_) => return Err(failed(io::ErrorKind::TimedOut.into()).into()),
     }
     if answer.is_empty() {
-        return Err(LinuxError::Privilege { what: "asking the path manager".into() }.into());
+        return Err(LinuxError::not_answered("asking the path manager").into());
     }
     Ok(Some(answer))
 }

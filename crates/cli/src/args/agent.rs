@@ -24,6 +24,8 @@ pub struct AgentArgs {
 pub enum AgentCommand {
     /// List the connections that are moved, whether or not the agent runs
     Status(AgentStatus),
+    /// Say in three sentences why a connection, or what goes to an address, did or did not move
+    Explain(AgentExplain),
     /// Write a configuration from the routes of this machine, and say what was found
     Init {
         /// The file to write [default: standard output]
@@ -54,6 +56,20 @@ pub struct AgentStatus {
     #[command(flatten)]
     pub filter: ConnectionFilter,
     /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sidestep agent explain`.
+#[derive(Debug, Args)]
+pub struct AgentExplain {
+    /// A connection, LOCAL:PORT-REMOTE:PORT, or one of its ends, or an address; IPv6 with a port stands in brackets
+    #[arg(value_name = "CONNECTION|ADDRESS", required = true, num_args = 1..)]
+    pub what: Vec<String>,
+    /// Where its state is kept
+    #[arg(long, value_name = "DIR", default_value = AGENT_STATE)]
+    pub state: PathBuf,
+    /// Print the sentences, and what they are made of, as JSON
     #[arg(long)]
     pub json: bool,
 }

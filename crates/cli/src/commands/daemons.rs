@@ -8,8 +8,8 @@ use std::{
 };
 
 use sidestep_agent::{
-    Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, captured,
-    doubtful_sources, reaches, run_host, run_router, stop_router,
+    Captured, HostConfig, HostOptions, MetricsConfig, READY, RecordFile, RouterOptions, Shutdown, cannot_reset,
+    captured, doubtful_sources, reaches, run_host, run_router, stop_router,
 };
 use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
@@ -93,6 +93,7 @@ pub fn agent(args: AgentArgs) -> Outcome {
     match args.command {
         None => run_agent(args.run),
         Some(AgentCommand::Status(args)) => super::agent::status(&args),
+        Some(AgentCommand::Explain(args)) => super::explain::run(&args),
         Some(AgentCommand::Init { output, force }) => super::agent::init(output.as_deref(), force),
         Some(AgentCommand::Stop { state, json }) => super::agent::stop(state, json),
     }
@@ -249,17 +250,18 @@ fn checked(config: &HostConfig, json: bool) -> Outcome {
     let doubts = runtime()?.block_on(doubtful_sources(config))?;
     let captured = runtime()?.block_on(captured(&config.destinations))?;
     let reaches = runtime()?.block_on(reaches(config))?;
+    let lacking = cannot_reset(config.agent.on_dead);
     if json {
         let shown: Vec<_> = captured.iter().map(shown_capture).collect();
         let whole = serde_json::json!({
             "schema": 1, "destinations": destinations, "paths": paths, "doubtful_sources": doubts, "captured": shown,
-            "source_addresses": reaches,
+            "source_addresses": reaches, "cannot_reset": lacking,
         });
         return print_json(&whole);
     }
     println!("in order: {destinations} destinations with {paths} paths");
-    for doubt in doubts {
-        println!("warning: {doubt}");
+    for warning in doubts.iter().map(ToString::to_string).chain(lacking) {
+        println!("warning: {warning}");
     }
     for reach in reaches {
         println!("{}{reach}", if reach.is_confined() { "warning: " } else { "" });

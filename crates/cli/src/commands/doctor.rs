@@ -5,8 +5,8 @@ use std::path::Path;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use sidestep_agent::{
-    EgressStatus, HostConfig, MetricsConfig, RouteControlConfig, doubtful_sources, edge_status, masks_at_work,
-    overrides_at_work, restored_marks, route_control_status,
+    EgressStatus, HostConfig, MetricsConfig, RouteControlConfig, cannot_reset, doubtful_sources, edge_status,
+    masks_at_work, overrides_at_work, restored_marks, route_control_status,
 };
 use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
@@ -56,8 +56,9 @@ struct ShownFeature<'a> {
     without: &'a str,
 }
 
-/// Runs `sidestep doctor`, for an agent or a route controller with this configuration file, if any, and those that are at work.
-pub fn run(file: Option<&Path>, json: bool) -> Outcome {
+/// Runs `sidestep doctor`, for an agent or a route controller with this configuration file, if any, and those that are at work;
+/// for an agent with this control group.
+pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
     let is_route_control = |file: &Path| Ok::<_, Failure>(RouteControlConfig::is_one(&read(file)?));
     let part = match file.map(is_route_control).transpose()? {
         Some(true) => Part::RouteControl,
@@ -67,15 +68,16 @@ pub fn run(file: Option<&Path>, json: bool) -> Outcome {
     let host = of(Part::Agent).map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
     let masks = masks(file.zip(host.as_ref()))?;
     // Before the trials, which may enter another namespace.
+    let lacking = host.as_ref().and_then(|config| cannot_reset(config.agent.on_dead));
     let doubts =
         host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
-    let doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).collect();
+    let doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).chain(lacking).collect();
     let obstacles = obstacles_here(&masks);
     let egresses = match of(Part::RouteControl) {
         Some(file) => read_route_control(file)?.probed(),
         None => egresses_here()?,
     };
-    let report = probe(&masks, &egresses);
+    let report = probe(&masks, &egresses, cgroup);
     if json {
         print_json(&shown(&report, &[obstacles, doubts].concat()))?;
     } else {
@@ -282,11 +284,12 @@ mod tests {
         assert_eq!(ready("seg6-b6-encaps"), [true, false, false, true, true, true]);
         assert_eq!(ready("sk-storage"), [false, true, false, true, true, true]);
         assert_eq!(ready("mptcp-pm"), [true, true, true, false, true, true]);
+        assert_eq!(ready("cgroup-attach"), [false, true, true, true, true, true]);
         assert_eq!(ready("balancer"), [true, true, true, true, false, true]);
         assert_eq!(ready("forwarding"), [true; 6]);
         assert_eq!(ready("mptcp-id-0"), [true; 6]);
         assert_eq!(ready("net-admin"), [true, true, true, false, true, false]);
-        for useful in ["vrf", "path-mtu", "reverse-path"] {
+        for useful in ["vrf", "path-mtu", "reverse-path", "sock-destroy"] {
             assert_eq!(ready(useful), [true; 6], "{useful}");
         }
     }

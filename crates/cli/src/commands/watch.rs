@@ -196,22 +196,28 @@ struct Filter {
     reason: Option<String>,
 }
 
+/// What an agent keeps in `state`, whether or not it runs.
+pub fn find(state: &Path) -> Result<(Pins, HostProgram), Failure> {
+    let pins = Pins { directory: Pins::locate(state.into()), program: false };
+    match HostProgram::look(&pins)? {
+        Some(program) => Ok((pins, program)),
+        None => {
+            let place = state.display();
+            Err(Failure::run(format!("no agent keeps its state in {place}; is one running, and with which --state?")))
+        }
+    }
+}
+
 impl Watch {
     /// Finds what the agent keeps in `state`, whether or not it runs.
     pub fn open(state: &Path, filter: &ConnectionFilter) -> Result<Self, Failure> {
-        let pins = Pins { directory: Pins::locate(state.into()), program: false };
         let filter = Filter {
             to: filter.to.as_deref().map(prefix).transpose()?,
             path: filter.path.clone(),
             moved: filter.moved,
             reason: filter.reason.clone(),
         };
-        let Some(program) = HostProgram::look(&pins)? else {
-            let place = state.display();
-            return Err(Failure::run(format!(
-                "no agent keeps its state in {place}; is one running, and with which --state?"
-            )));
-        };
+        let (pins, program) = find(state)?;
         Ok(Watch { pins, program, filter })
     }
 

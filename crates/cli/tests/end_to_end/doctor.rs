@@ -42,7 +42,7 @@ fn without_privilege_it_says_what_it_could_not_try() {
     let report = parsed(&ended);
     assert_eq!(report["ready"]["agent"], false);
     assert_eq!(state(&report, "capabilities"), "missing");
-    for id in ["sock-ops", "path-changer", "tc-bpf"] {
+    for id in ["sock-ops", "path-changer", "cgroup-attach", "tc-bpf"] {
         assert_eq!(state(&report, id), "not tried", "{report:#}");
     }
     // Networks can be tried by anybody where user namespaces are allowed.
@@ -71,7 +71,7 @@ fn what_is_taken_away_is_found_missing_and_nothing_else() {
         assert_eq!(missing(&parsed(&ended)), expected, "after {take_away}");
     };
     without("mount -t tmpfs none /dev", 0, &["tap"]);
-    without("mount -t tmpfs none /sys/kernel", 3, &["balancer", "btf", "path-changer", "tc-bpf"]);
+    without("mount -t tmpfs none /sys/kernel", 3, &["balancer", "btf", "cgroup-attach", "path-changer", "tc-bpf"]);
     let groups = format!("umount -l {}", cgroup::mount_point().unwrap().display());
     // Root reaches them nevertheless: through the init process, or by a mount of its own.
     without(&groups, 0, &[]);

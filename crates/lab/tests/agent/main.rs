@@ -3,6 +3,7 @@
 //! Everything runs in this process. Sockets count as those of a control group because a short-lived child makes them
 //! there (`support/sockets.rs`); wires fail by command; what the agent left in the kernel is read back.
 
+mod attachment;
 mod congestion_control;
 mod controller;
 mod directions;
@@ -23,6 +24,7 @@ mod router;
 mod segments;
 mod slots;
 mod soak;
+mod stuck;
 mod support;
 mod takeover;
 mod together;

@@ -52,7 +52,7 @@ fn ipv4_has_no_paths_even_where_all_of_ipv6_has() {
             paths_ns: 0,
             netns_cookie: namespace.run(NetNsId::current).unwrap().cookie,
             mended: 0,
-            pad: 0,
+            resets: 0,
         })
         .unwrap();
     let path = Path::new(7, "1 Gbit/s".parse().unwrap(), "1 ms".parse().unwrap()).to_raw();

@@ -4,7 +4,7 @@ use std::{fs::File, os::fd::AsRawFd, path::Path};
 
 use libbpf_rs::{Link, Object};
 
-use super::{bytecode, failed, load, map, open, per_cpu_sum, program, set_constants};
+use super::{bytecode, failed_attach, load, map, open, per_cpu_sum, program, set_constants};
 use crate::error::{LinuxError, Result};
 
 /// Sets the congestion control of new connections while it lives.
@@ -26,9 +26,9 @@ impl CongestionControl {
         let mut open = open("congestion", bytecode!("congestion_control"))?;
         set_constants(&mut open, &constant)?;
         let object = load("congestion", open)?;
-        let directory = File::open(cgroup).map_err(|error| LinuxError::io(what(), error))?;
+        let directory = File::open(cgroup).map_err(|error| LinuxError::file(what(), cgroup, error))?;
         let link = program(&object, "sidestep_cc")?.attach_cgroup(directory.as_raw_fd());
-        let link = link.map_err(|error| failed(what(), &error))?;
+        let link = link.map_err(|error| failed_attach(what(), cgroup, &error))?;
         Ok(CongestionControl { object, _link: link })
     }
 

@@ -9,6 +9,7 @@ mod runs;
 mod slots;
 mod sockets;
 mod sources;
+mod ways;
 mod weights;
 
 use std::{
@@ -38,10 +39,11 @@ pub use self::{
     slots::SlotPath,
     sockets::{HostConnection, Signal},
     sources::{MAX_SOURCES, PathSources, PathsFrom, SourcesByPath},
+    ways::{Way, Ways},
     weights::Learnt,
 };
 pub use super::MAX_SLOTS;
-use super::{bytecode, failed, keys, load, map, open, program};
+use super::{bytecode, failed, failed_attach, keys, load, map, open, program};
 use crate::{
     error::{LinuxError, Result},
     netns::NetNsId,
@@ -96,8 +98,9 @@ pub struct HostConfig {
     pub netns_cookie: u64,
     /// How many rules and routes the agent has put back. The program ignores it; `sidestep agent status` shows it.
     pub mended: u32,
-    /// Zero.
-    pub pad: u32,
+    /// How many connections the agent has ended because they were stuck on a dead path. The program ignores it; `sidestep
+    /// agent status` shows it.
+    pub resets: u32,
 }
 
 /// An agent's connection to its controller, in the order of `enum host_controller`.
@@ -283,8 +286,8 @@ impl HostProgram {
 
     /// Lets the programs act on the sockets of the processes in `cgroup` and below.
     pub fn attach(&mut self, cgroup: &Path) -> Result<()> {
-        let what = || format!("attaching the path changer to {}", cgroup.display());
-        let directory = File::open(cgroup).map_err(|error| LinuxError::io(what(), error))?;
+        let what = || format!("attaching the path changer to {}", crate::cgroup::shown(cgroup));
+        let directory = File::open(cgroup).map_err(|error| LinuxError::file(what(), cgroup, error))?;
         // Former links go last: a socket that connects meanwhile is known, or left alone.
         let mut links = Vec::with_capacity(pins::LINKS.len());
         for (pin, name) in pins::LINKS {
@@ -295,7 +298,10 @@ impl HostProgram {
                     Pins::replace(&mut link, &program)?;
                     link
                 }
-                None => program.attach_cgroup(directory.as_raw_fd()).map_err(|error| failed(what(), &error))?,
+                None => {
+                    let attached = program.attach_cgroup(directory.as_raw_fd());
+                    attached.map_err(|error| failed_attach(what(), cgroup, &error))?
+                }
             };
             if let Some(pins) = &self.pins {
                 pins.keep(pin, &mut link)?;

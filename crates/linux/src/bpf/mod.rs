@@ -1,6 +1,7 @@
 //! The BPF programs: loaded from bytecode that is part of this library, checked by the kernel's verifier.
 
 pub mod arrivals;
+pub mod attached;
 pub mod balance;
 pub mod congestion_control;
 pub mod ecn;
@@ -13,7 +14,10 @@ use std::{io, os::fd::AsRawFd, path::Path};
 
 use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 
-use crate::error::{LinuxError, Result};
+use crate::{
+    error::{LinuxError, Result},
+    privilege::{Deed, cause},
+};
 
 /// The most slots that a host or an edge uses, whatever room the mark has (`HOST_SLOTS`, `EDGE_SLOTS`): so many routing
 /// tables are its own. Slot 0 is the default route.
@@ -60,7 +64,15 @@ fn set_constants(open: &mut OpenObject, bytes: &[u8]) -> Result<()> {
 
 /// Has the kernel verify and take in the programs of an object.
 fn load(name: &str, open: OpenObject) -> Result<Object> {
-    open.load().map_err(|error| failed(format!("loading BPF program {name}"), &error))
+    open.load().map_err(|error| {
+        let what = format!("loading BPF program {name}");
+        // libbpf-rs keeps the number for its text only.
+        let access = format!("{error:#}").contains(&format!("os error {}", libc::EACCES));
+        match error.kind() {
+            ErrorKind::PermissionDenied => LinuxError::Privilege { what, why: cause(Deed::Load { access }) },
+            _ => failed(what, &error),
+        }
+    })
 }
 
 /// A map of this name. A map that was taken over has the name that the kernel knows, which is empty if libbpf could not make sure
@@ -163,10 +175,20 @@ fn per_cpu_sum(map: &libbpf_rs::Map<'_>, index: u32) -> Result<u64> {
 fn failed(what: impl Into<String>, error: &libbpf_rs::Error) -> LinuxError {
     let what = what.into();
     match error.kind() {
-        ErrorKind::PermissionDenied => LinuxError::Privilege { what },
+        ErrorKind::PermissionDenied => LinuxError::Privilege { what, why: cause(Deed::Request) },
         ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::NotFound => {
             LinuxError::Missing { what: format!("{what} ({error})"), needs: NEEDS_BPF }
         }
         _ => LinuxError::io(what, io::Error::other(format!("{error:#}"))),
     }
+}
+
+/// As [`failed`], where a program was to be attached to a control group: those of others may stand in the way.
+fn failed_attach(what: impl Into<String>, cgroup: &Path, error: &libbpf_rs::Error) -> LinuxError {
+    if error.kind() == ErrorKind::PermissionDenied
+        && let Some(by) = attached::others(cgroup).refusal()
+    {
+        return LinuxError::InTheWay { what: what.into(), by };
+    }
+    failed(what, error)
 }

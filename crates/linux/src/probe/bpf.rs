@@ -1,12 +1,16 @@
 //! BPF: types of programs and maps, helpers, and our own programs.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use libbpf_rs::{MapType, ProgramType};
 
 use super::{Finding, Findings, machine::Privileges};
 use crate::{
     bpf::{
+        attached,
         balance::{Balancer, BalancerConfig},
         host::HostProgram,
     },
@@ -30,15 +34,18 @@ const HELPERS: [(u32, &str); 9] = [
 /// Control groups of this program: this, a dot, and the process's number.
 const GROUP: &str = "sidestep-doctor";
 
-/// Tries what this module can.
-pub fn probe(privileges: &Privileges) -> Findings {
-    let ids = ["sock-ops", "sk-storage", "ring-buffer", "lpm-trie", "path-changer", "balancer"];
+/// Tries what this module can; `cgroup` is where an agent's programs would be attached, `None` the root.
+pub fn probe(privileges: &Privileges, cgroup: Option<&Path>) -> Findings {
+    let ids = ["sock-ops", "sk-storage", "ring-buffer", "lpm-trie", "path-changer", "cgroup-attach", "balancer"];
     if let Some(why) = privileges.without_bpf() {
         return ids.map(|id| (id, Finding::Untried(why.clone()))).into();
     }
-    let program = privileges.without_path_changer().map_or_else(path_changer, Finding::Untried);
-    let findings =
-        [sock_ops(), map(MapType::SkStorage), map(MapType::RingBuf), map(MapType::LpmTrie), program, balancer()];
+    let [program, attached] = match privileges.without_path_changer() {
+        Some(why) => [(); 2].map(|()| Finding::Untried(why.clone())),
+        None => path_changer(cgroup),
+    };
+    let maps = [MapType::SkStorage, MapType::RingBuf, MapType::LpmTrie].map(map);
+    let findings = [sock_ops()].into_iter().chain(maps).chain([program, attached, balancer()]);
     ids.into_iter().zip(findings).collect()
 }
 
@@ -66,16 +73,27 @@ fn balancer() -> Finding {
     Finding::of(Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: Some(1) }).map(drop))
 }
 
-/// Loads the path changer, and attaches it to a control group without processes.
-fn path_changer() -> Finding {
+/// Loads the path changer, and attaches it to a control group without processes; then to that of the agent, in which it
+/// leaves all sockets alone, as it has no configuration, and is detached at once.
+fn path_changer(cgroup: Option<&Path>) -> [Finding; 2] {
     let mut program = match HostProgram::load(None) {
         Ok(program) => program,
-        Err(error) => return Finding::failed(&error),
+        Err(error) => return [(); 2].map(|()| Finding::failed(&error)),
     };
-    match EmptyGroup::make() {
+    let alone = match EmptyGroup::make() {
         Ok(group) => Finding::of(program.attach(group.0.path())),
         // A control group that cannot be made says nothing about the program: some machines mount them read-only.
         Err(error) => Finding::Present(format!("loads; not attached, {error}")),
+    };
+    [alone, cgroup::find(cgroup).map_or_else(|error| Finding::failed(&error), |group| attach(&mut program, &group))]
+}
+
+fn attach(program: &mut HostProgram, group: &Path) -> Finding {
+    // Once ours are there the kernel's answer is another one.
+    let replaced = attached::others(group).replacement();
+    match program.attach(group) {
+        Ok(()) => Finding::Present(replaced.unwrap_or_else(|| format!("at {}", cgroup::shown(group)))),
+        Err(error) => Finding::failed(&error),
     }
 }
 

@@ -98,6 +98,13 @@ pub const FEATURES: &[Feature] = &[
     ),
     feature("path-changer", "the path changer loads and attaches", "6.1", [R, N, R, N, N, N], "no connection is moved"),
     feature(
+        "cgroup-attach",
+        "the agent's control group takes the path changer",
+        "5.7",
+        [R, N, N, N, N, N],
+        "no connection of its processes is moved",
+    ),
+    feature(
         "balancer",
         "the balancer of edges loads",
         "6.1",
@@ -232,6 +239,13 @@ pub const FEATURES: &[Feature] = &[
         "the other end sees a second number for the same address; subflows come about all the same",
     ),
     feature("tap", "TAP devices", "2.6", [N, N, R, N, N, N], "no wires, hence no lab"),
+    feature(
+        "sock-destroy",
+        "ending TCP connections (SOCK_DESTROY)",
+        "4.5",
+        [U, N, N, N, N, N],
+        "on_dead = \"reset\" ends nothing: connections that are stuck on a dead path stay there",
+    ),
     feature(
         "sock-diag",
         "lists of TCP sockets (sock_diag)",

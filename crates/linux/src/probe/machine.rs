@@ -13,7 +13,7 @@ const BPFFS: &str = "/sys/fs/bpf";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// What the process may do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     effective: u64,
 }
@@ -21,6 +21,13 @@ pub struct Privileges {
 /// A capability by its number (`linux/capability.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability(u32, &'static str);
+
+impl Capability {
+    /// Its name: `CAP_BPF`.
+    pub(crate) fn name(self) -> &'static str {
+        self.1
+    }
+}
 
 impl Privileges {
     /// Networks: routes, rules, devices.
@@ -63,7 +70,8 @@ impl Privileges {
         (!missing.is_empty()).then(|| format!("this process lacks {}", missing.join(" and ")))
     }
 
-    fn parse(status: &str) -> Self {
+    /// Reads them from what `/proc/PID/status` says; none if it says nothing.
+    pub(crate) fn parse(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let effective = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         Privileges { effective: effective.unwrap_or(0) }

@@ -13,6 +13,8 @@ mod network;
 pub use egress::Egress;
 pub use features::{FEATURES, Feature, Need};
 
+use std::path::Path;
+
 use crate::error::LinuxError;
 
 /// What runs on the machine.
@@ -128,14 +130,15 @@ pub struct Mask {
 }
 
 /// Tries every feature; as for marks, whether rules of others leave the bits of `masks` alone, and as for path MTUs and VRFs, those
-/// of `egresses`, to whose targets some packets go.
+/// of `egresses`, to whose targets some packets go. An agent's programs are attached to `cgroup` for a moment, `None` being the
+/// root.
 ///
 /// Without CAP_SYS_ADMIN the process enters a user namespace for good, in which it can try networks. The kernel allows that
 /// only while the process has a single thread. Modules that the kernel loads for a trial stay loaded.
-pub fn probe(masks: &[Mask], egresses: &[Egress]) -> Report {
+pub fn probe(masks: &[Mask], egresses: &[Egress], cgroup: Option<&Path>) -> Report {
     let privileges = machine::Privileges::read();
     let mut findings = machine::probe(&privileges);
-    findings.extend(bpf::probe(&privileges));
+    findings.extend(bpf::probe(&privileges, cgroup));
     findings.push(("path-mtu", egress::path_mtu(egresses, privileges)));
     findings.extend(network::probe(&privileges, masks, egresses));
     let finding = |id: &str| findings.iter().find(|(found, _)| *found == id).map(|(_, finding)| finding.clone());
@@ -172,7 +175,7 @@ mod tests {
         let report = namespace
             .run(|| {
                 let before = (in_it("dev"), in_it("ipv6_route"));
-                let report = probe(&[], &[]);
+                let report = probe(&[], &[], None);
                 assert_eq!((in_it("dev"), in_it("ipv6_route")), before);
                 Ok(report)
             })

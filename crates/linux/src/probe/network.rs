@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Everything that is tried here.
-const IDS: [&str; 16] = [
+const IDS: [&str; 17] = [
     "network-namespaces",
     "ipv6",
     "policy-routing",
@@ -38,6 +38,7 @@ const IDS: [&str; 16] = [
     "mptcp-pm",
     "mptcp-id-0",
     "tap",
+    "sock-destroy",
     "sock-diag",
 ];
 
@@ -114,6 +115,7 @@ async fn try_all(netlink: &Netlink, ecn: std::result::Result<EcnProgram, Finding
         ("vrf", Finding::of(netlink.add_vrf("vrf", TABLE + 1).await)),
         ("seg6-enabled", setting("ipv6/conf/all/seg6_enabled", settings.seg6_enabled.as_deref())),
         ("ecn", setting("ipv4/tcp_ecn", settings.tcp_ecn.as_deref())),
+        ("sock-destroy", Finding::of(SockDiag::open().and_then(|mut diag| diag.can_destroy()))),
         ("sock-diag", Finding::of(SockDiag::open().and_then(|mut diag| diag.tcp_sockets(&mut Vec::new()).map(drop)))),
     ];
     findings.extend(mptcp::probe(&settings.mptcp));
@@ -162,12 +164,20 @@ async fn ipv6(netlink: &Netlink) -> Finding {
     }
 }
 
+/// A rule like the agent's for each family, and a route in its table.
 async fn policy_routing(netlink: &Netlink) -> Finding {
-    Finding::of(
-        netlink
-            .add_rule(MarkRule { family: Family::V6, mark: 0x100, mask: 0xff00, table: TABLE, priority: 8300 })
-            .await,
-    )
+    for (family, destination) in [(Family::V6, "2001:db8::/32"), (Family::V4, "192.0.2.0/24")] {
+        let rule = MarkRule { family, mark: 0x100, mask: 0xff00, table: TABLE, priority: 8300 };
+        if let Err(error) = netlink.add_rule(rule).await {
+            return Finding::failed(&error);
+        }
+        let Ok(destination) = destination.parse() else { continue };
+        let route = Route { table: TABLE, destination, target: Target::Throw, mtu: None };
+        if let Err(error) = netlink.add_route(&route).await {
+            return Finding::failed(&error);
+        }
+    }
+    Finding::present()
 }
 
 /// A table like the agent's.

@@ -76,7 +76,7 @@ impl Pins {
     pub fn is_possible(&self) -> Result<()> {
         let what = || format!("keeping the path changer's state in {}", self.directory.display());
         let there = self.directory.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
-        let file_system = statfs(there).map_err(|error| LinuxError::io(what(), error))?;
+        let file_system = statfs(there).map_err(|error| LinuxError::file(what(), there, error))?;
         if file_system.filesystem_type() == BPF_FS_MAGIC {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Pins {
         for directory in missing.into_iter().rev() {
             match DirBuilder::new().mode(OWN_DIRECTORY).create(directory) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(LinuxError::io(format!("making {}", directory.display()), error));
+                    return Err(LinuxError::file(format!("making {}", directory.display()), directory, error));
                 }
                 _ => {}
             }
@@ -104,13 +104,15 @@ impl Pins {
     /// The agent that works with this state, or worked.
     pub fn holder(&self) -> Result<Holder> {
         let directory = File::open(&self.directory);
-        directory.map(Holder).map_err(|error| LinuxError::io(format!("opening {}", self.directory.display()), error))
+        let what = || format!("opening {}", self.directory.display());
+        directory.map(Holder).map_err(|error| LinuxError::file(what(), &self.directory, error))
     }
 
     /// Makes sure that no other agent works with this state as long as the lock lives.
     pub(super) fn lock(&self) -> Result<Flock<File>> {
         let what = || format!("locking {}", self.directory.display());
-        let mut directory = File::open(&self.directory).map_err(|error| LinuxError::io(what(), error))?;
+        let opened = File::open(&self.directory);
+        let mut directory = opened.map_err(|error| LinuxError::file(what(), &self.directory, error))?;
         for _ in 1..LOCK_TRIES {
             match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
                 Err((back, Errno::EWOULDBLOCK)) => directory = back,

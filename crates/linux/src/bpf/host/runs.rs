@@ -1,10 +1,10 @@
 //! The runs of all programs that work with an agent's maps: the agent's own, and those of processes that look at them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use libbpf_rs::{
     MapCore,
-    query::{ProgInfoIter, ProgInfoQueryOptions},
+    query::{LinkInfo, LinkInfoIter, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions},
 };
 use sidestep_model::Span;
 
@@ -12,6 +12,21 @@ use super::{super::map, HostProgram, ProgramRuns};
 use crate::error::Result;
 
 impl HostProgram {
+    /// The numbers of the control groups to which programs are attached that work with this program's maps; none where the
+    /// caller may not ask, which takes CAP_SYS_ADMIN.
+    pub fn groups(&self) -> Result<BTreeSet<u64>> {
+        let shared = map(&self.object, "sidestep_conns")?;
+        let id = shared.info().map_err(|error| super::failed("reading a map's number", &error))?.info.id;
+        let options = ProgInfoQueryOptions::default().include_map_ids(true);
+        let ours = ProgInfoIter::with_query_opts(options).filter(|program| program.map_ids.contains(&id));
+        let ours: BTreeSet<_> = ours.map(|program| program.id).collect();
+        let group = |link: LinkInfo| match link.info {
+            LinkTypeInfo::Cgroup(of) if ours.contains(&link.prog_id) => Some(of.cgroup_id),
+            _ => None,
+        };
+        Ok(LinkInfoIter::default().filter_map(group).filter(|id| *id != 0).collect())
+    }
+
     /// The runs of every program of the machine that works with this program's maps, by name. After a
     /// [look](HostProgram::look) at an agent's maps, these include the agent's programs.
     pub fn runs_of_all(&self) -> Result<Vec<ProgramRuns>> {

@@ -28,16 +28,16 @@ pub struct SlotPath {
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
-struct HostPaths {
-    n: u32,
+pub(super) struct HostPaths {
+    pub(super) n: u32,
     generation: u32,
-    key: HostPrefix,
-    slot: [u8; MAX_PATHS],
+    pub(super) key: HostPrefix,
+    pub(super) slot: [u8; MAX_PATHS],
     changed_ns: u64,
-    restricted: u64,
-    sources: [u64; MAX_PATHS],
-    address: [[u8; 16]; MAX_PATHS],
-    path: [raw::Path; MAX_PATHS],
+    pub(super) restricted: u64,
+    pub(super) sources: [u64; MAX_PATHS],
+    pub(super) address: [[u8; 16]; MAX_PATHS],
+    pub(super) path: [raw::Path; MAX_PATHS],
 }
 
 const _: () = assert!(size_of::<HostPaths>() == 48 + MAX_PATHS + (24 + size_of::<raw::Path>()) * MAX_PATHS);

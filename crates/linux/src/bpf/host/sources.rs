@@ -46,7 +46,7 @@ pub type SourcesByPath = BTreeMap<(IpNet, u32), PathSources>;
 pub const MAX_SOURCES: usize = 63;
 
 /// The bit of addresses that no path names (`HOST_UNNAMED`).
-const UNNAMED: u64 = 1 << MAX_SOURCES;
+pub(super) const UNNAMED: u64 = 1 << MAX_SOURCES;
 
 /// What the program needs to know of all paths' sources.
 #[derive(Debug, Default)]

@@ -58,6 +58,21 @@ pub struct AgentKnobs {
     pub plb_pause: Span,
     /// Bits of the socket mark that carry the path: contiguous, with more values than there are paths.
     pub mark_mask: u32,
+    /// What becomes of a connection that is stuck on a dead path because no live path takes its source address.
+    pub on_dead: OnDead,
+    /// How long such a connection waits for an answer until `on_dead` acts: 1 s to 10 min.
+    pub reset_after: Span,
+}
+
+/// What becomes of a connection that is stuck on a dead path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDead {
+    /// It waits as TCP does, until the path is back or its application gives up.
+    #[default]
+    Keep,
+    /// It is ended, so that its application connects anew over a live path.
+    Reset,
 }
 
 /// A back-off interval that doubles from `min` to `max`.
@@ -156,6 +171,8 @@ impl Default for AgentKnobs {
             plb_rounds: plb.rehash_rounds,
             plb_pause: plb.suspend_rto,
             mark_mask: 0x3f00_0000,
+            on_dead: OnDead::Keep,
+            reset_after: Span::from_secs(5),
         }
     }
 }
@@ -180,6 +197,14 @@ impl AgentKnobs {
         }
         ensure((1..=100).contains(&self.next_rtos), "next_rtos", "must be between 1 and 100")?;
         ensure(self.settle_rounds <= 64, "settle_rounds", "must be at most 64")?;
+        let waits = Span::from_secs(1)..=Span::from_secs(600);
+        ensure(waits.contains(&self.reset_after), "reset_after", "must be between 1 s and 10 min")?;
+        let knows = self.on_dead == OnDead::Keep || self.policy == PolicyName::DelayWeighted;
+        ensure(
+            knows,
+            "on_dead",
+            "can reset under the policy delay-weighted only: no other knows which paths are dead",
+        )?;
         let bits = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
         // Contiguous ones shifted down are one less than a power of two; that is also the number of marks besides 0,
         // which means "no path".
@@ -189,7 +214,7 @@ impl AgentKnobs {
 }
 
 impl SettingsTable for AgentKnobs {
-    const FILE_ONLY: &'static [&'static str] = &["mark_mask"];
+    const FILE_ONLY: &'static [&'static str] = &["mark_mask", "on_dead", "reset_after"];
 
     fn check_table(&self, paths: &PathKnobs) -> Result<(), KnobError> {
         self.check(paths.max_paths)
@@ -232,6 +257,15 @@ impl fmt::Display for PolicyName {
 impl RewardName {
     /// All rewards.
     pub const ALL: [RewardName; 3] = [RewardName::Cwnd, RewardName::Rate, RewardName::Rtt];
+}
+
+impl fmt::Display for OnDead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnDead::Keep => "keep",
+            OnDead::Reset => "reset",
+        })
+    }
 }
 
 impl fmt::Display for RewardName {
