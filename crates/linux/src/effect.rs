@@ -113,17 +113,20 @@ impl<'a> Checker<'a> {
 
     /// Whether packets leave as expected; else those that do not: all, if that is so, or a part.
     pub async fn check(&mut self, expected: &Expected) -> Result<Option<Override>> {
-        let mut partial = None;
-        let mut unhurt = 0;
+        let mut partial: Option<Override> = None;
+        let mut all_sources = true;
         for (part, flow) in self.first_flows(expected) {
             match self.override_of(expected, &part, &flow).await? {
-                Some(found) if part == Part::All => return Ok(Some(found)),
-                Some(found) => partial = partial.or(Some(found)),
-                None => unhurt += 1,
+                Some(found) if found.part == Part::All => return Ok(Some(found)),
+                Some(found) => {
+                    all_sources &= matches!(found.part, Part::From(_));
+                    partial = partial.or(Some(found));
+                }
+                None => all_sources = false,
             }
         }
         if let Some(found) = partial {
-            let part = if unhurt == 0 { Part::All } else { found.part.clone() };
+            let part = if all_sources { Part::All } else { found.part.clone() };
             return Ok(Some(Override { part, ..found }));
         }
         for (part, flow) in self.witnesses(expected).await? {
@@ -143,8 +146,17 @@ impl<'a> Checker<'a> {
         }
         let Some((rule, route)) = self.responsible(expected, flow, &answer).await? else { return Ok(None) };
         let name = |index| self.policy.name(index);
+        // What was asked about may stand for less than all.
+        let of_rule = rule.as_ref().filter(|rule| !rule.inverted).and_then(|rule| rule.destination);
+        let of_route = route.as_ref().map(|route| route.destination);
+        let is_less = |net: &IpNet| expected.destination.contains(net) && *net != expected.destination.trunc();
+        let narrowest = of_rule.into_iter().chain(of_route).filter(is_less).max_by_key(IpNet::prefix_len);
+        let part = match part {
+            Part::All => narrowest.map_or(Part::All, Part::To),
+            part => part.clone(),
+        };
         Ok(Some(Override {
-            part: part.clone(),
+            part,
             flow: flow.clone(),
             answer,
             leaves_by: answer.interface().map(name),
@@ -308,7 +320,7 @@ impl fmt::Display for Override {
     /// What happens, and why: to be put after "packets of …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.part != Part::All {
-            write!(f, "{} ", self.part)?;
+            write!(f, "(those {}) ", self.part)?;
         }
         match &self.leaves_by {
             Some(name) => write!(f, "leave by {name}")?,

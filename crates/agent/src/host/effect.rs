@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use sidestep_linux::{
-    bpf::host::{HostConfig as ProgramConfig, HostProgram, Names, PathSources, SourcesByPath},
+    bpf::host::{HostConfig as ProgramConfig, HostProgram, Names},
     effect::Checker,
     netlink::{Family, LOCAL, Netlink, RoutingRule},
 };
@@ -19,6 +19,8 @@ use crate::{
 /// How the priority of the rules is set.
 const OPTION: &str = "--rule-priority";
 const TCP: u8 = 6;
+/// Most paths whose sources are asked about one by one.
+const MOST_WITH_SOURCES: usize = 256;
 
 /// What an agent's packets are recognised by, and what paths are called.
 struct View<'a> {
@@ -40,7 +42,8 @@ pub async fn host_overrides(netlink: &Netlink, program: &HostProgram) -> Result<
     let (slots, names) = (program.slots()?, program.names()?);
     let view = View { mark: MarkBits::new(mark_mask), table_base, paths: Some((&slots, &names)) };
     let mut effects = Effects::default();
-    let all = async |checker: &Checker<'_>| view.watched(netlink, checker, |_, _, _| false).await;
+    let all =
+        async |checker: &Checker<'_>| view.watched(netlink, checker, |id, to, from| takes(program, id, to, from)).await;
     effects.look_quietly(netlink, all, OPTION).await?;
     Ok(effects.found().cloned().collect())
 }
@@ -59,10 +62,8 @@ pub async fn overrides_at_work(netlink: &Netlink) -> Result<Vec<Overridden>, Age
 }
 
 /// Whether a path takes packets from here.
-fn takes(sources: &SourcesByPath, id: u32, destination: IpNet, source: IpAddr) -> bool {
-    let Some(of) = sources.get(&(destination, id)) else { return true };
-    let names = |of: &PathSources| of.takes.iter().any(|net| net.contains(&source));
-    of.takes.is_empty() || names(of) || of.takes_unnamed && !sources.values().any(names)
+fn takes(program: &HostProgram, id: u32, destination: IpNet, source: IpAddr) -> bool {
+    program.takes(destination, id, source).unwrap_or(false)
 }
 
 impl Host {
@@ -79,9 +80,9 @@ impl Host {
             .collect();
         let (mark, table_base) = (self.mark, self.options.table_base);
         let view = View { mark, table_base, paths: Some((&self.slots, &names)) };
-        let (netlink, sources) = (&self.netlink, &self.sources);
+        let (netlink, program) = (&self.netlink, &self.program);
         let all = async |checker: &Checker<'_>| {
-            view.watched(netlink, checker, |id, to, from| takes(sources, id, to, from)).await
+            view.watched(netlink, checker, |id, to, from| takes(program, id, to, from)).await
         };
         self.effects.look(netlink, all, OPTION).await?;
         if self.effects.is_any_whole() != was_whole {
@@ -108,7 +109,9 @@ impl View<'_> {
         };
         let destinations: BTreeSet<_> = self.paths.iter().flat_map(|(slots, _)| slots.keys().copied()).collect();
         let mut watched = Vec::new();
-        for led in led(&checker.policy().rules, &routes, of_ours) {
+        let all = led(&checker.policy().rules, &routes, of_ours);
+        let names_sources = all.len() <= MOST_WITH_SOURCES;
+        for led in all {
             let destination = led.route.destination;
             let Some((what, id)) = self.what(destination, led.route.table) else { continue };
             let mut expected = led.expected();
@@ -116,7 +119,8 @@ impl View<'_> {
             expected.protocol = TCP;
             let usable =
                 addresses.iter().filter(|one| Family::of(one.address) == Family::of(destination) && !one.deprecated);
-            let usable = usable.map(|one| one.address.addr()).filter(|address| takes(id, destination, *address));
+            let usable = usable.map(|one| one.address.addr()).filter(|_| names_sources);
+            let usable = usable.filter(|address| takes(id, destination, *address));
             expected.sources = usable.map(IpNet::from).collect();
             watched.push(Watched { what, expected });
         }

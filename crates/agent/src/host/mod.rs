@@ -36,7 +36,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
     claim::Claim,
     monotonic_now,
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},

@@ -36,7 +36,6 @@ impl Host {
                 tracing::warn!(path = path.name, destination = %set.destination, "no address of this host is among its sources");
             }
         }
-        self.sources = by_path.clone();
         Ok(self.program.name_sources(by_path)?)
     }
 }

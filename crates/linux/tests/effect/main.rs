@@ -129,11 +129,11 @@ fn a_rule_or_route_that_comes_before_ours_is_named_with_what_it_does() {
                 ),
                 (
                     "route add default via FAR table 100; rule add pref 9 uidrange 1000-1999 lookup 100",
-                    "of the users 1000 to 1999 leave by tun: the rule `9: from all uidrange 1000-1999 lookup 100`",
+                    "(those of the users 1000 to 1999) leave by tun: the rule `9: from all uidrange 1000-1999 lookup 100`",
                 ),
                 (
                     "route add default via FAR table 100; rule add pref 9 ipproto tcp dport 443 lookup 100",
-                    "of protocol 6 of the ports 443 to 443 leave by tun: the rule `9:",
+                    "of protocol 6 of the ports 443 to 443) leave by tun: the rule `9:",
                 ),
                 ("route add default via FAR table 100; rule add pref 9 from SRC lookup 100", "from "),
                 (
@@ -176,6 +176,10 @@ fn a_rule_or_route_that_comes_before_ours_is_named_with_what_it_does() {
                 assert!(said.contains("metric 1` of table 8301, which is not ours, is preferred to ours"), "{said}");
             }
         }
+        // What is asked about lies in the first half: that is not all.
+        let expected = host.run(|| block_on(async |netlink| install(netlink, Family::V4).await))?;
+        let half = said(host, Family::V4, &expected, "rule add pref 9 to 10.2.0.0/17 prohibit");
+        assert!(half.starts_with("(those to 10.2.0.0/17) are refused"), "{half}");
         Ok(())
     });
 }

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{
     super::{failed, map},
     HostPrefix, HostProgram,
-    sources::RawSources,
+    sources::{MAX_SOURCES, RawSources},
 };
 use crate::error::Result;
 
@@ -99,6 +99,18 @@ impl HostProgram {
         Ok(value.and_then(|value| HostPaths::read_from_bytes(&value).ok()))
     }
 
+    /// Whether a path takes packets from this address, as the program decides; `false` for one that is not there.
+    pub fn takes(&self, destination: IpNet, id: u32, source: IpAddr) -> Result<bool> {
+        let Some(paths) = self.paths_to(destination)? else { return Ok(false) };
+        let mut of = paths.path.iter().zip(paths.sources).take(paths.n as usize);
+        let Some((_, takes)) = of.find(|(path, _)| path.id == id) else { return Ok(false) };
+        let key = HostPrefix::from(IpNet::from(source.to_canonical()));
+        let named = map(&self.object, "sidestep_addrs")?.lookup(key.as_bytes(), MapFlags::ANY);
+        let named = named.map_err(|error| failed(format!("looking up who takes {source}"), &error))?;
+        let bits = named.and_then(|bits| Some(u64::from_ne_bytes(bits.try_into().ok()?)));
+        Ok(takes == 0 || takes & bits.unwrap_or(1 << MAX_SOURCES) != 0)
+    }
+
     /// The other end of each socket of the calling thread's network namespace whose mark has a slot, and the slot.
     pub fn marked_sockets(&self) -> Result<Vec<(IpAddr, u32)>> {
         let bytes = self.iterate("sidestep_marks")?;
@@ -169,6 +181,7 @@ pub(super) mod fuzzing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{bpf::host::PathSources, testing::root_or_skip};
 
     fn paths(of: &[(u32, u8)]) -> Vec<SlotPath> {
         of.iter()
@@ -185,6 +198,29 @@ mod tests {
         for other in [&[(2, 2), (1, 1)][..], &[(1, 2), (2, 1)], &[(1, 1)], &[(1, 1), (2, 3)]] {
             assert_ne!(generation(&paths(other)), before, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_path_takes_what_it_names_and_one_that_says_so_what_no_other_names() {
+        if !root_or_skip("sources in a map") {
+            return;
+        }
+        let mut program = HostProgram::load(None).unwrap();
+        let (to, net) = ("10.2.0.0/16".parse().unwrap(), |text: &str| text.parse().unwrap());
+        let of = |takes: &str, takes_unnamed| PathSources { takes: vec![net(takes)], takes_unnamed, address: None };
+        let named = [
+            ((to, 7), of("10.9.0.0/24", false)),
+            ((to, 9), of("10.9.1.0/24", true)),
+            ((to, 0), of("10.77.0.1/32", false)),
+        ];
+        program.name_sources(named.into()).unwrap();
+        program.set_paths(to, &paths(&[(7, 3), (9, 1)])).unwrap();
+        let takes = |id, source: &str| program.takes(to, id, source.parse().unwrap()).unwrap();
+        let by = |source| [takes(7, source), takes(9, source), takes(8, source)];
+        assert_eq!(by("10.9.0.5"), [true, false, false]);
+        assert_eq!(by("10.9.1.5"), [false, true, false]);
+        assert_eq!(by("192.0.2.1"), [false, true, false], "nobody names it");
+        assert_eq!(by("10.77.0.1"), [false, false, false], "it has a name of its own");
     }
 
     #[test]
