@@ -63,7 +63,7 @@ pub async fn overrides_at_work(netlink: &Netlink) -> Result<Vec<Overridden>, Age
 
 /// Whether a path takes packets from here.
 fn takes(program: &HostProgram, id: u32, destination: IpNet, source: IpAddr) -> bool {
-    program.takes(destination, id, source).unwrap_or(false)
+    program.takes_from(destination, id, source).unwrap_or(false)
 }
 
 impl Host {

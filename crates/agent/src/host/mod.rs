@@ -184,8 +184,6 @@ struct Host {
     drift: Drift,
     /// Whether packets leave by the paths of their marks.
     effects: Effects,
-    /// The sources of each path, as the program was told.
-    sources: SourcesByPath,
     /// Which paths have failed.
     liveness: Liveness,
     /// Trials of paths that connections leave alone.
@@ -262,7 +260,6 @@ impl Host {
             neighbours: Neighbours::default(),
             drift: Drift::default(),
             effects: Effects::default(),
-            sources: SourcesByPath::new(),
             liveness: Liveness::default(),
             trials: Trials::default(),
             withdrawn: Withdrawn::default(),

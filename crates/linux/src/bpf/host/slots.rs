@@ -100,7 +100,7 @@ impl HostProgram {
     }
 
     /// Whether a path takes packets from this address, as the program decides; `false` for one that is not there.
-    pub fn takes(&self, destination: IpNet, id: u32, source: IpAddr) -> Result<bool> {
+    pub fn takes_from(&self, destination: IpNet, id: u32, source: IpAddr) -> Result<bool> {
         let Some(paths) = self.paths_to(destination)? else { return Ok(false) };
         let mut of = paths.path.iter().zip(paths.sources).take(paths.n as usize);
         let Some((_, takes)) = of.find(|(path, _)| path.id == id) else { return Ok(false) };
@@ -215,7 +215,7 @@ mod tests {
         ];
         program.name_sources(named.into()).unwrap();
         program.set_paths(to, &paths(&[(7, 3), (9, 1)])).unwrap();
-        let takes = |id, source: &str| program.takes(to, id, source.parse().unwrap()).unwrap();
+        let takes = |id, source: &str| program.takes_from(to, id, source.parse().unwrap()).unwrap();
         let by = |source| [takes(7, source), takes(9, source), takes(8, source)];
         assert_eq!(by("10.9.0.5"), [true, false, false]);
         assert_eq!(by("10.9.1.5"), [false, true, false]);
