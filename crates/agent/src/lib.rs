@@ -82,9 +82,9 @@ pub use host::{
     host_overrides, masks_at_work, overrides_at_work, propose, reaches, reaches_now, run_host, stop_host,
 };
 pub use mptcp::{
-    ConnectionStatus, DEFAULT_COUNT, LimitsConfig, MPTCP_PM_METRICS, MetricsTable, MptcpMode, MptcpPmConfig,
-    MptcpPmOptions, MptcpPmStatus, PortChoice, PortsConfig, PrefixRule, WatchConfig, Wish, mptcp_pm_status,
-    run_mptcp_pm, stop_mptcp_pm, subflow_hash,
+    AddressStatus as MptcpAddressStatus, AddressesConfig, ConnectionStatus, DEFAULT_COUNT, LimitsConfig,
+    MPTCP_PM_METRICS, MetricsTable, MptcpMode, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PathsOf, PortChoice,
+    PortsConfig, PrefixRule, WatchConfig, Wish, mptcp_pm_status, run_mptcp_pm, stop_mptcp_pm, subflow_hash,
 };
 pub use paths::{
     Captured, ConfigError, DestinationPaths, HostPath, Interfaces, PathRoute, Place, Places, StaticDestination,

@@ -5,6 +5,7 @@
 //! [`EventSocket`], asks for subflows by [`SubflowRequests`], and lists those that exist by [`tcp_ends`].
 
 mod events;
+mod host;
 mod requests;
 mod subflows;
 mod sysctl;
@@ -24,6 +25,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 
 pub use self::{
     events::{Ends, EventSocket, FirstSubflow, Heard, MptcpChange, MptcpEvent, Token, read_events},
+    host::{HostAddress, HostQueries},
     requests::{NewSubflow, Refusal, RefusalKind, SubflowRequests},
     subflows::{Subflow, TcpEnds, tcp_ends},
     sysctl::{ManagerSetting, port_range},

@@ -18,7 +18,7 @@ use sidestep_model::{
     },
 };
 
-use super::ports::MOST_PATHS;
+use super::{addresses::AddressesConfig, ports::MOST_PATHS};
 
 /// The file, as TOML.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,6 +29,8 @@ pub struct MptcpPmConfig {
     /// What connections with some hosts get.
     #[serde(rename = "rule")]
     pub rules: Vec<PrefixRule>,
+    /// Which of the host's addresses subflows may begin from.
+    pub addresses: AddressesConfig,
     /// How source ports are chosen.
     pub ports: PortsConfig,
     /// What all connections may have together.
@@ -235,6 +237,9 @@ impl MptcpPmConfig {
                 return Err(document.error_at(place, "prefix", format!("{} is here a second time", rule.prefix)));
             }
         }
+        if let Some((key, index, problem)) = config.addresses.problem() {
+            return Err(document.error_in(item("addresses"), key, index, problem));
+        }
         if let Some((table, key, problem)) = config.problems().into_iter().next() {
             return Err(document.error_at(item(table), key, problem));
         }
@@ -280,6 +285,11 @@ impl MptcpPmConfig {
             problems.push(("watch", "event_buffer", "it must be from 4096 B to 1 GB".into()));
         }
         problems
+    }
+
+    /// Whether some connections have subflows between all pairs of addresses.
+    pub(super) fn has_fullmesh(&self) -> bool {
+        self.resolve().iter().any(|rule| rule.mode == Mode::Fullmesh)
     }
 
     /// The rules with all defaults filled in; the last is for all that no other names.
@@ -390,6 +400,9 @@ mod tests {
         assert!(message("[ports]\npaths = 33\n").starts_with("2:9: it must be from 2 to 32"));
         assert!(message("[ports]\npaths = 8\n").starts_with("2:9: it needs `choice = \"stratified\"`"));
         assert!(MptcpPmConfig::parse("[ports]\npaths = 8\nchoice = \"stratified\"\n").is_ok());
+        let named = message("[addresses]\nexclude = [\"docker*\", \"a/b\"]\n");
+        assert!(named.starts_with("2:23: `a/b` is neither a name of interfaces"), "{named}");
+        assert!(message("[addresses]\npaths = \"edge\"\n").starts_with("2:9: "));
         assert!(message("[watch]\ninterval = \"1 ms\"\n").starts_with("2:12: "));
         assert!(message("[watch]\ntimeouts = 0\n").starts_with("2:12: "));
         assert!(message("[[rule]]\nprefix = \"::/0\"\nlimit = 0\n").starts_with("3:9: it must be at least 1"));

@@ -12,6 +12,7 @@ use sidestep_model::{Span, Time};
 
 use super::{
     config::{Mode, Rule},
+    manager::HostView,
     tally::{Counted, Limit},
 };
 
@@ -52,6 +53,8 @@ pub(super) struct Connection {
     pub(super) pending: BTreeMap<(IpAddr, SocketAddr), u32>,
     /// Subflows that we ended ourselves, and whose end was not reported yet.
     pub(super) ending: BTreeSet<Ends>,
+    /// Addresses of this host that the other end was told are gone.
+    pub(super) withdrawn: BTreeSet<IpAddr>,
     /// Payload bytes carried, as far as they were seen.
     pub(super) bytes: u64,
     /// What keeps it from more subflows.
@@ -110,6 +113,7 @@ impl Connection {
             subflows: BTreeMap::from([(first.ends, state)]),
             pending: BTreeMap::new(),
             ending: BTreeSet::new(),
+            withdrawn: BTreeSet::new(),
             bytes: 0,
             limited: None,
             retry_at: now,
@@ -159,7 +163,7 @@ impl Connection {
     }
 
     /// The next subflow that it should get, but for limits; `None`: it has all, or is to wait.
-    pub(super) fn wants(&self, now: Time, rule: &Rule, most_timeouts: u8, addresses: &[IpAddr]) -> Option<Place> {
+    pub(super) fn wants(&self, now: Time, rule: &Rule, most_timeouts: u8, host: &HostView) -> Option<Place> {
         let may = self.established.is_some() && !self.closing && !self.is_kernels && !self.first.accepted;
         let on_trial = self.trial.map_or(0, |(_, subflows)| subflows);
         let unsure = self.joining().saturating_add(on_trial);
@@ -175,8 +179,9 @@ impl Connection {
         }
         match rule.mode {
             Mode::AcceptOnly => None,
+            Mode::Ndiffports if host.gone.contains(&self.first.ends.local.ip()) => None,
             Mode::Ndiffports => Some(Place { local: self.first.ends.local.ip(), remote: self.remotes().next()? }),
-            Mode::Fullmesh => self.missing_pair(addresses),
+            Mode::Fullmesh => self.missing_pair(host),
         }
     }
 
@@ -189,17 +194,39 @@ impl Connection {
     }
 
     /// A pair of addresses that no subflow is between; of several, one that failed least, so that none keeps back the others.
-    fn missing_pair(&self, addresses: &[IpAddr]) -> Option<Place> {
+    fn missing_pair(&self, host: &HostView) -> Option<Place> {
         let own = self.first.ends.local.ip();
-        let others = addresses.iter().copied().filter(|address| *address != own && address.is_ipv4() == own.is_ipv4());
-        let locals: Vec<IpAddr> = [own].into_iter().chain(others).collect();
+        let others = host.addresses.iter().copied().filter(|address| *address != own);
+        let all = [own].into_iter().chain(others);
+        let locals: Vec<IpAddr> =
+            all.filter(|address| address.is_ipv4() == own.is_ipv4() && !host.gone.contains(address)).collect();
         let is_there = |local: IpAddr, remote: SocketAddr| {
             self.pending.contains_key(&(local, remote))
                 || self.subflows.keys().any(|ends| ends.local.ip() == local && ends.remote == remote)
         };
         let pairs = self.remotes().flat_map(|remote| locals.iter().map(move |local| Place { local: *local, remote }));
-        let missing = pairs.filter(|place| !is_there(place.local, place.remote.0));
+        let missing = pairs.filter(|place| {
+            !is_there(place.local, place.remote.0) && !host.unroutable.contains(&(place.local, place.remote.0.ip()))
+        });
         missing.min_by_key(|place| self.failures.get(&(place.local, place.remote.0)).copied().unwrap_or_default())
+    }
+
+    /// Subflows whose address is gone, if another works; the first may be among them.
+    pub(super) fn stranded(&self, gone: &BTreeSet<IpAddr>) -> Vec<Ends> {
+        let is_gone = |ends: &Ends| gone.contains(&ends.local.ip());
+        let works =
+            |(ends, subflow): (&Ends, &SubflowState)| subflow.established && subflow.timeouts == 0 && !is_gone(ends);
+        if !self.subflows.iter().any(works) {
+            return Vec::new();
+        }
+        self.subflows.keys().filter(|ends| is_gone(ends)).copied().collect()
+    }
+
+    /// Has subflows from these addresses, which have come, tried at once.
+    pub(super) fn encourage(&mut self, addresses: &BTreeSet<IpAddr>) {
+        self.failures.retain(|(local, _), _| !addresses.contains(local));
+        self.withdrawn.retain(|address| !addresses.contains(address));
+        (self.retry_at, self.retry, self.not_yet) = (Time::ZERO, RETRY.0, NOT_YET.0);
     }
 
     /// Notes an address that the other end announced; returns whether it is news.

@@ -8,6 +8,7 @@
 
 #![warn(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod hosts;
 mod listed;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::{
 use sidestep_linux::mptcp::{Ends, FirstSubflow, MptcpChange, MptcpEvent, NewSubflow, Refusal, RefusalKind, Token};
 use sidestep_model::{Span, Time};
 
+pub(super) use self::hosts::HostView;
 use super::{
     config::{MptcpPmConfig, PortChoice, PortsConfig, Rule, rule_for},
     connection::{Connection, Place, SubflowState},
@@ -44,8 +46,10 @@ pub struct Manager {
     timers: BTreeSet<(Time, Token)>,
     /// Connections that a limit keeps from more subflows.
     limited: BTreeSet<Token>,
-    /// The host's addresses that have a number, for subflows between all pairs.
-    addresses: Vec<IpAddr>,
+    /// The host's addresses and routes.
+    host: HostView,
+    /// Numbers of addresses that the other end of a connection is to be told are gone.
+    withdrawn: VecDeque<(Token, u8)>,
     /// The numbers of addresses, also of some that are gone: a connection's other end knows an address by one number.
     numbers: BTreeMap<u8, IpAddr>,
     /// What an earlier path manager knew of connections that live.
@@ -66,6 +70,8 @@ const NUMBERS: RangeInclusive<u8> = 2..=254;
 pub enum Command {
     /// Begin a subflow.
     Create(NewSubflow),
+    /// Tell the other end that the address with this number is gone.
+    Withdraw(Token, u8),
     /// End a subflow.
     Destroy(Token, Ends),
 }
@@ -79,8 +85,10 @@ pub struct Counters {
     pub joined: u64,
     /// Subflows that ended, or were never established, without us.
     pub lost: u64,
-    /// Subflows ended because they were dead.
+    /// Subflows ended because they were dead, or their address gone.
     pub ended: u64,
+    /// Addresses that the other end of a connection was told are gone.
+    pub withdrawn: u64,
     /// Refusals of the kernel, by what they mean.
     pub refusals: BTreeMap<RefusalKind, u64>,
     /// How often a limit began to keep a connection from more subflows.
@@ -105,7 +113,8 @@ impl Manager {
             dead: VecDeque::new(),
             timers: BTreeSet::new(),
             limited: BTreeSet::new(),
-            addresses: Vec::new(),
+            host: HostView::default(),
+            withdrawn: VecDeque::new(),
             numbers: BTreeMap::new(),
             remembered: BTreeMap::new(),
             own_id: 0,
@@ -152,24 +161,6 @@ impl Manager {
         self.look_at_all();
     }
 
-    /// Takes the host's addresses; those beyond the [most](NUMBERS) are not used.
-    pub fn handle_addresses(&mut self, mut addresses: Vec<IpAddr>) {
-        for address in &addresses {
-            let is_free = |number: &u8| !self.numbers.contains_key(number);
-            let is_over = |number: &u8| self.numbers.get(number).is_none_or(|old| !addresses.contains(old));
-            if self.number_of(*address).is_none()
-                && let Some(number) = NUMBERS.clone().find(is_free).or_else(|| NUMBERS.clone().find(is_over))
-            {
-                self.numbers.insert(number, *address);
-            }
-        }
-        addresses.retain(|address| self.number_of(*address).is_some());
-        if self.addresses != addresses {
-            self.addresses = addresses;
-            self.look_at_all();
-        }
-    }
-
     /// Takes an event.
     pub fn handle_event(&mut self, now: Time, event: &MptcpEvent) {
         let token = event.token;
@@ -209,6 +200,11 @@ impl Manager {
 
     /// What the kernel is to do next; its result must be [handed over](Self::handle_result) before more is asked for.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Command> {
+        while let Some((token, number)) = self.withdrawn.pop_front() {
+            if self.connections.contains_key(&token) {
+                return Some(Command::Withdraw(token, number));
+            }
+        }
         while let Some((token, ends)) = self.dead.pop_front() {
             let is_known = |connection: &Connection| connection.subflows.contains_key(&ends);
             if self.connections.get(&token).is_some_and(is_known) {
@@ -231,12 +227,16 @@ impl Manager {
 
     /// Takes what the kernel answered to a command.
     pub fn handle_result(&mut self, now: Time, command: &Command, result: &Result<(), Refusal>) {
-        if let Err(refusal) = result {
+        // That an address is gone can be told of those alone that the kernel has a number for.
+        if let Err(refusal) = result
+            && !matches!(command, Command::Withdraw(..))
+        {
             *self.counters.refusals.entry(refusal.kind).or_default() += 1;
         }
         match (command, result) {
             (Command::Create(subflow), Ok(())) => self.begun(now, subflow),
             (Command::Create(subflow), Err(refusal)) => self.refused(now, subflow, refusal.kind),
+            (Command::Withdraw(..), result) => self.counters.withdrawn += u64::from(result.is_ok()),
             (Command::Destroy(token, ends), result) => {
                 if result.is_ok() {
                     self.counters.ended += 1;
@@ -251,7 +251,7 @@ impl Manager {
 
     /// When [`poll_transmit`](Self::poll_transmit) may have something new to do, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Time> {
-        if !self.ready.is_empty() || !self.dead.is_empty() {
+        if !self.ready.is_empty() || !self.dead.is_empty() || !self.withdrawn.is_empty() {
             return Some(Time::ZERO);
         }
         self.timers.first().map(|(at, _)| *at)
@@ -335,6 +335,8 @@ impl Manager {
             let took = now.since(since);
             (*connections, *sum, *longest) = (*connections + 1, *sum + took, (*longest).max(took));
         }
+        // One whose address is gone may have waited for it.
+        self.end_stranded(token);
         self.queue(token);
     }
 
@@ -369,7 +371,7 @@ impl Manager {
         let connection = self.connections.get_mut(&token)?;
         let rule = self.rules.get(connection.rule)?;
         connection.end_trial(now);
-        let place = connection.wants(now, rule, self.config.watch.timeouts, &self.addresses);
+        let place = connection.wants(now, rule, self.config.watch.timeouts, &self.host);
         let Some(place) = place else {
             if connection.waits_until() > now {
                 // What limits it may do so after the wait as well.

@@ -23,7 +23,11 @@ const JOINED: Metric =
 const LOST: Metric =
     Metric::counter("sidestep_mptcp_subflows_lost", "Subflows that ended, or were never established, without us");
 const ENDED: Metric =
-    Metric::counter("sidestep_mptcp_subflows_ended", "Subflows that were ended because they were dead");
+    Metric::counter("sidestep_mptcp_subflows_ended", "Subflows that were ended: dead, or their address gone");
+const WITHDRAWN: Metric = Metric::counter(
+    "sidestep_mptcp_addresses_withdrawn",
+    "Addresses that the other end of a connection was told are gone",
+);
 const REFUSED: Metric = Metric::counter("sidestep_mptcp_refusals", "Refusals of the kernel, by their meaning");
 const UNMANAGED: Metric =
     Metric::counter("sidestep_mptcp_connections_unmanaged", "Connections left alone because there were too many");
@@ -50,6 +54,7 @@ pub const MPTCP_PM_METRICS: &[Metric] = &[
     JOINED,
     LOST,
     ENDED,
+    WITHDRAWN,
     REFUSED,
     UNMANAGED,
     OVERFLOWS,
@@ -87,6 +92,7 @@ pub(super) fn page(manager: &Manager, list_seconds: f64, faults: u64) -> Page {
         (JOINED, counters.joined),
         (LOST, counters.lost),
         (ENDED, counters.ended),
+        (WITHDRAWN, counters.withdrawn),
         (UNMANAGED, counters.unmanaged),
         (OVERFLOWS, counters.overflows),
         (COMPLETED, counters.completed.0),

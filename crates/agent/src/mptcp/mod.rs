@@ -2,9 +2,11 @@
 //!
 //! [`Manager`] decides, without sockets and clocks; the rest of this room is its shell.
 
+mod addresses;
 mod config;
 mod connection;
 mod control;
+mod host;
 mod manager;
 mod metrics;
 mod ports;
@@ -13,7 +15,6 @@ mod status;
 mod tally;
 
 use std::{
-    net::IpAddr,
     ops::ControlFlow,
     path::PathBuf,
     sync::{Mutex, PoisonError},
@@ -23,7 +24,7 @@ use std::{
 use sidestep_linux::{
     LinuxError,
     mptcp::{EventSocket, Heard, ManagerSetting, SubflowRequests, port_range, tcp_ends},
-    netlink::Netlink,
+    netlink::RoutingChange,
     netns::NetNsId,
     sock_diag::SockDiag,
 };
@@ -34,14 +35,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::{
-    config::Mode,
-    control::{Control, Request},
-    manager::{Command, Manager},
-    state::{State, StateFile},
-    tally::Limit,
-};
 pub use self::{
+    addresses::{AddressStatus, AddressesConfig, PathsOf},
     config::{
         DEFAULT_COUNT, LimitsConfig, MetricsTable, Mode as MptcpMode, MptcpPmConfig, PortChoice, PortsConfig,
         PrefixRule, WatchConfig, Wish,
@@ -49,6 +44,13 @@ pub use self::{
     metrics::MPTCP_PM_METRICS,
     ports::hash_of as subflow_hash,
     status::{ConnectionStatus, MptcpPmStatus},
+};
+use self::{
+    control::{Control, Request},
+    host::HostNetwork,
+    manager::{Command, Manager},
+    state::{State, StateFile},
+    tally::Limit,
 };
 use crate::{
     AgentError,
@@ -117,6 +119,7 @@ struct PathManager {
     control: Control,
     events: EventSocket,
     requests: SubflowRequests,
+    host: HostNetwork,
     diag: SockDiag,
     /// A request that has come and is not answered.
     came: Mutex<Option<(Request, UnixStream)>>,
@@ -161,6 +164,7 @@ impl PathManager {
             control,
             events: EventSocket::open(options.config.watch.event_buffer.get() as usize)?,
             requests: SubflowRequests::open()?,
+            host: HostNetwork::open()?,
             diag: SockDiag::open()?,
             came: Mutex::default(),
             asked: None,
@@ -240,12 +244,21 @@ impl PathManager {
         for _ in 0..BATCH {
             let now = sidestep_linux::monotonic_now();
             let Some(command) = self.manager.poll_transmit(now) else { break };
+            if let Command::Create(subflow) = &command
+                && self.manager.needs_route(subflow)
+                && !self.host.leaves(subflow.local.ip(), subflow.remote.ip())
+            {
+                tracing::debug!(local = %subflow.local.ip(), remote = %subflow.remote.ip(), "no route by the address's interface");
+                self.manager.handle_no_route(subflow);
+                continue;
+            }
             let result = match &command {
                 _ if self.options.dry_run => {
                     tracing::info!(?command, "would do");
                     Ok(())
                 }
                 Command::Create(subflow) => self.requests.create(subflow),
+                Command::Withdraw(token, number) => self.requests.withdraw(*token, *number),
                 Command::Destroy(token, ends) => self.requests.destroy(*token, ends),
             };
             if let Err(refusal) = &result {
@@ -257,17 +270,10 @@ impl PathManager {
     }
 
     async fn read_addresses(&mut self) -> Result<(), AgentError> {
-        let config = self.manager.config();
-        let modes = config.rules.iter().map(|rule| rule.mode).chain([config.subflows.mode]);
-        if !modes.into_iter().any(|mode| mode == Some(Mode::Fullmesh)) {
-            return Ok(());
-        }
-        let addresses = Netlink::open()?.addresses().await?;
-        let usable = addresses.iter().filter(|address| !address.deprecated);
-        let mut usable: Vec<IpAddr> = usable.map(|address| address.address.addr()).collect();
-        usable.sort_unstable();
-        usable.dedup();
+        self.host.read(&self.manager.config().addresses).await?;
+        let usable = if self.manager.config().has_fullmesh() { self.host.usable() } else { Vec::new() };
         self.manager.handle_addresses(usable);
+        self.manager.handle_present(self.host.present());
         Ok(())
     }
 
@@ -289,7 +295,10 @@ impl PathManager {
     }
 
     fn status_text(&self) -> String {
-        let status = MptcpPmStatus::new(&self.manager, &self.setting, self.options.dry_run);
+        // Elsewhere no connection begins subflows from other addresses than its own.
+        let fullmesh = self.manager.config().has_fullmesh();
+        let addresses = if fullmesh { self.host.status(self.manager.unroutable()) } else { Vec::new() };
+        let status = MptcpPmStatus::new(&self.manager, &self.setting, addresses, self.options.dry_run);
         serde_json::to_string(&status).unwrap_or_default()
     }
 }
@@ -300,6 +309,7 @@ impl Daemon for PathManager {
 
     const INTERVAL: Duration = Duration::from_secs(1);
     const SETTLE: Duration = Duration::from_millis(100);
+    const AUDITS: bool = true;
 
     async fn handle_start(&mut self) -> Result<(), AgentError> {
         self.read_addresses().await?;
@@ -315,6 +325,17 @@ impl Daemon for PathManager {
 
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.read_addresses().await
+    }
+
+    fn is_concerned(&self, _: &RoutingChange) -> bool {
+        self.manager.config().has_fullmesh()
+    }
+
+    /// Routes and rules have changed, or changes may have been missed.
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        self.read_addresses().await?;
+        self.manager.handle_routes();
+        Ok(false)
     }
 
     async fn reconcile(&mut self) -> Result<(), AgentError> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use serde::{Deserialize, Serialize};
 use sidestep_linux::mptcp::ManagerSetting;
 
-use super::{config::Mode, manager::Manager};
+use super::{addresses::AddressStatus, config::Mode, manager::Manager};
 
 /// The path manager at one instant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +26,12 @@ pub struct MptcpPmStatus {
     pub overflows: u64,
     /// Connections left alone because there were too many.
     pub unmanaged: u64,
+    /// Addresses that the other end of a connection was told are gone.
+    #[serde(default)]
+    pub withdrawn: u64,
+    /// The host's addresses, and why subflows between all pairs do not begin from some.
+    #[serde(default)]
+    pub addresses: Vec<AddressStatus>,
     /// The managed connections.
     pub connections: Vec<ConnectionStatus>,
 }
@@ -55,7 +61,12 @@ pub struct ConnectionStatus {
 
 impl MptcpPmStatus {
     /// That of a manager under this setting.
-    pub(super) fn new(manager: &Manager, setting: &ManagerSetting, dry_run: bool) -> Self {
+    pub(super) fn new(
+        manager: &Manager,
+        setting: &ManagerSetting,
+        addresses: Vec<AddressStatus>,
+        dry_run: bool,
+    ) -> Self {
         let counters = manager.counters();
         let reached = counters.limited.iter().map(|(limit, n)| (limit.as_str().to_string(), *n));
         let refusals = counters.refusals.iter().map(|(kind, n)| (kind.as_str().to_string(), *n));
@@ -96,6 +107,8 @@ impl MptcpPmStatus {
             refusals: refusals.collect(),
             overflows: counters.overflows,
             unmanaged: counters.unmanaged,
+            withdrawn: counters.withdrawn,
+            addresses,
             connections: connections.collect(),
         }
     }

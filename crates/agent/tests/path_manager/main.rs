@@ -1,7 +1,14 @@
 //! The path manager at work: real connections of MPTCP between two network namespaces.
 
+#[path = "../common/daemon.rs"]
+#[expect(dead_code, reason = "the tests of edges use the rest")]
+mod daemon;
 mod silent_path;
+#[path = "../../../lab/tests/agent/support/sockets.rs"]
+#[expect(dead_code, reason = "the tests of the agent use the rest")]
+mod sockets;
 mod support;
+mod two_providers;
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +21,8 @@ use sidestep_linux::{
 
 use support::{PathManager, Transfer, accepting, config, pair};
 
+/// Longer than anything should take on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long joins may take.
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -71,9 +71,14 @@ impl Pair {
 
     /// Opens a connection from one of the client's addresses.
     pub fn connect(&self, to: &str) -> Connection {
+        let version = if to.contains(':') { libc::AF_INET6 } else { libc::AF_INET };
+        self.connect_with(self.client.run(|| mptcp_socket(version)), to)
+    }
+
+    /// Connects this socket of the client's.
+    pub fn connect_with(&self, socket: OwnedFd, to: &str) -> Connection {
         let to: IpAddr = to.parse().unwrap();
         let client = self.client.run(|| {
-            let socket = mptcp_socket(if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 });
             let start = Instant::now();
             while let Err(error) = connect(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to, PORT))) {
                 assert!(start.elapsed() < PATIENCE, "connecting: {error}");
@@ -114,7 +119,7 @@ impl Host {
     /// The connection's subflows that are open.
     pub fn subflows(&self, connection: &Connection) -> Vec<TcpEnds> {
         let first = connection.client.local_addr().unwrap();
-        let mut all = self.listed();
+        let mut all = self.tcp();
         let of = all.iter().find(|ends| ends.ends.local == first).and_then(|ends| ends.subflow);
         let token = of.map(|subflow| subflow.token);
         all.retain(|ends| token.is_some() && ends.subflow.map(|subflow| subflow.token) == token);
@@ -123,7 +128,7 @@ impl Host {
 
     /// How many open subflows there are of all connections.
     pub fn all_subflows(&self) -> usize {
-        self.listed().iter().filter(|ends| ends.subflow.is_some()).count()
+        self.tcp().iter().filter(|ends| ends.subflow.is_some()).count()
     }
 
     /// Those that are not the first.
@@ -134,11 +139,12 @@ impl Host {
     /// The same subflow, as this end sees it.
     pub fn joined_of(&self, other: &TcpEnds) -> (Token, Ends) {
         let ends = Ends { local: other.ends.remote, remote: other.ends.local };
-        let found = self.listed().into_iter().find(|listed| listed.ends == ends).unwrap();
+        let found = self.tcp().into_iter().find(|listed| listed.ends == ends).unwrap();
         (found.subflow.unwrap().token, ends)
     }
 
-    fn listed(&self) -> Vec<TcpEnds> {
+    /// All connections of TCP that are open.
+    pub fn tcp(&self) -> Vec<TcpEnds> {
         let mut all = self.run(|| tcp_ends(&mut SockDiag::open().unwrap()).unwrap());
         all.retain(|ends| ends.state == TcpState::Established);
         all

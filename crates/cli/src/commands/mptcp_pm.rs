@@ -1,11 +1,14 @@
 //! `sidestep mptcp-pm`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    ConnectionStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status, run_mptcp_pm,
-    stop_mptcp_pm,
+    ConnectionStatus, MptcpAddressStatus, MptcpPmConfig, MptcpPmOptions, MptcpPmStatus, PortChoice, mptcp_pm_status,
+    run_mptcp_pm, stop_mptcp_pm,
 };
 
 use super::{
@@ -98,9 +101,18 @@ fn status(json: bool) -> Outcome {
             println!("{what}: {}", counts.join(", "));
         }
     }
+    if status.withdrawn > 0 {
+        println!("addresses that other ends were told are gone: {}", status.withdrawn);
+    }
     if status.unmanaged + status.overflows > 0 {
         println!("left alone: {}; lists for lost events: {}", status.unmanaged, status.overflows);
     }
+    let unused = |one: &MptcpAddressStatus| {
+        // Of these there is one on each interface, and JSON has them.
+        let why = one.why_not.as_ref().filter(|_| !is_of_one_link(one.address))?;
+        Some(format!("not used: {} ({}): {why}", one.address, one.interface))
+    };
+    status.addresses.iter().filter_map(unused).for_each(|line| println!("{line}"));
     if connections.is_empty() {
         return Ok(());
     }
@@ -110,6 +122,14 @@ fn status(json: bool) -> Outcome {
     table.add_rows(connections.iter().map(row));
     println!("{table}");
     Ok(())
+}
+
+fn is_of_one_link(address: IpAddr) -> bool {
+    address.is_loopback()
+        || match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        }
 }
 
 fn row(connection: &ConnectionStatus) -> [String; 7] {

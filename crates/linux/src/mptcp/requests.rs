@@ -147,6 +147,15 @@ impl SubflowRequests {
         self.ask(CMD_SUBFLOW_DESTROY, attributes)
     }
 
+    /// Has the kernel tell the other end of a connection that an address of this host, which it knows by this number, is no
+    /// longer there (`REMOVE_ADDR`; RFC 8684, section 3.4.2); the other end then ends its subflows to it.
+    ///
+    /// The kernel knows the number while it has a subflow from that address, or has announced it.
+    pub fn withdraw(&mut self, token: Token, local_id: u8) -> std::result::Result<(), Refusal> {
+        let id = DefaultNla::new(ATTR_LOC_ID, vec![local_id]);
+        self.ask(CMD_REMOVE, vec![number(ATTR_TOKEN, token.0), id])
+    }
+
     fn ask(&mut self, command: u8, attributes: Vec<DefaultNla>) -> std::result::Result<(), Refusal> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = Request { command, attributes };
@@ -171,9 +180,11 @@ impl SubflowRequests {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Commands and attributes (include/uapi/linux/mptcp_pm.h).
+const CMD_REMOVE: u8 = 9;
 const CMD_SUBFLOW_CREATE: u8 = 10;
 const CMD_SUBFLOW_DESTROY: u8 = 11;
 const ATTR_TOKEN: u16 = 4;
+const ATTR_LOC_ID: u16 = 5;
 const ATTR_ADDR_REMOTE: u16 = 6;
 const ADDR_ATTR_ID: u16 = 2;
 const ADDR_ATTR_ADDR4: u16 = 3;

@@ -73,6 +73,7 @@ impl Manager {
         if !connection.first.accepted && !connection.is_kernels {
             self.dead.extend(connection.dead(timeouts).map(|ends| (token, ends)));
         }
+        self.end_stranded(token);
     }
 
     fn look_for_absent(&mut self, now: Time, listed: &BTreeMap<Token, Listed>) {

@@ -1,5 +1,7 @@
 //! The path manager at a kernel that is made up: what it begins, ends and leaves alone.
 
+mod hosts;
+
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use proptest::prelude::*;
@@ -27,10 +29,14 @@ struct Kernel {
     refused: Vec<(Token, Ends)>,
     /// An address that it finds no route from.
     unreachable: Option<IpAddr>,
+    /// An address from which no route leads by its own interface.
+    unrouted: Option<IpAddr>,
     /// Numbers that it has given to other addresses or ports.
     taken: BTreeSet<u8>,
     created: Vec<NewSubflow>,
     destroyed: Vec<Ends>,
+    /// Numbers of addresses that other ends were told are gone.
+    withdrawn: Vec<u8>,
     next_port: u16,
 }
 
@@ -45,9 +51,11 @@ fn kernel(config: &str) -> Kernel {
         peer_answers: false,
         refused: Vec::new(),
         unreachable: None,
+        unrouted: None,
         taken: BTreeSet::new(),
         created: Vec::new(),
         destroyed: Vec::new(),
+        withdrawn: Vec::new(),
         next_port: RANGE.0 + 1_000,
     }
 }
@@ -94,6 +102,13 @@ impl Kernel {
                 refused.into_iter().for_each(|(token, ends)| self.reset(token, ends));
                 continue;
             };
+            if let Command::Create(subflow) = &command
+                && self.manager.needs_route(subflow)
+                && self.unrouted == Some(subflow.local.ip())
+            {
+                self.manager.handle_no_route(subflow);
+                continue;
+            }
             let result = self.carry_out(&command);
             self.manager.handle_result(self.now, &command, &result);
             match command {
@@ -101,7 +116,7 @@ impl Kernel {
                 Command::Destroy(token, ends) => {
                     self.event(token.0, MptcpChange::SubflowClosed { ends, error: 0 });
                 }
-                Command::Create(_) => {}
+                Command::Create(_) | Command::Withdraw(..) => {}
             }
         }
         panic!("it never has enough");
@@ -125,6 +140,10 @@ impl Kernel {
                         Ok(())
                     }
                 }
+            }
+            Command::Withdraw(_, number) => {
+                self.withdrawn.push(*number);
+                Ok(())
             }
             Command::Destroy(token, ends) => {
                 self.destroyed.push(*ends);
