@@ -53,6 +53,13 @@ struct edge_use {
 	__u64 bytes;
 };
 
+/* A bit for each flow of a slot, drawn from its hash: how many are set says about how many flows there were. */
+#define EDGE_FLOW_WORDS 4
+struct edge_seen {
+	__u64 bits[EDGE_FLOW_WORDS];
+};
+_Static_assert(sizeof(struct edge_seen) == 32, "shared with Rust");
+
 /* A flow in the table: its key with the lower end first, so that both directions find it. */
 struct edge_flow {
 	__u32 slot;

@@ -19,6 +19,8 @@
 #include "edge.h"
 
 #define TC_ACT_UNSPEC -1
+/* Any number: it sets the bit of a flow apart from its path. */
+#define EDGE_FLOW_SALT 0x9e3779b9u
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define TCP_FIN 1
@@ -49,6 +51,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct edge_use);
 } sidestep_use SEC(".maps");
+
+/* The daemon clears it now and then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EDGE_SLOTS);
+	__type(key, __u32);
+	__type(value, struct edge_seen);
+} sidestep_seen SEC(".maps");
 
 /* TCP flows by their keys; the daemon sets the size, and removes those that have ended. */
 struct {
@@ -203,13 +213,25 @@ static __always_inline __u32 assigned(struct __sk_buff *skb, const struct edge_s
 	return hashed;
 }
 
+/* Notes that a slot has a flow with this hash. */
+static __always_inline void see(__u32 slot, __u32 hash)
+{
+	struct edge_seen *seen = bpf_map_lookup_elem(&sidestep_seen, &slot);
+
+	if (!seen)
+		return;
+	/* Mixed once more: the path follows from the hash itself. */
+	hash = pc_mix(hash ^ EDGE_FLOW_SALT);
+	seen->bits[hash >> 6 & (EDGE_FLOW_WORDS - 1)] |= 1ULL << (hash & 63);
+}
+
 SEC("tc")
 int sidestep_edge(struct __sk_buff *skb)
 {
 	struct flow_view view = {};
 	struct edge_site *site = 0;
 	struct edge_use *use;
-	__u32 position, slot = 0;
+	__u32 position, hash, slot = 0;
 
 	view_of(skb, &view);
 	if (view.kind != FLOW_NONE)
@@ -218,7 +240,8 @@ int sidestep_edge(struct __sk_buff *skb)
 		count(EDGE_LEFT_ALONE);
 		return TC_ACT_UNSPEC;
 	}
-	position = balance_choose(&site->set, site->live, balance_hash(&site->set, &view.key));
+	hash = balance_hash(&site->set, &view.key);
+	position = balance_choose(&site->set, site->live, hash);
 	if (config.stateful)
 		position = assigned(skb, site, &view, position);
 	if (position < BALANCE_MAX_PATHS)
@@ -236,6 +259,7 @@ int sidestep_edge(struct __sk_buff *skb)
 		use->packets += 1;
 		use->bytes += skb->len;
 	}
+	see(slot, hash);
 	if (!config.dry_run)
 		skb->mark = (skb->mark & ~config.mark_mask) | slot << config.mark_shift;
 	return TC_ACT_UNSPEC;

@@ -69,8 +69,8 @@ pub use edge::{
 };
 pub use edge::{
     EDGE_METRICS, EdgeAgreement, EdgeConfig, EdgeDestination, EdgeKnobs, EdgeOptions, EdgePath, EdgePlace,
-    EdgeProbeKnobs, EdgeProbes, EdgeStatus, Health, MAX_FLOWS, PlacedBy, SlotUsed, Tuple, edge_place, edge_status,
-    run_edge, stop_edge,
+    EdgeProbeKnobs, EdgeProbes, EdgeStatus, HashDoubt, Health, MAX_FLOWS, PlacedBy, SeedOrigin, SlotUsed, Tuple,
+    edge_place, edge_status, run_edge, stop_edge,
 };
 pub use effect::Overridden;
 pub use error::AgentError;

@@ -43,7 +43,8 @@ pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperKnobs, statefu
     let inside: Vec<_> = inside.collect();
     let health = if knobs.aware { "carrier" } else { "off" };
     let mut text = format!(
-        "[edge]\ninside = [{}]\nmode = \"{}\"\nhealth = \"{health}\"\nstateful = {stateful}\nflows = {}\nseed = {}\n",
+        "[edge]\ninside = [{}]\nmode = \"{}\"\nhealth = \"{health}\"\nstateful = {stateful}\nflows = {}\nseed = {}\n\
+         symmetric = true\n",
         inside.join(", "),
         knobs.mode.as_str(),
         knobs.table.min(MAX_FLOWS),

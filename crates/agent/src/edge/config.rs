@@ -16,7 +16,7 @@ use sidestep_model::{
 };
 use sidestep_policy::balance::{Balanced, PathSet};
 
-use super::EdgeProbeKnobs;
+use super::{EdgeProbeKnobs, seed::read_seed};
 use crate::{
     MetricsConfig,
     paths::{Checker, MarkBits, Places, StaticDestination, StaticPath, is_interface_name},
@@ -56,8 +56,11 @@ pub struct EdgeKnobs {
     pub stateful: bool,
     /// How many flows the table holds; those beyond go by their hash.
     pub flows: u32,
-    /// Seed of the flow hash. Both edges must have the same.
+    /// Seed of the flow hash. Both edges must have the same. 0: it is [settled](EdgeConfig::settle_seed) at the start.
+    #[serde(deserialize_with = "read_seed")]
     pub seed: u32,
+    /// Whether another edge has to choose alike, where nothing else says so.
+    pub symmetric: bool,
     /// Counts the changes of the set of paths, so that of two edges that differ it is known which has the newer one.
     pub generation: u64,
     /// Bits of the packet mark that nobody else on this router uses.
@@ -93,6 +96,7 @@ impl Default for EdgeKnobs {
             stateful: false,
             flows: 65_536,
             seed: 0,
+            symmetric: false,
             generation: 0,
             mark_mask: 0x3f00_0000,
             listen: None,

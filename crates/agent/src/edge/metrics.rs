@@ -2,6 +2,7 @@
 
 use sidestep_metrics::{Labels, Metric, Page};
 
+use super::hash_doubts::HashDoubt;
 use super::peer::EdgeAgreement;
 use super::status::{EdgeDestination, EdgePath, EdgeStatus};
 
@@ -38,6 +39,10 @@ const OVERRIDDEN: Metric = Metric::gauge(
 );
 const RESTORED: Metric =
     Metric::gauge("sidestep_edge_marks_restored", "Rules of others that restore its bits of the mark");
+const IDLE: Metric = Metric::gauge(
+    "sidestep_edge_idle_paths",
+    "Live paths of the destination that get no flow although others get many: a router before this one chooses by the same hash",
+);
 const DRY_RUN: Metric = Metric::gauge("sidestep_edge_dry_run", "Whether packets are only counted");
 const FAULTS: Metric = Metric::counter("sidestep_edge_faults", "Errors after which the daemon went on");
 
@@ -60,6 +65,7 @@ pub const EDGE_METRICS: &[Metric] = &[
     MENDED,
     OVERRIDDEN,
     RESTORED,
+    IDLE,
     DRY_RUN,
     FAULTS,
 ];
@@ -104,6 +110,15 @@ pub(super) fn page(status: &EdgeStatus, faults: u64) -> Page {
     page.one(MENDED, status.mended as f64);
     page.one(OVERRIDDEN, status.overridden.len() as f64);
     page.one(RESTORED, status.restored.len() as f64);
+    let idle = |set: &EdgeDestination| {
+        let of = |doubt: &HashDoubt| match doubt {
+            HashDoubt::Idle { prefixes, idle, .. } if prefixes.contains(&set.prefix) => idle.len(),
+            _ => 0,
+        };
+        let paths: usize = status.doubts.iter().map(of).sum();
+        (vec![("destination", set.prefix.to_string())], paths as f64)
+    };
+    page.each(IDLE, status.destinations.iter().map(idle));
     page.one(DRY_RUN, status.dry_run.into());
     page.one(FAULTS, faults as f64);
     page

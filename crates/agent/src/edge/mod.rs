@@ -4,6 +4,7 @@
 
 mod config;
 mod effect;
+mod hash_doubts;
 mod kernel;
 mod metrics;
 mod offload;
@@ -11,6 +12,7 @@ mod peer;
 mod probe_config;
 mod probes;
 mod route_control;
+mod seed;
 mod settings;
 mod status;
 
@@ -32,10 +34,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{
     config::{EdgeConfig, EdgeKnobs, Health, MAX_FLOWS},
+    hash_doubts::HashDoubt,
     metrics::EDGE_METRICS,
     peer::EdgeAgreement,
     probe_config::EdgeProbeKnobs,
     route_control::*,
+    seed::SeedOrigin,
     status::{
         EdgeDestination, EdgePath, EdgePlace, EdgeProbes, EdgeStatus, PlacedBy, SlotUsed, Tuple, edge_place,
         edge_status,
@@ -153,13 +157,20 @@ struct Edge {
     inherited: bool,
     /// Whether packets are balanced.
     at_work: bool,
+    /// Where the seed in force comes from.
+    seed_origin: SeedOrigin,
+    /// The flows of the last while, and what is doubtful about them.
+    window: hash_doubts::Window,
+    doubts: Vec<HashDoubt>,
 }
 
 impl Edge {
-    async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
+    async fn start(mut options: EdgeOptions) -> Result<Self, AgentError> {
         check_reserved(options.table_base, options.priority)?;
         let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
+        let kept = seed::in_place(&netlink, &options.config.edge.inside).await?;
+        let seed_origin = options.config.settle_seed(kept);
         let knobs = &options.config.edge;
         let loaded = BalancerConfig {
             mark_mask: knobs.mark_mask,
@@ -196,6 +207,9 @@ impl Edge {
             forgot_at: None,
             inherited,
             at_work: false,
+            seed_origin,
+            window: hash_doubts::Window::new(),
+            doubts: Vec::new(),
             options,
         })
     }
@@ -222,10 +236,11 @@ impl Daemon for Edge {
 
     async fn handle_start(&mut self) -> Result<(), AgentError> {
         settings::warn_of_sysctls(&self.options.config);
+        self.log_seed();
         Ok(())
     }
 
-    async fn handle_config(&mut self, config: EdgeConfig) -> Result<(), AgentError> {
+    async fn handle_config(&mut self, mut config: EdgeConfig) -> Result<(), AgentError> {
         let (new, now) = (&config.edge, &self.options.config.edge);
         if (new.mark_mask, new.stateful, new.flows) != (now.mark_mask, now.stateful, now.flows) {
             tracing::warn!("mark_mask, stateful and flows stay what they are until the edge is started again");
@@ -236,8 +251,15 @@ impl Daemon for Edge {
         if config.metrics != self.options.config.metrics {
             tracing::warn!("[metrics] stays what it is until the edge is started again");
         }
+        let before = self.options.config.edge.seed;
+        // One that nobody gave stays while the daemon works.
+        let kept = (self.seed_origin != SeedOrigin::Given).then_some(before);
+        self.seed_origin = config.settle_seed(kept);
         self.options.config = config;
         tracing::info!("the configuration was read again");
+        if self.options.config.edge.seed != before {
+            self.log_seed();
+        }
         self.handle_links().await
     }
 
@@ -283,6 +305,7 @@ impl Daemon for Edge {
         if self.firewall.is_due() {
             self.read_firewall();
         }
+        self.doubt_hash()?;
         if self.loaded.flows.is_some() && self.forgot_at.is_none_or(|at| at.elapsed() >= FORGETTING) {
             self.forgot_at = Some(Instant::now());
             self.balancer.forget_flows((monotonic_now().as_nanos() >> 30) as u32, IDLE, CLOSING)?;
@@ -423,6 +446,19 @@ impl Edge {
         let message = self.message();
         if let Some(peer) = &mut self.peer {
             peer.tell(&message);
+        }
+    }
+
+    /// Says which seed is in force.
+    fn log_seed(&self) {
+        let (seed, origin) = (self.knobs().seed, self.seed_origin);
+        match origin {
+            SeedOrigin::Given => {}
+            SeedOrigin::Agreed => tracing::info!(seed, "the seed of the hash is {origin}"),
+            SeedOrigin::Own | SeedOrigin::Kept => tracing::info!(
+                seed,
+                "the seed of the hash is {origin}; if an edge at the other end is to choose alike, give both the same `seed`"
+            ),
         }
     }
 

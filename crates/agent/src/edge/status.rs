@@ -25,7 +25,7 @@ use tokio::{
     net::{UnixListener, UnixStream},
 };
 
-use super::{Edge, EdgeConfig, peer::EdgeAgreement, probes::Probes};
+use super::{Edge, EdgeConfig, SeedOrigin, hash_doubts::HashDoubt, peer::EdgeAgreement, probes::Probes};
 use crate::{
     AgentError,
     effect::Overridden,
@@ -54,6 +54,12 @@ pub struct EdgeStatus {
     pub mode: BalanceMode,
     /// The seed of the flow hash.
     pub seed: u32,
+    /// Where the seed comes from.
+    #[serde(default)]
+    pub seed_origin: SeedOrigin,
+    /// What is doubtful about the hash.
+    #[serde(default)]
+    pub doubts: Vec<HashDoubt>,
     /// Counts the changes of the set of paths.
     pub generation: u64,
     /// Interfaces of the site, and whether the program is on each.
@@ -88,6 +94,9 @@ pub struct SlotUsed {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// About how many flows they were of in the last minute; 1,420 stands for more.
+    #[serde(default)]
+    pub flows: u32,
 }
 
 /// The paths to a destination.
@@ -210,6 +219,8 @@ impl EdgeStatus {
             offload: false,
             mode: knobs.mode,
             seed: knobs.seed,
+            seed_origin: SeedOrigin::Given,
+            doubts: Vec::new(),
             generation: knobs.generation,
             inside: knobs.inside.iter().map(|name| (name.clone(), false)).collect(),
             destinations,
@@ -337,8 +348,14 @@ impl Edge {
             ("table_full", counts.table_full),
         ];
         status.packets = packets.map(|(what, count)| (what.to_string(), count)).into();
-        let used = self.balancer.uses()?.into_iter();
-        status.slots = used.map(|(slot, of)| (slot, SlotUsed { packets: of.packets, bytes: of.bytes })).collect();
+        let (used, seen) = (self.balancer.uses()?.into_iter(), self.balancer.seen()?);
+        let used = used.map(|(slot, of)| {
+            let flows = seen.get(&slot).copied().unwrap_or_default();
+            (slot, SlotUsed { packets: of.packets, bytes: of.bytes, flows })
+        });
+        status.slots = used.collect();
+        status.seed_origin = self.seed_origin;
+        status.doubts = self.doubts.clone();
         status.dry_run = self.options.dry_run;
         status.reflected = self.probes.as_ref().map(Probes::reflected);
         status.mended = self.mended;

@@ -27,7 +27,11 @@ fn segment_lists_are_paths_too() {
     }
     let file = |site: &str, locator: &str| {
         let path = |path| format!("{{ name = \"sid-{path}\", segments = [\"{locator}:{path}::\"] }}");
-        format!("[edge]\ninside = [\"in\"]\n[[destination]]\nprefix = \"{site}\"\npath = [{}, {}]\n", path(1), path(2))
+        format!(
+            "[edge]\ninside = [\"in\"]\nsymmetric = true\n[[destination]]\nprefix = \"{site}\"\npath = [{}, {}]\n",
+            path(1),
+            path(2)
+        )
     };
     let _e1 = net.edge(&net.e1, &file("fd02::/16", "fd0f:0:2"));
     let _e2 = net.edge(&net.e2, &file("fd01::/16", "fd0f:0:1"));
@@ -69,7 +73,7 @@ fn a_path_id_a_list_a_next_hop_and_the_own_route_are_paths_to_one_site() {
     }
     let file = |site: &str, locator: &str, last: u32| {
         format!(
-            "[edge]\ninside = [\"in\"]\n[[destination]]\nprefix = \"{site}\"\npath = [
+            "[edge]\ninside = [\"in\"]\nsymmetric = true\n[[destination]]\nprefix = \"{site}\"\npath = [
                 {{ name = \"own\", plain = true }},
                 {{ name = \"id\", path_id = \"{locator}:b1::\" }},
                 {{ name = \"list\", segments = [\"{locator}:b2::\", \"{locator}:d::\"] }},

@@ -8,6 +8,7 @@ mod missing;
 mod net;
 mod offload;
 mod probes;
+mod seeds;
 mod subflows;
 #[path = "../path_manager/support.rs"]
 #[expect(dead_code, reason = "the path manager's own tests use the rest")]

@@ -204,7 +204,7 @@ pub fn config(near: bool, more: &str) -> String {
         let paths: Vec<_> = (0..PATHS).map(|number| path(version, number)).collect();
         format!("[[destination]]\nprefix = \"{}\"\npath = [{}]\n", sites[version], paths.join(", "))
     };
-    format!("[edge]\ninside = [\"in\"]\n{more}\n{}{}", destination(0), destination(1))
+    format!("[edge]\ninside = [\"in\"]\nsymmetric = true\n{more}\n{}{}", destination(0), destination(1))
 }
 
 /// Waits until `check` gives something.

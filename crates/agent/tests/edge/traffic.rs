@@ -81,7 +81,11 @@ fn ipv4_crosses_the_network_inside_segment_lists() {
     }
     let file = |site: &str, locator: &str| {
         let path = |path| format!("{{ name = \"sid-{path}\", segments = [\"{locator}:{path}::\"] }}");
-        format!("[edge]\ninside = [\"in\"]\n[[destination]]\nprefix = \"{site}\"\npath = [{}, {}]\n", path(1), path(2))
+        format!(
+            "[edge]\ninside = [\"in\"]\nsymmetric = true\n[[destination]]\nprefix = \"{site}\"\npath = [{}, {}]\n",
+            path(1),
+            path(2)
+        )
     };
     let _e1 = net.edge(&net.e1, &file("10.2.0.0/16", "fd0f:0:2"));
     let _e2 = net.edge(&net.e2, &file("10.1.0.0/16", "fd0f:0:1"));

@@ -71,7 +71,9 @@ pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
     let lacking = host.as_ref().and_then(|config| cannot_reset(config.agent.on_dead));
     let doubts =
         host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
-    let doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).chain(lacking).collect();
+    let mut doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).chain(lacking).collect();
+    // Who may not ask the edge daemon is not told.
+    doubts.extend(edge_status().ok().flatten().iter().flat_map(|edge| edge.doubts.iter().map(ToString::to_string)));
     let obstacles = obstacles_here(&masks);
     let egresses = match of(Part::RouteControl) {
         Some(file) => read_route_control(file)?.probed(),

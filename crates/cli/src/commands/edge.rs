@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use sidestep_agent::{
-    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, MetricsConfig, Overridden, PlacedBy, RestoredMarks,
+    EdgeConfig, EdgeOptions, EdgeProbes, EdgeStatus, HashDoubt, MetricsConfig, Overridden, PlacedBy, RestoredMarks,
     RouteControlConfig, Tuple, edge_place, edge_status, route_control_status, run_edge, stop_edge,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -76,17 +76,24 @@ fn reread(path: PathBuf, given: MetricsConfig) -> UnboundedReceiver<EdgeConfig> 
 
 /// Says that a configuration is in order, and what the other edge must have alike.
 fn checked(config: &EdgeConfig, json: bool) -> Outcome {
-    let status = EdgeStatus::of_config(config).map_err(Failure::usage)?;
+    let mut config = config.clone();
+    let origin = config.settle_seed(None);
+    let status = EdgeStatus::of_config(&config).map_err(Failure::usage)?;
     if json {
         let of = |set: &sidestep_agent::EdgeDestination| serde_json::json!({ "prefix": set.prefix, "paths": set.paths.len(), "digest": set.digest });
         let destinations: Vec<_> = status.destinations.iter().map(of).collect();
         return print_json(&serde_json::json!({
-            "schema": 1, "generation": status.generation, "destinations": destinations,
+            "schema": 1, "generation": status.generation, "seed": status.seed, "seed_origin": origin,
+            "destinations": destinations,
         }));
     }
     println!("in order: generation {}", status.generation);
     for set in status.destinations {
         println!("{}: {} paths, digest {}", set.prefix, set.paths.len(), set.digest);
+    }
+    println!("seed {} ({origin})", status.seed);
+    if let Some(doubt) = HashDoubt::of_seed(status.seed) {
+        println!("{doubt}");
     }
     Ok(())
 }
@@ -94,7 +101,11 @@ fn checked(config: &EdgeConfig, json: bool) -> Outcome {
 fn place(args: &EdgeWhere) -> Outcome {
     let tuple: Tuple = args.tuple.join(" ").parse().map_err(Failure::usage)?;
     let status = match &args.config {
-        Some(path) => EdgeStatus::of_config(&read_config(path, &MetricsConfig::default())?).map_err(Failure::usage)?,
+        Some(path) => {
+            let mut config = read_config(path, &MetricsConfig::default())?;
+            config.settle_seed(None);
+            EdgeStatus::of_config(&config).map_err(Failure::usage)?
+        }
         None => ask()?,
     };
     let found = runtime()?.block_on(edge_place(&status, &tuple))?;
@@ -134,7 +145,9 @@ fn status(json: bool) -> Outcome {
         return print_json(&status);
     }
     let dry = if status.dry_run { ", dry run" } else { "" };
-    println!("mode {}, seed {}, generation {}{dry}", status.mode.as_str(), status.seed, status.generation);
+    let EdgeStatus { mode, seed, seed_origin, generation, .. } = &status;
+    println!("mode {}, seed {seed} ({seed_origin}), generation {generation}{dry}", mode.as_str());
+    status.doubts.iter().for_each(|doubt| println!("{doubt}"));
     let packets: Vec<_> =
         status.packets.iter().map(|(what, count)| format!("{} {count}", what.replace('_', " "))).collect();
     println!("packets: {}", packets.join(", "));
@@ -149,7 +162,7 @@ fn status(json: bool) -> Outcome {
         }
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        table.set_header(["path", "slot", "state", "packets", "bytes", "probes"]);
+        table.set_header(["path", "slot", "state", "packets", "bytes", "flows", "probes"]);
         for path in &set.paths {
             let used = status.slots.get(&u32::from(path.slot)).filter(|_| path.slot > 0);
             let state = path.why.clone().unwrap_or_else(|| "live".into());
@@ -160,6 +173,7 @@ fn status(json: bool) -> Outcome {
                 state,
                 count(used.map(|used| used.packets)),
                 count(used.map(|used| used.bytes)),
+                count(used.map(|used| used.flows.into())),
                 path.probes.map(probes).unwrap_or_default(),
             ]);
         }

@@ -98,6 +98,10 @@ pub struct SlotUse {
     pub bytes: u64,
 }
 
+/// `EDGE_FLOW_WORDS` of `bpf/include/edge.h`.
+const FLOW_WORDS: usize = 4;
+const FLOW_BITS: u32 = FLOW_WORDS as u32 * 64;
+
 /// The program, loaded, with its maps.
 #[derive(Debug)]
 pub struct Balancer {
@@ -198,6 +202,38 @@ impl Balancer {
         Ok(uses)
     }
 
+    /// About how many flows each slot has had since [`forget_seen`](Self::forget_seen): exact to a tenth up to 200, and 1,420 at
+    /// most, which then stands for more.
+    pub fn seen(&self) -> Result<BTreeMap<u32, u32>> {
+        let map = self.map("sidestep_seen")?;
+        let mut seen = BTreeMap::new();
+        for slot in 0..SLOTS {
+            let values = map.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY);
+            let values = values.map_err(|error| failed("reading the balancer's flows", &error))?.unwrap_or_default();
+            let mut bits = [0; FLOW_WORDS];
+            for (words, _) in values.iter().filter_map(|value| <[u64; FLOW_WORDS]>::read_from_prefix(value).ok()) {
+                bits.iter_mut().zip(words).for_each(|(all, word)| *all |= word);
+            }
+            let set: u32 = bits.iter().map(|word: &u64| word.count_ones()).sum();
+            if set > 0 {
+                seen.insert(slot, flows_of(set));
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Begins to note flows anew.
+    pub fn forget_seen(&self) -> Result<()> {
+        let map = self.map("sidestep_seen")?;
+        let processors = libbpf_rs::num_possible_cpus().map_err(|error| failed("counting processors", &error))?;
+        let none = vec![vec![0; FLOW_WORDS * 8]; processors];
+        for slot in 0..SLOTS {
+            let cleared = map.update_percpu(&slot.to_ne_bytes(), &none, MapFlags::ANY);
+            cleared.map_err(|error| failed("clearing the balancer's flows", &error))?;
+        }
+        Ok(())
+    }
+
     /// How many flows the table has.
     pub fn flows(&self) -> Result<usize> {
         let mut flows = 0;
@@ -249,24 +285,53 @@ impl Balancer {
     }
 }
 
+/// About how many flows have set so many bits, by linear counting (Whang, Vander-Zanden and Taylor, 1990).
+fn flows_of(set: u32) -> u32 {
+    let all = f64::from(FLOW_BITS);
+    // Where all are set, as if one were not.
+    let unset = f64::from(FLOW_BITS.saturating_sub(set).max(1));
+    (all * (all / unset).ln()).round() as u32
+}
+
+/// The seed of the hash by which the balancer on an interface of the site chooses, whoever attached it; `None` if there is none,
+/// or it has no paths.
+pub async fn seed_in_place(netlink: &Netlink, interface: u32) -> Result<Option<u32>> {
+    let what = || "reading the paths of an earlier edge daemon";
+    let Some(sites) = map_in_place(netlink, interface, "sidestep_sites", what()).await? else { return Ok(None) };
+    for key in sites.keys() {
+        let value = sites.lookup(&key, MapFlags::ANY).map_err(|error| failed(what(), &error))?;
+        let raw = value.and_then(|value| RawSite::read_from_bytes(&value).ok());
+        // One without paths leaves its packets alone.
+        if let Some(raw) = raw.filter(|raw| raw.set.n > 0) {
+            return Ok(Some(raw.set.seed));
+        }
+    }
+    Ok(None)
+}
+
 /// The mark slot that a table has for a flow: that of the balancer on an interface of the site, whoever attached it; `None` if
 /// it has none. Both directions of the flow have the same.
 pub async fn slot_in_table(netlink: &Netlink, interface: u32, flow: &FlowKey) -> Result<Option<u32>> {
+    let what = "reading the edge's table";
+    let Some(table) = map_in_place(netlink, interface, "sidestep_flows", what).await? else { return Ok(None) };
+    let found = table.lookup(flow.canonical().to_raw().as_bytes(), MapFlags::ANY);
+    let found = found.map_err(|error| failed(what, &error))?;
+    Ok(found.and_then(|value| RawFlow::read_from_bytes(&value).ok()).map(|flow| flow.slot))
+}
+
+/// A map of the balancer on an interface of the site, whoever attached it.
+async fn map_in_place(netlink: &Netlink, interface: u32, name: &str, what: &str) -> Result<Option<MapHandle>> {
     let filters = netlink.ingress_filters(interface).await?;
     let Some(ours) = filters.iter().find(|filter| is_at(filter, Side::Site) && is_ours(filter)) else {
         return Ok(None);
     };
-    let what = || "reading the edge's table";
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let program = ProgInfoIter::with_query_opts(options).find(|program| program.id == ours.program);
     for id in program.map(|program| program.map_ids).unwrap_or_default() {
-        let map = MapHandle::from_map_id(id).map_err(|error| failed(what(), &error))?;
-        if map.name() != "sidestep_flows" {
-            continue;
+        let map = MapHandle::from_map_id(id).map_err(|error| failed(what, &error))?;
+        if map.name() == name {
+            return Ok(Some(map));
         }
-        let found = map.lookup(flow.canonical().to_raw().as_bytes(), MapFlags::ANY);
-        let found = found.map_err(|error| failed(what(), &error))?;
-        return Ok(found.and_then(|value| RawFlow::read_from_bytes(&value).ok()).map(|flow| flow.slot));
     }
     Ok(None)
 }

@@ -180,8 +180,11 @@ fn forwarding() -> Finding {
 }
 
 fn multipath_seed() -> Finding {
-    match sysctl("ipv4/fib_multipath_hash_seed") {
-        Some(_) => Finding::present(),
+    match sysctl("ipv4/fib_multipath_hash_seed").as_deref().map(str::trim) {
+        Some("0") => Finding::present(),
+        Some(seed) => Finding::Present(format!(
+            "{seed}: of two routers behind each other with the same seed, the second uses a part of its next hops only"
+        )),
         None => Finding::Missing("there is no net.ipv4.fib_multipath_hash_seed".into()),
     }
 }
