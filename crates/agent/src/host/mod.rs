@@ -36,7 +36,7 @@ use std::{
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
 use sidestep_linux::{
-    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats},
+    bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
     claim::Claim,
     monotonic_now,
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},
@@ -184,6 +184,8 @@ struct Host {
     drift: Drift,
     /// Whether packets leave by the paths of their marks.
     effects: Effects,
+    /// The sources of each path, as the program was told.
+    sources: SourcesByPath,
     /// Which paths have failed.
     liveness: Liveness,
     /// Trials of paths that connections leave alone.
@@ -260,6 +262,7 @@ impl Host {
             neighbours: Neighbours::default(),
             drift: Drift::default(),
             effects: Effects::default(),
+            sources: SourcesByPath::new(),
             liveness: Liveness::default(),
             trials: Trials::default(),
             withdrawn: Withdrawn::default(),

@@ -36,6 +36,7 @@ impl Host {
                 tracing::warn!(path = path.name, destination = %set.destination, "no address of this host is among its sources");
             }
         }
+        self.sources = by_path.clone();
         Ok(self.program.name_sources(by_path)?)
     }
 }
