@@ -5,7 +5,7 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
 
 all: build
 
@@ -44,6 +44,12 @@ test-packetdrill: build ## packetdrill's tests of TCP without and with an agent:
 
 test-upgrade: deps ## Agents of another release and of this tree follow each other: make test-upgrade REV=COMMIT (or OLD=PROGRAM)
 	@CARGO=$(CARGO) scripts/test-upgrade "$(or $(OLD),$(REV))"
+
+test-operators: ## What happens to hosts and sites with two providers (DHCP, RA, VPN, network managers), as a table: ten minutes
+	@scripts/deps dnsmasq:dnsmasq-base radvd:radvd dhcpcd:dhcpcd-base /lib/systemd/systemd-networkd:systemd NetworkManager:network-manager \
+		dbus-daemon:dbus wireguard-go:wireguard-go wg-quick:wireguard-tools ping:iputils-ping python3:python3
+	$(CARGO) build --locked -p sidestep --no-default-features
+	@$(SUDO) env PATH="$$PATH" scripts/test-operators $(WALKS)
 
 test-docker: ## A real dockerd and an agent in one network namespace; DOCKER=DIR holds unpacked packages
 	$(CARGO) build --locked -p sidestep --no-default-features
