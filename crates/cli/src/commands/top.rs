@@ -45,6 +45,9 @@ pub fn run(args: &TopArgs) -> Outcome {
     if args.json {
         return stream(args, &mut looker, &stop);
     }
+    // Where the terminal is gone, crossterm reads its end again and again and never comes back to look at `stop`.
+    let gone = std::sync::Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGHUP, gone).map_err(Failure::run)?;
     // A panic puts the terminal back, too.
     let mut terminal = ratatui::try_init().map_err(|error| Failure::run(format!("the terminal: {error}")))?;
     let drawn = draw(args, &mut looker, &stop, &mut terminal);

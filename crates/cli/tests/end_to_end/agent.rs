@@ -1,6 +1,11 @@
 //! An agent from its first configuration on: written from the machine's routes, and followed when these change.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    io::Read,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -77,6 +82,16 @@ fn a_configuration_is_written_from_the_machines_routes_and_follows_them() {
     let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_else(|error| panic!("{error}: {status:?}"));
     let names: Vec<_> = (0..2).map(|path| &status["learnt"][0]["paths"][path]["name"]).collect();
     assert_eq!(names, ["blue", "red"], "{status}");
+    // `top` ends with its terminal.
+    let inside = ["--mount", "--net", "--target", &target, "script", "-qec", &format!("exec {PROGRAM} top"), "/dev/null"];
+    let mut terminal = Command::new("nsenter").args(inside).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    terminal.stdout.take().unwrap().read_exact(&mut [0; 100]).expect("a first picture");
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", terminal.id())).unwrap();
+    let drawing = PathBuf::from(format!("/proc/{}", children.trim()));
+    assert!(drawing.exists(), "{children}");
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    agent.wait_until("the end of top", || !drawing.exists());
     // Another router takes over, as after a router advertisement.
     ip(&namespace, "-6 route replace default via fe80::bb dev blue metric 100");
     agent.wait_until("the new next hop", || tables().contains(&"default via fe80::bb dev blue".to_string()));
