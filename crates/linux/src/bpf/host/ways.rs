@@ -128,4 +128,30 @@ mod tests {
         let wide = ways("2001:db8::1", Some("2001:db8:9::1")).unwrap();
         assert!(wide.paths[0].takes, "it names no sources");
     }
+
+    #[test]
+    fn a_path_takes_what_it_names_and_one_that_says_so_what_no_other_names() {
+        if !root_or_skip("sources in a map") {
+            return;
+        }
+        let mut program = HostProgram::load(None).unwrap();
+        let (to, net) = ("10.2.0.0/16".parse().unwrap(), |text: &str| text.parse().unwrap());
+        let of = |takes: &str, takes_unnamed| PathSources { takes: vec![net(takes)], takes_unnamed, address: None };
+        let named = [
+            ((to, 7), of("10.9.0.0/24", false)),
+            ((to, 9), of("10.9.1.0/24", true)),
+            ((to, 0), of("10.77.0.1/32", false)),
+        ];
+        program.name_sources(named.into()).unwrap();
+        let path = |id, slot| SlotPath { slot, path: raw::Path { id, ..raw::Path::default() } };
+        program.set_paths(to, &[path(7, 3), path(9, 1)]).unwrap();
+        let by = |source: &str| {
+            let ways = program.ways_of(to, Some(source.parse().unwrap())).unwrap().unwrap();
+            ways.paths.iter().map(|way| way.takes).collect::<Vec<_>>()
+        };
+        assert_eq!(by("10.9.0.5"), [true, false]);
+        assert_eq!(by("10.9.1.5"), [false, true]);
+        assert_eq!(by("192.0.2.1"), [false, true], "no path names it");
+        assert_eq!(by("10.77.0.1"), [false, false], "it has a name of its own");
+    }
 }
