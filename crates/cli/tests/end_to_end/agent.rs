@@ -83,8 +83,10 @@ fn a_configuration_is_written_from_the_machines_routes_and_follows_them() {
     let names: Vec<_> = (0..2).map(|path| &status["learnt"][0]["paths"][path]["name"]).collect();
     assert_eq!(names, ["blue", "red"], "{status}");
     // `top` ends with its terminal.
-    let inside = ["--mount", "--net", "--target", &target, "script", "-qec", &format!("exec {PROGRAM} top"), "/dev/null"];
-    let mut terminal = Command::new("nsenter").args(inside).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let inside =
+        ["--mount", "--net", "--target", &target, "script", "-qec", &format!("exec {PROGRAM} top"), "/dev/null"];
+    let mut terminal =
+        Command::new("nsenter").args(inside).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     terminal.stdout.take().unwrap().read_exact(&mut [0; 100]).expect("a first picture");
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", terminal.id())).unwrap();
     let drawing = PathBuf::from(format!("/proc/{}", children.trim()));

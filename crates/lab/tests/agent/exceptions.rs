@@ -33,7 +33,7 @@ fn connected_subnets_and_more_specific_routes_win_over_a_prefix_that_covers_them
     lab.ip("h", &format!("-6 route del {}", lab.prefix("s")));
     let agent = everything(&lab);
     let route = || lab.ip("h", "-6 route show table 8301");
-    assert!(route().contains("throw fe80::/64"), "{}", route());
+    assert!(route().contains("throw fe80::/10"), "{}", route());
     let flow = Flow::start(lab.connect("h", "s"));
     flow.pass(SOME);
     assert_ne!(slot(&flow.sender), 0, "by the default route of ::/0");

@@ -56,7 +56,8 @@ impl Daemon {
                     // What the kernel sees of a kill: everything is closed, and nothing cleared up.
                     End::Killed => return Ok(()),
                     End::Keep => shut.send(Shutdown::Keep).unwrap(),
-                    End::CleanUp => shut.send(Shutdown::CleanUp).unwrap(),
+                    // One that is about to end by itself does not listen any more.
+                    End::CleanUp => drop(shut.send(Shutdown::CleanUp)),
                 }
                 daemon.await
             })
