@@ -648,7 +648,8 @@ fn without_the_privilege_the_error_says_which_is_needed() {
     assert!(matches!(error, LinuxError::Privilege { .. }) && error.is_environment(), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "bringing the loopback interface up: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON"
+        "bringing the loopback interface up: not permitted: this process lacks CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON; run as \
+         root, or with these"
     );
 }
 
