@@ -403,7 +403,8 @@ impl Daemon for Host {
         if config.agent.mark_mask != self.mark.mask {
             tracing::warn!("mark_mask stays what it is until the agent is started again");
         }
-        let on_dead = config.agent.on_dead != self.options.config.agent.on_dead;
+        let (next, now) = (&config.agent, &self.options.config.agent);
+        let on_dead = (next.on_dead, next.policy) != (now.on_dead, now.policy);
         self.options.config = config;
         if on_dead {
             self.tell_what_resets_lack();

@@ -17,7 +17,10 @@ use sidestep_linux::{
     monotonic_now,
     sock_diag::{Ended, SockDiag, Unanswered},
 };
-use sidestep_model::{Span, Time, scenario::OnDead};
+use sidestep_model::{
+    Span, Time,
+    scenario::{AgentKnobs, OnDead, PolicyName},
+};
 
 use super::Host;
 use crate::AgentError;
@@ -144,10 +147,16 @@ impl Stuck {
     }
 }
 
-/// What `on_dead = "reset"` lacks on this machine, in a sentence; `None` if nothing, or if it is not set.
-pub fn cannot_reset(on_dead: OnDead) -> Option<String> {
-    if on_dead == OnDead::Keep {
+/// What `on_dead = "reset"` lacks in these settings or on this machine, in a sentence; `None` if nothing, or if it is not set.
+pub fn cannot_reset(knobs: &AgentKnobs) -> Option<String> {
+    if knobs.on_dead == OnDead::Keep {
         return None;
+    }
+    if knobs.policy != PolicyName::DelayWeighted {
+        let policy = knobs.policy;
+        return Some(format!(
+            "on_dead = \"reset\" ends no connection under the policy {policy}: only delay-weighted knows which paths are dead"
+        ));
     }
     let asked = SockDiag::open().and_then(|mut diag| diag.can_destroy());
     asked.err().map(|error| format!("on_dead = \"reset\" ends no connection here: {error}"))
@@ -156,7 +165,7 @@ pub fn cannot_reset(on_dead: OnDead) -> Option<String> {
 impl Host {
     /// Says loudly what `on_dead = "reset"` lacks, if anything.
     pub(super) fn tell_what_resets_lack(&self) {
-        if let Some(lacking) = cannot_reset(self.options.config.agent.on_dead) {
+        if let Some(lacking) = cannot_reset(&self.options.config.agent) {
             tracing::error!("{lacking}");
         }
     }
@@ -346,6 +355,19 @@ mod tests {
             prop_assert!(stuck.note(Time::from_nanos(now), Span::from_millis(patience), &[]).is_empty());
             prop_assert!(stuck.waiting.is_empty(), "what is not stuck any more is forgotten");
         }
+    }
+
+    #[test]
+    fn a_policy_that_knows_no_dead_paths_is_told_to_end_nothing() {
+        let knobs = |on_dead, policy| AgentKnobs { on_dead, policy, ..AgentKnobs::default() };
+        assert_eq!(cannot_reset(&knobs(OnDead::Keep, PolicyName::Random)), None);
+        assert_eq!(
+            cannot_reset(&knobs(OnDead::Reset, PolicyName::DelayWeighted)),
+            None,
+            "this kernel ends connections"
+        );
+        let said = cannot_reset(&knobs(OnDead::Reset, PolicyName::Random)).unwrap();
+        assert!(said.contains("under the policy random: only delay-weighted knows"), "{said}");
     }
 
     #[test]

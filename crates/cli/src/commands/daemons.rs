@@ -250,7 +250,7 @@ fn checked(config: &HostConfig, json: bool) -> Outcome {
     let doubts = runtime()?.block_on(doubtful_sources(config))?;
     let captured = runtime()?.block_on(captured(&config.destinations))?;
     let reaches = runtime()?.block_on(reaches(config))?;
-    let lacking = cannot_reset(config.agent.on_dead);
+    let lacking = cannot_reset(&config.agent);
     if json {
         let shown: Vec<_> = captured.iter().map(shown_capture).collect();
         let whole = serde_json::json!({

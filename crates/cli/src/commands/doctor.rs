@@ -68,7 +68,7 @@ pub fn run(file: Option<&Path>, cgroup: Option<&Path>, json: bool) -> Outcome {
     let host = of(Part::Agent).map(|file| read_config(file, &MetricsConfig::default(), true)).transpose()?;
     let masks = masks(file.zip(host.as_ref()))?;
     // Before the trials, which may enter another namespace.
-    let lacking = host.as_ref().and_then(|config| cannot_reset(config.agent.on_dead));
+    let lacking = host.as_ref().and_then(|config| cannot_reset(&config.agent));
     let doubts =
         host.map(|config| runtime()?.block_on(doubtful_sources(&config)).map_err(Failure::from)).transpose()?;
     let mut doubts: Vec<_> = doubts.iter().flatten().map(ToString::to_string).chain(lacking).collect();

@@ -199,12 +199,6 @@ impl AgentKnobs {
         ensure(self.settle_rounds <= 64, "settle_rounds", "must be at most 64")?;
         let waits = Span::from_secs(1)..=Span::from_secs(600);
         ensure(waits.contains(&self.reset_after), "reset_after", "must be between 1 s and 10 min")?;
-        let knows = self.on_dead == OnDead::Keep || self.policy == PolicyName::DelayWeighted;
-        ensure(
-            knows,
-            "on_dead",
-            "can reset under the policy delay-weighted only: no other knows which paths are dead",
-        )?;
         let bits = self.mark_mask.checked_shr(self.mark_mask.trailing_zeros()).unwrap_or(0);
         // Contiguous ones shifted down are one less than a power of two; that is also the number of marks besides 0,
         // which means "no path".

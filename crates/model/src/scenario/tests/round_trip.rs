@@ -177,7 +177,7 @@ prop_compose! {
             weights: weights.0, initial: weights.1, queue_rounds: weights.2,
             next_rtos: next.0, ack_quiet: Ratio::from_ppb(quiet), settle_rounds: next.1, reorder_guard: next.2, plb_idle_rounds: plb.0, plb_rounds: plb.1,
             rtt_guard: Span::from_nanos(spans.0), plb_pause: Span::from_nanos(spans.1), mark_mask,
-            on_dead: if policy == PolicyName::DelayWeighted { OnDead::Reset } else { OnDead::Keep },
+            on_dead: if next.2 { OnDead::Reset } else { OnDead::Keep },
             reset_after: Span::from_millis(1_000 + spans.0 % 599_000),
         }
     }
