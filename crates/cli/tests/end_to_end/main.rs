@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod edge;
 mod errors;
+mod explain;
 mod failures;
 mod mptcp_pm;
 mod ownership;

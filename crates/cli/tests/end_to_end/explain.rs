@@ -1,0 +1,52 @@
+//! `sidestep agent explain`: three sentences of what the kernel has, and clear words where there is nothing.
+
+use serde_json::Value;
+
+use crate::{common::root_or_skip, ownership::Host};
+
+#[test]
+fn an_address_is_explained_by_what_the_agent_does_with_it_and_an_agent_that_is_not_here_is_missed() {
+    if !root_or_skip("explaining an address") {
+        return;
+    }
+    let host = Host::new("explain");
+    let state = host.state();
+    let explain = |what: &[&str]| host.run(&[&["agent", "explain", "--state", &state][..], what].concat());
+    assert!(explain(&["2001:db8::7"]).error(1).contains("no agent keeps its state in"), "none is here yet");
+    host.ip("link set lo up");
+    host.ip("addr add 2001:db8:1::5/128 dev lo");
+    let mut agent = host.start_ready(&state, &[]);
+
+    let there = explain(&["2001:db8::7"]);
+    there.is_fine();
+    let sentences: Vec<_> = there.stdout.lines().collect();
+    assert_eq!(sentences.len(), 3, "{sentences:?}");
+    assert_eq!(sentences[0], "2001:db8::7 belongs to the destination 2001:db8::/64, whose path is plain (alive).");
+    assert_eq!(sentences[2], "New connections begin on plain, and cannot move.");
+    let elsewhere = explain(&["2001:db9::1"]).stdout;
+    assert!(elsewhere.contains("is left alone: no destination of the agent has the address"), "{elsewhere}");
+    let own = explain(&["2001:db8:1::5"]).stdout;
+    assert!(own.starts_with("2001:db8:1::5 is an address of this host, on lo; its packets are taken to"), "{own}");
+    let loopback = explain(&["::1"]).stdout;
+    assert!(loopback.contains("is left alone: the address is this host's own"), "{loopback}");
+
+    let json: Value = serde_json::from_str(&explain(&["--json", "2001:db9::1"]).stdout).unwrap();
+    assert_eq!(json["schema"], 1);
+    let explanation = &json["explanations"][0];
+    assert_eq!(explanation["left_alone"]["rule"], "no_destination", "{json:#}");
+    assert_eq!(explanation["sentences"].as_array().unwrap().len(), 3);
+    assert!(
+        explain(&["blue"]).error(2).contains("`blue` is no connection and no address; write LOCAL:PORT-REMOTE:PORT")
+    );
+    let gone = explain(&["[2001:db8:1::5]:7", "[2001:db8::7]:80"]);
+    assert!(
+        gone.error(1).contains("there is no connection between [2001:db8:1::5]:7 and [2001:db8::7]:80"),
+        "{gone:?}"
+    );
+
+    let other = Host::new("explain-other");
+    let away = other.run(&["agent", "explain", "--state", &state, "2001:db8::7"]);
+    assert!(away.error(1).contains("works in another network namespace: ask there"), "{away:?}");
+    agent.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(agent.wait().code, Some(0));
+}
