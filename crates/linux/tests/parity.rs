@@ -445,6 +445,7 @@ fn any_knobs(random: &mut Pcg32, policy: PolicyName) -> AgentKnobs {
         mark_mask: 0,
         initial: InitialName::Available,
         queue_rounds: random.next_u32() % 4,
+        ..AgentKnobs::default()
     }
 }
 
@@ -474,5 +475,7 @@ fn as_raw(decision: Decision) -> raw::Decision {
         reason: decision.reason.map_or(0, |reason| reason as u32),
         moved: decision.moved.into(),
         decided: decision.decided.into(),
+        stay: decision.stay.map_or(0, |stay| stay as u32 + 1),
+        unused: 0,
     }
 }
