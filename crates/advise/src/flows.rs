@@ -9,6 +9,9 @@ use crate::AdviseError;
 /// A source and a destination.
 pub type Pair = (NodeId, NodeId);
 
+/// A flow in bit/s, and the gap to its dual bound as a share of it.
+pub type FlowAndGap = (f64, f64);
+
 /// The maximum flows to compute.
 #[derive(Debug)]
 pub struct Question<'a> {
@@ -69,8 +72,8 @@ impl Question<'_> {
         Ok(answer)
     }
 
-    /// By set of pairs and by model, the flow in bit/s and its gap; `None` where the watch stopped before.
-    pub fn flows_of(&self, sets: &[Vec<Pair>], watch: &dyn Watch) -> Result<Vec<Option<Vec<(f64, f64)>>>, FlowError> {
+    /// By set of pairs and by model; `None` where the watch stopped before.
+    pub fn flows_of(&self, sets: &[Vec<Pair>], watch: &dyn Watch) -> Result<Vec<Option<Vec<FlowAndGap>>>, FlowError> {
         watch.begins("maximum flows", sets.len());
         let prepare = || self.models.iter().map(|model| FlowProgram::new(self.network, *model)).collect::<Vec<_>>();
         let solved = in_parallel(sets.len(), watch, prepare, |programs, step| self.solve(programs, &sets[step]));
@@ -88,8 +91,8 @@ impl Question<'_> {
         self.sampling.count(self.nodes.len(), share)
     }
 
-    /// The flow of these pairs and its gap, by model; empty without pairs.
-    fn solve(&self, programs: &mut [FlowProgram<'_>], pairs: &[Pair]) -> Result<Vec<(f64, f64)>, FlowError> {
+    /// By model; empty without pairs.
+    fn solve(&self, programs: &mut [FlowProgram<'_>], pairs: &[Pair]) -> Result<Vec<FlowAndGap>, FlowError> {
         if pairs.is_empty() {
             return Ok(Vec::new());
         }

@@ -55,8 +55,7 @@ impl Edge {
         self.firewall.read(&mut MarkUses::default(), self.loaded.mark_mask, hooks, consequence);
     }
 
-    /// The names of paths, by destination and number.
-    fn path_names(&self) -> BTreeMap<(IpNet, u32), String> {
+    fn path_names(&self) -> PathNames {
         let sets = self.options.config.destinations.iter();
         let path = |set: &crate::paths::StaticDestination| {
             let ids = set.path_ids();
@@ -69,13 +68,16 @@ impl Edge {
     }
 }
 
+/// By destination and number.
+type PathNames = BTreeMap<(IpNet, u32), String>;
+
 struct View<'a> {
     netlink: &'a Netlink,
     mask: u32,
     table_base: u32,
     priority: u32,
     /// The names of paths, and their slots; `None` where one route has all of them.
-    paths: Option<(BTreeMap<(IpNet, u32), String>, &'a Slots)>,
+    paths: Option<(PathNames, &'a Slots)>,
 }
 
 impl View<'_> {

@@ -155,7 +155,7 @@ fn doubts_of(shares: &BTreeMap<IpNet, Vec<Share>>, seen: &BTreeMap<u32, u32>) ->
             .filter(|share| flows_on(share) == 0 && should(share) >= EXPECTED)
             .map(|share| share.name.clone())
             .collect();
-        (!idle.is_empty()).then(|| HashDoubt::Idle { prefixes, idle, live: shares.len(), flows })
+        (!idle.is_empty()).then_some(HashDoubt::Idle { prefixes, idle, live: shares.len(), flows })
     };
     sets.into_values().filter_map(doubt).collect()
 }

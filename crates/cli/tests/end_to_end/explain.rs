@@ -15,7 +15,7 @@ fn an_address_is_explained_by_what_the_agent_does_with_it_and_an_agent_that_is_n
     assert!(explain(&["2001:db8::7"]).error(1).contains("no agent keeps its state in"), "none is here yet");
     host.ip("link set lo up");
     host.ip("addr add 2001:db8:1::5/128 dev lo");
-    let mut agent = host.start_ready(&state, &[]);
+    let agent = host.start_ready(&state, &[]);
 
     let there = explain(&["2001:db8::7"]);
     there.is_fine();

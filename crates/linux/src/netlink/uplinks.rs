@@ -138,7 +138,7 @@ fn read_source(route: &RouteMessage) -> Option<IpNet> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::NextHop, *};
+    use super::super::NextHop;
     use crate::{
         netlink,
         netns::NetNs,

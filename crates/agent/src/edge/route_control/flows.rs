@@ -92,8 +92,8 @@ impl RouteControl {
             is_dead || self.why_unusable(egress, family).is_some()
         };
         let dead: Vec<((Family, usize), bool)> = active
-            .iter()
-            .flat_map(|(family, _)| egresses.clone().map(|egress| (*family, egress)))
+            .keys()
+            .flat_map(|family| egresses.clone().map(|egress| (*family, egress)))
             .map(|place| (place, is_dead(place.0, place.1)))
             .collect();
         let Some(flows) = &mut self.flows else { return };
