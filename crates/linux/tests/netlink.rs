@@ -498,8 +498,10 @@ fn default_routes_are_read_with_all_of_their_next_hops_and_watched() {
         // The interface's own address may still come.
         while timeout(wait, watch.changed()).await.is_ok() {}
         ip_command("-6 route add fd00:b::/64 via fe80::2 dev eth");
-        ip_command("-6 route add default via fe80::2 dev eth table 8301");
-        assert!(timeout(wait, watch.changed()).await.is_err(), "other routes come and go all the time");
+        ip_command("-6 route add default via fe80::2 dev eth table 8301 proto 83");
+        assert!(timeout(wait, watch.changed()).await.is_err(), "other routes come and go all the time, and ours");
+        ip_command("-6 route add default via fe80::2 dev eth table 98");
+        assert!(timeout(wait * 20, watch.changed()).await.is_ok(), "a default route of a table of others");
         ip_command("route replace default via 10.0.0.2 dev eth metric 7");
         assert!(timeout(wait * 20, watch.changed()).await.is_ok(), "a default route");
         Ok(())

@@ -292,7 +292,7 @@ mod tests {
         let (all, note) = weighted(Some(dir.path())).unwrap();
         assert!(note.unwrap().contains("built in") && all.len() == 260, "{note:?}: {}", all.len());
         assert!(all.iter().flat_map(|graph| &graph.edges).all(|edge| edge.rate.is_some() && edge.weight >= Some(10.0)));
-        // As REPETITA has them: Aconet's unknown links have the mean, 6.625 Gbit/s, and Aarnet's slow ones a twentieth.
+        // As REPETITA has them: Aconet's unknown links have the mean, 6.625 Gbit/s, and Cesnet1999's slow ones a twentieth.
         let weights = |name: &str| {
             let graph = all.iter().find(|graph| graph.name == name).unwrap();
             let mut weights: Vec<u32> =
@@ -302,8 +302,8 @@ mod tests {
             weights
         };
         assert_eq!(
-            [weights("Aconet"), weights("Aarnet"), weights("Abvt")],
-            [vec![10, 15, 100], vec![10, 17, 40, 100, 200], vec![10]]
+            [weights("Aconet"), weights("Cesnet1999"), weights("Abvt")],
+            [vec![10, 15, 100], vec![10, 45, 193, 200], vec![10]]
         );
         // Of four parts, the one with most nodes has all edges that are left.
         let telekom = all.iter().find(|graph| graph.name == "DeutscheTelekom").unwrap();
