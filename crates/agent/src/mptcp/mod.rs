@@ -324,7 +324,8 @@ impl Daemon for PathManager {
     }
 
     async fn handle_links(&mut self) -> Result<(), AgentError> {
-        self.read_addresses().await
+        // What has come with it, such as a default route, is not compared besides.
+        self.compare().await.map(drop)
     }
 
     fn is_concerned(&self, _: &RoutingChange) -> bool {
