@@ -700,7 +700,7 @@ static __noinline int syn_timeout(struct bpf_sock_ops *ops)
 	return rto_ns * hz / 1000000000 + 1;
 }
 
-/* The path set changed under the connection: it learns anew, and stays on its path if that still exists. */
+/* The path set changed under the connection: it learns anew, and stays on its path if that still exists and takes its address. */
 static void choose_anew(const struct host_config *cfg, struct conn *conn, const struct host_paths *paths,
 			__u32 allowed)
 {
@@ -713,7 +713,7 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
 	current = conn->policy.current;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		if (i < paths->n && paths->path[i].id == from_id)
+		if (i < paths->n && paths->path[i].id == from_id && (!allowed || allowed >> i & 1))
 			current = i;
 	}
 	pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), current);
@@ -932,6 +932,9 @@ static __noinline int signal(struct bpf_sock_ops *ops, __u32 quiet_q16)
 		return 0;
 	}
 	note_address(ops, paths, conn);
+	/* No path takes its address, which the host has lost: what becomes of it says nothing of any path. */
+	if (paths->restricted && !conn->policy.allowed)
+		return 0;
 	read_socket(tp, &round);
 	shared = shared_by(cfg, paths);
 	random = bpf_get_prandom_u32();

@@ -70,7 +70,7 @@ pub async fn reaches(config: &HostConfig) -> Result<Vec<Reach>, AgentError> {
     let addresses = netlink.addresses().await?;
     let interfaces = interfaces(&netlink, config).await?;
     let sets = resolve_quietly(&config.destinations, &interfaces, &config.places);
-    let by_path = sources::of_sets(&netlink, &sets, &BTreeMap::new()).await?;
+    let by_path = sources::of_sets(&netlink, &sets, &BTreeMap::new(), &BTreeMap::new()).await?;
     Ok(reaches_of(&sets, &by_path, &addresses))
 }
 

@@ -22,6 +22,9 @@ use crate::{
     paths::{DestinationPaths, HostPath, PathRoute, StaticDestination},
 };
 
+/// Most prefixes to a destination that are remembered after the host has lost them: all prefixes share 63 bits.
+const MOST_LOST: usize = 8;
+
 impl Host {
     /// Tells the program which sources the paths of these sets take.
     pub(super) async fn name_sources(
@@ -29,7 +32,7 @@ impl Host {
         sets: &[DestinationPaths],
         hops: &BTreeMap<Ipv6Addr, NextHop>,
     ) -> Result<(), AgentError> {
-        let by_path = of_sets(&self.netlink, sets, hops).await?;
+        let by_path = of_sets(&self.netlink, sets, hops, &self.sources).await?;
         for (set, path) in sets.iter().flat_map(|set| set.paths.iter().map(move |path| (set, path))) {
             let address = by_path.get(&(set.destination, path.id)).and_then(|sources| sources.address);
             if !path.sources.is_empty() && address.is_none() {
@@ -42,28 +45,49 @@ impl Host {
 }
 
 /// The sources of the paths of these sets on this machine as it is now; of path 0, those that no path of a set takes.
+///
+/// Connections that have an address from `before` which the host has lost cannot go on by any path, and say nothing of one.
 pub(super) async fn of_sets(
     netlink: &Netlink,
     sets: &[DestinationPaths],
     hops: &BTreeMap<Ipv6Addr, NextHop>,
+    before: &SourcesByPath,
 ) -> Result<SourcesByPath, AgentError> {
     let addresses = netlink.addresses().await?;
     let tunnels = tunnels(&netlink.interfaces().await?);
     let mut by_path = SourcesByPath::new();
-    // Destinations that are left alone have none.
-    for set in sets.iter().filter(|set| !set.paths.is_empty()) {
+    for set in sets {
+        let lost = lost(set.destination, before, &addresses);
+        // Destinations that are left alone have none.
+        if set.paths.is_empty() {
+            let none = PathSources { takes: lost, ..PathSources::default() };
+            by_path.insert((set.destination, 0), none);
+            continue;
+        }
         let here = Here::new(set, hops, &addresses, &tunnels);
         let mut default = netlink.source_towards(some_address(set.destination)).await?;
         if default.is_some_and(|default| here.is_foreign(default)) {
             default = here.without_tunnels(netlink, some_address(set.destination)).await?;
         }
+        let sources = here.sources(set, default);
+        let is_taken = |net: &IpNet| sources.iter().flat_map(|path| &path.takes).any(|taken| taken.contains(net));
         // What no path takes is a name of its own: with it a connection is left alone.
-        let foreign = PathSources { takes: here.foreign(), ..PathSources::default() };
-        by_path.insert((set.destination, 0), foreign);
-        let of_paths = set.paths.iter().zip(here.sources(set, default));
+        let mut takes = here.foreign();
+        takes.extend(lost.into_iter().filter(|net| !is_taken(net)));
+        by_path.insert((set.destination, 0), PathSources { takes, ..PathSources::default() });
+        let of_paths = set.paths.iter().zip(sources);
         by_path.extend(of_paths.map(|(path, sources)| ((set.destination, path.id), sources)));
     }
     Ok(by_path)
+}
+
+/// Prefixes that paths took from their interfaces, and of which this host has no address any more.
+fn lost(destination: IpNet, before: &SourcesByPath, addresses: &[InterfaceAddress]) -> Vec<IpNet> {
+    let of_destination = before.range((destination, 0)..=(destination, u32::MAX));
+    let of_interfaces = of_destination.filter(|((_, id), sources)| *id == 0 || sources.takes_unnamed);
+    let nets: BTreeSet<_> = of_interfaces.flat_map(|(_, sources)| &sources.takes).map(IpNet::trunc).collect();
+    let is_here = |net: &IpNet| addresses.iter().any(|one| net.contains(&one.address.addr()));
+    nets.into_iter().filter(|net| !is_here(net)).take(MOST_LOST).collect()
 }
 
 /// What is doubtful about the source addresses of a configuration's paths.
@@ -178,7 +202,9 @@ fn tunnels(interfaces: &[Interface]) -> BTreeSet<u32> {
 /// The addresses of a host, as the paths to one destination see them.
 struct Here<'a> {
     hops: &'a BTreeMap<Ipv6Addr, NextHop>,
-    /// Those of the destination's family, but for addresses that are deprecated.
+    /// Those of the destination's family.
+    all: Vec<InterfaceAddress>,
+    /// Of these, the ones with which a connection may begin: they are not deprecated.
     usable: Vec<InterfaceAddress>,
     /// The interfaces of paths by a next hop.
     providers: BTreeSet<u32>,
@@ -194,8 +220,9 @@ impl<'a> Here<'a> {
         tunnels: &BTreeSet<u32>,
     ) -> Self {
         let family = Family::of(set.destination);
-        let usable = addresses.iter().filter(|one| Family::of(one.address) == family && !one.deprecated).copied();
-        let mut here = Here { hops, usable: usable.collect(), providers: BTreeSet::new(), foreign: BTreeSet::new() };
+        let all: Vec<_> = addresses.iter().filter(|one| Family::of(one.address) == family).copied().collect();
+        let usable = all.iter().filter(|one| !one.deprecated).copied().collect();
+        let mut here = Here { hops, all, usable, providers: BTreeSet::new(), foreign: BTreeSet::new() };
         here.providers =
             set.paths.iter().filter(|path| by_next_hop(path)).filter_map(|path| here.interface_of(path)).collect();
         let used: BTreeSet<_> = set.paths.iter().filter_map(|path| here.interface_of(path)).collect();
@@ -253,13 +280,13 @@ impl<'a> Here<'a> {
     ///
     /// - A path that names its sources takes these; new connections on it get an address of the host among them.
     /// - A path by a next hop on an interface with addresses takes these, and addresses that belong to no path; the kernel then
-    ///   chooses the interface's. If the kernel's choice without the agent belongs to no such interface, the host has an address
+    ///   chooses the interface's. If the kernel's choice without the agent is an address of no such interface, the host has one
     ///   of its own, which all paths take.
     /// - Other paths take all addresses, and new connections keep the one that they would have without the agent.
     /// - Addresses of tunnels that are no path's interface are taken by paths that name them, and by the host's own routes.
     fn sources(&self, set: &DestinationPaths, default: Option<IpAddr>) -> Vec<PathSources> {
         let home = default.and_then(|default| self.home(default));
-        let is_providers = home.is_some_and(|home| self.providers.contains(&home));
+        let is_providers = default.is_none() || home.is_some_and(|home| self.providers.contains(&home));
         set.paths.iter().map(|path| self.of(path, default, home, is_providers)).collect()
     }
 
@@ -275,9 +302,9 @@ impl<'a> Here<'a> {
             let address = self.usable.iter().filter(names).min_by_key(|one| rank(one)).map(|one| one.address.addr());
             return PathSources { takes: path.sources.clone(), takes_unnamed: false, address };
         }
-        let own: Vec<_> =
-            self.usable.iter().filter(|one| Some(one.interface) == interface).map(|one| one.address.trunc()).collect();
-        if by_next_hop(path) && is_providers && !own.is_empty() {
+        let of_interface = self.all.iter().filter(|one| Some(one.interface) == interface);
+        let own: Vec<_> = of_interface.clone().map(|one| one.address.trunc()).collect();
+        if by_next_hop(path) && is_providers && of_interface.clone().any(|one| !one.deprecated) {
             return PathSources { takes: own, takes_unnamed: true, address: None };
         }
         if path.route == PathRoute::Default {
@@ -343,6 +370,8 @@ mod tests {
         let found = sources(vec![path(2, &[]), path(3, &[])], &addresses, "2001:db8:a::5");
         let takes = |of: &str| PathSources { takes: vec![net(of)], takes_unnamed: true, address: None };
         assert_eq!(found, [takes("2001:db8:a::/64"), takes("2001:db8:b::/64")]);
+        // The route by which the kernel would choose is gone.
+        assert_eq!(sources(vec![path(3, &[])], &addresses, "no route"), [takes("2001:db8:b::/64")]);
     }
 
     #[test]
@@ -377,6 +406,39 @@ mod tests {
             found,
             [PathSources { takes: vec![net("2001:db8:c::5/128")], takes_unnamed: true, address: own.parse().ok() }]
         );
+    }
+
+    #[test]
+    fn no_path_takes_a_prefix_that_the_host_has_lost_with_its_interface() {
+        let destination = net("2001:db8:5::/48");
+        let of = |takes: &[&str], takes_unnamed| PathSources {
+            takes: takes.iter().map(|one| net(one)).collect(),
+            takes_unnamed,
+            address: None,
+        };
+        let before = SourcesByPath::from([
+            ((destination, 0), of(&["2001:db8:e::/64"], false)),
+            ((destination, 1), of(&["2001:db8:a::/64"], true)),
+            ((destination, 2), of(&["2001:db8:b::/64"], true)),
+            // Of what the file names the owner decides.
+            ((destination, 3), of(&["2001:db8:c::/64"], false)),
+            ((net("2001:db8:6::/48"), 1), of(&["2001:db8:d::/64"], true)),
+        ]);
+        let now = [address(3, "2001:db8:b::5/64")];
+        assert_eq!(lost(destination, &before, &now), [net("2001:db8:a::/64"), net("2001:db8:e::/64")]);
+        // It has moved to another interface.
+        let now = [address(1, "2001:db8:a::5/128"), address(3, "2001:db8:b::5/64")];
+        assert_eq!(lost(destination, &before, &now), [net("2001:db8:e::/64")]);
+    }
+
+    #[test]
+    fn a_deprecated_address_is_still_its_paths_and_begins_nothing() {
+        let old = InterfaceAddress { deprecated: true, ..address(2, "2001:db8:1::5/64") };
+        let addresses = [address(2, "2001:db8:a::5/64"), old, address(3, "2001:db8:b::5/64")];
+        let found = sources(vec![path(2, &[]), path(3, &[])], &addresses, "2001:db8:a::5");
+        assert_eq!(found[0].takes, [net("2001:db8:a::/64"), net("2001:db8:1::/64")]);
+        let named = sources(vec![path(2, &["2001:db8:1::/64"])], &addresses, "2001:db8:a::5");
+        assert_eq!(named[0].address, None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! dies silently. What is stuck tells new connections which provider works.
 
 use std::{
+    io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::Duration,
@@ -18,7 +19,9 @@ use sidestep_policy::Stay;
 
 use crate::{
     metrics::{LISTEN, scrape},
-    support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, slot, socket_in, tail, via},
+    support::{
+        Agent, Flow, Lab, PATIENCE, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, slot, socket_in, tail, via,
+    },
     takeover::{Kept, in_host},
 };
 
@@ -251,5 +254,47 @@ fn moves_by_changed_paths_are_counted_and_a_path_that_went_is_shown() {
     // A path with a name and without a slot was withdrawn.
     assert!(names.iter().any(|((_, id), name)| *id == gone && name == "R1"), "{names:?}");
     drop((listener, ends));
+    agent.stop();
+}
+
+#[test]
+fn a_connection_whose_address_the_host_has_lost_says_nothing_of_the_provider_that_is_left() {
+    if !root_or_skip("an interface that goes") {
+        return;
+    }
+    let lab = lab();
+    let kind = Kind::all(&lab)[0];
+    let agent = start(&lab, kind);
+    let listener = serve(&lab, kind);
+    let (mut stuck, mut peer) = loop {
+        let (stream, peer) = (kind.connect(&lab).unwrap(), listener.accept().unwrap().0);
+        if slot(&stream) == 1 {
+            break (stream, peer);
+        }
+    };
+    let (lost, net) = (ADDRESSES[0][0], ADDRESSES[0][1]);
+    // It goes with data on the way, and the kernel removes its routes with it.
+    silence(&lab, true);
+    stuck.write_all(&[7; 1000]).unwrap();
+    lab.ip("h", &format!("address del {lost}/24 dev R1"));
+    agent.reconfigure(knobs(), SERVER_NET, providers(&lab).split_off(1));
+    eventually("the path that is left", || (slot(&stuck) == 2).then_some(()));
+    for _ in 0..50 {
+        thread::sleep(Duration::from_millis(100));
+        assert_ne!(dead(&lab, "R2"), Some(true));
+    }
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(twenty(&lab, kind, &listener), [2; 20]);
+    assert_eq!(dead(&lab, "R2"), Some(false));
+
+    // It goes on when its address and path are back.
+    silence(&lab, false);
+    lab.ip("h", &format!("address add {lost}/24 dev R1"));
+    lab.ip("R1", &format!("-4 route replace {net} via inet6 {} dev h", tail(&lab, "h", "R1")));
+    agent.reconfigure(knobs(), SERVER_NET, providers(&lab));
+    eventually("its own provider", || (slot(&stuck) != 2).then_some(()));
+    let mut received = [0; 1000];
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.read_exact(&mut received).unwrap();
     agent.stop();
 }

@@ -51,7 +51,7 @@ impl HostProgram {
     /// At most [`MAX_PATHS`] are taken. Paths that were there before keep what connections have learnt of them.
     pub fn set_paths(&mut self, destination: IpNet, paths: &[SlotPath]) -> Result<()> {
         let paths = paths.get(..MAX_PATHS).unwrap_or(paths);
-        let generation = generation(paths);
+        let generation = generation(paths, self.sources.number(destination));
         // Before the paths: until these follow, and without a table, connections learn for themselves.
         if paths.is_empty() {
             self.forget_weights(destination)?;
@@ -153,10 +153,15 @@ impl HostPaths {
     }
 }
 
-/// A number that changes whenever ids, their order or slots do (FNV-1a), never zero.
-fn generation(paths: &[SlotPath]) -> u32 {
-    let bytes = paths.iter().flat_map(|one| one.path.id.to_be_bytes().into_iter().chain([one.slot]));
-    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)).max(1)
+/// A number that changes whenever ids, their order, slots or the number of their sources do, never zero.
+fn generation(paths: &[SlotPath], sources: u32) -> u32 {
+    let of_paths = paths.iter().flat_map(|one| one.path.id.to_be_bytes().into_iter().chain([one.slot]));
+    fnv1a(of_paths.chain(sources.to_be_bytes())).max(1)
+}
+
+/// The hash of Fowler, Noll and Vo (FNV-1a).
+pub(super) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 pub(super) fn read_marked(bytes: &[u8]) -> Option<(IpAddr, u32)> {
@@ -190,13 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_follows_ids_order_and_slots_and_not_the_weights() {
+    fn the_generation_follows_ids_order_slots_and_sources_and_not_the_weights() {
         let mut some = paths(&[(1, 1), (2, 2)]);
-        let before = generation(&some);
+        let before = generation(&some, 7);
         some[0].path.weight = 7;
-        assert_eq!(generation(&some), before);
+        assert_eq!(generation(&some, 7), before);
+        assert_ne!(generation(&some, 8), before);
         for other in [&[(2, 2), (1, 1)][..], &[(1, 2), (2, 1)], &[(1, 1)], &[(1, 1), (2, 3)]] {
-            assert_ne!(generation(&paths(other)), before, "{other:?}");
+            assert_ne!(generation(&paths(other), 7), before, "{other:?}");
         }
     }
 

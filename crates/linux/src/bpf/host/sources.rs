@@ -12,13 +12,14 @@ use zerocopy::IntoBytes;
 use super::{
     super::{failed, keys, map},
     HostPrefix, HostProgram,
+    slots::fnv1a,
 };
 use crate::error::Result;
 
 /// The source addresses that a path takes, and the one that new connections on it get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathSources {
-    /// Prefixes whose addresses it takes; none: it takes all addresses.
+    /// Prefixes whose addresses it takes; none: it takes all addresses. Of path 0, those that no path takes.
     pub takes: Vec<IpNet>,
     /// Whether it takes, besides, all addresses that no path names.
     pub takes_unnamed: bool,
@@ -129,6 +130,16 @@ impl Sources {
         self.prefixes.iter().enumerate().filter(covers).fold(0, |bits, (bit, _)| bits | 1 << bit)
     }
 
+    /// A number that changes whenever the sources of the paths to a destination do.
+    pub(super) fn number(&self, destination: IpNet) -> u32 {
+        let of_destination = self.by_path.range((destination, 0)..=(destination, u32::MAX));
+        let bytes = of_destination.flat_map(|((_, id), sources)| {
+            let nets = sources.takes.iter().flat_map(|net| octets(net.addr()).into_iter().chain([net.prefix_len()]));
+            id.to_be_bytes().into_iter().chain([u8::from(sources.takes_unnamed)]).chain(nets.collect::<Vec<_>>())
+        });
+        fnv1a(bytes)
+    }
+
     /// The sources of a path.
     pub(super) fn of(&self, destination: IpNet, id: u32) -> RawSources {
         let Some(path) = self.by_path.get(&(destination, id)) else { return RawSources::default() };
@@ -137,11 +148,15 @@ impl Sources {
         if path.takes_unnamed && takes != 0 {
             takes |= UNNAMED;
         }
-        let address = path.address.map_or([0; 16], |address| match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        });
-        RawSources { takes, address }
+        RawSources { takes, address: path.address.map_or([0; 16], octets) }
+    }
+}
+
+/// An address as one of IPv6.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
 }
 
