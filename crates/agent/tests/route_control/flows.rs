@@ -7,7 +7,7 @@ use std::{
 
 use sidestep_linux::{netns::set_sysctl, testing::root_or_skip};
 
-use super::net::{Ending, Net, eventually, file};
+use super::net::{Ending, Net, eventually, file, nft};
 
 /// OPNsense #9789 and VyOS #5120: only flows of a dead egress are forgotten.
 #[test]
@@ -101,6 +101,24 @@ fn flows_are_not_forgotten_while_all_egresses_are_dead() {
     for transit in 0..2 {
         net.cut(transit, false);
     }
+    flow.goes_on();
+    flow.end();
+}
+
+/// wg-quick saves its mark, 51820, in that of the connection of its own packets: bits of it are in ours, and are no egress.
+#[test]
+fn a_flow_with_the_mark_of_somebody_else_goes_on() {
+    if !root_or_skip("route control") {
+        return;
+    }
+    let net = Net::new();
+    net.masquerade();
+    let marks = "add table inet vpn; add chain inet vpn pre { type filter hook prerouting priority -160; }; \
+                 add rule inet vpn pre iifname != { p0, p1 } ct mark set 51820";
+    nft(&net.edge, marks);
+    let _control = net.control(&file("moves = \"new-connections\""));
+    net.until_fine();
+    let flow = net.flow("10.2.0.1".parse().unwrap());
     flow.goes_on();
     flow.end();
 }

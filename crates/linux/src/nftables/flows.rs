@@ -16,13 +16,18 @@
 //!     chain post {
 //!         type filter hook postrouting priority mangle;
 //!         oifname DEV ct mark & MASK == 0 ct mark set ct mark & ~MASK ^ MARK      # for each egress
-//!         oifname DEV ct mark & MASK != MARK drop
+//!         oifname DEV ct mark & MASK == MARK return
+//!         oifname DEV goto kept
+//!     }
+//!     chain kept {
+//!         ct mark & MASK == MARK drop                                             # for each egress
 //!     }
 //! }
 //! ```
 //!
 //! A flow gets the mark of the egress by which its first packet leaves or comes. Its packets towards the egress carry the mark, and a
-//! rule of routing does the rest. A packet of a flow of another egress is dropped before it is given a source address.
+//! rule of routing does the rest. A packet of a flow of another egress is dropped before it is given a source address. A mark that is no
+//! egress's is somebody else's, such as wg-quick's 0xca6c: its packets pass.
 
 use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR};
 use netlink_packet_netfilter::nftables::{Expressions, InetHookNumber, MetaKey, Operator, Verdict};
@@ -55,6 +60,7 @@ pub struct FlowTable {
 const IN: &str = "in";
 const OUT: &str = "out";
 const POST: &str = "post";
+const KEPT: &str = "kept";
 /// The longest name of an interface with its final zero (`IFNAMSIZ`).
 const NAME_LEN: usize = 16;
 
@@ -136,6 +142,7 @@ impl FlowTable {
         all.push(set.base_chain(IN, "filter", InetHookNumber::PreRouting, PRIORITY));
         all.push(set.base_chain(OUT, "route", InetHookNumber::LocalOut, PRIORITY));
         all.push(set.base_chain(POST, "filter", InetHookNumber::PostRouting, PRIORITY));
+        all.push(set.chain(KEPT));
         for egress in egresses {
             let device = is_device(MetaKey::Iifname, &egress.dev);
             all.push(set.rule(IN, [device.clone(), self.begin(egress.mark)].concat()));
@@ -144,27 +151,28 @@ impl FlowTable {
         all.push(set.rule(OUT, [set.is_marked(), vec![jump(Verdict::Return, None)]].concat()));
         for egress in egresses {
             for chain in [IN, OUT] {
-                let is_its = self.has(Operator::Equal, egress.mark);
-                all.push(set.rule(chain, [is_its, set.set_mark(egress.mark)].concat()));
+                all.push(set.rule(chain, [self.has(egress.mark), set.set_mark(egress.mark)].concat()));
             }
             let device = is_device(MetaKey::Oifname, &egress.dev);
             all.push(set.rule(POST, [device.clone(), self.begin(egress.mark)].concat()));
-            let is_others = self.has(Operator::NotEqual, egress.mark);
-            all.push(set.rule(POST, [device, is_others, vec![jump(Verdict::Other(DROP), None)]].concat()));
+            let its = [device.clone(), self.has(egress.mark), vec![jump(Verdict::Return, None)]].concat();
+            all.push(set.rule(POST, its));
+            all.push(set.rule(POST, [device, vec![jump(Verdict::Goto, Some(KEPT.into()))]].concat()));
+            all.push(set.rule(KEPT, [self.has(egress.mark), vec![jump(Verdict::Other(DROP), None)]].concat()));
         }
         all
     }
 
-    /// Whether our bits of the flow's mark are these, or not.
-    fn has(&self, operator: Operator, mark: u32) -> Rule {
+    /// Whether our bits of the flow's mark are these.
+    fn has(&self, mark: u32) -> Rule {
         let ours = masked(&self.table.ruleset.mask.to_ne_bytes());
-        vec![flow_mark(CT_INTO), ours, compare(operator, mark.to_ne_bytes().to_vec())]
+        vec![flow_mark(CT_INTO), ours, compare(Operator::Equal, mark.to_ne_bytes().to_vec())]
     }
 
     /// Gives a flow without a mark of ours this one.
     fn begin(&self, mark: u32) -> Rule {
         let set = vec![flow_mark(CT_INTO), self.table.ruleset.put(mark), flow_mark(CT_FROM)];
-        [self.has(Operator::Equal, 0), set].concat()
+        [self.has(0), set].concat()
     }
 }
 

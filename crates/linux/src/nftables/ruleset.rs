@@ -319,7 +319,7 @@ impl Ruleset {
         (NfTablesMessage::NewChain(ChainMessage { attributes }), NLM_F_CREATE)
     }
 
-    fn chain(&self, name: &str) -> (NfTablesMessage, u16) {
+    pub(super) fn chain(&self, name: &str) -> (NfTablesMessage, u16) {
         let attributes = vec![ChainAttribute::Table(self.name.clone()), ChainAttribute::Name(name.into())];
         (NfTablesMessage::NewChain(ChainMessage { attributes }), NLM_F_CREATE)
     }
