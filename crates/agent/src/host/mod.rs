@@ -83,7 +83,7 @@ use crate::{
     daemon::{self, Daemon, End, Inputs, Shutdown},
     effect::{Effects, note},
     paths::{
-        ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables, tables,
+        ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables, follow_the_network, tables,
     },
 };
 
@@ -562,14 +562,16 @@ impl Daemon for Host {
     }
 }
 
-/// The paths of the configuration. A path whose interface is missing is left out, unless there would be nothing to do.
+/// The paths of the configuration. A path whose interface is missing is left out, unless there would be nothing to do; where
+/// paths follow the network, that may be yet to come.
 fn own_paths(
     options: &HostOptions,
     interfaces: &Interfaces,
     inherited: bool,
 ) -> Result<Vec<DestinationPaths>, ConfigError> {
     let present = options.config.resolve_present(interfaces);
-    if inherited || options.controller.is_some() || present.iter().any(|set| !set.paths.is_empty()) {
+    let waits = inherited || options.controller.is_some() || follow_the_network(&options.config.destinations);
+    if waits || present.iter().any(|set| !set.paths.is_empty()) {
         return Ok(present);
     }
     options.config.resolve(interfaces)

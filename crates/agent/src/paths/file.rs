@@ -144,6 +144,11 @@ pub(crate) fn resolve_present(
     resolve(destinations, interfaces, places, leave_out).unwrap_or_default()
 }
 
+/// Whether any path takes its next hop from a default route, whoever makes that.
+pub(crate) fn follow_the_network(destinations: &[StaticDestination]) -> bool {
+    destinations.iter().flat_map(|destination| &destination.paths).any(|path| path.via == Some(Via::Auto))
+}
+
 impl StaticDestination {
     /// The Path ID of each path, by its key. It follows from what the path is, so it is the same after a restart and at any
     /// place in the file; where keys collide, it depends on the other paths of the destination, too.
@@ -153,10 +158,8 @@ impl StaticDestination {
 }
 
 impl Interfaces {
-    /// Interfaces with these names and indices, and the best of these default routes through each.
-    pub fn new(indices: BTreeMap<String, u32>, mut routes: Vec<DefaultRoute>) -> Self {
-        // The first of equal metric wins, as in the kernel.
-        routes.sort_by_key(|route| route.metric);
+    /// Interfaces with these names and indices, and the first of these default routes through each.
+    pub fn new(indices: BTreeMap<String, u32>, routes: impl IntoIterator<Item = DefaultRoute>) -> Self {
         let mut gateways = BTreeMap::new();
         for route in routes {
             gateways.entry((route.hop.interface, route.family)).or_insert(route.hop);
@@ -166,17 +169,16 @@ impl Interfaces {
 }
 
 impl Interfaces {
-    /// These links, and the default routes if any of the paths follows one: on a router with all routes of the Internet it
-    /// takes long to read them.
+    /// These links, and the default routes of all tables, those of the table main first, if any of the paths follows one: on a
+    /// router with all routes of the Internet it takes long to read them.
     pub(crate) async fn read(
         netlink: &Netlink,
         links: &[Interface],
         destinations: &[StaticDestination],
     ) -> Result<Self, LinuxError> {
-        let mut paths = destinations.iter().flat_map(|destination| &destination.paths);
-        let follows = paths.any(|path| path.via == Some(Via::Auto));
-        let routes = if follows { netlink.default_routes().await? } else { Vec::new() };
-        Ok(Interfaces::new(links.iter().map(|link| (link.name.clone(), link.index)).collect(), routes))
+        let uplinks = if follow_the_network(destinations) { netlink.uplinks().await?.defaults } else { Vec::new() };
+        let indices = links.iter().map(|link| (link.name.clone(), link.index)).collect();
+        Ok(Interfaces::new(indices, uplinks.into_iter().map(|uplink| uplink.route)))
     }
 }
 

@@ -11,7 +11,7 @@ mod slots;
 pub(crate) use self::{
     check::{Checker, is_interface_name},
     exceptions::Exceptions,
-    file::{resolve, resolve_present, resolve_quietly},
+    file::{follow_the_network, resolve, resolve_present, resolve_quietly},
     routes::routes,
     shared::{MarkBits, check_reserved, check_tables, first_hops, mapped, tables},
     slots::{Placement, Room, Slots, place},

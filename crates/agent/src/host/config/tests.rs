@@ -44,18 +44,18 @@ fn interfaces(indices: &[(&str, u32)], routes: &[(Family, u32, Option<&str>, u32
         hop: NextHop { via: via.map(|via| via.parse().unwrap()), interface: *interface },
     };
     let indices = indices.iter().map(|(name, index)| ((*name).to_string(), *index)).collect();
-    Interfaces::new(indices, routes.iter().map(route).collect())
+    Interfaces::new(indices, routes.iter().map(route))
 }
 
 #[test]
-fn an_automatic_next_hop_is_that_of_the_best_default_route_of_its_family() {
+fn an_automatic_next_hop_is_that_of_the_first_default_route_of_its_family() {
     let path = |dev: &str| format!("{{ via = \"auto\", dev = \"{dev}\" }}");
     let both = format!("path = [{}, {}]", path("eth0"), path("tun0"));
     let text = format!("[[destination]]\nprefix = \"::/0\"\n{both}\n[[destination]]\nprefix = \"0.0.0.0/0\"\n{both}");
     let config = HostConfig::parse(&text).unwrap();
     let mut routes = vec![
-        (Family::V6, 1024, Some("fe80::9"), 7),
         (Family::V6, 100, Some("fe80::1"), 7),
+        (Family::V6, 1024, Some("fe80::9"), 7),
         (Family::V4, 0, Some("10.0.0.1"), 7),
         (Family::V4, 0, None, 8),
     ];
@@ -65,7 +65,7 @@ fn an_automatic_next_hop_is_that_of_the_best_default_route_of_its_family() {
     };
     let via = |address: &str| PathRoute::Via(address.parse().unwrap(), 7);
     assert_eq!(found(&routes), [vec![via("fe80::1")], vec![via("10.0.0.1"), PathRoute::OnLink(8)]]);
-    routes[1].2 = Some("fe80::2");
+    routes[0].2 = Some("fe80::2");
     assert_eq!(found(&routes)[0], [via("fe80::2")], "another router has taken over");
     let error = config.resolve(&interfaces(&[("eth0", 7), ("tun0", 8)], &routes)).unwrap_err();
     assert_eq!(
