@@ -168,7 +168,7 @@ class MasqueradedEdge(Edge):
     def build(self, networks, configured=True):
         super().build(networks, configured)
         table = """table inet nat {
-            chain post { type nat hook postrouting priority srcnat; oifname { "wan0", "wan1" } masquerade; }
+            chain post { type nat hook postrouting priority srcnat; oifname { "wan0", "wan1", "vpn0" } masquerade; }
         }"""
         self.stage.run("site", "nft", "-f", "-", input=table)
         # The providers know none of the site's addresses.

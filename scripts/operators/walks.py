@@ -119,10 +119,19 @@ def backups_address_changes(site):
     site.die(0)
 
 
+def connect_anew(site):
+    """Applications open connections: what nobody uses, a daemon knows nothing of."""
+    for _, family, mapped in site.kinds:
+        site.stage.hold(site.client, family, 8, HELD, mapped)
+    time.sleep(2)
+
+
 def both_addresses_change(site):
+    """Both providers have other addresses and gateways, and applications connect anew; then the first one dies."""
     for provider in (0, 1):
         site.manager.change(provider, OTHERS[provider])
-    time.sleep(3)
+    time.sleep(1)
+    connect_anew(site)
     site.die(0)
 
 
@@ -153,7 +162,8 @@ def network_comes_late(site):
     time.sleep(2)
     site.connect(both())
     wait_for(site.is_ready, 30, "the daemon to be ready when the network is there")
-    time.sleep(3)
+    time.sleep(2)
+    connect_anew(site)
     site.die(0)
 
 
