@@ -83,7 +83,8 @@ use crate::{
     daemon::{self, Daemon, End, Inputs, Shutdown},
     effect::{Effects, note},
     paths::{
-        ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables, follow_the_network, tables,
+        ConfigError, DestinationPaths, Exceptions, Interfaces, MarkBits, Slots, check_reserved, check_tables,
+        follow_the_network, tables,
     },
 };
 

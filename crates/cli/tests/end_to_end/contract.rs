@@ -79,9 +79,8 @@ command = ["sh", "-c", "(setsid sleep 1000 &)"]
     ended.is_fine();
     let lines: Vec<_> = ended.stdout.lines().collect();
     let drawn = |line: &&str| line.starts_with(['┌', '│', '╞', '└', '├']);
-    let (told, table): (Vec<_>, Vec<_>) = lines.iter().partition(|line| !drawn(line));
-    assert!(table.len() == 5 && lines.iter().take(5).all(drawn), "{}", ended.stdout);
-    let [headline, place] = told.as_slice() else { panic!("{}", ended.stdout) };
+    let [table @ .., headline, place] = lines.as_slice() else { panic!("{}", ended.stdout) };
+    assert!(table.len() == 5 && table.iter().all(drawn), "{}", ended.stdout);
     assert!(headline.starts_with("pathchanger carried "), "{headline}");
-    assert_eq!(**place, "Results, plot and page: out/index.html");
+    assert_eq!(*place, "Results, plot and page: out/index.html");
 }
