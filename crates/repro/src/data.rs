@@ -178,7 +178,7 @@ fn set_of(name: &str) -> Option<(Set, &str)> {
 
 /// REPETITA's graphs, or where they are not at hand the Topology Zoo's with weights and rates by REPETITA's rule.
 ///
-/// A note says so in the second case. [`inverse_capacity`] has the rule.
+/// A note says so in the second case. `inverse_capacity` has the rule.
 pub fn weighted(given: Option<&Path>) -> Result<(Vec<Graph>, Option<&'static str>), DataError> {
     match topologies(given, Set::Repetita) {
         Err(DataError::NoSet { .. }) => {

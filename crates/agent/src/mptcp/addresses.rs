@@ -14,7 +14,7 @@ use crate::paths::is_interface_name;
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct AddressesConfig {
-    /// Names of interfaces, with `*` and `?`, and prefixes of addresses; empty: all but [`VIRTUAL`] ones.
+    /// Names of interfaces, with `*` and `?`, and prefixes of addresses; empty: all but virtual ones, such as `docker*`.
     pub interfaces: Vec<String>,
     /// Names of interfaces and prefixes that are never used.
     pub exclude: Vec<String>,

@@ -80,7 +80,7 @@ pub struct LabRun {
     /// A system to run, such as `tcp` or `pathchanger:gamma=0.2`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow[0].connections=4; repeat for several
+    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
     /// Directory for the results [default: out/SCENARIO]
@@ -136,7 +136,7 @@ pub struct SimRun {
     /// A system to run, such as `tcp` or `mptcp:subflows=4`; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow[0].connections=4; repeat for several
+    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
     /// Runs of each system, one for each seed: the scenario's and those after it (the first: --set seed=N)
@@ -170,7 +170,7 @@ pub struct CompareArgs {
     /// A system to run; repeat for several [default: those of the scenario]
     #[arg(long = "system", value_name = "NAME")]
     pub systems: Vec<SystemSpec>,
-    /// Set a key of the scenario to another value, such as topology.rate=10Mbit/s or flow[0].connections=4; repeat for several
+    /// Set a key of the scenario to another value, such as `topology.rate=10Mbit/s` or `flow[0].connections=4`; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
     /// Test over several seeds whether the two worlds give the same, within a margin
