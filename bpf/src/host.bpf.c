@@ -713,9 +713,12 @@ static void choose_anew(const struct host_config *cfg, struct conn *conn, const 
 		      bpf_ktime_get_ns(), bpf_get_prandom_u32());
 	current = conn->policy.current;
 	for (i = 0; i < PC_MAX_PATHS; i++) {
-		if (i < paths->n && paths->path[i].id == from_id && (!allowed || allowed >> i & 1))
+		if (i < paths->n && paths->path[i].id == from_id)
 			current = i;
 	}
+	/* After the loop: within it the verifier of Linux 6.1 would walk each step twice. */
+	if (allowed && !(allowed >> (current & 31) & 1))
+		current = conn->policy.current;
 	pc_take(&conn->policy, &cfg->policy, pc_all_paths(&conn->policy), current);
 	conn->generation = paths->generation;
 	conn->current_id = path_id(paths, conn->policy.current);
