@@ -4,6 +4,8 @@ CARGO ?= $(shell command -v cargo || echo $(HOME)/.cargo/bin/cargo)
 # The lab needs root; cargo does not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 SIDESTEP := target/release/sidestep
+# What is packed, booted and walked through: what `make build` makes, or a program that is built.
+BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
 .PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
 
@@ -33,10 +35,10 @@ test-faults: deps ## Have each call of the agent to the kernel fail once: what w
 soak-lab: deps ## Kill labs at random instants, 200 times: the next one cleans up, and touches nothing else
 	@CARGO=$(CARGO) scripts/soak-lab
 
-test-kernels: build ## Boot Debian's 6.1 and 6.12 under emulation: the BPF programs, doctor, and a small lab
+test-kernels: $(BUILT) ## Boot Debian's 6.1 and 6.12 under emulation: the BPF programs, doctor, and a small lab
 	@CARGO=$(CARGO) scripts/test-kernels
 
-test-kernel-newest: build ## The same on the newest kernel that Debian builds for its stable release
+test-kernel-newest: $(BUILT) ## The same on the newest kernel that Debian builds for its stable release
 	@CARGO=$(CARGO) scripts/test-kernels trixie-backports
 
 test-packetdrill: build ## packetdrill's tests of TCP without and with an agent: make test-packetdrill PACKETDRILL=CHECKOUT
@@ -48,8 +50,8 @@ test-upgrade: deps ## Agents of another release and of this tree follow each oth
 test-operators: ## What happens to hosts and sites with two providers (DHCP, RA, VPN, network managers), as a table: ten minutes
 	@scripts/deps dnsmasq:dnsmasq-base radvd:radvd dhcpcd:dhcpcd-base /lib/systemd/systemd-networkd:systemd NetworkManager:network-manager \
 		dbus-daemon:dbus wireguard-go:wireguard-go wg-quick:wireguard-tools ping:iputils-ping python3:python3
-	$(CARGO) build --locked -p sidestep --no-default-features
-	@$(SUDO) env PATH="$$PATH" scripts/test-operators $(WALKS)
+	$(if $(SIDESTEP_PROGRAM),,$(CARGO) build --locked -p sidestep --no-default-features)
+	@$(SUDO) env PATH="$$PATH" $(if $(SIDESTEP_PROGRAM),SIDESTEP_PROGRAM="$(SIDESTEP_PROGRAM)") scripts/test-operators $(WALKS)
 
 test-docker: ## A real dockerd and an agent in one network namespace; DOCKER=DIR holds unpacked packages
 	$(CARGO) build --locked -p sidestep --no-default-features
@@ -62,8 +64,8 @@ test-kube-proxy: ## A real kube-proxy and an agent in one network namespace; KUB
 fuzz: ## Run each fuzz target for SECONDS (60), or one: make fuzz TARGET=agent SECONDS=600
 	@CARGO=$(CARGO) SECONDS_EACH=$(or $(SECONDS),60) scripts/fuzz $(TARGET)
 
-deb: build ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
-	@CARGO=$(CARGO) scripts/deb
+deb: $(BUILT) ## Build target/deb/sidestep_VERSION_ARCHITECTURE.deb
+	@CARGO=$(CARGO) scripts/deb $(SIDESTEP_PROGRAM)
 
 test-deb: deb ## Install the package into a directory of its own, try it and its units, purge it
 	@$(SUDO) scripts/test-deb
