@@ -6,6 +6,11 @@ import time
 
 from stage import FAMILIES, OWN, OWN_NET, TARGETS, Failure, wait_for
 
+# An exit of the site's owner, in the world.
+EXIT = {4: TARGETS[4][0]}
+EXIT_PREFIX = "2001:db8:3:e::/64"
+EXIT_SIDS = ("2001:db8:3:e::10", "2001:db8:3:e::11")
+
 
 class Site:
     """A stage with a daemon of ours."""
@@ -124,6 +129,51 @@ class OwnHost(Host):
             )
             text += f'[[destination]]\nprefix = "{net}"\npath = [{paths}]\n'
         return text
+
+
+class ExitHost(Host):
+    """A host whose packets go to an exit by a tunnel through each provider, IPv6 by an SRv6 segment list for each; the exit answers
+    by route control, which probes the host through the tunnels. The addresses of the host's connections are its own."""
+
+    name = "host, an exit"
+    held_moves = True
+
+    def connect(self, networks):
+        super().connect(networks)
+        self.stage.ip("site", f"addr add {OWN[4]}/32 dev lo\naddr add {OWN[6]}/128 dev lo nodad")
+        for provider in (0, 1):
+            near, number = f"{networks[provider][0]}.1", 10 + provider
+            # What the kernel learns of a VXLAN's addresses has no interface: packets would leave by the best route.
+            link = f"link add exit{provider} type vxlan id {number} dstport 4789 nolearning"
+            self.stage.ip("site", f"{link} local {near} remote {EXIT[4]} dev wan{provider}")
+            self.stage.ip("world", f"{link} local {EXIT[4]} remote {near}")
+            for node, host in (("site", 2), ("world", 1)):
+                self.stage.ip(node, f"""addr add 10.66.{provider}.{host}/24 dev exit{provider}
+                    addr add fd66:{provider}::{host}/64 dev exit{provider} nodad
+                    link set exit{provider} up""")
+            # The exit's SIDs, one for each provider. What they decapsulate is for the exit itself.
+            sid = EXIT_SIDS[provider]
+            self.stage.ip("world", f"-6 route add {sid}/128 encap seg6local action End.DT6 table local dev wan{provider}")
+            self.stage.ip("site", f"-6 route add {sid}/128 via fe80::1 dev wan{provider}")
+        self.control_exit()
+
+    def control_exit(self):
+        """The exit's route control; it probes the host by each tunnel."""
+        text = f'[route_control]\ndestinations = ["{OWN[4]}/32", "{OWN[6]}/128"]\n'
+        for provider in (0, 1):
+            hops = f'"10.66.{provider}.2", "fd66:{provider}::2"'
+            text += f'[[egress]]\nname = "exit{provider}"\ndev = "exit{provider}"\nvia = [{hops}]\n'
+        text += "".join(f'[[target]]\naddress = "{OWN[family]}"\n' for family in FAMILIES)
+        config = self.stage.work / "exit.toml"
+        config.write_text(text)
+        self.stage.start("world", self.stage.sidestep, "edge", "route-control", "--config", config, log="exit.log", env=ENVIRONMENT)
+
+    def config(self):
+        four = ", ".join(f'{{ name = "wan{k}", via = "10.66.{k}.1", dev = "exit{k}" }}' for k in (0, 1))
+        six = ", ".join(f'{{ name = "wan{k}", segments = ["{EXIT_SIDS[k]}"], encap = true }}' for k in (0, 1))
+        four, six = (paths.replace(" }", f', sources = ["{OWN[family]}/{bits}"] }}') for family, bits, paths in ((4, 32, four), (6, 128, six)))
+        alone = "".join(f'[[destination]]\nprefix = "{exit}"\npath = []\n' for exit in (f"{EXIT[4]}/32", EXIT_PREFIX))
+        return f'[[destination]]\nprefix = "0.0.0.0/0"\npath = [{four}]\n[[destination]]\nprefix = "::/0"\npath = [{six}]\n{alone}'
 
 
 class Edge(Site):

@@ -144,6 +144,8 @@ class Stage:
                 self.ip("world", f"route add {four}.0/24 via 10.8.{provider}.1\n-6 route add {six}/64 via {near}")
             self.plug(provider, networks[provider])
             self.revive(provider)
+            # It forwards packets from its own network and the site's only (BCP 38).
+            self.run(isp, "nft", "-f", "-", input=INGRESS)
         for family in FAMILIES:
             for address in [SERVER[family], *TARGETS[family]]:
                 self.ip("world", f"addr add {address} dev lo" + (" nodad" if family == 6 else ""))
@@ -212,6 +214,9 @@ class Stage:
         return json.loads(printed)
 
 
+INGRESS = """table inet ingress {
+    chain forward { type filter hook forward priority 0; iifname "site" fib saddr . iif oif missing drop; }
+}"""
 ENTER = """
 import os, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))

@@ -4,7 +4,7 @@ import dataclasses
 import time
 
 from managers import ByHand, Dhcpcd, NetworkManager, Networkd
-from sites import Edge, Host, HostReset, MasqueradedEdge, OwnHost, WaitingHost
+from sites import Edge, ExitHost, Host, HostReset, MasqueradedEdge, OwnHost, WaitingHost
 from stage import NETWORKS, OTHERS, wait_for
 from vpn import Vpn
 import vpn
@@ -112,6 +112,14 @@ def address_changes(site):
     site.die(1)
 
 
+def gateway_is_replaced(site):
+    """The first provider's gateway becomes another machine with the same addresses, which says so; then the second provider dies."""
+    site.stage.run("isp0", "sysctl", "-qw", "net.ipv4.conf.site.arp_notify=1", "net.ipv6.conf.site.ndisc_notify=1")
+    site.stage.ip("isp0", "link set site address 02:00:00:00:00:99")
+    time.sleep(3)
+    site.die(1)
+
+
 def backups_address_changes(site):
     """The second provider has another address and gateway; then the first one dies."""
     site.manager.change(1, OTHERS[1])
@@ -190,9 +198,10 @@ def nothing(_site):
 
 HOSTS, EDGES = (Host, OwnHost), (Edge, MasqueradedEdge)
 WALKS = [
-    *(Walk("dies silently", site, dies_silently, short=True) for site in (Host, HostReset, OwnHost, Edge, MasqueradedEdge)),
+    *(Walk("dies silently", site, dies_silently, short=True) for site in (Host, HostReset, OwnHost, ExitHost, Edge, MasqueradedEdge)),
     *(Walk("one family dies", site, one_family_dies, short=site is Edge) for site in (Host, Edge, MasqueradedEdge)),
     *(Walk("carrier goes", site, carrier_goes) for site in HOSTS + EDGES),
+    *(Walk("gateway is replaced", site, gateway_is_replaced) for site in HOSTS + EDGES),
     *(Walk("routes are withdrawn", site, routes_are_withdrawn) for site in HOSTS + EDGES),
     *(Walk("address changes", site, address_changes, short=site is MasqueradedEdge) for site in HOSTS + EDGES),
     *(Walk("backup's address changes", site, backups_address_changes) for site in HOSTS + EDGES),

@@ -38,6 +38,11 @@ pub struct Overridden {
     pub advice: String,
 }
 
+/// What packets of a path are called.
+pub(crate) fn path_of(name: &str, destination: IpNet) -> String {
+    format!("path {name} to {destination}")
+}
+
 /// Packets of which something is expected.
 pub(crate) struct Watched {
     /// Which, for people.
@@ -66,6 +71,11 @@ impl Overridden {
             why: format!("packets of {what} {found}"),
             advice: found.advice(option),
         }
+    }
+
+    /// Whether it is about the packets of a path.
+    pub fn is_of_path(&self, name: &str, destination: IpNet) -> bool {
+        self.what == path_of(name, destination)
     }
 
     /// Whether the same overrides both.

@@ -1,5 +1,5 @@
-//! Runs one benchmark of the simulator and prints what it did: `bench CASE rfc|linux SECONDS`. It builds without the command
-//! line, so `scripts/instructions` need not build that in release mode.
+//! Runs one benchmark of the simulator and prints what it did: `bench CASE rfc|linux SECONDS`. It needs neither the command line
+//! nor HiGHS, so `scripts/instructions` builds it in a minute.
 
 use std::{env, process::ExitCode};
 

@@ -19,6 +19,7 @@ use std::{
     },
 };
 
+#[cfg(feature = "ceiling")]
 use sidestep_maxflow::Ceiling;
 use sidestep_model::{
     LinkId, Scenario, Span, Topology,
@@ -278,8 +279,12 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
     if let Some(writer) = &mut writer {
         put_together(options, writer, keeper, &grid)?;
     }
+    #[cfg(feature = "ceiling")]
     let mut ceiling = Ceiling::of(scenario);
+    #[cfg(feature = "ceiling")]
     let scene = Scene::of(scenario, options.seeds, &mut |rates| ceiling.as_mut()?.mbps(rates));
+    #[cfg(not(feature = "ceiling"))]
+    let scene = Scene::of(scenario, options.seeds, &mut |_| None);
     let mut result = RunResult::new(&scenario.name, World::Sim, scenario.seed);
     result.ceiling_mbps = scene.ceiling_mbps();
     let mut traces = Vec::new();

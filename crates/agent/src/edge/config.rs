@@ -253,7 +253,7 @@ impl EdgeConfig {
             let message = "a path of an edge needs a `name`: the other edge knows it by that";
             return Err(document.error_at(item, "", message));
         }
-        for key in ["sources", "rtt", "mtu"] {
+        for key in ["sources", "rtt", "mtu", "encap"] {
             if has(key) {
                 return Err(document.error_at(item, key, format!("`{key}` means nothing to an edge: remove it")));
             }

@@ -12,17 +12,12 @@ use sidestep_linux::{
 use super::Edge;
 use crate::{
     AgentError,
-    effect::{Watched, led},
+    effect::{Watched, led, path_of},
     paths::{Slots, tables},
 };
 
 /// How the priority of the rules is set.
 pub(super) const OPTION: &str = "--rule-priority";
-
-/// What packets of a path are called.
-pub(super) fn path_of(name: &str, destination: IpNet) -> String {
-    format!("path {name} to {destination}")
-}
 
 /// The subnets of an interface.
 pub(super) fn subnets(addresses: &[InterfaceAddress], interface: u32, family: Family) -> Vec<IpNet> {

@@ -12,7 +12,7 @@ use sidestep_linux::{
 use super::{Host, ownership::stakes_at_work};
 use crate::{
     AgentError,
-    effect::{Effects, Overridden, Watched, led, within},
+    effect::{Effects, Overridden, Watched, led, path_of, within},
     paths::{MarkBits, Slots, tables},
 };
 
@@ -28,11 +28,6 @@ struct View<'a> {
     table_base: u32,
     /// The slots of paths, and their names; `None` where only the rules and routes are known.
     paths: Option<(&'a Slots, &'a Names)>,
-}
-
-/// What packets of a path are called.
-pub(super) fn path_of(name: &str, destination: IpNet) -> String {
-    format!("path {name} to {destination}")
 }
 
 /// The paths of an agent whose packets do not leave by them now, whether or not it runs.

@@ -33,6 +33,9 @@ pub struct PathFacts {
     /// For how many seconds nothing has been delivered on it, where it has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_s: Option<f64>,
+    /// The rule or route of others that leads its packets elsewhere, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<String>,
 }
 
 /// A connection that has a path.
@@ -164,11 +167,17 @@ impl PathFacts {
         !self.dead && !self.has_failed()
     }
 
+    /// Its name, and why packets do not leave by it.
+    fn led_elsewhere(&self) -> Option<String> {
+        self.overridden.as_ref().map(|why| format!("{} ({why})", self.name))
+    }
+
     /// What is known of it: `green (dead, nothing delivered for 12 s)`.
     fn described(&self) -> String {
         match self.failed_s {
             Some(seconds) => format!("{} (dead: nothing was delivered there for {})", self.name, time(seconds)),
             None if self.dead => format!("{} (an answer is late there)", self.name),
+            None if self.overridden.is_some() => format!("{} (its packets are led elsewhere)", self.name),
             None => format!("{} (alive)", self.name),
         }
     }
@@ -203,7 +212,9 @@ impl ConnectionFacts {
         let would = if self.dry_run { "would be" } else { "is" };
         let name = &path.name;
         let why = match &self.last {
-            _ if self.paths.len() == 1 => return format!("{who} {would} on {name}, the only path to {destination}."),
+            _ if self.paths.len() == 1 => {
+                return format!("{who} {would} on {name}, the only path to {destination}{}.", self.elsewhere());
+            }
             Some((ago, reason, None)) if self.moves > 0 => {
                 format!("to which it moved {} ago ({reason})", time(ago.as_secs_f64()))
             }
@@ -214,7 +225,13 @@ impl ConnectionFacts {
             _ if self.passive => "which was drawn when the other end had opened it".into(),
             _ => "which was drawn when it opened".into(),
         };
-        format!("{who} {would} on {name}, {of}, {why}.")
+        format!("{who} {would} on {name}, {of}, {why}{}.", self.elsewhere())
+    }
+
+    /// What leads its packets elsewhere: then the path is only what was decided.
+    fn elsewhere(&self) -> String {
+        let why = self.current().and_then(|path| path.overridden.as_ref());
+        why.map_or_else(String::new, |why| format!("; but {why}"))
     }
 
     fn past(&self) -> String {
@@ -297,7 +314,11 @@ impl DestinationFacts {
         let DestinationFacts { address, destination, .. } = self;
         let paths: Vec<_> = self.paths.iter().map(PathFacts::described).collect();
         let [is, of] = if paths.len() == 1 { ["is", "path"] } else { ["are", "paths"] };
-        let place = format!("{address} belongs to the destination {destination}, whose {of} {is} {}.", and(&paths));
+        let place = format!(
+            "{address} belongs to the destination {destination}, whose {of} {is} {}{}.",
+            and(&paths),
+            elsewhere(&self.paths)
+        );
         [place, self.past(), self.future()]
     }
 
@@ -354,7 +375,12 @@ impl SourceFacts {
         if self.destinations.is_empty() {
             return format!("{who}, and no destination of its family has paths.");
         }
-        format!("{who}; its packets are taken {}.", and(&self.destinations.iter().map(of).collect::<Vec<_>>()))
+        let takers = self.destinations.iter().flat_map(|(_, paths)| paths.iter().filter(|path| path.takes));
+        let elsewhere = elsewhere(takers);
+        format!(
+            "{who}; its packets are taken {}{elsewhere}.",
+            and(&self.destinations.iter().map(of).collect::<Vec<_>>())
+        )
     }
 
     fn past(&self) -> String {
@@ -382,6 +408,13 @@ impl SourceFacts {
             and(&bound)
         )
     }
+}
+
+/// What leads packets of these paths elsewhere, as the end of a sentence.
+fn elsewhere<'a>(paths: impl IntoIterator<Item = &'a PathFacts>) -> String {
+    let mut led: Vec<_> = paths.into_iter().filter_map(PathFacts::led_elsewhere).collect();
+    led.dedup();
+    if led.is_empty() { String::new() } else { format!("; but others lead packets elsewhere: {}", and(&led)) }
 }
 
 impl LeftAloneFacts {

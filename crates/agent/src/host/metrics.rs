@@ -9,13 +9,12 @@ use sidestep_model::Span;
 
 use super::{
     attachment::Reattached,
-    effect::path_of,
     mending::Mended,
     quality::{ByPath, PathQuality},
     stuck::Resets,
 };
 use crate::{
-    effect::Effects,
+    effect::{Effects, path_of},
     paths::{DestinationPaths, HostPath},
 };
 

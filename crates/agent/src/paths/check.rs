@@ -115,6 +115,9 @@ impl Checker<'_> {
             }
             _ => {}
         }
+        if path.encap && path.segments.is_none() {
+            return at("encap", format!("a path to {prefix} has `encap` only beside `segments`: remove it"));
+        }
         if path.segments.as_ref().is_some_and(|list| !(1..=MAX_SEGMENTS).contains(&list.len())) {
             return at("segments", format!("a path to {prefix} must have 1 to {MAX_SEGMENTS} segments"));
         }
@@ -181,7 +184,7 @@ impl Checker<'_> {
         path: &StaticPath,
         before: &[&StaticPath],
     ) -> Result<(), ParseError> {
-        let way = |path: &StaticPath| (path.segments.clone(), path.path_id, path.via, path.dev.clone());
+        let way = |path: &StaticPath| (path.segments.clone(), path.encap, path.path_id, path.via, path.dev.clone());
         if before.iter().any(|other| way(other) == way(path)) {
             let kinds = ["segments", "path_id", "via", "plain"];
             let key = kinds.into_iter().find(|key| item.get_ref().get(key).is_some()).unwrap_or_default();
@@ -197,17 +200,20 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A first segment must lie within no destination: all share the routing tables, in which the packet with its new
-    /// header is looked up, too.
+    /// The narrowest destination that has a first segment must be without paths: all share the routing tables, in which the packet
+    /// with its new header is looked up, too. What has no paths is thrown back to the host's own routes.
     fn check_first_segment(&self, item: &Item<'_>, prefix: IpNet, path: &StaticPath) -> Result<(), ParseError> {
         let first = path.segments.as_ref().and_then(|list| list.first().copied()).or(path.path_id);
         let Some(first) = first else { return Ok(()) };
-        let catches = self.destinations.iter().find(|other| other.prefix.contains(&IpAddr::from(first)));
-        let Some(StaticDestination { prefix: other, .. }) = catches else { return Ok(()) };
+        let around = self.destinations.iter().filter(|other| other.prefix.contains(&IpAddr::from(first)));
+        let narrowest = around.max_by_key(|other| other.prefix.prefix_len());
+        let Some(StaticDestination { prefix: other, .. }) = narrowest.filter(|other| !other.paths.is_empty()) else {
+            return Ok(());
+        };
         let key = if path.segments.is_some() { "segments" } else { "path_id" };
         let message = format!(
             "the segment {first} of a path to {prefix} lies in {other}, whose route would catch it; give that a narrower \
-             prefix"
+             prefix, or leave the segment alone: a destination {first}/128 with path = []"
         );
         Err(self.document.error_in(item, key, 0, message))
     }

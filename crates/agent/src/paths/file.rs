@@ -42,6 +42,9 @@ pub struct StaticPath {
     pub name: Option<String>,
     /// An SRv6 segment list, first segment first; of a path for IPv4 the last segment decapsulates.
     pub segments: Option<Vec<Ipv6Addr>>,
+    /// Whether the segments go into an outer header also for IPv6, whose last segment decapsulates then (H.Encaps of RFC 8986).
+    #[serde(default)]
+    pub encap: bool,
     /// The binding SID of an access router.
     pub path_id: Option<Ipv6Addr>,
     /// A next hop; for IPv4 it may have an address of IPv6.
@@ -225,7 +228,7 @@ impl StaticPath {
     pub(crate) fn key(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
         if let Some(segments) = &self.segments {
-            parts.push("segments".into());
+            parts.push(if self.encap { "encap" } else { "segments" }.into());
             parts.extend(segments.iter().map(Ipv6Addr::to_string));
         } else if let Some(sid) = self.path_id {
             parts.extend(["path_id".into(), sid.to_string()]);
@@ -257,6 +260,7 @@ impl StaticPath {
         places: &Places,
     ) -> Result<HostPath, ConfigError> {
         let route = match (&self.segments, self.path_id, self.via, &self.dev) {
+            (Some(segments), ..) if self.encap => PathRoute::Encaps(segments.clone()),
             (Some(segments), ..) => PathRoute::Segments(segments.clone()),
             (_, Some(sid), ..) => PathRoute::PathId(sid),
             (_, _, Some(via), Some(dev)) => {

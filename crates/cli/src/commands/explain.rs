@@ -8,6 +8,7 @@ use std::{
 
 use ipnet::IpNet;
 use serde::Serialize;
+use sidestep_agent::Overridden;
 use sidestep_agent::explain::{
     ConnectionFacts, DestinationFacts, LeftAlone, LeftAloneFacts, PathFacts, Question, Sentences, SourceFacts,
 };
@@ -99,6 +100,8 @@ struct Around {
     connections: Vec<HostConnection>,
     addresses: Vec<InterfaceAddress>,
     interfaces: Vec<Interface>,
+    /// What leads packets of paths elsewhere.
+    overridden: Vec<Overridden>,
     now: Time,
 }
 
@@ -115,6 +118,7 @@ impl Around {
         }
         let machine = async |netlink: &Netlink| Ok((netlink.addresses().await?, netlink.interfaces().await?));
         let (addresses, interfaces) = block_on(machine)?;
+        let overridden = watch::overridden(&program);
         let learnt = program.learnt()?.into_iter();
         let learnt = learnt.flat_map(|one| one.paths.into_iter().map(move |(id, path)| ((one.destination, id), path)));
         Ok(Around {
@@ -124,6 +128,7 @@ impl Around {
             connections: program.connections()?,
             addresses,
             interfaces,
+            overridden,
             now: sidestep_linux::monotonic_now(),
             program,
         })
@@ -171,8 +176,11 @@ impl Around {
         let path = |way: &Way| {
             let key = (ways.destination, way.id);
             let learnt = self.learnt.get(&key).copied().unwrap_or_default();
+            let name = self.names.get(&key).cloned().unwrap_or_else(|| format!("{:08x}", way.id));
+            let overridden = self.overridden.iter().find(|one| one.is_of_path(&name, ways.destination));
             PathFacts {
-                name: self.names.get(&key).cloned().unwrap_or_else(|| format!("{:08x}", way.id)),
+                overridden: overridden.map(|one| one.why.clone()),
+                name,
                 takes: way.takes,
                 dead: learnt.dead,
                 failed_s: learnt.failed.map(|failed| self.now.since(failed).as_secs_f64()),

@@ -41,6 +41,9 @@ pub struct Seen {
     pub at_work: bool,
     /// Seconds since an agent was last at work, if none is.
     pub last_at_work_s: Option<f64>,
+    /// Whether the program is attached to its control group: if not, new connections are left alone. `None` where nobody can tell,
+    /// which takes CAP_SYS_ADMIN and an agent at work.
+    pub attached: Option<bool>,
     /// `none`, `connected` or `away`; `none` if no agent is at work.
     pub controller: &'static str,
     /// Seconds since the paths came, from the controller or the configuration file.
@@ -208,6 +211,14 @@ pub fn find(state: &Path) -> Result<(Pins, HostProgram), Failure> {
     }
 }
 
+/// What leads packets of an agent's paths elsewhere; nothing where that cannot be asked.
+pub fn overridden(program: &HostProgram) -> Vec<Overridden> {
+    let asked = runtime()
+        .ok()
+        .and_then(|runtime| runtime.block_on(async { host_overrides(&Netlink::open()?, program).await }).ok());
+    asked.unwrap_or_default()
+}
+
 impl Watch {
     /// Finds what the agent keeps in `state`, whether or not it runs.
     pub fn open(state: &Path, filter: &ConnectionFilter) -> Result<Self, Failure> {
@@ -227,14 +238,6 @@ impl Watch {
             self.program.slots()?.into_iter().partition(|(_, paths)| !paths.is_empty());
         let prefixes = |of: Vec<(IpNet, _)>| of.into_iter().map(|(prefix, _)| prefix).collect();
         Ok((prefixes(with), prefixes(without)))
-    }
-
-    /// What leads packets of paths elsewhere; nothing where that cannot be asked.
-    fn overridden(&self) -> Vec<Overridden> {
-        let asked = runtime().ok().and_then(|runtime| {
-            runtime.block_on(async { host_overrides(&Netlink::open()?, &self.program).await }).ok()
-        });
-        asked.unwrap_or_default()
     }
 
     /// The paths that have just gone: the agent keeps their names for a while.
@@ -275,13 +278,14 @@ impl Watch {
             dry_run: config.is_some_and(|config| config.dry_run != 0),
             at_work,
             last_at_work_s: last_seen.map(|age| age.as_secs_f64()),
+            attached: self.program.are_attached().unwrap_or_default(),
             controller: match config.filter(|_| at_work).map(|config| config.controller()) {
                 Some(ControllerState::Connected) => "connected",
                 Some(ControllerState::Away) => "away",
                 _ => "none",
             },
             paths_age_s: config.map(|config| since(now, Time::from_nanos(config.paths_ns))),
-            overridden: self.overridden(),
+            overridden: overridden(&self.program),
             restored: config
                 .filter(|config| config.dry_run == 0)
                 .map_or_else(Vec::new, |config| restored_marks(config.mark_mask)),
@@ -321,6 +325,9 @@ impl Seen {
             (false, None, _) => parts.push("no agent is at work".into()),
             (true, _, "none") => {}
             (true, _, state) => parts.push(format!("controller {state}")),
+        }
+        if self.attached == Some(false) {
+            parts.push("the program is not attached to its control group: new connections are left alone".into());
         }
         if self.mended > 0 {
             parts.push(format!("rules and routes put back: {}", self.mended));

@@ -50,3 +50,38 @@ fn an_address_is_explained_by_what_the_agent_does_with_it_and_an_agent_that_is_n
     agent.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(agent.wait().code, Some(0));
 }
+
+/// A host with one provider.
+const BLUE: &str = r#"
+[[destination]]
+prefix = "0.0.0.0/0"
+path = [{ name = "blue", via = "10.9.0.2", dev = "wan", rate = "1 Mbit/s", rtt = "1 ms" }]
+"#;
+
+#[test]
+fn a_vpn_that_takes_the_packets_of_a_path_is_named() {
+    if !root_or_skip("a rule that comes first") {
+        return;
+    }
+    let host = Host::new("explain-vpn");
+    let state = host.state();
+    host.ip("link add wan type veth peer name far");
+    for device in ["wan", "far"] {
+        host.ip(&format!("link set {device} up"));
+    }
+    host.ip("addr add 10.9.0.1/24 dev wan");
+    host.ip("addr add 10.77.0.1/24 dev far");
+    let _agent = host.start_ready_with(BLUE, &state);
+    let explain = || host.run(&["agent", "explain", "--state", &state, "10.2.0.1"]).stdout;
+    assert!(
+        explain().starts_with("10.2.0.1 belongs to the destination 0.0.0.0/0, whose path is blue (alive).\n"),
+        "{}",
+        explain()
+    );
+    host.ip("route add default dev far table 99");
+    host.ip("rule add pref 99 table 99");
+    let said = explain();
+    let named = "whose path is blue (its packets are led elsewhere); but others lead packets elsewhere: blue (packets of path blue \
+                 to 0.0.0.0/0 leave by far";
+    assert!(said.contains(named) && said.lines().next().is_some_and(|first| first.contains("99:")), "{said}");
+}

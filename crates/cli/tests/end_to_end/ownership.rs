@@ -1,13 +1,19 @@
 //! What belongs to which agent: each in a network namespace, a BPF file system and a control group of its own.
 
-use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sys::signal::Signal,
 };
 use serde_json::Value;
-use sidestep_linux::{cgroup::Cgroup, netns::NetNs};
+use sidestep_linux::{cgroup::Cgroup, netns::NetNs, testing::detach_all};
 
 use crate::common::{Ended, Room, Running, root_or_skip};
 
@@ -58,6 +64,13 @@ impl Host {
     /// Starts an agent and waits until it is at work.
     pub(crate) fn start_ready(&self, state: &str, more: &[&str]) -> Running {
         let mut agent = self.start(state, more);
+        agent.wait_until_ready();
+        agent
+    }
+
+    /// Starts an agent with the configuration `text` and waits until it is at work.
+    pub(crate) fn start_ready_with(&self, text: &str, state: &str) -> Running {
+        let mut agent = self.start_with(&self.room.write("other.toml", text), state, &[]);
         agent.wait_until_ready();
         agent
     }
@@ -250,6 +263,33 @@ fn a_killed_agent_is_removed_in_its_own_network_namespace_only_and_status_says_t
     assert_eq!(host.traces(), NOTHING);
     sleep.kill().unwrap();
     sleep.wait().unwrap();
+}
+
+#[test]
+fn status_says_that_the_program_is_not_attached() {
+    if !root_or_skip("a program that is detached") {
+        return;
+    }
+    let host = Host::new("detached");
+    let state = host.state();
+    let status = || host.run(&["agent", "status", "--state", &state]).stdout;
+    let said = "the program is not attached to its control group: new connections are left alone";
+    let agent = host.start_ready(&state, &[]);
+    assert!(!status().contains(said), "{}", status());
+    // It would attach the program again at once.
+    agent.signal(Signal::SIGSTOP);
+    assert_eq!(detach_all(host.cgroup.path()), 3);
+    assert!(status().contains(said), "{}", status());
+    let read = || -> Value {
+        serde_json::from_str(&host.run(&["agent", "status", "--state", &state, "--json"]).stdout).unwrap()
+    };
+    assert_eq!(read()["attached"], false);
+    agent.signal(Signal::SIGCONT);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while read()["attached"] != true {
+        assert!(Instant::now() < deadline, "{}", status());
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -197,6 +197,7 @@ fn a_mistake_of_a_path_is_shown_at_the_value_that_has_to_change() {
         ("path_id = \"::1\"\nmtu = 600", "must be between 1280 and 65000", "600"),
         ("plain = true\nmtu = 1400", "has the mtu of the host's own route", "1400"),
         ("plain = true\nvia = \"::1\"", "needs exactly one of", "true"),
+        ("path_id = \"::1\"\nencap = true", "has `encap` only beside `segments`", "true"),
         ("plain = false", "needs exactly one of", "[[destination.path]]"),
         ("path_id = \"::1\"\nwrong = 1", "unknown field `wrong`", "wrong = 1"),
         ("path_id = \"one\"", "invalid IPv6 address", "\"one\""),
@@ -315,6 +316,12 @@ fn a_first_segment_must_not_lie_within_any_destination() {
     let caught = complaint(&text);
     let what = "the segment fd01::e of a path to 10.9.0.0/16 lies in fd00::/8, whose route would catch it";
     assert!(caught.starts_with(&format!("agent.toml:3:23: {what}")), "{caught}");
+    assert!(caught.contains("or leave the segment alone: a destination fd01::e/128 with path = []"), "{caught}");
+    let alone = "\n[[destination]]\nprefix = \"fd01::e/128\"\npath = []\n";
+    assert!(
+        HostConfig::parse(&format!("{text}{alone}")).is_ok(),
+        "its packets are thrown back to the host's own routes"
+    );
 }
 
 proptest! {

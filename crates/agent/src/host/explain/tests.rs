@@ -1,7 +1,7 @@
 use super::*;
 
 fn path(name: &str, takes: bool, failed_s: Option<f64>) -> PathFacts {
-    PathFacts { name: name.into(), takes, dead: failed_s.is_some(), failed_s }
+    PathFacts { name: name.into(), takes, dead: failed_s.is_some(), failed_s, overridden: None }
 }
 
 /// A connection on `blue`, with these paths.
@@ -37,6 +37,28 @@ fn a_connection_that_a_dead_path_holds_is_told_why_it_cannot_move_and_what_helps
              to use one of these, or on_dead = \"reset\" in [agent] has it do so; only MPTCP, or an address that all paths \
              take, would let it live through that.",
         ]
+    );
+}
+
+#[test]
+fn what_leads_packets_elsewhere_is_named() {
+    let mut blue = path("blue", true, None);
+    blue.overridden = Some("the rule 8299 comes first".into());
+    let facts = facts(vec![blue.clone(), path("green", true, None)]);
+    let [place, ..] = facts.sentences();
+    assert!(place.ends_with("which was drawn when it opened; but the rule 8299 comes first."), "{place}");
+    let source = SourceFacts {
+        address: facts.local.ip(),
+        interface: "wan0".into(),
+        destinations: vec![(facts.destination, vec![blue, path("green", false, None)])],
+        connections: 0,
+        waiting: 0,
+        moves: 0,
+    };
+    assert_eq!(
+        source.sentences()[0],
+        "198.51.100.10 is an address of this host, on wan0; its packets are taken to 0.0.0.0/0 by blue (its packets are led \
+         elsewhere) only; but others lead packets elsewhere: blue (the rule 8299 comes first)."
     );
 }
 

@@ -292,6 +292,7 @@ mod tests {
         Seen {
             schema: 1,
             at_work: true,
+            attached: Some(true),
             last_at_work_s: None,
             dry_run: false,
             controller: "away",

@@ -212,6 +212,7 @@ fn path(rate: &str) -> StaticPath {
     StaticPath {
         name: None,
         segments: None,
+        encap: false,
         path_id: None,
         via: None,
         dev: None,

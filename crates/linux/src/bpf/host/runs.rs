@@ -15,6 +15,18 @@ impl HostProgram {
     /// The numbers of the control groups to which programs are attached that work with this program's maps; none where the
     /// caller may not ask, which takes CAP_SYS_ADMIN.
     pub fn groups(&self) -> Result<BTreeSet<u64>> {
+        Ok(self.attachments()?.into_iter().filter(|id| *id != 0).collect())
+    }
+
+    /// Whether programs that work with this program's maps are all attached to control groups that exist; `None` where there are
+    /// none, or the caller may not ask, which takes CAP_SYS_ADMIN.
+    pub fn are_attached(&self) -> Result<Option<bool>> {
+        let attachments = self.attachments()?;
+        Ok((!attachments.is_empty()).then(|| attachments.iter().all(|id| *id != 0)))
+    }
+
+    /// The number of each attachment's control group; zero where that is gone, or others have detached the program.
+    fn attachments(&self) -> Result<Vec<u64>> {
         let shared = map(&self.object, "sidestep_conns")?;
         let id = shared.info().map_err(|error| super::failed("reading a map's number", &error))?.info.id;
         let options = ProgInfoQueryOptions::default().include_map_ids(true);
@@ -24,7 +36,7 @@ impl HostProgram {
             LinkTypeInfo::Cgroup(of) if ours.contains(&link.prog_id) => Some(of.cgroup_id),
             _ => None,
         };
-        Ok(LinkInfoIter::default().filter_map(group).filter(|id| *id != 0).collect())
+        Ok(LinkInfoIter::default().filter_map(group).collect())
     }
 
     /// The runs of every program of the machine that works with this program's maps, by name. After a
