@@ -34,8 +34,8 @@ def both(networks=NETWORKS):
 class Walk:
     """Builds a site, lets something happen to it under traffic, and counts what works then."""
 
-    def __init__(self, name, site, happen, manager=ByHand, short=False, boots=False, prepare=None, needs=list):
-        self.name, self.site, self.happen, self.manager = name, site, happen, manager
+    def __init__(self, name, site, happen, manager=ByHand, short=False, boots=False, prepare=None, needs=list, still=STILL):
+        self.name, self.site, self.happen, self.manager, self.still = name, site, happen, manager, still
         # `prepare` happens before the daemon is there; `needs` says which programs are missing.
         self.short, self.boots, self.prepare, self.needs = short, boots, prepare, needs
 
@@ -79,7 +79,7 @@ class Walk:
     def held_row(self, site, kind, reports):
         """Connections from before: where they may move or are reset, all go on; elsewhere what became of them is told."""
         gaps = sorted(report["gap"] for report in reports)
-        alive = sum(gap < STILL for gap in gaps)
+        alive = sum(gap < self.still for gap in gaps)
         anew = sum(report["opened"] > 1 for report in reports)
         got = f"{alive} of {HELD} go on" + (f", {anew} opened anew" if anew else "") + f", longest silence {gaps[-1]:.1f} s"
         expected = f"{HELD} of {HELD} go on" if site.held_moves else "no promise"
@@ -110,6 +110,12 @@ def address_changes(site):
     site.manager.change(0, OTHERS[0])
     time.sleep(3)
     site.die(1)
+
+
+def gateway_dies(site):
+    """The first provider's gateway is gone, and the link to it is up: nobody answers ARP or neighbour solicitations."""
+    site.stage.ip("isp0", "link set site arp off address 02:00:00:00:00:98")
+    site.own_moves(1)
 
 
 def gateway_is_replaced(site):
@@ -200,7 +206,8 @@ HOSTS, EDGES = (Host, OwnHost), (Edge, MasqueradedEdge)
 WALKS = [
     *(Walk("dies silently", site, dies_silently, short=True) for site in (Host, HostReset, OwnHost, ExitHost, Edge, MasqueradedEdge)),
     *(Walk("one family dies", site, one_family_dies, short=site is Edge) for site in (Host, Edge, MasqueradedEdge)),
-    *(Walk("carrier goes", site, carrier_goes) for site in HOSTS + EDGES),
+    *(Walk("carrier goes", site, carrier_goes, still=STILL if site is HostReset else 1, short=site in (HostReset, OwnHost)) for site in (Host, HostReset, OwnHost, Edge, MasqueradedEdge)),
+    *(Walk("gateway dies", site, gateway_dies) for site in HOSTS + EDGES),
     *(Walk("gateway is replaced", site, gateway_is_replaced) for site in HOSTS + EDGES),
     *(Walk("routes are withdrawn", site, routes_are_withdrawn) for site in HOSTS + EDGES),
     *(Walk("address changes", site, address_changes, short=site is MasqueradedEdge) for site in HOSTS + EDGES),

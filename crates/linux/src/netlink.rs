@@ -24,7 +24,7 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily,
     link::{LinkAttribute, LinkMessage},
-    neighbour::NeighbourState,
+    neighbour::{NeighbourMessage, NeighbourState},
     route::{
         RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
         RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction, Seg6LocalSrh, Seg6Mode,
@@ -238,6 +238,26 @@ impl Netlink {
         let request = self.socket.handle.neighbours().add(interface, neighbour.into());
         let add = request.state(NeighbourState::Permanent).link_layer_address(&address).replace().execute().await;
         self.socket.answered(add).map_err(|e| refused(format!("adding neighbour {neighbour}"), e))
+    }
+
+    /// Forgets the neighbours of an interface whose Ethernet addresses are not known yet, and with them the packets that wait for
+    /// these.
+    ///
+    /// As long as such a packet waits, up to three seconds, TCP does not send it again, by whatever route (`skb_still_in_host_queue`).
+    pub async fn forget_unresolved_neighbours(&self, interface: u32) -> Result<()> {
+        let handle = self.socket.handle.neighbours();
+        let what = || format!("reading the neighbours of interface {interface}");
+        let all = handle.get().execute().try_collect::<Vec<_>>().await;
+        let all = self.socket.answered(all).map_err(|e| refused(what(), e))?;
+        let waits =
+            |one: &NeighbourMessage| one.header.ifindex == interface && one.header.state == NeighbourState::Incomplete;
+        for neighbour in all.into_iter().filter(waits) {
+            let forgotten = handle.del(neighbour).execute().await;
+            self.socket
+                .answered(forgotten)
+                .map_err(|e| refused(format!("forgetting a neighbour of {interface}"), e))?;
+        }
+        Ok(())
     }
 
     /// Adds a route, or replaces the one for the same destination in its table.

@@ -580,7 +580,9 @@ fn own_paths(
 
 /// The interfaces, and the next hops of their default routes if paths follow them.
 async fn interfaces(netlink: &Netlink, config: &HostConfig) -> Result<Interfaces, AgentError> {
-    Ok(Interfaces::read(netlink, &netlink.interfaces().await?, &config.destinations).await?)
+    let links = netlink.interfaces().await?;
+    let down = links.iter().filter(|link| !link.running).map(|link| link.index).collect();
+    Ok(Interfaces { down, ..Interfaces::read(netlink, &links, &config.destinations).await? })
 }
 
 /// Has the kernel count runs of programs if that is wanted and allowed; moving connections does not depend on it.

@@ -18,6 +18,11 @@ use crate::{
 /// The note on a destination that the file and the controller have paths to.
 const FILE_WINS: &str = "the controller has paths to it, too: those of the file are used";
 
+/// The interfaces of paths by next hops.
+fn next_hop_interfaces(sets: &[DestinationPaths]) -> BTreeSet<u32> {
+    sets.iter().flat_map(|set| &set.paths).filter_map(HostPath::next_hop_interface).collect()
+}
+
 impl Host {
     /// Makes rules, routes and map say what the controller and our own configuration say.
     ///
@@ -53,7 +58,15 @@ impl Host {
         let records = |sets: &[DestinationPaths]| sets.iter().map(SetRecord::from).collect::<Vec<_>>();
         let changed = records(&self.sets) != records(&placed);
         self.withdrawn.note(&self.sets, &placed);
+        let left: BTreeSet<_> =
+            next_hop_interfaces(&self.sets).difference(&next_hop_interfaces(&placed)).copied().collect();
         self.sets = placed;
+        for interface in left {
+            // What connections sent there before they moved would hold them up.
+            if let Err(error) = self.netlink.forget_unresolved_neighbours(interface).await {
+                tracing::debug!(%error, "packets may wait on an interface that is not used any more");
+            }
+        }
         self.recorder.name(&self.sets);
         self.note_names()?;
         self.note_reach().await?;

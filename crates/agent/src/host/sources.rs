@@ -53,8 +53,9 @@ pub(super) async fn of_sets(
     hops: &BTreeMap<Ipv6Addr, NextHop>,
     before: &SourcesByPath,
 ) -> Result<SourcesByPath, AgentError> {
-    let addresses = netlink.addresses().await?;
-    let tunnels = tunnels(&netlink.interfaces().await?);
+    let interfaces = netlink.interfaces().await?;
+    let (addresses, away) = present(netlink.addresses().await?, &interfaces, sets);
+    let tunnels = tunnels(&interfaces);
     let mut by_path = SourcesByPath::new();
     for set in sets {
         let lost = lost(set.destination, before, &addresses);
@@ -66,7 +67,7 @@ pub(super) async fn of_sets(
         }
         let here = Here::new(set, hops, &addresses, &tunnels);
         let mut default = netlink.source_towards(some_address(set.destination)).await?;
-        if default.is_some_and(|default| here.is_foreign(default)) {
+        if default.is_some_and(|default| here.is_foreign(default) || away.contains(&default)) {
             default = here.without_tunnels(netlink, some_address(set.destination)).await?;
         }
         let sources = here.sources(set, default);
@@ -81,7 +82,23 @@ pub(super) async fn of_sets(
     Ok(by_path)
 }
 
-/// Prefixes that paths took from their interfaces, and of which this host has no address any more.
+/// The addresses with which packets can leave, and those of interfaces that carry nothing now and are no path's.
+fn present(
+    addresses: Vec<InterfaceAddress>,
+    interfaces: &[Interface],
+    sets: &[DestinationPaths],
+) -> (Vec<InterfaceAddress>, BTreeSet<IpAddr>) {
+    let paths = sets.iter().flat_map(|set| &set.paths);
+    let used: BTreeSet<_> = paths.filter_map(HostPath::next_hop_interface).collect();
+    let is_away = |one: &InterfaceAddress| {
+        !used.contains(&one.interface)
+            && interfaces.iter().any(|link| link.index == one.interface && !link.running && !link.loopback)
+    };
+    let (away, here): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_away);
+    (here, away.iter().map(|one| one.address.addr()).collect())
+}
+
+/// Prefixes that paths took from their interfaces, and of which this host has no address any more, or none that carries packets.
 fn lost(destination: IpNet, before: &SourcesByPath, addresses: &[InterfaceAddress]) -> Vec<IpNet> {
     let of_destination = before.range((destination, 0)..=(destination, u32::MAX));
     let of_interfaces = of_destination.filter(|((_, id), sources)| *id == 0 || sources.takes_unnamed);
@@ -231,10 +248,8 @@ impl<'a> Here<'a> {
     }
 
     fn interface_of(&self, path: &HostPath) -> Option<u32> {
-        match path.route {
-            PathRoute::Via(_, interface) | PathRoute::OnLink(interface) => Some(interface),
-            _ => path.first_hop().and_then(|first| self.hops.get(&first)).map(|hop| hop.interface),
-        }
+        let towards = || path.first_hop().and_then(|first| self.hops.get(&first)).map(|hop| hop.interface);
+        path.next_hop_interface().or_else(towards)
     }
 
     /// The interface that has an address.
@@ -351,6 +366,25 @@ mod tests {
         let set = DestinationPaths { destination: "2001:db8:5::/48".parse().unwrap(), paths };
         // Interfaces from 9 on are tunnels.
         Here::new(&set, &BTreeMap::new(), addresses, &(9..20).collect()).sources(&set, default.parse().ok())
+    }
+
+    #[test]
+    fn addresses_of_interfaces_that_carry_nothing_are_away_unless_a_path_is_there() {
+        let link = |index, running| Interface {
+            index,
+            name: format!("eth{index}"),
+            loopback: index == 9,
+            ethernet: index != 9,
+            mtu: 1500,
+            running,
+            tx_bytes: 0,
+        };
+        let links = [link(1, true), link(2, false), link(3, false), link(9, false)];
+        let all: Vec<_> = (1..=3).chain([9]).map(|index| address(index, &format!("2001:db8:{index}::5/64"))).collect();
+        let sets = [DestinationPaths { destination: net("::/0"), paths: vec![path(1, &[]), path(3, &[])] }];
+        let (here, away) = present(all, &links, &sets);
+        assert_eq!(here.iter().map(|one| one.interface).collect::<Vec<_>>(), [1, 3, 9]);
+        assert_eq!(away, BTreeSet::from(["2001:db8:2::5".parse().unwrap()]));
     }
 
     fn net(text: &str) -> IpNet {

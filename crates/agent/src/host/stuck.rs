@@ -93,7 +93,8 @@ impl Health {
         let has = |set: &BTreeSet<(IpNet, u32)>, id| set.contains(&(ways.destination, id));
         let mut takers = ways.paths.iter().filter(|way| way.takes);
         let mut others = ways.paths.iter().filter(|way| !way.takes);
-        takers.clone().any(|way| way.id == path)
+        // No path takes the address of a provider that has gone; its connections are where they were put.
+        (takers.clone().any(|way| way.id == path) || takers.clone().next().is_none())
             && takers.all(|way| has(&self.failed, way.id))
             && others.any(|way| !has(&self.avoided, way.id))
     }
@@ -205,13 +206,14 @@ impl Host {
     /// that no live path would take.
     fn stuck_now(&self, diag: &mut SockDiag) -> Result<Vec<(Unanswered, u32)>, AgentError> {
         let health = Health::of(&self.program.learnt()?);
-        if health.failed.is_empty() {
+        let has_lost = self.sources.iter().any(|((_, id), sources)| *id == 0 && !sources.takes.is_empty());
+        if health.failed.is_empty() && !has_lost {
             return Ok(Vec::new());
         }
         let dead: BTreeSet<u32> = health.failed.iter().map(|(_, id)| *id).collect();
         let mut candidates = BTreeMap::new();
         let mut known: BTreeMap<(IpAddr, IpAddr), Option<Ways>> = BTreeMap::new();
-        let ours = |one: &HostConnection| !one.passive && dead.contains(&one.path);
+        let ours = |one: &HostConnection| !one.passive && (has_lost || dead.contains(&one.path));
         for one in self.program.connections()?.into_iter().filter(ours) {
             let key = (one.remote.ip(), one.local.ip());
             let ways = match known.get(&key) {
@@ -327,6 +329,8 @@ mod tests {
         assert!(!stuck(&[ALIVE, ALIVE], &[true, false]), "its path lives");
         assert!(!stuck(&[(false, true), ALIVE], &[true, false]), "an answer is late there, and no more");
         assert!(!stuck(&[DEAD, ALIVE], &[true, true]), "it can move");
+        assert!(stuck(&[ALIVE, ALIVE], &[false, false]), "its provider has gone");
+        assert!(!stuck(&[DEAD, DEAD], &[false, false]), "its provider has gone, and all others are dead");
         assert!(!stuck(&[DEAD, DEAD], &[true, false]), "all paths are dead");
         assert!(!stuck(&[DEAD, (false, true)], &[true, false]), "new connections would not begin on the other");
         assert!(!stuck(&[DEAD], &[true]), "there is no other path");

@@ -1,7 +1,7 @@
 //! Paths as a configuration file has them: `[[destination]]` with its `path`s, of hosts and of edges alike.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv6Addr},
     str::FromStr,
@@ -83,6 +83,9 @@ pub struct Interfaces {
     pub indices: BTreeMap<String, u32>,
     /// The next hop of the best default route through each interface, by its index.
     pub gateways: BTreeMap<(u32, Family), NextHop>,
+    /// Interfaces that are down or have no carrier, by their indices: while another path to a destination has one, paths by these
+    /// are not there.
+    pub down: BTreeSet<u32>,
 }
 
 /// What is wrong with a configuration whose text is in order.
@@ -94,6 +97,9 @@ pub enum ConfigError {
     /// An interface that does not exist.
     #[error("{}there is no interface `{}`; `ip link` lists those that exist", .1, .0)]
     NoInterface(String, Place),
+    /// An interface that carries nothing now.
+    #[error("{}the interface `{}` is down or has no carrier", .1, .0)]
+    Down(String, Place),
     /// An interface without a default route, of which a path takes the next hop.
     #[error("{}the interface `{}` has no default route for {}, so `via = \"auto\"` leads nowhere", .2, .0, .1)]
     NoGateway(String, Family, Place),
@@ -112,13 +118,23 @@ pub(crate) fn resolve(
     let mut sets = Vec::new();
     for destination in destinations {
         let ids = destination.path_ids();
-        let mut paths = Vec::new();
+        let (mut paths, mut down) = (Vec::new(), Vec::new());
         for path in &destination.paths {
             let Some(id) = ids.get(&path.key()) else { continue };
-            match path.resolve(id.get(), Family::of(destination.prefix), interfaces, places) {
-                Ok(path) => paths.push(path),
-                Err(error) => missing(error)?,
+            match (
+                path.resolve(id.get(), Family::of(destination.prefix), interfaces, places),
+                path.is_down(interfaces, places),
+            ) {
+                (Ok(path), None) => paths.push(path),
+                (Ok(path), Some(error)) => down.push((path, error)),
+                (Err(error), _) => missing(error)?,
             }
+        }
+        // Where no path has a carrier, each is as good as before.
+        if paths.is_empty() {
+            paths = down.into_iter().map(|(path, _)| path).collect();
+        } else {
+            down.into_iter().try_for_each(|(_, error)| missing(error))?;
         }
         sets.push(DestinationPaths { destination: destination.prefix.trunc(), paths });
     }
@@ -167,7 +183,7 @@ impl Interfaces {
         for route in routes {
             gateways.entry((route.hop.interface, route.family)).or_insert(route.hop);
         }
-        Interfaces { indices, gateways }
+        Interfaces { indices, gateways, down: BTreeSet::new() }
     }
 }
 
@@ -250,6 +266,13 @@ impl StaticPath {
             (_, _, Some(via), Some(dev)) => format!("{via}%{dev}"),
             _ => "plain".into(),
         }
+    }
+
+    /// Whether it leaves by an interface that carries nothing now.
+    fn is_down(&self, interfaces: &Interfaces, places: &Places) -> Option<ConfigError> {
+        let dev = self.via.and(self.dev.as_ref())?;
+        let index = interfaces.indices.get(dev)?;
+        interfaces.down.contains(index).then(|| ConfigError::Down(dev.clone(), places.of(dev)))
     }
 
     fn resolve(

@@ -145,6 +145,14 @@ impl HostPath {
         sidestep_policy::Path { id: self.id, weight, bdp: self.capacity.bytes_in(self.rtt), rtt: self.rtt }.to_raw()
     }
 
+    /// The interface of its next hop, if the file names that.
+    pub(crate) fn next_hop_interface(&self) -> Option<u32> {
+        match self.route {
+            PathRoute::Via(_, interface) | PathRoute::OnLink(interface) => Some(interface),
+            _ => None,
+        }
+    }
+
     /// Bytes of the list that the host adds to each packet; IPv4 is put inside IPv6, and has no list of this kind.
     fn srh(&self) -> u32 {
         // The list has the destination besides.

@@ -48,6 +48,21 @@ fn interfaces(indices: &[(&str, u32)], routes: &[(Family, u32, Option<&str>, u32
 }
 
 #[test]
+fn a_path_without_carrier_is_not_there_while_another_has_one() {
+    let path = |dev: &str| format!("{{ name = \"{dev}\", via = \"192.0.2.1\", dev = \"{dev}\" }}");
+    let text = format!("[[destination]]\nprefix = \"0.0.0.0/0\"\npath = [{}, {}]", path("eth0"), path("eth1"));
+    let config = HostConfig::parse(&text).unwrap();
+    let names = |down: &[u32]| {
+        let down = down.iter().copied().collect();
+        let sets = config.resolve_present(&Interfaces { down, ..interfaces(&[("eth0", 7), ("eth1", 8)], &[]) });
+        sets[0].paths.iter().map(|path| path.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["eth0", "eth1"]);
+    assert_eq!(names(&[7]), ["eth1"]);
+    assert_eq!(names(&[7, 8]), ["eth0", "eth1"], "each is as good as before");
+}
+
+#[test]
 fn an_automatic_next_hop_is_that_of_the_first_default_route_of_its_family() {
     let path = |dev: &str| format!("{{ via = \"auto\", dev = \"{dev}\" }}");
     let both = format!("path = [{}, {}]", path("eth0"), path("tun0"));
