@@ -105,10 +105,18 @@ def routes_are_withdrawn(site):
     site.die(0)
 
 
+def connect_anew(site):
+    """Applications open connections: what nobody uses, a daemon knows nothing of."""
+    for _, family, mapped in site.kinds:
+        site.stage.hold(site.client, family, 8, HELD, mapped)
+    time.sleep(2)
+
+
 def address_changes(site):
-    """The first provider has another address and another gateway; then the second one dies."""
+    """The first provider has another address and another gateway, and applications connect anew; then the second one dies."""
     site.manager.change(0, OTHERS[0])
-    time.sleep(3)
+    time.sleep(1)
+    connect_anew(site)
     site.die(1)
 
 
@@ -127,17 +135,11 @@ def gateway_is_replaced(site):
 
 
 def backups_address_changes(site):
-    """The second provider has another address and gateway; then the first one dies."""
+    """The second provider has another address and gateway, and applications connect anew; then the first one dies."""
     site.manager.change(1, OTHERS[1])
-    time.sleep(3)
+    time.sleep(1)
+    connect_anew(site)
     site.die(0)
-
-
-def connect_anew(site):
-    """Applications open connections: what nobody uses, a daemon knows nothing of."""
-    for _, family, mapped in site.kinds:
-        site.stage.hold(site.client, family, 8, HELD, mapped)
-    time.sleep(2)
 
 
 def both_addresses_change(site):
@@ -156,7 +158,8 @@ def comes_back_with_another_index(site):
     time.sleep(1)
     site.stage.plug(0, NETWORKS[0])
     site.manager.replug(0, NETWORKS[0])
-    time.sleep(3)
+    time.sleep(1)
+    connect_anew(site)
     site.die(1)
 
 
