@@ -206,14 +206,17 @@ impl Host {
     /// that no live path would take.
     fn stuck_now(&self, diag: &mut SockDiag) -> Result<Vec<(Unanswered, u32)>, AgentError> {
         let health = Health::of(&self.program.learnt()?);
-        let has_lost = self.sources.iter().any(|((_, id), sources)| *id == 0 && !sources.takes.is_empty());
-        if health.failed.is_empty() && !has_lost {
+        // Path 0 takes what no path does.
+        let lost: Vec<IpNet> =
+            self.sources.iter().filter(|((_, id), _)| *id == 0).flat_map(|(_, of)| of.takes.iter().copied()).collect();
+        if health.failed.is_empty() && lost.is_empty() {
             return Ok(Vec::new());
         }
         let dead: BTreeSet<u32> = health.failed.iter().map(|(_, id)| *id).collect();
         let mut candidates = BTreeMap::new();
         let mut known: BTreeMap<(IpAddr, IpAddr), Option<Ways>> = BTreeMap::new();
-        let ours = |one: &HostConnection| !one.passive && (has_lost || dead.contains(&one.path));
+        let is_lost = |address: IpAddr| lost.iter().any(|net| net.contains(&address));
+        let ours = |one: &HostConnection| !one.passive && (dead.contains(&one.path) || is_lost(one.local.ip()));
         for one in self.program.connections()?.into_iter().filter(ours) {
             let key = (one.remote.ip(), one.local.ip());
             let ways = match known.get(&key) {
