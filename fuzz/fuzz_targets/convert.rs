@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sidestep_formats as formats;
-use sidestep_model::{Graph, GraphEdge, Missing, Rate, Span, topology_file};
+use sidestep_net::{Graph, GraphEdge, Missing, Rate, Span, topology_file};
 
 const FORMATS: [&str; 4] = ["fuzz.graphml", "fuzz.graph", "fuzz.cch", "fuzz.toml"];
 

@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidestep_model::{Scenario, scenario::MAX_TEXT};
+use sidestep_net::document::MAX_TEXT;
+use sidestep_scenario::Scenario;
 
 fuzz_target!(|text: &str| {
     match Scenario::parse(text, "fuzz") {

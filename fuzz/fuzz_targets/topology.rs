@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sidestep_formats::{self as formats, MAX_TEXT};
-use sidestep_model::topology_file;
+use sidestep_net::topology_file;
 
 fuzz_target!(|text: &str| {
     match topology_file::parse(text) {

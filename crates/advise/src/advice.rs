@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sidestep_maxflow::{FlowModel, Sampling, Watch};
-use sidestep_model::{Graph, NodeId, Rate, Ratio};
+use sidestep_net::{Graph, NodeId, Rate, Ratio};
 use sidestep_paths::analysis::{Counts, Net, Reliance, Remove, SegmentOptions, Survey, parts, reliance};
 
 use crate::{AdviseError, Capacities, Flow, Question, gain};
@@ -271,7 +271,7 @@ fn flow(subject: &Subject, options: &Options, limit: usize, watch: &dyn Watch) -
 #[cfg(test)]
 mod tests {
     use sidestep_maxflow::{Pairs, Rounding, Unwatched};
-    use sidestep_model::{GraphEdge, GraphNode};
+    use sidestep_net::{GraphEdge, GraphNode};
     use sidestep_paths::analysis::NetOptions;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Maximum flows of randomly drawn pairs under several models, for `maxflow` and `advise`.
 
 use sidestep_maxflow::{FlowError, FlowModel, FlowNetwork, FlowProgram, Sampling, Watch, in_parallel};
-use sidestep_model::{Graph, NodeId, Rate, Ratio, usual_rate};
+use sidestep_net::{Graph, NodeId, Rate, Ratio, usual_rate};
 use sidestep_paths::analysis::Net;
 
 use crate::AdviseError;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use sidestep_maxflow::{FlowError, Watch};
-use sidestep_model::Ratio;
+use sidestep_net::Ratio;
 use sidestep_results::{
     Estimate,
     measures::{median_interval, percentile},
@@ -239,7 +239,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use sidestep_maxflow::{Pairs, Rounding, Sampling, Unwatched};
-    use sidestep_model::{Graph, GraphEdge, GraphNode, Rate};
+    use sidestep_net::{Graph, GraphEdge, GraphNode, Rate};
     use sidestep_paths::analysis::{Net, NetOptions};
 
     use super::*;

@@ -14,7 +14,7 @@
 //! ```
 //! use sidestep_advise::{Options, Subject, advise};
 //! use sidestep_maxflow::{Pairs, Rounding, Sampling, Unwatched};
-//! use sidestep_model::{Graph, GraphEdge, GraphNode, Ratio};
+//! use sidestep_net::{Graph, GraphEdge, GraphNode, Ratio};
 //! use sidestep_paths::analysis::{Net, NetOptions};
 //!
 //! // A ring of four routers.
@@ -50,7 +50,7 @@ mod gains;
 mod words;
 
 use sidestep_maxflow::FlowError;
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 use sidestep_paths::analysis::NetError;
 use thiserror::Error;
 

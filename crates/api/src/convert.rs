@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::Ipv6Addr, time::Duration};
 
 use ipnet::Ipv6Net;
-use sidestep_model::{Rate, Span};
+use sidestep_net::{Rate, Span};
 use thiserror::Error;
 use tonic::Status;
 

@@ -4,8 +4,8 @@ use std::{net::Ipv6Addr, time::Duration};
 
 use ipnet::Ipv6Net;
 use serde::{Serialize, Serializer};
-pub use sidestep_model::PathId;
-use sidestep_model::{Rate, Span};
+pub use sidestep_net::PathId;
+use sidestep_net::{Rate, Span};
 
 /// The most paths of a set.
 pub const MAX_PATHS: usize = 16;

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use sidestep_model::scenario::ParseError;
+use sidestep_net::ParseError;
 
 use crate::failure::Failure;
 

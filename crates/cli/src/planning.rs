@@ -30,12 +30,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sidestep_model::{
-    Graph, Scenario,
-    scenario::{
-        Files, ParseError,
-        overrides::{self, Override, OverrideError},
-    },
+use sidestep_net::{Files, Graph, ParseError};
+use sidestep_scenario::{
+    Scenario,
+    overrides::{self, Override, OverrideError},
 };
 
 pub use self::args::Command;

@@ -2,7 +2,7 @@
 
 use std::{iter, sync::Arc};
 
-use sidestep_model::{ArcId, NodeId, Span, Topology, srv6};
+use sidestep_net::{ArcId, NodeId, Span, Topology, srv6};
 
 use crate::RouterPath;
 

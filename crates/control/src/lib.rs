@@ -15,12 +15,13 @@
 //! ```
 //! use std::{collections::BTreeSet, sync::Arc};
 //! use sidestep_control::Planner;
-//! use sidestep_model::{ParallelPaths, scenario::PathKnobs};
+//! use sidestep_net::ParallelPaths;
+//! use sidestep_paths::PathSettings;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let topology = Arc::new(ParallelPaths { paths: 3, ..ParallelPaths::default() }.build()?);
 //! let (client, server) = (topology.find("c1")?, topology.find("s1")?);
-//! let mut planner = Planner::new(topology.clone(), PathKnobs::default())?;
+//! let mut planner = Planner::new(topology.clone(), PathSettings::default())?;
 //! let paths = planner.paths(client, server);
 //! assert_eq!(paths.len(), 3);
 //!

@@ -5,10 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_model::{
-    ArcId, LinkId, NodeId, PathId, Topology,
-    scenario::{KnobError, PathKnobs},
-};
+use sidestep_net::{ArcId, LinkId, NodeId, PathId, SettingError, Topology};
+use sidestep_paths::PathSettings;
 use sidestep_paths::{Access, Ends, PathSets, Recomputed, SegmentRules, access_arcs};
 
 use crate::{HostPath, LeftOut, RouterPath, path_id, router_path};
@@ -40,7 +38,7 @@ struct Planned {
 
 impl Planner {
     /// A planner for a network in which everything is up.
-    pub fn new(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, KnobError> {
+    pub fn new(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, SettingError> {
         knobs.check()?;
         let rules = SegmentRules { max_segments: knobs.max_segments, adjacency: knobs.adjacency };
         let sets = PathSets::new(&topology, rules, knobs.max_paths);

@@ -1,6 +1,6 @@
 //! The properties of a path between two access routers.
 
-use sidestep_model::{ArcId, LinkId, NodeId, PathId, Rate, Span, Topology, srv6};
+use sidestep_net::{ArcId, LinkId, NodeId, PathId, Rate, Span, Topology, srv6};
 use sidestep_paths::{PathSet, Route, Segment};
 
 use crate::path_id;

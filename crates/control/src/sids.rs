@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use ipnet::Ipv6Net;
-use sidestep_model::{NodeId, Topology, srv6};
+use sidestep_net::{NodeId, Topology, srv6};
 use sidestep_paths::Segment;
 use thiserror::Error;
 

@@ -1,6 +1,6 @@
 //! The usage of a path, and its initial weight.
 
-use sidestep_model::{ArcId, Rate, Topology, scenario::InitialName};
+use sidestep_net::{ArcId, InitialName, Rate, Topology};
 
 /// The usage of a path: its capacity less the bandwidth that is available on it.
 ///

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use proptest::prelude::*;
 use sidestep_control::{HOST_SRH, HostPath, Locators, Planner};
-use sidestep_model::{
-    Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
-    scenario::PathKnobs, srv6,
+use sidestep_net::{
+    Channel, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, srv6,
 };
+use sidestep_paths::PathSettings;
 use sidestep_paths::{Igp, access_arcs};
 
-const KNOBS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
+const KNOBS: PathSettings = PathSettings { max_segments: 4, max_paths: 8, adjacency: true };
 
 /// A network of these links, with their weight and their delay in ms; nodes in lower case are hosts.
 fn network(links: &[(&str, &str, u32, u64)]) -> Topology {

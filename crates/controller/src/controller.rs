@@ -11,7 +11,8 @@ use ipnet::Ipv6Net;
 use serde::Serialize;
 use sidestep_api::{Binding, BindingUpdate, HostIdentity, Path, PathSet, PathUpdate, UsageReport};
 use sidestep_control::{Access, Ends, HostPath, RouterPath, path_usage};
-use sidestep_model::{ArcId, LinkId, NodeId, PathId, Rate, Topology, scenario::PathKnobs};
+use sidestep_net::{ArcId, LinkId, NodeId, PathId, Rate, Topology};
+use sidestep_paths::PathSettings;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -32,7 +33,7 @@ pub struct Controller {
     /// What each router last reported.
     reported: Mutex<BTreeMap<NodeId, Reported>>,
     meter: Mutex<Meter>,
-    knobs: PathKnobs,
+    knobs: PathSettings,
 }
 
 /// What a router reported of its links.
@@ -112,7 +113,7 @@ pub enum RequestError {
 
 impl Controller {
     /// A controller for this network; every host must have a prefix and an access router, every router a locator.
-    pub fn new(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
+    pub fn new(topology: Topology, knobs: PathSettings) -> Result<Self, PlanError> {
         let controller = Self::without_paths(topology, knobs)?;
         controller.compute()?;
         Ok(controller)
@@ -120,7 +121,7 @@ impl Controller {
 
     /// A controller that takes watchers and reports already; watchers wait until the paths are
     /// [computed](Self::compute). Refuses what [`new`](Self::new) would.
-    pub fn without_paths(topology: Topology, knobs: PathKnobs) -> Result<Self, PlanError> {
+    pub fn without_paths(topology: Topology, knobs: PathSettings) -> Result<Self, PlanError> {
         let plan = Plan::without_paths(Arc::new(topology), knobs)?;
         let meter = Meter::new(plan.topology.arc_count());
         let snapshot = Snapshot { generation: 0, rates: meter.rates(), plan: Arc::new(plan), complete: false };
@@ -142,7 +143,7 @@ impl Controller {
     }
 
     /// Refuses what [`new`](Self::new) would, without computing any path.
-    pub fn check(topology: &Topology, knobs: PathKnobs) -> Result<(), PlanError> {
+    pub fn check(topology: &Topology, knobs: PathSettings) -> Result<(), PlanError> {
         plan::check(topology, knobs)
     }
 

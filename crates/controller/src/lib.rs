@@ -11,11 +11,12 @@
 //! ```
 //! use std::collections::BTreeSet;
 //! use sidestep_controller::Controller;
-//! use sidestep_model::{ParallelPaths, scenario::PathKnobs};
+//! use sidestep_net::ParallelPaths;
+//! use sidestep_paths::PathSettings;
 //!
 //! let topology = ParallelPaths { paths: 3, ..ParallelPaths::default() }.build()?;
 //! let link = topology.find_link("A-m1").expect("the first path has this link");
-//! let controller = Controller::new(topology, PathKnobs::default())?;
+//! let controller = Controller::new(topology, PathSettings::default())?;
 //! assert_eq!(controller.sets()[0].paths.len(), 3);
 //!
 //! assert!(controller.set_down(&BTreeSet::from([link])));

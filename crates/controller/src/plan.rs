@@ -8,10 +8,8 @@ use std::{
 use ipnet::Ipv6Net;
 use sidestep_api::MAX_ITEMS;
 use sidestep_control::{Access, Ends, LocatorError, Locators, Recomputed, RouterPath, access_arcs};
-use sidestep_model::{
-    ArcId, LinkId, NodeId, Topology,
-    scenario::{KnobError, PathKnobs},
-};
+use sidestep_net::{ArcId, LinkId, NodeId, SettingError, Topology};
+use sidestep_paths::PathSettings;
 use thiserror::Error;
 
 /// Why no paths can be computed for a network.
@@ -19,7 +17,7 @@ use thiserror::Error;
 pub enum PlanError {
     /// A limit that is out of range.
     #[error(transparent)]
-    Knobs(#[from] KnobError),
+    Knobs(#[from] SettingError),
     /// A host without a link to a router.
     #[error("host `{0}` is not linked to any router")]
     NoAccessRouter(String),
@@ -95,7 +93,7 @@ pub(crate) struct Host {
 
 impl Plan {
     /// The plan of a network of which no path is computed yet.
-    pub(crate) fn without_paths(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, PlanError> {
+    pub(crate) fn without_paths(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, PlanError> {
         knobs.check()?;
         let locators = Arc::new(Locators::new(&topology)?);
         let hosts = hosts(&topology)?.into();
@@ -111,7 +109,7 @@ impl Plan {
 
 impl Planner {
     /// Computes the paths between all hosts of a network in which everything is up.
-    pub(crate) fn new(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, PlanError> {
+    pub(crate) fn new(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, PlanError> {
         let plan = Plan::without_paths(topology.clone(), knobs)?;
         let mut paths = sidestep_control::Planner::new(topology, knobs)?;
         paths.compute_all();
@@ -165,7 +163,7 @@ impl Planner {
 }
 
 /// Refuses a network for which no plan can be made.
-pub(crate) fn check(topology: &Topology, knobs: PathKnobs) -> Result<(), PlanError> {
+pub(crate) fn check(topology: &Topology, knobs: PathSettings) -> Result<(), PlanError> {
     knobs.check()?;
     Locators::new(topology)?;
     hosts(topology).map(drop)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sidestep_model::{ArcId, Rate};
+use sidestep_net::{ArcId, Rate};
 
 /// After more ticks than this without a report, the rate of an arc counts as unknown, that is, zero.
 const STALE_TICKS: u32 = 5;

@@ -8,7 +8,7 @@ mod xml;
 
 use std::collections::BTreeMap;
 
-use sidestep_model::Rate;
+use sidestep_net::Rate;
 
 use super::{Fault, Graph, GraphEdge, GraphNode, add_edge, add_node, ids::Ids, quantity, shown};
 use xml::{Tag, Xml};

@@ -13,7 +13,7 @@
 //! let graph = read(text, "swiss.graph")?;
 //! assert_eq!((graph.name.as_str(), graph.nodes.len()), ("swiss", 2));
 //! assert_eq!(read(&print_graphml(&graph), "swiss.graphml")?.nodes, graph.nodes);
-//! # Ok::<(), sidestep_model::scenario::ParseError>(())
+//! # Ok::<(), sidestep_net::ParseError>(())
 //! ```
 //!
 //! | extension | format | published by |
@@ -40,11 +40,7 @@ mod words;
 
 use std::{ffi::OsStr, path::Path};
 
-use sidestep_model::{
-    Graph, GraphEdge, GraphNode,
-    scenario::{ParseError, printable},
-    topology_file,
-};
+use sidestep_net::{Graph, GraphEdge, GraphNode, ParseError, document::printable, topology_file};
 
 pub use print::{print_graphml, print_repetita};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sidestep_model::{Graph, GraphEdge};
+use sidestep_net::{Graph, GraphEdge};
 
 /// The graph as GraphML with the Topology Zoo's keys, and `weight`.
 ///

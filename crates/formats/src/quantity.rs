@@ -1,6 +1,6 @@
 //! Numbers of topology files, checked before they become units.
 
-use sidestep_model::{MAX_QUANTITY, Rate, Span};
+use sidestep_net::{MAX_QUANTITY, Rate, Span};
 
 use super::shown;
 

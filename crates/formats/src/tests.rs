@@ -2,7 +2,7 @@ mod conversion;
 mod errors;
 mod properties;
 
-use sidestep_model::{Rate, Span};
+use sidestep_net::{Rate, Span};
 
 use super::*;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use sidestep_formats as formats;
-use sidestep_model::{Graph, Missing, Rate, Span};
+use sidestep_net::{Graph, Missing, Rate, Span};
 
 /// The files of one set that end in `suffix`, by name; `None`, and says so, where the data are not at hand.
 fn graphs(set: &str, suffix: &str) -> Option<BTreeMap<String, Graph>> {

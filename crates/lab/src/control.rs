@@ -8,13 +8,11 @@ use std::{
 
 use ipnet::Ipv6Net;
 use sidestep_agent::route_control_status;
-use sidestep_model::{
-    ArcId, NodeId, Rate, Scenario, Span, Time, Topology,
-    scenario::{Flow, IrcKnobs},
-    srv6,
-};
+use sidestep_net::{ArcId, NodeId, Rate, Span, Time, Topology, srv6};
 use sidestep_paths::Igp;
+use sidestep_proto::irc::IrcKnobs;
 use sidestep_results::Recorder;
+use sidestep_scenario::{Flow, Scenario};
 
 use crate::{
     error::LabError,
@@ -198,7 +196,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use sidestep_agent::RouteControlConfig;
-    use sidestep_model::scenario::IrcMode;
+    use sidestep_proto::irc::IrcMode;
 
     use super::*;
     use crate::plan::plan;

@@ -9,10 +9,10 @@ use std::{
 };
 
 use sidestep_linux::cgroup::Cgroup;
-use sidestep_model::{
-    NodeId, Topology,
-    scenario::{AgentKnobs, IrcKnobs, SemperKnobs},
-};
+use sidestep_net::{NodeId, Topology};
+use sidestep_policy::AgentKnobs;
+use sidestep_proto::irc::IrcKnobs;
+use sidestep_scenario::SemperKnobs;
 
 use crate::{
     control::{self, Controlled},

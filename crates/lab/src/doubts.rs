@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sidestep_control::Planner;
-use sidestep_model::{
-    NodeId, Scenario, SystemName, Topology,
-    scenario::{PathManager, PolicyName, Settings, SystemSpec},
-};
+use sidestep_net::{NodeId, Topology};
 use sidestep_paths::Igp;
+use sidestep_policy::PolicyName;
+use sidestep_proto::mptcp::PathManager;
 use sidestep_results::{Doubt, ReturnPath, dead_returns, single_ways};
+use sidestep_scenario::{Scenario, Settings, SystemName, SystemSpec};
 
 use crate::{control::Controlled, edges};
 
@@ -95,7 +95,7 @@ fn equal_cost(topology: &Topology, igp: &Igp, from: NodeId, to: NodeId) -> usize
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::scenario::builder::{ScenarioBuilder, bulk};
+    use sidestep_scenario::builder::{ScenarioBuilder, bulk};
 
     use super::*;
     use crate::control::controlled;

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use sidestep_agent::MAX_FLOWS;
-use sidestep_model::{ArcId, NodeId, Topology, scenario::SemperKnobs};
+use sidestep_net::{ArcId, NodeId, Topology};
+use sidestep_scenario::SemperKnobs;
 
 use crate::plan::NodePlan;
 
@@ -58,7 +59,7 @@ pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperKnobs, statefu
             let link = topology.link(arc.link());
             let rate = topology.channel(arc).rate;
             let weight = match knobs.mode {
-                sidestep_model::BalanceMode::Weighted => format!(", rate = \"{} bit/s\"", rate.bits_per_sec().max(1)),
+                sidestep_policy::BalanceMode::Weighted => format!(", rate = \"{} bit/s\"", rate.bits_per_sec().max(1)),
                 _ => String::new(),
             };
             let _ = writeln!(
@@ -78,8 +79,8 @@ pub fn config(topology: &Topology, plan: &NodePlan, knobs: &SemperKnobs, statefu
 #[cfg(test)]
 mod tests {
     use sidestep_agent::EdgeConfig;
-    use sidestep_model::Scenario;
     use sidestep_paths::Igp;
+    use sidestep_scenario::Scenario;
 
     use super::*;
     use crate::plan::{Multipath, plan};
@@ -91,7 +92,7 @@ mod tests {
         let topology = &scenario.topology;
         assert_eq!(check(topology), Ok(()));
         let plans = plan(topology, &Igp::new(topology), Multipath::Single).unwrap();
-        for mode in sidestep_model::BalanceMode::ALL {
+        for mode in sidestep_policy::BalanceMode::ALL {
             let knobs = SemperKnobs { mode, ..SemperKnobs::default() };
             let mut digests = std::collections::BTreeSet::new();
             for node in edges(topology) {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use sidestep_linux::{LinuxError, wire::WireError};
-use sidestep_model::scenario::{Place, SystemError, SystemSpec};
 use sidestep_results::WriteError;
+use sidestep_scenario::{Place, SystemError, SystemSpec};
 use thiserror::Error;
 
 use crate::plan::PlanError;

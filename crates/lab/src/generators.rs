@@ -2,9 +2,9 @@
 
 use std::{fs, net::SocketAddrV6, path::Path, process::Command};
 
-use sidestep_model::{
-    NodeId, Scenario, Span, Topology,
-    scenario::{BulkFlow, CbrFlow, ClosedLoopFlow, FIRST_SERVER_PORT, FLOW_STREAMS, Flow, PoissonFlow},
+use sidestep_net::{NodeId, Span, Topology};
+use sidestep_scenario::{
+    BulkFlow, CbrFlow, ClosedLoopFlow, FIRST_SERVER_PORT, FLOW_STREAMS, Flow, PoissonFlow, Scenario,
 };
 
 use crate::{

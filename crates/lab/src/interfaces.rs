@@ -11,8 +11,9 @@ use sidestep_linux::{
     mptcp::{Endpoint, MAX_FURTHER_SUBFLOWS, PathManager},
     netlink::{self, NextHop, Route, Target},
 };
-use sidestep_model::{NodeId, Scenario, Topology, srv6};
+use sidestep_net::{NodeId, Topology, srv6};
 use sidestep_paths::Igp;
+use sidestep_scenario::Scenario;
 
 use crate::{
     error::LabError,

@@ -1,7 +1,7 @@
 //! The kernel's clock of ticks, at which the timers of its TCP fire.
 
 use nix::time::{ClockId, clock_getres};
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use crate::traffic::Monotonic;
 

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use sidestep_model::{
-    NodeId, Scenario,
-    scenario::{PathManager, SystemSpec, TcpKnobs},
-};
+use sidestep_net::NodeId;
+use sidestep_proto::mptcp::PathManager;
 use sidestep_results::Doubt;
+use sidestep_scenario::{Scenario, SystemSpec, TcpKnobs};
 
 use crate::{
     daemons::Role,

@@ -8,8 +8,9 @@ use std::{
 };
 
 use sidestep_agent::EventLine;
-use sidestep_model::{Span, Time, scenario::Change};
+use sidestep_net::{Span, Time};
 use sidestep_results::{PathUpdates, Recorder};
+use sidestep_scenario::Change;
 
 use crate::{error::LabError, names::Names, timeline::Made, traffic::Monotonic};
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv6Addr, SocketAddrV6};
 
 use ipnet::Ipv6Net;
-use sidestep_model::{NodeKind, Topology, srv6};
+use sidestep_net::{NodeKind, Topology, srv6};
 
 /// The names of hosts by the prefixes of their addresses.
 #[derive(Debug, Default)]

@@ -9,7 +9,8 @@ use sidestep_linux::{
     tap::Tap,
     wire::{WireHandle, WireSpec, Wires},
 };
-use sidestep_model::{ArcId, NodeId, Topology, scenario::TcpKnobs};
+use sidestep_net::{ArcId, NodeId, Topology};
+use sidestep_scenario::TcpKnobs;
 
 use crate::{
     error::LabError,
@@ -53,8 +54,7 @@ impl Network {
         let mut specs = Vec::with_capacity(topology.links().len());
         for (id, link) in topology.link_ids().zip(topology.links()) {
             let mut end = |direction| taps.remove(&id.arc(direction));
-            let (Some(a), Some(b)) = (end(sidestep_model::Direction::AToB), end(sidestep_model::Direction::BToA))
-            else {
+            let (Some(a), Some(b)) = (end(sidestep_net::Direction::AToB), end(sidestep_net::Direction::BToA)) else {
                 // The plan has an interface for every arc of the topology that it was made from.
                 continue;
             };

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use ipnet::Ipv6Net;
 use sidestep_linux::netlink::SidAction;
-use sidestep_model::{ArcId, LinkId, NodeId, Topology, srv6};
+use sidestep_net::{ArcId, LinkId, NodeId, Topology, srv6};
 use sidestep_paths::{Igp, access_arcs};
 use thiserror::Error;
 
@@ -258,7 +258,7 @@ fn mac(arc: ArcId) -> [u8; 6] {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Bytes, Channel, Link, Node, NodeKind, Queue, QueueLimit, Rate, Ratio, Span};
+    use sidestep_net::{Bytes, Channel, Link, Node, NodeKind, Queue, QueueLimit, Rate, Ratio, Span};
 
     use super::*;
 

@@ -11,11 +11,9 @@ use std::{
 use sidestep_controller::Controller;
 use sidestep_linux::bpf::congestion_control::CongestionControl;
 use sidestep_maxflow::Ceiling;
-use sidestep_model::{
-    NodeId, Rate, Scenario, Span, Time,
-    scenario::{CbrFlow, Flow, SystemSpec},
-};
+use sidestep_net::{NodeId, Rate, Span, Time};
 use sidestep_results::{Recorder, Records, RunResult, Scene, SystemResult, Trace, Window, World, Writer};
+use sidestep_scenario::{CbrFlow, Flow, Scenario, SystemSpec};
 
 use crate::{
     error::LabError,

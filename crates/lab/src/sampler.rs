@@ -6,8 +6,9 @@ use sidestep_linux::{
     sock_diag::{SockDiag, TcpSocket},
     wire::{ArcStats, WireHandle, WireStats},
 };
-use sidestep_model::{Bytes, NodeKind, Rate, Scenario, Span, Time};
+use sidestep_net::{Bytes, NodeKind, Rate, Span, Time};
 use sidestep_results::{ArcState, FlowRecord, LinkSampler, Recorder, Records, SampleKind, SamplePoint, rate_of};
+use sidestep_scenario::Scenario;
 
 use crate::{
     error::LabError,

@@ -9,13 +9,10 @@ use std::{
 };
 
 use sidestep_linux::{cgroup::Cgroup, counters, wire::Wait};
-use sidestep_model::{
-    Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology, WireTimes,
-    scenario::{Flow, SystemSpec, conditions::Cause},
-    srv6, topology_file,
-};
+use sidestep_net::{Node, NodeId, NodeKind, Rate, Span, Time, Topology, srv6, topology_file};
 use sidestep_paths::Igp;
 use sidestep_results::{DoubtKind, Late, Recorder, Records};
+use sidestep_scenario::{Flow, Scenario, SystemSpec, WireTimes, conditions::Cause};
 
 use crate::{
     control,
@@ -325,7 +322,7 @@ impl<'a> Session<'a> {
     fn start_program(&mut self, index: usize) -> Result<(), LabError> {
         let topology = &self.scenario().topology;
         let Some(Flow::Exec(flow)) = self.scenario().flows.get(index) else { return Ok(()) };
-        let unknown = |error: sidestep_model::TopologyError| LabError::Process {
+        let unknown = |error: sidestep_net::TopologyError| LabError::Process {
             name: flow.name.clone(),
             problem: "cannot start".into(),
             words: error.to_string(),
@@ -430,8 +427,8 @@ impl<'a> Session<'a> {
                 end: since(out.end_ns),
                 sized: sender.sized,
                 completed: out.completed,
-                bytes: sidestep_model::Bytes::new(out.bytes_acked),
-                bytes_in_window: sidestep_model::Bytes::new(out.bytes_in_window),
+                bytes: sidestep_net::Bytes::new(out.bytes_acked),
+                bytes_in_window: sidestep_net::Bytes::new(out.bytes_in_window),
                 retransmits: u64::from(out.retransmits),
                 // One of the two is zero, unless both ends send.
                 moves: moves.of(local, remote) + moves.of(remote, local),

@@ -72,7 +72,7 @@ mod tests {
     use std::{fs::OpenOptions, io::Write};
 
     use sidestep_agent::{PathRecord, PathsRecord};
-    use sidestep_model::Time;
+    use sidestep_net::Time;
 
     use super::*;
 

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use sidestep_model::{
-    Scenario, SystemName, World,
-    scenario::{AgentKnobs, IrcKnobs, MptcpKnobs, PlbKnobs, SemperKnobs, Settings, SystemSpec},
-};
+use sidestep_policy::{AgentKnobs, PlbKnobs};
+use sidestep_proto::{irc::IrcKnobs, mptcp::MptcpKnobs};
 use sidestep_results::Doubt;
+use sidestep_scenario::{Scenario, SemperKnobs, Settings, SystemName, SystemSpec, World};
 
 use crate::{daemons::Role, error::LabError, plan::Multipath};
 
@@ -155,7 +154,7 @@ macro_rules! modules {
     };
 }
 
-sidestep_model::systems!(modules);
+sidestep_scenario::systems!(modules);
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 
 use sidestep_linux::wire::{WireError, WireHandle};
-use sidestep_model::{
-    Direction, LinkId, Scenario, Span,
-    scenario::{
-        Change, Flow,
-        conditions::{ArcCondition, Conditions, Step},
-    },
+use sidestep_net::{Direction, LinkId, Span};
+use sidestep_scenario::{
+    Change, Flow, Scenario,
+    conditions::{ArcCondition, Conditions, Step},
 };
 
 use crate::traffic::Monotonic;

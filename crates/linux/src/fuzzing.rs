@@ -5,7 +5,7 @@
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_proto::{
     echo::{self, Family},
     stamp::{self, Reflector, ReflectorConfig, ReflectorPacket, Request, WallTime},

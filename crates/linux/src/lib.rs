@@ -89,8 +89,8 @@ pub fn cpu_seconds() -> f64 {
 }
 
 /// The time of `CLOCK_MONOTONIC`, which the programs in the kernel go by.
-pub fn monotonic_now() -> sidestep_model::Time {
+pub fn monotonic_now() -> sidestep_net::Time {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     let nanos = now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64);
-    sidestep_model::Time::from_nanos(nanos)
+    sidestep_net::Time::from_nanos(nanos)
 }

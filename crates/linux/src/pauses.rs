@@ -1,6 +1,6 @@
 //! Times in which this process did not run: it was stopped, the machine was suspended, or the processor was taken.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::monotonic_now;
 

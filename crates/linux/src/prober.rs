@@ -22,7 +22,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
 };
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::{
     echo::{self, Family, Payload, Unreachable},
     stamp::{

@@ -25,7 +25,7 @@ use netlink_packet_sock_diag::{
     inet::{ExtensionFlags, InetRequest, InetResponseBuffer, InetResponseHeader, SocketId, StateFlags},
 };
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
-use sidestep_model::{Rate, Span};
+use sidestep_net::{Rate, Span};
 
 pub use self::{
     destroy::{Ended, Unanswered},

@@ -10,7 +10,7 @@ use sidestep_linux::{
     netns::NetNs,
     testing::root_or_skip,
 };
-use sidestep_model::BalanceMode;
+use sidestep_policy::BalanceMode;
 use sidestep_policy::{
     balance::{ALL_LIVE, Balanced, PathSet},
     flow_key,

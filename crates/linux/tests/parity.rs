@@ -12,10 +12,8 @@ use sidestep_linux::{
     },
     testing::root_or_skip,
 };
-use sidestep_model::{
-    Bytes, Ratio, Span, Time,
-    scenario::{AgentKnobs, Backoff, InitialName, PolicyName, RewardName, WeightsName},
-};
+use sidestep_net::{Bytes, InitialName, Ratio, Span, Time};
+use sidestep_policy::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName};
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Round, Shared,
     balance::{BalanceCall, MAX_PATHS as MOST_BALANCED, RawPath, RawSet},

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{ArcId, NodeId, Rate, Scenario, Topology, scenario::Flow};
+use sidestep_net::{ArcId, NodeId, Rate, Topology};
+use sidestep_scenario::{Flow, Scenario};
 
 use super::{
     network::{FlowArc, FlowNetwork},

@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use sidestep_maxflow::{FlowArc, FlowModel, FlowNetwork, FlowProgram};
-//! use sidestep_model::NodeId;
+//! use sidestep_net::NodeId;
 //!
 //! // Two links from 0 to 1; only the first is a shortest path.
 //! let arc = |capacity, weight| FlowArc { from: NodeId(0), to: NodeId(1), capacity, weight };

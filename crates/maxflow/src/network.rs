@@ -1,6 +1,6 @@
 //! The network on which a maximum flow is computed.
 
-use sidestep_model::{Graph, NodeId, Rate, Topology};
+use sidestep_net::{Graph, NodeId, Rate, Topology};
 use sidestep_paths::analysis::Net;
 use thiserror::Error;
 
@@ -131,17 +131,17 @@ impl FlowNetwork {
         Ok(network)
     }
 
-    /// Both directions of all links, with rates in bit/s; [`ArcId`](sidestep_model::ArcId)s index the arcs.
+    /// Both directions of all links, with rates in bit/s; [`ArcId`](sidestep_net::ArcId)s index the arcs.
     ///
     /// Hosts may be passed like routers here; a rate of zero, which is "not limited", is refused.
     pub fn of(topo: &Topology) -> Result<Self, FlowError> {
-        let arc = |from, to, channel: &sidestep_model::Channel| FlowArc {
+        let arc = |from, to, channel: &sidestep_net::Channel| FlowArc {
             from,
             to,
             capacity: channel.rate.bits_per_sec() as f64,
             weight: channel.weight,
         };
-        let both = |link: &sidestep_model::Link| [arc(link.a, link.b, &link.ab), arc(link.b, link.a, &link.ba)];
+        let both = |link: &sidestep_net::Link| [arc(link.a, link.b, &link.ab), arc(link.b, link.a, &link.ba)];
         FlowNetwork::new(topo.nodes().len(), topo.links().iter().flat_map(both).collect())
     }
 

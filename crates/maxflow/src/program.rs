@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use sidestep_model::NodeId;
+use sidestep_net::NodeId;
 
 use super::{
     master::{Master, Solved},

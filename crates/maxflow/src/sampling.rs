@@ -4,7 +4,7 @@ use std::fmt;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use sidestep_model::{NodeId, Ratio};
+use sidestep_net::{NodeId, Ratio};
 
 /// How pairs are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! Analysis of a topology before anything is deployed in it: path diversity, segments needed, detours.
 //!
-//! - [`Net`]: a published [`Graph`](sidestep_model::Graph) in compact form, [`Net::pruned`], [`Net::access`];
+//! - [`Net`]: a published [`Graph`](sidestep_net::Graph) in compact form, [`Net::pruned`], [`Net::access`];
 //! - [`Survey`]: how many disjoint paths pairs of routers have, by maximum flow, by iterated Dijkstra, or by limit of
 //!   segments;
 //! - [`detours`]: which links have a detour; [`reliance`]: what pairs lose with each link.

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeSet, BinaryHeap},
 };
 
-use sidestep_model::{ArcId, NodeId, Topology};
+use sidestep_net::{ArcId, NodeId, Topology};
 
 use crate::{Igp, Route, SegmentRules, disjoint_paths, reroute, segment_list};
 
@@ -104,7 +104,7 @@ fn cheapest(topo: &Topology, taken: &Taken, from: NodeId, to: NodeId) -> Option<
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_model::LinkId;
+    use sidestep_net::LinkId;
 
     use super::*;
     use crate::brute_force::{arb_network, network};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sidestep_model::{
+use sidestep_net::{
     ArcId, Channel, Link, LinkId, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
 };
 

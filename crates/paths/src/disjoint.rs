@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use sidestep_model::{ArcId, NodeId, Topology};
+use sidestep_net::{ArcId, NodeId, Topology};
 
 use crate::{
     Access, Ends, Igp, Route, SegmentRules,
@@ -196,7 +196,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use sidestep_model::LinkId;
+    use sidestep_net::LinkId;
 
     use super::*;
     use crate::{

@@ -1,6 +1,6 @@
 //! Where the paths of a set begin and end.
 
-use sidestep_model::{ArcId, NodeId, Topology};
+use sidestep_net::{ArcId, NodeId, Topology};
 
 /// An access router of a host, and the IGP weights of the link between the two.
 ///

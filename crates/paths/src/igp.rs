@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use sidestep_model::{ArcId, LinkId, NodeId, Topology};
+use sidestep_net::{ArcId, LinkId, NodeId, Topology};
 
 use crate::{
     cost::{Cost, own},
@@ -249,7 +249,7 @@ impl Neighbour {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_model::NodeKind;
+    use sidestep_net::NodeKind;
 
     use super::*;
     use crate::brute_force::{arb_network, arb_network_with, build, network, shortest_paths};

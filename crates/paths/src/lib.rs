@@ -1,6 +1,6 @@
 //! Paths through a network, and the segment lists that force them.
 //!
-//! Everything here is a pure function of a [`Topology`](sidestep_model::Topology). There are three kinds of items:
+//! Everything here is a pure function of a [`Topology`](sidestep_net::Topology). There are three kinds of items:
 //!
 //! - **Functions answer one question.** [`disjoint_paths`] finds link-disjoint paths under a limit of segments, and
 //!   [`paths_apart`] finds paths without a common router or shared risk. [`segment_list`] turns a path into the
@@ -13,7 +13,7 @@
 //! - **[`analysis`] counts.** It surveys path diversity and detours of published topologies.
 //!
 //! ```
-//! use sidestep_model::ParallelPaths;
+//! use sidestep_net::ParallelPaths;
 //! use sidestep_paths::{Igp, SegmentRules, disjoint_paths, reroute};
 //!
 //! let topology = ParallelPaths { paths: 3, ..ParallelPaths::default() }.build()?;
@@ -48,6 +48,7 @@ mod path_sets;
 mod route;
 mod search;
 mod segments;
+mod settings;
 mod spf;
 
 pub use apart::{Apart, paths_apart};
@@ -58,3 +59,4 @@ pub use max_flow::{max_flow_links, max_flow_rate};
 pub use path_sets::{Back, PathSet, PathSets, Recomputed};
 pub use route::{Route, Segment, SegmentRules};
 pub use segments::{RerouteError, SegmentError, reroute, segment_list};
+pub use settings::PathSettings;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::{ArcId, NodeId, Rate, Topology};
+use sidestep_net::{ArcId, NodeId, Rate, Topology};
 
 /// The most paths without a common link that exist from one node to another; zero from a node to itself.
 ///
@@ -68,7 +68,7 @@ fn roomy_path(topo: &Topology, from: NodeId, to: NodeId, room: &[u128]) -> Optio
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_model::NodeKind;
+    use sidestep_net::NodeKind;
 
     use super::*;
     use crate::brute_force::{arb_network, build, network};

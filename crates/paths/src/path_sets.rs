@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_model::{ArcId, LinkId, NodeId, Topology};
+use sidestep_net::{ArcId, LinkId, NodeId, Topology};
 
 use crate::{Ends, Igp, PathFinder, Route, SegmentRules, disjoint::Round, search::Dependencies};
 

@@ -1,6 +1,6 @@
 //! Explicit paths and the segments that force them.
 
-use sidestep_model::{ArcId, NodeId, Rate, Span, Topology};
+use sidestep_net::{ArcId, NodeId, Rate, Span, Topology};
 
 /// One instruction of a segment list (RFC 8986, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::NodeKind;
+    use sidestep_net::NodeKind;
 
     use super::*;
     use crate::brute_force::{build, network};

@@ -5,7 +5,7 @@ mod within;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use sidestep_model::{ArcId, LinkId, NodeId};
+use sidestep_net::{ArcId, LinkId, NodeId};
 
 use self::{ahead::Ahead, within::Within};
 use crate::{

@@ -1,6 +1,6 @@
 //! From a path to the shortest segment list that forces it, and back.
 
-use sidestep_model::{ArcId, NodeId, Topology};
+use sidestep_net::{ArcId, NodeId, Topology};
 use thiserror::Error;
 
 use crate::{
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_no_path_is_refused() {
         let topo = network(3, &[(0, 1, 1, 1), (1, 2, 1, 1)]);
-        let igp = Igp::without(&topo, &[sidestep_model::LinkId(1)].into());
+        let igp = Igp::without(&topo, &[sidestep_net::LinkId(1)].into());
         assert_eq!(segment_list(&topo, &igp, &[], &ANY), Err(SegmentError::Empty));
         assert_eq!(segment_list(&topo, &igp, &[ArcId(0), ArcId(0)], &ANY), Err(SegmentError::Broken(ArcId(0))));
         assert_eq!(segment_list(&topo, &igp, &[ArcId(0), ArcId(2)], &ANY), Err(SegmentError::Broken(ArcId(2))));

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use proptest::{prelude::*, test_runner::RngSeed};
 use sidestep_formats as formats;
-use sidestep_model::{
+use sidestep_net::{
     Channel, Graph, GraphEdge, GraphNode, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
 };
 use sidestep_paths::{

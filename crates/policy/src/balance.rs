@@ -6,7 +6,7 @@
 //! directions take the same path. [`PathSet::version`] is what edges compare to find out whether they agree.
 //!
 //! ```
-//! use sidestep_model::BalanceMode;
+//! use sidestep_policy::BalanceMode;
 //! use sidestep_policy::{
 //!     balance::{ALL_LIVE, Balanced, PathSet},
 //!     flow_hash::FlowKey,
@@ -30,7 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use sidestep_model::BalanceMode;
+use crate::BalanceMode;
 use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -1,9 +1,7 @@
 //! The knobs of the policy and the paths it chooses from, as the kernel reads them.
 
-use sidestep_model::{
-    Bytes, Rate, Ratio, Span,
-    scenario::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName},
-};
+use crate::{AgentKnobs, Backoff, PolicyName, RewardName, WeightsName};
+use sidestep_net::{Bytes, Rate, Ratio, Span};
 use thiserror::Error;
 
 use crate::raw::{self, MAX_PATHS};

@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use sidestep_model::{Bytes, Span, Time, scenario::AgentKnobs};
+use crate::AgentKnobs;
+use sidestep_net::{Bytes, Span, Time};
 
 use crate::{
     config::{Path, PolicyError, raw_paths},

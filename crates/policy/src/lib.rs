@@ -14,11 +14,11 @@
 //!
 //! A [`Request`] is a connection that the host has not accepted yet: it draws paths of SYN-ACKs. [`Shared`] is what connections to one destination learn together. [`Exp3`] is the bandit on its own. [`flow_hash`] chooses
 //! among equal paths, and [`balance`] among the paths between two edge routers. [`raw`] holds the C structs as they lie in BPF maps; [`raw::Config`] is made of
-//! [`AgentKnobs`](sidestep_model::scenario::AgentKnobs).
+//! [`AgentKnobs`](crate::AgentKnobs).
 //!
 //! ```
-//! use sidestep_model::{Rate, Span, Time, scenario::AgentKnobs};
-//! use sidestep_policy::{Connection, Path, Reason, Round};
+//! use sidestep_net::{Rate, Span, Time};
+//! use sidestep_policy::{AgentKnobs, Connection, Path, Reason, Round};
 //!
 //! let paths = [1, 2].map(|id| Path::new(id, Rate::from_mbits(100), Span::from_millis(10)));
 //! let mut connection = Connection::open(&AgentKnobs::default(), &paths, Time::ZERO, 0x1234_5678)?;
@@ -38,13 +38,19 @@ mod connection;
 mod exp3;
 pub mod flow_hash;
 pub mod flow_key;
+mod mode;
+mod plb;
 pub mod raw;
 mod request;
+mod settings;
 mod shared;
 
 pub use config::{Path, PolicyError};
 pub use connection::{Connection, Decision, Reason, Round, Stay, SynTimeout};
 pub use exp3::Exp3;
+pub use mode::BalanceMode;
+pub use plb::PlbKnobs;
 pub use raw::MAX_PATHS;
 pub use request::{REWEIGHING, Request, are_off, draw_reply, reply_weights};
+pub use settings::{AgentKnobs, Backoff, OnDead, PolicyName, RewardName, WeightsName};
 pub use shared::{PathLearnt, Shared};

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use sidestep_model::{
-    Span, Time,
-    scenario::{AgentKnobs, PolicyName},
-};
+use crate::{AgentKnobs, PolicyName};
+use sidestep_net::{Span, Time};
 
 use crate::{
     config::{Path, PolicyError},
@@ -106,7 +104,7 @@ pub fn reply_weights(policy: PolicyName, paths: &[(u32, Option<PathLearnt>)]) ->
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::Rate;
+    use sidestep_net::Rate;
 
     use super::*;
 

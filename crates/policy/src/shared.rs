@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::raw::{self, MAX_PATHS, SHARED_WORDS};
 

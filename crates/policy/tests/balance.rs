@@ -7,7 +7,7 @@ mod flows;
 use proptest::prelude::*;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::BalanceMode;
+use sidestep_policy::BalanceMode;
 use sidestep_policy::{
     balance::{ALL_LIVE, Agreement, BalanceError, Balanced, MAX_PATHS, PathSet},
     flow_hash::FlowKey,

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sidestep_model::{
-    Bytes, Rate, Span, Time,
-    scenario::{AgentKnobs, PolicyName},
-};
+use sidestep_net::{Bytes, Rate, Span, Time};
+use sidestep_policy::{AgentKnobs, PolicyName};
 use sidestep_policy::{Connection, Path, Reason, Round, Shared, raw};
 
 fn knobs() -> AgentKnobs {

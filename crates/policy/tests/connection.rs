@@ -1,10 +1,8 @@
 //! The state machine of a connection, signal by signal.
 
 use proptest::prelude::*;
-use sidestep_model::{
-    Bytes, Ratio, Span, Time,
-    scenario::{AgentKnobs, Backoff, PolicyName, RewardName},
-};
+use sidestep_net::{Bytes, Ratio, Span, Time};
+use sidestep_policy::{AgentKnobs, Backoff, PolicyName, RewardName};
 use sidestep_policy::{Connection, Decision, Path, PolicyError, Reason, Round, Stay};
 
 const CWND: Bytes = Bytes::new(50_000);

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use sidestep_model::{
-    Bytes, Rate, Span, Time,
-    scenario::{AgentKnobs, PolicyName},
-};
+use sidestep_net::{Bytes, Rate, Span, Time};
+use sidestep_policy::{AgentKnobs, PolicyName};
 use sidestep_policy::{Connection, Path, PathLearnt, Reason, Round, Shared, Stay};
 
 /// The bit of the first path, whose provider alone takes the connection's address.

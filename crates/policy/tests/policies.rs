@@ -1,10 +1,8 @@
 //! What each policy does that the others do not, and the guards.
 
 use proptest::prelude::*;
-use sidestep_model::{
-    Bytes, Ratio, Span, Time,
-    scenario::{AgentKnobs, Backoff, PolicyName, RewardName},
-};
+use sidestep_net::{Bytes, Ratio, Span, Time};
+use sidestep_policy::{AgentKnobs, Backoff, PolicyName, RewardName};
 use sidestep_policy::{Connection, Path, Reason, Round};
 
 /// A segment's payload.

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{
-    Bytes, Rate, Span, Time,
-    scenario::{AgentKnobs, PolicyName},
-};
+use sidestep_net::{Bytes, Rate, Span, Time};
+use sidestep_policy::{AgentKnobs, PolicyName};
 use sidestep_policy::{Connection, Path, PathLearnt, Reason, Round, Shared};
 
 const MSS: u32 = 1_448;

@@ -4,10 +4,8 @@ use std::{sync::Arc, thread};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{
-    Bytes, Span, Time,
-    scenario::{AgentKnobs, PolicyName, RewardName, WeightsName},
-};
+use sidestep_net::{Bytes, Span, Time};
+use sidestep_policy::{AgentKnobs, PolicyName, RewardName, WeightsName};
 use sidestep_policy::{Connection, MAX_PATHS, Path, Round, Shared};
 
 const PATHS: usize = 6;

@@ -9,7 +9,7 @@
 //! another one. Entries end after FINs of both directions, after a RST, or when nothing was seen for a time.
 //!
 //! ```
-//! use sidestep_model::Time;
+//! use sidestep_net::Time;
 //! use sidestep_proto::edge::{Choices, Config, Marks, Table};
 //!
 //! /// Four paths, all alive.
@@ -42,7 +42,7 @@ use std::{
     hash::Hash,
 };
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 #[cfg(test)]
 mod tests;

@@ -16,20 +16,19 @@ mod interface;
 mod nonces;
 mod router;
 mod sender;
+mod settings;
 
 #[cfg(test)]
 mod tests;
 
-use sidestep_model::{
-    Bytes, Rate, Span, Time,
-    scenario::{AckProcessing, Credit, Notifications, Preset},
-};
+use sidestep_net::{Bytes, Rate, Span, Time};
 use thiserror::Error;
 
 pub use fields::{AckFields, Key, Nonce, Nonces, Notice, Notification};
 pub use interface::State;
 pub use router::{Counters, Router};
 pub use sender::{Sender, SenderTimeout};
+pub use settings::{AckProcessing, AfterTimeout, Credit, InrppKnobs, Notifications, Preset, Threshold};
 
 /// An interface of a router, by its place in the list that the router was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

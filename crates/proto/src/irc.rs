@@ -18,7 +18,8 @@
 //! [`predict`] has the throughput that TCP gets, [`analysis`] the paper's arithmetic.
 //!
 //! ```
-//! use sidestep_model::{Rate, Time, scenario::IrcKnobs};
+//! use sidestep_proto::irc::IrcKnobs;
+//! use sidestep_net::{Rate, Time};
 //! use sidestep_proto::irc::{Controller, Reason};
 //!
 //! let knobs = IrcKnobs { guards: false, ..IrcKnobs::default() };
@@ -34,7 +35,7 @@
 //! }
 //! let decision = controller.poll_decision().expect("a decision at the end of the first period");
 //! assert_eq!((decision.from, decision.to, decision.reason), (0, 1, Reason::Dead));
-//! # Ok::<(), sidestep_model::scenario::KnobError>(())
+//! # Ok::<(), sidestep_net::SettingError>(())
 //! ```
 
 pub mod analysis;
@@ -43,6 +44,7 @@ mod egress;
 mod measure;
 mod patience;
 pub mod predict;
+mod settings;
 mod stability;
 mod targets;
 #[cfg(test)]
@@ -50,8 +52,8 @@ mod tests;
 
 use std::fmt;
 
-pub use sidestep_model::scenario::{IrcKnobs, IrcMode, IrcPrediction, IrcRto};
-use sidestep_model::{Bytes, Rate, Span, Time};
+pub use settings::{IrcKnobs, IrcMode, IrcPrediction, IrcRto};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 pub use controller::Controller;
 pub use patience::Patience;

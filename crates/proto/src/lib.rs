@@ -10,7 +10,7 @@
 //! - The others read the state, give the connection data to send, or change the settings.
 //!
 //! ```
-//! use sidestep_model::{Span, Time};
+//! use sidestep_net::{Span, Time};
 //! use sidestep_proto::{
 //!     packet::{Kind, Packet},
 //!     tcp::{Config, Receiver, Sender},
@@ -33,7 +33,7 @@
 //! [`link::LinkModel`] needs no timeouts: it decides about a packet when the packet arrives.
 //!
 //! ```
-//! use sidestep_model::{Channel, Queue, QueueLimit, Rate, Ratio, Span, Time};
+//! use sidestep_net::{Channel, Queue, QueueLimit, Rate, Ratio, Span, Time};
 //! use sidestep_proto::link::{LinkModel, Verdict};
 //!
 //! // 100 Mbit/s and 5 ms: a packet of 1500 bytes takes 120 µs to send.

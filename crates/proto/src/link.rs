@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-pub use sidestep_model::LinkState;
-use sidestep_model::{Bytes, Channel, QueueLimit, Rate, Span, Time};
+pub use sidestep_net::LinkState;
+use sidestep_net::{Bytes, Channel, QueueLimit, Rate, Span, Time};
 
 use self::early::{Burst, RedState};
 

@@ -16,6 +16,7 @@ mod ports;
 mod reassembly;
 mod receive_window;
 mod scheduler;
+mod settings;
 
 pub use connection::{Assigned, Connection};
 pub use coupled::{Path, increase, shrink};
@@ -24,7 +25,7 @@ pub use opening::{ConnectionTimeout, Joins};
 pub use ports::HostPorts;
 pub use reassembly::Reassembly;
 pub use receive_window::ReceiveWindow;
-pub use sidestep_model::scenario::{Coupling, Scheduler, SourcePorts};
+pub use settings::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
 
 /// The settings of a connection, shared by many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

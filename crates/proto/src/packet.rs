@@ -1,6 +1,6 @@
 //! The packet that the simulator carries: one cache line, for every protocol.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 /// A simulated packet; its [`Kind`] decides which fields mean something.
 ///

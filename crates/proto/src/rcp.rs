@@ -7,12 +7,14 @@
 mod receiver;
 mod router;
 mod sender;
+mod settings;
 
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 pub use receiver::Receiver;
 pub use router::Router;
 pub use sender::{Sender, SenderTimeout};
+pub use settings::RcpKnobs;
 
 /// RCP's settings, shared by all routers.
 #[derive(Clone, Copy, Debug, PartialEq)]

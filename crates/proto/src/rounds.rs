@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 /// How often paths are probed, and what makes them dead and live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@ mod socket;
 mod tests;
 mod timeout;
 
-use sidestep_model::Span;
-pub use sidestep_model::scenario::TcpProfile as Profile;
+use serde::{Deserialize, Serialize};
+use sidestep_net::Span;
 
 pub use counters::Counters;
 pub use receiver::Receiver;
@@ -28,6 +28,17 @@ pub use sender::{Sender, State, Transmit};
 pub use signals::{Acked, Signals};
 pub use socket::{Heard, Socket};
 pub use timeout::{ReceiverTimeout, SenderTimeout};
+
+/// Whose TCP a connection has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// That of Linux 6.x.
+    #[default]
+    Linux,
+    /// That of the RFCs, as the other settings have it.
+    Rfc,
+}
 
 /// The settings of TCP, shared by many connections.
 #[derive(Clone, Copy, Debug, PartialEq)]

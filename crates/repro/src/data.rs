@@ -9,7 +9,7 @@ use std::{
 };
 
 use sidestep_formats::{self as formats, MAX_TEXT};
-use sidestep_model::{Graph, Rate, scenario::ParseError};
+use sidestep_net::{Graph, ParseError, Rate};
 use thiserror::Error;
 
 /// A published set of topologies; a folder of the data directory.

@@ -28,8 +28,8 @@ pub(crate) mod tpc_fig6;
 pub(crate) mod tpc_fig7;
 pub(crate) mod tpc_fig8;
 
-use sidestep_model::{Scenario, scenario::builder::ScenarioBuilder};
 use sidestep_results::{RunResult, SystemResult};
+use sidestep_scenario::{Scenario, builder::ScenarioBuilder};
 
 use crate::ReproError;
 

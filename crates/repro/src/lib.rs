@@ -39,11 +39,11 @@ mod write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_results::{
     PlotError, Repeated, RunResult, World,
     lines::{Line, Panel, lines},
 };
+use sidestep_scenario::{Scenario, SystemSpec};
 use thiserror::Error;
 
 use bars::{Bar, bars};
@@ -273,7 +273,7 @@ impl Context<'_> {
     ) -> Result<RunResult, ReproError> {
         let systems: Result<Vec<SystemSpec>, _> = systems.iter().map(|system| system.parse()).collect();
         let systems =
-            systems.map_err(|error: sidestep_model::scenario::SystemError| ReproError::Scenario(error.to_string()))?;
+            systems.map_err(|error: sidestep_scenario::SystemError| ReproError::Scenario(error.to_string()))?;
         let out = self.out.join(name);
         if self.world == World::Sim || seeds < 2 {
             return self.worlds.run(self.world, scenario, &systems, seeds, &out).map_err(ReproError::Run);

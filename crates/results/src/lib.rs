@@ -13,7 +13,7 @@
 //!   for a terminal, [`document`] a whole HTML page. A [`Hover`](hover::Hover) has what a picture says where the pointer rests.
 //!
 //! ```
-//! use sidestep_model::{Bytes, Rate, Span, Time};
+//! use sidestep_net::{Bytes, Rate, Span, Time};
 //! use sidestep_results::{FlowRecord, Recorder, Window};
 //!
 //! let (warmup, duration, sample) = (Span::from_secs(2), Span::from_secs(10), Span::from_millis(500));
@@ -84,7 +84,7 @@ pub use result::{
 };
 pub use scene::{CeilingOf, Scene};
 pub use seeds::{SeedLog, SeedResult};
-pub use sidestep_model::World;
+pub use sidestep_scenario::World;
 pub use stacks::{Stack, stacks};
 pub use summary::table;
 pub use swept::{Swept, SweptPoint};

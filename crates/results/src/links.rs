@@ -1,6 +1,6 @@
 //! Samples of links and reported paths, computed from the counters of each direction of each link.
 
-use sidestep_model::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
+use sidestep_net::{ArcId, Bytes, Direction, LinkId, NamedPath, Rate, Span, Time, Topology};
 
 use crate::{SampleKind, SamplePoint};
 

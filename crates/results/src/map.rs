@@ -1,7 +1,7 @@
 //! A topology as a map.
 
 use maud::{Markup, html};
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 
 use crate::stacks::picture;
 
@@ -265,7 +265,7 @@ fn fit(plane: &[Option<(f64, f64)>]) -> Layout {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::GraphNode;
+    use sidestep_net::GraphNode;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Retransmission timeouts, and how long it took a connection to deliver again.
 
 use serde::{Deserialize, Serialize};
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::measures;
 

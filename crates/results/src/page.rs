@@ -1,7 +1,7 @@
 //! `index.html`: a run on one page that needs nothing beside it.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sidestep_model::Bytes;
+use sidestep_net::Bytes;
 
 use crate::{
     PathUpdates, RunResult, SystemResult, World,

@@ -3,7 +3,7 @@
 use std::net::SocketAddrV6;
 
 use serde::Serialize;
-use sidestep_model::{Bytes, Rate, Span, Time};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use crate::Outage;
 

@@ -4,7 +4,8 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{Bytes, Rate, Span, Time, WireTimes};
+use sidestep_net::{Bytes, Rate, Span, Time};
+use sidestep_scenario::WireTimes;
 
 use crate::{
     CacheResult, Doubt, DoubtKind, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket,

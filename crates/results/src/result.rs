@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use sidestep_model::{Span, WireTimes, World};
+use sidestep_net::Span;
+use sidestep_scenario::{WireTimes, World};
 
 use crate::{Difference, Doubt, Headline, Named, Recovery, Repeated, Validity, paired, validity};
 

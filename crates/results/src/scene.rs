@@ -1,9 +1,7 @@
 //! What a scenario lets happen to links during a run, as far as a picture of the run shows it.
 
-use sidestep_model::{
-    ArcId, LinkState, Rate, Scenario, Span,
-    scenario::{Change, conditions::Conditions},
-};
+use sidestep_net::{ArcId, LinkState, Rate, Span};
+use sidestep_scenario::{Change, Scenario, conditions::Conditions};
 
 use crate::measures;
 
@@ -101,7 +99,7 @@ fn events(scenario: &Scenario) -> Vec<(f64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::scenario::builder::{ScenarioBuilder, blackhole, down, impairment, up};
+    use sidestep_scenario::builder::{ScenarioBuilder, blackhole, down, impairment, up};
 
     use super::*;
 

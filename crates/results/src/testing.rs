@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use sidestep_model::{Bytes, Rate, Span, Time};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use crate::{FlowRecord, Late, Recorder, RunResult, SampleKind, SamplePoint, Trace, Window, World};
 

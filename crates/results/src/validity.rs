@@ -1,9 +1,10 @@
 //! Reasons to doubt what was measured: one list, which the terminal, the page and `result.json` show alike.
 
 use serde::{Deserialize, Serialize};
-use sidestep_model::{
-    ArcId, LinkState, Ratio, Scenario, Span,
-    scenario::conditions::{ArcCondition, Conditions},
+use sidestep_net::{ArcId, LinkState, Ratio, Span};
+use sidestep_scenario::{
+    Scenario,
+    conditions::{ArcCondition, Conditions},
 };
 
 use crate::{Named, SystemResult, summary::seconds};
@@ -191,7 +192,7 @@ pub fn single_ways(ways: &[(String, String, usize)], what: &str) -> Option<Doubt
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, down, up};
+    use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, down, up};
 
     use super::*;
     use crate::Repeated;

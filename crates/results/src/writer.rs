@@ -315,7 +315,7 @@ pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Err
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::Span;
+    use sidestep_net::Span;
 
     use super::*;
     use crate::{SampleKind, Window, testing};
@@ -384,10 +384,10 @@ mod tests {
             interval: Span::from_millis(500),
             kind,
             name: name.into(),
-            rate: Some(sidestep_model::Rate::from_mbits(25)),
+            rate: Some(sidestep_net::Rate::from_mbits(25)),
             ..SamplePoint::default()
         };
-        let held = Some(sidestep_model::Bytes::new(4_096));
+        let held = Some(sidestep_net::Bytes::new(4_096));
         let rtt = Some(Span::from_micros(12_500));
         let points = [
             SamplePoint { utilisation: Some(0.5), queue: held, ..point(SampleKind::Router, "A:A-B") },
@@ -419,11 +419,11 @@ mod tests {
             local: "[fd02:0:1::1]:40001".parse().unwrap(),
             remote: "[fd02:0:2::1]:7000".parse().unwrap(),
             path: path.map(str::to_owned),
-            bytes: sidestep_model::Bytes::new(5_000),
+            bytes: sidestep_net::Bytes::new(5_000),
             retransmits: 3,
             srtt: path.map(|_| Span::from_micros(14_250)),
-            opened: path.map(|_| sidestep_model::Time::ZERO + Span::from_millis(250)),
-            bytes_in_window: sidestep_model::Bytes::new(4_000),
+            opened: path.map(|_| sidestep_net::Time::ZERO + Span::from_millis(250)),
+            bytes_in_window: sidestep_net::Bytes::new(4_000),
         };
         let mut writer = Writer::new(dir.path(), 1).unwrap();
         writer.append(writer.set_aside().unwrap()).unwrap();

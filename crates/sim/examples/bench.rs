@@ -3,7 +3,7 @@
 
 use std::{env, process::ExitCode};
 
-use sidestep_model::Span;
+use sidestep_net::Span;
 use sidestep_sim::bench::{Case, Tcp};
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sidestep_model::{ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, Span, Time, Topology, TopologyError};
+use sidestep_net::{ArcId, Bytes, Dumbbell, FatTree, NodeId, QueueLimit, Rate, Span, Time, Topology, TopologyError};
 use sidestep_paths::Igp;
 use sidestep_proto::{
     mptcp::{self, Coupling, Scheduler},
@@ -162,7 +162,7 @@ impl Plan {
             flows.push((start(seed, host, Span::from_millis(100)), vec![paths]));
         }
         let link = topology.find_link("L-R");
-        let bottleneck = link.map(|link| link.arc(sidestep_model::Direction::AToB));
+        let bottleneck = link.map(|link| link.arc(sidestep_net::Direction::AToB));
         // A packet's time on the host's link: what keeps flows of equal round trips from falling into step.
         let jitter = Span::from_micros(12);
         Ok(Plan { topology, subflows, coupling: Coupling::Lia, jitter, config: Config::default(), flows, bottleneck })

@@ -10,17 +10,16 @@ use std::{
 };
 
 use sidestep_control::Planner;
-use sidestep_model::{
-    ArcId, BalanceMode, Channel, NodeId, Rate, Time, Topology,
-    scenario::{PathKnobs, SemperKnobs},
-    srv6,
-};
+use sidestep_net::{ArcId, Channel, NodeId, Rate, Time, Topology, srv6};
+use sidestep_paths::PathSettings;
+use sidestep_policy::BalanceMode;
 use sidestep_policy::balance::{ALL_LIVE, Balanced, PathSet};
 use sidestep_proto::{
     edge::{self, Choices, Marks, Table},
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };
+use sidestep_scenario::SemperKnobs;
 
 use crate::{
     engine::{Behaviour, Fate, Leaving, Node, RouteId},
@@ -36,7 +35,7 @@ pub(crate) struct Edges {
 
 #[derive(Debug)]
 struct Plans {
-    knobs: PathKnobs,
+    knobs: PathSettings,
     planner: Option<Planner>,
     /// By the two edges, the one with the lower number first.
     known: BTreeMap<(NodeId, NodeId), Arc<[EdgePath]>>,
@@ -59,7 +58,7 @@ struct EdgePath {
 
 impl Edges {
     /// Paths of this network under these limits.
-    pub(crate) fn new(topology: &Topology, knobs: PathKnobs) -> Self {
+    pub(crate) fn new(topology: &Topology, knobs: PathSettings) -> Self {
         let plans = Plans { knobs, planner: None, known: BTreeMap::new() };
         Edges { topology: Arc::new(topology.clone()), plans: Arc::new(Mutex::new(plans)) }
     }

@@ -11,7 +11,7 @@
 //!
 //! # Example
 //! ```
-//! use sidestep_model::scenario::builder::{ScenarioBuilder, bulk};
+//! use sidestep_scenario::builder::{ScenarioBuilder, bulk};
 //! use sidestep_sim::{RunOptions, run};
 //!
 //! let scenario = ScenarioBuilder::new("2 s").parallel_paths(2).flow(bulk("c1", "s1").with("connections", 4)).build();

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_model::{ArcId, LinkId, NodeId, Topology};
+use sidestep_net::{ArcId, LinkId, NodeId, Topology};
 use sidestep_paths::Igp;
 use thiserror::Error;
 
@@ -239,7 +239,7 @@ pub fn forwarding(topology: &Topology, failed: &BTreeSet<LinkId>) -> Box<dyn For
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{FatTree, Span};
+    use sidestep_net::{FatTree, Span};
 
     use super::*;
 

@@ -21,16 +21,14 @@ use std::{
 
 #[cfg(feature = "ceiling")]
 use sidestep_maxflow::Ceiling;
-use sidestep_model::{
-    LinkId, Scenario, Span, Topology,
-    scenario::{Flow, Place, SystemError, SystemSpec},
-};
+use sidestep_net::{LinkId, Span, Topology};
 use sidestep_paths::Igp;
 use sidestep_proto::{inrpp::InterfaceError, tcp::Counters};
 use sidestep_results::{
     Parts, Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SeedTrace, SystemResult, Trace, Window,
     World, WriteError, Writer,
 };
+use sidestep_scenario::{Flow, Place, Scenario, SystemError, SystemSpec};
 use thiserror::Error;
 
 use crate::{
@@ -141,7 +139,7 @@ pub enum SimError {
     },
     /// Settings of paths that do not fit.
     #[error(transparent)]
-    Paths(#[from] sidestep_model::scenario::KnobError),
+    Paths(#[from] sidestep_net::SettingError),
     /// A congestion control that the simulator does not have.
     #[error("the simulator has no congestion control `{0}`; it has reno, cubic and dctcp")]
     CongestionControl(String),

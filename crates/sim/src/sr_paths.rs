@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sidestep_control::{HostPath, Planner};
-use sidestep_model::{
-    ArcId, LinkId, NodeId, Rate, Span, Topology,
-    scenario::{KnobError, PathKnobs},
-};
+use sidestep_net::{ArcId, LinkId, NodeId, Rate, SettingError, Span, Topology};
+use sidestep_paths::PathSettings;
 
 use crate::engine::{Network, RouteId};
 
@@ -41,7 +39,7 @@ pub struct SrPath {
 
 impl SrPaths {
     /// The path sets of `topology` under `knobs`, while everything is up.
-    pub fn new(topology: Arc<Topology>, knobs: PathKnobs) -> Result<Self, KnobError> {
+    pub fn new(topology: Arc<Topology>, knobs: PathSettings) -> Result<Self, SettingError> {
         let planner = Planner::new(topology, knobs)?;
         Ok(SrPaths { planner, known: BTreeMap::new(), routes: BTreeMap::new() })
     }
@@ -89,7 +87,7 @@ impl SrPaths {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::ParallelPaths;
+    use sidestep_net::ParallelPaths;
 
     use super::*;
 
@@ -104,7 +102,7 @@ mod tests {
     #[test]
     fn srv6_paths_are_the_controllers() {
         let (topology, mut network, from, to) = six_paths();
-        let mut paths = SrPaths::new(topology.clone(), PathKnobs::default()).unwrap();
+        let mut paths = SrPaths::new(topology.clone(), PathSettings::default()).unwrap();
         let found = paths.between(&mut network, from, to);
         assert_eq!(found.len(), 6);
         assert_eq!(found[0].name, "path-1");
@@ -122,7 +120,7 @@ mod tests {
     #[test]
     fn a_path_that_comes_back_is_the_one_that_it_was() {
         let (topology, mut network, from, to) = six_paths();
-        let mut paths = SrPaths::new(topology.clone(), PathKnobs::default()).unwrap();
+        let mut paths = SrPaths::new(topology.clone(), PathSettings::default()).unwrap();
         let before = paths.between(&mut network, from, to);
         let gone = before[2].arcs[0].link();
         assert_eq!(paths.set_down(&[gone].into()).len(), 1, "the set that was asked for");

@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, NodeId, Time, scenario::PlbKnobs};
+use sidestep_net::{Bytes, NodeId, Time};
+use sidestep_policy::PlbKnobs;
 use sidestep_policy::{
     Connection, Decision, Path, Reason, Request, Round, Shared, are_off, draw_reply,
     flow_hash::{FlowKey, Symmetry, hash},

@@ -2,12 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use sidestep_model::{
-    ArcId, NodeId, Scenario, Topology, World,
-    scenario::{AgentKnobs, MptcpKnobs, PlbKnobs, Settings, SystemError, SystemSpec, TcpKnobs},
-};
+use sidestep_net::{ArcId, NodeId, Topology};
+use sidestep_policy::{AgentKnobs, PlbKnobs};
+use sidestep_proto::mptcp::MptcpKnobs;
 use sidestep_proto::{mptcp, tcp};
 use sidestep_results::{Doubt, ReturnPath};
+use sidestep_scenario::{Scenario, Settings, SystemError, SystemSpec, TcpKnobs, World};
 
 use crate::{
     SimError,

@@ -2,7 +2,7 @@
 //!
 //! A file has a function `system`, which builds a [`System`] from a [`Context`]; most begin with [`System::tcp`].
 
-use sidestep_model::SystemName;
+use sidestep_scenario::SystemName;
 
 use crate::{
     SimError,
@@ -39,4 +39,4 @@ macro_rules! system {
     };
 }
 
-sidestep_model::systems!(modules);
+sidestep_scenario::systems!(modules);

@@ -1,10 +1,10 @@
 //! What a run says of systems that could not act: they had one way only, or answers came back over the dead one.
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{ScenarioBuilder, bulk},
-};
 use sidestep_results::DoubtKind;
+use sidestep_scenario::{
+    Scenario,
+    builder::{ScenarioBuilder, bulk},
+};
 use sidestep_sim::{RunOptions, run};
 
 /// What there is to doubt in a run of a system.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{ScenarioBuilder, bulk, down, part, up},
-};
 use sidestep_results::SystemResult;
+use sidestep_scenario::{
+    Scenario,
+    builder::{ScenarioBuilder, bulk, down, part, up},
+};
 use sidestep_sim::{RunOptions, run};
 
 /// Two hosts with a server, so many links of 10 Mbit/s between their edges.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{Part, ScenarioBuilder, bulk, cbr, closed_loop, down, impairment, part, up},
-};
 use sidestep_results::{RunResult, SystemResult};
+use sidestep_scenario::{
+    Scenario,
+    builder::{Part, ScenarioBuilder, bulk, cbr, closed_loop, down, impairment, part, up},
+};
 use sidestep_sim::{RunOptions, SimError, run};
 
 /// Two hosts, two routers, so many paths of 10 Mbit/s; no traffic.

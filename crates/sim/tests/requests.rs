@@ -3,11 +3,12 @@
 use std::{fs, path::Path};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
-use sidestep_model::{
-    Scenario, Span, World,
-    scenario::builder::{ScenarioBuilder, blackhole, part, poisson},
-};
+use sidestep_net::Span;
 use sidestep_results::{RunResult, SystemResult};
+use sidestep_scenario::{
+    Scenario, World,
+    builder::{ScenarioBuilder, blackhole, part, poisson},
+};
 use sidestep_sim::{RunOptions, SimError, run};
 
 fn options(scenario: &Scenario, system: &str) -> RunOptions {

@@ -11,12 +11,12 @@ use std::{
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
-use sidestep_model::{
-    Scenario, Span, SystemName, WireTimes,
-    scenario::SystemSpec,
-    scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
-};
+use sidestep_net::Span;
 use sidestep_results::{RunResult, SystemResult, World};
+use sidestep_scenario::{
+    Scenario, SystemName, SystemSpec, WireTimes,
+    builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
+};
 use sidestep_sim::{Observer, RunOptions, SimError, resume, run};
 
 fn file(name: &str) -> String {

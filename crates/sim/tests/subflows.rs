@@ -6,9 +6,9 @@ use std::{
     path::Path,
 };
 
-use sidestep_model::{
+use sidestep_scenario::{
     Scenario,
-    scenario::builder::{ScenarioBuilder, bulk},
+    builder::{ScenarioBuilder, bulk},
 };
 use sidestep_sim::{RunOptions, run};
 

@@ -10,7 +10,7 @@ mod network;
 mod shift;
 
 use serde::Serialize;
-use sidestep_model::{Scenario, scenario::builder::ScenarioBuilder};
+use sidestep_scenario::{Scenario, builder::ScenarioBuilder};
 
 use crate::Measure;
 
@@ -148,7 +148,8 @@ const BURST: &[Measure] = &[Measure::P99, Measure::Mean];
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use sidestep_model::scenario::{AgentKnobs, Settings};
+    use sidestep_policy::AgentKnobs;
+    use sidestep_scenario::Settings;
 
     use super::*;
 

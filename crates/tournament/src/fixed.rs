@@ -5,10 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use sidestep_model::{
-    NamedPath, Rate, Scenario, Span, Topology,
-    scenario::{ParseError, SystemError, SystemSpec},
-};
+use sidestep_net::{NamedPath, ParseError, Rate, Span, Topology};
+use sidestep_scenario::{Scenario, SystemError, SystemSpec};
 use toml::{Table, Value};
 
 /// Up to so many paths every set of them is tried.

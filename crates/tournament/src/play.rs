@@ -9,11 +9,10 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_model::{
-    Scenario, Span,
-    scenario::{ParseError, SystemError, SystemSpec, TcpProfile},
-};
+use sidestep_net::{ParseError, Span};
+use sidestep_proto::tcp::Profile;
 use sidestep_results::{Estimate, SystemResult, World, measures};
+use sidestep_scenario::{Scenario, SystemError, SystemSpec};
 use sidestep_sim::{RunOptions, SimError};
 use thiserror::Error;
 
@@ -53,7 +52,7 @@ pub struct Options {
     /// With how many of these seeds the regret is computed; `None`: it is not.
     pub regret: Option<u32>,
     /// Whose TCP the simulator has; the lab has its kernels'.
-    pub profile: TcpProfile,
+    pub profile: Profile,
     /// The command line that does the same again.
     pub command: String,
     /// Set to end early; nothing is left then.
@@ -404,7 +403,7 @@ mod tests {
             cases: cases().filter(|case| names.contains(&case.name)).collect(),
             seeds,
             regret: None,
-            profile: TcpProfile::default(),
+            profile: Profile::default(),
             command: String::new(),
             stop: Arc::default(),
         }

@@ -7,13 +7,11 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use serde::Deserialize;
 use sidestep_control::assign_path_ids;
 use sidestep_linux::bpf::balance::MAX_PATHS;
-use sidestep_model::{
-    BalanceMode,
-    scenario::{
-        ParseError,
-        document::{Document, Item},
-    },
+use sidestep_net::{
+    ParseError,
+    document::{Document, Item},
 };
+use sidestep_policy::BalanceMode;
 use sidestep_policy::balance::{Balanced, PathSet};
 
 use super::{EdgeProbeKnobs, seed::read_seed};

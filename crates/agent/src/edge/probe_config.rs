@@ -7,10 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::Deserialize;
 use sidestep_linux::netlink::Family;
-use sidestep_model::{
-    Span,
-    scenario::{ParseError, document::Document},
-};
+use sidestep_net::{ParseError, Span, document::Document};
 use sidestep_proto::rounds::RoundsConfig;
 
 use super::{EdgeConfig, Health};

@@ -22,7 +22,7 @@ use sidestep_linux::{
     prober::{Method, Prober, Reply, Spec},
     reflector::{Reflected, ReflectorSocket},
 };
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::{
     rounds::{PathRounds, Rounds},
     stamp::{Clock, Reflector, ReflectorConfig},

@@ -6,7 +6,7 @@ use sidestep_linux::{
     bpf::balance::MAX_SLOTS,
     netlink::{Family, Interface, LOCAL, Netlink, PROTOCOL},
 };
-use sidestep_model::srv6;
+use sidestep_net::srv6;
 
 use super::{Edge, EdgeConfig, EdgeOptions};
 use crate::AgentError;

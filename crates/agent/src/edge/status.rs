@@ -14,7 +14,8 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sidestep_linux::{LinuxError, bpf::balance, netlink::Netlink};
-use sidestep_model::{BalanceMode, Span};
+use sidestep_net::Span;
+use sidestep_policy::BalanceMode;
 use sidestep_policy::{
     balance::{Balanced, PathSet},
     flow_hash::FlowKey,

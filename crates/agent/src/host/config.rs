@@ -9,7 +9,8 @@ use std::{collections::BTreeSet, net::SocketAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
-use sidestep_model::scenario::{AgentKnobs, ParseError, document::Document};
+use sidestep_net::{ParseError, SettingsTable as _, document::Document};
+use sidestep_policy::AgentKnobs;
 use sidestep_policy::raw::MAX_PATHS;
 
 use crate::paths::{self, Checker, ConfigError, DestinationPaths, Interfaces, Places, StaticDestination};
@@ -66,8 +67,8 @@ impl HostConfig {
         }
         let agent = root.get_ref().get("agent").unwrap_or(root);
         let most = self.destinations.iter().map(|d| d.paths.len()).max().unwrap_or(0).clamp(1, MAX_PATHS);
-        let checked = self.agent.check(most);
-        checked.map_err(|error| document.error_at(agent, error.knob, &error))
+        let checked = self.agent.check().and_then(|()| self.agent.check_max_paths(most));
+        checked.map_err(|error| document.error_at(agent, error.setting, &error))
     }
 
     /// Puts the file's name in front of errors that are only found when the paths are resolved.

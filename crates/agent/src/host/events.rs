@@ -8,7 +8,7 @@ use sidestep_linux::{
     bpf::host::{Event, EventKind, Events},
     monotonic_now,
 };
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{
     quality::Prefixes,

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use serde::Serialize;
-use sidestep_model::Span;
+use sidestep_net::Span;
 use sidestep_policy::{Reason, Stay};
 
 pub use self::question::Question;

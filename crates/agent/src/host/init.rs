@@ -8,7 +8,7 @@ use std::{
 };
 
 use sidestep_linux::netlink::{DefaultRoute, Family, Interface, Netlink, NextHop};
-use sidestep_model::Rate;
+use sidestep_net::Rate;
 
 use super::{HostConfig, reaches};
 use crate::AgentError;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use sidestep_linux::{bpf::host::Learnt, monotonic_now};
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::Host;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use sidestep_linux::bpf::host::{ControllerState, HostCounters, MapUse, ProgramRuns};
 use sidestep_metrics::{Labels, Metric, Page};
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use super::{
     attachment::Reattached,
@@ -302,7 +302,7 @@ fn labelled(labels: &[(&'static str, &str)], value: f64) -> (Labels, f64) {
 #[cfg(test)]
 mod tests {
     use sidestep_linux::bpf::host::HostConnection;
-    use sidestep_model::{Rate, Time};
+    use sidestep_net::{Rate, Time};
     use sidestep_policy::{Reason, Stay};
 
     use super::*;

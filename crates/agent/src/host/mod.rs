@@ -43,7 +43,8 @@ use sidestep_linux::{
     netns::NetNsId,
 };
 use sidestep_metrics::{Page, Scrapes};
-use sidestep_model::{Time, scenario::AgentKnobs};
+use sidestep_net::Time;
+use sidestep_policy::AgentKnobs;
 use sidestep_policy::{REWEIGHING, raw};
 use tokio::sync::mpsc::UnboundedReceiver;
 

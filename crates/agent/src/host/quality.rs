@@ -13,7 +13,7 @@ use sidestep_linux::{
     bpf::host::HostConnection,
     sock_diag::{SockDiag, TcpInfo},
 };
-use sidestep_model::{Bytes, Rate, Span};
+use sidestep_net::{Bytes, Rate, Span};
 
 use crate::paths::{DestinationPaths, HostPath};
 

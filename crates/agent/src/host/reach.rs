@@ -152,7 +152,7 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Rate, Span};
+    use sidestep_net::{Rate, Span};
 
     use super::*;
     use crate::paths::{HostPath, PathRoute};

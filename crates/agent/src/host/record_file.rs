@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_model::Bytes;
+use sidestep_net::Bytes;
 
 /// Where records go, and how much of them is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

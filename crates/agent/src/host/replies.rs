@@ -10,7 +10,7 @@ use sidestep_linux::{
     netlink::Family,
     nftables::{Draw, DrawTable, Share},
 };
-use sidestep_model::scenario::AgentKnobs;
+use sidestep_policy::AgentKnobs;
 use sidestep_policy::{are_off, reply_weights};
 
 use super::{Host, MarkBits};
@@ -249,7 +249,7 @@ fn shares(
 #[cfg(test)]
 mod tests {
     use sidestep_linux::bpf::host::PathSources;
-    use sidestep_model::{Rate, Span};
+    use sidestep_net::{Rate, Span};
     use sidestep_policy::PathLearnt;
 
     use super::*;

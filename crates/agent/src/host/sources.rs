@@ -340,7 +340,7 @@ fn by_next_hop(path: &HostPath) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Rate, Span};
+    use sidestep_net::{Rate, Span};
 
     use super::*;
 

@@ -17,10 +17,8 @@ use sidestep_linux::{
     monotonic_now,
     sock_diag::{Ended, SockDiag, Unanswered},
 };
-use sidestep_model::{
-    Span, Time,
-    scenario::{AgentKnobs, OnDead, PolicyName},
-};
+use sidestep_net::{Span, Time};
+use sidestep_policy::{AgentKnobs, OnDead, PolicyName};
 
 use super::Host;
 use crate::AgentError;

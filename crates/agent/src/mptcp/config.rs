@@ -10,12 +10,9 @@ use std::{
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use sidestep_model::{
-    Bytes, Ratio, Span,
-    scenario::{
-        ParseError,
-        document::{Document, Item},
-    },
+use sidestep_net::{
+    Bytes, ParseError, Ratio, Span,
+    document::{Document, Item},
 };
 
 use super::{addresses::AddressesConfig, ports::MOST_PATHS};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use sidestep_linux::mptcp::{Ends, FirstSubflow};
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     config::{Mode, Rule},

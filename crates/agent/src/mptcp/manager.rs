@@ -20,7 +20,7 @@ use std::{
 };
 
 use sidestep_linux::mptcp::{Ends, FirstSubflow, MptcpChange, MptcpEvent, NewSubflow, Refusal, RefusalKind, Token};
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 pub(super) use self::hosts::HostView;
 use super::{

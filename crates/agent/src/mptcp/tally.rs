@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
-use sidestep_model::{Ratio, Span, Time};
+use sidestep_net::{Ratio, Span, Time};
 
 use super::config::{LimitsConfig, Rule};
 

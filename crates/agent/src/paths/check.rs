@@ -3,12 +3,9 @@
 use std::{collections::BTreeMap, fmt, net::IpAddr, ops::RangeInclusive};
 
 use ipnet::IpNet;
-use sidestep_model::{
-    Rate, Span,
-    scenario::{
-        ParseError,
-        document::{Document, Item},
-    },
+use sidestep_net::{
+    ParseError, Rate, Span,
+    document::{Document, Item},
 };
 
 use super::file::{StaticDestination, StaticPath, Via};

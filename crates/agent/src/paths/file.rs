@@ -14,7 +14,7 @@ use sidestep_linux::{
     LinuxError,
     netlink::{DefaultRoute, Family, Interface, Netlink, NextHop},
 };
-use sidestep_model::{PathId, Rate, Span};
+use sidestep_net::{PathId, Rate, Span};
 use sidestep_policy::PolicyError;
 use thiserror::Error;
 

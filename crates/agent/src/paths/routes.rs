@@ -12,12 +12,9 @@ use sidestep_linux::{
     bpf::host::SlotPath,
     netlink::{NextHop, Route, Target},
 };
-use sidestep_model::{
-    Rate, Span,
-    scenario::{AgentKnobs, InitialName, PolicyName},
-    srv6,
-};
+use sidestep_net::{InitialName, Rate, Span, srv6};
 use sidestep_policy::raw;
+use sidestep_policy::{AgentKnobs, PolicyName};
 
 use super::{exceptions::surroundings, local::is_on_the_wire, slots::Slots};
 

@@ -158,7 +158,7 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_model::{Rate, Span};
+    use sidestep_net::{Rate, Span};
 
     use super::{
         super::routes::{HostPath, PathRoute},

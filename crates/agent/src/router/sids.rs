@@ -12,7 +12,7 @@ use sidestep_linux::{
     LinuxError,
     netlink::{BindingSids, BoundSid, LOOPBACK, MAIN_TABLE, Netlink, Route, SidAction, Target},
 };
-use sidestep_model::srv6;
+use sidestep_net::srv6;
 
 use crate::AgentError;
 
@@ -171,7 +171,7 @@ mod tests {
         netns::NetNs,
         testing::root_or_skip,
     };
-    use sidestep_model::PathId;
+    use sidestep_net::PathId;
 
     use super::*;
 

@@ -21,7 +21,7 @@ use sidestep_linux::{
     testing::root_or_skip,
     wire::{WireSpec, Wires},
 };
-use sidestep_model::{Channel, Direction, LinkId, Queue, QueueLimit, Rate, Ratio, Span};
+use sidestep_net::{Channel, Direction, LinkId, Queue, QueueLimit, Rate, Ratio, Span};
 use sidestep_proto::link::LinkState;
 
 use crate::{

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use sidestep_agent::RouteControlConfig;
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 const FILE: &str = r#"[route_control]
 destinations = ["0.0.0.0/0", "::/0"]

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use sidestep_agent::RecordFile;
-use sidestep_model::{Bytes, Span, UnitError};
+use sidestep_net::{Bytes, Span, UnitError};
 use sidestep_policy::Reason;
 
 /// `sidestep agent`.

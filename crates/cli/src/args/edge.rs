@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use super::agent::parse_interval;
 

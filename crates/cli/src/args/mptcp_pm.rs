@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
 use sidestep_agent::MptcpMode;
-use sidestep_model::Bytes;
+use sidestep_net::Bytes;
 
 /// `sidestep mptcp-pm`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 /// `sidestep reflector`.
 #[derive(Debug, Args)]

@@ -15,11 +15,8 @@ use sidestep_api::HostIdentity;
 use sidestep_controller::{Controller, PairPaths, PlanError, RouterBindings, serve};
 use sidestep_linux::{LinuxError, bpf::host::Pins, netlink::InnerRoute};
 use sidestep_metrics::Scrapes;
-use sidestep_model::{
-    Topology,
-    scenario::{ParseError, PathKnobs},
-    topology_file,
-};
+use sidestep_net::{ParseError, Topology, topology_file};
+use sidestep_paths::PathSettings;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
@@ -38,7 +35,8 @@ const OWN_SOCKETS: &str = "unix:/run/sidestep/";
 /// Runs `sidestep controller`.
 pub fn controller(args: ControllerArgs) -> Outcome {
     let topology = read_topology(&args.topology)?;
-    let knobs = PathKnobs { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
+    let knobs =
+        PathSettings { max_segments: args.max_segments, max_paths: args.max_paths, adjacency: !args.no_adjacency };
     knobs.check().map_err(|error| Failure::usage(format!("--{}", error.to_string().replace('_', "-"))))?;
     let wrong = |error: PlanError| Failure::usage(chain(&error));
     let controller = Arc::new(Controller::without_paths(topology, knobs).map_err(wrong)?);
@@ -66,7 +64,7 @@ pub fn controller(args: ControllerArgs) -> Outcome {
 }
 
 /// Reads a topology for which a controller can compute paths.
-fn read_network(path: &Path, knobs: PathKnobs) -> Result<Topology, Failure> {
+fn read_network(path: &Path, knobs: PathSettings) -> Result<Topology, Failure> {
     let topology = read_topology(path)?;
     let failed = |error| Failure::usage(format!("{}: {}", path.display(), chain(&error)));
     Controller::check(&topology, knobs).map_err(failed)?;

@@ -12,7 +12,7 @@ use sidestep_linux::{
     netlink::{DefaultRoute, Interface, Netlink, block_on},
     probe::{Egress, Finding, Mask, Need, Part, Probed, Report, probe},
 };
-use sidestep_model::scenario::AgentKnobs;
+use sidestep_policy::AgentKnobs;
 
 use super::{
     daemons::read_config,

@@ -19,7 +19,7 @@ use sidestep_linux::{
     netns::NetNsId,
     sock_diag::{FoundSocket, SockDiag},
 };
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_policy::PathLearnt;
 
 use super::{print_json, watch};

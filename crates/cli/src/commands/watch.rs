@@ -17,7 +17,7 @@ use sidestep_linux::{
     netlink::Netlink,
     sock_diag::TcpInfo,
 };
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_policy::{PathLearnt, Stay};
 
 use super::runtime;

@@ -9,15 +9,14 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
-use sidestep_model::{
-    Ratio,
-    scenario::{
-        SystemSpec, TcpProfile,
-        overrides::{Override, Sweep},
-    },
-};
+use sidestep_net::Ratio;
+use sidestep_proto::tcp::Profile;
 use sidestep_repro::Mode;
 use sidestep_results::World;
+use sidestep_scenario::{
+    SystemSpec,
+    overrides::{Override, Sweep},
+};
 use sidestep_sim::bench::Tcp;
 use sidestep_tournament::Set;
 
@@ -344,7 +343,7 @@ pub struct PolicyArgs {
     pub set: Sets,
     /// Whose TCP the simulator has; the documented results are of linux
     #[arg(long, value_name = "NAME", default_value = "linux", value_parser = one_of(PROFILES))]
-    pub profile: TcpProfile,
+    pub profile: Profile,
     /// Compute by how much the best fixed assignment of connections to paths beats each policy
     #[arg(long)]
     pub regret: bool,
@@ -515,7 +514,7 @@ pub struct TrafficSend {
 
 const WORLDS: [(&str, World); 2] = [("sim", World::Sim), ("lab", World::Lab)];
 const TCPS: [(&str, Tcp); 3] = [("linux", Tcp::Linux), ("rfc", Tcp::Rfc), ("simple", Tcp::Simple)];
-const PROFILES: [(&str, TcpProfile); 2] = [("linux", TcpProfile::Linux), ("rfc", TcpProfile::Rfc)];
+const PROFILES: [(&str, Profile); 2] = [("linux", Profile::Linux), ("rfc", Profile::Rfc)];
 const SETS: [(&str, Sets); 3] =
     [("tuning", Sets::One(Set::Tuning)), ("judging", Sets::One(Set::Judging)), ("all", Sets::All)];
 const MODES: [(&str, Mode); 2] = [("quick", Mode::Quick), ("full", Mode::Full)];

@@ -6,7 +6,7 @@ mod policies;
 
 use serde::Serialize;
 use sidestep_linux::wire::bench::{self, BenchReport, Load};
-use sidestep_model::Span;
+use sidestep_net::Span;
 use sidestep_sim::bench::{Case as SimCase, Tcp};
 
 use super::print_json;

@@ -1,7 +1,7 @@
 //! `sidestep paths between`: the paths themselves, and the segment lists that force them.
 
 use serde::Serialize;
-use sidestep_model::{Missing, NodeId, Topology, TopologyError};
+use sidestep_net::{Missing, NodeId, Topology, TopologyError};
 use sidestep_paths::{Apart, Igp, Route, Segment, SegmentRules, paths_apart};
 use sidestep_repro::topology;
 

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use sidestep_model::{
-    Scenario,
-    scenario::{Coupling, Scheduler, Settings, SystemSpec},
-};
+use sidestep_proto::mptcp::{Coupling, Scheduler};
 use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
+use sidestep_scenario::{Scenario, Settings, SystemSpec};
 
 use super::{NEEDS_ROOT, equivalence, print_json, read_scenario, save, worlds::Real};
 use crate::{

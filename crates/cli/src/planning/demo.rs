@@ -12,8 +12,8 @@ use std::{
 
 use serde::Serialize;
 use sidestep_lab::LabError;
-use sidestep_model::Scenario;
 use sidestep_results::{RunResult, World, table};
+use sidestep_scenario::Scenario;
 
 use self::{
     compared::Transfers,

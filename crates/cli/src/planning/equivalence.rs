@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_repro::Worlds;
 use sidestep_results::{
     RunResult, SystemResult, World,
     equivalence::{Equivalence, Runs, TITLE_OF_COUNTED, WHERE_TO_LOOK},
 };
+use sidestep_scenario::{Scenario, SystemSpec};
 
 use super::{print_json, save};
 use crate::failure::{Failure, Outcome};
@@ -234,7 +234,8 @@ fn print(found: &Equivalence) {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Span, WireTimes};
+    use sidestep_net::Span;
+    use sidestep_scenario::WireTimes;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use sidestep_lab::{LabError, RunOptions, clean, run as run_lab};
-use sidestep_model::{Scenario, scenario::overrides::Override};
 use sidestep_results::{RunResult, table};
+use sidestep_scenario::{Scenario, overrides::Override};
 
 use super::{NEEDS_ROOT, command_line, print_json, read_scenario, scenario_text, until_signalled};
 use crate::{

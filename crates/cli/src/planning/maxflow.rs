@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sidestep_advise::{AdviseError, Answer, BASES, Capacities, Question, Share, models, shares};
 use sidestep_maxflow::FlowModel;
-use sidestep_model::{NodeId, Ratio};
+use sidestep_net::{NodeId, Ratio};
 use sidestep_repro::{Curve, curves};
 
 use super::{

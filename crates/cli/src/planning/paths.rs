@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 use sidestep_paths::analysis::{Counts, Net, RiskGroups, SegmentOptions, Survey, detours};
 use sidestep_repro::Watch;
 use sidestep_results::{Stack, stacks};

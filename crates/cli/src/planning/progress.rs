@@ -11,8 +11,9 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sidestep_lab::Observer;
-use sidestep_model::{Rate, Span, scenario::SystemSpec};
+use sidestep_net::{Rate, Span};
 use sidestep_results::SystemResult;
+use sidestep_scenario::SystemSpec;
 
 /// A bar of so many steps that looks like `style`.
 fn bar(steps: u64, style: &str) -> ProgressBar {

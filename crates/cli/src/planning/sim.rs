@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use sidestep_model::{LinkId, Scenario, pattern, scenario::overrides::Override};
+use sidestep_net::{LinkId, pattern};
 use sidestep_results::table;
+use sidestep_scenario::{Scenario, overrides::Override};
 use sidestep_sim::{RunOptions, SimError, estimate, resume, run as run_sim};
 
 use super::{command_line, print_json, read_scenario, scenario_text, sweep, until_signalled};

@@ -8,14 +8,11 @@ use std::{
     },
 };
 
-use sidestep_model::{
-    Scenario,
-    scenario::{
-        SystemSpec,
-        overrides::{Override, Sweep},
-    },
-};
 use sidestep_results::{RunResult, Swept, SweptPoint};
+use sidestep_scenario::{
+    Scenario, SystemSpec,
+    overrides::{Override, Sweep},
+};
 use sidestep_sim::RunOptions;
 
 use super::{

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 use sidestep_formats::{print_graphml, print_repetita};
-use sidestep_model::{Graph, Missing, Span, topology_file, usual_rate};
+use sidestep_net::{Graph, Missing, Span, topology_file, usual_rate};
 use sidestep_paths::analysis::{Net, NetOptions};
 use sidestep_repro::{DataError, Set, topologies, topology};
 use sidestep_results::{Look, draw};

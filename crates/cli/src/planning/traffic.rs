@@ -5,7 +5,7 @@ use std::io::stdout;
 use sidestep_lab::traffic::{
     CbrOptions, Monotonic, SendOptions, SinkOptions, SocketOptions, TrafficError, Transfer, Users, cbr, send, sink,
 };
-use sidestep_model::{Bytes, Rate, Span};
+use sidestep_net::{Bytes, Rate, Span};
 
 use crate::{
     failure::{Failure, Outcome, chain},

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use sidestep_model::{Scenario, scenario::SystemSpec};
 use sidestep_repro::Worlds;
 use sidestep_results::{RunResult, World};
+use sidestep_scenario::{Scenario, SystemSpec};
 
 use super::{NEEDS_ROOT, command_line, until_signalled};
 use crate::{

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use sidestep_model::Scenario;
+use sidestep_scenario::Scenario;
 
 use crate::common::{BULK, Room, TWO_PATHS, number, root_or_skip, traces_of};
 

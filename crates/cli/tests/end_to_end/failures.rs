@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, down, up};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, down, up};
 
 use crate::common::{Room, root_or_skip};
 

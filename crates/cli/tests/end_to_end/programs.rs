@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use sidestep_model::scenario::builder::replace_once;
+use sidestep_scenario::builder::replace_once;
 
 use crate::common::{Room, number, root_or_skip};
 

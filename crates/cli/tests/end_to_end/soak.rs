@@ -18,7 +18,7 @@ use nix::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_linux::cgroup;
-use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, exec};
+use sidestep_scenario::builder::{ScenarioBuilder, bulk, exec};
 
 use crate::common::{PROGRAM, RUN, Room, lab_of, processes_in, root_or_skip};
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use sidestep_model::{scenario::builder::replace_once, topology_file};
+use sidestep_net::topology_file;
+use sidestep_scenario::builder::replace_once;
 
 use crate::common::{Ended, Room};
 

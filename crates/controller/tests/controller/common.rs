@@ -2,9 +2,8 @@
 
 use sidestep_api::{LinkCounter, UsageReport};
 use sidestep_controller::{Controller, PathInfo};
-use sidestep_model::{
-    Channel, Link, NamedPath, Node, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, scenario::PathKnobs, srv6,
-};
+use sidestep_net::{Channel, Link, NamedPath, Node, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, srv6};
+use sidestep_paths::PathSettings;
 
 /// A link of a test network: 100 Mbit/s, 1 ms.
 pub struct Wire {
@@ -18,7 +17,7 @@ pub const fn wire(a: &'static str, b: &'static str, weight: u32) -> Wire {
     Wire { ends: (a, b), weight, mtu: 1700, mbits: 100 }
 }
 
-pub const KNOBS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
+pub const KNOBS: PathSettings = PathSettings { max_segments: 4, max_paths: 8, adjacency: true };
 
 /// Hosts c1, c2 behind A and s1 behind B; between A and B the routers m1, m2, m3 side by side.
 pub fn parallel() -> (Vec<&'static str>, Vec<Wire>) {
@@ -37,7 +36,7 @@ pub fn build(nodes: &[&str], wires: &[Wire]) -> Topology {
     for name in nodes {
         let host = name.starts_with(['c', 's']);
         let number = name.bytes().map(u32::from).sum();
-        let number = sidestep_model::NodeId(number);
+        let number = sidestep_net::NodeId(number);
         let node = Node {
             name: (*name).into(),
             kind: if host { NodeKind::Host } else { NodeKind::Router },

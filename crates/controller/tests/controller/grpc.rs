@@ -8,7 +8,7 @@ use sidestep_api::{
     watch_bindings, watch_paths,
 };
 use sidestep_controller::{Controller, ServeError, serve};
-use sidestep_model::{Rate, Span, Topology};
+use sidestep_net::{Rate, Span, Topology};
 use tokio::{
     sync::{mpsc, oneshot},
     task::{JoinHandle, spawn_blocking},

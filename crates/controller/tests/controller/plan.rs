@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::common::{KNOBS, Wire, build, parallel, paths, report, topology, wire};
 use sidestep_api::{LinkCounter, UsageReport};
 use sidestep_controller::{Controller, PlanError, RequestError};
-use sidestep_model::{Rate, Span, scenario::PathKnobs, srv6};
+use sidestep_net::{Rate, Span, srv6};
+use sidestep_paths::PathSettings;
 
 fn ids(controller: &Controller) -> Vec<(String, Vec<(String, u32)>)> {
     let pair = |set: sidestep_controller::PairPaths| {
@@ -202,7 +203,7 @@ fn reports_of_other_nodes_links_are_refused_as_a_whole() {
 
 #[test]
 fn a_network_without_addresses_or_access_is_refused_by_the_nodes_name() {
-    let refused = |change: fn(&mut sidestep_model::Topology)| {
+    let refused = |change: fn(&mut sidestep_net::Topology)| {
         let mut topology = topology();
         change(&mut topology);
         Controller::new(topology, KNOBS).err().unwrap()
@@ -218,7 +219,7 @@ fn a_network_without_addresses_or_access_is_refused_by_the_nodes_name() {
     assert!(matches!(error, PlanError::SamePrefix { .. }), "{error}");
     let error = Controller::new(build(&["c1", "A"], &[]), KNOBS).err().unwrap();
     assert_eq!(error.to_string(), "host `c1` is not linked to any router");
-    let knobs = PathKnobs { max_paths: 17, ..KNOBS };
+    let knobs = PathSettings { max_paths: 17, ..KNOBS };
     assert!(matches!(Controller::new(topology(), knobs).err(), Some(PlanError::Knobs(_))));
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 
-use sidestep_model::{GraphLink, Missing, Rate, Span, scenario::builder::replace_once};
+use sidestep_net::{GraphLink, Missing, Rate, Span};
+use sidestep_scenario::builder::replace_once;
 
 use super::{super::*, REPETITA};
 

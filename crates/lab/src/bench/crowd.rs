@@ -14,7 +14,7 @@ use sidestep_linux::{
     monotonic_now,
     sock_diag::TcpInfo,
 };
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{
     BenchOptions, Progress,

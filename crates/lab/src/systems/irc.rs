@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use sidestep_model::{NodeId, scenario::IrcMode};
+use sidestep_net::NodeId;
+use sidestep_proto::irc::IrcMode;
 use sidestep_results::{Doubt, DoubtKind};
 
 use super::{Run, System};

@@ -1,7 +1,7 @@
 //! MPTCP with Linux's scheduler, its subflows hashed onto equal-cost paths: many between the same two addresses, by
 //! `sidestep mptcp-pm` on each host, or one between each pair of the hosts' interfaces, by the kernel's path manager.
 
-use sidestep_model::scenario::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
+use sidestep_proto::mptcp::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
 
 use super::{Run, System};
 use crate::{daemons::Role, error::LabError, plan::Multipath};

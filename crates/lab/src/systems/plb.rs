@@ -1,6 +1,6 @@
 //! Protective Load Balancing, as Linux has it: a connection takes a new flow label after congested rounds.
 
-use sidestep_model::{Ratio, Span};
+use sidestep_net::{Ratio, Span};
 
 use super::{Hash, Run, System, congestion_controls};
 use crate::{error::LabError, plan::Multipath};

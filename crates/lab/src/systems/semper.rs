@@ -1,7 +1,7 @@
 //! SEMPER: `sidestep mptcp-pm` opens the subflows of hosts, and `sidestep edge balance` on each edge router hashes them onto paths.
 
 use sidestep_agent::MAX_FLOWS;
-use sidestep_model::scenario::SemperKnobs;
+use sidestep_scenario::SemperKnobs;
 
 use super::{Run, System, mptcp::differences};
 use crate::{daemons::Role, edges, error::LabError, plan::Multipath};

@@ -7,7 +7,8 @@ use std::{
 
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use rand_pcg::Pcg32;
-use sidestep_model::{Rate, Span, Time, workload};
+use sidestep_net::{Rate, Span, Time};
+use sidestep_scenario::workload;
 
 use super::{Monotonic, TrafficError, connection::ZEROS, system};
 

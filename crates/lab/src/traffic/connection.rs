@@ -14,7 +14,7 @@ use nix::{
     },
 };
 use sidestep_linux::sock_diag::TcpInfo;
-use sidestep_model::{Bytes, Span};
+use sidestep_net::{Bytes, Span};
 
 use super::{
     FlowOut, MAX_OUTAGES, Monotonic, OutageOut,

@@ -20,7 +20,7 @@ use nix::{
     time::{ClockId, clock_gettime},
 };
 use serde::{Deserialize, Serialize};
-use sidestep_model::{Bytes, Span};
+use sidestep_net::{Bytes, Span};
 use thiserror::Error;
 
 pub use cbr::{CbrOptions, HEADERS as CBR_HEADERS, cbr};

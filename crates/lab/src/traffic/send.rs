@@ -10,9 +10,9 @@ use nix::{
         timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
     },
 };
-use sidestep_model::Span;
+use sidestep_net::Span;
 
-use sidestep_model::scenario::MIN_REQUEST;
+use sidestep_scenario::MIN_REQUEST;
 
 use super::{
     FlowOut, MAX_CONNECTIONS, MAX_TRANSFERS, Monotonic, SendOptions, SocketOptions, TrafficError, Transfer,

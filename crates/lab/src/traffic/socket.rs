@@ -20,7 +20,7 @@ use sidestep_linux::{
     mptcp::{self, MptcpInfo},
     sock_diag::TcpInfo,
 };
-use sidestep_model::Span;
+use sidestep_net::Span;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// What the sockets of a flow are.

@@ -13,7 +13,7 @@ use nix::sys::{
     socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, getsockopt, listen, socket, sockopt},
 };
 use sidestep_linux::{netlink, netns::NetNs, sock_diag::SockDiag, testing::root_or_skip};
-use sidestep_model::{Bytes, Span};
+use sidestep_net::{Bytes, Span};
 
 use super::*;
 

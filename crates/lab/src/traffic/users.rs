@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, Span, workload, workload::SizeDistribution};
+use sidestep_net::{Bytes, Span};
+use sidestep_scenario::{workload, workload::SizeDistribution};
 
 use super::Monotonic;
 

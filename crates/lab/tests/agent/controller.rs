@@ -16,7 +16,8 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_model::{Topology, scenario::PathKnobs, srv6};
+use sidestep_net::{Topology, srv6};
+use sidestep_paths::PathSettings;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,7 +27,7 @@ use crate::{
     takeover::{Kept, in_host},
 };
 
-const PATHS: PathKnobs = PathKnobs { max_segments: 4, max_paths: 8, adjacency: true };
+const PATHS: PathSettings = PathSettings { max_segments: 4, max_paths: 8, adjacency: true };
 
 /// Two paths from A to B.
 pub const TWO_PATHS: &[(&str, &str, u32)] =

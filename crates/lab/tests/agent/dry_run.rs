@@ -1,10 +1,8 @@
 //! An agent that only records what it would do.
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
-use sidestep_model::{
-    Bytes, Queue, QueueLimit, Rate, Ratio,
-    scenario::{AgentKnobs, PolicyName},
-};
+use sidestep_net::{Bytes, Queue, QueueLimit, Rate, Ratio};
+use sidestep_policy::{AgentKnobs, PolicyName};
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TABLE_BASE, TWO_PROVIDERS, eventually, knobs, mark, via},

@@ -4,10 +4,8 @@ use std::{process::Command, thread, time::Duration};
 
 use sidestep_agent::{AgentError, StaticDestination, StaticPath};
 use sidestep_linux::{netlink, testing::root_or_skip};
-use sidestep_model::{
-    Span,
-    scenario::{AgentKnobs, PolicyName},
-};
+use sidestep_net::Span;
+use sidestep_policy::{AgentKnobs, PolicyName};
 
 use crate::{
     metrics::{LISTEN, scrape, value},

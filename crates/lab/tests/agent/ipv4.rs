@@ -8,7 +8,7 @@ use std::{
 
 use sidestep_agent::StaticPath;
 use sidestep_linux::{bpf::host::HostProgram, netns::set_sysctl, sock_diag::TcpInfo, testing::root_or_skip};
-use sidestep_model::srv6;
+use sidestep_net::srv6;
 
 use crate::{
     support::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
-use sidestep_model::srv6;
+use sidestep_net::srv6;
 
 use crate::{
     support::{Agent, Flow, Lab, SOME, TWO_PROVIDERS, eventually, knobs, segments, slot, tail, via},

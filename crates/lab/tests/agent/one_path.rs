@@ -14,7 +14,7 @@ use nix::sys::{
 };
 use sidestep_agent::StaticPath;
 use sidestep_linux::{bpf::host::HostProgram, netlink, netns::set_sysctl, testing::root_or_skip};
-use sidestep_model::Span;
+use sidestep_net::Span;
 use sidestep_policy::Stay;
 
 use crate::{

@@ -18,7 +18,7 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_model::scenario::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentKnobs, PolicyName};
 
 use crate::{
     support::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Instant};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use sidestep_agent::StaticPath;
 use sidestep_linux::testing::root_or_skip;
-use sidestep_model::scenario::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentKnobs, PolicyName};
 
 use crate::support::{
     Agent, Flow, LITTLE, Lab, MASK, PORT, SOME, TWO_PROVIDERS, connect, eventually, knobs, mark, plain, slot,

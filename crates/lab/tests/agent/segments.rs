@@ -12,7 +12,7 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_model::srv6;
+use sidestep_net::srv6;
 
 use crate::support::{Agent, Flow, LITTLE, Lab, SOME, knobs, segments, slot, via};
 

@@ -10,7 +10,7 @@ use std::{
 
 use sidestep_agent::{StaticDestination, StaticPath};
 use sidestep_linux::testing::root_or_skip;
-use sidestep_model::scenario::{AgentKnobs, PolicyName};
+use sidestep_policy::{AgentKnobs, PolicyName};
 
 use crate::{
     support::{Agent, Flow, Lab, PORT, SOME, TWO_PROVIDERS, Trace, connect, eventually, knobs, slot, socket_in, via},

@@ -21,7 +21,7 @@ use nix::sys::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_linux::testing::root_or_skip;
-use sidestep_model::topology_file;
+use sidestep_net::topology_file;
 use sidestep_proto::link::LinkState;
 
 use crate::{

@@ -10,10 +10,8 @@ use std::{
 use nix::sys::socket::{SockaddrStorage, bind};
 use sidestep_agent::StaticPath;
 use sidestep_linux::{netns::set_sysctl, testing::root_or_skip};
-use sidestep_model::{
-    Span,
-    scenario::{AgentKnobs, OnDead},
-};
+use sidestep_net::Span;
+use sidestep_policy::{AgentKnobs, OnDead};
 
 use crate::support::{Agent, Lab, PORT, TWO_PROVIDERS, connect, eventually, knobs, slot, socket_in, tail, via};
 

@@ -13,7 +13,7 @@ use sidestep_linux::{
     bpf::host::{HostProgram, Pins},
     testing::root_or_skip,
 };
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use crate::support::{Agent, Flow, Lab, MASK, SOME, TWO_PROVIDERS, eventually, knobs, mark, slot, via};
 

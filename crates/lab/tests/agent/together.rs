@@ -3,10 +3,8 @@
 use std::io::{Read, Write};
 
 use sidestep_linux::{bpf::host::HostProgram, testing::root_or_skip};
-use sidestep_model::{
-    Span,
-    scenario::{AgentKnobs, PolicyName, RewardName, WeightsName},
-};
+use sidestep_net::Span;
+use sidestep_policy::{AgentKnobs, PolicyName, RewardName, WeightsName};
 
 use crate::{
     support::{Agent, Lab, eventually, knobs, slot, via},

@@ -24,7 +24,7 @@ use std::{
 use ipnet::IpNet;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use nix::fcntl::Flock;
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_policy::{Reason, Stay, raw};
 use tokio::io::{Interest, unix::AsyncFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};

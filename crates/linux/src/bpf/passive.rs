@@ -11,7 +11,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, Object, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHookBuilder};
-use sidestep_model::{Bytes, Span, Time};
+use sidestep_net::{Bytes, Span, Time};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{bytecode, failed, load, map, open, program};

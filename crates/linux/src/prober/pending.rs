@@ -1,6 +1,6 @@
 //! The probes that may still be answered.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_proto::stamp::WallTime;
 
 /// How many probes are remembered: those of ten seconds at one each 10 ms.

@@ -14,7 +14,7 @@ use nix::{
     },
     sys::time::TimeSpec,
 };
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_proto::stamp::WallTime;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ipnet::Ipv6Net;
-use sidestep_model::{Channel, Queue, QueueLimit, Rate, Ratio, Span};
+use sidestep_net::{Channel, Queue, QueueLimit, Rate, Ratio, Span};
 
 use super::{
     WireSpec, WireStats, Wires,

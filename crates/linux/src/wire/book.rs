@@ -3,7 +3,7 @@
 use std::{mem, time::Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use sidestep_model::{Histogram, Span, Time};
+use sidestep_net::{Histogram, Span, Time};
 
 use super::{Times, Wait, lateness::Lateness};
 use crate::bpf::arrivals::{self, Entered};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use sidestep_model::{Bytes, Channel, QueueLimit, Span, Time};
+use sidestep_net::{Bytes, Channel, QueueLimit, Span, Time};
 use sidestep_proto::link::{LinkModel, LinkState, Verdict};
 
 use super::{
@@ -220,7 +220,7 @@ fn capacity(channel: &Channel, max_frame: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{Queue, Rate, Ratio};
+    use sidestep_net::{Queue, Rate, Ratio};
 
     use super::*;
     use crate::{netns::NetNs, testing::root_or_skip};

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 /// Frames in the order in which they are due.
 #[derive(Debug)]

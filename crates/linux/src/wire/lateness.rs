@@ -1,6 +1,6 @@
 //! How late frames were delivered: whether the machine kept up with the wires.
 
-use sidestep_model::{Histogram, Span};
+use sidestep_net::{Histogram, Span};
 
 /// Frames delivered later than this count as late.
 const LATE: Span = Span::from_millis(1);

@@ -24,7 +24,7 @@ use std::{
     time::Instant,
 };
 
-use sidestep_model::{ArcId, Bytes, Channel, Direction, Histogram, LinkId, Span, Time};
+use sidestep_net::{ArcId, Bytes, Channel, Direction, Histogram, LinkId, Span, Time};
 use sidestep_proto::link::{Counters, LinkState};
 use thiserror::Error;
 

@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sidestep_model::{Queue, QueueLimit, Rate, Ratio};
+use sidestep_net::{Queue, QueueLimit, Rate, Ratio};
 
 use super::{
     book::monotonic,

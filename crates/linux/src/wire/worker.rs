@@ -14,7 +14,7 @@ use nix::{
     },
     time::{ClockId, clock_gettime},
 };
-use sidestep_model::{Channel, Span, Time};
+use sidestep_net::{Channel, Span, Time};
 use sidestep_proto::link::LinkState;
 
 use super::{ArcStats, WireStats, book::Book, direction::WireDirection};

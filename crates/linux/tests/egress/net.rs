@@ -13,7 +13,7 @@ use sidestep_linux::{
     tap::Tap,
     wire::{WireSpec, Wires},
 };
-use sidestep_model::{Channel, Queue, QueueLimit, Rate, Ratio, Span};
+use sidestep_net::{Channel, Queue, QueueLimit, Rate, Ratio, Span};
 use sidestep_proto::stamp::{PORT, Reflector, ReflectorConfig};
 
 /// Longer than anything should take on a machine that is busy with other tests.

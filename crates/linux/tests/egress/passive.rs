@@ -14,7 +14,7 @@ use sidestep_linux::{
     sock_diag::TcpInfo,
     testing::root_or_skip,
 };
-use sidestep_model::{Bytes, Channel, Ratio};
+use sidestep_net::{Bytes, Channel, Ratio};
 
 use crate::net::{DELAYS, Net, PATIENCE, TARGETS, channel, ip};
 
@@ -69,7 +69,7 @@ fn finish(mut stream: TcpStream) -> (usize, TcpInfo) {
     (read, TcpInfo::of(&stream).unwrap())
 }
 
-fn lossy(delay: sidestep_model::Span) -> Channel {
+fn lossy(delay: sidestep_net::Span) -> Channel {
     Channel { loss: Ratio::from_ppb(20_000_000), ..channel(delay) }
 }
 

@@ -10,7 +10,7 @@ use sidestep_linux::{
     prober::{Method, Prober, Reply, Spec},
     testing::root_or_skip,
 };
-use sidestep_model::{Ratio, Span};
+use sidestep_net::{Ratio, Span};
 use sidestep_proto::{
     echo::Unreachable,
     stamp::{Clock, Directions},
@@ -119,7 +119,7 @@ fn a_stateful_reflector_tells_which_direction_loses() {
     if !root_or_skip("probing over wires") {
         return;
     }
-    let lossy = |delay| sidestep_model::Channel { loss: Ratio::from_ppb(300_000_000), ..channel(delay) };
+    let lossy = |delay| sidestep_net::Channel { loss: Ratio::from_ppb(300_000_000), ..channel(delay) };
     let fine = DELAYS.map(channel);
     for forward in [true, false] {
         let bad = DELAYS.map(lossy);

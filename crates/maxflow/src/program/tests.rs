@@ -2,7 +2,7 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use proptest::prelude::*;
-use sidestep_model::{ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology};
+use sidestep_net::{ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology};
 
 use crate::{FlowArc, FlowError, FlowModel, FlowNetwork, FlowProgram, MAX_GAP, MaxFlow};
 

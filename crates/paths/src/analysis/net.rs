@@ -1,6 +1,6 @@
 //! The compact graph that the analysis works on.
 
-use sidestep_model::{Graph, GraphEdge, GraphLink};
+use sidestep_net::{Graph, GraphEdge, GraphLink};
 use thiserror::Error;
 
 /// Undirected links between nodes, in arrays with indices of 32 bits.

@@ -146,7 +146,7 @@ impl<'n> Search<'n> {
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};
-    use sidestep_model::{Graph, GraphEdge, GraphNode};
+    use sidestep_net::{Graph, GraphEdge, GraphNode};
 
     use super::{super::NetOptions, *};
 

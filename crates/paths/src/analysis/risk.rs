@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 
 use super::{Net, disjoint::Marks};
 

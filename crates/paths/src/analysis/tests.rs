@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sidestep_model::{Graph, GraphEdge, GraphNode};
+use sidestep_net::{Graph, GraphEdge, GraphNode};
 
 use super::{disjoint::Finder, node_disjoint::NodeFinder, segmented::Segmented, trees::Trees, *};
 

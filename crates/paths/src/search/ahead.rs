@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use sidestep_model::{ArcId, NodeId};
+use sidestep_net::{ArcId, NodeId};
 
 use super::Task;
 use crate::{Igp, cost::Cost, spf::Direction};

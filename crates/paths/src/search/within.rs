@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use sidestep_model::NodeId;
+use sidestep_net::NodeId;
 
 use super::{Refusal, Task};
 use crate::{Igp, spf::Direction};

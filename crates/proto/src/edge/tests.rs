@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::*;
 

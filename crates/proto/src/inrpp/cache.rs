@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sidestep_model::{Bytes, Span, Time, scenario::Credit};
+use crate::inrpp::Credit;
+use sidestep_net::{Bytes, Span, Time};
 
 use super::{Handle, Nonce};
 

@@ -7,7 +7,8 @@
 
 use std::f64::consts::SQRT_2;
 
-use sidestep_model::{Bytes, Rate, Span, Time, scenario::Preset};
+use crate::inrpp::Preset;
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{Config, Grant, Port, RouterId};
 

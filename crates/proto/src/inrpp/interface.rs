@@ -1,6 +1,7 @@
 //! The states of an interface.
 
-use sidestep_model::{Bytes, Time, scenario::AckProcessing};
+use crate::inrpp::AckProcessing;
+use sidestep_net::{Bytes, Time};
 
 use super::{
     Config, Counters, Interface, Nonce, Nonces,

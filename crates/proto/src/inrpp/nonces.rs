@@ -1,6 +1,6 @@
 //! The interfaces downstream that press back, as an interface before them has heard.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::Nonce;
 

@@ -1,9 +1,7 @@
 //! A router: its interfaces, and what passes between them.
 
-use sidestep_model::{
-    Bytes, Rate, Span, Time,
-    scenario::{AckProcessing, Notifications},
-};
+use crate::inrpp::{AckProcessing, Notifications};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{
     AckFields, Config, Egress, Fate, Grant, Handle, Interface, InterfaceError, Loss, Meta, Nonce, Notice, Notification,

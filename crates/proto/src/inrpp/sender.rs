@@ -1,6 +1,7 @@
 //! The sender's half: full speed until a router says *slow down*, then one segment for each ACK.
 
-use sidestep_model::{Rate, Span, Time, scenario::AfterTimeout};
+use crate::inrpp::AfterTimeout;
+use sidestep_net::{Rate, Span, Time};
 
 use super::{AckFields, Nonces, Notice};
 use crate::{

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sidestep_model::{Bytes, Rate, Span, Time};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::*;
 use crate::{

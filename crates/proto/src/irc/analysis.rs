@@ -5,7 +5,7 @@
 //! returns `T_mg` after it has ended. Equations (3) and (5) have the paper's numbers; the others are numbered in the order
 //! in which they follow from each other here.
 
-use sidestep_model::{Rate, Span};
+use sidestep_net::{Rate, Span};
 
 use super::IrcRto;
 

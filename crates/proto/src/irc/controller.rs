@@ -6,7 +6,7 @@ mod pause;
 
 use std::collections::VecDeque;
 
-use sidestep_model::{Rate, Span, Time, scenario::KnobError};
+use sidestep_net::{Rate, SettingError, SettingsTable as _, Span, Time};
 
 use super::{
     Decision, Health, IrcKnobs, IrcMode, Passage, PredictionError, Probe, Reason, Report, Sample, Timeout,
@@ -72,7 +72,7 @@ const KNOWN_IMPAIRMENTS: u32 = 3;
 
 impl Controller {
     /// A controller over egresses of these rates, the primary first; a rate of zero is not known.
-    pub fn new(knobs: &IrcKnobs, capacities: &[Rate], now: Time) -> Result<Self, KnobError> {
+    pub fn new(knobs: &IrcKnobs, capacities: &[Rate], now: Time) -> Result<Self, SettingError> {
         knobs.check()?;
         let knobs = knobs.effective();
         let probes = probes(&knobs) as usize;

@@ -1,6 +1,6 @@
 //! What the controller knows of one egress.
 
-use sidestep_model::{Rate, Span, Time};
+use sidestep_net::{Rate, Span, Time};
 
 use super::{
     Health, IrcKnobs, Passage,

@@ -1,6 +1,6 @@
 //! One measurement period of one egress: which probes were sent, and which were answered in time.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::patience::Flight;
 

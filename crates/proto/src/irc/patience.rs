@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{Probe, measure::Measurement};
 

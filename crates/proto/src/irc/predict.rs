@@ -1,6 +1,6 @@
 //! The throughput that TCP gets: by formula, and by what it got before.
 
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 /// How a TCP connection loses and waits.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! What keeps a live edge from moving too often: a penalty for egresses that flap, and a rule for the return to the primary.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 /// When the aggregate returns, and to which egresses it does not move for now. The defaults change nothing.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,7 +5,7 @@
 //! while a path that loses packets loses those to every target. Any other target counts, too, unless it loses so much more than these
 //! that chance does not explain it: the best alone would show much less than is lost at random.
 
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use super::measure::{Losses, Measurement};
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use sidestep_model::{Bytes, Ratio};
+use sidestep_net::{Bytes, Ratio};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{BurstLoss, Bytes, Ratio, Red, Time};
+use sidestep_net::{BurstLoss, Bytes, Ratio, Red, Time};
 
 /// RED's state (Floyd and Jacobson 1993, with the names of its section 4).
 #[derive(Clone, Debug)]

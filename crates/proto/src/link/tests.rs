@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use sidestep_model::{Queue, Ratio};
+use sidestep_net::{Queue, Ratio};
 
 use super::*;
 

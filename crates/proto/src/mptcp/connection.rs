@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     Config, ConnectionTimeout, Coupling, Olia, Path, ReceiveWindow, Scheduler, coupled, mainline::Mainline,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::connection::{Assigned, Connection};
 use crate::tcp::{Sender, SenderTimeout};

@@ -1,6 +1,6 @@
 //! When the subflows of a connection are opened, and from when on they may carry data.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 /// How a path manager opens the subflows after the first (RFC 8684, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

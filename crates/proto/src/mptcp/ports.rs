@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{NodeId, scenario::SourcePorts};
+use crate::mptcp::SourcePorts;
+use sidestep_net::NodeId;
 
 /// The ports that Linux gives to sockets by itself.
 const FIRST: u16 = 32_768;

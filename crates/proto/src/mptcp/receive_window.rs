@@ -1,6 +1,6 @@
 //! The receive window as mainline Linux tunes it, which the subflows of a connection share.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::tcp::window;
 

@@ -1,6 +1,6 @@
 //! Which subflow gets the next segment.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{
     Config, Scheduler,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     coupled::{Path, increase, lia, shrink},

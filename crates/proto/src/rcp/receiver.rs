@@ -1,6 +1,6 @@
 //! The receiver's half: TCP's receiver, whose ACKs echo the rate that routers offered.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use crate::{packet::Packet, tcp};
 

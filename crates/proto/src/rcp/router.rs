@@ -1,6 +1,6 @@
 //! The router's half: the one rate that all flows through a link may have.
 
-use sidestep_model::{Bytes, Rate, Span, Time};
+use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::Config;
 

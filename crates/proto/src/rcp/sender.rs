@@ -1,6 +1,6 @@
 //! The sender's half: TCP's sender, paced at the rate that routers offer instead of limited by a congestion window.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::{
     packet::{Kind, Packet},

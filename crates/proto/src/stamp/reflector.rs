@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     Clock, ErrorEstimate, LENGTH, ReflectorPacket, SenderPacket, Timestamp, WallTime, mark_extensions,

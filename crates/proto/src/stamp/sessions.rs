@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 /// Entries by key, in two generations. An entry that is used moves into the younger one. When that has existed for `expiry`, or is
 /// full, it becomes the older one, and what was in the older one is forgotten.

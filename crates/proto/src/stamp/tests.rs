@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{sessions::Sessions, *};
 

@@ -1,6 +1,6 @@
 //! The kernel's clock, for which timers wait.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::Config;
 

@@ -1,6 +1,6 @@
 //! How the congestion window grows and shrinks; windows are in segments.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{Algorithm, Config};
 

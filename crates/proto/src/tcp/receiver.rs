@@ -3,7 +3,7 @@
 mod linux;
 pub(crate) mod window;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use self::linux::Acks;
 use super::{Algorithm, Config, Counters, timeout::ReceiverTimeout};

@@ -1,6 +1,6 @@
 //! The round-trip time and the retransmission timeout (RFC 6298).
 
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use super::Config;
 

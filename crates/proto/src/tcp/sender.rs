@@ -3,7 +3,7 @@
 mod linux;
 mod recovery;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     Config, Counters,

@@ -1,6 +1,6 @@
 //! One end of a connection that carries data both ways.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{Config, Receiver, Sender, Signals, State, Transmit};
 use crate::packet::{Flags, Kind, Packet};

@@ -8,7 +8,7 @@ mod script;
 mod vectors;
 
 use proptest::prelude::*;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use self::script::{Script, sent};
 use super::{Algorithm, Config, congestion::Window};

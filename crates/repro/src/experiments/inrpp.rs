@@ -6,11 +6,11 @@ use std::{
 };
 
 use serde::Deserialize;
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{Part, ScenarioBuilder, part},
-};
 use sidestep_results::{CustodyResult, SystemResult, measures};
+use sidestep_scenario::{
+    Scenario,
+    builder::{Part, ScenarioBuilder, part},
+};
 
 use super::result_of;
 use crate::{Context, Line, Mode, Paper, ReproError, Row, Rule, Seeds, series::each_record};

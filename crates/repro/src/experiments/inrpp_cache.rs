@@ -1,7 +1,7 @@
 //! INRPP, Figure 18: completion time and losses by the size of caches.
 
-use sidestep_model::Scenario;
 use sidestep_results::measures;
+use sidestep_scenario::Scenario;
 
 use super::{
     build,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{ScenarioBuilder, bulk, part},
-};
 use sidestep_results::{RunResult, measures};
+use sidestep_scenario::{
+    Scenario,
+    builder::{ScenarioBuilder, bulk, part},
+};
 
 use super::{build, inrpp::no_loss as against_the_condition, inrpp_story, result_of};
 use crate::{

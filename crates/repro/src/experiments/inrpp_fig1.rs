@@ -1,6 +1,6 @@
 //! INRPP, the example of Figure 1: two flows share a link, and one of them has a thin link behind it.
 
-use sidestep_model::{Scenario, scenario::builder::bulk};
+use sidestep_scenario::{Scenario, builder::bulk};
 
 use super::{
     build,

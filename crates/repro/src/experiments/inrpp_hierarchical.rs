@@ -1,6 +1,6 @@
 //! INRPP, Figure 16: flows over a hierarchy of edges and a transit core.
 
-use sidestep_model::Scenario;
+use sidestep_scenario::Scenario;
 
 use super::{
     build,

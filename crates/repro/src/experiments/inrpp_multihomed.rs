@@ -1,6 +1,6 @@
 //! INRPP, Figure 14 and Table 6: short and long flows over the multihomed network of Figure 13.
 
-use sidestep_model::Scenario;
+use sidestep_scenario::Scenario;
 
 use super::{
     build,

@@ -4,8 +4,9 @@ mod map;
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Graph, Scenario};
+use sidestep_net::Graph;
 use sidestep_results::{RunResult, measures};
+use sidestep_scenario::Scenario;
 
 use super::{
     build,

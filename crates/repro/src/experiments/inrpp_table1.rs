@@ -1,6 +1,6 @@
 //! INRPP, Table 1: how many links of nine ISPs have a detour of one hop.
 
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 use sidestep_paths::analysis::{Detours, Net, NetOptions, detours};
 use sidestep_results::Estimate;
 

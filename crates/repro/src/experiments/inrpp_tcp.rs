@@ -1,8 +1,8 @@
 //! INRPP, Figure 19: INRPP and TCP on the same links.
 
-use sidestep_model::{
+use sidestep_scenario::{
     Scenario,
-    scenario::builder::{Part, bulk},
+    builder::{Part, bulk},
 };
 
 use super::{

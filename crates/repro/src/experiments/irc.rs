@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, part};
 use sidestep_results::RunResult;
+use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, part};
 
 use super::result_of;
 use crate::{Paper, ReproError, Seeds, series::Sample};

@@ -1,7 +1,7 @@
 //! Intelligent route control, Figure 2: what a routing period that is too short or too long costs.
 
-use sidestep_model::scenario::builder::{ScenarioBuilder, cbr, part};
 use sidestep_results::{Estimate, World};
+use sidestep_scenario::builder::{ScenarioBuilder, cbr, part};
 
 use super::{
     build,

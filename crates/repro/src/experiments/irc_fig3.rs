@@ -1,7 +1,7 @@
 //! Intelligent route control, Figure 3: what a switch to a path with less delay costs TCP, and one to more delay.
 
-use sidestep_model::scenario::builder::{blackhole, up};
 use sidestep_results::{World, measures};
+use sidestep_scenario::builder::{blackhole, up};
 
 use super::{
     build,

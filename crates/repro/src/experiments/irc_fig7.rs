@@ -1,8 +1,8 @@
 //! Intelligent route control, Figure 7, which no paper has: the host's path changer, the edge's route control, SEMPER, INRPP, and
 //! host and edge together, on the same impairments.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, cbr, closed_loop, impairment, part, up};
 use sidestep_results::{Estimate, RunResult, World};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, cbr, closed_loop, impairment, part, up};
 
 use super::{
     build,
@@ -210,7 +210,7 @@ fn react(context: &mut Context<'_>) -> Result<Vec<(&'static str, [Seeds; 2])>, R
                 None => with_flows(network, FLOWS, repetition, 1e3),
                 Some(hosts) => (0..FLOWS).fold(network, |network, flow| {
                     let start = format!("{} ms", (spread(repetition * FLOWS + flow) * 1e3) as u32);
-                    let bulk = sidestep_model::scenario::builder::bulk("h", "s").with("name", format!("flow-{flow}"));
+                    let bulk = sidestep_scenario::builder::bulk("h", "s").with("name", format!("flow-{flow}"));
                     network.flow(steered(bulk.with("start", start), hosts == Hosts::All || flow % 2 == 0))
                 }),
             };

@@ -1,10 +1,10 @@
 //! What the figures of the SEMPER paper share: the branch, its measures, and what the paper leaves open.
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{ScenarioBuilder, bulk},
-};
 use sidestep_results::{RunResult, SystemResult};
+use sidestep_scenario::{
+    Scenario,
+    builder::{ScenarioBuilder, bulk},
+};
 
 use super::result_of;
 use crate::{Context, Mode, ReproError, Seeds};
@@ -117,8 +117,8 @@ mod tests {
     use std::path::Path;
 
     use sidestep_maxflow::Unwatched;
-    use sidestep_model::scenario::SystemSpec;
     use sidestep_results::{Named, PathResult, Repeated, World};
+    use sidestep_scenario::SystemSpec;
 
     use crate::{Mode, Verdict, Worlds, find, run};
 

@@ -1,6 +1,6 @@
 //! SEMPER, Figure 3: throughput and fairness over eight links, by the number of subflows.
 
-use sidestep_model::scenario::builder::{bulk, part};
+use sidestep_scenario::builder::{bulk, part};
 
 use super::{
     build,

@@ -2,8 +2,8 @@
 
 mod series;
 
-use sidestep_model::scenario::builder::{down, up};
 use sidestep_results::measures::jain;
+use sidestep_scenario::builder::{down, up};
 
 use super::{
     build,

@@ -1,6 +1,6 @@
 //! What the experiments on published topologies have in common.
 
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 use sidestep_paths::analysis::{Net, NetOptions};
 
 use crate::{Context, Paper, ReproError, Row, Rule, weighted};

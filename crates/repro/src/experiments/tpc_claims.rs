@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_maxflow::{FlowModel, FlowNetwork, FlowProgram};
-use sidestep_model::{
-    Graph, Scenario,
-    scenario::{
-        builder::{ScenarioBuilder, part},
-        overrides,
-    },
-};
+use sidestep_net::Graph;
 use sidestep_results::{PathResult, RunResult, SystemResult, World, measures};
+use sidestep_scenario::{
+    Scenario,
+    builder::{ScenarioBuilder, part},
+    overrides,
+};
 
 use super::{build, result_of};
 use crate::{Bar, Context, Experiment, Findings, Mode, Paper, ReproError, Row, Rule, Seeds, bars, topology};
@@ -282,7 +281,7 @@ mod tests {
     fn what_is_changed_in_a_scenario_is_changed() {
         let text = include_str!("../../../../scenarios/six-paths-100.toml");
         let changed = scenario(text, "x", &["topology.clients=16", "duration=16 s"]).unwrap();
-        assert_eq!(changed.duration, sidestep_model::Span::from_secs(16));
+        assert_eq!(changed.duration, sidestep_net::Span::from_secs(16));
         assert!(scenario(text, "x", &["nothing"]).is_err());
     }
 }

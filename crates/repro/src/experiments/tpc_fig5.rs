@@ -5,8 +5,10 @@
 
 use std::path::Path;
 
-use sidestep_model::{ParallelPaths, Rate, Scenario, Span, scenario::AgentKnobs};
+use sidestep_net::{ParallelPaths, Rate, Span};
+use sidestep_policy::AgentKnobs;
 use sidestep_results::{Estimate, RunResult, World};
+use sidestep_scenario::Scenario;
 
 use super::result_of;
 use crate::{
@@ -202,7 +204,7 @@ fn scenario(world: World, ecmp: bool) -> Result<Scenario, ReproError> {
             clients: 4,
             servers: 4,
             rate: Rate::from_mbits(100),
-            ecn: Some(sidestep_model::QueueLimit::Packets(40)),
+            ecn: Some(sidestep_net::QueueLimit::Packets(40)),
             ecmp: true,
             ..ParallelPaths::default()
         };

@@ -14,7 +14,7 @@ use std::{
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use sidestep_maxflow::{FlowNetwork, Pairs, Rounding, Sampling};
-use sidestep_model::{NodeId, Rate};
+use sidestep_net::{NodeId, Rate};
 use sidestep_results::{
     Estimate,
     measures::{median_interval, percentile},

@@ -130,7 +130,7 @@ pub(super) fn markdown(counted: &[Counted], [one, other]: [&str; 2]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::World;
+    use sidestep_scenario::World;
 
     use super::{super::Equivalence, *};
 

@@ -1,6 +1,6 @@
 //! What samples of links and paths are summed up to, and over which parts of a run.
 
-use sidestep_model::{Rate, Span};
+use sidestep_net::{Rate, Span};
 
 use crate::{LinkResult, PathResult, SamplePoint, Window};
 

@@ -1,4 +1,4 @@
-use sidestep_model::{LinkId, ParallelPaths, QueueLimit, Span};
+use sidestep_net::{LinkId, ParallelPaths, QueueLimit, Span};
 use sidestep_paths::Igp;
 use sidestep_proto::tcp;
 
@@ -22,7 +22,7 @@ impl Branch {
         let topology = topology.build().unwrap();
         let mut network = Network::new(&topology, 1, Span::ZERO);
         let behaviour =
-            Edges::new(&topology, PathKnobs { max_paths: 16, ..PathKnobs::default() }).behaviour(knobs, stateful);
+            Edges::new(&topology, PathSettings { max_paths: 16, ..PathSettings::default() }).behaviour(knobs, stateful);
         for node in topology.node_ids() {
             if let Some(behaviour) = (behaviour.0)(&topology, node) {
                 network.set_behaviour(&topology, node, behaviour);
@@ -157,11 +157,11 @@ fn an_aware_edge_leaves_a_dead_link_at_once_and_comes_back_and_a_blind_one_stays
 #[test]
 fn what_forces_a_path_of_several_links_counts_on_these_and_limits_segments() {
     let one_link = ParallelPaths { paths: 3, hops: 1, ..ParallelPaths::default() }.build().unwrap();
-    let edges = Edges::new(&one_link, PathKnobs::default());
+    let edges = Edges::new(&one_link, PathSettings::default());
     let [from, to] = ["c1", "s1"].map(|name| one_link.find(name).unwrap());
     assert_eq!(edges.room(from, to), Some(1_700));
     let two_links = ParallelPaths { paths: 3, hops: 2, mtu: 1_500, ..ParallelPaths::default() }.build().unwrap();
-    let edges = Edges::new(&two_links, PathKnobs::default());
+    let edges = Edges::new(&two_links, PathSettings::default());
     let [from, to] = ["c1", "s1"].map(|name| two_links.find(name).unwrap());
     let room = edges.room(from, to).unwrap();
     let [a, b] = ["A", "B"].map(|name| two_links.find(name).unwrap());

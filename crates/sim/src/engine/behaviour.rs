@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 
-use sidestep_model::{ArcId, Bytes, Channel, NodeId, Time};
+use sidestep_net::{ArcId, Bytes, Channel, NodeId, Time};
 use sidestep_proto::{
     link::LinkState,
     packet::{Kind, Packet},

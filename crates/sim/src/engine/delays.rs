@@ -1,7 +1,7 @@
 //! Delays at random that hosts and links have in the lab. They follow from what is delayed, so that the order of events does not
 //! matter.
 
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 /// Times in nanoseconds of which one is drawn, each with how often it or one before it occurs.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::{packet::Packet, tcp::Signals};
 
 use super::{flows::FlowId, steering::Steering, world::World};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sidestep_model::{Bytes, Span, Time};
+use sidestep_net::{Bytes, Span, Time};
 use sidestep_proto::{
     packet::{Kind, Packet},
     tcp::{Config, Receiver, Sender, Transmit},

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::{
     mptcp::{Config, Connection, Reassembly, ReceiveWindow, Scheduler},
     packet::{Kind, Packet},

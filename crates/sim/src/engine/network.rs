@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sidestep_model::{ArcId, Bytes, Channel, Time, Topology};
+use sidestep_net::{ArcId, Bytes, Channel, Time, Topology};
 use sidestep_proto::{
     link::{Counters, LinkModel, LinkState, Verdict},
     packet::{Flags, Kind, Packet},
@@ -195,7 +195,7 @@ impl Arc {
 
 impl Network {
     /// The idle network of `topology`; random losses follow from `seed`.
-    pub fn new(topology: &Topology, seed: u64, jitter: sidestep_model::Span) -> Self {
+    pub fn new(topology: &Topology, seed: u64, jitter: sidestep_net::Span) -> Self {
         let arcs = (0..topology.arc_count() as u32).map(|arc| Arc {
             link: LinkModel::new(topology.channel(ArcId(arc)), seed, u64::from(arc)),
             carried: VecDeque::new(),

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-use sidestep_model::{ArcId, Channel, NodeId, Time, Topology};
+use sidestep_net::{ArcId, Channel, NodeId, Time, Topology};
 use sidestep_proto::{
     link::LinkState,
     packet::{Flags, Packet},

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     endpoint::Half,

@@ -4,7 +4,7 @@
 //! and ACKs of the request; those of the second carry the answer and ACKs of it. The first knows the routes and the timers: the client is
 //! its [`Half::Sender`], the server its [`Half::Receiver`].
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
     tcp::{Config, Heard, Sender, Socket, State},

@@ -1,6 +1,6 @@
 //! What moves flows, as the engine asks it.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::tcp::{Sender, Signals};
 
 use super::{endpoint::Half, flows::FlowId, network::RouteId};

@@ -1,6 +1,6 @@
 //! Flows of TCP, and the TCP side of MPTCP's subflows.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_proto::{
     packet::{Flags, Kind, Packet},
     tcp::{Sender, State},

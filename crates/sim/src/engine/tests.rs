@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sidestep_model::{
+use sidestep_net::{
     Bytes, Dumbbell, Link, LinkId, NodeKind, ParallelPaths, QueueLimit, Rate, Span, Time, Topology, srv6,
 };
 use sidestep_paths::Igp;
@@ -49,7 +49,7 @@ impl Lab {
             if let Some(link) = by {
                 // A path of one hop between the routers: the middle arc is exchanged.
                 let link = self.topology.find_link(link).unwrap();
-                arcs[1] = sidestep_model::ArcId(link.0 * 2 + arcs[1].0 % 2);
+                arcs[1] = sidestep_net::ArcId(link.0 * 2 + arcs[1].0 % 2);
             }
             self.world.network.add_route(arcs.into_iter().map(|arc| (arc, 0)))
         };
@@ -192,7 +192,7 @@ fn looking_ahead_changes_nothing() {
         let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::default() });
         let flows: Vec<FlowId> = (1..=5).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         let link = lab.topology.find_link("L-R").unwrap();
-        let arc = link.arc(sidestep_model::Direction::AToB);
+        let arc = link.arc(sidestep_net::Direction::AToB);
         let mut seen = Vec::new();
         for step in 1..60 {
             // Looking ahead begins while packets are in flight.
@@ -221,9 +221,9 @@ fn a_delay_that_shrinks_lets_no_arrival_come_late() {
         let mut lab = Lab::new(dumbbell(3), Config::default());
         let flows: Vec<FlowId> = (1..=3).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         let link = lab.topology.find_link("L-R").unwrap();
-        let arc = link.arc(sidestep_model::Direction::AToB);
+        let arc = link.arc(sidestep_net::Direction::AToB);
         for (step, delay) in [5_000, 20, 900, 1].into_iter().enumerate() {
-            let channel = sidestep_model::Channel { delay: Span::from_micros(delay), ..*lab.topology.channel(arc) };
+            let channel = sidestep_net::Channel { delay: Span::from_micros(delay), ..*lab.topology.channel(arc) };
             lab.world.network.set_channel(lab.world.now(), arc, &channel);
             if ahead {
                 lab.world.network.look_ahead_from(0);
@@ -268,7 +268,7 @@ fn a_link_that_goes_down_loses_what_it_carries_and_carries_again_when_up() {
     let flow = lab.flow("l1", "r1", None);
     lab.world.run_until(Time::ZERO + Span::from_secs(2));
     let link = lab.topology.find_link("L-R").unwrap();
-    let arcs = [link.arc(sidestep_model::Direction::AToB), link.arc(sidestep_model::Direction::BToA)];
+    let arcs = [link.arc(sidestep_net::Direction::AToB), link.arc(sidestep_net::Direction::BToA)];
     for arc in arcs {
         lab.world.network.set_state(lab.world.now(), arc, LinkState::Down);
     }
@@ -296,7 +296,7 @@ fn a_flow_that_is_rerouted_sends_over_its_new_route() {
     // What was on the host's link already goes where it was sent.
     lab.world.run_until(Time::ZERO + Span::from_millis(2_006));
     let bytes = |lab: &mut Lab, link: &str| {
-        let arc = LinkId(lab.topology.find_link(link).unwrap().0).arc(sidestep_model::Direction::AToB);
+        let arc = LinkId(lab.topology.find_link(link).unwrap().0).arc(sidestep_net::Direction::AToB);
         lab.world.network.arc(lab.world.now(), arc).0.bytes.get()
     };
     let (first, second) = (bytes(&mut lab, "A-B"), bytes(&mut lab, "A-B.2"));
@@ -312,7 +312,7 @@ fn dctcp_keeps_its_queue_near_the_threshold() {
     let link = topology.find_link("L-R").unwrap();
     let mut lone = Topology::new();
     for node in topology.nodes() {
-        lone.add_node(sidestep_model::Node { name: node.name.clone(), kind: node.kind, prefix: None, locator: None })
+        lone.add_node(sidestep_net::Node { name: node.name.clone(), kind: node.kind, prefix: None, locator: None })
             .unwrap();
     }
     for (index, other) in topology.links().iter().enumerate() {
@@ -329,7 +329,7 @@ fn dctcp_keeps_its_queue_near_the_threshold() {
     let flows = [lab.flow("l1", "r1", None), lab.flow("l2", "r2", None)];
     let goodput = lab.goodput(&flows, 5, 6);
     assert!(sum(&goodput) > 0.9 * 50.0 * 1428.0 / 1500.0, "{goodput:?}");
-    let arc = link.arc(sidestep_model::Direction::AToB);
+    let arc = link.arc(sidestep_net::Direction::AToB);
     let mut queue = 0.0;
     for step in 1..=1000 {
         lab.world.run_until(Time::ZERO + Span::from_millis(6_000 + step * 5));
@@ -347,7 +347,7 @@ fn reno_is_unfair_to_long_round_trips() {
     let mut topology = Topology::new();
     for (name, kind) in [("a", 0), ("b", 0), ("c", 0), ("d", 0), ("L", 1), ("R", 1)] {
         let kind = if kind == 0 { NodeKind::Host } else { NodeKind::Router };
-        topology.add_node(sidestep_model::Node { name: name.into(), kind, prefix: None, locator: None }).unwrap();
+        topology.add_node(sidestep_net::Node { name: name.into(), kind, prefix: None, locator: None }).unwrap();
     }
     let template = dumbbell(1);
     for (a, b, like, millis) in
@@ -387,7 +387,7 @@ fn a_redundant_connection_is_no_faster_than_its_best_path_and_survives_the_other
     let mut lab = Lab::with(parallel(2), coupled(), Coupling::Lia, Scheduler::Redundant);
     let routes = [lab.routes("c1", "s1", Some("A-B")), lab.routes("c1", "s1", Some("A-B.2"))];
     let flow = lab.connection(&routes, Some(2_000_000));
-    let arc = lab.topology.find_link("A-B").unwrap().arc(sidestep_model::Direction::AToB);
+    let arc = lab.topology.find_link("A-B").unwrap().arc(sidestep_net::Direction::AToB);
     lab.world.run_until(Time::ZERO + Span::from_millis(500));
     lab.world.network.set_state(lab.world.now(), arc, LinkState::Blackhole);
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(60)), Stopped::Finished(flow));
@@ -402,7 +402,7 @@ fn what_a_dead_subflow_held_is_sent_over_another() {
     let routes = [lab.routes("c1", "s1", Some("A-B")), lab.routes("c1", "s1", Some("A-B.2"))];
     let flow = lab.connection(&routes, Some(5_000_000));
     lab.world.run_until(Time::ZERO + Span::from_secs(1));
-    let arc = lab.topology.find_link("A-B").unwrap().arc(sidestep_model::Direction::AToB);
+    let arc = lab.topology.find_link("A-B").unwrap().arc(sidestep_net::Direction::AToB);
     lab.world.network.set_state(lab.world.now(), arc, LinkState::Blackhole);
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(60)), Stopped::Finished(flow));
     assert_eq!(lab.world.acked_bytes(flow), 5_000_000);

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{Span, WireTimes};
+use sidestep_net::Span;
+use sidestep_scenario::WireTimes;
 
 use super::{
     ahead::Due,

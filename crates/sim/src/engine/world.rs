@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 use sidestep_proto::{
     packet::{Kind, Packet},
     tcp::{self, Receiver, Sender, Signals, State},

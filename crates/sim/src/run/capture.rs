@@ -19,7 +19,7 @@ use pcap_file::{
         },
     },
 };
-use sidestep_model::{ArcId, Direction, LinkId, NodeId, Time, Topology, srv6};
+use sidestep_net::{ArcId, Direction, LinkId, NodeId, Time, Topology, srv6};
 use sidestep_proto::packet::{Flags, Kind, Packet};
 use sidestep_results::WriteError;
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV6;
 
-use sidestep_model::{Bytes, NodeId, Time};
+use sidestep_net::{Bytes, NodeId, Time};
 use sidestep_policy::flow_hash::FlowKey;
 use sidestep_proto::tcp::{Receiver, Sender};
 use sidestep_results::{FlowRecord, Recorder, Records, SubflowRecord, WriteError};

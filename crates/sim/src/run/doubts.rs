@@ -1,9 +1,7 @@
 //! Reasons to doubt a run: systems that had nothing to choose from, or whose choice could not help.
 
-use sidestep_model::{
-    NodeId,
-    scenario::{AgentKnobs, PolicyName},
-};
+use sidestep_net::NodeId;
+use sidestep_policy::{AgentKnobs, PolicyName};
 use sidestep_results::{Doubt, Recorder, dead_returns, single_ways};
 
 use super::simulation::Simulation;

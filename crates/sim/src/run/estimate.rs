@@ -1,6 +1,7 @@
 //! How much memory a run may take, before it does.
 
-use sidestep_model::{ArcId, QueueLimit, Scenario, scenario::Flow};
+use sidestep_net::{ArcId, QueueLimit};
+use sidestep_scenario::{Flow, Scenario};
 
 /// Memory of a flow with its records, of an arc, and of a packet wherever it is, in bytes; rounded up from measurements.
 const FLOW: f64 = 1_500.0;

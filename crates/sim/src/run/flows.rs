@@ -1,9 +1,7 @@
 //! A scenario's traffic as a list of connections.
 
-use sidestep_model::{
-    Bytes, NodeId, Scenario, Span, Time,
-    scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow},
-};
+use sidestep_net::{Bytes, NodeId, Span, Time};
+use sidestep_scenario::{BulkFlow, FIRST_SERVER_PORT, Flow, PoissonFlow, Scenario};
 
 /// A connection to be made.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,7 +165,7 @@ pub(super) fn at(since_start: Span) -> Time {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::scenario::builder::{ScenarioBuilder, bulk};
+    use sidestep_scenario::builder::{ScenarioBuilder, bulk};
 
     use super::*;
 

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use rand_core::Rng;
-use sidestep_model::{
-    ArcId, Bytes, NodeId, Time,
-    scenario::{AgentKnobs, Flow, PathManager, PolicyName, SystemSpec},
-};
+use sidestep_net::{ArcId, Bytes, NodeId, Time};
 use sidestep_policy::{
     self as policy,
     flow_hash::{FlowKey, Symmetry, hash},
 };
+use sidestep_policy::{AgentKnobs, PolicyName};
+use sidestep_proto::mptcp::PathManager;
+use sidestep_scenario::{Flow, SystemSpec};
 
 use super::{
     SimError,

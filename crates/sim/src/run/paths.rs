@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use sidestep_control::{initial_weight, path_usage};
-use sidestep_model::{NodeId, scenario::AgentKnobs};
+use sidestep_net::NodeId;
 use sidestep_policy as policy;
+use sidestep_policy::AgentKnobs;
 
 use super::{flows::Planned, simulation::Simulation};
 use crate::{engine::FlowId, sr_paths::SrPath, system::Mover};
@@ -19,7 +20,7 @@ impl Simulation<'_> {
     /// The paths as the agent gives them to the program.
     pub(super) fn policy_paths(&self, knobs: &AgentKnobs, paths: &[SrPath]) -> Vec<policy::Path> {
         let usage = |path: &SrPath| {
-            let used = |arc: sidestep_model::ArcId| self.usage[arc.index()].1;
+            let used = |arc: sidestep_net::ArcId| self.usage[arc.index()].1;
             path_usage(&self.scenario.topology, &path.arcs, used)
         };
         let path = |path: &SrPath| policy::Path {

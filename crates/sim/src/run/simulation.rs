@@ -13,18 +13,15 @@ use std::{
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
-use sidestep_model::{
-    ArcId, Bytes, Channel, LinkId, Node, NodeId, NodeKind, Rate, Scenario, Span, Time, Topology,
-    scenario::{
-        Flow, SystemSpec,
-        conditions::{ArcCondition, Cause, Conditions},
-    },
-    srv6,
-};
+use sidestep_net::{ArcId, Bytes, Channel, LinkId, Node, NodeId, NodeKind, Rate, Span, Time, Topology, srv6};
 use sidestep_policy::{REWEIGHING, flow_hash::FlowKey};
 use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
     ArcState, CacheResult, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
+};
+use sidestep_scenario::{
+    Flow, Scenario, SystemSpec,
+    conditions::{ArcCondition, Cause, Conditions},
 };
 
 use super::{

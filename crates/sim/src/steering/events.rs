@@ -1,7 +1,7 @@
 //! What moves flows when something happens: the programs of both ends, each what its end sends.
 
 use rand_core::Rng;
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_policy::Round;
 use sidestep_proto::tcp::Signals;
 

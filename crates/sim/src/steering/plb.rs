@@ -1,6 +1,7 @@
 //! Protective Load Balancing, as Linux has it (`net/ipv4/tcp_plb.c`).
 
-use sidestep_model::{Span, Time, scenario::PlbKnobs};
+use sidestep_net::{Span, Time};
+use sidestep_policy::PlbKnobs;
 
 /// The state of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,10 +54,8 @@ impl Plb {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sidestep_model::{
-        Bytes, Ratio,
-        scenario::{AgentKnobs, PolicyName},
-    };
+    use sidestep_net::{Bytes, Ratio};
+    use sidestep_policy::{AgentKnobs, PolicyName};
     use sidestep_policy::{Connection, Path, Round};
 
     use super::*;

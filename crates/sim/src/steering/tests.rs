@@ -1,4 +1,5 @@
-use sidestep_model::{ArcId, ParallelPaths, Rate, Span, scenario::AgentKnobs};
+use sidestep_net::{ArcId, ParallelPaths, Rate, Span};
+use sidestep_policy::AgentKnobs;
 use sidestep_policy::raw;
 use sidestep_proto::{
     packet::{Kind, Packet},

@@ -7,10 +7,9 @@ mod router;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use sidestep_model::{
-    ArcId, LinkId, Span, Topology, pattern,
-    scenario::{Credit, InrppKnobs, Notifications, Preset, Settings, SystemError},
-};
+use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
+use sidestep_proto::inrpp::{Credit, InrppKnobs, Notifications, Preset};
+use sidestep_scenario::{Settings, SystemError};
 use sidestep_proto::{
     inrpp::{self, AckFields, Nonce, Nonces, Notice, Notification},
     packet::Packet,

@@ -12,10 +12,9 @@ use std::{
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use sidestep_model::{
-    ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology,
-    scenario::{Flow, IrcKnobs, IrcMode, Settings, SystemError},
-};
+use sidestep_net::{ArcId, Bytes, Channel, NodeId, Rate, Span, Time, Topology};
+use sidestep_proto::irc::{IrcKnobs, IrcMode};
+use sidestep_scenario::{Flow, Settings, SystemError};
 use sidestep_paths::Igp;
 use sidestep_proto::{
     irc::{Controller, Probe, Sample, Timeout},

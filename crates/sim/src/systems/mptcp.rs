@@ -1,9 +1,8 @@
 //! MPTCP, each subflow hashed onto an equal-cost path.
 
-use sidestep_model::{
-    Bytes,
-    scenario::{Coupling, MptcpKnobs, Scheduler, Settings},
-};
+use sidestep_net::Bytes;
+use sidestep_proto::mptcp::{Coupling, MptcpKnobs, Scheduler};
+use sidestep_scenario::Settings;
 use sidestep_proto::{mptcp, tcp::Algorithm};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! The path changer: the policy of the eBPF program moves connections among SRv6 paths.
 
-use sidestep_model::scenario::Settings;
+use sidestep_scenario::Settings;
 use sidestep_policy as policy;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Protective Load Balancing: Linux gives a connection a new flow label after congested rounds as well.
 
-use sidestep_model::scenario::Settings;
+use sidestep_scenario::Settings;
 
 use crate::{
     SimError,

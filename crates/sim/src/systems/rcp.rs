@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use sidestep_model::{ArcId, Channel, NodeId, Span, Time, Topology, scenario::Settings};
+use sidestep_net::{ArcId, Channel, NodeId, Span, Time, Topology};
+use sidestep_scenario::Settings;
 use sidestep_proto::{
     link::LinkState,
     packet::{Kind, Packet},

@@ -1,6 +1,6 @@
 //! SEMPER: MPTCP subflows that stateless edge routers hash onto paths.
 
-use sidestep_model::scenario::Settings;
+use sidestep_scenario::Settings;
 
 use super::mptcp;
 use crate::{

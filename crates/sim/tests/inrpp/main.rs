@@ -5,12 +5,13 @@ mod options;
 use std::{collections::BTreeMap, fs, path::Path};
 
 use proptest::{prelude::*, test_runner::RngSeed};
-use sidestep_model::{
-    Bytes, Rate, Scenario, Span,
-    scenario::builder::{ScenarioBuilder, bulk, down, part, up},
-};
+use sidestep_net::{Bytes, Rate, Span};
 use sidestep_proto::inrpp::custody_margin;
 use sidestep_results::{RunResult, SystemResult};
+use sidestep_scenario::{
+    Scenario,
+    builder::{ScenarioBuilder, bulk, down, part, up},
+};
 use sidestep_sim::{RunOptions, SimError, run};
 
 /// The ready scenario: three flows of 10 MB over two ways of 10 Mbit/s.

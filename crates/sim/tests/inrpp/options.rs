@@ -1,7 +1,7 @@
 //! INRPP's options in the simulator, and those who do not do as INRPP says.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, cbr, part};
 use sidestep_results::SystemResult;
+use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, cbr, part};
 
 use crate::{lost, results, try_results};
 

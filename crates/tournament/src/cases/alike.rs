@@ -1,6 +1,6 @@
 //! Paths that are alike: dice are as good as anything here, and nothing may be worse than dice.
 
-use sidestep_model::scenario::builder::{ScenarioBuilder, bulk, closed_loop, load};
+use sidestep_scenario::builder::{ScenarioBuilder, bulk, closed_loop, load};
 
 use super::{
     BURST, CLOSED, Case,

@@ -1,6 +1,6 @@
 //! Paths that differ in rate, delay or loss, all the time: what a policy learns pays here.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, closed_loop, load, part};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, closed_loop, load, part};
 
 use super::{
     CLOSED, Case,

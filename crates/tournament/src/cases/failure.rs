@@ -1,6 +1,6 @@
 //! A path that fails for six of twenty seconds, with routing's knowledge or without.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, closed_loop, down, up};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, closed_loop, down, up};
 
 use super::{
     CLOSED, Case,

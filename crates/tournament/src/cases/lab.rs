@@ -1,6 +1,6 @@
 //! What is played in the lab: real kernels, real TCP and the real agent, at the speed of the clock.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, blackhole, closed_loop, part, up};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, blackhole, closed_loop, part, up};
 
 use super::{
     CLOSED, Case,

@@ -1,6 +1,6 @@
 //! The networks and the traffic that cases are made of.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, load, part};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, load, part};
 
 /// Capacity of the paths together wherever they are alike.
 pub(super) const ALL: &str = "60 Mbit/s";

@@ -1,6 +1,6 @@
 //! Load or capacity that shifts from path to path each ten seconds: what was learnt goes out of date.
 
-use sidestep_model::scenario::builder::{Part, ScenarioBuilder, bulk, cbr, closed_loop, load, part};
+use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, cbr, closed_loop, load, part};
 
 use super::{
     CLOSED, Case,

@@ -7,14 +7,12 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use sidestep_linux::{netlink::Family, probe::Egress};
-use sidestep_model::{
-    Rate, Span,
-    scenario::{
-        IrcKnobs, IrcMode, ParseError,
-        document::{Document, Item},
-    },
+use sidestep_net::{
+    ParseError, Rate, SettingsTable as _, Span,
+    document::{Document, Item},
 };
 use sidestep_proto::irc::{Damping, FailBack, Stability, Targets};
+use sidestep_proto::irc::{IrcKnobs, IrcMode};
 
 use super::follow::{EgressSource, one_or_more};
 use crate::{
@@ -519,7 +517,7 @@ impl RouteControlConfig {
         if !matches!(knobs.mode, IrcMode::Practical | IrcMode::Predictive) {
             return Err(document.error_at(table, "mode", "an edge decides by `practical` or `predictive`"));
         }
-        knobs.check().map_err(|error| document.error_at(table, error.knob, &error))?;
+        knobs.check().map_err(|error| document.error_at(table, error.setting, &error))?;
         let shortest = knobs.routing_period.as_secs_f64() * (1.0 - knobs.effective().decision_jitter.as_f64());
         let of_family = |family: Family| {
             let probes = knobs.measurement_period.as_nanos() / self.control_in(family).probe_interval.as_nanos().max(1);

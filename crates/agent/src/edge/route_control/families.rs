@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
-use sidestep_model::{Rate, Span, Time, scenario::IrcKnobs, scenario::KnobError};
+use sidestep_net::{Rate, SettingError, Span, Time};
+use sidestep_proto::irc::IrcKnobs;
 use sidestep_proto::irc::{Controller, Patience, Reason, Targets, Timeout};
 
 use super::{DecisionRecord, RouteControl, RouteControlConfig, unix_now};
@@ -76,7 +77,7 @@ impl Side {
         let capacities: Vec<Rate> = config.egresses.iter().map(|egress| egress.capacity).collect();
         // What the file's check lets through can be made.
         let made = Controller::new(&config.control_in(family), &capacities, monotonic_now());
-        let made = made.map_err(|error: KnobError| AgentError::Reserved(error.to_string()))?;
+        let made = made.map_err(|error: SettingError| AgentError::Reserved(error.to_string()))?;
         let mut made = made.with_targets(config.targets_in(family)).with_stability(config.stability());
         if config.control.guards {
             made = made.with_patience(Patience::from_least(config.control.loss_timeout));

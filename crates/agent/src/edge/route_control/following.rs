@@ -16,7 +16,7 @@ use crate::AgentError;
 /// An address or a default route may be gone for so long while it is replaced, as a client of DHCP does it. A link that is down is down.
 const GRACE: Duration = Duration::from_millis(500);
 /// Longer than the daemon sleeps: it looks around once a second at the least.
-pub(super) const PAUSE: sidestep_model::Span = sidestep_model::Span::from_millis(1_500);
+pub(super) const PAUSE: sidestep_net::Span = sidestep_net::Span::from_millis(1_500);
 
 /// Why packets of a family cannot be probed, and since when a way is missing.
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,7 @@ use sidestep_linux::{
     marks::MarkUses,
     netlink::{Family, Interface, InterfaceAddress, Netlink, Uplink},
 };
-use sidestep_model::Rate;
+use sidestep_net::Rate;
 
 use super::doubts::is_documentation;
 use crate::{AgentError, Proposal, host::speed};

@@ -39,7 +39,8 @@ use sidestep_linux::{
     netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
 };
 use sidestep_metrics::{Page, Scrapes};
-use sidestep_model::{Time, scenario::IrcMode};
+use sidestep_net::Time;
+use sidestep_proto::irc::IrcMode;
 use sidestep_service::Handled;
 use tokio::{
     sync::mpsc::UnboundedReceiver,

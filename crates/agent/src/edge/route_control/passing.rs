@@ -4,7 +4,7 @@ use sidestep_linux::{
     bpf::passive::{self, Passive, PassiveSample},
     netlink::Family,
 };
-use sidestep_model::{Bytes, Time};
+use sidestep_net::{Bytes, Time};
 use sidestep_proto::irc::Passage;
 
 use super::{Moves, RouteControl};

@@ -7,7 +7,7 @@ use sidestep_linux::{
     netlink::Family,
     prober::{Method, Prober, Reply, Spec},
 };
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_proto::{
     irc::Probe,
     stamp::{self, Clock, Directions},

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::SystemTime};
 
 use sidestep_linux::{monotonic_now, netlink::Family};
-use sidestep_model::{Rate, scenario::IrcMode};
+use sidestep_net::Rate;
+use sidestep_proto::irc::IrcMode;
 use sidestep_proto::irc::{Health, PredictionError, Reason};
 
 use super::{

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use sidestep_model::Rate;
+use sidestep_net::Rate;
 
 use super::{Moves, ProbeKind, WayStatus};
 use crate::{AgentError, edge::status::ask, effect::Overridden, firewall::RestoredMarks};

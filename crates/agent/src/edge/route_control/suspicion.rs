@@ -13,7 +13,7 @@
 use std::net::SocketAddr;
 
 use sidestep_linux::bpf::passive::PassiveSample;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 /// So many transmissions again without any answer make an egress suspect.
 const ENOUGH: u64 = 3;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use sidestep_linux::{monotonic_now, netlink::Family};
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_proto::irc::Health;
 use tokio::{
     net::TcpSocket,

@@ -6,7 +6,7 @@ use sidestep_linux::{
     mptcp::{Ends, FirstSubflow, Subflow, TcpEnds, Token},
     sock_diag::TcpState,
 };
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{super::connection::SubflowState, Manager};
 

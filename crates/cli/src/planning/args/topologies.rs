@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sidestep_maxflow::{Pairs, Rounding};
-use sidestep_model::{Rate, Ratio, Span};
+use sidestep_net::{Rate, Ratio, Span};
 use sidestep_paths::analysis::Remove;
 use sidestep_repro::Set;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, hint::black_box, path::Path};
 
-use sidestep_model::{
+use sidestep_net::{
     Backbone, Channel, Link, LinkId, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology,
 };
 use sidestep_paths::{
@@ -228,7 +228,7 @@ fn incremental(data: Option<&Path>) -> Result<Vec<Case>, Failure> {
 }
 
 /// A net as a network of routers.
-fn topology(net: &Net) -> Result<Topology, sidestep_model::TopologyError> {
+fn topology(net: &Net) -> Result<Topology, sidestep_net::TopologyError> {
     let mut topology = Topology::new();
     for index in 0..net.node_count() {
         topology.add_node(Node { name: format!("r{index}"), kind: NodeKind::Router, prefix: None, locator: None })?;

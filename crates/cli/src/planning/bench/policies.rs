@@ -7,9 +7,10 @@ use std::{
 
 use serde::Serialize;
 use sidestep_lab::RunOptions;
-use sidestep_model::{Scenario, pattern, scenario::SystemSpec};
+use sidestep_net::pattern;
 use sidestep_repro::Mode;
 use sidestep_results::World;
+use sidestep_scenario::{Scenario, SystemSpec};
 use sidestep_tournament::{
     BASELINES, Case, Class, Measure, Options, POLICIES, Played, Set, Stage, Tournament, cases, lab_cases, page, play,
     play_in_lab,

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use sidestep_model::Scenario;
 use sidestep_results::{
     Estimate, PlotError,
     lines::{Line, Panel, lines},
     measures::mean,
 };
+use sidestep_scenario::Scenario;
 
 use crate::failure::Failure;
 

@@ -9,10 +9,8 @@ use sidestep_agent::{
 use sidestep_api::HostIdentity;
 use sidestep_lab::plan::tail_address;
 use sidestep_linux::bpf::host::Pins;
-use sidestep_model::{
-    Ratio, Span,
-    scenario::{AgentKnobs, Backoff},
-};
+use sidestep_net::{Ratio, Span};
+use sidestep_policy::{AgentKnobs, Backoff};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 

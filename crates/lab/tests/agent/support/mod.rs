@@ -22,12 +22,12 @@ use sidestep_lab::{
     plan::{self, Multipath},
 };
 use sidestep_linux::cgroup::Cgroup;
-use sidestep_model::{
-    ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, scenario::TcpKnobs,
-    srv6,
+use sidestep_net::{
+    ArcId, Channel, Link, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span, Topology, srv6,
 };
 use sidestep_paths::Igp;
 use sidestep_proto::link::LinkState;
+use sidestep_scenario::TcpKnobs;
 
 pub use self::{
     agent::{Agent, TABLE_BASE, knobs, plain, segments, tail, via},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use libbpf_rs::{AsRawLibbpf, MapCore, MapType, libbpf_sys};
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use super::{Events, HostProgram};
 use crate::error::{LinuxError, Result};

@@ -6,7 +6,7 @@ use libbpf_rs::{
     MapCore,
     query::{LinkInfo, LinkInfoIter, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions},
 };
-use sidestep_model::Span;
+use sidestep_net::Span;
 
 use super::{super::map, HostProgram, ProgramRuns};
 use crate::error::Result;

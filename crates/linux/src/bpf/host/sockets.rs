@@ -3,7 +3,7 @@
 use std::{io::Read, net::SocketAddr};
 
 use libbpf_rs::Iter;
-use sidestep_model::Time;
+use sidestep_net::Time;
 use sidestep_policy::{Reason, Stay};
 
 use super::{

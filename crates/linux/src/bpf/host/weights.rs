@@ -123,7 +123,7 @@ impl HostWeights {
 /// What fuzzing reads.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing {
-    use sidestep_model::Time;
+    use sidestep_net::Time;
     use sidestep_policy::raw;
 
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
             let paths: Vec<_> = paths.iter().map(|path| raw::Path::read_from_bytes(path).unwrap()).collect();
             let config = raw::Config::read_from_bytes(&config).unwrap();
             let shared = Shared::from_words(words.try_into().unwrap());
-            let learnt = shared.learnt(&config, &paths, sidestep_model::Time::from_nanos(now));
+            let learnt = shared.learnt(&config, &paths, sidestep_net::Time::from_nanos(now));
             assert_eq!(learnt.len(), paths.len());
         }
     }

@@ -12,7 +12,7 @@ use nix::{
     errno::Errno,
     sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt},
 };
-use sidestep_model::Span;
+use sidestep_net::Span;
 use sidestep_proto::echo::{self, Family, Payload};
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -1,6 +1,6 @@
 //! The sender.
 
-use sidestep_model::scenario::AfterTimeout;
+use crate::inrpp::AfterTimeout;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! What the controller expects of an egress: the throughput there, and how long that takes to settle.
 
-use sidestep_model::{Rate, Span};
+use sidestep_net::{Rate, Span};
 
 use super::{
     super::{

@@ -1,6 +1,6 @@
 //! What a live edge adds: targets, stability, patience, and verdicts on what egresses forward.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{Controller, Reason};
 use crate::irc::{

@@ -1,6 +1,6 @@
 //! Probes that say nothing: those that the host could not send, or whose answers it could not wait for.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{Controller, Probe, probes};
 use crate::irc::{Health, IrcMode, patience::Flights};

@@ -1,7 +1,7 @@
 //! When the receiver of [`Profile::Linux`](crate::tcp::Profile) acknowledges (`tcp_event_data_recv`, `__tcp_ack_snd_check`), a
 //! SYN too (`tcp_check_req`, `reqsk_timer_handler`).
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{Blocks, Receiver, flag, near, window::Window};
 use crate::{

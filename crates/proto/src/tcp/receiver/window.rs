@@ -1,7 +1,7 @@
 //! The receive window as Linux tunes it (`tcp_grow_window`, `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow` of
 //! `net/ipv4/tcp_input.c`).
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 /// What a receiver offers, in segments.
 ///
@@ -119,7 +119,7 @@ pub(crate) fn needed(copied: u32, space: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::Span;
+    use sidestep_net::Span;
 
     use super::*;
 

@@ -16,7 +16,7 @@ mod timers;
 mod transmit;
 mod undo;
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use self::{
     control::{Control, Pace, Window},

@@ -2,7 +2,7 @@
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::{
     packet::{Kind, Packet},

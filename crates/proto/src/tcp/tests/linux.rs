@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::script::Script;
 use crate::{

@@ -1,6 +1,6 @@
 //! Recordings of Linux as a receiver, by `scripts/record-tcp`: when it acknowledges, what its ACKs say, and what it counts.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::recorded::{assert_all_are_replayed, millis, replay_directory};
 use crate::{

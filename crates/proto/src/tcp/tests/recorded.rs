@@ -3,7 +3,7 @@
 //! `scripts/record-tcp` makes them, and says what their lines mean. The kernel's timers fire up to two ticks late, or later still
 //! beyond 252 ms. So a timer of ours is right if the kernel's fired within that time after it, and it then fires when that did.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::{
     packet::{Flags, Kind, Packet},

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::{
     packet::{Flags, Kind, Packet},

@@ -5,7 +5,7 @@
 //! cannot do here is left out: bytes within segments, a closed window. Linux's profile needs SACK, so scripts without it are
 //! restated for the profile of the documents.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use crate::{
     packet::{Flags, Kind, Packet},

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use sidestep_model::Graph;
+use sidestep_net::Graph;
 
 /// What a router is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +107,7 @@ fn largest(all: &Neighbours) -> Neighbours {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_model::{GraphEdge, GraphNode};
+    use sidestep_net::{GraphEdge, GraphNode};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sidestep_maxflow::{FlowModel, FlowNetwork, FlowProgram, Pairs, Sampling};
-use sidestep_model::{NodeId, Ratio};
+use sidestep_net::{NodeId, Ratio};
 
 use crate::{ReproError, Watch, in_parallel};
 

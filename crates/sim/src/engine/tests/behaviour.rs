@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use sidestep_model::{ArcId, Direction, LinkId, Node as ModelNode, NodeId};
+use sidestep_net::{ArcId, Direction, LinkId, Node as ModelNode, NodeId};
 use sidestep_proto::packet::{Flags, Packet};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! How flows of TCP close in Linux's profile.
 
-use sidestep_model::Direction;
+use sidestep_net::Direction;
 use sidestep_proto::tcp::Profile;
 
 use super::*;

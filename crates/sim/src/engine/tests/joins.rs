@@ -24,7 +24,7 @@ impl Lab {
     fn set_path(&mut self, path: u32, state: LinkState) {
         let link = self.topology.find_link(&link_of(path)).unwrap();
         for arc in [link.0 * 2, link.0 * 2 + 1] {
-            self.world.network.set_state(self.world.now(), sidestep_model::ArcId(arc), state);
+            self.world.network.set_state(self.world.now(), sidestep_net::ArcId(arc), state);
         }
     }
 

@@ -7,8 +7,8 @@ fn two_paths(scheduler: Scheduler, coupling: Coupling, delay: Span) -> (Lab, [(R
     let algorithm = if coupling == Coupling::Cubic { Algorithm::Cubic } else { Algorithm::Coupled };
     let mut lab = Lab::with(parallel(2), Config { algorithm, ..Config::default() }, coupling, scheduler);
     let link = lab.topology.find_link("A-B.2").unwrap();
-    for arc in [link.0 * 2, link.0 * 2 + 1].map(sidestep_model::ArcId) {
-        let channel = sidestep_model::Channel { delay, ..*lab.topology.channel(arc) };
+    for arc in [link.0 * 2, link.0 * 2 + 1].map(sidestep_net::ArcId) {
+        let channel = sidestep_net::Channel { delay, ..*lab.topology.channel(arc) };
         lab.world.network.set_channel(Time::ZERO, arc, &channel);
     }
     let routes = [lab.routes("c1", "s1", Some("A-B")), lab.routes("c1", "s1", Some("A-B.2"))];

@@ -15,10 +15,9 @@ use std::{
     },
 };
 
-use sidestep_model::{
-    ArcId, Bytes, Rate, Ratio, Scenario, Span, SystemName, Time,
-    scenario::{AckProcessing, AfterTimeout, Flow, InrppKnobs, Notifications},
-};
+use sidestep_net::{ArcId, Bytes, Rate, Ratio, Span, Time};
+use sidestep_proto::inrpp::{AckProcessing, AfterTimeout, InrppKnobs, Notifications};
+use sidestep_scenario::{Flow, Scenario, SystemName};
 use sidestep_proto::inrpp::State;
 use sidestep_results::CustodyResult;
 

@@ -8,7 +8,8 @@ use std::{
     },
 };
 
-use sidestep_model::{ArcId, Bytes, Channel, Rate, Span, Time, Topology, scenario::AfterTimeout};
+use sidestep_net::{ArcId, Bytes, Channel, Rate, Span, Time, Topology};
+use sidestep_proto::inrpp::AfterTimeout;
 use sidestep_proto::{
     inrpp::{AckFields, Nonces, Notice, Notification, Sender},
     link::LinkState,

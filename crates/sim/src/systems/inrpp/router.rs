@@ -5,10 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use sidestep_model::{
-    ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology,
-    scenario::{InrppKnobs, Notifications, Preset},
-};
+use sidestep_net::{ArcId, Bytes, Channel, LinkId, NodeId, QueueLimit, Span, Time, Topology};
+use sidestep_proto::inrpp::{InrppKnobs, Notifications, Preset};
 use sidestep_proto::{
     inrpp::{
         self, AckFields, Egress, Grant, Handle, Interface, InterfaceError, Key, Loss, Meta, Nonce, Nonces, Notice,

@@ -1,9 +1,6 @@
 use std::collections::BTreeMap;
 
-use sidestep_model::{
-    Scenario,
-    scenario::builder::{Part, ScenarioBuilder, blackhole, bulk, down, part, up},
-};
+use sidestep_scenario::{Scenario, builder::{Part, ScenarioBuilder, blackhole, bulk, down, part, up}};
 use sidestep_results::{RunResult, SystemResult};
 
 use crate::{RunOptions, SimError, run};

@@ -1,6 +1,6 @@
 //! What an ACK acknowledges and reports (`tcp_ack`, `tcp_sacktag_write_queue`, `tcp_clean_rtx_queue`).
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{
     super::{Sender, State, flag},

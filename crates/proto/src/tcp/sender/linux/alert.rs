@@ -1,6 +1,6 @@
 //! The states of congestion control (`tcp_fastretrans_alert`).
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{super::Sender, Again, CaState, Linux, ack::Seen};
 

@@ -1,6 +1,6 @@
 //! How many segments leave together, and which wait for more (`tcp_tso_autosize`, `tcp_cwnd_test`, `tcp_tso_should_defer`).
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{
     super::{Sender, flag},

@@ -1,6 +1,6 @@
 //! The congestion window in whole segments, and the algorithms that grow it as Linux does.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::cubic::{Cubic, Exit};
 use crate::tcp::{Algorithm, Config};

@@ -1,6 +1,6 @@
 //! How the window shrinks, by proportional rate reduction (RFC 6937), and when it may grow.
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{
     super::{Sender, flag},

@@ -1,6 +1,6 @@
 //! The timers: retransmission, tail loss probe, reordering (`tcp_timer.c`), on the kernel's clock.
 
-use sidestep_model::{Span, Time};
+use sidestep_net::{Span, Time};
 
 use super::{super::Sender, Again, CaState, Linux};
 use crate::{

@@ -1,6 +1,6 @@
 //! What is sent, and when a burst ends (`tcp_write_xmit`, `tcp_xmit_retransmit_queue`).
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{
     super::{Sender, Transmit, flag},

@@ -1,6 +1,6 @@
 //! What is taken back when a segment was sent again in vain: by D-SACK, by timestamps (Eifel, RFC 3522), by F-RTO (RFC 5682).
 
-use sidestep_model::Time;
+use sidestep_net::Time;
 
 use super::{super::Sender, CaState, Linux};
 

@@ -1,0 +1,265 @@
+//! Reading a scenario file.
+
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod event;
+mod flow;
+mod impairment;
+
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{
+    Files, ParseError, PathSettings, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs, WireTimes,
+    document::{Document, Item},
+    settings,
+};
+use sidestep_net::{Span, Topology, topology_file};
+
+/// Reads a scenario file; see [`Scenario::parse`].
+pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Result<Scenario, ParseError> {
+    let document = Document::parse(text)?;
+    let file: File = document.read(document.root(), &[])?;
+    let topology = topology_file::read(&document, files)?;
+    let (knobs, paths) = (file.knobs(), file.paths);
+    let (duration, seed) = (file.duration, file.seed);
+    let reader = Reader { document: &document, topology: &topology, files, duration, seed, knobs: &knobs, paths };
+    reader.check_times(&file)?;
+    reader.check_knobs(&file)?;
+    reader.check_systems(&file)?;
+    let flows = reader.flows()?;
+    let events = reader.events()?;
+    let impairments = reader.impairments()?;
+    let name = match &file.name {
+        Some(name) if is_name(name) => name.clone(),
+        Some(_) => return Err(reader.at("name", "must be 1 to 64 letters, digits, `-`, `_` or `.`")),
+        None => name_from(default_name),
+    };
+    Ok(Scenario {
+        name,
+        seed: file.seed,
+        repetition: file.repetition,
+        late_starts: file.late_starts,
+        late_wakeups: file.late_wakeups,
+        wires: file.wires,
+        duration: file.duration,
+        warmup: file.warmup,
+        sample: file.sample,
+        systems: file.systems,
+        topology,
+        tcp: file.tcp,
+        knobs,
+        routing: file.routing,
+        paths,
+        flows,
+        events,
+        impairments,
+    })
+}
+
+/// See [`Scenario::error_at`].
+pub(super) fn error_at(text: &str, place: Place, message: &str) -> ParseError {
+    let document = match Document::parse(text) {
+        Ok(document) => document,
+        Err(error) => return error,
+    };
+    let root = document.root();
+    match place {
+        Place::Flow(number) => document.error_in(root, "flow", number, message),
+        Place::Key(table, key) => document.error_at(root.get_ref().get(table).unwrap_or(root), key, message),
+    }
+}
+
+macro_rules! file {
+    ($(($key:ident $variant:ident $knobs:ident $what:literal))*) => {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            name: Option<String>,
+            #[serde(default = "default_seed")]
+            seed: u64,
+            #[serde(default)]
+            repetition: u32,
+            #[serde(default)]
+            late_starts: Vec<Span>,
+            #[serde(default)]
+            late_wakeups: Vec<(Span, Span)>,
+            wires: Option<WireTimes>,
+            duration: Span,
+            #[serde(default)]
+            warmup: Span,
+            #[serde(default = "default_sample")]
+            sample: Span,
+            #[serde(default = "default_systems")]
+            systems: Vec<SystemSpec>,
+            #[serde(rename = "topology")]
+            _topology: IgnoredAny,
+            #[serde(default)]
+            tcp: TcpKnobs,
+            $(#[serde(default)] $key: settings::$knobs,)*
+            #[serde(default)]
+            routing: RoutingKnobs,
+            #[serde(default)]
+            paths: PathSettings,
+            #[serde(rename = "flow", default)]
+            _flow: IgnoredAny,
+            #[serde(rename = "event", default)]
+            _event: IgnoredAny,
+            #[serde(rename = "impairment", default)]
+            _impairment: IgnoredAny,
+        }
+
+        impl File {
+            fn knobs(&self) -> SystemKnobs {
+                SystemKnobs { $($key: self.$key.clone(),)* }
+            }
+        }
+    };
+}
+
+settings::settings!(file);
+
+/// So many times say finely enough how late something is.
+const MOST_TIMES: usize = 1_000;
+/// Most instants of which something is said, and for how long wires stall at most.
+const MOST_INSTANTS: usize = 1_000_000;
+const MOST_STALLED: Span = Span::from_secs(60);
+/// Most threads that serve wires.
+const MOST_WIRE_THREADS: u32 = 64;
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_sample() -> Span {
+    Span::from_millis(100)
+}
+
+fn default_systems() -> Vec<SystemSpec> {
+    vec![SystemSpec::plain(super::SystemName::Tcp)]
+}
+
+/// What every part of the file is read against.
+struct Reader<'a> {
+    document: &'a Document<'a>,
+    topology: &'a Topology,
+    files: &'a dyn Files,
+    duration: Span,
+    seed: u64,
+    knobs: &'a SystemKnobs,
+    paths: PathSettings,
+}
+
+impl<'a> Reader<'a> {
+    fn check_times(&self, file: &File) -> Result<(), ParseError> {
+        if file.duration == Span::ZERO {
+            return Err(self.at("duration", "a run must last longer than nothing"));
+        }
+        if file.warmup >= file.duration {
+            let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
+            return Err(self.at("warmup", message));
+        }
+        self.check_lateness(file)?;
+        if file.sample < Span::from_millis(1) || file.sample > file.duration {
+            return Err(self.at("sample", "samples must be at least 1 ms apart, and at most the duration"));
+        }
+        Ok(())
+    }
+
+    fn check_lateness(&self, file: &File) -> Result<(), ParseError> {
+        let is_long = |time: &Span| *time > Span::from_secs(1);
+        if file.late_starts.len() > MOST_TIMES || file.late_starts.iter().any(is_long) {
+            return Err(self.at("late_starts", format_args!("must be at most {MOST_TIMES} times of at most 1 s")));
+        }
+        let is_late = |(_, late): &(Span, Span)| is_long(late);
+        let wakeups = &file.late_wakeups;
+        if wakeups.len() > MOST_INSTANTS || wakeups.iter().any(is_late) || !wakeups.is_sorted_by_key(|(at, _)| *at) {
+            let of_what =
+                "pairs of a time since the start and of how late that was, at most 1 s, in the order of times";
+            return Err(self.at("late_wakeups", format_args!("must be at most {MOST_INSTANTS} {of_what}")));
+        }
+        let Some(WireTimes { threads, wakes, reads, writes, stalls }) = &file.wires else { return Ok(()) };
+        if !(1..=MOST_WIRE_THREADS).contains(threads) {
+            return Err(self.at("wires", format_args!("threads must be 1 to {MOST_WIRE_THREADS}")));
+        }
+        let are_odd = |times: &[(Span, u64)]| {
+            let is_odd = |(time, often): &(Span, u64)| is_long(time) || !(1..=u64::from(u32::MAX)).contains(often);
+            times.len() > MOST_TIMES || times.iter().any(is_odd)
+        };
+        for (name, times) in [("reads", reads), ("writes", writes)] {
+            if are_odd(times) {
+                let of_what = "pairs of a time of at most 1 s and how often it occurs";
+                return Err(self.at("wires", format_args!("{name} must be at most {MOST_TIMES} {of_what}")));
+            }
+        }
+        let is_odd = |(thread, _, length): &(u32, Span, Span)| thread >= threads || *length > MOST_STALLED;
+        for (name, waits) in [("wakes", wakes), ("stalls", stalls)] {
+            let in_order = waits.is_sorted_by_key(|(thread, at, _)| (*thread, *at));
+            if waits.len() > MOST_INSTANTS || waits.iter().any(is_odd) || !in_order {
+                let of_what =
+                    "triples of a thread, a time and a length of at most a minute, in the order of threads and times";
+                return Err(self.at("wires", format_args!("{name} must be at most {MOST_INSTANTS} {of_what}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_knobs(&self, file: &File) -> Result<(), ParseError> {
+        let tables = [
+            file.tcp.check().map_err(|error| ("tcp", error)),
+            self.paths.check().map_err(|error| ("paths", error)),
+            self.knobs.check(),
+            self.knobs.agent.check_max_paths(self.paths.max_paths).map_err(|error| ("agent", error)),
+        ];
+        for check in tables {
+            check.map_err(|(table, error)| {
+                let root = self.document.root();
+                let item = root.get_ref().get(table).unwrap_or(root);
+                self.document.error_at(item, error.setting, &error)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_systems(&self, file: &File) -> Result<(), ParseError> {
+        if file.systems.is_empty() {
+            return Err(self.at("systems", "name at least one system"));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for (index, system) in file.systems.iter().enumerate() {
+            let bad = |message: String| self.document.error_in(self.document.root(), "systems", index, message);
+            self.knobs.of(system).map_err(|error| bad(error.to_string()))?;
+            if !seen.insert(system.to_string()) {
+                return Err(bad(format!("system `{system}` is listed twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the time at which something happens.
+    fn check_within(&self, item: &Item<'_>, key: &str, time: Span) -> Result<(), ParseError> {
+        if time < self.duration {
+            return Ok(());
+        }
+        Err(self.document.error_at(
+            item,
+            key,
+            format_args!("{time} is not before the end of the run, {}", self.duration),
+        ))
+    }
+
+    /// An error at a key of the top level.
+    fn at(&self, key: &str, message: impl std::fmt::Display) -> ParseError {
+        self.document.error_at(self.document.root(), key, message)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A scenario's name from a file's stem, which may hold anything.
+fn name_from(stem: &str) -> String {
+    let fine = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = stem.chars().map(fine).take(64).collect();
+    if name.is_empty() { "scenario".into() } else { name }
+}
