@@ -12,8 +12,6 @@ use sidestep_proto::{
     packet::{Kind, Packet},
 };
 
-use sidestep_results::CacheResult;
-
 use super::network::{Network, RouteId};
 
 /// What a node does with packets.
@@ -46,9 +44,41 @@ pub trait Behaviour: Debug + Send {
         Vec::new()
     }
 
-    /// What its caches hold and have done, one for each arc that leaves the node and has one.
+    /// What it has counted until now, by names that results have: a dot in a name stands for a group, as in `caches.stored`.
+    fn counters(&self) -> Vec<(&'static str, Counter)> {
+        Vec::new()
+    }
+
+    /// What its caches hold, one for each arc that leaves the node and has one.
     fn caches(&self) -> Vec<CacheReport> {
         Vec::new()
+    }
+}
+
+/// A count of a behaviour, and how the counts of several nodes are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// They are added up.
+    Sum(u64),
+    /// The highest counts.
+    Max(u64),
+}
+
+impl Counter {
+    /// The count.
+    pub fn get(self) -> u64 {
+        match self {
+            Counter::Sum(count) | Counter::Max(count) => count,
+        }
+    }
+
+    /// This and another count of the same name together.
+    #[must_use]
+    pub fn and(self, other: Counter) -> Counter {
+        match self {
+            Counter::Sum(count) => Counter::Sum(count + other.get()),
+            Counter::Max(count) => Counter::Max(count.max(other.get())),
+        }
     }
 }
 
@@ -74,8 +104,8 @@ pub struct CacheReport {
     pub held: Bytes,
     /// What it may hold.
     pub room: Bytes,
-    /// What it, and all others, have done until now.
-    pub totals: CacheResult,
+    /// Packets for which there was no room until now.
+    pub dropped: u64,
 }
 
 /// A packet that is about to leave a node.

@@ -12,7 +12,7 @@ use sidestep_proto::{
 };
 
 use super::{
-    behaviour::{Behaviour, CacheReport, Fate, Forwarding, Leaving, Node, PacketId, Stored},
+    behaviour::{Behaviour, CacheReport, Counter, Fate, Forwarding, Leaving, Node, PacketId, Stored},
     network::{Network, RouteId, is_marked, word_of, word_of_held},
 };
 
@@ -138,6 +138,16 @@ impl Network {
     pub fn caches(&self) -> Vec<CacheReport> {
         let behaviours = self.nodes.iter().flat_map(|nodes| nodes.behaviours.iter().flatten());
         behaviours.flat_map(|behaviour| behaviour.caches()).collect()
+    }
+
+    /// What the behaviours of all nodes have counted until now, by name.
+    pub fn counters(&self) -> BTreeMap<&'static str, Counter> {
+        let behaviours = self.nodes.iter().flat_map(|nodes| nodes.behaviours.iter().flatten());
+        let mut all = BTreeMap::new();
+        for (name, counter) in behaviours.flat_map(|behaviour| behaviour.counters()) {
+            all.entry(name).and_modify(|sum: &mut Counter| *sum = sum.and(counter)).or_insert(counter);
+        }
+        all
     }
 
     /// What the caches of all nodes hold of each flow, by arc and flow.

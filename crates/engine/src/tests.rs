@@ -117,8 +117,10 @@ fn parallel(paths: u32) -> Topology {
     .unwrap()
 }
 
+/// Jain's index.
 fn jain(shares: &[f64]) -> f64 {
-    sidestep_results::measures::jain(shares).unwrap()
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
+    sum * sum / (shares.len() as f64 * squares)
 }
 
 fn sum(values: &[f64]) -> f64 {

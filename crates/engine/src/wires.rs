@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use rand_core::Rng;
 use rand_pcg::Pcg32;
 use sidestep_net::Span;
-use sidestep_scenario::WireTimes;
 
 use super::{
     ahead::Due,
     delays::Times,
+    lateness::WireTimes,
     network::{ARC_BITS, ARC_MASK, MAX_NANOS, Network},
 };
 

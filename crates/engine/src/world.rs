@@ -10,7 +10,6 @@ use sidestep_proto::{
     packet::{Kind, Packet},
     tcp::{self, Receiver, Sender, Signals, State},
 };
-use sidestep_results::Outage;
 
 use super::{
     closing::Closing,
@@ -18,6 +17,7 @@ use super::{
     flows::{Flow, FlowId, FlowKind, Sizes},
     mptcp::Multipath,
     network::{Network, RouteId},
+    outage::Outage,
     programs::Programs,
     request::Exchange,
     steering::{End, Event, Move, Steering},

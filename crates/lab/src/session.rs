@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sidestep_engine::WireTimes;
 use sidestep_linux::{cgroup::Cgroup, counters, wire::Wait};
 use sidestep_net::{Node, NodeId, NodeKind, Rate, Span, Time, Topology, srv6, topology_file};
 use sidestep_paths::Igp;
 use sidestep_results::{DoubtKind, Late, Recorder, Records};
-use sidestep_scenario::{Flow, Scenario, SystemSpec, WireTimes, conditions::Cause};
+use sidestep_scenario::{Flow, Scenario, SystemSpec, conditions::Cause};
 
 use crate::{
     control,

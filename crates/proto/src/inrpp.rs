@@ -13,6 +13,7 @@ mod cache;
 mod detour;
 mod fields;
 mod interface;
+mod measures;
 mod nonces;
 mod router;
 mod sender;
@@ -26,6 +27,7 @@ use thiserror::Error;
 
 pub use fields::{AckFields, Key, Nonce, Nonces, Notice, Notification};
 pub use interface::State;
+pub use measures::{CacheMeasures, CustodyMeasures};
 pub use router::{Counters, Router};
 pub use sender::{Sender, SenderTimeout};
 pub use settings::{AckProcessing, AfterTimeout, Credit, InrppKnobs, Notifications, Preset, Threshold};

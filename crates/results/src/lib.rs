@@ -69,7 +69,7 @@ pub use headline::{Headline, Says};
 pub use links::{ArcState, LinkSampler, rate_of, reported_paths};
 pub use map::{Look, draw};
 pub use named::Named;
-pub use outage::{Outage, Recovery};
+pub use outage::Recovery;
 pub use page::document;
 pub use paired::Difference;
 pub use parts::Parts;
@@ -78,12 +78,10 @@ use plot::plot;
 pub use record::{FlowRecord, SampleKind, SamplePoint, SubflowRecord, Window};
 pub use recorder::{Late, Recorder};
 pub use repeated::{Estimate, Repeated};
-pub use result::{
-    CacheResult, CustodyResult, LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult,
-    Unfinished,
-};
+pub use result::{LinkResult, PathResult, PathUpdates, RunResult, SCHEMA, SizeBucket, SystemResult, Unfinished};
 pub use scene::{CeilingOf, Scene};
 pub use seeds::{SeedLog, SeedResult};
+pub use sidestep_engine::Outage;
 pub use sidestep_scenario::World;
 pub use stacks::{Stack, stacks};
 pub use summary::table;

@@ -1,22 +1,10 @@
 //! Retransmission timeouts, and how long it took a connection to deliver again.
 
 use serde::{Deserialize, Serialize};
-use sidestep_net::{Span, Time};
+use sidestep_engine::Outage;
+use sidestep_net::Time;
 
 use crate::measures;
-
-/// A period in which none of a connection's data was acknowledged, from its first retransmission timeout on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outage {
-    /// When the first timeout was.
-    pub at: Time,
-    /// The retransmission timeout then, before back-off.
-    pub rto: Span,
-    /// When data was next acknowledged; `None`: not before the connection, or the run, ended.
-    pub until: Option<Time>,
-    /// How many timeouts there were, the first included.
-    pub timeouts: u32,
-}
 
 /// How a system's connections came through their outages.
 ///
@@ -38,13 +26,6 @@ pub struct Recovery {
     pub before_third_timeout: u64,
 }
 
-impl Outage {
-    /// The outage's length in retransmission timeouts, up to `end` if it did not end.
-    fn rtos(&self, end: Time) -> f64 {
-        self.until.unwrap_or(end).since(self.at).as_secs_f64() / self.rto.as_secs_f64().max(1e-9)
-    }
-}
-
 /// The recovery from these outages, each with the time when its connection was last observed; `None` of no outages.
 pub(crate) fn recovery(outages: &[(Outage, Time)]) -> Option<Recovery> {
     let over = |(outage, end): &(Outage, Time)| outage.until.map(|_| outage.rtos(*end));
@@ -64,6 +45,8 @@ pub(crate) fn recovery(outages: &[(Outage, Time)]) -> Option<Recovery> {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_net::Span;
+
     use super::*;
 
     /// With an RTO of 200 ms, from second 1 on.

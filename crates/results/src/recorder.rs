@@ -4,12 +4,12 @@ mod tally;
 
 use std::collections::BTreeMap;
 
+use sidestep_engine::{Lateness, WireTimes};
 use sidestep_net::{Bytes, Rate, Span, Time};
-use sidestep_scenario::WireTimes;
 
 use crate::{
-    CacheResult, Doubt, DoubtKind, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket,
-    SystemResult, Trace, Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps, times::Times,
+    Doubt, DoubtKind, FlowRecord, Named, Outage, PathUpdates, SampleKind, SamplePoint, SizeBucket, SystemResult, Trace,
+    Unfinished, Window, links::rate_of, measures, outage::recovery, record::mbps, times::Times,
 };
 use tally::{BINS, LinkTally, PathTally, bin_of, overlaps, shared};
 
@@ -40,7 +40,7 @@ pub struct Recorder {
     /// Outages, and when their connections ended.
     outages: Vec<(Outage, Time)>,
     updates: Vec<PathUpdates>,
-    caches: Option<CacheResult>,
+    own: serde_json::Map<String, serde_json::Value>,
     moves_over_time: Vec<u32>,
     megabits_over_time: Vec<f64>,
     late: Option<Late>,
@@ -107,7 +107,7 @@ impl Recorder {
             moves: BTreeMap::new(),
             outages: Vec::new(),
             updates: Vec::new(),
-            caches: None,
+            own: serde_json::Map::new(),
             moves_over_time: vec![0; BINS],
             megabits_over_time: vec![0.0; BINS],
             late: None,
@@ -250,9 +250,20 @@ impl Recorder {
         self.updates.push(updates);
     }
 
-    /// Takes what the routers' caches did in the whole run.
-    pub fn caches(&mut self, caches: CacheResult) {
-        self.caches = Some(caches);
+    /// Takes a count that the system alone has, by its name: a dot stands for a group, as in `caches.stored`.
+    pub fn own(&mut self, name: &str, count: u64) {
+        let mut group = &mut self.own;
+        let (groups, last) = name.rsplit_once('.').unwrap_or(("", name));
+        for part in groups.split('.').filter(|part| !part.is_empty()) {
+            let value = group.entry(part).or_insert_with(|| serde_json::Map::new().into());
+            // A count that is named like a group would hide the group, so it gives way.
+            if !value.is_object() {
+                *value = serde_json::Map::new().into();
+            }
+            let serde_json::Value::Object(inner) = value else { return };
+            group = inner;
+        }
+        group.insert(last.into(), count.into());
     }
 
     /// Takes how much later a flow began that was to begin at `due`, counted from the start of the run.
@@ -348,18 +359,20 @@ impl Recorder {
             moves: self.moves,
             recovery: recovery(&self.outages),
             path_updates: self.updates,
-            caches: self.caches,
+            own: self.own,
             paths: self.paths.iter().map(|(name, path)| (name.to_owned(), path.result(warmup, self.cut))).collect(),
             duration_s: duration.as_secs_f64(),
             planned_s: self.cut.map(|_| self.window.duration.as_secs_f64()),
             late_ms_max: self.late.as_ref().map(|late| late.max.as_secs_f64() * 1e3),
             late_share: self.late.as_ref().map(|late| late.share),
             lost_outside: self.late.as_ref().map_or(0, |late| late.lost),
-            wires: self.late.as_ref().map(|late| late.wires.clone()),
+            late: Lateness {
+                wires: self.late.as_ref().map(|late| late.wires.clone()),
+                late_starts: in_order(self.late_starts),
+                late_wakeups: thinned(self.late_wakeups),
+                jiffies: self.jiffies,
+            },
             lateness: self.late.map_or_else(Vec::new, |late| late.quantiles),
-            late_starts: in_order(self.late_starts),
-            late_wakeups: thinned(self.late_wakeups),
-            jiffies: self.jiffies,
             notes: self.notes,
             validity: self.doubts,
             incomplete: self.incomplete,

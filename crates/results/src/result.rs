@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
+use sidestep_engine::Lateness;
 use sidestep_net::Span;
-use sidestep_scenario::{WireTimes, World};
+use sidestep_scenario::World;
 
 use crate::{Difference, Doubt, Headline, Named, Recovery, Repeated, Validity, paired, validity};
 
@@ -97,9 +98,6 @@ pub struct SystemResult {
     /// How connections recovered from retransmission timeouts in the whole run; `None` where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
-    /// What the routers' caches did in the whole run, all together; `None` where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caches: Option<CacheResult>,
     /// How long agents took to get new paths after each change of a link, in the order of the changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path_updates: Vec<PathUpdates>,
@@ -123,21 +121,9 @@ pub struct SystemResult {
     /// How late the lab's wires delivered packets: a hundred times, each of the same share of the packets. Empty in the simulator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lateness: Vec<Span>,
-    /// What the threads took that served the lab's wires; a scenario of the simulator takes it as its `wires`. `None` in the simulator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wires: Option<WireTimes>,
-    /// How much later than they were to the lab's flows began, in the order in which they were to, a thousand at most; a scenario of
-    /// the simulator takes them as its `late_starts`. Empty in the simulator.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late_starts: Vec<Span>,
-    /// When the lab's programs could have gone on with a connection, since the start and in order, and how much later they did;
-    /// of more than 10,000 an even share. A scenario of the simulator takes them as its `late_wakeups`. Empty in the simulator.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late_wakeups: Vec<(Span, Span)>,
-    /// What the clock of ticks of the lab's kernel showed at the start; a scenario of the simulator takes it as its `tcp.jiffies`.
-    /// `None` in the simulator, and where the kernel does not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub jiffies: Option<Span>,
+    /// How late the lab's threads, programs and clock were, which the simulator can repeat; empty in the simulator.
+    #[serde(flatten)]
+    pub late: Lateness,
     /// Packets that were lost between the lab's hosts and its wires, which no link of the scenario lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_outside: u64,
@@ -153,62 +139,10 @@ pub struct SystemResult {
     /// Means over several seeds, `None` of one seed; all other fields are of the first seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
-}
-
-/// What caches in routers did; of several caches the sums, but for the peak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CacheResult {
-    /// Packets that were stored.
-    pub stored: u64,
-    /// Packets that were sent around a link.
-    pub detoured: u64,
-    /// Packets for which there was no room.
-    pub dropped: u64,
-    /// ACKs that told the router or sender before to slow down.
-    pub slow_downs: u64,
-    /// ACKs that told it that it need not any more.
-    pub cancels: u64,
-    /// Notifications that were not believed, since no neighbour had signed them.
-    pub forged: u64,
-    /// The most bytes that were ever in one cache.
-    pub peak_bytes: u64,
-    /// The most bytes that the books of one router's caches took in memory, packets not counted.
-    pub memory_bytes: u64,
-    /// Whether the condition for no loss held; `None` where it says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub custody: Option<CustodyResult>,
-}
-
-/// Whether the margins of caches covered what could arrive until those before had slowed down; of several caches the sums, but
-/// for the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CustodyResult {
-    /// Caches that pressed back.
-    pub pressed: u64,
-    /// Those of them whose margin covered what could arrive.
-    pub covered: u64,
-    /// Packets that caches dropped which did not press back, or whose margin did: there are to be none.
-    pub dropped: u64,
-    /// The most that the margin of one cache had to hold.
-    pub needed_bytes: u64,
-}
-
-impl CustodyResult {
-    /// What these and other caches did together.
-    #[must_use]
-    pub fn and(self, other: CustodyResult) -> CustodyResult {
-        CustodyResult {
-            pressed: self.pressed + other.pressed,
-            covered: self.covered + other.covered,
-            dropped: self.dropped + other.dropped,
-            needed_bytes: self.needed_bytes.max(other.needed_bytes),
-        }
-    }
-
-    /// Whether every margin covered what could arrive.
-    pub fn holds(&self) -> bool {
-        self.covered == self.pressed
-    }
+    /// What the system alone measures, by the names that it gives; see [`own`](Self::own).
+    // Last, as it takes every key that no field above has.
+    #[serde(flatten)]
+    pub own: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Completion times of the flows of similar size.
@@ -330,6 +264,11 @@ impl RunResult {
 }
 
 impl SystemResult {
+    /// What the system measures under `key`, such as `caches`; `None` where there is no such thing.
+    pub fn own<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        T::deserialize(self.own.get(key)?).ok()
+    }
+
     /// Whether the run was cut short, and its measures are of the time until then.
     pub fn is_cut(&self) -> bool {
         self.planned_s.is_some()

@@ -106,32 +106,6 @@ use sidestep_paths::PathSettings;
 /// Port of the server of the first flow, in every world; those of the next flows follow it.
 pub const FIRST_SERVER_PORT: u16 = 7000;
 
-/// What the threads take that serve the lab's wires, one frame at a time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WireTimes {
-    /// How many there are; each serves an equal share of the links, in the links' order.
-    #[serde(default = "one")]
-    pub threads: u32,
-    /// When one that had nothing to do could go on: which thread, when, and how much later it did; in the order of times for
-    /// each thread.
-    #[serde(default)]
-    pub wakes: Vec<(u32, Span, Span)>,
-    /// To take a frame from the node that sends it: times, and how often each.
-    #[serde(default)]
-    pub reads: Vec<(Span, u64)>,
-    /// To hand a frame to the node that it goes to, whose kernel works on it within that time, likewise.
-    #[serde(default)]
-    pub writes: Vec<(Span, u64)>,
-    /// When they could not go on: which thread, from when on, for how long; in the order of times for each thread.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stalls: Vec<(u32, Span, Span)>,
-}
-
-fn one() -> u32 {
-    1
-}
-
 /// A complete experiment, with every default filled in and every pattern expanded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -142,14 +116,6 @@ pub struct Scenario {
     /// Which repetition under the seed: arrivals, sizes and the conditions of links are the same in all of them, other
     /// random choices differ.
     pub repetition: u32,
-    /// How much later than they are to flows of the simulator begin whose start is known beforehand: these in turn, in the order
-    /// in which flows are to begin. Empty: in time.
-    pub late_starts: Vec<Span>,
-    /// How much later than they could programs of the simulator go on with a connection of TCP: times since the start, in
-    /// order, and how late those are that could go on next to each. Empty: at once.
-    pub late_wakeups: Vec<(Span, Span)>,
-    /// Threads that serve the simulator's links as those of the lab serve its wires; `None`: links are in time.
-    pub wires: Option<WireTimes>,
     /// Length of the run.
     pub duration: Span,
     /// Time at the start that goodput and utilisation leave out.
@@ -364,12 +330,6 @@ impl Scenario {
         read::scenario(text, default_name, files)
     }
 
-    /// Has the clock of ticks show `jiffies` when the run begins, that of the flows with settings of their own as well.
-    pub fn set_jiffies(&mut self, jiffies: Span) {
-        let own = self.flows.iter_mut().filter_map(|flow| flow.transport_mut()?.tcp.as_mut());
-        own.chain([&mut self.tcp]).for_each(|tcp| tcp.jiffies = jiffies);
-    }
-
     /// The seed of what is random besides traffic and the conditions of links, in a run under `seed`.
     pub fn chance(&self, seed: u64) -> u64 {
         // An odd constant spreads neighbouring repetitions over the seeds (Knuth's multiplicative hash).
@@ -467,15 +427,6 @@ impl Flow {
             Flow::Bulk(flow) => Some(&flow.transport),
             Flow::Poisson(flow) => Some(&flow.transport),
             Flow::ClosedLoop(flow) => Some(&flow.transport),
-            Flow::Exec(_) | Flow::Cbr(_) => None,
-        }
-    }
-
-    fn transport_mut(&mut self) -> Option<&mut Transport> {
-        match self {
-            Flow::Bulk(flow) => Some(&mut flow.transport),
-            Flow::Poisson(flow) => Some(&mut flow.transport),
-            Flow::ClosedLoop(flow) => Some(&mut flow.transport),
             Flow::Exec(_) | Flow::Cbr(_) => None,
         }
     }

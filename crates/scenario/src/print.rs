@@ -7,7 +7,7 @@ use super::{
     PoissonFlow, Scenario, Transport,
 };
 use sidestep_net::document::{list, quoted};
-use sidestep_net::{LinkId, NodeId, Span, Topology, topology_file};
+use sidestep_net::{LinkId, NodeId, Topology, topology_file};
 
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
@@ -18,19 +18,8 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     if scenario.repetition > 0 {
         out.value("repetition", scenario.repetition);
     }
-    if !scenario.late_starts.is_empty() {
-        out.value("late_starts", list(&scenario.late_starts));
-    }
-    if !scenario.late_wakeups.is_empty() {
-        let quote = |time: &Span| quoted(&time.to_string());
-        let times = scenario.late_wakeups.iter().map(|(at, late)| format!("[{}, {}]", quote(at), quote(late)));
-        out.value("late_wakeups", format_args!("[{}]", times.collect::<Vec<_>>().join(", ")));
-    }
     out.text("duration", duration).text("warmup", warmup).text("sample", sample);
     out.value("systems", list(systems));
-    if let Some(wires) = &scenario.wires {
-        out.table("wires", wires);
-    }
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);
     // The tables of systems, each under its key.
     out.0.push('\n');

@@ -9,7 +9,7 @@ mod impairment;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    Files, ParseError, PathSettings, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs, WireTimes,
+    Files, ParseError, PathSettings, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs,
     document::{Document, Item},
     settings,
 };
@@ -38,9 +38,6 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
         name,
         seed: file.seed,
         repetition: file.repetition,
-        late_starts: file.late_starts,
-        late_wakeups: file.late_wakeups,
-        wires: file.wires,
         duration: file.duration,
         warmup: file.warmup,
         sample: file.sample,
@@ -79,11 +76,6 @@ macro_rules! file {
             seed: u64,
             #[serde(default)]
             repetition: u32,
-            #[serde(default)]
-            late_starts: Vec<Span>,
-            #[serde(default)]
-            late_wakeups: Vec<(Span, Span)>,
-            wires: Option<WireTimes>,
             duration: Span,
             #[serde(default)]
             warmup: Span,
@@ -118,14 +110,6 @@ macro_rules! file {
 
 settings::settings!(file);
 
-/// So many times say finely enough how late something is.
-const MOST_TIMES: usize = 1_000;
-/// Most instants of which something is said, and for how long wires stall at most.
-const MOST_INSTANTS: usize = 1_000_000;
-const MOST_STALLED: Span = Span::from_secs(60);
-/// Most threads that serve wires.
-const MOST_WIRE_THREADS: u32 = 64;
-
 fn default_seed() -> u64 {
     1
 }
@@ -158,47 +142,8 @@ impl<'a> Reader<'a> {
             let message = format!("a warm-up of {} leaves nothing of a run of {}", file.warmup, file.duration);
             return Err(self.at("warmup", message));
         }
-        self.check_lateness(file)?;
         if file.sample < Span::from_millis(1) || file.sample > file.duration {
             return Err(self.at("sample", "samples must be at least 1 ms apart, and at most the duration"));
-        }
-        Ok(())
-    }
-
-    fn check_lateness(&self, file: &File) -> Result<(), ParseError> {
-        let is_long = |time: &Span| *time > Span::from_secs(1);
-        if file.late_starts.len() > MOST_TIMES || file.late_starts.iter().any(is_long) {
-            return Err(self.at("late_starts", format_args!("must be at most {MOST_TIMES} times of at most 1 s")));
-        }
-        let is_late = |(_, late): &(Span, Span)| is_long(late);
-        let wakeups = &file.late_wakeups;
-        if wakeups.len() > MOST_INSTANTS || wakeups.iter().any(is_late) || !wakeups.is_sorted_by_key(|(at, _)| *at) {
-            let of_what =
-                "pairs of a time since the start and of how late that was, at most 1 s, in the order of times";
-            return Err(self.at("late_wakeups", format_args!("must be at most {MOST_INSTANTS} {of_what}")));
-        }
-        let Some(WireTimes { threads, wakes, reads, writes, stalls }) = &file.wires else { return Ok(()) };
-        if !(1..=MOST_WIRE_THREADS).contains(threads) {
-            return Err(self.at("wires", format_args!("threads must be 1 to {MOST_WIRE_THREADS}")));
-        }
-        let are_odd = |times: &[(Span, u64)]| {
-            let is_odd = |(time, often): &(Span, u64)| is_long(time) || !(1..=u64::from(u32::MAX)).contains(often);
-            times.len() > MOST_TIMES || times.iter().any(is_odd)
-        };
-        for (name, times) in [("reads", reads), ("writes", writes)] {
-            if are_odd(times) {
-                let of_what = "pairs of a time of at most 1 s and how often it occurs";
-                return Err(self.at("wires", format_args!("{name} must be at most {MOST_TIMES} {of_what}")));
-            }
-        }
-        let is_odd = |(thread, _, length): &(u32, Span, Span)| thread >= threads || *length > MOST_STALLED;
-        for (name, waits) in [("wakes", wakes), ("stalls", stalls)] {
-            let in_order = waits.is_sorted_by_key(|(thread, at, _)| (*thread, *at));
-            if waits.len() > MOST_INSTANTS || waits.iter().any(is_odd) || !in_order {
-                let of_what =
-                    "triples of a thread, a time and a length of at most a minute, in the order of threads and times";
-                return Err(self.at("wires", format_args!("{name} must be at most {MOST_INSTANTS} {of_what}")));
-            }
         }
         Ok(())
     }

@@ -265,12 +265,6 @@ fn flows_may_have_a_system_and_settings_of_tcp_of_their_own() {
     assert_eq!(of(1), Some(&Transport { system: None, tcp: Some(tcp) }));
     assert_eq!(of(2), None);
     assert_eq!(Scenario::parse(&scenario.to_toml(), "inline").unwrap(), scenario);
-    let mut later = scenario.clone();
-    later.set_jiffies(Span::from_millis(3));
-    assert!(!scenario.to_toml().contains("jiffies") && later.tcp.jiffies == Span::from_millis(3));
-    let own = later.flows[1].transport().and_then(|transport| transport.tcp.clone()).expect("it has settings");
-    assert_eq!((own.jiffies, own.mss), (Span::from_millis(3), Some(500)));
-    assert_eq!(Scenario::parse(&later.to_toml(), "inline").unwrap(), later);
 }
 
 #[test]

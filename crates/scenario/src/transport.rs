@@ -15,9 +15,6 @@ pub struct TcpKnobs {
     pub profile: Profile,
     /// Ticks of the kernel's clock in a second, which timers of the profile `linux` wait for; 0: they are exact.
     pub hz: u16,
-    /// What that clock shows when the run begins: its ticks, and the coarser ones of far timers, are at multiples of their lengths.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub jiffies: Span,
     /// Congestion control by the kernel's name for it; the simulator has `reno`, `cubic` and `dctcp`.
     pub congestion_control: String,
     /// Whether connections negotiate ECN (RFC 3168).
@@ -68,16 +65,11 @@ pub struct RoutingKnobs {
     pub convergence: Span,
 }
 
-fn is_zero(span: &Span) -> bool {
-    *span == Span::ZERO
-}
-
 impl Default for TcpKnobs {
     fn default() -> Self {
         TcpKnobs {
             profile: Profile::default(),
             hz: 250,
-            jiffies: Span::ZERO,
             congestion_control: "cubic".into(),
             ecn: true,
             mss: None,
@@ -114,7 +106,6 @@ impl TcpKnobs {
         ensure((1..=10_000).contains(&self.initial_window), "initial_window", "must be between 1 and 10000")?;
         ensure(self.initial_rto > Span::ZERO, "initial_rto", "must be above zero")?;
         ensure(self.hz <= 1_000, "hz", "must be at most 1000")?;
-        ensure(self.jiffies <= Span::from_secs(4), "jiffies", "must be at most 4 s")?;
         ensure(self.ack_every >= 1, "ack_every", "must be at least 1")?;
         let window = Bytes::new(1_000)..=Bytes::new(100_000_000_000);
         ensure(window.contains(&self.receive_window), "receive_window", "must be between 1 kB and 100 GB")

@@ -9,7 +9,7 @@ use sidestep_proto::{
     tcp::{Algorithm, Config, Profile},
 };
 
-use crate::engine::{FlowId, FlowSpec, Network, RouteId, Sizes, TcpId, World};
+use sidestep_engine::{FlowId, FlowSpec, Network, RouteId, Sizes, TcpId, World};
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

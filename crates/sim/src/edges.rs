@@ -21,10 +21,8 @@ use sidestep_proto::{
 };
 use sidestep_scenario::SemperKnobs;
 
-use crate::{
-    engine::{Behaviour, Fate, Leaving, Node, RouteId},
-    system::MakeBehaviour,
-};
+use crate::system::MakeBehaviour;
+use sidestep_engine::{Behaviour, Fate, Leaving, Node, RouteId};
 
 /// The paths between the edges of a network, computed when first asked for.
 #[derive(Clone, Debug)]

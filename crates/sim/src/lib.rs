@@ -23,7 +23,6 @@
 
 pub mod bench;
 mod edges;
-pub mod engine;
 pub mod routing;
 mod run;
 pub mod sr_paths;

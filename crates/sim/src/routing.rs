@@ -9,7 +9,7 @@ use sidestep_net::{ArcId, LinkId, NodeId, Topology};
 use sidestep_paths::Igp;
 use thiserror::Error;
 
-use crate::engine::{Forwarding, Network, RouteId};
+use sidestep_engine::{Forwarding, Network, RouteId};
 
 /// The routes of a network, made when first asked for and kept.
 #[derive(Debug)]

@@ -31,10 +31,8 @@ use sidestep_results::{
 use sidestep_scenario::{Flow, Place, Scenario, SystemError, SystemSpec};
 use thiserror::Error;
 
-use crate::{
-    engine::{Balance, MAX_ARCS, MAX_NANOS},
-    routing::NoRoute,
-};
+use crate::routing::NoRoute;
+use sidestep_engine::{Balance, Lateness, MAX_ARCS, MAX_NANOS};
 
 pub use estimate::estimate;
 use simulation::Simulation;
@@ -46,6 +44,8 @@ pub struct RunOptions {
     pub scenario: Scenario,
     /// The systems, in order.
     pub systems: Vec<SystemSpec>,
+    /// How late programs, links and clocks are; by default nothing is late.
+    pub lateness: Lateness,
     /// How many seeds, from the scenario's on; at least one.
     pub seeds: u32,
     /// Directory of the results; `None`: they are only returned.
@@ -64,7 +64,17 @@ impl RunOptions {
     /// These systems under the scenario's seed alone; nothing is written.
     pub fn once(scenario: Scenario, systems: Vec<SystemSpec>) -> RunOptions {
         let (out, trace, command, stop) = (None, Vec::new(), String::new(), Arc::default());
-        RunOptions { scenario, systems, seeds: 1, out, all_records: true, trace, command, stop }
+        RunOptions {
+            scenario,
+            systems,
+            lateness: Lateness::default(),
+            seeds: 1,
+            out,
+            all_records: true,
+            trace,
+            command,
+            stop,
+        }
     }
 }
 
@@ -248,8 +258,8 @@ pub fn resume(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResul
 
 fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
     let scenario = &options.scenario;
-    let ground = Ground::new(&scenario.topology);
-    check(options, &ground)?;
+    let shared = Shared::new(options);
+    check(options, &shared)?;
     let (version, text) = (env!("CARGO_PKG_VERSION"), scenario.to_toml());
     let mut known = Vec::new();
     let mut keeper = None;
@@ -272,7 +282,7 @@ fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Res
         None => {}
     }
     let mut writer = options.out.as_ref().map(|out| Writer::new(out, scenario.seed)).transpose()?;
-    let grid = Grid::run(options, &ground, (writer.as_ref(), keeper.as_ref()), known, observer)?;
+    let grid = Grid::run(options, &shared, (writer.as_ref(), keeper.as_ref()), known, observer)?;
     let whole = whole_seeds(&grid);
     if let Some(writer) = &mut writer {
         put_together(options, writer, keeper, &grid)?;
@@ -374,15 +384,18 @@ fn seed_results(options: &RunOptions, grid: &[Vec<Option<Done>>]) -> Vec<SeedRes
     results
 }
 
-/// What all simulations of a run share of the network: computed once, as far as they ask for it.
-struct Ground {
+/// What all simulations of a run share: computed once.
+struct Shared {
     topology: Arc<Topology>,
     igp: Arc<Igp>,
+    lateness: Lateness,
 }
 
-impl Ground {
-    fn new(topology: &Topology) -> Self {
-        Ground { topology: Arc::new(topology.clone()), igp: Arc::new(Igp::new(topology)) }
+impl Shared {
+    fn new(options: &RunOptions) -> Self {
+        let topology = &options.scenario.topology;
+        let (igp, lateness) = (Arc::new(Igp::new(topology)), options.lateness.clone());
+        Shared { topology: Arc::new(topology.clone()), igp, lateness }
     }
 }
 
@@ -408,7 +421,7 @@ impl Done {
 /// The simulations of a run: a row for each system, a column for each seed.
 struct Grid<'a> {
     options: &'a RunOptions,
-    ground: &'a Ground,
+    shared: &'a Shared,
     /// What is left to run: the index of the system and the number of the seed, seed by seed.
     jobs: Vec<(usize, usize)>,
     next: AtomicUsize,
@@ -422,7 +435,7 @@ impl Grid<'_> {
     /// ended are `None`.
     fn run(
         options: &RunOptions,
-        ground: &Ground,
+        shared: &Shared,
         (writer, keeper): (Option<&Writer>, Option<&Keeper>),
         known: Vec<SeedResult>,
         observer: &dyn Observer,
@@ -444,7 +457,7 @@ impl Grid<'_> {
         let count = jobs.len();
         let grid = Grid {
             options,
-            ground,
+            shared,
             jobs,
             next: AtomicUsize::new(0),
             done: Mutex::new(done),
@@ -470,7 +483,7 @@ impl Grid<'_> {
             let Some(&(system, seed)) = self.jobs.get(self.next.fetch_add(1, Ordering::Relaxed)) else { return };
             let done = self.records(system, seed, writer).and_then(|records| {
                 let system = &self.options.systems[system];
-                simulate((self.options, self.ground), system, seed as u64, records, observer)
+                simulate((self.options, self.shared), system, seed as u64, records, observer)
             });
             match done.and_then(|mut done| self.keep(system, seed, &mut done).map(|()| done)) {
                 Ok(done) => self.done.lock().unwrap_or_else(PoisonError::into_inner)[system][seed] = Some(done),
@@ -509,7 +522,7 @@ impl Grid<'_> {
 }
 
 fn simulate(
-    (options, ground): (&RunOptions, &Ground),
+    (options, shared): (&RunOptions, &Shared),
     system: &SystemSpec,
     seed: u64,
     mut records: Option<Records>,
@@ -523,7 +536,7 @@ fn simulate(
     let directory = traced.map(|out| out.join("trace").join(system.to_string()));
     let watch = directory.as_deref().map(|directory| (directory, &options.trace[..]));
     let own_seed = scenario.seed.wrapping_add(seed);
-    let mut simulation = Simulation::watched(scenario, ground, system, own_seed, watch)?;
+    let mut simulation = Simulation::watched(scenario, shared, system, own_seed, watch)?;
     let ended = simulation.run(&options.stop, records.as_mut(), &mut recorder, observer)?;
     let balance = simulation.world.network.balance();
     if !balance.is_even() {
@@ -535,7 +548,7 @@ fn simulate(
 }
 
 /// Finds what would fail, before anything is run.
-fn check(options: &RunOptions, ground: &Ground) -> Result<(), SimError> {
+fn check(options: &RunOptions, shared: &Shared) -> Result<(), SimError> {
     let scenario = &options.scenario;
     let arcs = scenario.topology.arc_count();
     if arcs > MAX_ARCS {
@@ -551,7 +564,7 @@ fn check(options: &RunOptions, ground: &Ground) -> Result<(), SimError> {
         }
     }
     for system in &options.systems {
-        Simulation::new(scenario, ground, system, scenario.seed)?;
+        Simulation::new(scenario, shared, system, scenario.seed)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use sidestep_control::{HostPath, Planner};
 use sidestep_net::{ArcId, LinkId, NodeId, Rate, SettingError, Span, Topology};
 use sidestep_paths::PathSettings;
 
-use crate::engine::{Network, RouteId};
+use sidestep_engine::{Network, RouteId};
 
 /// The path sets of a network, made when first asked for.
 #[derive(Debug)]

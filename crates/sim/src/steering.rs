@@ -18,10 +18,8 @@ use sidestep_policy::{
 use sidestep_proto::tcp::Sender;
 
 pub use self::plb::Plb;
-use crate::{
-    engine::{End, Event, FlowId, Half, Move, RouteId, Steering},
-    routing::EcmpPaths,
-};
+use crate::routing::EcmpPaths;
+use sidestep_engine::{End, Event, FlowId, Half, Move, RouteId, Steering};
 
 /// What moves the flows of one run.
 #[derive(Debug, Default)]

@@ -2,19 +2,15 @@
 
 use std::{fmt, sync::Arc};
 
-use sidestep_net::{ArcId, NodeId, Topology};
+use sidestep_net::{ArcId, NodeId, Span, Topology};
 use sidestep_policy::{AgentKnobs, PlbKnobs};
 use sidestep_proto::mptcp::MptcpKnobs;
 use sidestep_proto::{mptcp, tcp};
 use sidestep_results::{Doubt, ReturnPath};
 use sidestep_scenario::{Scenario, Settings, SystemError, SystemSpec, TcpKnobs, World};
 
-use crate::{
-    SimError,
-    edges::Edges,
-    engine::{Behaviour, Endpoint, FlowSpec, Sizes},
-    systems,
-};
+use crate::{SimError, edges::Edges, systems};
+use sidestep_engine::{Behaviour, Endpoint, FlowSpec, Lateness, Sizes};
 
 /// From what a system is built.
 pub(crate) struct Context<'a> {
@@ -26,6 +22,8 @@ pub(crate) struct Context<'a> {
     pub(crate) settings: Settings,
     /// TCP's settings for the flows that are to have the system.
     pub(crate) tcp: &'a TcpKnobs,
+    /// What the hosts' clock of ticks shows when the run begins.
+    pub(crate) jiffies: Span,
 }
 
 /// What a flow under a system needs.
@@ -108,10 +106,16 @@ impl Context<'_> {
 
 impl System {
     /// The system of this name, for flows with these settings of TCP.
-    pub(crate) fn new(scenario: &Scenario, spec: &SystemSpec, tcp: &TcpKnobs) -> Result<System, SimError> {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        spec: &SystemSpec,
+        tcp: &TcpKnobs,
+        lateness: &Lateness,
+    ) -> Result<System, SimError> {
         let parameter = |problem| SimError::Parameter { system: spec.clone(), problem };
         let settings = scenario.settings(spec).map_err(parameter)?;
-        systems::build(&Context { scenario, spec, settings, tcp })
+        let jiffies = lateness.jiffies.unwrap_or_default();
+        systems::build(&Context { scenario, spec, settings, tcp, jiffies })
     }
 
     /// Plain TCP on the shortest path, from which other systems differ.
@@ -122,12 +126,12 @@ impl System {
             "dctcp" => tcp::Algorithm::Dctcp,
             other => return Err(SimError::CongestionControl(other.into())),
         };
-        Ok(System::over(tcp_config(context.tcp, algorithm)))
+        Ok(System::over(tcp_config(context, algorithm)))
     }
 
     /// As [`System::tcp`], where the congestion control is the system's own.
     pub(crate) fn with_algorithm(context: &Context<'_>, algorithm: tcp::Algorithm) -> System {
-        System::over(tcp_config(context.tcp, algorithm))
+        System::over(tcp_config(context, algorithm))
     }
 
     fn over(tcp: tcp::Config) -> System {
@@ -155,12 +159,13 @@ impl System {
     }
 }
 
-fn tcp_config(knobs: &TcpKnobs, algorithm: tcp::Algorithm) -> tcp::Config {
+fn tcp_config(context: &Context<'_>, algorithm: tcp::Algorithm) -> tcp::Config {
+    let knobs = context.tcp;
     let mss = u64::from(knobs.mss.unwrap_or(1400));
     tcp::Config {
         profile: knobs.profile,
         hz: knobs.hz,
-        jiffies: knobs.jiffies,
+        jiffies: context.jiffies,
         algorithm,
         initial_window: knobs.initial_window,
         min_rto: knobs.min_rto,

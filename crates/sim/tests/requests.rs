@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
+use sidestep_engine::Lateness;
 use sidestep_net::Span;
 use sidestep_results::{RunResult, SystemResult};
 use sidestep_scenario::{
@@ -63,19 +64,23 @@ fn a_request_on_an_empty_line_takes_as_long_as_its_packets() {
 fn an_answer_takes_three_wakeups_of_programs_longer_where_these_are_late() {
     let asks = poisson("c", "s", 20.0).with("request", "300 B").with("size", "3 kB");
     for profile in ["linux", "rfc"] {
-        let mut scenario = line("4 s").flow(asks.clone()).set("tcp.profile", profile).build();
-        let median = |scenario: &Scenario| result(scenario, "tcp").fct_p50_s.unwrap();
-        let in_time = median(&scenario);
-        scenario.late_wakeups = vec![(Span::ZERO, Span::from_millis(2))];
+        let scenario = line("4 s").flow(asks.clone()).set("tcp.profile", profile).build();
+        let result = |late_wakeups: Vec<(Span, Span)>| {
+            let lateness = Lateness { late_wakeups, ..Lateness::default() };
+            let (result, _) = run(&RunOptions { lateness, ..options(&scenario, "tcp") }, &()).unwrap();
+            result.systems.get("tcp").unwrap().clone()
+        };
+        let median = |late: Vec<(Span, Span)>| result(late).fct_p50_s.unwrap();
+        let in_time = median(Vec::new());
         // Less what a request and an answer waited behind ACKs.
-        let longer = median(&scenario) - in_time;
+        let longer = median(vec![(Span::ZERO, Span::from_millis(2))]) - in_time;
         assert!((5.8e-3..6e-3).contains(&longer), "{profile}: {longer}");
         let millis = Span::from_millis;
-        scenario.late_wakeups = (0..2_000).map(|number| (millis(2 * number), millis(number % 5))).collect();
-        let drawn = result(&scenario, "tcp");
+        let late: Vec<_> = (0..2_000).map(|number| (millis(2 * number), millis(number % 5))).collect();
+        let drawn = result(late.clone());
         assert!((drawn.afct_s.unwrap() - in_time - 6e-3).abs() < 1e-3, "{profile}: {:?}", drawn.afct_s);
         assert!(drawn.fct_p99_s.unwrap() - drawn.fct_p50_s.unwrap() > 3e-3);
-        assert_eq!(drawn, result(&scenario, "tcp"));
+        assert_eq!(drawn, result(late));
         assert_eq!((drawn.retransmits, drawn.flows_with_timeout), (0, 0));
     }
 }

@@ -11,10 +11,11 @@ use std::{
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
+use sidestep_engine::{Lateness, WireTimes};
 use sidestep_net::Span;
 use sidestep_results::{RunResult, SystemResult, World};
 use sidestep_scenario::{
-    Scenario, SystemName, SystemSpec, WireTimes,
+    Scenario, SystemName, SystemSpec,
     builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
 };
 use sidestep_sim::{Observer, RunOptions, SimError, resume, run};
@@ -507,28 +508,32 @@ fn a_flow_whose_syn_was_lost_counts_among_those_with_a_timeout() {
 #[test]
 fn hosts_notice_late_what_threads_serve_late_and_links_stay_in_order() {
     let mut scenario = idle("4 s", "0 s").flow(bulk("c1", "s1").with("size", "10 kB")).build();
-    let tcp = |scenario: &Scenario| results(scenario, &["tcp"]).unwrap().systems.get("tcp").unwrap().clone();
-    let in_time = tcp(&scenario).afct_s.unwrap();
+    let tcp = |scenario: &Scenario, wires: Option<WireTimes>| {
+        let lateness = Lateness { wires, ..Lateness::default() };
+        let (result, _) = run(&RunOptions { lateness, ..options(scenario, &["tcp"]) }, &()).unwrap();
+        result.systems.get("tcp").unwrap().clone()
+    };
+    let in_time = tcp(&scenario, None).afct_s.unwrap();
     let millis = |millis: u64| (Span::from_millis(millis), 1);
     let writes = vec![(Span::from_micros(100), 1)];
-    scenario.wires = Some(WireTimes { threads: 1, writes, ..WireTimes::default() });
+    let late = Some(WireTimes { threads: 1, writes, ..WireTimes::default() });
     // The client notices late the SYN-ACK and the end. Were it each of the twelve links there and back, it would be 1.2 ms.
-    let longer = (tcp(&scenario).afct_s.unwrap() - in_time) * 1e3;
+    let longer = (tcp(&scenario, late.clone()).afct_s.unwrap() - in_time) * 1e3;
     assert!((0.15..0.5).contains(&longer), "{longer} ms");
     // Whatever is drawn, a link does not reorder: nothing is sent again.
     let wakes =
         (0..200).map(|number| (0, Span::from_millis(20 * number), Span::from_millis(number * 7 % 50))).collect();
     let writes = (0..5).map(millis).collect();
-    scenario.wires = Some(WireTimes { threads: 1, wakes, writes, ..WireTimes::default() });
-    let late = tcp(&scenario);
-    assert_eq!((late.retransmits, late.flows_with_timeout), (0, 0));
-    assert_eq!(late, tcp(&scenario));
+    let late = Some(WireTimes { threads: 1, wakes, writes, ..WireTimes::default() });
+    let result = tcp(&scenario, late.clone());
+    assert_eq!((result.retransmits, result.flows_with_timeout), (0, 0));
+    assert_eq!(result, tcp(&scenario, late.clone()));
     scenario.repetition = 1;
-    assert_ne!(late.afct_s, tcp(&scenario).afct_s);
+    assert_ne!(result.afct_s, tcp(&scenario, late.clone()).afct_s);
     // All wait for the end of a stall, and no longer; the round trip to connect is over by then.
     let stalls = vec![(0, Span::ZERO, Span::from_millis(700))];
-    scenario.wires = Some(WireTimes { threads: 1, stalls, ..WireTimes::default() });
-    let stalled = tcp(&scenario).afct_s.unwrap();
+    let late = Some(WireTimes { threads: 1, stalls, ..WireTimes::default() });
+    let stalled = tcp(&scenario, late.clone()).afct_s.unwrap();
     assert!(stalled > 0.7 && stalled < 0.7 + in_time, "{stalled} s, {in_time} s in time");
 }
 
@@ -536,13 +541,13 @@ fn hosts_notice_late_what_threads_serve_late_and_links_stay_in_order() {
 fn programs_that_are_late_prolong_a_transfer_by_three_wakeups_under_linuxs_profile() {
     let flow = bulk("c1", "s1").with("size", "10 kB");
     for (profile, system, wakeups) in [("linux", "tcp", 3.0), ("rfc", "tcp", 0.0), ("linux", "mptcp", 0.0)] {
-        let mut scenario = idle("4 s", "0 s").flow(flow.clone()).set("tcp.profile", profile).build();
-        let taken = |scenario: &Scenario| {
-            results(scenario, &[system]).unwrap().systems.get(system).unwrap().afct_s.unwrap() * 1e3
+        let scenario = idle("4 s", "0 s").flow(flow.clone()).set("tcp.profile", profile).build();
+        let taken = |late_wakeups: Vec<(Span, Span)>| {
+            let lateness = Lateness { late_wakeups, ..Lateness::default() };
+            let (result, _) = run(&RunOptions { lateness, ..options(&scenario, &[system]) }, &()).unwrap();
+            result.systems.get(system).unwrap().afct_s.unwrap() * 1e3
         };
-        let in_time = taken(&scenario);
-        scenario.late_wakeups = vec![(Span::ZERO, Span::from_millis(10))];
-        let late = (taken(&scenario) - in_time) / 10.0;
+        let late = (taken(vec![(Span::ZERO, Span::from_millis(10))]) - taken(Vec::new())) / 10.0;
         assert!((late - wakeups).abs() < 0.02, "{profile} {system}: {late}");
     }
 }

@@ -150,6 +150,9 @@ pub struct SimRun {
     /// Write the packets of a link to DIR/trace/SYSTEM/LINK.pcapng, for Wireshark; a pattern, or repeat for several
     #[arg(long, value_name = "LINK")]
     pub trace: Vec<String>,
+    /// Be as late as a run of the lab was: its result.json, which has the one system that is run
+    #[arg(long, value_name = "FILE")]
+    pub lateness: Option<PathBuf>,
     /// Run even if the estimate says that there is not enough memory
     #[arg(long)]
     pub force: bool,

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use sidestep_repro::Worlds;
 use sidestep_results::{
     RunResult, SystemResult, World,
     equivalence::{Equivalence, Runs, TITLE_OF_COUNTED, WHERE_TO_LOOK},
 };
 use sidestep_scenario::{Scenario, SystemSpec};
 
-use super::{print_json, save};
+use super::{print_json, save, worlds::LateWorlds};
 use crate::failure::{Failure, Outcome};
 
 /// How often a run that does not count is made again.
@@ -53,7 +52,7 @@ pub fn run(
     plan: &Plan,
     scenario: &Scenario,
     systems: &[SystemSpec],
-    real: &mut dyn Worlds,
+    real: &mut dyn LateWorlds,
     out: &Path,
     json: bool,
 ) -> Outcome {
@@ -118,7 +117,7 @@ fn simulate_as_late(
     plan: &Plan,
     scenario: &Scenario,
     systems: &[SystemSpec],
-    real: &mut dyn Worlds,
+    real: &mut dyn LateWorlds,
     side: &mut Side,
     lab: &Side,
     (repetition, dir): (u32, &Path),
@@ -128,12 +127,9 @@ fn simulate_as_late(
             let measured = &lab.results[index][seed as usize];
             let Some(of_lab) = measured.get(repetition as usize % measured.len().max(1)) else { continue };
             let number = scenario.seed.wrapping_add(u64::from(seed));
-            let SystemResult { wires, late_starts, late_wakeups, jiffies, .. } = of_lab.clone();
-            let mut scenario = Scenario { seed: number, wires, late_starts, late_wakeups, ..scenario.clone() };
-            scenario.set_jiffies(jiffies.unwrap_or(scenario.tcp.jiffies));
+            let scenario = Scenario { seed: number, ..scenario.clone() };
             let dir = dir.join(format!("seed-{number}-{}", index + 1));
-            let result =
-                real.run(World::Sim, &scenario, std::slice::from_ref(system), 1, &dir).map_err(Failure::run)?;
+            let result = real.run_late(&scenario, system, &of_lab.late, &dir).map_err(Failure::run)?;
             side.results[index][seed as usize].extend(result.systems.get(&system.to_string()).cloned());
         }
     }
@@ -145,7 +141,7 @@ fn simulate(
     plan: &Plan,
     scenario: &Scenario,
     systems: &[SystemSpec],
-    real: &mut dyn Worlds,
+    real: &mut dyn LateWorlds,
     side: &mut Side,
     dir: &Path,
 ) -> Result<(), Failure> {
@@ -165,7 +161,7 @@ fn measure(
     plan: &Plan,
     scenario: &Scenario,
     systems: &[SystemSpec],
-    real: &mut dyn Worlds,
+    real: &mut dyn LateWorlds,
     side: &mut Side,
     dir: &Path,
 ) -> Result<(), Failure> {
@@ -234,8 +230,9 @@ fn print(found: &Equivalence) {
 
 #[cfg(test)]
 mod tests {
+    use sidestep_engine::{Lateness, WireTimes};
     use sidestep_net::Span;
-    use sidestep_scenario::WireTimes;
+    use sidestep_repro::Worlds;
 
     use super::*;
 
@@ -244,8 +241,23 @@ mod tests {
     struct Fake {
         late: Vec<f64>,
         ran: Vec<(World, u64, u32)>,
+        /// How late the next simulation is.
+        next: Lateness,
         /// The stalls that the simulator was to have.
         stalls: Vec<Vec<(u32, Span, Span)>>,
+    }
+
+    impl LateWorlds for Fake {
+        fn run_late(
+            &mut self,
+            scenario: &Scenario,
+            system: &SystemSpec,
+            lateness: &Lateness,
+            out: &Path,
+        ) -> Result<RunResult, String> {
+            self.next = lateness.clone();
+            self.run(World::Sim, scenario, std::slice::from_ref(system), 1, out)
+        }
     }
 
     impl Worlds for Fake {
@@ -262,18 +274,21 @@ mod tests {
             let late = Span::from_micros(100 * scenario.seed + u64::from(scenario.repetition));
             let stalls = vec![(0, Span::ZERO, late)];
             let of_lab = SystemResult {
-                wires: Some(WireTimes { threads: 1, stalls, ..WireTimes::default() }),
-                late_starts: vec![late],
-                late_wakeups: vec![(Span::ZERO, late)],
-                jiffies: Some(late),
+                late: Lateness {
+                    wires: Some(WireTimes { threads: 1, stalls, ..WireTimes::default() }),
+                    late_starts: vec![late],
+                    late_wakeups: vec![(Span::ZERO, late)],
+                    jiffies: Some(late),
+                },
                 ..SystemResult::default()
             };
             if world == World::Sim {
-                let stalls = scenario.wires.clone().map_or_else(Vec::new, |wires| wires.stalls);
+                let Lateness { wires, late_starts, late_wakeups, jiffies } = std::mem::take(&mut self.next);
+                let stalls = wires.map_or_else(Vec::new, |wires| wires.stalls);
                 let late: Vec<Span> = stalls.iter().map(|(_, _, late)| *late).collect();
-                assert_eq!(scenario.late_starts, late);
-                assert_eq!(scenario.tcp.jiffies, late.first().copied().unwrap_or_default());
-                assert_eq!(scenario.late_wakeups, late.iter().map(|late| (Span::ZERO, *late)).collect::<Vec<_>>());
+                assert_eq!(late_starts, late);
+                assert_eq!(jiffies, late.first().copied());
+                assert_eq!(late_wakeups, late.iter().map(|late| (Span::ZERO, *late)).collect::<Vec<_>>());
                 self.stalls.push(stalls);
             }
             let of_world = if world == World::Lab { of_lab } else { SystemResult::default() };

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use sidestep_engine::Lateness;
 use sidestep_net::{LinkId, pattern};
-use sidestep_results::table;
-use sidestep_scenario::{Scenario, overrides::Override};
+use sidestep_results::{RunResult, table};
+use sidestep_scenario::{Scenario, SystemSpec, overrides::Override};
 use sidestep_sim::{RunOptions, SimError, estimate, resume, run as run_sim};
 
 use super::{command_line, print_json, read_scenario, scenario_text, sweep, until_signalled};
@@ -32,9 +33,11 @@ fn run_one(args: SimRun) -> Outcome {
     }
     let trace = find_links(&scenario, &args.trace)?;
     let out = args.out.unwrap_or_else(|| PathBuf::from("out").join(format!("{}-sim", scenario.name)));
+    let lateness = args.lateness.as_deref().map(|file| read_lateness(file, &systems)).transpose()?.unwrap_or_default();
     let options = RunOptions {
         scenario,
         systems,
+        lateness,
         seeds: args.seeds,
         out: Some(out.clone()),
         all_records: true,
@@ -59,6 +62,22 @@ fn run_one(args: SimRun) -> Outcome {
         return Err(Failure::run(format!("interrupted; what there was is written{go_on}")));
     }
     Ok(())
+}
+
+/// How late the lab was in the run of the one system, out of the run's `result.json`.
+fn read_lateness(file: &Path, systems: &[SystemSpec]) -> Result<Lateness, Failure> {
+    let wrong = |problem: String| Failure::usage(format!("--lateness {}: {problem}", file.display()));
+    let [system] = systems else {
+        return Err(wrong("each system of a lab run was late in its own way; give one --system".into()));
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let result: RunResult = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let Some(of_lab) = result.systems.get(&system.to_string()) else {
+        let known: Vec<&str> = result.systems.iter().map(|(name, _)| name).collect();
+        return Err(wrong(format!("it has no system `{system}`; it has {}", known.join(", "))));
+    };
+    of_lab.late.check().map_err(|error| wrong(error.to_string()))?;
+    Ok(of_lab.late.clone())
 }
 
 /// The links of these names and patterns.

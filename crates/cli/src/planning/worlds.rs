@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
+use sidestep_engine::Lateness;
 use sidestep_repro::Worlds;
 use sidestep_results::{RunResult, World};
 use sidestep_scenario::{Scenario, SystemSpec};
@@ -28,6 +29,18 @@ impl Real {
     }
 }
 
+/// Worlds whose simulator can be as late as the lab was.
+pub trait LateWorlds: Worlds {
+    /// Simulates a scenario under one system, as late as that.
+    fn run_late(
+        &mut self,
+        scenario: &Scenario,
+        system: &SystemSpec,
+        lateness: &Lateness,
+        out: &Path,
+    ) -> Result<RunResult, String>;
+}
+
 impl Worlds for Real {
     fn run(
         &mut self,
@@ -40,19 +53,7 @@ impl Worlds for Real {
         let (scenario, systems) = (scenario.clone(), systems.to_vec());
         let (command, stop) = (command_line(), self.stop.clone());
         match world {
-            World::Sim => {
-                let out = Some(out.to_path_buf());
-                // What reads these files wants one seed of each; those of all would fill a disk.
-                let all_records = false;
-                let trace = Vec::new();
-                let options =
-                    sidestep_sim::RunOptions { scenario, systems, seeds, out, all_records, trace, command, stop };
-                match sidestep_sim::run(&options, &SimProgress::new()) {
-                    Ok((_, true)) => Err("interrupted".into()),
-                    Ok((result, false)) => Ok(result),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
+            World::Sim => self.simulate(scenario, systems, seeds, Lateness::default(), out),
             World::Lab => {
                 if !sidestep_linux::is_root() {
                     return Err(NEEDS_ROOT.into());
@@ -66,6 +67,40 @@ impl Worlds for Real {
                     lines => Err(format!("the results are incomplete: {}", lines.join("; "))),
                 }
             }
+        }
+    }
+}
+
+impl LateWorlds for Real {
+    fn run_late(
+        &mut self,
+        scenario: &Scenario,
+        system: &SystemSpec,
+        lateness: &Lateness,
+        out: &Path,
+    ) -> Result<RunResult, String> {
+        self.simulate(scenario.clone(), vec![system.clone()], 1, lateness.clone(), out)
+    }
+}
+
+impl Real {
+    fn simulate(
+        &self,
+        scenario: Scenario,
+        systems: Vec<SystemSpec>,
+        seeds: u32,
+        lateness: Lateness,
+        out: &Path,
+    ) -> Result<RunResult, String> {
+        let (out, command, stop) = (Some(out.to_path_buf()), command_line(), self.stop.clone());
+        // What reads these files wants one seed of each; those of all would fill a disk.
+        let (all_records, trace) = (false, Vec::new());
+        let options =
+            sidestep_sim::RunOptions { scenario, systems, lateness, seeds, out, all_records, trace, command, stop };
+        match sidestep_sim::run(&options, &SimProgress::new()) {
+            Ok((_, true)) => Err("interrupted".into()),
+            Ok((result, false)) => Ok(result),
+            Err(error) => Err(error.to_string()),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Nodes that decide: what they may do with packets, and that the balance counts it.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use sidestep_net::{ArcId, Direction, LinkId, Node as ModelNode, NodeId};
 use sidestep_proto::packet::{Flags, Packet};
@@ -167,6 +170,41 @@ impl Lab {
     }
 }
 
+/// Forwarding tables as the IGP fills them once it knows that these links are down.
+#[derive(Debug)]
+struct Tables {
+    igp: Igp,
+    topology: Topology,
+    failed: BTreeSet<LinkId>,
+}
+
+impl Tables {
+    fn boxed(topology: &Topology, failed: &BTreeSet<LinkId>) -> Box<dyn Forwarding> {
+        let igp = Igp::without(topology, failed);
+        Box::new(Tables { igp, topology: topology.clone(), failed: failed.clone() })
+    }
+}
+
+impl Forwarding for Tables {
+    fn route(&self, from: NodeId, to: NodeId, mut hash: u32) -> Option<Vec<ArcId>> {
+        self.igp.distance(from, to)?;
+        let (mut here, mut path) = (from, Vec::new());
+        while here != to {
+            let arcs: Vec<ArcId> = self.igp.next_arcs(here, to).collect();
+            let scaled = u64::from(hash) * arcs.len() as u64;
+            let arc = arcs[(scaled >> 32) as usize];
+            hash = scaled as u32;
+            path.push(arc);
+            here = self.topology.head(arc);
+        }
+        Some(path)
+    }
+
+    fn is_up(&self, arc: ArcId) -> bool {
+        !self.failed.contains(&arc.link())
+    }
+}
+
 #[test]
 fn behaviours_that_let_everything_go_on_change_nothing() {
     let run = |behave: bool, ahead: bool| {
@@ -246,7 +284,7 @@ fn a_held_packet_whose_link_is_gone_takes_the_route_of_the_forwarding_table() {
     lab.run(60);
     assert!(record.lock().unwrap().stuck > 0 && lab.world.network.balance().held == 1);
     let failed = [lab.topology.find_link("A-B").unwrap()].into();
-    lab.world.network.set_forwarding(|| crate::routing::forwarding(&lab.topology, &failed));
+    lab.world.network.set_forwarding(|| Tables::boxed(&lab.topology, &failed));
     lab.run(100);
     assert_eq!(record.lock().unwrap().left_by, [lab.arc("A-C")]);
     let forward = lab.world.network.add_route(["c-A", "A-C", "C-B", "B-s"].map(|link| (lab.arc(link), 0)));
@@ -272,7 +310,7 @@ fn held_packets_of_a_flow_are_spread_over_equal_paths_by_the_hash_of_the_flow() 
             }
             let failed = [lab.topology.find_link(link).unwrap()].into();
             lab.world.network.set_state(lab.world.now(), arc, LinkState::Down);
-            lab.world.network.set_forwarding(|| crate::routing::forwarding(&lab.topology, &failed));
+            lab.world.network.set_forwarding(|| Tables::boxed(&lab.topology, &failed));
             lab.run(200);
             let left_by = record.lock().unwrap().left_by[0];
             lab.topology.link(left_by.link()).name.clone()

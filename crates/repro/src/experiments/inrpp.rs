@@ -6,7 +6,8 @@ use std::{
 };
 
 use serde::Deserialize;
-use sidestep_results::{CustodyResult, SystemResult, measures};
+use sidestep_proto::inrpp::{CacheMeasures, CustodyMeasures};
+use sidestep_results::{SystemResult, measures};
 use sidestep_scenario::{
     Scenario,
     builder::{Part, ScenarioBuilder, part},
@@ -96,7 +97,7 @@ pub(super) struct Measured {
     pub(super) unfinished: Seeds,
     pub(super) lost: Seeds,
     /// Whether the margins of caches covered what could arrive; `None` in seeds where the condition for no loss says nothing.
-    pub(super) custody: Vec<Option<CustodyResult>>,
+    pub(super) custody: Vec<Option<CustodyMeasures>>,
     /// Of all seeds: size in packets and completion time in seconds.
     pub(super) flows: Vec<(f64, f64)>,
 }
@@ -128,7 +129,7 @@ pub(super) fn measure(
             fair.push(index.get(*spec).copied());
             unfinished.push(Some(result.unfinished.map_or(0.0, |of| of.flows as f64)));
             lost.push(Some(losses(result)));
-            custody[at].push(result.caches.and_then(|caches| caches.custody));
+            custody[at].push(caches(result).and_then(|caches| caches.custody));
             all[at].append(&mut sizes.remove(*spec).unwrap_or_default());
         }
     }
@@ -149,10 +150,15 @@ fn mean_time(result: &SystemResult) -> Option<f64> {
     result.unfinished.map(|of| of.mean_s).or(result.afct_s)
 }
 
+/// What the caches of a run did; `None` where there are none.
+pub(super) fn caches(result: &SystemResult) -> Option<CacheMeasures> {
+    result.own("caches")
+}
+
 /// Packets dropped on links and in caches.
 pub(super) fn losses(result: &SystemResult) -> f64 {
     let links: u64 = result.links.values().map(|link| link.drops).sum();
-    (links + result.caches.map_or(0, |caches| caches.dropped)) as f64
+    (links + caches(result).map_or(0, |caches| caches.dropped)) as f64
 }
 
 /// The rows that all these experiments have: completion times, how much faster INRPP is than each of the others by `faster`,
@@ -178,15 +184,15 @@ pub(super) fn rows(label: &str, measured: &[Measured], faster: [(Paper, Rule); 3
 }
 
 /// Whether the margins of caches covered what could arrive, under each seed of a run.
-pub(super) fn custody_by_seed(result: &SystemResult) -> Vec<Option<CustodyResult>> {
+pub(super) fn custody_by_seed(result: &SystemResult) -> Vec<Option<CustodyMeasures>> {
     let each = result.repeated.as_ref().map_or(std::slice::from_ref(result), |repeated| &repeated.each);
-    each.iter().map(|one| one.caches.and_then(|caches| caches.custody)).collect()
+    each.iter().map(|one| caches(one).and_then(|caches| caches.custody)).collect()
 }
 
 /// The row that proves runs against the condition for no loss: what was lost in caches whose margin covers all that can arrive.
 /// Without a run in which a cache presses back, and of which the condition says something, there is none.
-pub(super) fn no_loss(label: &str, custody: &[Option<CustodyResult>]) -> Option<Row> {
-    let all = custody.iter().flatten().copied().fold(CustodyResult::default(), CustodyResult::and);
+pub(super) fn no_loss(label: &str, custody: &[Option<CustodyMeasures>]) -> Option<Row> {
+    let all = custody.iter().flatten().copied().fold(CustodyMeasures::default(), CustodyMeasures::and);
     (all.pressed > 0).then(|| {
         let quantity = format!(
             "{label}: packets lost in the {} of {} caches that press back whose margin covers what can arrive",
@@ -321,7 +327,7 @@ fn index(rates: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use sidestep_results::{CacheResult, Repeated};
+    use sidestep_results::Repeated;
 
     use super::*;
     use crate::Verdict;
@@ -348,20 +354,21 @@ mod tests {
 
     #[test]
     fn a_loss_against_the_condition_differs() {
-        let custody = |dropped| Some(CustodyResult { pressed: 2, covered: 1, dropped, needed_bytes: 1 });
-        let uncovered = Some(CustodyResult { pressed: 2, ..CustodyResult::default() });
+        let custody = |dropped| Some(CustodyMeasures { pressed: 2, covered: 1, dropped, needed_bytes: 1 });
+        let uncovered = Some(CustodyMeasures { pressed: 2, ..CustodyMeasures::default() });
         let verdict = |custody: &[_]| no_loss("x", custody).map(|row| row.verdict);
         assert_eq!(verdict(&[custody(0), None]), Some(Verdict::NoPaperValue));
         assert_eq!(verdict(&[custody(0), custody(1)]), Some(Verdict::Differs));
         assert_eq!(verdict(&[uncovered]), Some(Verdict::NoPaperValue));
-        assert_eq!(verdict(&[None, Some(CustodyResult::default())]), None);
+        assert_eq!(verdict(&[None, Some(CustodyMeasures::default())]), None);
     }
 
     #[test]
     fn every_seed_is_held_against_the_condition() {
         let of = |dropped| {
-            let custody = Some(CustodyResult { pressed: 1, covered: 1, dropped, needed_bytes: 1 });
-            SystemResult { caches: Some(CacheResult { custody, ..CacheResult::default() }), ..SystemResult::default() }
+            let custody = Some(CustodyMeasures { pressed: 1, covered: 1, dropped, needed_bytes: 1 });
+            let caches = serde_json::to_value(CacheMeasures { custody, ..CacheMeasures::default() }).unwrap();
+            SystemResult { own: [("caches".to_owned(), caches)].into_iter().collect(), ..SystemResult::default() }
         };
         let verdict = |result: &SystemResult| no_loss("x", &custody_by_seed(result)).map(|row| row.verdict);
         assert_eq!(verdict(&of(0)), Some(Verdict::NoPaperValue));

@@ -8,7 +8,11 @@ use sidestep_scenario::{
     builder::{ScenarioBuilder, bulk, part},
 };
 
-use super::{build, inrpp::no_loss as against_the_condition, inrpp_story, result_of};
+use super::{
+    build,
+    inrpp::{caches, no_loss as against_the_condition},
+    inrpp_story, result_of,
+};
 use crate::{
     Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines,
     series::{self, Sample},
@@ -192,10 +196,10 @@ fn no_loss(equal: &RunResult, [apart, covered]: [&RunResult; 2], rows: &mut Vec<
     for (name, result, system, rule) in runs {
         let found = result_of(result, system)?;
         let links: u64 = found.links.values().map(|link| link.drops).sum();
-        let dropped = found.caches.map_or(f64::NAN, |caches| (caches.dropped + links) as f64);
+        let dropped = caches(found).map_or(f64::NAN, |caches| (caches.dropped + links) as f64);
         let paper = Paper::Text("none".into());
         rows.push(Row::single(format!("packets lost, {name}"), "packets", paper, dropped, rule));
-        rows.extend(against_the_condition(name, &[found.caches.and_then(|caches| caches.custody)]));
+        rows.extend(against_the_condition(name, &[caches(found).and_then(|caches| caches.custody)]));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use sidestep_scenario::{Scenario, builder::bulk};
 
 use super::{
     build,
-    inrpp::{PACKET, PAPER, PAYLOAD, base, link, no_loss},
+    inrpp::{PACKET, PAPER, PAYLOAD, base, caches, link, no_loss},
     result_of,
 };
 use crate::{Context, Experiment, Findings, Line, Panel, Paper, ReproError, Row, Rule, lines};
@@ -32,7 +32,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let mut findings = Findings::default();
     let mut shown = Vec::new();
     for (name, spec, paper) in SYSTEMS {
-        let custody = result_of(&run, spec)?.caches.and_then(|all| all.custody);
+        let custody = caches(result_of(&run, spec)?).and_then(|all| all.custody);
         findings.rows.extend(no_loss(name, &[custody]));
         let of = rates.get(spec).ok_or_else(|| ReproError::Missing(format!("series of {spec}")))?;
         for ((flow, host), paper) in [("the thin flow", "s1:"), ("the other flow", "s2:")].into_iter().zip(paper) {

@@ -7,7 +7,7 @@ use sidestep_scenario::{
 
 use super::{
     build,
-    inrpp::{PACKET, PAPER, PAYLOAD, base, link, no_loss, rates, round_trips},
+    inrpp::{PACKET, PAPER, PAYLOAD, base, caches, link, no_loss, rates, round_trips},
     result_of,
 };
 use crate::{Context, Experiment, Findings, Line, Mode, Panel, Paper, ReproError, Row, Rule, lines};
@@ -33,7 +33,7 @@ fn run(context: &mut Context<'_>) -> Result<Findings, ReproError> {
     let (mut measured, mut rows) = (Vec::new(), Vec::new());
     for (name, system, other) in [("mixed", "inrpp", Some("inrpp")), ("tcp-alone", "tcp", None)] {
         let run = context.simulate(name, &network(length, other)?, &[system], 1)?;
-        rows.extend(no_loss(name, &[result_of(&run, system)?.caches.and_then(|all| all.custody)]));
+        rows.extend(no_loss(name, &[caches(result_of(&run, system)?).and_then(|all| all.custody)]));
         let series = context.out.join(name).join("series.csv");
         let of = |halves: &[(String, f64)], host: &str| {
             let values: Vec<f64> =

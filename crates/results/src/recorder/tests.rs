@@ -268,12 +268,12 @@ fn what_hosts_counted_is_summed_and_zeros_are_left_out() {
     (0..1_001).rev().for_each(|due| recorder.late_start(micros(due), micros(due % 7)));
     recorder.late_wakeups((0..10_001).rev().map(|at| (micros(at), micros(at % 3))));
     let (result, _) = recorder.finish();
-    assert_eq!(result.late_wakeups.len(), 5_001);
-    assert_eq!(result.late_wakeups[4_999..], [(micros(9_998), micros(2)), (micros(10_000), micros(1))]);
-    assert_eq!(result.late_starts, (0..1_000).map(|due| micros(due % 7)).collect::<Vec<_>>());
+    assert_eq!(result.late.late_wakeups.len(), 5_001);
+    assert_eq!(result.late.late_wakeups[4_999..], [(micros(9_998), micros(2)), (micros(10_000), micros(1))]);
+    assert_eq!(result.late.late_starts, (0..1_000).map(|due| micros(due % 7)).collect::<Vec<_>>());
     assert_eq!(result.tcp, [("TCPLossProbes".to_owned(), 5)].into());
     assert_eq!((result.late_ms_max, result.late_share, result.lost_outside), (Some(4.0), Some(0.25), 7));
-    assert_eq!((result.lateness, result.wires), (quantiles, Some(wires)));
+    assert_eq!((result.lateness, result.late.wires), (quantiles, Some(wires)));
 }
 
 /// What a run of 300 s has left when 10 s of it are over.

@@ -12,7 +12,7 @@ use proptest::{
 use super::{INLINE, READY};
 use crate::{
     BulkFlow, Change, Effect, Event, EventDirection, ExecFlow, Flow, Impairment, Periods, RoutingKnobs, Scenario,
-    SemperKnobs, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport, WireTimes,
+    SemperKnobs, SystemKnobs, SystemName, SystemSpec, TcpKnobs, Transport,
 };
 use sidestep_net::{
     Bytes, Channel, InitialName, Link, LinkId, NamedPath, Node, NodeId, NodeKind, Queue, QueueLimit, Rate, Ratio, Span,
@@ -85,15 +85,6 @@ proptest! {
     }
 }
 
-/// What wires took, in some scenarios.
-fn wires(number: u32) -> Option<WireTimes> {
-    let times = |nanos| vec![(Span::from_nanos(nanos), u64::from(number)); number as usize];
-    let stalls = vec![(1, Span::from_micros(5), Span::from_micros(7)); number as usize % 2];
-    let wakes = vec![(0, Span::from_micros(3), Span::from_nanos(9)); number as usize % 3];
-    let wires = WireTimes { threads: 2, wakes, reads: times(8), writes: times(7), stalls };
-    (number > 0).then_some(wires)
-}
-
 prop_compose! {
     fn scenarios()(topology in topologies())(
         // The flows and events name hosts and links of the topology.
@@ -125,7 +116,7 @@ prop_compose! {
         events.sort_by_key(|event| event.at);
         systems.push(SystemSpec { name: SystemName::Pathchanger, params: vec![("gamma".into(), gamma.to_string())] });
         Scenario {
-            name, seed, repetition, late_starts: vec![Span::from_micros(300); repetition as usize % 2], late_wakeups: vec![(Span::from_millis(5), Span::from_micros(70)); repetition as usize % 4], wires: wires(repetition), duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
+            name, seed, repetition, duration: Span::from_secs(10), warmup: Span::from_nanos(warmup), sample: Span::from_nanos(sample),
             systems, topology, tcp: TcpKnobs { congestion_control: tcp.0, ecn: tcp.1, mss: Some(1000), ..TcpKnobs::default() },
             knobs: SystemKnobs {
                 mptcp: MptcpKnobs {

@@ -3,7 +3,7 @@ use sidestep_paths::Igp;
 use sidestep_proto::tcp;
 
 use super::*;
-use crate::engine::{FlowId, FlowSpec, Network, Sizes, TcpId, World};
+use sidestep_engine::{FlowId, FlowSpec, Network, Sizes, TcpId, World};
 
 /// Two clients and a server, and so many paths between their edges; TCP connections of hashes that the test gives.
 struct Branch {
@@ -53,7 +53,7 @@ impl Branch {
     fn run(&mut self, millis: u64) -> Taken {
         self.world.network.take_copies();
         let end = self.world.now() + Span::from_millis(millis);
-        while self.world.run_until(end) != crate::engine::Stopped::Reached {}
+        while self.world.run_until(end) != sidestep_engine::Stopped::Reached {}
         let mut taken = Taken::new();
         for copied in self.world.network.take_copies() {
             let path = self.topology.paths().iter().position(|path| path.links[0] == copied.arc.link()).unwrap();

@@ -23,7 +23,7 @@ use sidestep_net::{ArcId, Direction, LinkId, NodeId, Time, Topology, srv6};
 use sidestep_proto::packet::{Flags, Kind, Packet};
 use sidestep_results::WriteError;
 
-use crate::engine::{Copied, FlowId};
+use sidestep_engine::{Copied, FlowId};
 
 /// A flow's ends and what its numbers stand for.
 #[derive(Clone, Copy, Debug)]

@@ -11,10 +11,8 @@ use super::{
     SimError,
     simulation::{Open, Simulation},
 };
-use crate::{
-    engine::{FlowId, Half},
-    steering::read,
-};
+use crate::steering::read;
+use sidestep_engine::{FlowId, Half};
 
 impl Simulation<'_> {
     /// A connection is over: records it.

@@ -6,10 +6,10 @@ use sidestep_results::{Doubt, Recorder, dead_returns, single_ways};
 
 use super::simulation::Simulation;
 use crate::{
-    engine::RouteId,
     routing::EcmpPaths,
     system::{Mover, System, Transport},
 };
+use sidestep_engine::RouteId;
 
 impl Simulation<'_> {
     /// Keeps among how many ways a connection could choose when it was opened, if its system is one that chooses.

@@ -50,7 +50,7 @@ impl Planned {
 const FIRST_CLIENT_PORT: u32 = 32_768;
 
 /// All connections whose start is known beforehand, by that time; arrivals follow from `seed`.
-pub(super) fn plan(scenario: &Scenario, seed: u64) -> Vec<Planned> {
+pub(super) fn plan(scenario: &Scenario, seed: u64, late_starts: &[Span]) -> Vec<Planned> {
     let mut planned = Vec::new();
     let mut namer = Namer::new(scenario);
     for (number, flow) in scenario.flows.iter().enumerate() {
@@ -62,7 +62,7 @@ pub(super) fn plan(scenario: &Scenario, seed: u64) -> Vec<Planned> {
     }
     planned.sort_by_key(|one: &Planned| one.start);
     // Starts that follow one another are late together, as a host's programs wait for the same processor: so they are not drawn.
-    for (one, late) in planned.iter_mut().zip(scenario.late_starts.iter().cycle()) {
+    for (one, late) in planned.iter_mut().zip(late_starts.iter().cycle()) {
         one.start = (one.start + *late).min(one.stop);
     }
     planned.sort_by_key(|one: &Planned| one.start);
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn flows_begin_late_by_the_times_given_in_turn_and_never_after_their_end() {
         let traffic = bulk("c1", "s1").with("connections", 4).with("start", "1 s").with("stop", "1008 ms");
-        let mut scenario = ScenarioBuilder::new("4 s").parallel_paths(2).flow(traffic).build();
-        let starts = |scenario: &Scenario| plan(scenario, 1).iter().map(|one| one.start).collect::<Vec<_>>();
-        assert_eq!(starts(&scenario), [at(Span::from_secs(1)); 4]);
-        scenario.late_starts = [7, 2, 9].map(Span::from_millis).to_vec();
-        assert_eq!(starts(&scenario), [1_002, 1_007, 1_007, 1_008].map(|millis| at(Span::from_millis(millis))));
+        let scenario = ScenarioBuilder::new("4 s").parallel_paths(2).flow(traffic).build();
+        let starts = |late: &[Span]| plan(&scenario, 1, late).iter().map(|one| one.start).collect::<Vec<_>>();
+        assert_eq!(starts(&[]), [at(Span::from_secs(1)); 4]);
+        let late = [7, 2, 9].map(Span::from_millis);
+        assert_eq!(starts(&late), [1_002, 1_007, 1_007, 1_008].map(|millis| at(Span::from_millis(millis))));
     }
 }

@@ -11,7 +11,7 @@ use super::{
     flows::{Planned, at},
     simulation::{Simulation, Task},
 };
-use crate::engine::{FlowId, Move};
+use sidestep_engine::{FlowId, Move};
 
 /// UDP's number among IP's protocols.
 const UDP: u8 = 17;

@@ -19,12 +19,12 @@ use super::{
     simulation::{Open, Simulation, Task},
 };
 use crate::{
-    engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments},
     routing::EcmpPaths,
     sr_paths::SrPath,
     steering::{Asked, Chosen, Labelled},
     system::{Mover, System, Transport},
 };
+use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
 
 /// TCP's number among IP's protocols.
 const TCP: u8 = 6;

@@ -8,7 +8,8 @@ use sidestep_policy as policy;
 use sidestep_policy::AgentKnobs;
 
 use super::{flows::Planned, simulation::Simulation};
-use crate::{engine::FlowId, sr_paths::SrPath, system::Mover};
+use crate::{sr_paths::SrPath, system::Mover};
+use sidestep_engine::FlowId;
 
 impl Simulation<'_> {
     /// What connections of `host` to `peer` learn together.

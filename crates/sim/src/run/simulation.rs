@@ -17,7 +17,7 @@ use sidestep_net::{ArcId, Bytes, Channel, LinkId, Node, NodeId, NodeKind, Rate, 
 use sidestep_policy::{REWEIGHING, flow_hash::FlowKey};
 use sidestep_proto::{mptcp::HostPorts, tcp::Counters};
 use sidestep_results::{
-    ArcState, CacheResult, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
+    ArcState, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
 };
 use sidestep_scenario::{
     Flow, Scenario, SystemSpec,
@@ -25,18 +25,18 @@ use sidestep_scenario::{
 };
 
 use super::{
-    Ground, Observer, SimError,
+    Observer, Shared, SimError,
     capture::Capture,
     flows::{Namer, Planned, plan},
     loops::{Stream, User},
 };
 use crate::{
-    engine::{CacheReport, FlowId, Move, Network, Sizes, Stopped, World},
     routing::{EcmpPaths, Routing},
     sr_paths::{SrPath, SrPaths},
     steering::Steer,
     system::{MakeBehaviour, Mover, System},
 };
+use sidestep_engine::{FlowId, Lateness, Move, Network, Sizes, Stopped, World};
 
 /// A run in virtual time.
 pub(super) struct Simulation<'a> {
@@ -130,17 +130,17 @@ const USAGE_INTERVAL: Span = Span::from_secs(1);
 impl<'a> Simulation<'a> {
     pub(super) fn new(
         scenario: &'a Scenario,
-        ground: &Ground,
+        shared: &Shared,
         system: &SystemSpec,
         seed: u64,
     ) -> Result<Self, SimError> {
-        Self::watched(scenario, ground, system, seed, None)
+        Self::watched(scenario, shared, system, seed, None)
     }
 
     /// As [`new`](Self::new), with the packets of some links written down: `directory` gets a file for each.
     pub(super) fn watched(
         scenario: &'a Scenario,
-        ground: &Ground,
+        shared: &Shared,
         system: &SystemSpec,
         seed: u64,
         watch: Option<(&Path, &[LinkId])>,
@@ -149,12 +149,12 @@ impl<'a> Simulation<'a> {
         let chance = scenario.chance(seed);
         let mut network = Network::new(topology, chance, scenario.tcp.send_jitter);
         network.vary(scenario.repetition);
-        if let Some(times) = &scenario.wires {
+        if let Some(times) = &shared.lateness.wires {
             network.set_wires(times, chance ^ u64::from(scenario.repetition));
         }
-        let (whole_run, systems) = systems(scenario, system)?;
+        let (whole_run, systems) = systems(scenario, system, &shared.lateness)?;
         install(topology, &mut network, system, &whole_run, &systems)?;
-        let routing = Routing::new(ground.igp.clone());
+        let routing = Routing::new(shared.igp.clone());
         network.set_forwarding(|| routing.forwarding(topology));
         let capture = watch.map(|(directory, links)| Capture::new(directory, topology, links)).transpose()?;
         if let Some(capture) = &capture {
@@ -162,7 +162,7 @@ impl<'a> Simulation<'a> {
         }
         let steer = Steer::new(chance, topology.nodes().len());
         let mut world = World::new(network, whole_run.tcp, Sizes::default(), steer);
-        world.set_late_wakeups(&scenario.late_wakeups);
+        world.set_late_wakeups(&shared.lateness.late_wakeups);
         let address = |node: &Node| node.prefix.map_or(Ipv6Addr::UNSPECIFIED, srv6::host_address);
         let mut simulation = Simulation {
             scenario,
@@ -175,11 +175,11 @@ impl<'a> Simulation<'a> {
             hash_seed: (chance ^ (chance >> 32)) as u32,
             world,
             routing,
-            sr_paths: SrPaths::new(ground.topology.clone(), scenario.paths)?,
+            sr_paths: SrPaths::new(shared.topology.clone(), scenario.paths)?,
             conditions: Conditions::new(scenario, seed),
             agenda: BinaryHeap::new(),
             entries: 0,
-            planned: plan(scenario, seed),
+            planned: plan(scenario, seed, &shared.lateness.late_starts),
             namer: Namer::new(scenario),
             users: Vec::new(),
             streams: Vec::new(),
@@ -270,7 +270,7 @@ impl<'a> Simulation<'a> {
             capture.finish()?;
         }
         self.take_moves(recorder);
-        self.take_caches(recorder);
+        self.take_counters(recorder);
         self.take_doubts(recorder);
         self.notes.iter().for_each(|note| recorder.note(note.clone()));
         let counted = self.counters.iter().flat_map(Counters::named);
@@ -469,7 +469,7 @@ impl<'a> Simulation<'a> {
                 name: format!("{}>{}", name(topology.tail(cache.arc)), name(topology.head(cache.arc))),
                 utilisation: Some(cache.held.get() as f64 / cache.room.get().max(1) as f64),
                 queue: Some(cache.held),
-                drops: Some(cache.totals.dropped),
+                drops: Some(cache.dropped),
                 path: Some(cache.state.into()),
                 ..SamplePoint::default()
             };
@@ -493,30 +493,19 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    fn take_caches(&self, recorder: &mut Recorder) {
-        let caches = self.world.network.caches();
-        if caches.is_empty() {
-            return;
+    /// Takes what behaviours alone have counted.
+    fn take_counters(&self, recorder: &mut Recorder) {
+        let counters = self.world.network.counters();
+        for (name, counter) in &counters {
+            recorder.own(name, counter.get());
         }
-        let all = caches.iter().fold(CacheResult::default(), |sum, CacheReport { totals, .. }| CacheResult {
-            stored: sum.stored + totals.stored,
-            detoured: sum.detoured + totals.detoured,
-            dropped: sum.dropped + totals.dropped,
-            slow_downs: sum.slow_downs + totals.slow_downs,
-            cancels: sum.cancels + totals.cancels,
-            forged: sum.forged + totals.forged,
-            peak_bytes: sum.peak_bytes.max(totals.peak_bytes),
-            memory_bytes: sum.memory_bytes.max(totals.memory_bytes),
-            custody: totals.custody.map(|own| own.and(sum.custody.unwrap_or_default())).or(sum.custody),
-        });
-        if let Some(custody) = all.custody.filter(|custody| custody.dropped > 0) {
+        let dropped = counters.get("caches.custody.dropped").map_or(0, |counter| counter.get());
+        if dropped > 0 {
             let text = format!(
-                "caches whose margin covers all that can arrive dropped {} packets: the condition for no loss is violated",
-                custody.dropped
+                "caches whose margin covers all that can arrive dropped {dropped} packets: the condition for no loss is violated"
             );
             recorder.doubt(DoubtKind::BrokenPromise, text);
         }
-        recorder.caches(all);
     }
 
     fn take_moves(&mut self, recorder: &mut Recorder) {
@@ -530,8 +519,12 @@ impl<'a> Simulation<'a> {
 }
 
 /// The system of the whole run, and that of each flow of the scenario.
-fn systems(scenario: &Scenario, spec: &SystemSpec) -> Result<(Arc<System>, Vec<Arc<System>>), SimError> {
-    let whole_run = Arc::new(System::new(scenario, spec, &scenario.tcp)?);
+fn systems(
+    scenario: &Scenario,
+    spec: &SystemSpec,
+    lateness: &Lateness,
+) -> Result<(Arc<System>, Vec<Arc<System>>), SimError> {
+    let whole_run = Arc::new(System::new(scenario, spec, &scenario.tcp, lateness)?);
     let of = |(number, flow): (usize, &Flow)| -> Result<Arc<System>, SimError> {
         let Some(transport) = flow.transport() else { return Ok(whole_run.clone()) };
         if transport.system.is_none() && transport.tcp.is_none() {
@@ -539,7 +532,7 @@ fn systems(scenario: &Scenario, spec: &SystemSpec) -> Result<(Arc<System>, Vec<A
         }
         let (own, tcp) = (transport.system.as_ref().unwrap_or(spec), transport.tcp.as_ref().unwrap_or(&scenario.tcp));
         let wrong = |problem| SimError::Flow { number, flow: flow.name().to_owned(), problem: Box::new(problem) };
-        Ok(Arc::new(System::new(scenario, own, tcp).map_err(wrong)?))
+        Ok(Arc::new(System::new(scenario, own, tcp, lateness).map_err(wrong)?))
     };
     let each = scenario.flows.iter().enumerate().map(of).collect::<Result<_, _>>()?;
     Ok((whole_run, each))

@@ -6,7 +6,7 @@ use sidestep_policy::Round;
 use sidestep_proto::tcp::Signals;
 
 use super::{Accepting, By, Counts, Steer, read};
-use crate::engine::{End, Event, FlowId, Half, Move};
+use sidestep_engine::{End, Event, FlowId, Half, Move};
 
 impl Steer {
     /// The path changer decides.

@@ -7,7 +7,7 @@ use sidestep_proto::{
 };
 
 use super::*;
-use crate::engine::Network;
+use sidestep_engine::Network;
 
 const CLIENT: NodeId = NodeId(0);
 const SERVER: NodeId = NodeId(1);

@@ -16,9 +16,9 @@ use sidestep_proto::{
     tcp::{self, Algorithm},
 };
 
+use sidestep_engine::{Behaviour, Sizes};
 use crate::{
     SimError,
-    engine::{Behaviour, Sizes},
     system::{Context, MakeBehaviour, MakeEndpoint, System, Transport},
 };
 use custody::Network;

@@ -23,9 +23,9 @@ use sidestep_proto::{
 };
 use sidestep_results::{Doubt, DoubtKind, ReturnPath, single_ways};
 
+use sidestep_engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId};
 use crate::{
     SimError,
-    engine::{Behaviour, Fate, Leaving, NO_FLOW, Node, RouteId},
     system::{Context, MakeBehaviour, System},
 };
 

@@ -5,9 +5,9 @@ use sidestep_proto::mptcp::{Coupling, MptcpKnobs, Scheduler};
 use sidestep_scenario::Settings;
 use sidestep_proto::{mptcp, tcp::Algorithm};
 
+use sidestep_engine::Sizes;
 use crate::{
     SimError,
-    engine::Sizes,
     system::{Context, System, Transport},
 };
 

@@ -11,9 +11,9 @@ use sidestep_proto::{
     tcp::{self, Algorithm},
 };
 
+use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes};
 use crate::{
     SimError,
-    engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments, Sizes},
     system::{Context, MakeBehaviour, MakeEndpoint, System, Transport},
 };
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use proptest::{prelude::*, test_runner::RngSeed};
 use sidestep_net::{Bytes, Rate, Span};
-use sidestep_proto::inrpp::custody_margin;
+use sidestep_proto::inrpp::{CacheMeasures, custody_margin};
 use sidestep_results::{RunResult, SystemResult};
 use sidestep_scenario::{
     Scenario,
@@ -72,9 +72,14 @@ fn fluid_bound() -> f64 {
     (ends[0] - 1.0 + ends[1] - 2.0 + ends[2] - 3.0) / 3.0
 }
 
+/// What the caches did.
+fn caches(result: &SystemResult) -> Option<CacheMeasures> {
+    result.own("caches")
+}
+
 /// Packets lost on links and in caches.
 fn lost(result: &SystemResult) -> u64 {
-    result.links.values().map(|link| link.drops).sum::<u64>() + result.caches.unwrap().dropped
+    result.links.values().map(|link| link.drops).sum::<u64>() + caches(result).unwrap().dropped
 }
 
 #[test]
@@ -83,8 +88,8 @@ fn the_dumbbell_fills_both_ways_and_loses_nothing() {
     let (afct, bound) = (result.afct_s.unwrap(), fluid_bound());
     assert!(afct > bound && afct < 1.02 * bound, "{afct} s, {bound} s as a fluid");
     assert_eq!((lost(&result), result.retransmits, result.unfinished), (0, 0, None));
-    let caches = result.caches.unwrap();
-    assert!(caches.detoured > 9_000 && caches.slow_downs > 1_000 && caches.forged == 0, "{caches:?}");
+    let done = caches(&result).unwrap();
+    assert!(done.detoured > 9_000 && done.slow_downs > 1_000 && done.forged == 0, "{done:?}");
 }
 
 #[test]
@@ -100,7 +105,7 @@ fn caches_lose_packets_only_where_the_margin_is_too_small() {
 
 #[test]
 fn a_run_says_whether_its_caches_cover_what_arrives() {
-    let of = |system: &str| results(&dumbbell(), system).caches.unwrap();
+    let of = |system: &str| caches(&results(&dumbbell(), system)).unwrap();
     // Routers 4 and 0 press back, and hold what comes until those before have slowed down.
     let large = of("inrpp").custody.unwrap();
     assert!(large.pressed >= 2 && large.holds() && large.dropped == 0, "{large:?}");
@@ -156,7 +161,7 @@ fn flows_share_evenly_while_caches_fill_and_press_back() {
     let held = cache("0>2").into_iter().filter(|row| (3.5..=9.0).contains(&number(row, "time_s")));
     let held: Vec<f64> = held.map(|row| number(row, "queue_bytes") / 1e6).collect();
     assert!(held.iter().all(|held| (10.0..11.0).contains(held)), "{held:?}");
-    assert!(result.caches.unwrap().peak_bytes < 12_500_000);
+    assert!(caches(&result).unwrap().peak_bytes < 12_500_000);
 }
 
 #[test]
@@ -177,7 +182,7 @@ fn a_sender_without_caches_on_its_way_is_slowed_down_itself() {
         // wait until notifications have expired.
         let afct = result.afct_s.unwrap();
         assert_eq!(afct < 13.9, !system.contains("printed"), "{system}: {afct} s");
-        assert!(result.caches.unwrap().peak_bytes < 1_000_000, "{system}");
+        assert!(caches(&result).unwrap().peak_bytes < 1_000_000, "{system}");
     }
 }
 
@@ -346,7 +351,7 @@ proptest! {
     #[test]
     fn nothing_is_lost_where_caches_cover_what_arrives(wild in covered()) {
         let result = results(&wild.scenario(), "inrpp");
-        prop_assert_eq!((result.caches.unwrap().dropped, result.unfinished), (0, None));
+        prop_assert_eq!((caches(&result).unwrap().dropped, result.unfinished), (0, None));
     }
 }
 
@@ -371,8 +376,8 @@ proptest! {
     /// A cache whose margin covers what can arrive, as the run has it, drops nothing.
     #[test]
     fn no_cache_drops_anything_where_the_run_says_that_its_margin_covers_what_arrives(wild in lossless()) {
-        let caches = results(&wild.scenario(), "inrpp").caches.unwrap();
-        prop_assert_eq!(caches.custody.map_or(0, |custody| custody.dropped), 0);
+        let done = caches(&results(&wild.scenario(), "inrpp")).unwrap();
+        prop_assert_eq!(done.custody.map_or(0, |custody| custody.dropped), 0);
     }
 }
 
@@ -393,7 +398,7 @@ fn a_margin_must_cover_what_arrives_while_acks_wait_behind_data() {
         symmetric: true,
         seed: 0,
     };
-    let of = |wild: &Wild| results(&wild.scenario(), "inrpp").caches.unwrap();
+    let of = |wild: &Wild| caches(&results(&wild.scenario(), "inrpp")).unwrap();
     let small = of(&wild);
     let custody = small.custody.unwrap();
     assert!(small.dropped > 0 && custody.pressed == 1 && custody.covered == 0, "{small:?}");
@@ -420,7 +425,7 @@ fn a_margin_must_cover_what_is_stored_two_routers_before() {
         symmetric: false,
         seed: 0,
     };
-    let of = |wild: &Wild| results(&wild.scenario(), "inrpp").caches.unwrap();
+    let of = |wild: &Wild| caches(&results(&wild.scenario(), "inrpp")).unwrap();
     let small = of(&wild);
     let custody = small.custody.unwrap();
     assert!(small.dropped > 0 && custody.covered < custody.pressed && custody.dropped == 0, "{small:?}");
@@ -445,8 +450,8 @@ fn caches_that_cover_what_arrives_do_press_back() {
         seed: 1,
     };
     let result = results(&wild.scenario(), "inrpp");
-    let caches = result.caches.unwrap();
-    assert!(lost(&result) == 0 && caches.slow_downs > 100, "{caches:?}");
-    let custody = caches.custody.unwrap();
+    let done = caches(&result).unwrap();
+    assert!(lost(&result) == 0 && done.slow_downs > 100, "{done:?}");
+    let custody = done.custody.unwrap();
     assert!(custody.pressed > 0 && custody.holds(), "{custody:?}");
 }

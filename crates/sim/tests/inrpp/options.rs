@@ -3,7 +3,7 @@
 use sidestep_results::SystemResult;
 use sidestep_scenario::builder::{Part, ScenarioBuilder, bulk, cbr, part};
 
-use crate::{lost, results, try_results};
+use crate::{caches, lost, results, try_results};
 
 fn link(rate: &str) -> Part {
     part([("rate", rate), ("delay", "5 ms"), ("queue", "75 kB")])
@@ -44,7 +44,7 @@ fn a_host_that_ignores_routers_takes_nothing_from_the_others() {
     let greedy = all(true);
     assert_eq!(lost(&obedient), 0);
     // It only fills the cache with packets of its own queue, and loses some itself.
-    assert!(greedy.caches.unwrap().dropped > 0, "{:?}", greedy.caches);
+    assert!(caches(&greedy).unwrap().dropped > 0, "{:?}", caches(&greedy));
     let (before, after) = (received(&obedient, 3), received(&greedy, 3));
     for host in [1, 2] {
         assert!(after[host] > 0.9 * before[host], "{before:?}, and beside the greedy host {after:?}");
@@ -57,7 +57,7 @@ fn tcp_beside_inrpp_keeps_its_share_of_the_link_and_inrpp_has_the_detour_besides
     let result = results(&network.flow(bulk("s2", "r2").with("system", "tcp")).build(), "inrpp");
     let [inrpp, tcp] = received(&result, 2)[..] else { panic!() };
     assert!((4.0..5.3).contains(&tcp) && (14.0..16.0).contains(&inrpp), "{inrpp} and {tcp} Mbit/s");
-    assert_eq!(result.caches.unwrap().dropped, 0, "what TCP loses, its own part has lost");
+    assert_eq!(caches(&result).unwrap().dropped, 0, "what TCP loses, its own part has lost");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn notifications_on_data_slow_senders_down_where_acks_take_another_way() {
         [(true, "inrpp:notifications=data", true), (false, "inrpp:notifications=data", true), (true, "inrpp", false)]
     {
         let result = results(&network(asymmetric), system);
-        assert_eq!(lost(&result) == 0, holds, "{system}, asymmetric {asymmetric}: {:?}", result.caches);
+        assert_eq!(lost(&result) == 0, holds, "{system}, asymmetric {asymmetric}: {:?}", caches(&result));
         // As a fluid 8.5 s. Without notifications that arrive each hole takes a timeout.
         let time = result.afct_s.unwrap_or(f64::INFINITY);
         assert_eq!(time < 9.0, holds, "{system}: {time} s");
@@ -106,7 +106,7 @@ fn notifications_on_data_slow_senders_down_where_acks_take_another_way() {
 #[test]
 fn no_detour_leads_over_a_border() {
     let flow = bulk("s1", "r1").with("size", "5 MB");
-    let detoured = |network: ScenarioBuilder| results(&network.build(), "inrpp").caches.unwrap().detoured;
+    let detoured = |network: ScenarioBuilder| caches(&results(&network.build(), "inrpp")).unwrap().detoured;
     assert!(detoured(triangle(1).flow(flow.clone())) > 1_000);
     for border in ["a-b", "a-c", "c-?"] {
         assert_eq!(detoured(triangle(1).flow(flow.clone()).set("inrpp.borders", vec![border])), 0, "{border}");

@@ -16,10 +16,10 @@ use std::{
 };
 
 use sidestep_net::{ArcId, Bytes, Rate, Ratio, Span, Time};
+use sidestep_proto::inrpp::CustodyMeasures;
 use sidestep_proto::inrpp::{AckProcessing, AfterTimeout, InrppKnobs, Notifications};
 use sidestep_scenario::{Flow, Scenario, SystemName};
 use sidestep_proto::inrpp::State;
-use sidestep_results::CustodyResult;
 
 /// What every cache of a run may ask of the others. A simulation runs in one thread; the atomic numbers only let its nodes
 /// share them.
@@ -363,14 +363,14 @@ impl Custody {
 
     /// Whether the margin has covered what could come, as far as the run has gone, and packets that the cache has dropped; `None`
     /// where ACKs do not come back the way of the data.
-    pub(super) fn report(&self, dropped: u64) -> Option<CustodyResult> {
+    pub(super) fn report(&self, dropped: u64) -> Option<CustodyMeasures> {
         if self.network.astray.load(Ordering::Relaxed) {
             return None;
         }
         let open = self.burst.as_ref().map_or(0, |burst| burst.needs(&self.network));
         let needed = self.needed.max(open);
         let covered = needed <= self.margin.get();
-        Some(CustodyResult {
+        Some(CustodyMeasures {
             pressed: u64::from(self.pressed),
             covered: u64::from(self.pressed && covered),
             dropped: if covered { dropped } else { 0 },

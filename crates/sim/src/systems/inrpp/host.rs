@@ -18,7 +18,7 @@ use sidestep_proto::{
 };
 
 use super::{read_fields, sizes, with_fields, with_nonces};
-use crate::engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
+use sidestep_engine::{Behaviour, Endpoint, Fate, FlowSpec, Half, Leaving, Node, Outbox, Progress, Segments};
 
 /// The links by which hosts send, each shared evenly by its flows in open loop.
 ///

@@ -15,13 +15,12 @@ use sidestep_proto::{
     link::LinkState,
     packet::{Flags, Kind, Packet},
 };
-use sidestep_results::CacheResult;
 
 use super::{
     custody::{Arrival, Custody, Level, Network, Seen},
     nonces_of, read_fields, with_fields,
 };
-use crate::engine::{Behaviour, CacheReport, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Stored};
+use sidestep_engine::{Behaviour, CacheReport, Counter, Fate, Leaving, NO_FLOW, Node, PacketId, RouteId, Stored};
 
 /// The length of a probe, and of the answer to one.
 const CONTROL: u16 = 40 + 24;
@@ -277,24 +276,38 @@ impl Behaviour for RouterNode {
         self.arcs.iter().enumerate().flat_map(of).collect()
     }
 
-    fn caches(&self) -> Vec<CacheReport> {
-        let memory_bytes = self.router.memory().get();
-        let report = |(at, arc): (usize, &ArcId)| {
+    fn counters(&self) -> Vec<(&'static str, Counter)> {
+        let of = |at: usize| {
             let port = Port(at as u16);
             let done = self.router.counters(port);
-            let totals = CacheResult {
-                stored: done.stored,
-                detoured: done.detoured,
-                dropped: done.dropped,
-                slow_downs: done.slow_downs,
-                cancels: done.cancels,
-                forged: done.forged,
-                peak_bytes: self.router.peak(port).get(),
-                memory_bytes,
-                custody: self.custody.get(at).and_then(|custody| custody.report(done.dropped)),
-            };
-            let state = self.router.state(port).as_str();
-            CacheReport { arc: *arc, state, held: self.router.occupancy(port), room: self.router.room(port), totals }
+            let mut counters = vec![
+                ("caches.stored", Counter::Sum(done.stored)),
+                ("caches.detoured", Counter::Sum(done.detoured)),
+                ("caches.dropped", Counter::Sum(done.dropped)),
+                ("caches.slow_downs", Counter::Sum(done.slow_downs)),
+                ("caches.cancels", Counter::Sum(done.cancels)),
+                ("caches.forged", Counter::Sum(done.forged)),
+                ("caches.peak_bytes", Counter::Max(self.router.peak(port).get())),
+                ("caches.memory_bytes", Counter::Max(self.router.memory().get())),
+            ];
+            if let Some(custody) = self.custody.get(at).and_then(|custody| custody.report(done.dropped)) {
+                counters.extend([
+                    ("caches.custody.pressed", Counter::Sum(custody.pressed)),
+                    ("caches.custody.covered", Counter::Sum(custody.covered)),
+                    ("caches.custody.dropped", Counter::Sum(custody.dropped)),
+                    ("caches.custody.needed_bytes", Counter::Max(custody.needed_bytes)),
+                ]);
+            }
+            counters
+        };
+        (0..self.arcs.len()).flat_map(of).collect()
+    }
+
+    fn caches(&self) -> Vec<CacheReport> {
+        let report = |(at, arc): (usize, &ArcId)| {
+            let port = Port(at as u16);
+            let (state, dropped) = (self.router.state(port).as_str(), self.router.counters(port).dropped);
+            CacheReport { arc: *arc, state, held: self.router.occupancy(port), room: self.router.room(port), dropped }
         };
         self.arcs.iter().enumerate().map(report).collect()
     }
