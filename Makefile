@@ -7,7 +7,7 @@ SIDESTEP := target/release/sidestep
 # What is packed, booted and walked through: what `make build` makes, or a program that is built.
 BUILT := $(if $(SIDESTEP_PROGRAM),deps,build)
 
-.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 deb test-deb clean
+.PHONY: all deps build demo format test test-kernels test-kernel-newest test-packetdrill test-upgrade test-faults test-docker test-kube-proxy fuzz test-operators soak soak-lab semper-lab irc-lab bench bench-policy bench-mptcp-pm bench-ns3 measure docs deb test-deb clean
 
 all: build
 
@@ -89,6 +89,12 @@ bench: build ## How fast the parts are; needs a quiet machine
 
 bench-ns3: build ## The simulator against ns-3, on the same networks
 	@bench/ns3/run
+
+measure: $(BUILT) ## Make a measurement again and record it in measurements/: make measure WHAT=wires
+	@$(if $(SIDESTEP_PROGRAM),SIDESTEP_PROGRAM="$(SIDESTEP_PROGRAM)") scripts/measurements record $(WHAT)
+
+docs: ## Build the site of the documents and the measurements, target/site
+	@scripts/docs
 
 clean: ## Remove what was built, results, and what killed labs have left
 	-@[ ! -x $(SIDESTEP) ] || $(SUDO) $(SIDESTEP) lab clean

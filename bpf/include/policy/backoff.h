@@ -2,6 +2,9 @@
 /*
  * Exponential back-off with jitter: how long to wait after a decision before the next. It doubles
  * with each decision and falls back when the signals cease.
+ *
+ * The path changer's paper, section 2.2: without it all connections leave a path at once, crowd another, and
+ * return at once. The paper gives no numbers. The jitter is ours: equal waits would end together.
  */
 #ifndef SIDESTEP_POLICY_BACKOFF_H
 #define SIDESTEP_POLICY_BACKOFF_H
@@ -15,7 +18,10 @@ struct pc_backoff {
 };
 _Static_assert(sizeof(struct pc_backoff) == 24, "shared with Rust");
 
-/* After so many intervals without a signal the interval returns to its least. */
+/*
+ * After so many intervals without a signal the interval returns to its least. Our choice: congestion that comes
+ * back within two doublings is the same.
+ */
 #define PC_QUIET_INTERVALS 4
 
 POLICY_FN __u64 pc_backoff_clamp(__u64 interval_ns, __u64 max_ns)

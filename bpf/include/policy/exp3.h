@@ -5,9 +5,13 @@
  *     probability_i = (1 - gamma) * weight_i / sum(weight) + gamma / n
  *     weight_p     *= exp(gamma * reward / (probability_p * n))     for the path p in use
  *
+ * This is figure 2 of the path changer's paper, too. A reward counts for more where the path was less probable,
+ * or paths that are seldom drawn would seem to earn little. The share gamma of draws explores, as a path
+ * that nobody tries any more could never be seen to have become good.
+ *
  * EXP3-IX: Neu, "Explore no more: improved high-probability regret bounds for non-stochastic
  * bandits", 2015. No share of the draws explores; losses are estimated too low instead, the more so
- * the less probable the path. Here gamma is the paper's eta, and its gamma is half of that:
+ * the less probable the path. Here gamma is the paper's eta, and its gamma is half of that (theorem 1):
  *
  *     probability_i = weight_i / sum(weight)
  *     weight_p     *= exp(-gamma * loss / (probability_p + gamma / 2))
@@ -29,6 +33,7 @@ _Static_assert(sizeof(struct pc_exp3) == 128, "shared with Rust");
 
 /* An update adds at most 1.5: from here no path returns within 10^8 updates, and nothing overflows. */
 #define PC_LOG_FLOOR (-(1LL << 60))
+/* log2(e): the papers' weights are powers of e, and these are powers of 2. */
 #define PC_LOG2_E_Q31 3098164009ULL
 
 /* 2^log for log <= 0 in Q32, as Q40; relative error below 1e-8 until it reaches 0 at 2^-41. */
@@ -179,7 +184,8 @@ POLICY_LARGE_FN __u32 pc_exp3_chance(const struct pc_exp3 *exp3, __u32 n, __u32 
 
 /*
  * What a reward in 0..=65536, Q16, adds to the log weight of a path that was drawn with the probability
- * `chance_q32`, at least gamma / n: smaller ones count as that.
+ * `chance_q32`, at least gamma / n, as exploring gives each path: smaller ones count as that, so that no step is
+ * more than e.
  */
 POLICY_FN __s64 pc_exp3_gain(__u32 n, __u32 gamma_q16, __u32 chance_q32, __u32 reward_q16)
 {
@@ -189,7 +195,10 @@ POLICY_FN __s64 pc_exp3_gain(__u32 n, __u32 gamma_q16, __u32 chance_q32, __u32 r
 	return (__s64)((pc_least(gain_q31, 1ULL << 31) * PC_LOG2_E_Q31) >> 30);
 }
 
-/* EXP3-IX: what a loss in 0..=65536, Q16, takes from the log weight of the path; gamma is not 0. */
+/*
+ * EXP3-IX: what a loss in 0..=65536, Q16, takes from the log weight of the path; gamma is not 0. Half of gamma
+ * in the divisor bounds the step for an improbable path, which no exploring does here.
+ */
 POLICY_FN __s64 pc_exp3_loss(__u32 gamma_q16, __u32 chance_q32, __u32 loss_q16)
 {
 	__u64 divisor = chance_q32 + ((__u64)gamma_q16 << 15);

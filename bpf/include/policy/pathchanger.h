@@ -44,7 +44,7 @@ enum pc_policy {
 	PC_EXP3_IX, /* like PC_EXP3; learns also from path failures, and never explores on purpose */
 	PC_FIXED, /* drawn by the initial weights, and then for good */
 	PC_DELAY_WEIGHTED, /* drawn by what the host's connections lately measured on each path (quality.h) */
-	PC_PAPER, /* like PC_EXP3, with the signals of the paper: any mark in a round trip; a timeout counts
+	PC_PAPER, /* like PC_EXP3, with the paper's signals (section 2.5): any mark in a round trip; a timeout counts
 		     like it, is credited with the window, and may keep the path */
 };
 
@@ -269,7 +269,7 @@ POLICY_FN __u32 pc_measures(const struct pc_config *cfg, const struct pc_shared 
 	return cfg->policy == PC_DELAY_WEIGHTED && shared;
 }
 
-/* A connection that has delivered so many segments is no longer short. */
+/* A connection that has delivered so many segments (0.7 MB) is no longer short: our choice, as most end before. */
 #define PC_SHORT_SEGMENTS 500
 
 /*
@@ -322,7 +322,7 @@ POLICY_FN __u32 pc_earned(const struct pc_conn *conn, const struct pc_config *cf
 	} else {
 		part = pc_mean_of(&conn->cwnd, round->cwnd_bytes);
 	}
-	/* Reordering passes for loss, which halves the window. */
+	/* Reordering passes for loss, which halves the window (RFC 5681, section 3.1). */
 	return pc_part(part, whole) >> conn->reordered;
 }
 
@@ -345,7 +345,7 @@ POLICY_FN __u32 pc_alive(const struct pc_conn *conn, const struct pc_config *cfg
 	return pc_measures(cfg, shared) ? pc_not_dead(shared, conn->n_paths, among, now_ns) : among;
 }
 
-/* Bytes of the transfer that pc_path.transfer_ns is of, and a quarter more. */
+/* Bytes of the transfer that pc_path.transfer_ns is of, and a quarter more: our choice, as no rate is known better. */
 #define PC_WIDE_BYTES 20000
 
 /*
@@ -698,7 +698,7 @@ POLICY_FN __u32 pc_congested_rounds(const struct pc_conn *conn, const struct pc_
 	return pc_bits(conn->ce_history & (window < 64 ? (1ULL << window) - 1 : ~0ULL));
 }
 
-/* PC_PLB: a round has ended in which so many packets were delivered, and of them marked. */
+/* PC_PLB: of so many packets delivered in a round so many were marked (tcp_plb_update_state, tcp_plb_check_rehash). */
 POLICY_FN __u32 pc_plb_due(struct pc_conn *conn, const struct pc_config *cfg,
 			   const struct pc_round *round, __u32 delivered, __u32 marked)
 {
@@ -734,7 +734,7 @@ POLICY_FN void pc_plb_round(struct pc_conn *conn, const struct pc_config *cfg,
 	pc_decide(conn, cfg, paths, 0, round, 0, random, decision);
 }
 
-/* PC_PLB: a timeout. The pause is plb_pause_ns * (1 + u), where u in 0..1 comes from `random`. */
+/* PC_PLB: a timeout. The pause is plb_pause_ns * (1 + u), u in 0..1 by `random` (tcp_plb_update_state_upon_rto). */
 POLICY_FN void pc_plb_pause(struct pc_conn *conn, const struct pc_config *cfg, __u64 now_ns,
 			    __u32 random)
 {
@@ -787,7 +787,7 @@ POLICY_FN void pc_failure(struct pc_conn *conn, const struct pc_config *cfg,
 	}
 	pc_progress(conn, round);
 	if (cfg->policy == PC_PLB) {
-		/* As in Linux, where each timeout rehashes, with or without PLB. */
+		/* As in Linux, where each timeout rehashes (tcp_write_timeout), with or without PLB. */
 		pc_plb_pause(conn, cfg, round->now_ns, pc_remix(random));
 		due = 1;
 	} else if (cfg->policy == PC_NEXT) {
@@ -845,7 +845,7 @@ POLICY_FN void pc_measure(struct pc_conn *conn, const struct pc_config *cfg, str
 /*
  * Counts the rounds in a row that met a queue of at least a quarter of the path's lowest round trip and
  * 4 ms, at least twice as long as the shortest on another path; returns 1, and begins anew, when they
- * are cfg->queue_rounds.
+ * are cfg->queue_rounds. The quarter and the double are our choice: less is jitter, or nothing is gained.
  *
  * A short connection has no time for that where a path is much slower than another. So until its first
  * decision a queue of n times that length counts as n^2 rounds, and the decision does not wait.

@@ -55,47 +55,52 @@ struct pc_quality {
 };
 _Static_assert(sizeof(struct pc_quality) == 88, "shared with Rust");
 
-/* Queues up to this are noise (4 ms). */
+/* Queues up to this are noise (4 ms). As HYSTART_DELAY_MIN in Linux's tcp_cubic.c. */
 #define PC_QUEUE_MIN_NS (1ULL << 22)
-/* About two seconds. */
+/* About two seconds. Our choice: a queue that was measured longer ago is most likely gone. */
 #define PC_HALF_LIFE_LOG 31
 /*
  * A sample moves the average by a 32nd at least, and by a quarter at most: a single transfer says more
  * about itself than about the path. In between it gains weight by the time without one: a quarter in
- * about a second.
+ * about a second. All three are our choice.
  */
 #define PC_SAMPLE_LOG 5
 #define PC_SAMPLE_MAX_LOG 2
 #define PC_SAMPLE_AGE_LOG 32
-/* What a lost segment costs: Linux's least retransmission timeout. */
+/* What a lost segment costs, at worst: Linux's least retransmission timeout (TCP_RTO_MIN). */
 #define PC_LOSS_NS 200000000ULL
-/* Added times are cut to this (4 s). */
+/* Added times are cut to this (4 s). Our choice: more makes a path no worse, and products stay within 64 bits. */
 #define PC_MAX_ADDED_NS (1ULL << 32)
-/* Waits after a first failure: about a quarter of a second; after others: four seconds, and one minute. */
+/*
+ * Waits after a first failure: about a quarter of a second; after others: four seconds, and one minute. Our
+ * choice: a longer first wait has connections begin elsewhere for one lost segment, and after an outage of
+ * an hour a path is to be found within a minute.
+ */
 #define PC_HOLD_FIRST_NS (1ULL << 28)
 #define PC_HOLD_MIN_NS (1ULL << 32)
 #define PC_HOLD_MAX_NS (1ULL << 36)
-/* And where a try strands a connection: nine minutes, in case no agent is there to try the path. */
+/* And where a try strands a connection: nine minutes, in case no agent is there to try the path. Our choice, too. */
 #define PC_STRANDED_NS (1ULL << 39)
-/* A path that delivered something to anybody so shortly before a timeout works. */
+/* A path that delivered something to anybody so shortly before a timeout works: half of TCP_RTO_MIN, our choice. */
 #define PC_WORKS_NS 100000000ULL
 /* And so shortly before a SYN's timeout, which comes after PC_LATE_NS at least. */
 #define PC_SYN_WORKS_NS 40000000ULL
 /*
  * A SYN's answer is late after this (67 ms) and two of the lowest round trips: nothing delays a SYN-ACK as it
  * may delay an ACK. A SYN whose answer is lost comes again about then (pc_syn_rto), or after Linux's
- * second. A refusal, which nobody measures, matters no longer after PC_ASKED_NS.
+ * second. A refusal, which nobody measures, matters no longer after PC_ASKED_NS. Our choice, where RFC 6298 knows
+ * of no round trip, and waits for a second.
  */
 #define PC_LATE_NS (1ULL << 26)
 #define PC_ASKED_NS 1500000000ULL
-/* Linux's timeout of a SYN where nothing is known of the round trip. */
+/* Linux's timeout of a SYN where nothing is known of the round trip (TCP_TIMEOUT_INIT; RFC 6298, rule 2.1). */
 #define PC_SYN_RTO_NS 1000000000ULL
-/* A lowest round trip that is not met again is forgotten over about a minute. */
+/* A lowest round trip that is not met again is forgotten over about a minute. Our choice: routes change, if seldom. */
 #define PC_LOWEST_LOG 36
 
-/* Rounds with fewer segments do not show what a path's rate makes of ten. */
+/* Rounds with fewer segments do not show what a path's rate makes of ten (TCP_INIT_CWND). Our choice. */
 #define PC_SLOW_SEGMENTS 5
-/* What is known of that halves in about 17 seconds without a measurement. */
+/* What is known of that halves in about 17 seconds without a measurement: ours, slower than what queues add. */
 #define PC_SLOW_HALF_LIFE_LOG 34
 
 /*

@@ -2,7 +2,8 @@
 /*
  * What a path has earned since the last decision, as a share of what it could have given:
  *
- *   PC_CWND  the mean congestion window, of the bandwidth-delay product
+ *   PC_CWND  the mean congestion window, of the bandwidth-delay product (the path changer's paper, section 2.2,
+ *            has the last window, and asks for a mean: one window is an accident of TCP's swing)
  *   PC_RATE  the delivered rate, of the path's rate
  *   PC_RTT   the lowest propagation round trip of all paths, of the mean round trip
  */
@@ -24,6 +25,7 @@ struct pc_mean {
 };
 _Static_assert(sizeof(struct pc_mean) == 16, "shared with Rust");
 
+/* Our choice: a terabyte or 18 minutes, and a million of them, so that no sum or product leaves 64 bits. */
 #define PC_MAX_SAMPLE (1ULL << 40)
 #define PC_MAX_SAMPLES (1ULL << 20)
 
@@ -106,7 +108,10 @@ POLICY_FN __u64 pc_lowest_rtt(const struct pc_path *paths, __u32 n)
 	return (lowest + 1) * 2;
 }
 
-/* The most packets that may be overtaken before TCP takes them for lost. */
+/*
+ * So many packets overtaken, and TCP takes those before them for lost (RFC 5681, section 3.2: three duplicate
+ * ACKs; the route controller's paper, section 3: N_o).
+ */
 #define PC_REORDERED 3
 
 /*

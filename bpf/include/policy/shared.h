@@ -36,13 +36,13 @@ struct pc_shared {
 };
 _Static_assert(sizeof(struct pc_shared) == 1680, "shared with Rust");
 
-/* For so long the weights of first draws are not computed anew (1 ms). */
+/* For so long the weights of first draws are not computed anew (1 ms). Our choice: little changes in that time. */
 #define PC_DRAWS_NS (1ULL << 20)
 
-/* A factor of 1024. */
+/* A factor of 1024. Our choice, in the place of EXP3.S's share: a draw in a thousand, and unlearnt in ten doublings. */
 #define PC_SHARED_DEPTH (10LL << 32)
 
-/* Leads are cut to this, so that no sum overflows, whatever the table holds. */
+/* Leads are cut to this, so that no sum overflows, whatever the table holds: below PC_LOG_FLOOR's 2^60. */
 #define PC_LEAD_MAX (1LL << 58)
 
 POLICY_FN __u64 pc_shared_read(const struct pc_shared *shared, __u32 i)

@@ -32,7 +32,7 @@ use std::{
 
 use sidestep_net::{Files, Graph, ParseError};
 use sidestep_scenario::{
-    Scenario,
+    Catalogue, Scenario, World,
     overrides::{self, Override, OverrideError},
 };
 
@@ -91,12 +91,20 @@ fn read_scenario(path: &Path, set: &[Override], seeds: u32) -> Result<Scenario, 
     let stem = path.file_stem().map_or_else(|| "scenario".into(), |stem| stem.to_string_lossy().into_owned());
     let text = scenario_text(path, set)?;
     let in_file = |error: ParseError| Failure::usage(error.in_file(path.display().to_string()));
-    let scenario = Scenario::parse_with_files(&text, &stem, &Beside(path)).map_err(in_file)?;
+    let mut scenario = Scenario::parse_with_files(&text, &stem, &Beside(path)).map_err(in_file)?;
+    catalogue().resolve_read(&mut scenario, &text).map_err(in_file)?;
     let idle = scenario.idle((0..seeds).map(|number| scenario.seed.wrapping_add(number.into())));
     match idle {
         Some((place, message)) => Err(in_file(Scenario::error_at(&text, place, &message))),
         None => Ok(scenario),
     }
+}
+
+/// The systems of both worlds.
+fn catalogue() -> Catalogue {
+    let mut catalogue = sidestep_systems::simulator().catalogue();
+    catalogue.add(World::Lab, sidestep_lab::infos());
+    catalogue
 }
 
 /// What a scenario file names: other files beside it, and networks beside it or published.

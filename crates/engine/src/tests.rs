@@ -130,7 +130,7 @@ fn sum(values: &[f64]) -> f64 {
 #[test]
 fn equal_flows_share_a_bottleneck_and_fill_it() {
     for algorithm in [Algorithm::Reno, Algorithm::Cubic] {
-        let mut lab = Lab::new(dumbbell(8), Config { algorithm, ..Config::default() });
+        let mut lab = Lab::new(dumbbell(8), Config { algorithm, ..Config::rfc() });
         let flows: Vec<FlowId> = (1..=8).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         let goodput = lab.goodput(&flows, 10, 70);
         assert!(jain(&goodput) > 0.95, "{algorithm:?}: {goodput:?}");
@@ -142,7 +142,7 @@ fn equal_flows_share_a_bottleneck_and_fill_it() {
 
 #[test]
 fn every_packet_is_delivered_lost_or_in_flight() {
-    let mut lab = Lab::new(dumbbell(4), Config::default());
+    let mut lab = Lab::new(dumbbell(4), Config::rfc());
     for i in 1..=4 {
         lab.flow(&format!("l{i}"), &format!("r{i}"), None);
     }
@@ -157,7 +157,7 @@ fn every_packet_is_delivered_lost_or_in_flight() {
 #[test]
 fn the_same_run_twice_is_the_same() {
     let run = || {
-        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::default() });
+        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::rfc() });
         let flows: Vec<FlowId> = (1..=5).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         (lab.goodput(&flows, 1, 20), lab.world.network.balance(), lab.world.network.traversals())
     };
@@ -167,7 +167,7 @@ fn the_same_run_twice_is_the_same() {
 #[test]
 fn looking_ahead_begins_and_ends_with_the_arcs_that_carry_packets_and_changes_nothing() {
     let run = |arcs: usize| {
-        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::default() });
+        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::rfc() });
         let flows: Vec<FlowId> = (1..=5).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         lab.world.network.look_ahead_from(arcs);
         let (mut seen, mut looked) = (Vec::new(), BTreeSet::new());
@@ -191,7 +191,7 @@ fn looking_ahead_begins_and_ends_with_the_arcs_that_carry_packets_and_changes_no
 #[test]
 fn looking_ahead_changes_nothing() {
     let run = |ahead: bool| {
-        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::default() });
+        let mut lab = Lab::new(dumbbell(5), Config { algorithm: Algorithm::Cubic, ..Config::rfc() });
         let flows: Vec<FlowId> = (1..=5).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         let link = lab.topology.find_link("L-R").unwrap();
         let arc = link.arc(sidestep_net::Direction::AToB);
@@ -220,7 +220,7 @@ fn looking_ahead_changes_nothing() {
 #[test]
 fn a_delay_that_shrinks_lets_no_arrival_come_late() {
     let run = |ahead: bool| {
-        let mut lab = Lab::new(dumbbell(3), Config::default());
+        let mut lab = Lab::new(dumbbell(3), Config::rfc());
         let flows: Vec<FlowId> = (1..=3).map(|i| lab.flow(&format!("l{i}"), &format!("r{i}"), None)).collect();
         let link = lab.topology.find_link("L-R").unwrap();
         let arc = link.arc(sidestep_net::Direction::AToB);
@@ -240,7 +240,7 @@ fn a_delay_that_shrinks_lets_no_arrival_come_late() {
 
 #[test]
 fn a_transfer_takes_its_handshake_its_rounds_and_its_bytes() {
-    let mut lab = Lab::new(dumbbell(1), Config::default());
+    let mut lab = Lab::new(dumbbell(1), Config::rfc());
     let flow = lab.flow("l1", "r1", Some(100_000));
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(9)), Stopped::Finished(flow));
     assert_eq!(lab.world.acked_bytes(flow), 100_000);
@@ -251,7 +251,7 @@ fn a_transfer_takes_its_handshake_its_rounds_and_its_bytes() {
 
 #[test]
 fn the_place_of_a_finished_flow_is_used_again_and_only_when_its_packets_are_gone() {
-    let mut lab = Lab::new(dumbbell(1), Config::default());
+    let mut lab = Lab::new(dumbbell(1), Config::rfc());
     let first = lab.flow("l1", "r1", Some(10_000));
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(9)), Stopped::Finished(first));
     lab.world.release(first);
@@ -266,7 +266,7 @@ fn the_place_of_a_finished_flow_is_used_again_and_only_when_its_packets_are_gone
 
 #[test]
 fn a_link_that_goes_down_loses_what_it_carries_and_carries_again_when_up() {
-    let mut lab = Lab::new(dumbbell(1), Config::default());
+    let mut lab = Lab::new(dumbbell(1), Config::rfc());
     let flow = lab.flow("l1", "r1", None);
     lab.world.run_until(Time::ZERO + Span::from_secs(2));
     let link = lab.topology.find_link("L-R").unwrap();
@@ -290,7 +290,7 @@ fn a_link_that_goes_down_loses_what_it_carries_and_carries_again_when_up() {
 
 #[test]
 fn a_flow_that_is_rerouted_sends_over_its_new_route() {
-    let mut lab = Lab::new(parallel(2), Config::default());
+    let mut lab = Lab::new(parallel(2), Config::rfc());
     let flow = lab.flow("c1", "s1", None);
     let (forward, _) = lab.routes("c1", "s1", Some("A-B.2"));
     lab.world.run_until(Time::ZERO + Span::from_secs(2));
@@ -327,7 +327,7 @@ fn dctcp_keeps_its_queue_near_the_threshold() {
     }
     srv6::assign_addresses(&mut lone);
     topology = lone;
-    let mut lab = Lab::new(topology, Config { algorithm: Algorithm::Dctcp, ecn: true, ..Config::default() });
+    let mut lab = Lab::new(topology, Config { algorithm: Algorithm::Dctcp, ecn: true, ..Config::rfc() });
     let flows = [lab.flow("l1", "r1", None), lab.flow("l2", "r2", None)];
     let goodput = lab.goodput(&flows, 5, 6);
     assert!(sum(&goodput) > 0.9 * 50.0 * 1428.0 / 1500.0, "{goodput:?}");
@@ -364,7 +364,7 @@ fn reno_is_unfair_to_long_round_trips() {
         topology.add_link(link).unwrap();
     }
     srv6::assign_addresses(&mut topology);
-    let mut lab = Lab::new(topology, Config::default());
+    let mut lab = Lab::new(topology, Config::rfc());
     let flows = [lab.flow("a", "c", None), lab.flow("b", "d", None)];
     let goodput = lab.goodput(&flows, 20, 220);
     let power = (goodput[0] / goodput[1]).ln() / 2f64.ln();
@@ -447,5 +447,5 @@ fn a_coupled_connection_gets_at_least_what_its_best_path_gives() {
 }
 
 fn coupled() -> Config {
-    Config { algorithm: Algorithm::Coupled, ..Config::default() }
+    Config { algorithm: Algorithm::Coupled, ..Config::rfc() }
 }

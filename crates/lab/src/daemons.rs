@@ -12,7 +12,7 @@ use sidestep_linux::cgroup::Cgroup;
 use sidestep_net::{NodeId, Topology};
 use sidestep_policy::AgentKnobs;
 use sidestep_proto::irc::IrcKnobs;
-use sidestep_scenario::SemperKnobs;
+use sidestep_semper::SemperKnobs;
 
 use crate::{
     control::{self, Controlled},

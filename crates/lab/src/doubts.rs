@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use sidestep_control::Planner;
 use sidestep_net::{NodeId, Topology};
 use sidestep_paths::Igp;
-use sidestep_policy::PolicyName;
 use sidestep_proto::mptcp::PathManager;
 use sidestep_results::{Doubt, ReturnPath, dead_returns, single_ways};
-use sidestep_scenario::{Scenario, Settings, SystemName, SystemSpec};
+use sidestep_scenario::{Scenario, SystemSpec};
 
-use crate::{control::Controlled, edges};
+use crate::{
+    control::Controlled,
+    edges,
+    systems::{Choice, System},
+};
 
 /// Why a run of `spec` that moved so often says less than it seems to; `sites` are the edges that control routes.
 pub fn of(scenario: &Scenario, spec: &SystemSpec, sites: &[Controlled], moves: u64) -> Vec<Doubt> {
@@ -42,30 +45,27 @@ fn ways(scenario: &Scenario, spec: &SystemSpec) -> BTreeMap<&'static str, Ways> 
         let Some(transport) = flow.transport() else { continue };
         let spec = transport.system.as_ref().unwrap_or(spec);
         for (from, to) in flow.pairs() {
-            let chosen = match (spec.name, scenario.settings(spec)) {
-                (SystemName::Pathchanger | SystemName::Random, Ok(Settings::Agent(knobs)))
-                    if knobs.policy != PolicyName::Static =>
-                {
+            let choice = System::of(scenario, spec).map_or(Choice::Nothing, |system| system.choice);
+            let chosen = match choice {
+                Choice::Nothing => None,
+                Choice::Paths => {
                     let fresh = || Planner::new(Arc::new(topology.clone()), scenario.paths).ok();
                     let planner = planner.get_or_insert_with(fresh);
                     planner.as_mut().map(|planner| ("path", planner.paths(*from, *to).len()))
                 }
-                (SystemName::Mptcp, Ok(Settings::Mptcp(knobs))) => {
-                    let interfaces = match knobs.path_manager {
+                Choice::Subflows(manager) => {
+                    let interfaces = match manager {
                         PathManager::Ndiffports => 1,
                         PathManager::Fullmesh => topology.outgoing(*from).len().max(topology.outgoing(*to).len()),
                     };
                     Some(("path for all subflows", interfaces.max(equal_cost(topology, &igp, *from, *to))))
                 }
-                (SystemName::Semper | SystemName::SemperStateful, _) => {
+                Choice::EdgeLinks => {
                     let ends = topology.access_router(*from).zip(topology.access_router(*to));
                     ends.filter(|(one, other)| one != other)
                         .map(|(one, other)| ("path between the edges", edges::links(topology, one, other).len()))
                 }
-                (SystemName::Ecmp | SystemName::Prr | SystemName::Plb, _) => {
-                    Some(("equal-cost path", equal_cost(topology, &igp, *from, *to)))
-                }
-                _ => None,
+                Choice::EqualCost => Some(("equal-cost path", equal_cost(topology, &igp, *from, *to))),
             };
             if let Some((what, count)) = chosen {
                 found.entry(what).or_default().insert((*from, *to), count);
@@ -127,7 +127,7 @@ mod tests {
                 "[[event]]\nat = \"100 s\"\nlink = \"P-D\"\naction = \"blackhole\"\ndirection = \"{direction}\"\n"
             );
             let scenario = Scenario::parse(&format!("{text}{event}"), "test").unwrap();
-            let sites = controlled(&scenario, &scenario.knobs.irc).unwrap();
+            let sites = controlled(&scenario, &sidestep_proto::irc::IrcKnobs::default()).unwrap();
             of(&scenario, &"irc".parse().unwrap(), &sites, 3)
         };
         let both = dead("both");

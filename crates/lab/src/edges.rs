@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sidestep_agent::MAX_FLOWS;
 use sidestep_net::{ArcId, NodeId, Topology};
-use sidestep_scenario::SemperKnobs;
+use sidestep_semper::SemperKnobs;
 
 use crate::plan::NodePlan;
 

@@ -28,3 +28,4 @@ pub use error::LabError;
 pub use network::Network;
 pub use run::{Observer, RunOptions, run};
 pub use site::{Cleaned, clean};
+pub use systems::infos;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use sidestep_net::NodeId;
+use sidestep_policy::AgentKnobs;
 use sidestep_proto::mptcp::PathManager;
 use sidestep_results::Doubt;
 use sidestep_scenario::{Scenario, SystemSpec, TcpKnobs};
@@ -101,6 +102,12 @@ impl Mix {
     pub fn carried(&self, flow: usize) -> Carried {
         let unknown = || Carried { socket: SocketOptions::default(), steered: true, fullmesh: false };
         self.flows.get(flow).cloned().unwrap_or_else(unknown)
+    }
+
+    /// The bits of socket marks that agents use, if any run.
+    pub fn mark_mask(&self) -> u32 {
+        let own = self.daemons.iter().find_map(|role| if let Role::Agent(knobs) = role { Some(knobs) } else { None });
+        own.map_or_else(|| AgentKnobs::default().mark_mask, |knobs| knobs.mark_mask)
     }
 
     /// Whether agents run that leave the connections of some flow alone.

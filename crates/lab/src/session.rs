@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         let network = Network::build_with(topology, plans, &scenario.tcp, &mix.sysctls(), chance)?;
         interfaces::set_up(&network, &mptcp)?;
         let groups = Groups::make(site, topology, mix.leaves_some_alone())?;
-        let sampler = Sampler::new(scenario, &network, scenario.knobs.agent.mark_mask, &logs)?;
+        let sampler = Sampler::new(scenario, &network, mix.mark_mask(), &logs)?;
         let around = Surroundings { options, site, network: &network, groups: &groups.steered, logs: &logs };
         let daemons = Daemons::start(&mix.daemons, &around)?;
         let mut session = Session {

@@ -1,13 +1,44 @@
-//! The systems of the lab: what a run of each needs. One file a system, from the model's table of systems.
+//! The systems of the lab: what a run of each needs. One file a system, and one line of `SYSTEMS`.
+
+mod mptcp;
+mod pathchanger;
+mod plb;
+mod prr;
+mod route_control;
+mod semper;
+mod tcp;
 
 use std::path::Path;
 
-use sidestep_policy::{AgentKnobs, PlbKnobs};
-use sidestep_proto::{irc::IrcKnobs, mptcp::MptcpKnobs};
+use sidestep_net::SettingsTable;
+use sidestep_policy::AgentKnobs;
+use sidestep_proto::mptcp::{MptcpKnobs, PathManager};
 use sidestep_results::Doubt;
-use sidestep_scenario::{Scenario, SemperKnobs, Settings, SystemName, SystemSpec, World};
+use sidestep_scenario::{Catalogue, Scenario, SystemInfo, SystemSpec, World};
 
 use crate::{daemons::Role, error::LabError, plan::Multipath};
+
+/// Says what a run of a system needs.
+type Build = fn(&Run<'_>) -> Result<System, LabError>;
+
+/// The systems that the lab runs, in the order in which they are listed to people.
+const SYSTEMS: [(SystemInfo, Build); 10] = [
+    (sidestep_tcp::TCP, tcp::single),
+    (sidestep_tcp::ECMP, tcp::equal_cost),
+    (sidestep_pathchanger::RANDOM, pathchanger::build),
+    (sidestep_prr::PRR, prr::build),
+    (sidestep_plb::PLB, plb::build),
+    (sidestep_pathchanger::PATHCHANGER, pathchanger::build),
+    (sidestep_mptcp::MPTCP, mptcp::build),
+    (sidestep_semper::SEMPER, semper::stateless),
+    (sidestep_semper::SEMPER_STATEFUL, semper::stateful),
+    (sidestep_route_control::ROUTE_CONTROL, route_control::build),
+];
+
+/// The names and settings of the systems that the lab runs.
+pub fn infos() -> impl Iterator<Item = SystemInfo> {
+    SYSTEMS.into_iter().map(|(info, _)| info)
+}
 
 /// What a run of one system needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,10 +55,27 @@ pub struct System {
     pub mptcp: Option<MptcpKnobs>,
     /// Whether connections take a new flow label after timeouts.
     pub rehash: bool,
+    /// What its connections choose among.
+    pub choice: Choice,
     /// Notes for the results: where the kernel departs from the scenario.
     pub notes: Vec<String>,
     /// Reasons to doubt what the results say of it.
     pub doubts: Vec<Doubt>,
+}
+
+/// What connections choose among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Nothing.
+    Nothing,
+    /// Equal-cost paths.
+    EqualCost,
+    /// The controller's paths.
+    Paths,
+    /// Equal-cost paths, or interfaces, for the subflows that this path manager opens.
+    Subflows(PathManager),
+    /// The links between two edges.
+    EdgeLinks,
 }
 
 /// What routers hash to choose one of several equal-cost paths.
@@ -46,7 +94,7 @@ pub struct Run<'a> {
     /// The scenario.
     pub scenario: &'a Scenario,
     spec: &'a SystemSpec,
-    settings: &'a Settings,
+    catalogue: &'a Catalogue,
 }
 
 impl System {
@@ -59,6 +107,7 @@ impl System {
             sysctls: Vec::new(),
             mptcp: None,
             rehash: false,
+            choice: if multipath == Multipath::Ecmp { Choice::EqualCost } else { Choice::Nothing },
             notes: Vec::new(),
             doubts: Vec::new(),
         }
@@ -66,10 +115,15 @@ impl System {
 
     /// What a run of `spec` needs.
     pub fn of(scenario: &Scenario, spec: &SystemSpec) -> Result<System, LabError> {
-        spec.name.require(World::Lab).map_err(LabError::UnknownSystem)?;
-        let settings = scenario.settings(spec);
-        let settings = settings.map_err(|error| parameter(spec, error.to_string()))?;
-        build(&Run { scenario, spec, settings: &settings })
+        let mut catalogue = Catalogue::default();
+        catalogue.add(World::Lab, infos());
+        catalogue.require(World::Lab, &spec.name).map_err(LabError::UnknownSystem)?;
+        catalogue.check(scenario, spec).map_err(|error| parameter(spec, error.to_string()))?;
+        let run = Run { scenario, spec, catalogue: &catalogue };
+        match SYSTEMS.iter().find(|(info, _)| info.name == spec.name) {
+            Some((_, build)) => build(&run),
+            None => Err(run.refuse("has no line in the table of the lab's systems")),
+        }
     }
 
     /// The path changer's settings, if agents run.
@@ -79,29 +133,15 @@ impl System {
 }
 
 impl Run<'_> {
-    /// The path changer's settings, the system's own parameters included.
-    pub fn agent(&self) -> &AgentKnobs {
-        if let Settings::Agent(knobs) = self.settings { knobs } else { &self.scenario.knobs.agent }
+    /// The system's settings, its own parameters included.
+    pub fn settings<T: SettingsTable>(&self) -> Result<T, LabError> {
+        self.catalogue.settings(self.scenario, self.spec).map_err(|error| parameter(self.spec, error.to_string()))
     }
 
-    /// MPTCP's settings, the system's own parameters included.
-    pub fn mptcp(&self) -> &MptcpKnobs {
-        if let Settings::Mptcp(knobs) = self.settings { knobs } else { &self.scenario.knobs.mptcp }
-    }
-
-    /// SEMPER's settings, the system's own parameters included.
-    pub fn semper(&self) -> &SemperKnobs {
-        if let Settings::Semper(knobs) = self.settings { knobs } else { &self.scenario.knobs.semper }
-    }
-
-    /// Route control's settings, the system's own parameters included.
-    pub fn irc(&self) -> &IrcKnobs {
-        if let Settings::Irc(knobs) = self.settings { knobs } else { &self.scenario.knobs.irc }
-    }
-
-    /// The settings of Protective Load Balancing, the system's own parameters included.
-    pub fn plb(&self) -> &PlbKnobs {
-        if let Settings::Plb(knobs) = self.settings { knobs } else { &self.scenario.knobs.plb }
+    /// The settings of another system of the scenario, as the file has them.
+    pub fn settings_of<T: SettingsTable>(&self, name: &str) -> Result<T, LabError> {
+        let settings = self.catalogue.settings(self.scenario, &SystemSpec::plain(name));
+        settings.map_err(|error| parameter(self.spec, error.to_string()))
     }
 
     /// An error about the system's settings.
@@ -121,55 +161,20 @@ fn parameter(spec: &SystemSpec, problem: String) -> LabError {
     LabError::Parameter { system: spec.clone(), problem }
 }
 
-/// The module of a system that the lab has.
-macro_rules! module {
-    (lab $module:ident) => {
-        mod $module;
-    };
-    (- $module:ident) => {};
-}
-
-/// What the module of a system builds, if the lab has it.
-macro_rules! built {
-    (lab $module:ident $run:ident) => {
-        $module::build($run)
-    };
-    (- $module:ident $run:ident) => {
-        match $run.spec.name.require(World::Lab) {
-            Ok(()) => Err($run.refuse("has no file in the lab")),
-            Err(error) => Err(LabError::UnknownSystem(error)),
-        }
-    };
-}
-
-macro_rules! modules {
-    ($(($module:ident $variant:ident $name:literal $sim:tt $lab:tt $settings:tt $what:literal))*) => {
-        $(module!($lab $module);)*
-
-        fn build(run: &Run<'_>) -> Result<System, LabError> {
-            match run.spec.name {
-                $(SystemName::$variant => built!($lab $module run),)*
-            }
-        }
-    };
-}
-
-sidestep_scenario::systems!(modules);
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_system_that_the_table_gives_the_lab_builds_or_says_what_is_missing() {
+    fn every_system_of_the_lab_builds_or_says_what_is_missing_and_others_are_refused() {
         let text = "duration = \"1 s\"\n[topology]\ngenerator = \"dumbbell\"\n[mptcp]\npath_manager = \"fullmesh\"\n";
         let scenario = Scenario::parse(text, "test").unwrap();
-        for name in SystemName::ALL {
-            match System::of(&scenario, &SystemSpec::plain(name)) {
-                Ok(system) => assert!(name.runs_in(World::Lab), "{name}: {system:?}"),
-                Err(LabError::UnknownSystem(_)) => assert!(!name.runs_in(World::Lab), "{name}"),
-                Err(error) => assert!(name == SystemName::Plb, "{error}"),
+        for info in infos() {
+            if let Err(error) = System::of(&scenario, &SystemSpec::plain(info.name)) {
+                assert!(info.name == "plb", "{error}");
             }
         }
+        let refused = System::of(&scenario, &SystemSpec::plain("inrpp")).unwrap_err().to_string();
+        assert!(refused.starts_with("there is no system `inrpp`; known systems: tcp, ecmp, random"), "{refused}");
     }
 }

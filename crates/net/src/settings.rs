@@ -20,8 +20,10 @@ pub trait SettingsTable: Clone + Default + Serialize + DeserializeOwned {
     /// Keys that only the file sets, for all systems alike.
     const FILE_ONLY: &'static [&'static str] = &[];
 
-    /// Checks every setting's range.
-    fn check(&self) -> Result<(), SettingError>;
+    /// Checks every setting's range; by default every value is fine.
+    fn check(&self) -> Result<(), SettingError> {
+        Ok(())
+    }
 }
 
 /// An error about `setting` unless it is fine.

@@ -384,6 +384,15 @@ impl Topology {
         self.link_by_name.get(name).copied()
     }
 
+    /// The arcs along the nodes of these names, by the first link between each two; `None` if some two have none.
+    pub fn arcs_along(&self, nodes: &[&str]) -> Option<Vec<ArcId>> {
+        let arc = |pair: &[&str]| {
+            let (from, to) = (self.find(pair.first()?).ok()?, self.find(pair.last()?).ok()?);
+            self.outgoing(from).iter().copied().find(|arc| self.head(*arc) == to)
+        };
+        nodes.windows(2).map(arc).collect()
+    }
+
     /// Whether `node` is a router.
     pub fn is_router(&self, node: NodeId) -> bool {
         self.node(node).kind == NodeKind::Router

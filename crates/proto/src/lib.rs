@@ -16,7 +16,7 @@
 //!     tcp::{Config, Receiver, Sender},
 //! };
 //!
-//! let config = Config::default();
+//! let config = Config::rfc();
 //! let (mut sender, mut receiver) = (Sender::new(&config), Receiver::new(&config));
 //! sender.supply(3);
 //! sender.open();

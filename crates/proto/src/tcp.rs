@@ -108,8 +108,9 @@ impl Config {
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// TCP as the RFCs have it: Reno without ECN, and no limit to the receiver's window.
+    pub fn rfc() -> Config {
         Config {
             profile: Profile::Rfc,
             hz: 250,
@@ -131,5 +132,25 @@ impl Default for Config {
             count_acks: false,
             receive_window: 1 << 30,
         }
+    }
+
+    /// TCP as Linux 6.x has it by default, with ECN: the same as of hosts in a scenario.
+    pub fn linux() -> Config {
+        Config {
+            profile: Profile::Linux,
+            algorithm: Algorithm::Cubic,
+            quick_acks: 16,
+            ecn: true,
+            // 6 MB (net.ipv4.tcp_rmem) in segments of 1,400 bytes.
+            receive_window: 4_285,
+            ..Config::rfc()
+        }
+    }
+}
+
+/// [`Config::linux`].
+impl Default for Config {
+    fn default() -> Self {
+        Config::linux()
     }
 }

@@ -30,7 +30,7 @@ struct Exchange {
 }
 
 fn linux() -> Config {
-    Config { profile: Profile::Linux, quick_acks: 16, ecn: true, ..Config::default() }
+    Config { profile: Profile::Linux, quick_acks: 16, ecn: true, ..Config::rfc() }
 }
 
 impl Exchange {

@@ -202,6 +202,18 @@ fn notes(run: &RunResult) -> Markup {
     }
 }
 
+/// What the system alone measures, `caches.stored 12`: groups are joined by dots.
+fn own_measures(own: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, value) in own {
+        match value.as_object() {
+            Some(group) => found.extend(own_measures(group).into_iter().map(|inner| format!("{name}.{inner}"))),
+            None => found.push(format!("{name} {value}")),
+        }
+    }
+    found
+}
+
 fn facts(system: &SystemResult) -> Vec<String> {
     let mut facts = vec![
         match system.planned_s {
@@ -223,6 +235,10 @@ fn facts(system: &SystemResult) -> Vec<String> {
             "link {change} at {at_s:.1} s: {agents} agents had other paths after {:.0} ms",
             last_s * 1e3
         ));
+    }
+    let own = own_measures(&system.own);
+    if !own.is_empty() {
+        facts.push(format!("its own measures: {}", own.join(", ")));
     }
     if let Some(late) = system.late_ms_max {
         facts.push(format!("wires were at worst {late:.1} ms late"));
@@ -372,6 +388,15 @@ mod tests {
             (&json["validity"][0]["kind"], &json["validity"][0]["system"]),
             (&"could-not-act".into(), &"irc".into())
         );
+    }
+
+    #[test]
+    fn what_a_system_alone_measures_is_on_the_page() {
+        let mut run = testing::run(&["own"], 1);
+        let own = serde_json::json!({ "turns": 7, "caches": { "custody": { "dropped": 0 } } });
+        run.systems.get_mut("own").unwrap().own = own.as_object().unwrap().clone();
+        let html = page(&run, &Pictures { plot: "", times: None }, &[], "");
+        assert!(html.contains("its own measures: caches.custody.dropped 0, turns 7"), "{html}");
     }
 
     #[test]

@@ -266,7 +266,6 @@ mod tests {
     use super::*;
     use crate::Flow;
     use sidestep_net::{Rate, Span};
-    use sidestep_policy::PolicyName;
 
     #[test]
     fn what_is_built_is_what_the_file_would_be() {
@@ -288,7 +287,7 @@ mod tests {
                     [[event]]\nat = '2 s'\nlink = 'A-*'\naction = 'down'\ndirection = 'forward'\n\
                     [[impairment]]\ngood = '1 s'\nbad = '10 ms'\neffect = 'loss'\nloss = '5 %'\npath = 'path-2'";
         assert_eq!(built.build(), Scenario::parse(text, "built").unwrap());
-        assert_eq!(built.build().knobs.agent.policy, PolicyName::Next);
+        assert_eq!(built.build().tables["agent"]["policy"].as_str(), Some("next"));
     }
 
     #[test]

@@ -80,22 +80,20 @@ mod read;
 mod settings;
 mod system;
 pub mod systems;
-#[cfg(test)]
-mod tests;
 mod transport;
 pub mod workload;
 
 use std::collections::BTreeMap;
 
 pub use impairment::{Effect, Impairment, Periods, Transition};
-pub use settings::*;
 pub use system::{SystemError, SystemSpec};
 pub use transport::{RoutingKnobs, TcpKnobs, Transport};
 
-pub use crate::systems::{SystemName, World};
+pub use crate::systems::{Catalogue, SettingsInfo, SystemInfo, World};
 
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
+use toml::Table;
 
 use crate::workload::{Arrival, SizeDistribution};
 use sidestep_net::{
@@ -132,8 +130,8 @@ pub struct Scenario {
     pub routing: RoutingKnobs,
     /// How paths are computed.
     pub paths: PathSettings,
-    /// The settings of systems, before a system's own parameters.
-    pub knobs: SystemKnobs,
+    /// The settings of systems by the keys of their tables, before a system's own parameters; see [`Catalogue`].
+    pub tables: BTreeMap<String, Table>,
     /// The traffic.
     pub flows: Vec<Flow>,
     /// The events that happen to links, by time.
@@ -318,6 +316,12 @@ pub enum Place {
 }
 
 impl Scenario {
+    /// The systems that the scenario names: those of the run, and those of single flows.
+    pub fn specs(&self) -> impl Iterator<Item = &SystemSpec> {
+        let of_flows = self.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
+        self.systems.iter().chain(of_flows)
+    }
+
     /// Reads a scenario file; `default_name` (the file's stem) names it if it does not name itself.
     pub fn parse(text: &str, default_name: &str) -> Result<Scenario, ParseError> {
         Self::parse_with_files(text, default_name, &document::Unread)

@@ -12,7 +12,7 @@ use sidestep_net::{LinkId, NodeId, Topology, topology_file};
 /// `scenario` as TOML that reads as the same scenario.
 pub(crate) fn scenario(scenario: &Scenario) -> String {
     let Scenario { name, seed, duration, warmup, sample, systems, topology, .. } = scenario;
-    let Scenario { tcp, knobs, routing, paths, flows, events, impairments, .. } = scenario;
+    let Scenario { tcp, tables, routing, paths, flows, events, impairments, .. } = scenario;
     let mut out = Table::default();
     out.text("name", name).value("seed", seed);
     if scenario.repetition > 0 {
@@ -23,7 +23,7 @@ pub(crate) fn scenario(scenario: &Scenario) -> String {
     out.table("tcp", tcp).table("routing", routing).table("paths", paths);
     // The tables of systems, each under its key.
     out.0.push('\n');
-    out.0.push_str(&toml::to_string(knobs).unwrap_or_default());
+    out.0.push_str(&toml::to_string(tables).unwrap_or_default());
     out.0.push('\n');
     out.0.push_str(&topology_file::print(topology));
     for flow in flows {

@@ -6,25 +6,28 @@ mod event;
 mod flow;
 mod impairment;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, de::IgnoredAny};
+use toml::Table;
 
 use super::{
-    Files, ParseError, PathSettings, Place, RoutingKnobs, Scenario, SystemKnobs, SystemSpec, TcpKnobs,
+    Files, ParseError, PathSettings, Place, RoutingKnobs, Scenario, SystemSpec, TcpKnobs,
     document::{Document, Item},
-    settings,
 };
 use sidestep_net::{Span, Topology, topology_file};
 
 /// Reads a scenario file; see [`Scenario::parse`].
 pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Result<Scenario, ParseError> {
     let document = Document::parse(text)?;
-    let file: File = document.read(document.root(), &[])?;
+    let tables = tables_of_systems(&document)?;
+    let of_systems: Vec<&str> = tables.keys().map(String::as_str).collect();
+    let file: File = document.read(document.root(), &of_systems)?;
     let topology = topology_file::read(&document, files)?;
-    let (knobs, paths) = (file.knobs(), file.paths);
     let (duration, seed) = (file.duration, file.seed);
-    let reader = Reader { document: &document, topology: &topology, files, duration, seed, knobs: &knobs, paths };
+    let reader = Reader { document: &document, topology: &topology, files, duration, seed };
     reader.check_times(&file)?;
-    reader.check_knobs(&file)?;
+    reader.check_settings(&file)?;
     reader.check_systems(&file)?;
     let flows = reader.flows()?;
     let events = reader.events()?;
@@ -44,9 +47,9 @@ pub(super) fn scenario(text: &str, default_name: &str, files: &dyn Files) -> Res
         systems: file.systems,
         topology,
         tcp: file.tcp,
-        knobs,
+        tables,
         routing: file.routing,
-        paths,
+        paths: file.paths,
         flows,
         events,
         impairments,
@@ -66,49 +69,46 @@ pub(super) fn error_at(text: &str, place: Place, message: &str) -> ParseError {
     }
 }
 
-macro_rules! file {
-    ($(($key:ident $variant:ident $knobs:ident $what:literal))*) => {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct File {
-            name: Option<String>,
-            #[serde(default = "default_seed")]
-            seed: u64,
-            #[serde(default)]
-            repetition: u32,
-            duration: Span,
-            #[serde(default)]
-            warmup: Span,
-            #[serde(default = "default_sample")]
-            sample: Span,
-            #[serde(default = "default_systems")]
-            systems: Vec<SystemSpec>,
-            #[serde(rename = "topology")]
-            _topology: IgnoredAny,
-            #[serde(default)]
-            tcp: TcpKnobs,
-            $(#[serde(default)] $key: settings::$knobs,)*
-            #[serde(default)]
-            routing: RoutingKnobs,
-            #[serde(default)]
-            paths: PathSettings,
-            #[serde(rename = "flow", default)]
-            _flow: IgnoredAny,
-            #[serde(rename = "event", default)]
-            _event: IgnoredAny,
-            #[serde(rename = "impairment", default)]
-            _impairment: IgnoredAny,
-        }
-
-        impl File {
-            fn knobs(&self) -> SystemKnobs {
-                SystemKnobs { $($key: self.$key.clone(),)* }
-            }
-        }
-    };
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    #[serde(default = "default_seed")]
+    seed: u64,
+    #[serde(default)]
+    repetition: u32,
+    duration: Span,
+    #[serde(default)]
+    warmup: Span,
+    #[serde(default = "default_sample")]
+    sample: Span,
+    #[serde(default = "default_systems")]
+    systems: Vec<SystemSpec>,
+    #[serde(rename = "topology")]
+    _topology: IgnoredAny,
+    #[serde(default)]
+    tcp: TcpKnobs,
+    #[serde(default)]
+    routing: RoutingKnobs,
+    #[serde(default)]
+    paths: PathSettings,
+    #[serde(rename = "flow", default)]
+    _flow: IgnoredAny,
+    #[serde(rename = "event", default)]
+    _event: IgnoredAny,
+    #[serde(rename = "impairment", default)]
+    _impairment: IgnoredAny,
 }
 
-settings::settings!(file);
+/// The tables of a file that are the scenario's own; others are systems'.
+const OWN_TABLES: [&str; 4] = ["topology", "tcp", "routing", "paths"];
+
+/// The tables of systems in a file, as they are written.
+fn tables_of_systems(document: &Document<'_>) -> Result<BTreeMap<String, Table>, ParseError> {
+    let root = document.root().get_ref().as_table().into_iter().flatten();
+    let tables = root.filter(|(key, item)| item.get_ref().is_table() && !OWN_TABLES.contains(&key.get_ref().as_ref()));
+    tables.map(|(key, item)| Ok((key.get_ref().to_string(), document.read(item, &[])?))).collect()
+}
 
 fn default_seed() -> u64 {
     1
@@ -119,7 +119,7 @@ fn default_sample() -> Span {
 }
 
 fn default_systems() -> Vec<SystemSpec> {
-    vec![SystemSpec::plain(super::SystemName::Tcp)]
+    vec![SystemSpec::plain("tcp")]
 }
 
 /// What every part of the file is read against.
@@ -129,8 +129,6 @@ struct Reader<'a> {
     files: &'a dyn Files,
     duration: Span,
     seed: u64,
-    knobs: &'a SystemKnobs,
-    paths: PathSettings,
 }
 
 impl<'a> Reader<'a> {
@@ -148,15 +146,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn check_knobs(&self, file: &File) -> Result<(), ParseError> {
-        let tables = [
-            file.tcp.check().map_err(|error| ("tcp", error)),
-            self.paths.check().map_err(|error| ("paths", error)),
-            self.knobs.check(),
-            self.knobs.agent.check_max_paths(self.paths.max_paths).map_err(|error| ("agent", error)),
-        ];
-        for check in tables {
-            check.map_err(|(table, error)| {
+    fn check_settings(&self, file: &File) -> Result<(), ParseError> {
+        for (table, check) in [("tcp", file.tcp.check()), ("paths", file.paths.check())] {
+            check.map_err(|error| {
                 let root = self.document.root();
                 let item = root.get_ref().get(table).unwrap_or(root);
                 self.document.error_at(item, error.setting, &error)
@@ -172,7 +164,6 @@ impl<'a> Reader<'a> {
         let mut seen = std::collections::BTreeSet::new();
         for (index, system) in file.systems.iter().enumerate() {
             let bad = |message: String| self.document.error_in(self.document.root(), "systems", index, message);
-            self.knobs.of(system).map_err(|error| bad(error.to_string()))?;
             if !seen.insert(system.to_string()) {
                 return Err(bad(format!("system `{system}` is listed twice")));
             }

@@ -7,14 +7,13 @@ use thiserror::Error;
 
 use sidestep_net::SettingError;
 
-use super::{SystemKnobs, settings};
-use crate::systems::{SystemName, World, listed};
+use crate::World;
 
 /// A system to run, and the settings that it has to itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemSpec {
     /// Which system.
-    pub name: SystemName,
+    pub name: String,
     /// Its parameters in the order in which they were written.
     pub params: Vec<(String, String)>,
 }
@@ -23,8 +22,24 @@ pub struct SystemSpec {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SystemError {
     /// No system has that name.
-    #[error("there is no system `{0}`; known systems: {known}", known = known_systems())]
-    UnknownSystem(String),
+    #[error("there is no system `{name}`; known systems: {known}")]
+    UnknownSystem {
+        /// The name read.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A table that no system reads.
+    #[error("there is no table `{key}`; systems read the tables {known}")]
+    UnknownTable {
+        /// The key read.
+        key: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A system without a name, or one that could not be a file's.
+    #[error("`{0}` is no name of a system; write letters, digits and `-`")]
+    BadName(String),
     /// A parameter without `=`.
     #[error("`{0}` is not a parameter; write `name=value`, with commas between several")]
     NoValue(String),
@@ -32,7 +47,7 @@ pub enum SystemError {
     #[error("`{system}` has no parameter `{parameter}`; it has {known}")]
     UnknownParameter {
         /// The system.
-        system: SystemName,
+        system: String,
         /// The parameter read.
         parameter: String,
         /// Those that it has.
@@ -50,34 +65,36 @@ pub enum SystemError {
         problem: String,
     },
     /// A world cannot run the system.
-    #[error("the {world} cannot run the system `{system}` yet; it has {known}", known = listed(.world.systems()))]
+    #[error("the {world} cannot run the system `{system}` yet; it has {known}")]
     NotInWorld {
         /// The world.
         world: World,
         /// The system.
-        system: SystemName,
+        system: String,
+        /// Those that it runs.
+        known: String,
     },
     /// The settings do not fit together.
     #[error(transparent)]
-    Knob(#[from] SettingError),
+    Setting(#[from] SettingError),
 }
 
 impl SystemSpec {
     /// The system without parameters.
-    pub const fn plain(name: SystemName) -> Self {
-        SystemSpec { name, params: Vec::new() }
+    pub fn plain(name: &str) -> Self {
+        SystemSpec { name: name.into(), params: Vec::new() }
     }
-}
-
-fn known_systems() -> String {
-    SystemName::ALL.map(SystemName::as_str).join(", ")
 }
 
 impl FromStr for SystemSpec {
     type Err = SystemError;
     fn from_str(text: &str) -> Result<Self, SystemError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let mut spec = SystemSpec::plain(name.trim().parse()?);
+        let mut spec = SystemSpec::plain(name.trim());
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if !(1..=64).contains(&spec.name.len()) || !spec.name.chars().all(fine) {
+            return Err(SystemError::BadName(spec.name));
+        }
         for part in rest.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (parameter, value) = part.split_once('=').ok_or_else(|| SystemError::NoValue(part.into()))?;
             let (parameter, value) = (parameter.trim(), value.trim());
@@ -86,16 +103,13 @@ impl FromStr for SystemSpec {
             }
             spec.params.push((parameter.into(), value.into()));
         }
-        // Values are read now so that a bad one is reported where it is written; whether it fits the other settings
-        // shows with those of the scenario.
-        settings::of_system(&SystemKnobs::default(), &spec)?;
         Ok(spec)
     }
 }
 
 impl fmt::Display for SystemSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.name.fmt(f)?;
+        f.write_str(&self.name)?;
         for (index, (parameter, value)) in self.params.iter().enumerate() {
             write!(f, "{}{parameter}={value}", if index == 0 { ':' } else { ',' })?;
         }

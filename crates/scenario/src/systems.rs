@@ -1,57 +1,17 @@
-//! The systems that can be compared: one table, from which every list of them is made.
+//! What a scenario knows of the systems that it may name: a catalogue, which each world fills.
 //!
-//! A new system is one line in [`systems!`](crate::systems!), and one file in each world that runs it. A system with
-//! settings of its own is one line in `scenario/settings.rs` besides, and one file next to that.
+//! A system's settings are a table of the file. The scenario keeps the tables as they are written; only the system that a table
+//! belongs to knows what they mean.
 
-use std::{fmt, str::FromStr};
+#![warn(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sidestep_net::{ParseError, SettingsTable, document::Document};
+use toml::Table;
 
-use crate::SystemError;
-
-/// Hands the table of systems to the macro `$callback`, in the order in which systems are listed to people.
-///
-/// The columns of a line:
-///
-/// 1. the module that holds the system in a world,
-/// 2. the variant of [`SystemName`](crate::SystemName),
-/// 3. the name in files, on the command line and in results,
-/// 4. `sim` if the simulator runs it, else `-`,
-/// 5. `lab` if the lab runs it, else `-`,
-/// 6. the scenario's table of settings that it takes as parameters: `none`, a name such as `agent`, or
-///    `(agent policy = "random")` where the system fixes a setting,
-/// 7. what it is.
-///
-/// A world makes its modules from it:
-///
-/// ```
-/// macro_rules! names {
-///     ($(($module:ident $variant:ident $name:literal $sim:tt $lab:tt $settings:tt $what:literal))*) => {
-///         [$(($name, stringify!($sim) == "sim")),*]
-///     };
-/// }
-/// let systems = crate::systems!(names);
-/// assert!(systems.contains(&("tcp", true)));
-/// ```
-#[macro_export]
-macro_rules! systems {
-    ($callback:ident) => {
-        $callback! {
-            (tcp Tcp "tcp" sim lab none "plain TCP on the shortest path")
-            (ecmp Ecmp "ecmp" sim lab none "each connection hashed onto one of the equal-cost paths")
-            (random Random "random" sim lab (agent policy = "random") "the path changer with the policy `random`")
-            (prr Prr "prr" sim lab none "Protective ReRoute: each timeout draws a new flow label")
-            (plb Plb "plb" sim lab plb "Protective Load Balancing: a new flow label after congested rounds")
-            (pathchanger Pathchanger "pathchanger" sim lab agent "the path changer")
-            (mptcp Mptcp "mptcp" sim lab mptcp "MPTCP, each subflow hashed onto an equal-cost path")
-            (semper Semper "semper" sim lab semper "MPTCP subflows hashed onto paths by a stateless edge router")
-            (semper_stateful SemperStateful "semper-stateful" sim lab semper "`semper` with a table of subflows at the edge")
-            (irc Irc "irc" sim lab irc "Intelligent Route Control at a multihomed edge")
-            (rcp Rcp "rcp" sim - rcp "the Rate Control Protocol in every router")
-            (inrpp Inrpp "inrpp" sim - inrpp "In-Network Resource Pooling in every router")
-        }
-    };
-}
+use crate::{Scenario, SystemError, SystemSpec, settings};
 
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,68 +23,196 @@ pub enum World {
     Sim,
 }
 
-/// Whether a column of the table names a world.
-macro_rules! runs {
-    (-) => {
-        false
-    };
-    ($world:tt) => {
-        true
-    };
+/// A system, as files and lists name it.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemInfo {
+    /// The name in files, on the command line and in results.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub what: &'static str,
+    /// The scenario's table whose keys it takes as parameters; `None`: it takes none.
+    pub settings: Option<SettingsInfo>,
 }
 
-/// The scenario's table of settings that a column of the table of systems names.
-macro_rules! settings_key {
-    (none) => {
-        None
-    };
-    (($table:ident $($fixed:tt)*)) => {
-        Some(stringify!($table))
-    };
-    ($table:ident) => {
-        Some(stringify!($table))
-    };
+/// A system's table of settings in scenario files.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingsInfo {
+    /// The table's key.
+    pub key: &'static str,
+    /// Settings that the system fixes.
+    pub fixed: &'static [(&'static str, &'static str)],
+    /// The settings in full that a table stands for, every range checked.
+    fill: fn(&Table) -> Result<Table, SystemError>,
+    /// As `fill`, but the error names line and column of the table in this document.
+    read: fn(&Document<'_>, &str) -> Result<Table, ParseError>,
+    /// The settings with a system's parameters over them, every range checked.
+    overlay: fn(&Table, &SettingsInfo, &SystemSpec) -> Result<Table, SystemError>,
 }
 
-macro_rules! names {
-    ($(($module:ident $variant:ident $name:literal $sim:tt $lab:tt $settings:tt $what:literal))*) => {
-        /// The systems that can be compared.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum SystemName {
-            $(#[doc = $what] $variant,)*
+impl SystemInfo {
+    /// A system without settings.
+    pub const fn plain(name: &'static str, what: &'static str) -> SystemInfo {
+        SystemInfo { name, what, settings: None }
+    }
+
+    /// A system whose settings are the table `key` of the scenario.
+    pub const fn with_settings<T: SettingsTable>(
+        name: &'static str,
+        what: &'static str,
+        key: &'static str,
+    ) -> SystemInfo {
+        let (fill, read, overlay) = (settings::fill::<T>, settings::read::<T>, settings::overlay::<T>);
+        SystemInfo { name, what, settings: Some(SettingsInfo { key, fixed: &[], fill, read, overlay }) }
+    }
+
+    /// The same system with some settings fixed, which are then no parameters.
+    #[must_use]
+    pub const fn fixing(mut self, fixed: &'static [(&'static str, &'static str)]) -> SystemInfo {
+        if let Some(settings) = &mut self.settings {
+            settings.fixed = fixed;
         }
-
-        impl SystemName {
-            /// All systems in the order in which they are listed to people.
-            pub const ALL: [SystemName; [$($name),*].len()] = [$(SystemName::$variant),*];
-
-            /// The name in files, on the command line and in results.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(SystemName::$variant => $name,)* }
-            }
-
-            /// What the system is, in a few words.
-            pub const fn what(self) -> &'static str {
-                match self { $(SystemName::$variant => $what,)* }
-            }
-
-            /// Whether `world` can run the system.
-            pub const fn runs_in(self, world: World) -> bool {
-                match (self, world) {
-                    $((SystemName::$variant, World::Sim) => runs!($sim),)*
-                    $((SystemName::$variant, World::Lab) => runs!($lab),)*
-                }
-            }
-
-            /// The scenario's table whose keys the system takes as parameters; `None`: it takes none.
-            pub const fn settings_table(self) -> Option<&'static str> {
-                match self { $(SystemName::$variant => settings_key!($settings),)* }
-            }
-        }
-    };
+        self
+    }
 }
 
-systems!(names);
+/// The systems that a file may name, in the order in which they are listed to people, and where they run.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    systems: Vec<(SystemInfo, Vec<World>)>,
+}
+
+impl Catalogue {
+    /// Adds systems that run in a world.
+    pub fn add(&mut self, world: World, systems: impl IntoIterator<Item = SystemInfo>) {
+        for info in systems {
+            match self.systems.iter_mut().find(|(known, _)| known.name == info.name) {
+                Some((_, worlds)) => worlds.push(world),
+                None => self.systems.push((info, vec![world])),
+            }
+        }
+    }
+
+    /// All systems.
+    pub fn systems(&self) -> impl Iterator<Item = &SystemInfo> {
+        self.systems.iter().map(|(info, _)| info)
+    }
+
+    /// The systems that a world runs.
+    pub fn of(&self, world: World) -> impl Iterator<Item = &SystemInfo> {
+        self.systems.iter().filter(move |(_, worlds)| worlds.contains(&world)).map(|(info, _)| info)
+    }
+
+    /// The system of this name; the error lists those that there are.
+    pub fn find(&self, name: &str) -> Result<&SystemInfo, SystemError> {
+        let found = self.systems().find(|info| info.name == name);
+        found.ok_or_else(|| SystemError::UnknownSystem { name: name.into(), known: names(self.systems()).join(", ") })
+    }
+
+    /// Refuses a system that `world` cannot run; the error lists those that it can.
+    pub fn require(&self, world: World, name: &str) -> Result<(), SystemError> {
+        self.find(name)?;
+        if self.of(world).any(|info| info.name == name) {
+            return Ok(());
+        }
+        Err(SystemError::NotInWorld { world, system: name.into(), known: listed(self.of(world)) })
+    }
+
+    /// The settings of a system in a scenario, its own parameters over the file's, every range checked.
+    pub fn settings<T: SettingsTable>(&self, scenario: &Scenario, spec: &SystemSpec) -> Result<T, SystemError> {
+        settings::of(self.find(&spec.name)?, &scenario.tables, spec)
+    }
+
+    /// Checks that a system can be had as it is written.
+    pub fn check(&self, scenario: &Scenario, spec: &SystemSpec) -> Result<(), SystemError> {
+        self.find(&spec.name)?.check(&scenario.tables, spec)
+    }
+
+    /// Checks all systems and tables of a scenario, and fills the tables in: every setting that they leave out has its default.
+    pub fn resolve(&self, scenario: &mut Scenario) -> Result<(), SystemError> {
+        let tables = std::mem::take(&mut scenario.tables);
+        for (key, table) in tables {
+            let Some(settings) = self.table(&key) else {
+                return Err(SystemError::UnknownTable { key, known: self.keys().join(", ") });
+            };
+            scenario.tables.insert(key, (settings.fill)(&table)?);
+        }
+        let specs: Vec<SystemSpec> = scenario.specs().cloned().collect();
+        for spec in &specs {
+            let info = self.find(&spec.name)?;
+            if let Some(settings) = info.settings
+                && !scenario.tables.contains_key(settings.key)
+            {
+                scenario.tables.insert(settings.key.into(), (settings.fill)(&Table::new())?);
+            }
+            info.check(&scenario.tables, spec)?;
+        }
+        Ok(())
+    }
+
+    /// As [`resolve`](Self::resolve), of a scenario that was read from this text: errors name line and column.
+    pub fn resolve_read(&self, scenario: &mut Scenario, text: &str) -> Result<(), ParseError> {
+        let document = Document::parse(text)?;
+        for key in scenario.tables.keys() {
+            let Some(settings) = self.table(key) else {
+                let problem = SystemError::UnknownTable { key: key.clone(), known: self.keys().join(", ") };
+                return Err(document.error_at(document.root(), key, problem));
+            };
+            (settings.read)(&document, key)?;
+        }
+        for (index, spec) in scenario.systems.iter().enumerate() {
+            let bad = |error: SystemError| document.error_in(document.root(), "systems", index, error);
+            self.check(scenario, spec).map_err(bad)?;
+        }
+        for (number, flow) in scenario.flows.iter().enumerate() {
+            let Some(spec) = flow.transport().and_then(|transport| transport.system.as_ref()) else { continue };
+            let item = document.tables(document.root(), "flow")?.get(number).unwrap_or(document.root());
+            self.check(scenario, spec).map_err(|error| document.error_at(item, "system", error))?;
+        }
+        self.resolve(scenario).map_err(|error| document.error_at(document.root(), "systems", error))
+    }
+
+    /// The table of systems as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut out = String::from("| name | is | lab | simulator | parameters |\n|---|---|---|---|---|\n");
+        for (info, worlds) in &self.systems {
+            let yes = |world| if worlds.contains(&world) { "yes" } else { "no" };
+            let (lab, sim) = (yes(World::Lab), yes(World::Sim));
+            let parameters = info.settings.map_or("–".into(), |settings| format!("`[{}]`", settings.key));
+            out += &format!("| `{}` | {} | {lab} | {sim} | {parameters} |\n", info.name, info.what);
+        }
+        out
+    }
+
+    fn table(&self, key: &str) -> Option<SettingsInfo> {
+        self.systems().filter_map(|info| info.settings).find(|settings| settings.key == key)
+    }
+
+    /// The tables that systems read, each once.
+    fn keys(&self) -> Vec<&'static str> {
+        let mut keys: Vec<_> = self.systems().filter_map(|info| Some(info.settings?.key)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+impl SystemInfo {
+    /// Checks that the system can be had as it is written, beside these tables.
+    pub fn check(
+        &self,
+        tables: &std::collections::BTreeMap<String, Table>,
+        spec: &SystemSpec,
+    ) -> Result<(), SystemError> {
+        match (&self.settings, spec.params.first()) {
+            (None, None) => Ok(()),
+            (None, Some((parameter, _))) => Err(settings::unknown(self.name, parameter, &[])),
+            (Some(of), _) => {
+                let empty = Table::new();
+                (of.overlay)(tables.get(of.key).unwrap_or(&empty), of, spec).map(drop)
+            }
+        }
+    }
+}
 
 impl World {
     /// Both worlds.
@@ -137,11 +225,6 @@ impl World {
             World::Sim => "sim",
         }
     }
-
-    /// The systems that this world can run.
-    pub fn systems(self) -> impl Iterator<Item = SystemName> {
-        SystemName::ALL.into_iter().filter(move |system| system.runs_in(self))
-    }
 }
 
 impl fmt::Display for World {
@@ -153,71 +236,13 @@ impl fmt::Display for World {
     }
 }
 
-impl SystemName {
-    /// Refuses a system that `world` cannot run; the error lists those that it can.
-    pub fn require(self, world: World) -> Result<(), SystemError> {
-        if self.runs_in(world) { Ok(()) } else { Err(SystemError::NotInWorld { world, system: self }) }
-    }
+fn names<'a>(systems: impl Iterator<Item = &'a SystemInfo>) -> Vec<&'static str> {
+    systems.map(|info| info.name).collect()
 }
 
 /// The names of `systems` as a person lists them: `tcp, ecmp and random`.
-pub(crate) fn listed(systems: impl Iterator<Item = SystemName>) -> String {
-    let mut names: Vec<&str> = systems.map(SystemName::as_str).collect();
+fn listed<'a>(systems: impl Iterator<Item = &'a SystemInfo>) -> String {
+    let mut names = names(systems);
     let last = names.pop().unwrap_or("none");
     if names.is_empty() { last.into() } else { format!("{} and {last}", names.join(", ")) }
-}
-
-/// The table of systems in `docs/scenario.md`, as Markdown.
-pub fn markdown() -> String {
-    let mut out = String::from("| name | is | lab | simulator | parameters |\n|---|---|---|---|---|\n");
-    let yes = |yes| if yes { "yes" } else { "no" };
-    for system in SystemName::ALL {
-        let (lab, sim) = (yes(system.runs_in(World::Lab)), yes(system.runs_in(World::Sim)));
-        let parameters = system.settings_table().map_or("–".into(), |table| format!("`[{table}]`"));
-        out += &format!("| `{system}` | {} | {lab} | {sim} | {parameters} |\n", system.what());
-    }
-    out
-}
-
-impl FromStr for SystemName {
-    type Err = SystemError;
-    fn from_str(text: &str) -> Result<Self, SystemError> {
-        let found = SystemName::ALL.into_iter().find(|name| name.as_str() == text);
-        found.ok_or_else(|| SystemError::UnknownSystem(text.into()))
-    }
-}
-
-impl fmt::Display for SystemName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_document_has_the_table_of_systems() {
-        let document = include_str!("../../../docs/scenario.md");
-        let table = markdown();
-        assert!(document.contains(&table), "docs/scenario.md must have this table:\n{table}");
-    }
-
-    #[test]
-    fn a_world_refuses_what_it_cannot_run_and_lists_what_it_can() {
-        let refused = SystemName::Inrpp.require(World::Lab).unwrap_err().to_string();
-        let known = "tcp, ecmp, random, prr, plb, pathchanger, mptcp, semper, semper-stateful and irc";
-        assert_eq!(refused, format!("the lab cannot run the system `inrpp` yet; it has {known}"));
-        for world in World::ALL {
-            assert!(world.systems().all(|system| system.require(world).is_ok()));
-        }
-    }
-
-    #[test]
-    fn every_systems_name_is_read_as_that_system() {
-        for name in SystemName::ALL {
-            assert_eq!(name.to_string().parse(), Ok(name));
-        }
-    }
 }

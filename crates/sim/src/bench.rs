@@ -165,7 +165,7 @@ impl Plan {
         let bottleneck = link.map(|link| link.arc(sidestep_net::Direction::AToB));
         // A packet's time on the host's link: what keeps flows of equal round trips from falling into step.
         let jitter = Span::from_micros(12);
-        Ok(Plan { topology, subflows, coupling: Coupling::Lia, jitter, config: Config::default(), flows, bottleneck })
+        Ok(Plan { topology, subflows, coupling: Coupling::Lia, jitter, config: Config::rfc(), flows, bottleneck })
     }
 
     fn fat_tree(k: u32, subflows: usize, seed: u64) -> Result<Plan, TopologyError> {
@@ -174,7 +174,7 @@ impl Plan {
         let igp = Igp::new(&topology);
         // As data centres set them: round trips are of microseconds.
         let (min_rto, delayed_ack) = (Span::from_millis(10), Span::from_millis(1));
-        let config = Config { min_rto, delayed_ack, ..Config::default() };
+        let config = Config { min_rto, delayed_ack, ..Config::rfc() };
         let mut flows = Vec::new();
         for (number, pair) in permutation(hosts.len(), seed).into_iter().enumerate() {
             let (from, to) = (hosts[number], hosts[pair]);

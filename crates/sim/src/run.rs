@@ -23,15 +23,15 @@ use std::{
 use sidestep_maxflow::Ceiling;
 use sidestep_net::{LinkId, Span, Topology};
 use sidestep_paths::Igp;
-use sidestep_proto::{inrpp::InterfaceError, tcp::Counters};
+use sidestep_proto::tcp::Counters;
 use sidestep_results::{
     Parts, Recorder, Records, Repeated, RunResult, Scene, SeedLog, SeedResult, SeedTrace, SystemResult, Trace, Window,
     World, WriteError, Writer,
 };
-use sidestep_scenario::{Flow, Place, Scenario, SystemError, SystemSpec};
+use sidestep_scenario::{Catalogue, Flow, Place, Scenario, SystemError, SystemSpec};
 use thiserror::Error;
 
-use crate::routing::NoRoute;
+use crate::{routing::NoRoute, system::Registry};
 use sidestep_engine::{Balance, Lateness, MAX_ARCS, MAX_NANOS};
 
 pub use estimate::estimate;
@@ -42,7 +42,9 @@ use simulation::Simulation;
 pub struct RunOptions {
     /// The experiment.
     pub scenario: Scenario,
-    /// The systems, in order.
+    /// The systems that there are.
+    pub registry: Registry,
+    /// The systems that are run, in order.
     pub systems: Vec<SystemSpec>,
     /// How late programs, links and clocks are; by default nothing is late.
     pub lateness: Lateness,
@@ -62,10 +64,11 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// These systems under the scenario's seed alone; nothing is written.
-    pub fn once(scenario: Scenario, systems: Vec<SystemSpec>) -> RunOptions {
+    pub fn once(registry: Registry, scenario: Scenario, systems: Vec<SystemSpec>) -> RunOptions {
         let (out, trace, command, stop) = (None, Vec::new(), String::new(), Arc::default());
         RunOptions {
             scenario,
+            registry,
             systems,
             lateness: Lateness::default(),
             seeds: 1,
@@ -129,23 +132,13 @@ pub enum SimError {
         "in the run of `{0}` two systems both want to decide at routers; give the flows of one of them a run of their own"
     )]
     TwoBehaviours(SystemSpec),
-    /// INRPP's settings do not fit a router.
-    #[error("system `{system}`: router `{router}`, {problem}")]
-    Router {
-        /// The system.
-        system: SystemSpec,
-        /// The router.
-        router: String,
-        /// What is wrong.
-        problem: InterfaceError,
-    },
-    /// The path changer's settings do not fit.
+    /// The system cannot be had in this scenario.
     #[error("system `{system}`: {problem}")]
-    Policy {
+    Refused {
         /// The system.
         system: SystemSpec,
-        /// What is wrong.
-        problem: sidestep_policy::PolicyError,
+        /// Why not.
+        problem: String,
     },
     /// Settings of paths that do not fit.
     #[error(transparent)]
@@ -257,6 +250,9 @@ pub fn resume(options: &RunOptions, observer: &dyn Observer) -> Result<(RunResul
 }
 
 fn run_from(options: &RunOptions, resumed: bool, observer: &dyn Observer) -> Result<(RunResult, bool), SimError> {
+    let mut resolved = options.clone();
+    options.registry.catalogue().resolve(&mut resolved.scenario).map_err(SimError::UnknownSystem)?;
+    let options = &resolved;
     let scenario = &options.scenario;
     let shared = Shared::new(options);
     check(options, &shared)?;
@@ -389,13 +385,16 @@ struct Shared {
     topology: Arc<Topology>,
     igp: Arc<Igp>,
     lateness: Lateness,
+    registry: Registry,
+    catalogue: Catalogue,
 }
 
 impl Shared {
     fn new(options: &RunOptions) -> Self {
         let topology = &options.scenario.topology;
         let (igp, lateness) = (Arc::new(Igp::new(topology)), options.lateness.clone());
-        Shared { topology: Arc::new(topology.clone()), igp, lateness }
+        let (registry, catalogue) = (options.registry.clone(), options.registry.catalogue());
+        Shared { topology: Arc::new(topology.clone()), igp, lateness, registry, catalogue }
     }
 }
 

@@ -1,61 +1,84 @@
-//! What a flow under a system needs in virtual time.
+//! What a system is in virtual time.
 
 use std::{fmt, sync::Arc};
 
-use sidestep_net::{ArcId, NodeId, Span, Topology};
+use sidestep_net::{ArcId, NodeId, SettingsTable, Span, Topology};
 use sidestep_policy::{AgentKnobs, PlbKnobs};
 use sidestep_proto::mptcp::MptcpKnobs;
 use sidestep_proto::{mptcp, tcp};
 use sidestep_results::{Doubt, ReturnPath};
-use sidestep_scenario::{Scenario, Settings, SystemError, SystemSpec, TcpKnobs, World};
+use sidestep_scenario::{Catalogue, Scenario, SystemError, SystemInfo, SystemSpec, TcpKnobs, World};
 
-use crate::{SimError, edges::Edges, systems};
+use crate::SimError;
 use sidestep_engine::{Behaviour, Endpoint, FlowSpec, Lateness, Sizes};
 
-/// From what a system is built.
-pub(crate) struct Context<'a> {
-    /// The scenario that it runs in.
-    pub(crate) scenario: &'a Scenario,
-    /// The system, as it was written.
-    pub(crate) spec: &'a SystemSpec,
-    /// Its settings.
-    pub(crate) settings: Settings,
-    /// TCP's settings for the flows that are to have the system.
-    pub(crate) tcp: &'a TcpKnobs,
-    /// What the hosts' clock of ticks shows when the run begins.
-    pub(crate) jiffies: Span,
+/// A system that the simulator runs: what its flows need, and what nodes do for them.
+pub trait System: Send + Sync {
+    /// Its name and its settings, as scenario files have them.
+    fn info(&self) -> SystemInfo;
+
+    /// What its flows need in a scenario.
+    fn setup(&self, context: &Context<'_>) -> Result<Setup, SimError>;
 }
 
-/// What a flow under a system needs.
+/// The systems that can be run.
+#[derive(Clone, Default)]
+pub struct Registry {
+    systems: Vec<Arc<dyn System>>,
+}
+
+/// For what a system is set up.
+pub struct Context<'a> {
+    /// The scenario that it runs in.
+    pub scenario: &'a Scenario,
+    /// The system, as it was written.
+    pub spec: &'a SystemSpec,
+    /// TCP's settings for the flows that have the system.
+    pub tcp: &'a TcpKnobs,
+    catalogue: &'a Catalogue,
+    /// What the hosts' clock of ticks shows when the run begins.
+    jiffies: Span,
+}
+
+/// What the flows of a system need.
 #[derive(Clone, Debug)]
-pub(crate) struct System {
+pub struct Setup {
     /// Whether routers spread flows over equally short routes.
-    pub(crate) ecmp: bool,
+    pub ecmp: bool,
     /// What moves its flows.
-    pub(crate) mover: Mover,
+    pub mover: Mover,
     /// What both ends of a flow speak.
-    pub(crate) transport: Transport,
+    pub transport: Transport,
     /// TCP's settings.
-    pub(crate) tcp: tcp::Config,
+    pub tcp: tcp::Config,
     /// Bytes of headers of a segment.
-    pub(crate) headers: u16,
+    pub headers: u16,
     /// What nodes do beyond carrying packets on; `None`: nothing.
-    pub(crate) behaviour: Option<MakeBehaviour>,
+    pub behaviour: Option<MakeBehaviour>,
     /// What nodes' behaviours follow from: those of systems with equal texts are the same. Empty: of no other system.
-    pub(crate) routers: String,
+    pub routers: String,
     /// Remarks for the reader of the results.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// The paths between its edge routers, if these choose.
-    pub(crate) edges: Option<Edges>,
+    pub edges: Option<Arc<dyn EdgePaths>>,
     /// Reasons to doubt what the results say of it.
-    pub(crate) doubts: Vec<Doubt>,
+    pub doubts: Vec<Doubt>,
     /// The ways back to who chooses a way out.
-    pub(crate) returns: Vec<ReturnPath>,
+    pub returns: Vec<ReturnPath>,
+}
+
+/// The paths that edge routers choose among for their hosts' flows.
+pub trait EdgePaths: fmt::Debug + Send + Sync {
+    /// The largest packet that all paths between two hosts' edges carry, in bytes; `None`: no edge is between them.
+    fn room(&self, from: NodeId, to: NodeId) -> Option<u32>;
+
+    /// How many paths there are between two hosts' edges.
+    fn count(&self, from: NodeId, to: NodeId) -> usize;
 }
 
 /// What moves flows.
 #[derive(Clone, Debug)]
-pub(crate) enum Mover {
+pub enum Mover {
     /// Nothing.
     None,
     /// The path changer, among SRv6 paths.
@@ -66,8 +89,10 @@ pub(crate) enum Mover {
 
 /// What both ends of a flow speak.
 #[derive(Clone, Debug)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// TCP.
     Tcp,
+    /// MPTCP.
     Mptcp(MptcpKnobs, mptcp::Config),
     /// Ends of the system's own.
     Own(MakeEndpoint),
@@ -75,15 +100,31 @@ pub(crate) enum Transport {
 
 /// Makes the ends of a flow; the arc is that by which its data leaves its host.
 #[derive(Clone)]
-pub(crate) struct MakeEndpoint(pub(crate) Arc<EndpointOf>);
+pub struct MakeEndpoint(pub Arc<EndpointOf>);
 
-type EndpointOf = dyn Fn(&FlowSpec, ArcId) -> Box<dyn Endpoint> + Send + Sync;
+/// Makes the ends of a flow.
+pub type EndpointOf = dyn Fn(&FlowSpec, ArcId) -> Box<dyn Endpoint> + Send + Sync;
 
 /// Makes the behaviour of a node; `None`: the node has none.
 #[derive(Clone)]
-pub(crate) struct MakeBehaviour(pub(crate) Arc<BehaviourOf>);
+pub struct MakeBehaviour(pub Arc<BehaviourOf>);
 
-type BehaviourOf = dyn Fn(&Topology, NodeId) -> Option<Box<dyn Behaviour>> + Send + Sync;
+/// Makes the behaviour of a node.
+pub type BehaviourOf = dyn Fn(&Topology, NodeId) -> Option<Box<dyn Behaviour>> + Send + Sync;
+
+impl MakeEndpoint {
+    /// Ends that this function makes.
+    pub fn new(make: impl Fn(&FlowSpec, ArcId) -> Box<dyn Endpoint> + Send + Sync + 'static) -> Self {
+        MakeEndpoint(Arc::new(make))
+    }
+}
+
+impl MakeBehaviour {
+    /// Behaviours that this function makes; `None`: the node has none.
+    pub fn new(make: impl Fn(&Topology, NodeId) -> Option<Box<dyn Behaviour>> + Send + Sync + 'static) -> Self {
+        MakeBehaviour(Arc::new(make))
+    }
+}
 
 impl fmt::Debug for MakeEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,45 +138,108 @@ impl fmt::Debug for MakeBehaviour {
     }
 }
 
-impl Context<'_> {
-    /// A system that another world has, or none yet.
-    pub(crate) fn not_here(&self) -> SimError {
-        SimError::UnknownSystem(SystemError::NotInWorld { world: World::Sim, system: self.spec.name })
+impl Registry {
+    /// No system yet.
+    pub fn new() -> Registry {
+        Registry::default()
     }
-}
 
-impl System {
-    /// The system of this name, for flows with these settings of TCP.
-    pub(crate) fn new(
+    /// The same systems, and one more.
+    #[must_use]
+    pub fn with(mut self, system: impl System + 'static) -> Registry {
+        self.systems.push(Arc::new(system));
+        self
+    }
+
+    /// The names and settings of the systems, in the order in which they were added.
+    pub fn infos(&self) -> impl Iterator<Item = SystemInfo> {
+        self.systems.iter().map(|system| system.info())
+    }
+
+    /// What scenario files may name.
+    pub fn catalogue(&self) -> Catalogue {
+        let mut catalogue = Catalogue::default();
+        catalogue.add(World::Sim, self.infos());
+        catalogue
+    }
+
+    /// What the flows of a system need in a scenario.
+    pub fn setup_of(&self, scenario: &Scenario, spec: &SystemSpec) -> Result<Setup, SimError> {
+        self.setup(&self.catalogue(), scenario, spec, &scenario.tcp, &Lateness::default())
+    }
+
+    /// What the flows of a system need in a scenario, with these settings of TCP.
+    pub(crate) fn setup(
+        &self,
+        catalogue: &Catalogue,
         scenario: &Scenario,
         spec: &SystemSpec,
         tcp: &TcpKnobs,
         lateness: &Lateness,
-    ) -> Result<System, SimError> {
+    ) -> Result<Setup, SimError> {
+        catalogue.require(World::Sim, &spec.name).map_err(SimError::UnknownSystem)?;
         let parameter = |problem| SimError::Parameter { system: spec.clone(), problem };
-        let settings = scenario.settings(spec).map_err(parameter)?;
-        let jiffies = lateness.jiffies.unwrap_or_default();
-        systems::build(&Context { scenario, spec, settings, tcp, jiffies })
+        catalogue.check(scenario, spec).map_err(parameter)?;
+        let context = Context { scenario, spec, tcp, catalogue, jiffies: lateness.jiffies.unwrap_or_default() };
+        match self.systems.iter().find(|system| system.info().name == spec.name) {
+            Some(system) => system.setup(&context),
+            None => Err(SimError::UnknownSystem(SystemError::BadName(spec.name.clone()))),
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.infos().map(|info| info.name)).finish()
+    }
+}
+
+impl Context<'_> {
+    /// The system's settings, its own parameters included.
+    pub fn settings<T: SettingsTable>(&self) -> Result<T, SimError> {
+        self.catalogue.settings(self.scenario, self.spec).map_err(|problem| self.wrong(problem))
     }
 
+    /// The settings of another system of the scenario, as the file has them.
+    pub fn settings_of<T: SettingsTable>(&self, name: &str) -> Result<T, SimError> {
+        let settings = self.catalogue.settings(self.scenario, &SystemSpec::plain(name));
+        settings.map_err(|problem| self.wrong(problem))
+    }
+
+    /// An error about a parameter of the system.
+    pub fn bad_value(&self, parameter: &str, problem: impl Into<String>) -> SimError {
+        self.wrong(SystemError::BadValue { parameter: parameter.into(), problem: problem.into() })
+    }
+
+    /// An error about the system in this scenario.
+    pub fn refuse(&self, problem: impl fmt::Display) -> SimError {
+        SimError::Refused { system: self.spec.clone(), problem: problem.to_string() }
+    }
+
+    fn wrong(&self, problem: SystemError) -> SimError {
+        SimError::Parameter { system: self.spec.clone(), problem }
+    }
+}
+
+impl Setup {
     /// Plain TCP on the shortest path, from which other systems differ.
-    pub(crate) fn tcp(context: &Context<'_>) -> Result<System, SimError> {
+    pub fn tcp(context: &Context<'_>) -> Result<Setup, SimError> {
         let algorithm = match context.tcp.congestion_control.as_str() {
             "reno" => tcp::Algorithm::Reno,
             "cubic" => tcp::Algorithm::Cubic,
             "dctcp" => tcp::Algorithm::Dctcp,
             other => return Err(SimError::CongestionControl(other.into())),
         };
-        Ok(System::over(tcp_config(context, algorithm)))
+        Ok(Setup::over(tcp_config(context, algorithm)))
     }
 
-    /// As [`System::tcp`], where the congestion control is the system's own.
-    pub(crate) fn with_algorithm(context: &Context<'_>, algorithm: tcp::Algorithm) -> System {
-        System::over(tcp_config(context, algorithm))
+    /// As [`Setup::tcp`], where the congestion control is the system's own.
+    pub fn with_algorithm(context: &Context<'_>, algorithm: tcp::Algorithm) -> Setup {
+        Setup::over(tcp_config(context, algorithm))
     }
 
-    fn over(tcp: tcp::Config) -> System {
-        System {
+    fn over(tcp: tcp::Config) -> Setup {
+        Setup {
             ecmp: false,
             mover: Mover::None,
             transport: Transport::Tcp,
@@ -151,7 +255,7 @@ impl System {
     }
 
     /// MPTCP's settings, if that is what the flows speak.
-    pub(crate) fn subflows(&self) -> Option<MptcpKnobs> {
+    pub fn subflows(&self) -> Option<MptcpKnobs> {
         match self.transport {
             Transport::Mptcp(knobs, _) => Some(knobs),
             Transport::Tcp | Transport::Own(_) => None,
@@ -179,6 +283,6 @@ fn tcp_config(context: &Context<'_>, algorithm: tcp::Algorithm) -> tcp::Config {
         idle_restart: knobs.idle_restart,
         count_acks: knobs.count_acks,
         receive_window: u32::try_from(knobs.receive_window.get() / mss).unwrap_or(u32::MAX).max(2),
-        ..tcp::Config::default()
+        ..tcp::Config::rfc()
     }
 }

@@ -9,7 +9,9 @@ use sidestep_sim::{RunOptions, run};
 
 /// What there is to doubt in a run of a system.
 fn told(scenario: &Scenario, system: &str) -> Vec<String> {
-    let (result, _) = run(&RunOptions::once(scenario.clone(), vec![system.parse().unwrap()]), &()).unwrap();
+    let (result, _) =
+        run(&RunOptions::once(sidestep_systems::simulator(), scenario.clone(), vec![system.parse().unwrap()]), &())
+            .unwrap();
     assert!(result.validity.iter().all(|doubt| doubt.system == system && doubt.kind == DoubtKind::CouldNotAct));
     result.validity.into_iter().map(|doubt| doubt.text).collect()
 }

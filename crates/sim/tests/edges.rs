@@ -19,7 +19,7 @@ fn branch(links: u32) -> ScenarioBuilder {
 
 fn results(scenario: &Scenario, systems: &[&str]) -> Vec<SystemResult> {
     let specs = systems.iter().map(|system| system.parse().unwrap()).collect();
-    let (result, _) = run(&RunOptions::once(scenario.clone(), specs), &()).unwrap();
+    let (result, _) = run(&RunOptions::once(sidestep_systems::simulator(), scenario.clone(), specs), &()).unwrap();
     systems.iter().map(|system| result.systems.get(system).unwrap().clone()).collect()
 }
 

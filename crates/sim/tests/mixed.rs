@@ -21,7 +21,11 @@ fn bottleneck() -> ScenarioBuilder {
 }
 
 fn options(scenario: &Scenario, system: &str, seed: u64) -> RunOptions {
-    RunOptions::once(Scenario { seed, ..scenario.clone() }, vec![system.parse().unwrap()])
+    RunOptions::once(
+        sidestep_systems::simulator(),
+        Scenario { seed, ..scenario.clone() },
+        vec![system.parse().unwrap()],
+    )
 }
 
 fn try_results(scenario: &Scenario, system: &str, seed: u64) -> Result<RunResult, SimError> {

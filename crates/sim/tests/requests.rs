@@ -7,13 +7,13 @@ use sidestep_engine::Lateness;
 use sidestep_net::Span;
 use sidestep_results::{RunResult, SystemResult};
 use sidestep_scenario::{
-    Scenario, World,
+    Scenario,
     builder::{ScenarioBuilder, blackhole, part, poisson},
 };
 use sidestep_sim::{RunOptions, SimError, run};
 
 fn options(scenario: &Scenario, system: &str) -> RunOptions {
-    RunOptions::once(scenario.clone(), vec![system.parse().unwrap()])
+    RunOptions::once(sidestep_systems::simulator(), scenario.clone(), vec![system.parse().unwrap()])
 }
 
 fn results(scenario: &Scenario, system: &str) -> Result<RunResult, SimError> {
@@ -222,7 +222,7 @@ fn answers_take_both_paths_where_each_end_draws_its_own() {
 #[test]
 fn requests_over_what_is_not_tcp_are_refused_with_the_flow_and_the_system() {
     let scenario = site("20 kB").build();
-    for system in World::Sim.systems().map(|name| name.as_str()) {
+    for system in sidestep_systems::simulator().infos().map(|info| info.name) {
         match results(&scenario, system) {
             Ok(result) => assert!(result.systems.get(system).unwrap().flows > 100, "{system}"),
             Err(error @ SimError::Request { .. }) => {

@@ -15,7 +15,7 @@ use sidestep_engine::{Lateness, WireTimes};
 use sidestep_net::Span;
 use sidestep_results::{RunResult, SystemResult, World};
 use sidestep_scenario::{
-    Scenario, SystemName, SystemSpec,
+    Scenario, SystemSpec,
     builder::{Part, ScenarioBuilder, blackhole, bulk, cbr, closed_loop, down, exec, load, part, up},
 };
 use sidestep_sim::{Observer, RunOptions, SimError, resume, run};
@@ -26,7 +26,7 @@ fn file(name: &str) -> String {
 
 fn options(scenario: &Scenario, systems: &[&str]) -> RunOptions {
     let systems = systems.iter().map(|system| system.parse().unwrap()).collect();
-    RunOptions { command: "test".into(), ..RunOptions::once(scenario.clone(), systems) }
+    RunOptions { command: "test".into(), ..RunOptions::once(sidestep_systems::simulator(), scenario.clone(), systems) }
 }
 
 fn results(scenario: &Scenario, systems: &[&str]) -> Result<RunResult, SimError> {
@@ -444,7 +444,7 @@ fn any_scenario() -> impl Strategy<Value = (String, String)> {
         Just("kind = \"cbr\"\nrate = \"2 Mbit/s\"\npacket = 60000\n".to_owned()),
     ];
     let event = prop::sample::select(vec!["down", "up", "blackhole"]);
-    let mut systems: Vec<&str> = World::Sim.systems().map(SystemName::as_str).collect();
+    let mut systems: Vec<&str> = sidestep_systems::simulator().infos().map(|info| info.name).collect();
     systems.extend([
         "mptcp:subflows=3",
         "mptcp:scheduler=redundant",
@@ -476,7 +476,7 @@ proptest! {
         // Some cannot be: a queue of bytes below the mtu, say. Those are refused with a line.
         if let Ok(scenario) = Scenario::parse(&text, "any") {
             let systems = vec![system.parse().unwrap()];
-            let options = RunOptions::once(scenario, systems);
+            let options = RunOptions::once(sidestep_systems::simulator(), scenario, systems);
             // A run that begins ends, and its packets add up: an error of any other kind would be a defect.
             match run(&options, &()) {
                 Ok((result, interrupted)) => {

@@ -47,7 +47,11 @@ fn four_paths(connections: i64) -> Scenario {
 /// The rows of subflows, and of each connection the bytes that it carried after the warm-up.
 fn subflows(scenario: &Scenario, system: &str, seed: u64) -> (Vec<Row>, Vec<u64>) {
     let dir = tempfile::tempdir().unwrap();
-    let once = RunOptions::once(Scenario { seed, ..scenario.clone() }, vec![system.parse().unwrap()]);
+    let once = RunOptions::once(
+        sidestep_systems::simulator(),
+        Scenario { seed, ..scenario.clone() },
+        vec![system.parse().unwrap()],
+    );
     let options = RunOptions { out: Some(dir.path().to_owned()), ..once };
     run(&options, &()).unwrap();
     let subflows = rows(&dir.path().join("subflows.csv")).into_iter().map(|row| Row {

@@ -149,7 +149,6 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use sidestep_policy::AgentKnobs;
-    use sidestep_scenario::Settings;
 
     use super::*;
 
@@ -159,8 +158,9 @@ mod tests {
             let scenario = case.scenario();
             assert_eq!((scenario.name.as_str(), scenario.seed), (case.name, 1));
             // The defaults are what is judged; a case that set a knob would hide a bad one.
-            let settings = scenario.settings(&"pathchanger".parse().unwrap()).unwrap();
-            assert_eq!(settings, Settings::Agent(AgentKnobs::default()), "{}", case.name);
+            let settings: AgentKnobs =
+                sidestep_systems::simulator().catalogue().settings(&scenario, &"pathchanger".parse().unwrap()).unwrap();
+            assert_eq!(settings, AgentKnobs::default(), "{}", case.name);
             assert_eq!(Scenario::parse(&case.text(), "file").unwrap(), scenario, "{}", case.name);
             assert!(!case.judged.is_empty() && case.purpose.ends_with('.'), "{}", case.name);
             assert!(scenario.topology.paths().len() >= 2, "{}", case.name);
@@ -168,14 +168,16 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_the_table_of_cases() {
-        let document = include_str!("../../../docs/pathchanger-measured.md");
+    fn the_measurements_have_the_table_of_cases_and_the_document_their_number() {
+        let table = include_str!("../../../measurements/tournament-scenarios.json");
         for case in cases() {
-            let judged: Vec<_> = case.judged.iter().map(|measure| measure.short_title()).collect();
+            let judged: Vec<_> = case.judged.iter().map(|measure| measure.as_str()).collect();
             let (set, class) = (case.set.as_str(), case.class.as_str());
-            let row = format!("| `{}` | {set} | {class} | {} | {} |", case.name, judged.join(", "), case.purpose);
-            assert!(document.lines().any(|line| line == row), "no line\n{row}");
+            let row = format!("[{:?}, {set:?}, {class:?}, {:?}, {:?}]", case.name, judged.join(", "), case.purpose);
+            let found = table.lines().any(|line| line.trim().trim_end_matches(',') == row);
+            assert!(found, "make measure WHAT=tournament-scenarios writes the row\n{row}");
         }
+        let document = include_str!("../../../docs/pathchanger-measured.md");
         let count = format!("over {} fixed scenarios", cases().count());
         assert!(document.contains(&count), "{count}");
     }
@@ -190,8 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn the_lab_has_few_cases_each_with_cubic_and_bbr_and_the_document_names_them() {
-        let document = include_str!("../../../docs/pathchanger-measured.md");
+    fn the_lab_has_few_cases_each_with_cubic_and_bbr_and_the_measurements_name_them() {
+        let table = include_str!("../../../measurements/tournament-lab.json");
         let mut networks: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for case in lab_cases() {
             let scenario = case.scenario();
@@ -199,7 +201,7 @@ mod tests {
             let (network, control) = case.name.rsplit_once('-').unwrap();
             assert_eq!(scenario.tcp.congestion_control, control);
             networks.entry(network).or_default().push(control.into());
-            assert!(document.contains(&format!("| `{}` |", case.name)), "{}", case.name);
+            assert!(table.contains(&format!("[{:?}, ", case.name)), "{}", case.name);
         }
         assert!(networks.values().all(|controls| *controls == ["cubic", "bbr"]), "{networks:?}");
         assert!((4..=6).contains(&networks.len()));

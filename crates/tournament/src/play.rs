@@ -349,7 +349,7 @@ impl Game<'_> {
                 Ok(played) => Ok(played),
             };
         }
-        let options = RunOptions { seeds, stop, ..RunOptions::once(scenario, systems) };
+        let options = RunOptions { seeds, stop, ..RunOptions::once(sidestep_systems::simulator(), scenario, systems) };
         let wrong = |problem| PlayError::Sim { case: case.name, problem: Box::new(problem) };
         let (result, interrupted) = sidestep_sim::run(&options, &Listener(self.observer)).map_err(wrong)?;
         if interrupted || self.options.stop.load(Ordering::Relaxed) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sidestep_proto::mptcp::{Coupling, Scheduler};
 use sidestep_repro::Worlds;
 use sidestep_results::{Comparison, World};
-use sidestep_scenario::{Scenario, Settings, SystemSpec};
+use sidestep_scenario::{Scenario, SystemSpec};
 
 use super::{NEEDS_ROOT, equivalence, print_json, read_scenario, save, worlds::Real};
 use crate::{
@@ -62,14 +62,11 @@ pub fn run(args: CompareArgs) -> Outcome {
 fn unlike_the_kernels(scenario: &Scenario, systems: &[SystemSpec]) -> Option<String> {
     let of_flows = scenario.flows.iter().filter_map(|flow| flow.transport()?.system.as_ref());
     let own = scenario.tcp.congestion_control.as_str();
+    let registry = sidestep_systems::simulator();
     let mut unlike: Vec<&SystemSpec> = Vec::new();
     for system in systems.iter().chain(of_flows) {
         // A system that the scenario cannot have is refused when it is run.
-        let mptcp = match scenario.settings(system) {
-            Ok(Settings::Mptcp(knobs)) => knobs,
-            Ok(Settings::Semper(knobs)) => knobs.mptcp(&scenario.knobs.mptcp),
-            _ => continue,
-        };
+        let Ok(Some(mptcp)) = registry.setup_of(scenario, system).map(|setup| setup.subflows()) else { continue };
         let same_control = match mptcp.congestion_control {
             Coupling::Cubic => own == "cubic",
             Coupling::Reno => own == "reno",

@@ -217,6 +217,7 @@ impl<'a> Stage<'a> {
     fn in_simulator(&self, part: &Part) -> Result<RunResult, Failure> {
         let scenario = self.scenario(part)?;
         let options = sidestep_sim::RunOptions {
+            registry: sidestep_systems::simulator(),
             lateness: sidestep_engine::Lateness::default(),
             systems: scenario.systems.clone(),
             scenario,

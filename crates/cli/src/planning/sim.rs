@@ -36,6 +36,7 @@ fn run_one(args: SimRun) -> Outcome {
     let lateness = args.lateness.as_deref().map(|file| read_lateness(file, &systems)).transpose()?.unwrap_or_default();
     let options = RunOptions {
         scenario,
+        registry: sidestep_systems::simulator(),
         systems,
         lateness,
         seeds: args.seeds,

@@ -139,6 +139,7 @@ impl Runs<'_> {
             let Some(point) = points.get(number) else { return };
             progress.step(&point.values.join(", "), number, points.len());
             let options = RunOptions {
+                registry: sidestep_systems::simulator(),
                 lateness: sidestep_engine::Lateness::default(),
                 scenario: point.scenario.clone(),
                 systems: systems(&point.scenario),

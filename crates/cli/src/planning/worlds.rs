@@ -94,9 +94,19 @@ impl Real {
     ) -> Result<RunResult, String> {
         let (out, command, stop) = (Some(out.to_path_buf()), command_line(), self.stop.clone());
         // What reads these files wants one seed of each; those of all would fill a disk.
-        let (all_records, trace) = (false, Vec::new());
-        let options =
-            sidestep_sim::RunOptions { scenario, systems, lateness, seeds, out, all_records, trace, command, stop };
+        let (all_records, trace, registry) = (false, Vec::new(), sidestep_systems::simulator());
+        let options = sidestep_sim::RunOptions {
+            scenario,
+            registry,
+            systems,
+            lateness,
+            seeds,
+            out,
+            all_records,
+            trace,
+            command,
+            stop,
+        };
         match sidestep_sim::run(&options, &SimProgress::new()) {
             Ok((_, true)) => Err("interrupted".into()),
             Ok((result, false)) => Ok(result),

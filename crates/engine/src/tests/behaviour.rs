@@ -208,7 +208,7 @@ impl Forwarding for Tables {
 #[test]
 fn behaviours_that_let_everything_go_on_change_nothing() {
     let run = |behave: bool, ahead: bool| {
-        let mut lab = Lab::new(triangle(), Config::default());
+        let mut lab = Lab::new(triangle(), Config::rfc());
         if ahead {
             lab.world.network.look_ahead_from(0);
         }
@@ -231,7 +231,7 @@ fn behaviours_that_let_everything_go_on_change_nothing() {
 
 #[test]
 fn a_node_is_handed_what_its_host_sends_and_what_passes_but_not_what_ends_there() {
-    let mut lab = Lab::new(triangle(), Config::default());
+    let mut lab = Lab::new(triangle(), Config::rfc());
     let at_host = lab.decide("c", |_, leaving, _| {
         assert_eq!(leaving.from, None);
         Fate::Forward
@@ -251,7 +251,7 @@ fn a_node_is_handed_what_its_host_sends_and_what_passes_but_not_what_ends_there(
 #[test]
 fn held_packets_are_counted_and_arrive_as_much_later_as_they_were_held() {
     let took = |wait: Option<u64>| {
-        let mut lab = Lab::new(triangle(), Config::default());
+        let mut lab = Lab::new(triangle(), Config::rfc());
         let record = Shared::default();
         if let Some(wait) = wait {
             let (arc, wait) = (lab.arc("A-B"), Span::from_millis(wait));
@@ -272,7 +272,7 @@ fn held_packets_are_counted_and_arrive_as_much_later_as_they_were_held() {
 
 #[test]
 fn a_held_packet_whose_link_is_gone_takes_the_route_of_the_forwarding_table() {
-    let mut lab = Lab::new(triangle(), Config::default());
+    let mut lab = Lab::new(triangle(), Config::rfc());
     let record = Shared::default();
     let (arc, wait) = (lab.arc("A-B"), Span::from_millis(30));
     lab.set("A", Holds { record: record.clone(), arc, wait });
@@ -299,7 +299,7 @@ fn held_packets_of_a_flow_are_spread_over_equal_paths_by_the_hash_of_the_flow() 
     // One direction is held where it enters the link that fails. The hash of the other direction does not matter.
     for (held_at, link, there) in [("A", "A-B", true), ("B", "A-B", false)] {
         let left_by = |hash: u32| {
-            let mut lab = Lab::new(square.clone(), Config::default());
+            let mut lab = Lab::new(square.clone(), Config::rfc());
             let arc = if there { lab.arc(link) } else { lab.arc(link).reversed() };
             let record = Shared::default();
             lab.set(held_at, Holds { record: record.clone(), arc, wait: Span::from_millis(30) });
@@ -323,7 +323,7 @@ fn held_packets_of_a_flow_are_spread_over_equal_paths_by_the_hash_of_the_flow() 
 #[test]
 fn a_detour_leads_back_to_the_route_and_a_new_route_to_its_end() {
     for whole in [false, true] {
-        let mut lab = Lab::new(triangle(), Config::default());
+        let mut lab = Lab::new(triangle(), Config::rfc());
         let mut links = vec!["A-C", "C-B"];
         if whole {
             links.push("B-s");
@@ -351,7 +351,7 @@ fn a_detour_leads_back_to_the_route_and_a_new_route_to_its_end() {
 
 #[test]
 fn a_dropped_packet_is_lost_under_its_reason() {
-    let mut lab = Lab::new(triangle(), Config::default());
+    let mut lab = Lab::new(triangle(), Config::rfc());
     lab.decide("A", |count, _, _| if count == 5 { Fate::Drop("test") } else { Fate::Forward });
     let flow = lab.flow("c", "s", Some(100_000));
     assert_eq!(lab.world.run_until(Time::ZERO + Span::from_secs(9)), Stopped::Finished(flow));
@@ -361,7 +361,7 @@ fn a_dropped_packet_is_lost_under_its_reason() {
 
 #[test]
 fn a_node_may_change_what_a_packet_says_but_not_how_long_it_is() {
-    let mut lab = Lab::new(triangle(), Config { ecn: true, ..Config::default() });
+    let mut lab = Lab::new(triangle(), Config { ecn: true, ..Config::rfc() });
     lab.decide("A", |_, leaving, node| {
         node.edit(leaving.packet, |packet| {
             (packet.len, packet.flow) = (1, 77);
@@ -377,7 +377,7 @@ fn a_node_may_change_what_a_packet_says_but_not_how_long_it_is() {
 
 #[test]
 fn probes_reach_the_next_nodes_behaviour_on_time() {
-    let mut lab = Lab::new(triangle(), Config::default());
+    let mut lab = Lab::new(triangle(), Config::rfc());
     let arc = lab.arc("A-B");
     let route = lab.world.network.add_route([(arc, 0)]);
     lab.set("A", Probes { next: Time::ZERO + Span::from_millis(10), route });
@@ -393,7 +393,7 @@ fn probes_reach_the_next_nodes_behaviour_on_time() {
 
 #[test]
 fn an_outage_of_the_link_leaves_the_held_packets_with_the_node() {
-    let mut lab = Lab::new(triangle(), Config::default());
+    let mut lab = Lab::new(triangle(), Config::rfc());
     let record = Shared::default();
     let (arc, wait) = (lab.arc("A-B"), Span::from_secs(3));
     lab.set("A", Holds { record, arc, wait });

@@ -27,7 +27,7 @@ fn opened(bytes: u64) -> (Topology, World<Notes>, FlowId) {
 /// A flow of so many bytes over that line, just opened, between programs that are woken so late.
 fn late(bytes: u64, lateness: &[(Span, Span)]) -> (Topology, World<Notes>, FlowId) {
     let topology = dumbbell(1);
-    let tcp = Config { profile: Profile::Linux, ..Config::default() };
+    let tcp = Config { profile: Profile::Linux, ..Config::rfc() };
     let network = Network::new(&topology, 1, Span::ZERO);
     let mut world = World::new(network, tcp, Sizes::default(), Notes::default());
     world.set_late_wakeups(lateness);

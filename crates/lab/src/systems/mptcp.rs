@@ -3,18 +3,19 @@
 
 use sidestep_proto::mptcp::{Coupling, MptcpKnobs, PathManager, Scheduler, SourcePorts};
 
-use super::{Run, System};
+use super::{Choice, Run, System};
 use crate::{daemons::Role, error::LabError, plan::Multipath};
 
 /// Linux's own scheduler; each subflow has a congestion control for itself.
 pub fn build(run: &Run<'_>) -> Result<System, LabError> {
-    let knobs = *run.mptcp();
+    let knobs: MptcpKnobs = run.settings()?;
     let notes = differences(run, &knobs)?;
     let daemons = match knobs.path_manager {
         PathManager::Ndiffports => vec![Role::PathManager(knobs.subflows)],
         PathManager::Fullmesh => Vec::new(),
     };
-    Ok(System { mptcp: Some(knobs), daemons, notes, ..System::new(Multipath::Ecmp) })
+    let choice = Choice::Subflows(knobs.path_manager);
+    Ok(System { mptcp: Some(knobs), daemons, notes, choice, ..System::new(Multipath::Ecmp) })
 }
 
 /// In what Linux's MPTCP differs from what the settings ask for; an error where it has nothing like it.

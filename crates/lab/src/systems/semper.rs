@@ -1,20 +1,25 @@
 //! SEMPER: `sidestep mptcp-pm` opens the subflows of hosts, and `sidestep edge balance` on each edge router hashes them onto paths.
 
 use sidestep_agent::MAX_FLOWS;
-use sidestep_scenario::SemperKnobs;
+use sidestep_semper::SemperKnobs;
 
-use super::{Run, System, mptcp::differences};
+use super::{Choice, Run, System, mptcp::differences};
 use crate::{daemons::Role, edges, error::LabError, plan::Multipath};
 
 /// Edges without a table.
-pub fn build(run: &Run<'_>) -> Result<System, LabError> {
+pub fn stateless(run: &Run<'_>) -> Result<System, LabError> {
     with_edges(run, false)
 }
 
+/// SEMPER's reference: edges that assign the subflows of a host to paths in turn, and remember.
+pub fn stateful(run: &Run<'_>) -> Result<System, LabError> {
+    with_edges(run, true)
+}
+
 /// MPTCP hosts behind edges, with a table in the edges if they are `stateful`.
-pub fn with_edges(run: &Run<'_>, stateful: bool) -> Result<System, LabError> {
-    let knobs = *run.semper();
-    let mptcp = knobs.mptcp(run.mptcp());
+fn with_edges(run: &Run<'_>, stateful: bool) -> Result<System, LabError> {
+    let knobs: SemperKnobs = run.settings()?;
+    let mptcp = knobs.mptcp(&run.settings_of("mptcp")?);
     let mut notes = differences(run, &mptcp)?;
     edges::check(&run.scenario.topology).map_err(|problem| run.refuse(problem))?;
     if stateful && knobs.table > MAX_FLOWS {
@@ -25,5 +30,6 @@ pub fn with_edges(run: &Run<'_>, stateful: bool) -> Result<System, LabError> {
     }
     // Subflows are opened when the edges know where they go.
     let daemons = vec![Role::Edge(knobs, stateful), Role::PathManager(knobs.subflows)];
-    Ok(System { mptcp: Some(mptcp), daemons, notes, ..System::new(Multipath::Single) })
+    let choice = Choice::EdgeLinks;
+    Ok(System { mptcp: Some(mptcp), daemons, notes, choice, ..System::new(Multipath::Single) })
 }

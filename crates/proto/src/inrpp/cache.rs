@@ -2,6 +2,9 @@
 //!
 //! A flow is free, or gated for an interface further on that presses back. A packet of a gated flow leaves only with a
 //! credit, which an ACK brings.
+//!
+//! The paper's cache is fair between flows (section V-A, and Figure 12) and names no algorithm. This one needs a few
+//! steps for a packet, however many flows there are.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,9 +13,12 @@ use sidestep_net::{Bytes, Span, Time};
 
 use super::{Handle, Nonce};
 
-/// A round's worth of bytes for a flow: above the usual packet, so that it is served in one round.
+/// A round's worth of bytes for a flow: above the usual packet, so that it is served in one round, as Shreedhar and
+/// Varghese ask for work that does not grow with the number of flows.
 const QUANTUM: u32 = 1_600;
-/// Most credits that are kept while there is no packet for them: of all flows that wait for one interface, and of one alone.
+/// Most credits that are kept while there is no packet for them: of all flows that wait for one interface, and of one
+/// alone. Our choice: none would waste what an ACK lets go just before a packet comes, and many would let a burst into
+/// the full cache.
 const POOLED_CREDITS: u32 = 64;
 const OWN_CREDITS: u32 = 4;
 const NONE: u32 = u32::MAX;
@@ -189,7 +195,8 @@ impl Cache {
         self.enlist(at);
     }
 
-    /// Takes the next packet that may leave: INRPP's and those of other protocols by turns, as long as both wait.
+    /// Takes the next packet that may leave: INRPP's and those of other protocols by turns, as long as both wait. The
+    /// paper's section V-A has them share the link equally.
     pub(super) fn pop(&mut self) -> Option<Entry> {
         if self.others.is_empty() || self.ready.is_empty() {
             self.lead = 0;
@@ -262,7 +269,8 @@ impl Cache {
         Some(Entry { handle, flow: flow.key, len, detoured, other: false })
     }
 
-    /// An ACK of a gated flow has passed on which the interface `from` presses back: a packet of this flow may leave, or, if
+    /// Algorithm 1, lines 17 and 18. An ACK of a gated flow has passed on which the interface `from` presses back: a
+    /// packet of this flow may leave, or, if
     /// credits are pooled, of the next that waits for the same interface.
     pub(super) fn credit(&mut self, now: Time, key: u64, credit: Credit, from: Nonce) {
         let own = self.by_key.get(&key).copied().filter(|at| {

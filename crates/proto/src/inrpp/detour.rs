@@ -4,6 +4,11 @@
 //! SC = α·T_p·RB − β·Q bytes, where RB is the residual bandwidth in bytes a second, C − L, and Q the queue in bytes. Of N routers
 //! that want capacity each may raise its rate by Δ⁺ = SC/N bytes per T_p; a negative SC makes each lower it by the share
 //! Δ⁻ = |SC|/(L·T_p), where L is the load in bytes a second. So r ← r + Δ⁺/T_p − r·Δ⁻.
+//!
+//! These are equations (1) to (3) of Rene and others, "A Congestion Control Framework Based on In-Network Resource
+//! Pooling", 2021, section III-B, after Kandula and others' TeXCP. As printed, Δ⁺ is not divided by T_p nor L
+//! multiplied by it; so are the units right. Without an answer from the neighbour two routers take the same spare rate,
+//! overload the link, leave it, and return.
 
 use std::f64::consts::SQRT_2;
 
@@ -12,11 +17,13 @@ use sidestep_net::{Bytes, Rate, Span, Time};
 
 use super::{Config, Grant, Port, RouterId};
 
-/// The weight of an interval in the average of the load: that of a mean over five intervals.
+/// The weight of an interval in the average of the load: that of a mean over five intervals (the paper's section
+/// III-B), with the usual 2/(n + 1). A single interval would let a burst of packets pass for load.
 const WEIGHT: f64 = 2.0 / 6.0;
-/// After so many intervals without news the link counts as idle.
+/// After so many intervals without news the link counts as idle: our choice, as by then the average has forgotten all.
 const MAX_IDLE_INTERVALS: u32 = 100;
-/// Routers that ask for the same link; others share what these leave.
+/// Routers that ask for the same link; others share what these leave. Our choice, which bounds memory: no router has so
+/// many neighbours.
 const MOST_ROUTERS: usize = 256;
 
 /// What a router knows of the load of one of its links.
@@ -78,6 +85,7 @@ impl Meter {
             self.ends += interval;
         }
         if ended > 0 {
+            // Section III-B, below equation (3): with β = α²√2 and α below π/(4√2) rates do not swing for ever.
             let beta = config.alpha * config.alpha * SQRT_2;
             let residual = interval.as_secs_f64() * (self.capacity - self.load);
             self.spare = match config.preset {
@@ -87,7 +95,8 @@ impl Meter {
         }
     }
 
-    /// What one of the routers that ask may do, after [`advance`](Self::advance).
+    /// What one of the routers that ask may do, after [`advance`](Self::advance): equation (2). Equal parts are added
+    /// and equal shares taken off, so that rates become equal, as windows do under Reno.
     pub(super) fn grant(
         &mut self,
         config: &Config,
@@ -135,7 +144,8 @@ pub(super) struct Detour {
     carried: f64,
 }
 
-/// Most bytes that a detour that was not used may send at once.
+/// Most bytes that a detour that was not used may send at once: two packets, our choice. With less a packet would wait
+/// for the one before; more would fill the neighbour's buffer, from where it cannot be sent around.
 const BURST: f64 = 3_000.0;
 
 impl Detour {
@@ -152,7 +162,8 @@ impl Detour {
         }
     }
 
-    /// The neighbour has answered; `own` is what the first link of the detour grants.
+    /// The neighbour has answered; `own` is what the first link of the detour grants. Equation (3), with the lesser
+    /// raise and the larger cut of the two links (section III-A).
     pub(super) fn handle_grant(&mut self, config: &Config, now: Time, capacity: f64, grant: Grant, own: Grant) {
         self.fill(now);
         let before = self.answered.replace(now);
@@ -177,6 +188,8 @@ impl Detour {
     }
 
     /// Decides whether it is used until the next decision: `own` is whether its first interface takes all that comes.
+    /// Section III-A: both links are to be in push, or detours would only move packets to another cache. T_d is at
+    /// least 5·T_p there, so that a decision rests on more than one answer.
     pub(super) fn decide(&mut self, config: &Config, now: Time, own: bool) {
         self.fill(now);
         let fresh = self.answered.is_some_and(|at| now.since(at) < config.decision_interval);
@@ -212,6 +225,7 @@ impl Detour {
     }
 
     fn fill(&mut self, now: Time) {
+        // A millisecond's worth, our choice: a driver that wakes that late loses none of the rate.
         let burst = BURST.max(self.rate * 1e-3);
         self.tokens = (self.tokens + self.rate * now.since(self.filled).as_secs_f64()).min(burst);
         self.filled = now;

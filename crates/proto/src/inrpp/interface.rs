@@ -75,7 +75,8 @@ impl Port {
         }
     }
 
-    /// Follows Fig. 3 to the state that the occupancy of the cache asks for.
+    /// Follows Fig. 3 to the state that the occupancy of the cache asks for. Section II-A: between S_low and S_high it
+    /// stays, so that those before are not told one thing and then the other with each packet.
     pub(super) fn update(&mut self, config: &Config, now: Time) {
         if config.ack_processing == AckProcessing::Printed && self.state >= State::Backpressure {
             return;
@@ -94,6 +95,8 @@ impl Port {
                 State::DisableBackpressure if now >= self.until => State::StoreAndDetour,
                 _ => break,
             };
+            // Algorithm 1, line 5: the paper gives no time. After a notification's own nobody waits for the *cancel*
+            // any more.
             self.until = if next == State::DisableBackpressure { now + config.expiry } else { Time::MAX };
             self.enter(config, now, next);
         }

@@ -8,7 +8,7 @@ use super::{
     Port, Probe, RouterId, State, Way, cache::Entry, interface,
 };
 
-/// The longest packet for which room is kept.
+/// The longest packet for which room is kept: an Ethernet frame's, and the paper's (section IV-A).
 const PACKET: u32 = 1500;
 
 /// A router.
@@ -70,6 +70,7 @@ impl Router {
             port.meter.sent(meta.len);
             return Fate::Forward;
         }
+        // Section III-A: over one neighbour and not two, and behind no packet of the same flow that waits.
         if gate.is_none() && !meta.detoured && !waits {
             for place in 0..port.detours.len() {
                 let over = self.ports[usize::from(to.0)].detours[place].over;
@@ -86,7 +87,8 @@ impl Router {
         if self.store(now, to, entry, gate, out) { Fate::Hold } else { Fate::Drop }
     }
 
-    /// A data packet of another protocol is about to leave by `to`. Other protocols have a part of the cache of their own, and
+    /// A data packet of another protocol is about to leave by `to` (the paper's section V-A: TCP does badly in a queue
+    /// as long as a cache). Other protocols have a part of the cache of their own, and
     /// while both wait half of the link; their packets never take a detour.
     pub fn handle_other_data(&mut self, now: Time, to: Port, packet: Handle, len: u32, out: &mut impl Egress) -> Fate {
         let Some(port) = self.ports.get_mut(usize::from(to.0)) else { return Fate::Forward };
@@ -253,7 +255,8 @@ impl Router {
         self.ports.get(usize::from(port.0)).map_or(Counters::default(), |of| of.counters)
     }
 
-    /// Takes note of what the next router downstream has said on an ACK.
+    /// Takes note of what the next router downstream has said on an ACK (Algorithm 1, lines 14 to 26): its flows wait
+    /// here, and one packet goes for each ACK, so that no more arrives there than leaves.
     fn hear(&mut self, now: Time, from: Port, flow: u64, said: Option<Notification>, out: &mut impl Egress) {
         let Some(Notification { notice, nonce, .. }) = said else { return };
         let config = self.config;
@@ -278,7 +281,8 @@ impl Router {
         }
     }
 
-    /// What an interface says on an ACK that passes, for the router or the sender before this one.
+    /// What an interface says on an ACK that passes, for the router or the sender before this one (Algorithm 1, lines
+    /// 4, 8 and 21): nothing but its own state, so that only as many routers wait as have full caches.
     fn say(&mut self, from: Port, flow: u64, key: Option<super::Key>, ack: &mut AckFields) -> Option<Notification> {
         let port = &mut self.ports[usize::from(from.0)];
         let own = port.is.nonce;
@@ -356,7 +360,8 @@ impl Router {
         }
         self.drain(now, at, out);
         self.ports[usize::from(at.0)].update(&config, now);
-        // A detour that is ready still has found no packet that it may take.
+        // A detour that is ready still has found no packet that it may take. Our choice: often enough, and not each
+        // packet.
         self.schedule_from(now, at, now + Span::from_nanos(config.probe_interval.as_nanos() / 16 + 1), out);
     }
 
@@ -472,7 +477,7 @@ fn backlog(now: Time, rate: Rate, free_at: Time) -> Bytes {
     rate.bytes_in(free_at.since(now)) - Bytes::new(u64::from(PACKET))
 }
 
-/// How often nonces and gates are looked at.
+/// How often nonces and gates are looked at. Our choice: none stays longer than a quarter more than its time.
 fn sweep(config: &Config) -> Span {
     Span::from_nanos((config.expiry.as_nanos() / 4).max(1))
 }

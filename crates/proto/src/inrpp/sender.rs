@@ -1,4 +1,5 @@
-//! The sender's half: full speed until a router says *slow down*, then one segment for each ACK.
+//! The sender's half: full speed until a router says *slow down*, then one segment for each ACK (the paper's section
+//! III-C).
 
 use crate::inrpp::AfterTimeout;
 use sidestep_net::{Rate, Span, Time};
@@ -82,7 +83,8 @@ impl SenderTimeout {
     }
 }
 
-/// The most segments that ACKs let go while there is nothing to send.
+/// The most segments that ACKs let go while there is nothing to send. Our choice: a few make up for data that comes
+/// late, many would be a burst into a cache that is full.
 const MOST_PERMITS: u32 = 4;
 
 impl Sender {
@@ -180,7 +182,8 @@ impl Sender {
         self.window = self.window.max(packet.seq.saturating_add(packet.window));
         if packet.seq > self.una {
             (acked.segments, acked.delivered) = (packet.seq - self.una, packet.seq - self.una);
-            // An echoed time from before the retransmission (RFC 3522) is that of a segment which was not lost.
+            // An echoed time from before the retransmission (RFC 3522, section 3.2) is that of a segment which was not
+            // lost.
             self.recovery = self.recovery.filter(|(at, to)| packet.sent >= *at && packet.seq < *to);
             (self.una, self.backoff, self.resend) = (packet.seq, 0, self.recovery.is_some());
             if packet.sent != Time::ZERO {
@@ -227,6 +230,7 @@ impl Sender {
             signals.bits |= Signals::SYN_TIMEOUT;
         } else {
             signals.bits |= Signals::TIMEOUT;
+            // Section III-C has all go at full rate again; but a full cache on the way is the likely cause.
             if self.after_timeout == AfterTimeout::Text {
                 (self.slowed, self.permits, self.nonces) = (None, 0, Nonces::default());
             }

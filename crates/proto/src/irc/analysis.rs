@@ -2,8 +2,9 @@
 //!
 //! The primary path is good for `T_g` on the mean and then impaired for `T_b`. TCP gets `R_pg` on the good primary, `R_pb`
 //! on the impaired one, and `R_b` on the backup. The controller leaves the primary `T_mb` after an impairment has begun, and
-//! returns `T_mg` after it has ended. Equations (3) and (5) have the paper's numbers; the others are numbered in the order
-//! in which they follow from each other here.
+//! returns `T_mg` after it has ended. Equations (1) to (5) have the numbers of the paper: Gao and others, "Interactions
+//! of Intelligent Route Control with TCP Congestion Control", sections 5 and 6. Our (6) has no number there (section
+//! 4); the paper's (6) is its (5) for outages.
 
 use sidestep_net::{Rate, Span};
 
@@ -60,6 +61,7 @@ pub fn fixed(rates: &Rates, times: &Times) -> f64 {
 }
 
 /// Condition (5): whether static routing gets more than practical control, `(R_b − R_pb)/(R_pg − R_b) < T_mg/(T_b − T_mb)`.
+/// A move has to win on the backup what the late return loses.
 ///
 /// Multiplied out, so that it also holds where a denominator is zero or less: an impairment that is over before the
 /// controller has left is never worth a move.
@@ -69,7 +71,8 @@ pub fn static_wins(rates: &Rates, times: &Times) -> bool {
 }
 
 /// Equation (6): the time that TCP takes to fill a path after a move to more capacity, `RTT²·(C − R)/(L·N)`: each of `N`
-/// connections grows by one packet of `L` bits in a round trip. The paper prints it with one `RTT`, which counts round trips.
+/// connections grows by one packet of `L` bits in a round trip (section 4). The paper prints it with one `RTT`, which
+/// counts round trips. Before that a throughput says what TCP has not reached yet, and not what the path gives.
 pub fn fill_time(rtt: Span, capacity: Rate, rate: Rate, packet_bits: f64, connections: f64) -> Span {
     let spare = capacity.bits_per_sec().saturating_sub(rate.bits_per_sec()) as f64;
     let round_trips = rtt.as_secs_f64() * spare / (packet_bits * connections.max(1.0));
@@ -77,12 +80,13 @@ pub fn fill_time(rtt: Span, capacity: Rate, rate: Rate, packet_bits: f64, connec
 }
 
 /// How many packets of a connection are overtaken at a move to less delay: `N_o = K·(OWD_b − OWD_p)`, with `K` packets a
-/// second. From 3 on TCP takes them for lost.
+/// second (section 3). From 3 on TCP takes them for lost (RFC 5681, section 3.2).
 pub fn overtaken(packets_per_second: f64, from: Span, to: Span) -> f64 {
     packets_per_second * (from.as_secs_f64() - to.as_secs_f64()).max(0.0)
 }
 
-/// The retransmission timeout on a path whose round trip does not vary; `None` where none is considered.
+/// The retransmission timeout on a path whose round trip does not vary; `None` where none is considered. RFC 6298,
+/// section 2, rule 2.4 rounds the sum up; the paper's section 3 speaks of the lesser of the two, which no TCP takes.
 pub fn rto(rule: IrcRto, rtt: Span, min_rto: Span) -> Option<Span> {
     match rule {
         IrcRto::Off => None,
@@ -97,13 +101,14 @@ pub fn timeout_onset(rule: IrcRto, rtt: Span, min_rto: Span) -> Option<Span> {
     rto(rule, rtt, min_rto).map(|rto| rtt + rto)
 }
 
-/// The probability that none of `probes` probes meets a loss of share `loss`.
+/// The probability that none of `probes` probes meets a loss of share `loss`: ours, as if losses were independent.
 pub fn misses(loss: f64, probes: f64) -> f64 {
     (1.0 - loss).powf(probes)
 }
 
 /// `T_mb` of a random loss, on the mean: the rest of the routing period, the timeout of the last probes, and one period for
-/// each measurement that misses the loss. An outage is a loss of 1.
+/// each measurement that misses the loss. An outage is a loss of 1. Ours: the paper's section 5 names these times and
+/// measures them.
 pub fn time_to_backup(period: f64, timeout: f64, loss: f64, probes: f64) -> f64 {
     let missed = misses(loss, probes);
     if missed >= 1.0 {
@@ -113,7 +118,7 @@ pub fn time_to_backup(period: f64, timeout: f64, loss: f64, probes: f64) -> f64 
 }
 
 /// `T_mg` on the mean: the rest of the routing period, the timeout, and a period more for impairments that end within a
-/// measurement, which still sees them.
+/// measurement, which still sees them. Ours, too.
 pub fn time_to_primary(period: f64, measurement: f64, timeout: f64) -> f64 {
     period / 2.0 + measurement + timeout
 }

@@ -66,8 +66,9 @@ struct Pending {
 }
 
 /// So many routing periods at most is throughput not judged after a move, and a move put off that lets packets overtake.
+/// Our choice: without a bound a queue that stands on a backup would hold the aggregate there for good.
 const LONGEST_WAIT: u64 = 10;
-/// From so many impairments on their mean length counts as known.
+/// From so many impairments on their mean length counts as known. Our choice: one or two may be odd ones.
 const KNOWN_IMPAIRMENTS: u32 = 3;
 
 impl Controller {
@@ -288,7 +289,8 @@ impl Controller {
         self.probes_left = probes(&self.knobs);
     }
 
-    /// So many round trips of the slowest egress as TCP takes to adapt.
+    /// So many round trips of the slowest egress as TCP takes to adapt. The paper's section 2: a controller that is as
+    /// fast as TCP moves for losses that TCP would have ended.
     fn rounds(&self) -> Span {
         let slowest = self.egresses.iter().filter_map(|egress| egress.rtt).max().unwrap_or(Span::ZERO);
         Span::from_nanos((slowest.as_nanos() as f64 * self.knobs.timescale) as u64)
@@ -482,6 +484,7 @@ impl Controller {
             && !waited
             && let (Some(from), Some(to), Some(rate)) = (of.delay, other.delay, self.rate)
         {
+            // The paper's section 3: N_o = K·(OWD_b − OWD_p) of each connection.
             let each = rate / (self.packet_bits() * self.connections);
             if overtaken(each, from, to) >= knobs.reordering {
                 return Some(Reason::Reordering);
@@ -489,6 +492,7 @@ impl Controller {
         }
         if let (Some(from), Some(to)) = (of.rtt, other.rtt) {
             let rise = to - from;
+            // The paper's section 3: no ACK comes for the rise, and a timer that fires sets a window to one segment.
             let long = knobs.rtt_rise > Span::ZERO && rise >= knobs.rtt_rise;
             if long || rto(knobs.rto, from, knobs.min_rto).is_some_and(|rto| rise > rto) {
                 return Some(Reason::RttRise);

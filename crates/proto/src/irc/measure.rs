@@ -188,7 +188,8 @@ pub(super) struct Losses {
     lost: f64,
 }
 
-/// A measurement differs from the average for certain beyond so many standard errors.
+/// A measurement differs from the average for certain beyond so many standard errors. Our choice, more than
+/// `confidence`: to forget what was known costs more than to be slow.
 const JUMP: f64 = 6.0;
 
 impl Losses {
@@ -227,7 +228,7 @@ impl Losses {
         if self.sent > 0.0 { self.lost / self.sent } else { 0.0 }
     }
 
-    /// By how many standard errors this loses more than `other`: the test of two proportions.
+    /// By how many standard errors this loses more than `other`: the z-test of two proportions with a pooled variance.
     pub(super) fn differs(&self, other: &Losses) -> f64 {
         if self.sent == 0.0 || other.sent == 0.0 {
             return 0.0;

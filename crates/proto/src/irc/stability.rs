@@ -23,7 +23,8 @@ pub enum FailBack {
     Never,
 }
 
-/// The decaying penalty of an egress that flaps, as RFC 2439 has it for routes and RFC 7196 makes it usable.
+/// The decaying penalty of an egress that flaps, as RFC 2439 has it for routes and RFC 7196 makes it usable: an egress
+/// that comes and goes does more harm than one that is gone.
 ///
 /// Each time an egress that was fine is not any more, its penalty rises by [`PENALTY`]. The penalty halves with each half-life.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +39,7 @@ pub struct Damping {
     pub longest: Span,
 }
 
-/// What one flap adds.
+/// What one flap adds (RFC 7196, section 3, table 1: the penalty of a withdrawal).
 pub const PENALTY: f64 = 1_000.0;
 
 /// The penalty of one egress.
@@ -51,7 +52,7 @@ pub(super) struct Penalty {
 }
 
 impl Damping {
-    /// The highest penalty: from there it takes the longest time to decay to the value of reuse.
+    /// The highest penalty (RFC 7196, section 5): from there it takes the longest time to decay to the value of reuse.
     pub fn ceiling(&self) -> f64 {
         self.reuse * (self.longest.as_secs_f64() / self.half_life.as_secs_f64().max(1e-9)).exp2()
     }

@@ -77,7 +77,8 @@ impl Targets {
     }
 }
 
-/// A target is outvoted that loses by so many standard errors more than the better ones.
+/// A target is outvoted that loses by so many standard errors more than the better ones. Our choice: chance outvotes
+/// one in forty, which costs some probes; to keep a target that loses by itself costs a move.
 const OUTVOTED: f64 = 2.0;
 
 /// Marks the targets of an egress that count, where `up` are those that answer by some egress.

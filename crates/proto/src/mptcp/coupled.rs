@@ -13,7 +13,8 @@ pub struct Path {
     pub between_losses: f64,
 }
 
-/// Smallest window after a loss.
+/// Smallest window after a loss (RFC 6356 §3 has windows shrink as RFC 5681 §3.1 does; `mptcp_balia_ssthresh` lets one
+/// segment be): one segment would wait for a delayed ACK in each round trip.
 const MIN_WINDOW: f64 = 2.0;
 
 /// The growth of the window of `paths[subflow]` for `acked` segments in congestion avoidance.
@@ -23,6 +24,7 @@ pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) 
         Coupling::Reno => acked / own.cwnd,
         // The subflow's own algorithm grows it.
         Coupling::Cubic => 0.0,
+        // RFC 6356 §3, equation 1: no subflow grows faster than Reno would, so that LIA harms nobody on any path.
         Coupling::Lia => {
             let (alpha, total) = lia(paths);
             (alpha * acked / total).min(acked / own.cwnd)
@@ -31,6 +33,8 @@ pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) 
             let share = own.cwnd / (own.rtt * own.rtt) / sum_of_rates(paths).powi(2);
             acked * (share + olia_epsilon(paths, subflow) / own.cwnd)
         }
+        // `mptcp_balia_recalc_ai`: a compromise of LIA, which is slow to leave a congested path, and OLIA, which is
+        // slow where the network changes.
         Coupling::Balia => {
             let (x, a) = balia(paths, own);
             acked * x / (own.rtt * sum_of_rates(paths).powi(2)) * (1.0 + a) / 2.0 * (4.0 + a) / 5.0
@@ -42,14 +46,17 @@ pub fn increase(coupling: Coupling, paths: &[Path], subflow: usize, acked: f64) 
 pub fn shrink(coupling: Coupling, paths: &[Path], subflow: usize) -> f64 {
     let Some(own) = paths.get(subflow) else { return MIN_WINDOW };
     let less = match coupling {
+        // `mptcp_balia_recalc_ai`, too: a path that has less than the best leaves more of its window, three quarters at
+        // most.
         Coupling::Balia => own.cwnd / 2.0 * balia(paths, own).1.min(1.5),
         _ => own.cwnd / 2.0,
     };
     (own.cwnd - less).max(MIN_WINDOW)
 }
 
-/// LIA's α, and the sum of the windows (RFC 6356, section 3):
+/// LIA's α, and the sum of the windows (RFC 6356, section 3, equation 2):
 /// α = w_tot · max_k(w_k / rtt_k²) / (Σ_k w_k / rtt_k)².
+/// With it all subflows together get what one TCP gets on the best path: several paths are worth having, and no more.
 pub(super) fn lia(paths: &[Path]) -> (f64, f64) {
     let (mut total, mut best) = (0.0, 0.0f64);
     for path in paths {

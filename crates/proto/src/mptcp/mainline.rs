@@ -8,15 +8,19 @@ use sidestep_net::{Span, Time};
 use super::connection::{Assigned, Connection};
 use crate::tcp::{Sender, SenderTimeout};
 
-/// How many times in a row the connection's timer finds a subflow silent before that is stale (`net.mptcp.stale_loss_cnt`).
+/// How many times in a row the connection's timer finds a subflow silent before that is stale
+/// (`net.mptcp.stale_loss_cnt`): a single timeout may be a lost segment, and all data goes again when a subflow is
+/// stale.
 const STALE_LOSS_COUNT: u8 = 4;
-/// The connection's timeout while no subflow has one (`TCP_RTO_MIN`).
+/// The connection's timeout while no subflow has one (`TCP_RTO_MIN`, in `__mptcp_set_timeout`).
 const LEAST_TIMEOUT: Span = Span::from_millis(200);
-/// Segments of a piece of data as a connection keeps it, which is sent again as a whole: 32 KiB.
+/// Segments of a piece of data as a connection keeps it, which is sent again as a whole: the 32 KiB of `sk_page_frag`,
+/// in which `mptcp_page_frag_refill` collects it.
 pub(super) const FRAGMENT: u32 = 22;
 /// Segments that the send buffer holds for each segment of the widest window that a subflow has had, which counts for ten at
 /// least (`tcp_sndbuf_expand`: two times 2,304 bytes for 1,428). The connection's buffer is the sum of its subflows'.
 pub(super) const BUFFERED: f64 = 3.2;
+/// `TCP_INIT_CWND` (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
 /// The connection's level of a sender.
@@ -88,7 +92,9 @@ impl Mainline {
         self.deadline = due.max().unwrap_or(now + LEAST_TIMEOUT);
     }
 
-    /// Looks at a subflow that has data (`mptcp_pm_subflow_chk_stale`): whether it was heard of since the last look.
+    /// Looks at a subflow that has data (`mptcp_pm_subflow_chk_stale`): whether it was heard of since the last look. It
+    /// is stale only if another was heard of lately (`mptcp_pm_nl_subflow_chk_stale`), as else its data has nowhere to
+    /// go.
     fn look(&mut self, subflow: usize) -> Look {
         let Some(own) = self.subflows.get_mut(subflow) else { return Look::Heard };
         if own.seen != own.heard {

@@ -1,5 +1,8 @@
 //! OLIA (draft-khalili-mptcp-congestion-control), kept up to date with each subflow's change instead of computed over all
 //! subflows for each ACK.
+//!
+//! LIA keeps sending on congested paths, which takes from others without gain. OLIA sends least where most is lost, and
+//! its ε moves window to a path that has become good while its window is still small.
 
 use super::Path;
 
@@ -11,7 +14,7 @@ use super::Path;
 pub struct Olia {
     windows: Vec<f64>,
     rates: Vec<f64>,
-    /// ℓ / rtt² of each subflow.
+    /// ℓ / rtt² of each subflow: the rate that Reno would have on its path, squared, is proportional to that.
     ranks: Vec<f64>,
     sum_of_rates: f64,
     /// Changes until the sum is added up anew, which bounds its rounding errors.
@@ -30,10 +33,12 @@ struct Largest {
 
 /// The rank and the window of a subflow that does not count.
 const NOTHING: f64 = f64::NEG_INFINITY;
+/// Our choice: a thousand roundings of a double are far below what a window shows, and one sum in so many changes costs
+/// nothing.
 const CHANGES: u32 = 1_024;
 
 impl Olia {
-    /// Most subflows of a connection.
+    /// Most subflows of a connection: our choice, as sets of them are then words.
     pub const MAX_SUBFLOWS: usize = u64::BITS as usize;
 
     /// For so many subflows, of which none counts yet; those beyond [`MAX_SUBFLOWS`](Self::MAX_SUBFLOWS) never will.
@@ -81,7 +86,9 @@ impl Olia {
         self.windows.get(subflow).copied().filter(|window| *window != NOTHING)
     }
 
-    /// The growth of a subflow's window for `acked` segments in congestion avoidance.
+    /// The growth of a subflow's window for `acked` segments in congestion avoidance, for each of them (w_r / rtt_r²) /
+    /// (Σ_p w_p / rtt_p)² + ε_r / w_r, as the draft and `mptcp_olia_cong_avoid` of the former MPTCP Linux have it. The
+    /// first term alone sends nothing over paths that lose more.
     #[inline]
     pub fn increase(&self, subflow: usize, path: &Path, acked: f64) -> f64 {
         if subflow >= self.windows.len() {
@@ -91,7 +98,8 @@ impl Olia {
         acked * (share + self.epsilon(subflow) / path.cwnd)
     }
 
-    /// OLIA's ε: window moves from the widest subflows to the best that are not among them.
+    /// OLIA's ε: window moves from the widest subflows to the best that are not among them (`mptcp_get_epsilon`). What
+    /// the ones gain the others lose, a segment over the number of subflows in a round trip.
     #[inline]
     fn epsilon(&self, subflow: usize) -> f64 {
         let collected = self.best.members & !self.widest.members;

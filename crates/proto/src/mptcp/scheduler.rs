@@ -60,6 +60,10 @@ impl Connection {
     /// Mainline's `mptcp_subflow_get_send`: the subflow whose queue, sent data that is not acknowledged included, lasts the
     /// shortest time at its pacing rate. It gets a burst of 64 KiB, or of what the receiver's window still allows, as far as
     /// its send buffer does. The windows of congestion control do not matter: a subflow queues what it cannot send yet.
+    ///
+    /// A burst, as data that changed its subflow with each segment would come out of order (`MPTCP_SEND_BURST_SIZE`).
+    /// The pacing rate is averaged over what is queued and the burst, so that one window does not decide alone
+    /// (`avg_pacing_rate`).
     fn pick_linux(&mut self, config: &Config, now: Time, subflows: &[Sender]) -> Option<usize> {
         let Some(mainline) = &self.mainline else { return None };
         let has_memory = |index: usize| mainline.has_memory(index, subflows[index].queued());

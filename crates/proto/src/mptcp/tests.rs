@@ -94,7 +94,7 @@ struct Rig {
 
 impl Rig {
     fn new(subflows: usize) -> Rig {
-        let tcp = tcp::Config { algorithm: Algorithm::Coupled, ..tcp::Config::default() };
+        let tcp = tcp::Config { algorithm: Algorithm::Coupled, ..tcp::Config::rfc() };
         let config = Config::new(Coupling::Olia, Scheduler::RoundRobin, 1 << 20);
         let mut connection = Connection::new(&config, subflows);
         connection.supply(1 << 20);

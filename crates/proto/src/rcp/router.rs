@@ -21,12 +21,16 @@ pub struct Router {
     samples: u32,
 }
 
-/// The mean round-trip time before any packet has carried one, in seconds.
+/// The mean round-trip time before any packet has carried one, in seconds. Our choice, that of a long path: too short a
+/// guess would change the rate too fast. The authors' ns-2 code has 0.2 (`RTT` in `rcp.cc`).
 const INITIAL_RTT: f64 = 0.1;
-/// The lowest rate, in packets of 1500 bytes a round trip; below one, so that many flows can share a link.
+/// The lowest rate, in packets of 1500 bytes a round trip; below one, so that many flows can share a link, and above
+/// zero, from where no factor leads away. As `min_pprtt_` of the authors' ns-2 code, whose packets there have 1000
+/// bytes.
 const LEAST_PACKETS: f64 = 0.01;
 const PACKET_BITS: f64 = 12_000.0;
-/// So many control intervals without a packet bring every rate back to the capacity.
+/// So many control intervals without a packet bring every rate back to the capacity: our choice, so that an hour of
+/// silence costs no more work than a second.
 const MAX_IDLE_INTERVALS: u32 = 1_000;
 
 impl Router {
@@ -85,11 +89,14 @@ impl Router {
         self.ends = now + self.interval(config);
     }
 
-    /// Updates the rate: R ← R·[1 + (T/d)·(α(γC − y) − βQ/d)/(γC)] (equation 3.2).
+    /// Updates the rate: R ← R·[1 + (T/d)·(α(γC − y) − βQ/d)/(γC)] (equation 3.2). What is spare is handed out, and the
+    /// queue is to drain within a round trip; C/R stands for the flows, which no router counts. T/d makes the change
+    /// over a round trip the same however long an interval is, as senders answer no sooner.
     fn end_interval(&mut self, config: &Config, queue: Bytes) {
         let lasted = self.ends.since(self.began).as_secs_f64().max(1e-9);
         if self.samples > 0 {
             let mean = self.rtts as f64 * 1e-6 / f64::from(self.samples);
+            // Over a round trip (`rcp.cc`: `Tq_/avg_rtt_`), so that one interval's few packets do not set it.
             self.rtt += (lasted / self.rtt).min(1.0) * (mean - self.rtt);
         }
         let target = config.gamma * self.capacity;
@@ -103,7 +110,8 @@ impl Router {
         self.ends = self.began + self.interval(config);
     }
 
-    /// The control interval: T = min(d, slot).
+    /// The control interval: T = min(d, slot), as in `rcp.cc` (`upd_timeslot_`): a new flow is to meet a rate that is
+    /// younger than a round trip. A microsecond at least, our choice, so that each packet ends few.
     fn interval(&self, config: &Config) -> Span {
         config.slot.min(Span::from_nanos((self.rtt * 1e9) as u64)).max(Span::from_nanos(1_000))
     }

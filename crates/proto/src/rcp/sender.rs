@@ -72,6 +72,7 @@ impl Sender {
     /// Handles an ACK or a SYN-ACK.
     pub fn handle_ack(&mut self, config: &tcp::Config, now: Time, packet: &Packet) -> Acked {
         let connecting = matches!(self.tcp.state(), State::Closed | State::SynSent);
+        // An old SYN-ACK or ACK would bring back a rate that routers do not offer any more.
         let valid = match packet.kind {
             Kind::SynAck => self.tcp.state() == State::SynSent,
             _ => !connecting && (self.tcp.una()..=self.tcp.next()).contains(&packet.seq),
@@ -109,7 +110,8 @@ impl Sender {
             return None;
         }
         self.wakes = None;
-        // Bits divided by kbit/s are milliseconds.
+        // Bits divided by kbit/s are milliseconds. Paced, as a rate in bursts would be the queue that RCP is to do
+        // without.
         let gap = u64::from(self.bits) * 1_000_000 / u64::from(self.rate.max(1));
         self.next = now + Span::from_nanos(gap);
         self.tcp.poll_transmit(config, now)
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_earliest_timeout_says_what_it_is_for() {
-        let config = tcp::Config { algorithm: tcp::Algorithm::Unreduced, ..tcp::Config::default() };
+        let config = tcp::Config { algorithm: tcp::Algorithm::Unreduced, ..tcp::Config::rfc() };
         let mut sender = Sender::new(&config, 1_500);
         sender.supply(2);
         sender.open();

@@ -13,7 +13,7 @@ pub struct RcpKnobs {
     pub alpha: f64,
     /// The share of the queue that a control interval drains, 0 to 10.
     pub beta: f64,
-    /// The target utilisation of the capacity, above 0 and at most 1.
+    /// The target utilisation of the capacity, above 0 and at most 1: below 1 the queue empties.
     pub gamma: f64,
     /// The control interval, between two changes of a rate; the mean round-trip time is used if that is shorter.
     pub slot: Span,
@@ -23,7 +23,7 @@ pub struct RcpKnobs {
     pub ecmp: bool,
 }
 
-/// The defaults of the authors' ns-2 code.
+/// The defaults of the authors' ns-2 code (`rcp.cc`: `ALPHA`, `BETA`, `PHI`, `TIMESLOT`, `INIT_RATE_FACT`).
 impl Default for RcpKnobs {
     fn default() -> Self {
         RcpKnobs {

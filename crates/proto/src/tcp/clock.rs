@@ -4,7 +4,8 @@ use sidestep_net::{Span, Time};
 
 use super::Config;
 
-/// The timer wheel: each level has eight times coarser steps than the one before, beyond 63 of its own.
+/// The timer wheel: each level has eight times coarser steps than the one before, beyond 63 of its own (`LVL_START` and
+/// `LVL_CLK_SHIFT` of `kernel/time/timer.c`). Exact timers would fire up to an eighth earlier than the kernel's.
 const WHEEL_SPAN: u64 = 63;
 const WHEEL_SHIFT: u32 = 3;
 
@@ -57,7 +58,7 @@ mod tests {
     #[test]
     fn timers_fire_at_multiples_of_a_tick_by_the_clock_that_ticks() {
         let fires = |jiffies: u64, now: u64, after: u64| {
-            let config = Config { hz: 250, jiffies: Span::from_millis(jiffies), ..Config::default() };
+            let config = Config { hz: 250, jiffies: Span::from_millis(jiffies), ..Config::rfc() };
             let at = Wheel::of(&config).fires_at(Time::ZERO + Span::from_millis(now), after * 1_000_000);
             at.as_nanos() / 1_000_000
         };
@@ -67,7 +68,7 @@ mod tests {
         // From 63 ticks on, eight at a time; from 504 on, 64.
         assert_eq!([fires(0, 1_000, 248), fires(0, 1_000, 249), fires(0, 1_000, 2_016)], [1_252, 1_280, 3_072]);
         assert_eq!([fires(33, 1_000, 248), fires(33, 1_000, 249), fires(33, 1_000, 2_016)], [1_251, 1_279, 3_039]);
-        let exact = Config { hz: 0, jiffies: Span::from_millis(3), ..Config::default() };
+        let exact = Config { hz: 0, jiffies: Span::from_millis(3), ..Config::rfc() };
         assert_eq!(Wheel::of(&exact).fires_at(Time::ZERO, 5), Time::from_nanos(5));
     }
 }

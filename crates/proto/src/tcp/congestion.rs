@@ -4,7 +4,8 @@ use sidestep_net::Time;
 
 use super::{Algorithm, Config};
 
-/// Smallest window after a loss.
+/// Smallest window after a loss (RFC 5681 §3.1, equation 4): one segment would wait for a delayed ACK in each round
+/// trip.
 pub(super) const MIN_WINDOW: f64 = 2.0;
 
 /// The congestion window and what its algorithm remembers.
@@ -28,8 +29,11 @@ enum Memory {
 struct Cubic {
     /// Start of this congestion avoidance in seconds; zero before it has begun.
     epoch: f64,
+    /// W_max: the window before the last loss, or less by fast convergence (section 4.7). The curve is flat there.
     w_max: f64,
+    /// K: how long the curve takes to reach W_max.
     k: f64,
+    /// W_est: the window that Reno would have by now.
     w_est: f64,
     /// HyStart++ (RFC 9406): the least round-trip time in seconds of the last round and of this one.
     last_round_rtt: f32,
@@ -49,18 +53,26 @@ struct Dctcp {
     marked: u32,
 }
 
-/// CUBIC's C, in segments per second cubed, and β (RFC 9438, section 4.1).
+/// CUBIC's C, in segments per second cubed (RFC 9438, section 5.1). With 0.04 it could not fill long fast paths; with
+/// more than 0.4 it takes too much from others there.
 const CUBIC_C: f64 = 0.4;
+/// CUBIC's β (RFC 9438, section 4.6). Halving, as Reno does, leaves a long fast path idle for long after each loss;
+/// above 0.7 flows come to equal shares more slowly.
 const CUBIC_BETA: f64 = 0.7;
 /// CUBIC's growth in its Reno-friendly region (RFC 9438, section 4.3), with which the mean window is Reno's.
 const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
-/// DCTCP's gain g of the estimate α: 1/16 (RFC 8257, section 4.2).
+/// DCTCP's gain g of the estimate α: 1/16 (RFC 8257, section 4.2). With 1 a single round's marks would be all that
+/// counts.
 const DCTCP_GAIN: f64 = 1.0 / 16.0;
-/// The constants of HyStart++ (RFC 9406, section 4.3).
+/// The constants of HyStart++ (RFC 9406, section 4.3). N_RTT_SAMPLE: the least of so many times holds no delayed ACK.
 const HYSTART_SAMPLES: u8 = 8;
+/// MIN_RTT_THRESH and MAX_RTT_THRESH: a smaller rise is jitter on a short path, and to wait for a larger one on a long
+/// path would overshoot.
 const HYSTART_MIN_RISE: f32 = 0.004;
 const HYSTART_MAX_RISE: f32 = 0.016;
+/// CSS_ROUNDS: so long the window still grows, as a rise that jitter caused is over by then.
 const HYSTART_CSS_ROUNDS: u8 = 5;
+/// CSS_GROWTH_DIVISOR: a quarter of slow start's growth, which overshoots little if the rise was no jitter.
 const HYSTART_CSS_DIVISOR: f64 = 4.0;
 
 impl Window {
@@ -82,7 +94,8 @@ impl Window {
     pub(super) fn grow(&mut self, config: &Config, now: Time, acked: u32, srtt: u64) {
         let acked = if config.count_acks { 1 } else { acked };
         if self.cwnd < self.ssthresh {
-            // RFC 3465 with L = 2: an ACK for two segments opens the window by two.
+            // RFC 3465, section 2.3, with L = 2: an ACK for two segments opens the window by two, which makes up for
+            // delayed ACKs; more would let a burst follow lost ACKs.
             let step = f64::from(acked.min(u32::from(config.ack_every).max(2)));
             match self.memory.as_deref() {
                 Some(Memory::Cubic(cubic)) if cubic.css_rounds > 0 => self.cwnd += step / HYSTART_CSS_DIVISOR,
@@ -94,12 +107,14 @@ impl Window {
             Some(Memory::Cubic(cubic)) => cubic.grow(&mut self.cwnd, now, f64::from(acked), srtt as f64 * 1e-9),
             Some(Memory::Unreduced) => {}
             _ if config.algorithm == Algorithm::Coupled => {}
+            // RFC 5681, section 3.1: a segment in a round trip.
             _ => self.cwnd += f64::from(acked) / self.cwnd,
         }
     }
 
     /// Shrinks the window after a loss or, if `marked`, an echoed mark; `flight` segments are in the network.
     pub(super) fn shrink(&mut self, flight: f64, marked: bool) {
+        // RFC 5681, section 3.1: what is in flight, as a window that was not used says nothing of the path.
         let base = flight.min(self.cwnd);
         let window = match self.memory.as_deref_mut() {
             None => base * 0.5,
@@ -107,6 +122,7 @@ impl Window {
                 cubic.shrink(base);
                 base * CUBIC_BETA
             }
+            // RFC 8257, section 3.3, step 9: by as much as is marked; section 3.5: a loss counts as Reno's.
             Some(Memory::Dctcp(dctcp)) if marked => self.cwnd * (1.0 - dctcp.alpha / 2.0),
             Some(Memory::Dctcp(_)) => base * 0.5,
             Some(Memory::Unreduced) => return,
@@ -115,7 +131,8 @@ impl Window {
         self.cwnd = self.ssthresh;
     }
 
-    /// Shrinks the window after a retransmission timeout.
+    /// Shrinks the window after a retransmission timeout to the loss window, one segment (RFC 5681, section 3.1): no
+    /// ACK paces what is sent, so that more would be a burst.
     pub(super) fn collapse(&mut self, flight: f64, first: bool) {
         if first {
             self.shrink(flight, false);
@@ -128,7 +145,7 @@ impl Window {
         self.cwnd = 1.0;
     }
 
-    /// Halves the window and the threshold, although nothing was lost.
+    /// Halves the window and the threshold, although nothing was lost: for MPTCP's penalisation.
     pub(super) fn halve(&mut self) {
         self.cwnd = (self.cwnd / 2.0).max(1.0);
         if self.ssthresh.is_finite() {
@@ -136,7 +153,8 @@ impl Window {
         }
     }
 
-    /// Resets the window after an idle time of a timeout.
+    /// Resets the window after an idle time of a timeout (RFC 5681, section 4.1): else a whole window would leave at
+    /// once, onto a path that others may have filled.
     pub(super) fn restart(&mut self, config: &Config) {
         if matches!(self.memory.as_deref(), Some(Memory::Unreduced)) {
             return;
@@ -147,7 +165,7 @@ impl Window {
         }
     }
 
-    /// Counts delivered and marked segments, for DCTCP.
+    /// Counts delivered and marked segments, for DCTCP (RFC 8257, section 3.3, steps 1 to 3).
     #[inline]
     pub(super) fn count(&mut self, delivered: u32, marked: bool) {
         if let Some(Memory::Dctcp(dctcp)) = self.memory.as_deref_mut() {
@@ -156,7 +174,8 @@ impl Window {
         }
     }
 
-    /// Takes a round-trip time in nanoseconds, for HyStart++.
+    /// Takes a round-trip time in nanoseconds, for HyStart++ (RFC 9406, section 4.2): the least of a round, against
+    /// that of the round before. Times that fall again in conservative slow start show that the rise was jitter.
     #[inline]
     pub(super) fn sample(&mut self, rtt: u64) {
         if self.cwnd >= self.ssthresh {
@@ -165,6 +184,7 @@ impl Window {
         if let Some(Memory::Cubic(cubic)) = self.memory.as_deref_mut() {
             cubic.round_rtt = cubic.round_rtt.min(rtt as f32 * 1e-9);
             cubic.samples = cubic.samples.saturating_add(1);
+            // MIN_RTT_DIVISOR is 8.
             let rise = (cubic.last_round_rtt / 8.0).clamp(HYSTART_MIN_RISE, HYSTART_MAX_RISE);
             if cubic.samples < HYSTART_SAMPLES || cubic.last_round_rtt == 0.0 {
                 return;
@@ -216,17 +236,20 @@ impl Cubic {
         }
         let at = |t: f64| CUBIC_C * (t - self.k).powi(3) + self.w_max;
         let t = now - self.epoch;
+        // Section 4.3: once W_est is where the last loss was (cwnd_prior; here W_max), it grows as Reno does.
         let alpha = if self.w_est < self.w_max { CUBIC_ALPHA } else { 1.0 };
         self.w_est += alpha * acked / *cwnd;
         if at(t) < self.w_est {
             *cwnd = cwnd.max(self.w_est);
             return;
         }
+        // Section 4.2: never less than now, and by a half in a round trip at most, which is slower than slow start.
         let target = at(t + srtt).clamp(*cwnd, 1.5 * *cwnd);
         *cwnd += (target - *cwnd) * acked / *cwnd;
     }
 
-    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7).
+    /// CUBIC's decrease (RFC 9438, section 4.6), with fast convergence (section 4.7): who loses below the last maximum
+    /// leaves room to a new flow.
     fn shrink(&mut self, window: f64) {
         self.w_max = if window < self.w_max { window * (1.0 + CUBIC_BETA) / 2.0 } else { window };
         self.epoch = 0.0;

@@ -198,6 +198,8 @@ impl Receiver {
             if last {
                 self.flags |= flag::FIN;
             }
+            // RFC 5681, section 4.2: an ACK for every second segment, and in half a second at most: fewer leave the
+            // sender without a clock.
             if self.pending < config.ack_every && self.quick == 0 && !last {
                 if self.pending == 1 {
                     self.deadline = now + config.delayed_ack;
@@ -206,6 +208,7 @@ impl Receiver {
             }
             self.quick = self.quick.saturating_sub(1);
         } else {
+            // RFC 5681, section 3.2: an ACK at once, beyond a gap and where one is filled, as the sender counts these.
             self.handle_disorder(packet, in_order);
         }
         reply(self.ack(config));

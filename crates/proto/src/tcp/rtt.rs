@@ -20,6 +20,9 @@ impl RoundTrip {
 
     /// Takes a sample. The RTO is the smoothed time plus at least `min_rto`, as in Linux, so a delayed ACK never looks
     /// like a loss. RFC 6298 bounds the sum instead.
+    ///
+    /// RFC 6298, section 2: the time moves by an eighth of a new sample (rule 2.3, α), its variation by a quarter (β).
+    /// Four variations (K) leave few ACKs that come after the timeout.
     #[inline]
     pub(crate) fn sample(&mut self, config: &Config, rtt: u64) {
         if self.srtt == 0 {
@@ -40,12 +43,13 @@ impl RoundTrip {
         (self.srtt, self.rto) = (srtt.max(1), rto);
     }
 
-    /// The timeout until the first sample.
+    /// The timeout until the first sample (RFC 6298, section 2, rule 2.1: a second, if nothing better is known).
     pub(crate) fn set_rto(&mut self, rto: Span) {
         self.rto = rto.as_nanos();
     }
 
-    /// The timeout after `backoff` timeouts in a row.
+    /// The timeout after `backoff` timeouts in a row: it doubles with each (RFC 6298, section 5, rule 5.5), as a path
+    /// that is full empties only if all send less. The shift is bounded.
     #[inline]
     pub(crate) fn timeout(&self, config: &Config, backoff: u8) -> u64 {
         if backoff == 0 {

@@ -1,6 +1,7 @@
 //! Which outstanding segments are sacked, lost and retransmitted (RFC 6675), as bits in a ring.
 
-/// Segments that must be sacked above one that counts as lost.
+/// Segments that must be sacked above one that counts as lost (RFC 6675, section 2, DupThresh; RFC 5681, section 3.2):
+/// fewer are often reordered, and more would leave small windows to the timer.
 pub(super) const DUP_THRESH: u32 = 3;
 
 /// The segments between `una` and `next`; all counts are kept, so that nothing looks at the whole window.
@@ -53,7 +54,7 @@ impl Scoreboard {
         self.sacked == 0 && self.lost == 0
     }
 
-    /// Segments in the network: neither sacked nor lost, or retransmitted (RFC 6675, "pipe").
+    /// Segments in the network: neither sacked nor lost, or retransmitted (RFC 6675, section 4, `SetPipe`).
     pub(super) fn pipe(&self, outstanding: u32) -> u32 {
         outstanding - self.sacked - self.lost + self.retransmitted
     }
@@ -103,14 +104,15 @@ impl Scoreboard {
         sacked
     }
 
-    /// Counts every segment as lost that has `threshold` sacked segments above it; `una` is acknowledged.
+    /// Counts every segment as lost that has `threshold` sacked segments above it (RFC 6675, section 4, `IsLost`);
+    /// `una` is acknowledged.
     pub(super) fn detect_losses(&mut self, una: u32, threshold: u32) {
         let Some(edge) = self.nth_highest(una, threshold) else { return };
         self.move_edge(edge);
     }
 
     /// Finds lost retransmissions by the segments sent after them. RFC 6675 leaves these to the timer. Linux first used
-    /// this rule; it now uses the times of RFC 8985. Call after [`sack`](Self::sack).
+    /// this rule (`tcp_mark_lost_retrans`); it now uses the times of RFC 8985. Call after [`sack`](Self::sack).
     pub(super) fn detect_lost_retransmissions(&mut self, una: u32, threshold: u32) {
         if self.watched == 0 {
             return;
@@ -177,7 +179,8 @@ impl Scoreboard {
         self.sacked = 0;
     }
 
-    /// The first lost segment that waits for its retransmission; it counts as retransmitted from now on.
+    /// The first lost segment that waits for its retransmission (RFC 6675, section 4, `NextSeg`, rule 1); it counts as
+    /// retransmitted from now on.
     ///
     /// `next` is the first segment never sent.
     pub(super) fn resend(&mut self, next: u32) -> Option<u32> {

@@ -352,7 +352,8 @@ impl Sender {
         Some(Transmit { seq, kind: Kind::Data, flags })
     }
 
-    /// Whether the congestion window allows a segment now, or a segment goes regardless of the window.
+    /// Whether the congestion window allows a segment now, or a segment goes regardless of the window. RFC 3042: for
+    /// each that is sacked a new one goes, whose ACK may be the third duplicate.
     #[inline]
     pub fn window_has_room(&self, config: &Config) -> bool {
         let outstanding = self.next - self.una;
@@ -416,7 +417,7 @@ impl Sender {
     }
 
     /// The rate at which Linux would pace, in segments a second (`tcp_update_pacing_rate`); before the first sample as if the
-    /// round trip took a second. The segments themselves are not paced.
+    /// round trip took a second. Twice the window in slow start, 1.2 times later, so that it can grow. None is paced.
     pub fn pacing_rate(&self) -> f64 {
         let srtt = self.srtt().unwrap_or(Span::from_secs(1));
         let gain = if self.window.cwnd < self.window.ssthresh / 2.0 { 2.0 } else { 1.2 };
@@ -512,8 +513,7 @@ impl Sender {
         matches!(self.state, State::Finished | State::Failed)
     }
 
-    /// Whether the window held segments back, so that it may grow (RFC 7661, as Linux: in slow start until half is
-    /// used).
+    /// Whether the window held segments back, so that it may grow (RFC 7661; in slow start, as Linux, if half is used).
     #[inline]
     fn is_window_limited(&self) -> bool {
         self.flags & flag::LIMITED != 0
@@ -530,7 +530,7 @@ impl Sender {
         if self.linux.is_some() {
             self.with_linux(|own, linux| own.establish(linux, config, now, packet));
         } else {
-            // A retransmitted SYN's answer is ambiguous without the echoed time (Karn).
+            // A retransmitted SYN's answer is ambiguous without the echoed time (Karn; RFC 6298, section 3).
             if packet.sent != Time::ZERO {
                 self.round_trip.sample(config, now.since(packet.sent).as_nanos());
             }
@@ -579,7 +579,7 @@ impl Sender {
         Transmit { seq, kind: Kind::Data, flags: Flags::RETRANSMIT.with(Flags::when(last, Flags::FIN)) }
     }
 
-    /// Resets the window before the first segment after an idle time.
+    /// Resets the window before the first segment after an idle time (RFC 5681, section 4.1).
     #[inline]
     fn wake(&mut self, config: &Config, now: Time) {
         let timeout = Span::from_nanos(self.round_trip.timeout(config, 0));

@@ -15,7 +15,7 @@ use super::{Algorithm, Config, congestion::Window};
 
 /// Reno with SACK, an ACK for each segment, so that scripts stay short.
 fn config() -> Config {
-    Config { ack_every: 1, ..Config::default() }
+    Config { ack_every: 1, ..Config::rfc() }
 }
 
 fn without_sack() -> Config {
@@ -40,7 +40,7 @@ fn the_window_doubles_each_round_trip_in_slow_start() {
 #[test]
 fn the_window_grows_by_segments_or_as_ns_2_counts_by_acks() {
     let grown = |count_acks: bool, ssthresh: f64| {
-        let config = Config { count_acks, ..Config::default() };
+        let config = Config { count_acks, ..Config::rfc() };
         let mut window = Window::new(&config);
         window.ssthresh = ssthresh;
         window.grow(&config, Time::ZERO, 2, 0);
@@ -81,7 +81,7 @@ fn a_timeout_says_what_it_is_for() {
     let run = Script::new(config(), 4).lose_syns(1).lose(3, 1).run();
     assert_eq!(run.fired, ["syn", "retransmission"]);
     // The third segment is not the last, and waits for a fourth one.
-    let mut script = Script::new(Config::default(), 0).endless();
+    let mut script = Script::new(Config::rfc(), 0).endless();
     script.sender.supply(3);
     assert_eq!(script.run_until(100).fired, ["delayed_ack"]);
 }
@@ -161,17 +161,17 @@ fn in_recovery_the_window_halves_once() {
 
 #[test]
 fn an_ack_is_delayed_by_forty_milliseconds_unless_a_second_segment_comes() {
-    let run = Script::new(Config::default(), 1).run();
+    let run = Script::new(Config::rfc(), 1).run();
     // The last segment is acknowledged at once.
     assert_eq!(run.acks, [30]);
-    let mut script = Script::new(Config::default(), 0).endless();
+    let mut script = Script::new(Config::rfc(), 0).endless();
     script.sender.supply(3);
     assert_eq!(script.run_until(100).acks, [30, 70]);
 }
 
 #[test]
 fn segments_beyond_a_gap_are_acknowledged_at_once() {
-    let run = Script::new(Config { initial_window: 4, ..Config::default() }, 1_000).lose(0, 1).run_until(35);
+    let run = Script::new(Config { initial_window: 4, ..Config::rfc() }, 1_000).lose(0, 1).run_until(35);
     assert_eq!(run.acks, [30, 30, 30]);
 }
 
@@ -282,7 +282,7 @@ proptest! {
         sack in any::<bool>(),
         every in 1u8..3,
     ) {
-        let config = Config { sack, ack_every: every, ..Config::default() };
+        let config = Config { sack, ack_every: every, ..Config::rfc() };
         let script = lost.iter().fold(Script::new(config, segments), |script, (seq, nth)| script.lose(*seq, *nth));
         let run = script.lose_acks(lost_acks).audited().run();
         prop_assert!(run.finished_ms.is_some());

@@ -6,7 +6,6 @@
 use std::path::Path;
 
 use sidestep_net::{ParallelPaths, Rate, Span};
-use sidestep_policy::AgentKnobs;
 use sidestep_results::{Estimate, RunResult, World};
 use sidestep_scenario::Scenario;
 
@@ -196,7 +195,7 @@ fn scenario(world: World, ecmp: bool) -> Result<Scenario, ReproError> {
         scenario.duration = Span::from_secs(16);
     }
     // Both worlds have the default, whatever their files say.
-    scenario.knobs.agent.congestion_backoff = AgentKnobs::default().congestion_backoff;
+    scenario.tables.values_mut().for_each(|table| drop(table.remove("congestion_backoff")));
     if ecmp {
         let paths = ParallelPaths {
             paths: 6,

@@ -316,9 +316,6 @@ impl Reader<'_> {
 
     /// What a flow says of its own transport: `system`, and `tcp` over the scenario's `[tcp]`.
     fn transport(&self, item: &Item<'_>, system: Option<SystemSpec>) -> Result<Transport, ParseError> {
-        if let Some(system) = &system {
-            self.knobs.of(system).map_err(|error| self.document.error_at(item, "system", error))?;
-        }
         let Some(own) = item.get_ref().get("tcp") else { return Ok(Transport { system, tcp: None }) };
         let mut merged = own.clone();
         let DeValue::Table(table) = merged.get_mut() else {

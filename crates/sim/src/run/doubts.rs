@@ -7,7 +7,7 @@ use sidestep_results::{Doubt, Recorder, dead_returns, single_ways};
 use super::simulation::Simulation;
 use crate::{
     routing::EcmpPaths,
-    system::{Mover, System, Transport},
+    system::{Mover, Setup, Transport},
 };
 use sidestep_engine::RouteId;
 
@@ -15,7 +15,7 @@ impl Simulation<'_> {
     /// Keeps among how many ways a connection could choose when it was opened, if its system is one that chooses.
     pub(super) fn note_ways(
         &mut self,
-        system: &System,
+        system: &Setup,
         (from, to): (NodeId, NodeId),
         paths: usize,
         forward: &EcmpPaths,
@@ -53,7 +53,7 @@ impl Simulation<'_> {
 
 /// What a system's connection chooses among, and how many of these there are.
 fn ways(
-    system: &System,
+    system: &Setup,
     (from, to): (NodeId, NodeId),
     paths: usize,
     forward: &EcmpPaths,

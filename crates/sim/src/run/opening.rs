@@ -22,7 +22,7 @@ use crate::{
     routing::EcmpPaths,
     sr_paths::SrPath,
     steering::{Asked, Chosen, Labelled},
-    system::{Mover, System, Transport},
+    system::{Mover, Setup, Transport},
 };
 use sidestep_engine::{FlowId, FlowSpec, Move, RouteId, Sizes, segments};
 
@@ -213,7 +213,7 @@ impl Simulation<'_> {
     /// source ports that their host draws; where it has too few left there are fewer subflows.
     fn keys(
         &mut self,
-        system: &System,
+        system: &Setup,
         ends: (NodeId, NodeId),
         ports: (u16, u16),
         subflows: usize,
@@ -232,7 +232,7 @@ impl Simulation<'_> {
     /// Subflows of `ndiffports` share the paths between the hosts; of `fullmesh` each has those between a pair of interfaces.
     pub(super) fn subflow_paths(
         &mut self,
-        system: &System,
+        system: &Setup,
         (from, to): (NodeId, NodeId),
         forward: &Arc<EcmpPaths>,
         reverse: &Arc<EcmpPaths>,

@@ -20,7 +20,7 @@ use sidestep_results::{
     ArcState, DoubtKind, LinkSampler, Recorder, Records, SampleKind, SamplePoint, WriteError, rate_of,
 };
 use sidestep_scenario::{
-    Flow, Scenario, SystemSpec,
+    Flow, Scenario, SystemSpec, TcpKnobs,
     conditions::{ArcCondition, Cause, Conditions},
 };
 
@@ -34,18 +34,18 @@ use crate::{
     routing::{EcmpPaths, Routing},
     sr_paths::{SrPath, SrPaths},
     steering::Steer,
-    system::{MakeBehaviour, Mover, System},
+    system::{MakeBehaviour, Mover, Setup},
 };
-use sidestep_engine::{FlowId, Lateness, Move, Network, Sizes, Stopped, World};
+use sidestep_engine::{FlowId, Move, Network, Sizes, Stopped, World};
 
 /// A run in virtual time.
 pub(super) struct Simulation<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) seed: u64,
     /// The system of flows that have none of their own.
-    pub(super) whole_run: Arc<System>,
+    pub(super) whole_run: Arc<Setup>,
     /// By flow of the scenario: the system that it has.
-    pub(super) systems: Vec<Arc<System>>,
+    pub(super) systems: Vec<Arc<Setup>>,
     /// By what systems choose among, and between whom: the most ways that a connection had when it was opened.
     pub(super) ways: BTreeMap<(&'static str, NodeId, NodeId), usize>,
     /// By node: the address that flows from there have.
@@ -109,7 +109,7 @@ pub(super) enum Task {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) planned: usize,
-    pub(super) system: Arc<System>,
+    pub(super) system: Arc<Setup>,
     /// What routers hash of each of its flows: several of MPTCP.
     pub(super) keys: Vec<FlowKey>,
     /// The ports that it took from its host; none where that had no more.
@@ -152,7 +152,7 @@ impl<'a> Simulation<'a> {
         if let Some(times) = &shared.lateness.wires {
             network.set_wires(times, chance ^ u64::from(scenario.repetition));
         }
-        let (whole_run, systems) = systems(scenario, system, &shared.lateness)?;
+        let (whole_run, systems) = systems(scenario, system, shared)?;
         install(topology, &mut network, system, &whole_run, &systems)?;
         let routing = Routing::new(shared.igp.clone());
         network.set_forwarding(|| routing.forwarding(topology));
@@ -519,20 +519,19 @@ impl<'a> Simulation<'a> {
 }
 
 /// The system of the whole run, and that of each flow of the scenario.
-fn systems(
-    scenario: &Scenario,
-    spec: &SystemSpec,
-    lateness: &Lateness,
-) -> Result<(Arc<System>, Vec<Arc<System>>), SimError> {
-    let whole_run = Arc::new(System::new(scenario, spec, &scenario.tcp, lateness)?);
-    let of = |(number, flow): (usize, &Flow)| -> Result<Arc<System>, SimError> {
+fn systems(scenario: &Scenario, spec: &SystemSpec, shared: &Shared) -> Result<(Arc<Setup>, Vec<Arc<Setup>>), SimError> {
+    let setup = |spec: &SystemSpec, tcp: &TcpKnobs| {
+        shared.registry.setup(&shared.catalogue, scenario, spec, tcp, &shared.lateness)
+    };
+    let whole_run = Arc::new(setup(spec, &scenario.tcp)?);
+    let of = |(number, flow): (usize, &Flow)| -> Result<Arc<Setup>, SimError> {
         let Some(transport) = flow.transport() else { return Ok(whole_run.clone()) };
         if transport.system.is_none() && transport.tcp.is_none() {
             return Ok(whole_run.clone());
         }
         let (own, tcp) = (transport.system.as_ref().unwrap_or(spec), transport.tcp.as_ref().unwrap_or(&scenario.tcp));
         let wrong = |problem| SimError::Flow { number, flow: flow.name().to_owned(), problem: Box::new(problem) };
-        Ok(Arc::new(System::new(scenario, own, tcp, lateness).map_err(wrong)?))
+        Ok(Arc::new(setup(own, tcp).map_err(wrong)?))
     };
     let each = scenario.flows.iter().enumerate().map(of).collect::<Result<_, _>>()?;
     Ok((whole_run, each))
@@ -543,8 +542,8 @@ fn install(
     topology: &Topology,
     network: &mut Network,
     spec: &SystemSpec,
-    whole_run: &Arc<System>,
-    each: &[Arc<System>],
+    whole_run: &Arc<Setup>,
+    each: &[Arc<Setup>],
 ) -> Result<(), SimError> {
     let mut behaviours: Vec<(&MakeBehaviour, &str)> = Vec::new();
     for system in std::iter::once(whole_run).chain(each) {

@@ -52,7 +52,7 @@ fn accepted() -> (Steer, Arc<Shared>) {
 
 /// The server's FIN is acknowledged at 90 ms; its SYN-ACK was sent then, if once only.
 fn last_ack(steer: &mut Steer, answered: Option<Time>) {
-    let config = Config { profile: Profile::Linux, ..Config::default() };
+    let config = Config { profile: Profile::Linux, ..Config::rfc() };
     let mut sender = Sender::new(&config);
     sender.accept(&config, ms(55), answered, false);
     sender.supply(1);

@@ -24,7 +24,7 @@ fn dumbbell() -> Scenario {
 const TEXT: &str = "inrpp:cache=1250 kB,high=1 MB,low=500 kB";
 
 fn options(scenario: &Scenario, system: &str) -> RunOptions {
-    RunOptions::once(scenario.clone(), vec![system.parse().unwrap()])
+    RunOptions::once(sidestep_systems::simulator(), scenario.clone(), vec![system.parse().unwrap()])
 }
 
 fn try_results(scenario: &Scenario, system: &str) -> Result<RunResult, SimError> {

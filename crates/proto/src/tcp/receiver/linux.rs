@@ -68,16 +68,21 @@ enum Handshake {
     Established,
 }
 
-/// How often a SYN-ACK goes again, and after what time first (`tcp_synack_retries`, `TCP_TIMEOUT_INIT`).
+/// How often a SYN-ACK goes again, and after what time first (`tcp_synack_retries`, `TCP_TIMEOUT_INIT`; RFC 6298 §2,
+/// rule 2.1: no round trip is known yet).
 const SYN_ACK_RETRIES: u8 = 5;
 const SYN_ACK_TIMEOUT: u64 = 1_000_000_000;
-/// SYNs that come again are answered no more often than this (`tcp_invalid_ratelimit`).
+/// SYNs that come again are answered no more often than this (`tcp_invalid_ratelimit`), so that no two ends answer each
+/// other for ever.
 const SYN_AGAIN: Span = Span::from_millis(500);
 
-/// The bounds of a delayed ACK's time (`TCP_ATO_MIN`, `TCP_DELACK_MAX`).
+/// The bounds of a delayed ACK's time (`TCP_ATO_MIN`, `TCP_DELACK_MAX`). RFC 5681 §4.2 allows half a second; the
+/// sender's least timeout is 200 ms above its round trip, so that no ACK is later.
 const LEAST_WAIT: u64 = 40_000_000;
 const MOST_WAIT: u64 = 200_000_000;
-/// ACKs that tell of a gap at once, those that may go as one, and how long these wait at most (`tcp_comp_sack_…`).
+/// ACKs that tell of a gap at once (`TCP_FASTRETRANS_THRESH`: as many as start a recovery), those that may go as one,
+/// and how long these wait at most (`tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`): they cost both ends time, and say
+/// the same.
 const TOLD: u8 = 3;
 const MOST_COMPRESSED: u8 = 44;
 const COMPRESSION: u64 = 1_000_000;
@@ -210,7 +215,8 @@ impl Acks {
         Counters { acks_compressed, timeouts: self.syn_ack_timeouts.into(), ..Counters::default() }
     }
 
-    /// Its own timeout, which bounds the time that an ACK waits.
+    /// Its own timeout, which bounds the time that an ACK waits. RFC 6298 §2, rule 2.2, after the handshake's round
+    /// trip R alone: R + 4·R/2.
     fn timeout(&self, config: &Config) -> u64 {
         match self.round_trip {
             0 => config.initial_rto.as_nanos(),
@@ -231,6 +237,8 @@ impl Acks {
             self.wait = LEAST_WAIT;
             return config.quick_acks;
         }
+        // The wait follows the distances of segments, so that an ACK waits just until the next one
+        // (`tcp_event_data_recv`).
         if gap <= LEAST_WAIT / 2 {
             self.wait = self.wait / 2 + LEAST_WAIT / 2;
         } else if gap < self.wait {
@@ -251,7 +259,8 @@ impl Acks {
         self.one_way = now.since(packet.sent).as_nanos().max(1);
     }
 
-    /// How long ACKs that go as one wait: a part of the round-trip time (`__tcp_ack_snd_check`).
+    /// How long ACKs that go as one wait: a twentieth of the round-trip time (`__tcp_ack_snd_check`), so that the
+    /// sender loses little time by it.
     fn compression(&self) -> u64 {
         let rtt = if self.round_trip > 0 { self.round_trip } else { self.answer_time };
         (rtt / 20).min(COMPRESSION)
@@ -478,7 +487,7 @@ impl Receiver {
         }
         if packet.flags.has(Flags::CWR) {
             self.flags &= !flag::ECHO;
-            // The sender's window may be one segment.
+            // The sender's window may be one segment, which a delayed ACK would hold up.
             acks.now = true;
         }
         if packet.flags.has(Flags::CE) {
@@ -490,7 +499,7 @@ impl Receiver {
         } else if packet.flags.has(Flags::ECT) {
             acks.ecn_seen = true;
         } else if acks.ecn_seen {
-            // Sent again, most likely.
+            // Sent again, most likely (RFC 3168 §6.1.5: without ECT).
             self.go_quick(acks, 2);
         }
     }

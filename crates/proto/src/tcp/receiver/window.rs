@@ -22,7 +22,8 @@ pub(super) struct Window {
     since: Time,
 }
 
-/// Half of the 131,072 bytes of `tcp_rmem`, before it is known how much memory a segment takes.
+/// Half of the 131,072 bytes of `tcp_rmem`, before it is known how much memory a segment takes
+/// (`TCP_DEFAULT_SCALING_RATIO`).
 pub(crate) const FIRST: u32 = 45;
 /// 131,072 bytes, of which a segment of 1,428 takes 2,176 with what Linux keeps of it. The kernel reckons with half of them until the
 /// first segment has come (`tcp_measure_rcv_mss`).
@@ -62,6 +63,7 @@ impl Window {
         if taken >= self.buffer {
             return false;
         }
+        // Two, as a sender in slow start sends two for each that was acknowledged.
         self.threshold += (self.buffer - taken).min(2);
         true
     }

@@ -98,7 +98,8 @@ enum Again {
     New,
 }
 
-/// Segments out of order that are a loss if none were reordered so far (`tcp_reordering`).
+/// Segments out of order that are a loss if none were reordered so far (`tcp_reordering`; RFC 5681 §3.2): fewer are
+/// often reordered, and more would leave small windows to the timer.
 const REORDERING: u32 = 3;
 
 impl Linux {
@@ -233,7 +234,8 @@ impl Sender {
         if !linux.window.in_slow_start() {
             return pace;
         }
-        // 64 KiB four times over at the pacing rate, but a millisecond at most.
+        // 64 KiB four times over at the pacing rate, but a millisecond at most (`hystart_ack_delay`): packets that are
+        // sent or received as one make a train longer than the path does.
         let train = (TRAIN_SEGMENTS / self.pacing_rate().max(1e-3)).min(1e-3);
         Pace { ack_delay: (train * 1e9) as u64, ..pace }
     }

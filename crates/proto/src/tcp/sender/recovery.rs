@@ -30,12 +30,14 @@ impl Sender {
                 grows = 0;
             }
             State::Recovery | State::Loss if ack >= self.recover => self.leave_recovery(),
+            // RFC 6675, section 5: in a recovery sending goes by the pipe, and the window stays.
             State::Recovery => grows = 0,
             // Only once a segment sent since is acknowledged: that segment announced the reduction.
             State::Reduced if ack > self.recover => self.state = State::Open,
             State::Reduced => grows = 0,
             _ => {}
         }
+        // RFC 3168, section 6.1.2: a mark counts as a loss does, once in a window of data.
         if marked && self.state == State::Open && acked.segments > 0 {
             self.window.shrink(self.window.cwnd, true);
             self.state = State::Reduced;
@@ -81,6 +83,8 @@ impl Sender {
             self.duplicates += 1;
             board.count_duplicate(next - una);
             acked.delivered += 1;
+            // RFC 6582, section 3.2, step 2: three, as fewer are often reordered; and none for what was sent before
+            // `recover`, which are answers to what was sent again without need.
             if self.duplicates == 3 && self.state != State::Recovery && self.state != State::Loss && una >= self.recover
             {
                 board.lose_first(una);
@@ -90,6 +94,7 @@ impl Sender {
             if ack >= self.recover || self.state == State::Open {
                 board.forget_duplicates();
             } else if self.state == State::Recovery {
+                // Step 3, a partial ACK: the next hole was lost with the first.
                 board.lose_first(ack);
                 self.flags |= flag::FORCED;
             }
@@ -114,6 +119,7 @@ impl Sender {
 
     fn leave_recovery(&mut self) {
         if self.state == State::Recovery {
+            // RFC 6582, section 3.2, step 3, a full ACK: the window deflates to the threshold.
             self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
         }
         self.state = State::Open;

@@ -90,7 +90,7 @@ fn mean(config: Config, losses: Losses, loss: f64, seconds: u64) -> f64 {
 
 /// An ACK for each segment, so that b = 1 in the laws.
 fn every_segment() -> Config {
-    Config { ack_every: 1, ..Config::default() }
+    Config { ack_every: 1, ..Config::rfc() }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
 
 /// An ACK for each segment, and timers that are exact, so that scripts stay short.
 fn linux() -> Config {
-    Config { profile: Profile::Linux, hz: 0, algorithm: Algorithm::Cubic, ack_every: 1, ..Config::default() }
+    Config { profile: Profile::Linux, hz: 0, algorithm: Algorithm::Cubic, ack_every: 1, ..Config::rfc() }
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Replay {
         let round_trip = millis(words.next().unwrap());
         let option = words.next();
         let ecn = option == Some("ecn");
-        let config = Config { profile: Profile::Linux, hz: 0, ecn, quick_acks: 16, ..Config::default() };
+        let config = Config { profile: Profile::Linux, hz: 0, ecn, quick_acks: 16, ..Config::rfc() };
         let mut receiver = Receiver::new(&config);
         let syn = Time::from_nanos(1_000_000_000);
         let flags = Flags::when(ecn, Flags::ECE.with(Flags::CWR));

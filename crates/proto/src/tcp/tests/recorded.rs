@@ -179,7 +179,7 @@ impl Replay {
             hz: if ticks.is_some() { 250 } else { 0 },
             algorithm: Algorithm::Cubic,
             ecn: option == Some("ecn"),
-            ..Config::default()
+            ..Config::rfc()
         };
         let syn = Time::from_nanos(1_000_000_000) + ticks.unwrap_or_default();
         let mut sender = Sender::new(&config);

@@ -20,11 +20,11 @@ struct Vector {
 }
 
 fn linux(algorithm: Algorithm) -> Config {
-    Config { profile: Profile::Linux, hz: 0, algorithm, ..Config::default() }
+    Config { profile: Profile::Linux, hz: 0, algorithm, ..Config::rfc() }
 }
 
 fn without_sack() -> Config {
-    Config { sack: false, algorithm: Algorithm::Cubic, ..Config::default() }
+    Config { sack: false, algorithm: Algorithm::Cubic, ..Config::rfc() }
 }
 
 impl Vector {

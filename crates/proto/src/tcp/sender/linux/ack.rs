@@ -17,7 +17,8 @@ use crate::{
     },
 };
 
-/// Most segments that reordering is counted to (`tcp_max_reordering`).
+/// Most segments that reordering is counted to (`tcp_max_reordering`), or after one odd path no loss would be seen
+/// early.
 const MAX_REORDERING: u32 = 300;
 
 /// What is known of an ACK (`FLAG_…`).
@@ -66,7 +67,7 @@ impl Linux {
         self.state == CaState::Open && self.segments.is_clean() && self.probe_end == 0
     }
 
-    /// Something came later than what was sent after it (`tcp_check_sack_reordering`).
+    /// Something came later than what was sent after it (`tcp_check_sack_reordering`; RFC 8985 §6.2, step 3).
     pub(super) fn note_reordering(&mut self, low: u32, una: u32) {
         let highest = self.segments.highest_sacked(una);
         if low < highest {
@@ -264,10 +265,12 @@ impl Sender {
     fn take_duplicate(&mut self, linux: &mut Linux, seq: u32, seen: &mut Seen) {
         seen.probe_duplicate = linux.probe_end > 0 && linux.probe_end == seq + 1;
         linux.undo.duplicates += 1;
-        // What was not sent again was duplicated by the network.
+        // What was not sent again was duplicated by the network, which is no sign of a needless recovery
+        // (`tcp_dsack_seen`).
         if linux.undo.duplicates > self.retransmits {
             return;
         }
+        // Neither a probe nor a loss without reordering says that the tolerance was too small.
         if linux.rack.reordered && !seen.probe_duplicate {
             linux.rack.duplicate_seen = true;
         }
@@ -334,7 +337,8 @@ impl Sender {
         seen.set_timer = seen.advanced || measured && sacked_earlier;
     }
 
-    /// Takes the round-trip time of an ACK (`tcp_ack_update_rtt`); returns whether there is one.
+    /// Takes the round-trip time of an ACK (`tcp_ack_update_rtt`); returns whether there is one. RFC 6298 §3 (Karn):
+    /// none of what was sent again, whose ACK may answer either; but the echoed time tells which it was.
     fn measure(&mut self, linux: &mut Linux, (config, now): (&Config, Time), seen: &Seen, acked: &mut Acked) -> bool {
         let since = |at: u64| now.as_nanos().saturating_sub(at);
         let own = seen.acked_at.filter(|_| !seen.again_acked).map(|(first, last)| (since(first), since(last)));

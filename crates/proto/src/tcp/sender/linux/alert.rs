@@ -8,6 +8,8 @@ impl Sender {
     /// Handles an ACK that is a duplicate, reports something, or comes while not all is well.
     #[inline(never)]
     pub(super) fn alert(&mut self, linux: &mut Linux, now: Time, seen: &mut Seen) {
+        // A mark proves that there was congestion: what is reduced now is not given back (step A of
+        // `tcp_fastretrans_alert`).
         if seen.marked {
             linux.reduction.prior_ssthresh = 0;
         }
@@ -79,14 +81,18 @@ impl Sender {
         }
         if linux.frto {
             // F-RTO, the variant with SACK (RFC 5682, section 3.1).
+            // Step 3.b: what was sent before the timeout has arrived, so that not all was lost.
             if seen.original && self.try_undo_loss(linux, now, seen.echo, true) {
                 return Again::Nothing;
             }
             if self.next > self.recover {
+                // Step 3.a: only what was sent after the timeout arrives.
                 if seen.sacked || seen.is_duplicate_ack() {
                     linux.frto = false;
                 }
             } else if seen.advanced && !recovered {
+                // Step 2.b: new segments show whether the old ones arrive; if there are none, they are sent again after
+                // all.
                 self.recover = self.next;
                 if self.next < self.supplied && self.next < self.window_end {
                     return Again::New;
@@ -161,6 +167,7 @@ impl Sender {
         if !linux.any_retransmitted(self.una, self.next) {
             linux.undo.first_again = 0;
         }
+        // `tcp_enter_cwr`; RFC 3168 §6.1.2: once in a window of data, as all its marks tell of the same queue.
         if seen.marked && linux.state < CaState::Cwr {
             linux.reduction.prior_ssthresh = 0;
             linux.undo.forbid();
@@ -185,7 +192,10 @@ impl Sender {
 }
 
 impl Linux {
-    /// How long reordered segments are waited for (`tcp_rack_reo_wnd`).
+    /// How long reordered segments are waited for (`tcp_rack_reo_wnd`). RFC 8985 §6.2, step 4: a quarter of the least
+    /// round trip, as reordering is of the path and not of its queues; more by quarters where that was too little, up
+    /// to the smoothed round trip. Nothing while none was ever seen, and a recovery goes on or three segments are
+    /// sacked: to wait would only delay it.
     fn tolerance(&self) -> u64 {
         let early = self.state >= CaState::Recovery || self.segments.sacked >= self.reordering;
         if !self.rack.reordered && early {

@@ -19,7 +19,8 @@ const BATCH_BYTES: u64 = SEGMENT as u64 * 1_000_000_000 / 1024 / 100;
 const HALVING: u64 = 512_000;
 /// A batch leaves that is this part of a window (`tcp_tso_win_divisor`).
 const WINDOW_DIVISOR: u32 = 3;
-/// Nothing waits longer than this after what was sent last, nor for an ACK that is farther away.
+/// Nothing waits longer than this after what was sent last, nor for an ACK that is farther away (`NSEC_PER_MSEC` in
+/// `tcp_tso_should_defer`): a full batch would not be worth the delay.
 const SOON: Span = Span::from_millis(1);
 
 impl Sender {

@@ -13,7 +13,8 @@ pub(super) struct Window {
     credit: u32,
 }
 
-/// No loss was known yet (`TCP_INFINITE_SSTHRESH`).
+/// No loss was known yet (`TCP_INFINITE_SSTHRESH`). RFC 5681 §3.1: so high that the path sets the limit, and no guess
+/// does.
 pub(super) const INFINITE: u32 = 0x7fff_ffff;
 
 /// The clock as the algorithms see it, in nanoseconds.
@@ -60,7 +61,11 @@ pub(super) struct Dctcp {
     round_end: u32,
 }
 
+/// `DCTCP_MAX_ALPHA`: all is marked. RFC 8257 §3.3: α begins there, so that the first mark halves the window as Reno
+/// would.
 const DCTCP_MAX_ALPHA: u32 = 1024;
+/// `dctcp_shift_g`: the gain g is 1/16 (RFC 8257 §4.2). With 1 each round's marks would count alone, with 0 none ever
+/// would.
 const DCTCP_SHIFT_G: u32 = 4;
 
 impl Window {
@@ -77,7 +82,9 @@ impl Window {
         self.credit = 0;
     }
 
-    /// Slow start counts every acknowledged segment (`tcp_slow_start`); returns those beyond the threshold.
+    /// Slow start counts every acknowledged segment (`tcp_slow_start`); returns those beyond the threshold. RFC 3465
+    /// §2.3 would count two of an ACK; Linux counts all, as a receiver that takes many packets at once answers them at
+    /// once.
     fn slow_start(&mut self, acked: u32) -> u32 {
         let cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (cwnd - self.cwnd);
@@ -85,7 +92,8 @@ impl Window {
         left
     }
 
-    /// Grows by one segment for each `count` that are acknowledged (`tcp_cong_avoid_ai`).
+    /// Grows by one segment for each `count` that are acknowledged (`tcp_cong_avoid_ai`). RFC 5681 §3.1: counted, and
+    /// not by a part of a segment for each ACK, which integers would round to nothing.
     fn avoid(&mut self, count: u32, acked: u32) {
         if self.credit >= count {
             self.credit = 0;
@@ -140,9 +148,12 @@ impl Control {
         match self {
             Control::Cubic(cubic) => cubic.shrink(cwnd),
             Control::Dctcp(dctcp) if marked => {
+                // RFC 8257 §3.3, step 9: α/2 of the window, with α in 1/1024.
                 let less = (u64::from(cwnd) * u64::from(dctcp.alpha)) >> 11;
                 cwnd.saturating_sub(less as u32).max(2)
             }
+            // `tcp_reno_ssthresh`; RFC 5681 §3.1, equation 4, has what is in flight for the window. RFC 8257 §3.5:
+            // DCTCP meets a loss as Reno does, since marks did not prevent it.
             Control::Reno | Control::Coupled | Control::Dctcp(_) => (cwnd / 2).max(2),
         }
     }
@@ -169,7 +180,7 @@ impl Control {
         }
     }
 
-    /// Counts delivered and marked segments, for DCTCP (`dctcp_update_alpha`).
+    /// Counts delivered and marked segments, for DCTCP (`dctcp_update_alpha`; RFC 8257 §3.3, steps 1 to 8).
     #[inline]
     pub(super) fn count(&mut self, delivered: u32, marked: bool, (una, next): (u32, u32)) {
         let Control::Dctcp(dctcp) = self else { return };
@@ -179,6 +190,7 @@ impl Control {
             return;
         }
         let less = dctcp.alpha >> DCTCP_SHIFT_G;
+        // RFC 8257 §4.2: what a shift takes nothing from any more is zero, or α would never reach that.
         let mut now = if less == 0 { 0 } else { dctcp.alpha - less };
         if dctcp.marked > 0 {
             let share = (u64::from(dctcp.marked) << (10 - DCTCP_SHIFT_G)) / u64::from(dctcp.delivered.max(1));

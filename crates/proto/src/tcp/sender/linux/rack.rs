@@ -5,12 +5,13 @@ use super::segments::{EVER, LOST, RETRANSMITTED, SACKED, Segments};
 /// The latest segment that is known to have arrived, by the time when it was sent, and the tolerance of reordering.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rack {
-    /// When it was sent, and the segment after it.
+    /// When it was sent, and the segment after it (RFC 8985 §5.3: RACK.xmit_ts and RACK.end_seq).
     sent_at: u64,
     end: u32,
-    /// Its round-trip time, or that of a segment which arrived later.
+    /// Its round-trip time, or that of a segment which arrived later (RACK.rtt).
     round_trip: u64,
-    /// Quarters of the least round-trip time that reordered segments are waited for, and for how many more recoveries.
+    /// Quarters of the least round-trip time that reordered segments are waited for, and for how many more recoveries
+    /// (RACK.reo_wnd_mult and RACK.reo_wnd_persist).
     pub(super) steps: u8,
     pub(super) persists: u8,
     /// A segment arrived since losses were looked for.
@@ -19,11 +20,12 @@ pub(super) struct Rack {
     pub(super) duplicate_seen: bool,
     /// When the tolerance was widened last.
     widened_at: u64,
-    /// A segment arrived later than one that was sent after it.
+    /// A segment arrived later than one that was sent after it (RACK.reordering_seen).
     pub(super) reordered: bool,
 }
 
-/// For how many recoveries the tolerance stays wide (`TCP_RACK_RECOVERY_THRESH`).
+/// For how many recoveries the tolerance stays wide (`TCP_RACK_RECOVERY_THRESH`). RFC 8985 §6.2, step 4: 16, so that
+/// where reordering lasts one recovery in 16 at most is in vain, and where it has ended losses do not wait for ever.
 pub(super) const PERSISTS: u8 = 16;
 
 impl Rack {
@@ -45,12 +47,15 @@ impl Rack {
     #[inline]
     pub(super) fn advance(&mut self, now: u64, sent_at: u64, seq: u32, again: bool, min_rtt: u64) {
         let round_trip = now.saturating_sub(sent_at);
-        // The ACK may be for what was sent first.
+        // RFC 8985 §6.2, step 2: nothing is answered in less than the least round trip, so the ACK is for what was sent
+        // first. Its time would make the round trip far too short, and others lost.
         if again && round_trip < min_rtt {
             return;
         }
         self.advanced = true;
         self.round_trip = round_trip;
+        // Many segments are sent in one tick of the clock: of these the number tells which is the latest
+        // (RACK_sent_after).
         if sent_at > self.sent_at || sent_at == self.sent_at && seq + 1 > self.end {
             (self.sent_at, self.end) = (sent_at, seq + 1);
         }
@@ -58,6 +63,8 @@ impl Rack {
 
     /// Widens the tolerance if something was sent again in vain, and the `newest` segment that an ACK reports was sent since it was
     /// widened last (`tcp_rack_update_reo_wnd`). Zero: the ACK reports none.
+    ///
+    /// RFC 8985 §6.2, step 4: one step in a round trip, as what was sent again before the last step says nothing of it.
     #[inline]
     pub(super) fn adapt(&mut self, now: u64, newest: u64) {
         if newest == 0 {
@@ -80,14 +87,16 @@ impl Rack {
         sent_at < self.sent_at || sent_at == self.sent_at && seq + 1 < self.end
     }
 
-    /// How much longer a segment may be on its way; less than a microsecond, by which Linux counts, is nothing: what was sent at
+    /// RFC 8985 §6.2, step 5: how much longer a segment may be on its way; less than a microsecond, by which Linux
+    /// counts, is nothing: what was sent at
     /// one time, here a nanosecond apart, is lost at one time.
     fn remaining(&self, now: u64, sent_at: u64, tolerance: u64) -> u64 {
         let left = (self.round_trip + tolerance).saturating_sub(now.saturating_sub(sent_at));
         if left < 1_000 { 0 } else { left }
     }
 
-    /// Whether a segment was sent so recently that it may still arrive.
+    /// Whether a segment was sent so recently that it may still arrive. RFC 8985 §6.3 adds the tolerance of reordering,
+    /// which Linux leaves out (`tcp_timeout_mark_lost`).
     pub(super) fn may_arrive(&self, now: u64, sent_at: u64) -> bool {
         self.remaining(now, sent_at, 0) > 0
     }

@@ -1,4 +1,5 @@
-//! How the window shrinks, by proportional rate reduction (RFC 6937), and when it may grow.
+//! How the window shrinks, by proportional rate reduction (RFC 6937; as Linux has it, its successor, RFC 9937), and
+//! when it may grow.
 
 use sidestep_net::Time;
 
@@ -9,7 +10,8 @@ use super::{
 };
 use crate::tcp::{Config, signals::Acked};
 
-/// A reduction of the window that is under way, with Linux's names.
+/// A reduction of the window that is under way, with Linux's names (RFC 9937 §6.1). Where Linux has the window before
+/// it, the RFC has what was in flight then (RecoverFS).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reduction {
     pub(super) prior_cwnd: u32,
@@ -34,7 +36,8 @@ impl Linux {
         matches!(self.state, CaState::Cwr | CaState::Recovery)
     }
 
-    /// The threshold that slow start is to have after a pause (`tcp_current_ssthresh`).
+    /// The threshold that slow start is to have after a pause (`tcp_current_ssthresh`). RFC 2861 §3: three quarters of
+    /// the window are what it was on the mean, as it swings between a half and the whole of its maximum.
     pub(super) fn current_ssthresh(&self) -> u32 {
         if self.in_reduction() {
             return self.window.ssthresh;
@@ -42,14 +45,20 @@ impl Linux {
         self.window.ssthresh.max((self.window.cwnd >> 1) + (self.window.cwnd >> 2))
     }
 
-    /// Ends a reduction (`tcp_end_cwnd_reduction`).
+    /// Ends a reduction (`tcp_end_cwnd_reduction`; RFC 9937 §6.4): the window is the threshold, however little was in
+    /// flight.
     pub(super) fn end_reduction(&mut self) {
         if self.window.ssthresh < INFINITE && (self.state == CaState::Cwr || self.undo.is_possible()) {
             self.window.cwnd = self.window.ssthresh;
         }
     }
 
-    /// What proportional rate reduction lets out after an ACK (`tcp_cwnd_reduction`).
+    /// What proportional rate reduction lets out after an ACK (`tcp_cwnd_reduction`; RFC 9937 §6.2).
+    ///
+    /// Above the threshold it lets out as many of the segments that arrive as the window is to keep, so that sending
+    /// slows down over a round trip and does not pause for half of one. Below it nothing more leaves than has arrived
+    /// (PRR-CRB), and one more where an ACK advances and reports no new loss (PRR-SSRB), as only then the path can bear
+    /// more.
     pub(super) fn reduce(&mut self, outstanding: u32, delivered: u32, lost: u32, advanced: bool) {
         let of = &mut self.reduction;
         if delivered == 0 || of.prior_cwnd == 0 {
@@ -67,12 +76,13 @@ impl Linux {
             let count = behind.max(i64::from(delivered)) + i64::from(advanced && lost == 0);
             count.min(room)
         };
-        // The first segment of a recovery is sent again at once.
+        // RFC 9937 §6.2: the first segment of a recovery is sent again at once, as all that follows waits for its ACK.
         count = count.max(i64::from(of.prr_out == 0)).max(0);
         self.window.cwnd = in_flight + count as u32;
     }
 
-    /// Whether the window, and nothing else, keeps segments back (`tcp_is_cwnd_limited`).
+    /// Whether the window, and nothing else, keeps segments back (`tcp_is_cwnd_limited`). RFC 2861 §3: a window that is
+    /// not full shows nothing of what the path can carry. In slow start half of it is enough, so that it doubles.
     pub(super) fn is_window_limited(&self) -> bool {
         self.used.limited || self.window.in_slow_start() && self.window.cwnd < 2 * self.used.most
     }
@@ -95,7 +105,8 @@ impl Linux {
         }
     }
 
-    /// The application has not used the window for a timeout (`tcp_cwnd_application_limited`).
+    /// The application has not used the window for a timeout (`tcp_cwnd_application_limited`). RFC 2861 §3.1: the
+    /// window goes half of the way to what was used, as nothing has shown of late that the path carries the rest.
     fn shrink_unused(&mut self, config: &Config) {
         if self.state != CaState::Open {
             return;
@@ -108,7 +119,8 @@ impl Linux {
         self.used.segments = 0;
     }
 
-    /// The connection was idle for `idle`: the window halves for each timeout (`tcp_cwnd_restart`).
+    /// The connection was idle for `idle`: the window halves for each timeout (`tcp_cwnd_restart`). RFC 2861 §3.1 and
+    /// RFC 5681 §4.1: no ACK paces what is sent next, and others may have taken the path's rate.
     pub(super) fn restart(&mut self, config: &Config, now: u64, idle: u64) {
         self.window.ssthresh = self.current_ssthresh();
         let least = config.initial_window.min(self.window.cwnd);
@@ -134,7 +146,8 @@ impl Sender {
         self.announce_reduction();
     }
 
-    /// The next new segment says that the window was reduced (`tcp_ecn_queue_cwr`).
+    /// The next new segment says that the window was reduced (`tcp_ecn_queue_cwr`). RFC 3168 §6.1.2: on none that is
+    /// sent again, as the loss of a new one reduces the window and is told anew.
     pub(super) fn announce_reduction(&mut self) {
         if self.flags & flag::ECN != 0 {
             self.flags |= flag::CWR;
@@ -153,6 +166,7 @@ impl Sender {
         if linux.in_reduction() {
             return linux.reduce(self.outstanding(), acked.delivered, lost, advanced);
         }
+        // `tcp_may_raise_cwnd`: where much is reordered, few ACKs advance.
         let reordered = linux.reordering > super::REORDERING;
         let may_grow = advanced || reordered && sacked;
         if may_grow {

@@ -36,6 +36,10 @@ impl Estimator {
     }
 
     /// Takes a sample; `round_ended`: it is the first of a round. Within a round the timeout only grows.
+    ///
+    /// RFC 6298 §2, with the variation fourfold (K = 4): a first sample R gives 2·R, later ones move the time by an
+    /// eighth and its deviation by a quarter. The RFC rounds the sum up to a second; Linux gives the variation
+    /// `tcp_rto_min` at least, so that a delayed ACK is no timeout on a long path either.
     #[inline]
     pub(super) fn sample(&mut self, config: &Config, rtt: u64, round_ended: bool) {
         let floor = config.min_rto.as_nanos();
@@ -51,7 +55,8 @@ impl Estimator {
         let deviation = (self.deviation >> 2) as i64;
         if error < 0 {
             error = -error - deviation;
-            // A shorter time widens the deviation by an eighth of what a longer one does.
+            // A shorter time widens the deviation by an eighth of what a longer one does: a queue that drains is no
+            // reason to wait for longer (`tcp_rtt_estimator`, after Eifel).
             if error > 0 {
                 error >>= 3;
             }
@@ -65,6 +70,7 @@ impl Estimator {
         }
         if round_ended {
             if self.largest < self.variation {
+                // By a quarter in a round and not with each sample: many samples of a window say the same.
                 self.variation -= (self.variation - self.largest) >> 2;
             }
             self.largest = floor;

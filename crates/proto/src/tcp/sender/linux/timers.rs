@@ -8,9 +8,10 @@ use crate::{
     tcp::{Config, rtt::RoundTrip, signals::Signals, timeout::SenderTimeout},
 };
 
-/// What timers of a few milliseconds have on top (`TCP_TIMEOUT_MIN_US`).
+/// What timers of a few milliseconds have on top (`TCP_TIMEOUT_MIN_US`): less, and a coarse clock would fire too early.
 const LEAST: u64 = 2_000_000;
-/// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`).
+/// SYNs that are sent at equal distances after the first (`tcp_syn_linear_timeouts`). RFC 6298 §5, rule 5.5, would
+/// double from the first on, so that two lost SYNs cost three seconds.
 const LINEAR_SYNS: u8 = 4;
 
 impl Linux {
@@ -89,6 +90,10 @@ impl Sender {
     }
 
     /// Sets the timer for a tail loss probe (`tcp_schedule_loss_probe`); `anew`: the timeout begins now.
+    ///
+    /// RFC 8985 §7.2: two smoothed round trips, as one would be over before ACKs that are a little late; more where one
+    /// segment is out, whose ACK the receiver may delay (TLP.max_ack_delay); a second where no round trip is known; no
+    /// later than the timeout.
     pub(super) fn schedule_probe(&mut self, linux: &mut Linux, config: &Config, now: Time, anew: bool) -> bool {
         if self.una == self.next || !linux.may_probe(config) {
             return false;
@@ -133,7 +138,7 @@ impl Sender {
 
     /// `tcp_send_loss_probe`: a new segment if there is one, else the last one again.
     fn probe(&mut self, linux: &mut Linux, now: Time) -> Signals {
-        // At most one is out.
+        // RFC 8985 §7.3: at most one is out, so that probes never exceed the window by more than a segment.
         if linux.probe_end > 0 {
             self.rearm_as_sent(linux, now);
             return Signals::default();
@@ -168,6 +173,7 @@ impl Sender {
         linux.counters.timeouts += 1;
         let new_recovery = linux.state < CaState::Recovery;
         self.mark_all_but_recent(linux, now);
+        // RFC 5681 §3.1: the threshold halves once for a loss, and not with each timeout for it.
         let is_new = linux.state <= CaState::Disorder || self.recover <= self.una;
         if is_new || linux.state == CaState::Loss && linux.retransmits == 0 {
             linux.reduction.prior_ssthresh = linux.current_ssthresh();
@@ -176,8 +182,10 @@ impl Sender {
             let probe = linux.probe_end > 0 && linux.probe_again;
             linux.undo.begin(self.una, linux.segments.retransmitted, probe);
         }
+        // RFC 5681 §3.1: the loss window, one segment; Linux adds what was sent too recently to be lost.
         linux.window.cwnd = linux.segments.in_flight(self.outstanding()) + 1;
         linux.window.forget_credit();
+        // Enough was sacked for a recovery, and none began: the degree of reordering is too high.
         if linux.state <= CaState::Disorder && linux.segments.sacked >= super::REORDERING {
             linux.reordering = linux.reordering.min(super::REORDERING);
         }
@@ -185,16 +193,19 @@ impl Sender {
         self.recover = self.next;
         linux.probe_end = 0;
         self.announce_reduction();
+        // RFC 5682 §3.1, step 1: not in another recovery, whose segments could not be told from those of before the
+        // timeout.
         linux.frto = new_recovery || linux.retransmits > 0;
         linux.retransmits = linux.retransmits.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
+        // RFC 6298 §5, rule 5.5, and §2, rule 2.5: a path that answers nothing is asked ever more rarely, but asked.
         linux.rto = (linux.rto * 2).min(config.max_rto.as_nanos());
         linux.again = Again::Lost;
         self.arm(linux, now, linux.rto, SenderTimeout::Retransmission);
         Signals { bits: Signals::TIMEOUT }
     }
 
-    /// After a timeout all counts as lost but what was sent too recently (`tcp_timeout_mark_lost`).
+    /// After a timeout all counts as lost but what was sent too recently (`tcp_timeout_mark_lost`; RFC 8985 §6.3).
     fn mark_all_but_recent(&mut self, linux: &mut Linux, now: Time) {
         for seq in self.una..self.next {
             if seq == self.una || !linux.rack.may_arrive(now.as_nanos(), linux.segments.sent_at(seq)) {
@@ -219,7 +230,8 @@ impl Sender {
         } else {
             linux.rto = self.round_trip.timeout(config, 0);
         }
-        // Unless it answers the first SYN after all.
+        // RFC 5681 §3.1: one segment after a lost SYN; Linux after two (`tcp_init_transfer`), as a timeout of a second
+        // fires early on long paths. Unless it answers the first SYN after all.
         let answers_first = packet.sent.as_nanos() / 1_000_000 == linux.syn_at / 1_000_000;
         if self.backoff > 1 && !answers_first {
             linux.window.cwnd = 1;

@@ -9,7 +9,7 @@ use super::{super::Sender, CaState, Linux};
 pub(super) struct Undo {
     /// The first segment not acknowledged when the window was reduced (`undo_marker`).
     marker: Option<u32>,
-    /// Segments sent again since, of which the receiver has not said that it had them; −1: not known.
+    /// Segments sent again since, of which the receiver has not said that it had them (`undo_retrans`); −1: not known.
     retransmits: i32,
     /// When the first of them was sent again; zero: none was (`retrans_stamp`).
     pub(super) first_again: u64,
@@ -24,7 +24,8 @@ pub(super) enum Unmark {
     No,
 }
 
-/// Whether what echoes this time answers what was sent before `at`, in ns (`tcp_tsopt_ecr_before`). Timestamps count milliseconds.
+/// Whether what echoes this time answers what was sent before `at`, in ns (`tcp_tsopt_ecr_before`; RFC 3522 §3.2).
+/// Timestamps count milliseconds.
 pub(super) fn answers_before(echo: Time, at: u64) -> bool {
     echo != Time::ZERO && echo.as_nanos() / 1_000_000 < at / 1_000_000
 }
@@ -34,6 +35,8 @@ impl Undo {
         self.marker.is_some()
     }
 
+    /// `tcp_init_undo`: what is out already, a tail loss probe too, may be reported twice. Zero would mean that all was
+    /// in vain.
     pub(super) fn begin(&mut self, una: u32, retransmitted: u32, probe: bool) {
         self.marker = Some(una);
         let out = retransmitted as i32 + i32::from(probe);
@@ -81,7 +84,8 @@ impl Sender {
         linux.undo.is_possible() && (linux.undo.all_in_vain() || linux.undo.is_delayed(echo))
     }
 
-    /// Gives the window back that was taken (`tcp_undo_cwnd_reduction`).
+    /// Gives the window back that was taken (`tcp_undo_cwnd_reduction`): segments were late and not lost, so the path
+    /// was not full.
     pub(super) fn undo_reduction(&mut self, linux: &mut Linux, unmark: Unmark) {
         if unmark == Unmark::Yes {
             linux.segments.unmark_losses(self.una, self.next);
@@ -105,6 +109,7 @@ impl Sender {
             let count = if loss { &mut linux.counters.loss_undo } else { &mut linux.counters.full_undo };
             *count += 1;
         } else {
+            // RFC 8985 §6.2, step 4: one recovery less, as this one was not in vain.
             linux.rack.persists = linux.rack.persists.saturating_sub(1);
         }
         self.set_state(linux, now, CaState::Open);

@@ -1,0 +1,174 @@
+//! In-Network Resource Pooling: routers cache, send around links and press back; hosts send at full speed until they are told
+//! to slow down.
+
+mod custody;
+mod host;
+mod router;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use sidestep_net::{ArcId, LinkId, Span, Topology, pattern};
+use sidestep_proto::inrpp::{Credit, InrppKnobs, Notifications, Preset};
+use sidestep_proto::{
+    inrpp::{self, AckFields, Nonce, Nonces, Notice, Notification},
+    packet::Packet,
+    tcp::{self, Algorithm},
+};
+
+use custody::Network;
+use host::{Ends, HostNode, HostSettings, Links};
+use router::RouterNode;
+use sidestep_engine::{Behaviour, Sizes};
+use sidestep_scenario::SystemInfo;
+use sidestep_sim::{
+    SimError,
+    system::{Context, MakeBehaviour, MakeEndpoint, Setup, System, Transport},
+};
+
+/// What INRPP adds to every packet: two nonces, and a notification with its MAC, 4 bytes each.
+const HEADER: u16 = 16;
+
+/// In-Network Resource Pooling.
+#[derive(Clone, Copy, Debug)]
+pub struct Inrpp;
+
+impl System for Inrpp {
+    fn info(&self) -> SystemInfo {
+        crate::INRPP
+    }
+
+    fn setup(&self, context: &Context<'_>) -> Result<Setup, SimError> {
+        setup(context)
+    }
+}
+
+fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
+    let knobs: InrppKnobs = context.settings()?;
+    let mut knobs = knobs;
+    if knobs.preset == Preset::Ns3 {
+        knobs.credit = Credit::RoundRobin;
+    }
+    let config = inrpp::Config {
+        probe_interval: knobs.probe_interval,
+        decision_interval: knobs.decision_interval,
+        alpha: knobs.alpha,
+        expiry: knobs.expiry,
+        ack_processing: knobs.ack_processing,
+        credit: knobs.credit,
+        notifications: knobs.notifications,
+        preset: knobs.preset,
+    };
+    let topology = &context.scenario.topology;
+    let borders = borders(topology, &knobs).map_err(|problem| context.bad_value("borders", problem))?;
+    let mut probed = BTreeSet::new();
+    for node in topology.node_ids().filter(|node| topology.is_router(*node)) {
+        let router = RouterNode::new(topology, node, config, &knobs, &borders, None)
+            .map_err(|problem| context.refuse(format_args!("router `{}`, {problem}", topology.node(node).name)))?;
+        probed.extend(router.probed());
+    }
+    let notes = slow_probes(topology, knobs.probe_interval, &probed).into_iter().collect();
+    let base = Setup::tcp(context)?;
+    let mut tcp = tcp::Config { algorithm: Algorithm::Unreduced, ecn: false, sack: false, ..base.tcp };
+    if knobs.preset == Preset::Ns3 {
+        tcp.ack_every = 1;
+    }
+    let settings = HostSettings {
+        tcp,
+        expiry: config.expiry,
+        after_timeout: knobs.rto,
+        obedient: knobs.obedient,
+        echo: knobs.notifications == Notifications::Data,
+    };
+    let (ecmp, routers) = (knobs.ecmp, format!("{:?}", InrppKnobs { obedient: true, ..knobs.clone() }));
+    let links = Arc::new(Links::new(topology));
+    let of_flows = links.clone();
+    let custody = Network::of(context.scenario, &knobs);
+    let make = MakeEndpoint(Arc::new(move |spec, arc| Box::new(Ends::new(spec, &settings, arc, of_flows.clone()))));
+    let behaviour = MakeBehaviour(Arc::new(move |topology, node| -> Option<Box<dyn Behaviour>> {
+        if topology.is_router(node) {
+            Some(Box::new(RouterNode::new(topology, node, config, &knobs, &borders, custody.as_ref()).ok()?))
+        } else {
+            Some(Box::new(HostNode(links.clone())))
+        }
+    }));
+    let headers = base.headers + HEADER;
+    let behaviour = Some(behaviour);
+    Ok(Setup { transport: Transport::Own(make), tcp, headers, behaviour, routers, ecmp, notes, ..base })
+}
+
+/// The links that are borders.
+fn borders(topology: &Topology, knobs: &InrppKnobs) -> Result<BTreeSet<LinkId>, String> {
+    let mut links = BTreeSet::new();
+    for name in &knobs.borders {
+        let found = topology.link_ids().filter(|link| pattern::matches(name, &topology.link(*link).name));
+        let before = links.len();
+        links.extend(found);
+        if links.len() == before {
+            return Err(format!("there is no link `{name}`"));
+        }
+    }
+    Ok(links)
+}
+
+/// A warning where answers to probes take longer than T_p: rates of detours then follow what was a probe ago.
+fn slow_probes(topology: &Topology, interval: Span, probed: &BTreeSet<ArcId>) -> Option<String> {
+    let round_trip = |arc: &ArcId| {
+        let there = topology.channel(*arc).delay.as_nanos();
+        Span::from_nanos(there + topology.channel(arc.reversed()).delay.as_nanos())
+    };
+    let slow: Vec<&ArcId> = probed.iter().filter(|arc| round_trip(arc) >= interval).collect();
+    let worst = *slow.iter().max_by_key(|arc| round_trip(arc))?;
+    let name = |node| &topology.node(node).name;
+    let (from, to) = (name(topology.tail(*worst)), name(topology.head(*worst)));
+    Some(format!(
+        "T_p ({interval}) should exceed the round trip of a probe; on {} of {} links that are probed it does not ({from} to {to} takes {})",
+        slow.len(),
+        probed.len(),
+        round_trip(worst)
+    ))
+}
+
+/// Bytes of headers of INRPP's packets.
+fn sizes() -> Sizes {
+    let sizes = Sizes::default();
+    Sizes { header: sizes.header + HEADER, ..sizes }
+}
+
+/// The nonces that a packet carries: in the fields that are RCP's.
+fn nonces_of(packet: &Packet) -> Nonces {
+    let mut nonces = Nonces::default();
+    for nonce in [packet.rtt, packet.rate] {
+        if nonce != 0 {
+            nonces.push(Nonce(nonce));
+        }
+    }
+    nonces
+}
+
+fn with_nonces(packet: Packet, nonces: Nonces) -> Packet {
+    let mut all = nonces.iter().map(|nonce| nonce.0);
+    Packet { rate: all.next().unwrap_or(0), rtt: all.next().unwrap_or(0), ..packet }
+}
+
+/// What an ACK carries besides: the notification lies where SACK blocks would be, which INRPP does not use.
+fn read_fields(packet: &Packet) -> AckFields {
+    let [(notice, _), (high, low), _] = packet.sack;
+    let nonce = Nonce(u32::from(high) << 16 | u32::from(low));
+    let notice = match notice {
+        1 => Some(Notice::SlowDown),
+        2 => Some(Notice::Cancel),
+        _ => None,
+    };
+    let notification = notice.map(|notice| Notification { notice, nonce, mac: packet.data_seq });
+    AckFields { notification, nonces: nonces_of(packet) }
+}
+
+fn with_fields(packet: Packet, fields: &AckFields) -> Packet {
+    let (notice, nonce, mac) = match fields.notification {
+        Some(Notification { notice: Notice::SlowDown, nonce, mac }) => (1, nonce.0, mac),
+        Some(Notification { notice: Notice::Cancel, nonce, mac }) => (2, nonce.0, mac),
+        None => (0, 0, 0),
+    };
+    let sack = [(notice, 0), ((nonce >> 16) as u16, nonce as u16), (0, 0)];
+    with_nonces(Packet { sack, data_seq: mac, ..packet }, fields.nonces)
+}

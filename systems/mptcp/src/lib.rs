@@ -1,0 +1,11 @@
+//! MPTCP, each subflow hashed onto an equal-cost path.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+use sidestep_proto::mptcp::MptcpKnobs;
+use sidestep_scenario::SystemInfo;
+
+/// MPTCP.
+pub const MPTCP: SystemInfo =
+    SystemInfo::with_settings::<MptcpKnobs>("mptcp", "MPTCP, each subflow hashed onto an equal-cost path", "mptcp");

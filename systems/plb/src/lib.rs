@@ -1,0 +1,14 @@
+//! Protective Load Balancing: a new flow label after congested rounds, as Linux has it.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+use sidestep_policy::PlbKnobs;
+use sidestep_scenario::SystemInfo;
+
+/// Protective Load Balancing.
+pub const PLB: SystemInfo = SystemInfo::with_settings::<PlbKnobs>(
+    "plb",
+    "Protective Load Balancing: a new flow label after congested rounds",
+    "plb",
+);

@@ -1,0 +1,27 @@
+//! Protective Load Balancing: Linux gives a connection a new flow label after congested rounds as well.
+
+use sidestep_policy::PlbKnobs;
+use sidestep_scenario::SystemInfo;
+use sidestep_sim::{
+    SimError,
+    system::{Context, Mover, Setup, System},
+};
+
+/// Protective Load Balancing.
+#[derive(Clone, Copy, Debug)]
+pub struct Plb;
+
+impl System for Plb {
+    fn info(&self) -> SystemInfo {
+        crate::PLB
+    }
+
+    fn setup(&self, context: &Context<'_>) -> Result<Setup, SimError> {
+        setup(context)
+    }
+}
+
+fn setup(context: &Context<'_>) -> Result<Setup, SimError> {
+    let knobs: PlbKnobs = context.settings()?;
+    Ok(Setup { ecmp: true, mover: Mover::Label(Some(knobs)), ..Setup::tcp(context)? })
+}

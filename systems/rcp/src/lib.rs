@@ -1,0 +1,11 @@
+//! The Rate Control Protocol in every router.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+use sidestep_proto::rcp::RcpKnobs;
+use sidestep_scenario::SystemInfo;
+
+/// RCP.
+pub const RCP: SystemInfo =
+    SystemInfo::with_settings::<RcpKnobs>("rcp", "the Rate Control Protocol in every router", "rcp");

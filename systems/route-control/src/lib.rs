@@ -1,0 +1,11 @@
+//! Intelligent route control: a multihomed edge switches its egress by measurement.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+use sidestep_proto::irc::IrcKnobs;
+use sidestep_scenario::SystemInfo;
+
+/// Route control.
+pub const ROUTE_CONTROL: SystemInfo =
+    SystemInfo::with_settings::<IrcKnobs>("irc", "Intelligent Route Control at a multihomed edge", "irc");

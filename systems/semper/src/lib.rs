@@ -1,0 +1,24 @@
+//! SEMPER: edge routers hash MPTCP subflows onto paths, without state.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+mod settings;
+
+use sidestep_scenario::SystemInfo;
+
+pub use settings::SemperKnobs;
+
+/// SEMPER.
+pub const SEMPER: SystemInfo = SystemInfo::with_settings::<SemperKnobs>(
+    "semper",
+    "MPTCP subflows hashed onto paths by a stateless edge router",
+    "semper",
+);
+
+/// SEMPER's reference, whose edges remember.
+pub const SEMPER_STATEFUL: SystemInfo = SystemInfo::with_settings::<SemperKnobs>(
+    "semper-stateful",
+    "`semper` with a table of subflows at the edge",
+    "semper",
+);

@@ -1,0 +1,12 @@
+//! Plain TCP: on the shortest path, or each connection hashed onto one of the equal-cost paths.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+use sidestep_scenario::SystemInfo;
+
+/// TCP on the shortest path.
+pub const TCP: SystemInfo = SystemInfo::plain("tcp", "plain TCP on the shortest path");
+
+/// TCP over equal-cost paths.
+pub const ECMP: SystemInfo = SystemInfo::plain("ecmp", "each connection hashed onto one of the equal-cost paths");
