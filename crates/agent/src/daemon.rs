@@ -1,4 +1,4 @@
-//! What the daemons at the kernel listen to, for the loop that all daemons share (`sidestep-service`).
+//! What the daemons at the kernel listen to, for the loop that all daemons share (`sidestep-hostd`).
 //!
 //! A daemon implements [`Daemon`], with a handler for each kind of input: the controller, a new configuration, changes of
 //! interfaces, and changes of rules and routes. It takes those that it needs and leaves the others. [`run`] gives them to
@@ -10,10 +10,9 @@
 use std::{ops::ControlFlow, time::Duration};
 
 use sidestep_api::{Connection, Latest, Watcher, chain};
+pub(crate) use sidestep_hostd::{End, Shutdown};
+use sidestep_hostd::{Fault, Handled, Page, Scrapes};
 use sidestep_linux::netlink::{LinkWatch, RoutingChange};
-use sidestep_metrics::{Page, Scrapes};
-pub(crate) use sidestep_service::{End, Shutdown};
-use sidestep_service::{Fault, Handled};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep_until},
@@ -119,7 +118,7 @@ pub(crate) async fn run<D: Daemon>(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let listening = Listening { daemon, configs: inputs.configs, sources: None, settled: None, deaf: false };
-    sidestep_service::run(listening, inputs.scrapes, ready, shutdown).await
+    sidestep_hostd::run(listening, inputs.scrapes, ready, shutdown).await
 }
 
 impl Fault for AgentError {
@@ -162,7 +161,7 @@ enum Event<U, C> {
     Own(Result<(), AgentError>),
 }
 
-impl<D: Daemon> sidestep_service::Daemon for Listening<D> {
+impl<D: Daemon> sidestep_hostd::Daemon for Listening<D> {
     type Error = AgentError;
     type Event = Event<D::Update, D::Config>;
     const INTERVAL: Duration = D::INTERVAL;

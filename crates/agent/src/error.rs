@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use sidestep_api::{ClientError, EndpointError};
+use sidestep_hostd::ListenError;
 use sidestep_linux::LinuxError;
-use sidestep_metrics::ListenError;
 use thiserror::Error;
 
 use crate::ConfigError;

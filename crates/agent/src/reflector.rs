@@ -7,14 +7,13 @@ use std::{
 };
 
 use futures::future::select_all;
+use sidestep_hostd::{Daemon, End, Handled, Metric, Page, Scrapes, Shutdown, run};
 use sidestep_linux::{
     LinuxError, monotonic_now,
     reflector::{Reflected, ReflectorSocket},
 };
-use sidestep_metrics::{Metric, Page, Scrapes};
 pub use sidestep_proto::stamp::{Clock as StampClock, ReflectorConfig};
 use sidestep_proto::stamp::{PORT, Reflector};
-use sidestep_service::{Daemon, End, Handled, Shutdown, run};
 
 use crate::AgentError;
 

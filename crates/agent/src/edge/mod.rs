@@ -24,12 +24,12 @@ use std::{
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{Page, Scrapes};
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     monotonic_now,
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},
 };
-use sidestep_metrics::{Page, Scrapes};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::{

@@ -13,13 +13,13 @@ use std::{
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::Page;
 use sidestep_linux::{
     LinuxError,
     bpf::balance::{self, Balancer, BalancerConfig, Side},
     effect::Checker,
     netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Rule, Target},
 };
-use sidestep_metrics::Page;
 
 use super::{
     EdgeConfig, EdgeOptions, NAME,

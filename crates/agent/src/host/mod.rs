@@ -35,6 +35,7 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
+use sidestep_hostd::{Page, Scrapes};
 use sidestep_linux::{
     bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
     claim::Claim,
@@ -42,7 +43,6 @@ use sidestep_linux::{
     netlink::{Family, Netlink, NextHop, Route, RoutingChange},
     netns::NetNsId,
 };
-use sidestep_metrics::{Page, Scrapes};
 use sidestep_net::Time;
 use sidestep_policy::AgentKnobs;
 use sidestep_policy::{REWEIGHING, raw};

@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use sidestep_hostd::{Page, Scrapes};
 use sidestep_linux::{
     LinuxError,
     mptcp::{EventSocket, Heard, ManagerSetting, SubflowRequests, port_range, tcp_ends},
@@ -28,7 +29,6 @@ use sidestep_linux::{
     netns::NetNsId,
     sock_diag::SockDiag,
 };
-use sidestep_metrics::{Page, Scrapes};
 use tokio::{
     net::UnixStream,
     sync::mpsc::UnboundedReceiver,

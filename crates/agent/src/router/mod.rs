@@ -14,8 +14,8 @@ use std::{
 };
 
 use sidestep_api::{BindingUpdate, Connection, Latest, UsageReport, Watcher, watch_bindings};
+use sidestep_hostd::{Page, Scrapes};
 use sidestep_linux::{bpf::ecn::EcnDecap, netlink::Netlink};
-use sidestep_metrics::{Page, Scrapes};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;

@@ -32,16 +32,15 @@ use std::{
 };
 
 use ipnet::IpNet;
+use sidestep_hostd::{Handled, Page, Scrapes};
 use sidestep_linux::{
     Pauses,
     bpf::passive::Passive,
     monotonic_now,
     netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
 };
-use sidestep_metrics::{Page, Scrapes};
 use sidestep_net::Time;
 use sidestep_proto::irc::IrcMode;
-use sidestep_service::Handled;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     task::JoinError,
@@ -109,7 +108,7 @@ pub async fn run_route_control(
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
     let daemon = RouteControl::start(options, configs).await?;
-    sidestep_service::run(daemon, scrapes, ready, shutdown).await
+    sidestep_hostd::run(daemon, scrapes, ready, shutdown).await
 }
 
 /// Ends the route controller of the calling thread's network namespace, and removes what it or one before it left: the rules
@@ -328,7 +327,7 @@ impl RouteControl {
     }
 }
 
-impl sidestep_service::Daemon for RouteControl {
+impl sidestep_hostd::Daemon for RouteControl {
     type Error = AgentError;
     type Event = Event;
     const INTERVAL: Duration = flows::LOOK;

@@ -2,10 +2,9 @@
 
 use std::{ops::ControlFlow, time::Duration};
 
-use sidestep_metrics::{Page, Scrapes};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::Supervisor;
+use crate::{Page, Scrapes, Supervisor};
 
 /// How an operator ends a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
