@@ -11,7 +11,7 @@ use std::{ops::ControlFlow, time::Duration};
 
 use sidestep_api::{Connection, Latest, Watcher, chain};
 pub(crate) use sidestep_hostd::{End, Shutdown};
-use sidestep_hostd::{Fault, Handled, Page, Scrapes};
+use sidestep_hostd::{Fault, Handled, Listeners, Page};
 use sidestep_linux::netlink::{LinkWatch, RoutingChange};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
@@ -27,8 +27,8 @@ use crate::{
 pub(crate) struct Inputs<C> {
     /// Configurations that replace the one that the daemon started with.
     pub(crate) configs: UnboundedReceiver<C>,
-    /// Readers of the metrics; `None` where no port is open.
-    pub(crate) scrapes: Option<Scrapes>,
+    /// Where it is asked for its metrics, its status and to stop.
+    pub(crate) listeners: Listeners,
 }
 
 /// What a daemon does with each input.
@@ -100,6 +100,11 @@ pub(crate) trait Daemon {
     /// What matters now, in one line for the operator.
     fn status(&self) -> String;
 
+    /// The whole status as JSON.
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        Ok("{}".into())
+    }
+
     /// Reads the metrics; `faults` is how many errors the daemon has survived.
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError>;
 
@@ -118,7 +123,7 @@ pub(crate) async fn run<D: Daemon>(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let listening = Listening { daemon, configs: inputs.configs, sources: None, settled: None, deaf: false };
-    sidestep_hostd::run(listening, inputs.scrapes, ready, shutdown).await
+    sidestep_hostd::run(listening, inputs.listeners, ready, shutdown).await
 }
 
 impl Fault for AgentError {
@@ -244,6 +249,10 @@ impl<D: Daemon> sidestep_hostd::Daemon for Listening<D> {
         self.daemon.status()
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        self.daemon.read_status()
+    }
+
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
         self.daemon.read_metrics(faults).await
     }
@@ -360,7 +369,7 @@ mod tests {
         let seen = daemon.seen.clone();
         let (send, receive) = unbounded_channel();
         configs.iter().for_each(|config| send.send(*config).unwrap());
-        let inputs = Inputs { configs: receive, scrapes: None };
+        let inputs = Inputs { configs: receive, listeners: Listeners::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ready = || seen.borrow_mut().push("ready".into());
         let result = runtime.block_on(run(daemon, inputs, ready, shutdown));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sidestep_api::{ClientError, EndpointError};
-use sidestep_hostd::ListenError;
+use sidestep_hostd::{ControlError, ListenError};
 use sidestep_linux::LinuxError;
 use thiserror::Error;
 
@@ -124,6 +124,16 @@ impl AgentError {
             | AgentError::DoesNotEnd { .. }
             | AgentError::Unreadable { .. }
             | AgentError::Occupied { .. } => true,
+        }
+    }
+}
+
+impl From<ControlError> for AgentError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Occupied { kind } => AgentError::Occupied { kind },
+            ControlError::Unanswered { what } => LinuxError::not_answered(what).into(),
+            ControlError::Io { what, source } => LinuxError::io(what, source).into(),
         }
     }
 }

@@ -55,7 +55,6 @@ mod effect;
 mod error;
 mod firewall;
 mod host;
-mod instance;
 mod mptcp;
 mod paths;
 mod reflector;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::select_all;
-use sidestep_hostd::{Daemon, End, Handled, Metric, Page, Scrapes, Shutdown, run};
+use sidestep_hostd::{Daemon, End, Handled, Listeners, Metric, Page, Scrapes, Shutdown, run};
 use sidestep_linux::{
     LinuxError, monotonic_now,
     reflector::{Reflected, ReflectorSocket},
@@ -59,7 +59,7 @@ pub async fn run_reflector(
         reflected: Reflected::default(),
         deaf: false,
     };
-    run(daemon, scrapes, ready, shutdown).await
+    run(daemon, Listeners { scrapes, control: None }, ready, shutdown).await
 }
 
 struct Reflectors {

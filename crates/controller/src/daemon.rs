@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use sidestep_api::{Listener, chain};
-use sidestep_hostd::{Daemon, End, Fault, Handled, Page, Scrapes, Shutdown, run};
+use sidestep_hostd::{Daemon, End, Fault, Handled, Listeners, Page, Scrapes, Shutdown, run};
 use sidestep_net::Topology;
 use thiserror::Error;
 use tokio::{
@@ -69,7 +69,7 @@ pub async fn serve(
         computing: None,
         failed: None,
     };
-    run(serving, scrapes, || {}, shutdown.map(|()| Shutdown::CleanUp)).await
+    run(serving, Listeners { scrapes, control: None }, || {}, shutdown.map(|()| Shutdown::CleanUp)).await
 }
 
 /// What the daemon holds.

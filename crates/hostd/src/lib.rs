@@ -1,4 +1,4 @@
-//! What all daemons share: the loop, the port for metrics, and the service manager.
+//! What all daemons share: the loop, the sockets for requests and metrics, and the service manager.
 //!
 //! A daemon implements [`Daemon`], with a handler for each kind of input. [`run`] waits for the inputs and calls one
 //! handler at a time, so a handler never runs beside another. Handlers note what the daemon wants;
@@ -22,6 +22,9 @@
 //! supervisor.status("2 of 2 Path IDs installed");
 //! ```
 //!
+//! **Asked.** At a [`ControlSocket`] a daemon is asked for its status, which is JSON, and to stop. It is the only one of its
+//! kind in its network namespace as long as it holds the socket.
+//!
 //! **Measured.** A daemon lists its [`Metric`]s as constants and answers each [`Scrape`] with a [`Page`]. So it counts nothing
 //! twice, and reads nothing unless asked. [`Metric::counter`] and [`Metric::gauge`] describe a measure; [`Page::one`] and
 //! [`Page::each`] add values to a page; [`Scrapes`] listens at a port and waits for readers.
@@ -37,12 +40,14 @@
 //! # Ok::<(), std::fmt::Error>(())
 //! ```
 
+pub mod control;
 mod daemon;
 mod endpoint;
 mod page;
 mod supervisor;
 
-pub use daemon::{Daemon, End, Fault, Handled, Shutdown, run};
+pub use control::{ControlError, ControlSocket};
+pub use daemon::{Daemon, End, Fault, Handled, Listeners, Shutdown, run};
 pub use endpoint::{ListenError, Scrape, Scrapes, read_address};
 pub use page::{Labels, Metric, Page};
 pub use supervisor::Supervisor;

@@ -24,7 +24,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use sidestep_hostd::{Page, Scrapes};
+use sidestep_hostd::{
+    ControlSocket, Listeners, Page, Scrapes,
+    control::{self, Protocol, Request},
+};
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     monotonic_now,
@@ -50,7 +53,6 @@ use crate::{
     daemon::{self, Daemon, End, Inputs, Shutdown},
     effect::{Effects, note},
     firewall::Firewall,
-    instance::{self, Instance},
     paths::{Exceptions, MarkBits, Slots, check_reserved, check_tables},
 };
 
@@ -73,6 +75,8 @@ pub struct EdgeOptions {
 
 /// The name by which the edge daemon of a network namespace is known.
 const NAME: &str = "sidestep-edge";
+/// Each connection there asks for the end.
+const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
 /// How long a flow of the table may be silent, in seconds of 2^30 ns; and how long it is kept after its end.
 const IDLE: u32 = 900;
 const CLOSING: u32 = 60;
@@ -92,18 +96,20 @@ pub async fn run_edge(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let control = ControlSocket::claim(NAME, "edge", PROTOCOL).await?.with_status_at(status::NAME)?;
+    let inputs = Inputs { configs, listeners: Listeners { scrapes, control: Some(control) } };
     if options.offload {
         let offload = offload::Offload::start(options).await?;
-        return daemon::run(offload, Inputs { configs, scrapes }, ready, shutdown).await;
+        return daemon::run(offload, inputs, ready, shutdown).await;
     }
     let edge = Edge::start(options).await?;
-    daemon::run(edge, Inputs { configs, scrapes }, ready, shutdown).await
+    daemon::run(edge, inputs, ready, shutdown).await
 }
 
 /// Ends the edge daemon of the calling thread's network namespace, and removes what it or one before it left: filters on
 /// ingress, and the rules and routes of these tables. Returns whether there was anything.
 pub async fn stop_edge(table_base: u32, priority: u32) -> Result<bool, AgentError> {
-    let stopped = instance::stop(NAME).await?;
+    let stopped = control::stop(NAME, PROTOCOL).await?;
     let removed = kernel::remove_all(&Netlink::open()?, table_base, priority).await?;
     Ok(stopped || removed)
 }
@@ -112,10 +118,6 @@ pub async fn stop_edge(table_base: u32, priority: u32) -> Result<bool, AgentErro
 struct Edge {
     /// What the daemon was started with; its configuration is the one that is in force.
     options: EdgeOptions,
-    /// Says that this is the namespace's only edge daemon, and takes requests to stop.
-    instance: Instance,
-    /// Answers who asks for the status.
-    teller: status::Teller,
     netlink: Netlink,
     balancer: Balancer,
     /// What the program was loaded with.
@@ -167,7 +169,6 @@ struct Edge {
 impl Edge {
     async fn start(mut options: EdgeOptions) -> Result<Self, AgentError> {
         check_reserved(options.table_base, options.priority)?;
-        let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
         let kept = seed::in_place(&netlink, &options.config.edge.inside).await?;
         let seed_origin = options.config.settle_seed(kept);
@@ -183,9 +184,7 @@ impl Edge {
             check_tables(&netlink, options.table_base, inherited).await?;
         }
         Ok(Edge {
-            teller: status::Teller::open(status::NAME)?,
             balancer: Balancer::load(&loaded)?,
-            instance,
             netlink,
             loaded,
             attached: BTreeMap::new(),
@@ -293,10 +292,6 @@ impl Daemon for Edge {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            tracing::info!("asked to stop");
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.stay_attached().await?;
         self.refresh_probes()?;
@@ -315,25 +310,17 @@ impl Daemon for Edge {
 
     async fn next_event(&self) -> Result<(), AgentError> {
         tokio::select! {
-            asked = self.instance.asked() => asked,
-            asked = self.teller.asked() => asked,
             heard = heard(self.peer.as_ref()) => heard,
             probed = probed(self.probes.as_ref()) => probed,
         }
     }
 
     fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.instance.take();
         if let Some(peer) = &mut self.peer {
             peer.take();
             self.write_sites()?;
         }
-        self.handle_probes()?;
-        if self.teller.is_asked() {
-            let status = self.read_status()?;
-            self.teller.tell(&status);
-        }
-        Ok(())
+        self.handle_probes()
     }
 
     fn status(&self) -> String {
@@ -345,8 +332,12 @@ impl Daemon for Edge {
         format!("{paths} paths to {} destinations{dead}{absent}{overridden}", self.options.config.destinations.len())
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        status::to_json(&self.current_status()?)
+    }
+
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.read_status()?, faults))
+        Ok(metrics::page(&self.current_status()?, faults))
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {

@@ -22,7 +22,7 @@ use sidestep_linux::{
 };
 
 use super::{
-    EdgeConfig, EdgeOptions, NAME,
+    EdgeConfig, EdgeOptions,
     effect::{OPTION, offloaded},
     kernel, metrics, settings, status,
 };
@@ -30,7 +30,6 @@ use crate::{
     AgentError,
     daemon::{Daemon, End},
     effect::{Effects, note},
-    instance::Instance,
     paths::{self, Exceptions, Interfaces, PathRoute},
 };
 
@@ -41,8 +40,6 @@ const NEEDS_SEED: &str =
 /// The daemon that keeps multipath routes.
 pub(super) struct Offload {
     options: EdgeOptions,
-    instance: Instance,
-    teller: status::Teller,
     netlink: Netlink,
     /// Has the kernel hash the site's packets itself, on the interfaces that are there.
     balancer: Balancer,
@@ -66,15 +63,12 @@ impl Offload {
     pub(super) async fn start(options: EdgeOptions) -> Result<Self, AgentError> {
         paths::check_reserved(options.table_base, options.priority)?;
         options.config.check_offload().map_err(AgentError::Reserved)?;
-        let instance = Instance::claim(NAME, "edge").await?;
         let netlink = Netlink::open()?;
         let inherited = kernel::is_inherited(&netlink, &options).await?;
         if !options.dry_run {
             paths::check_tables(&netlink, options.table_base, inherited).await?;
         }
         let mut offload = Offload {
-            teller: status::Teller::open(status::NAME)?,
-            instance,
             netlink,
             balancer: Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: None })?,
             attached: BTreeMap::new(),
@@ -297,28 +291,9 @@ impl Daemon for Offload {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.rehash().await?;
         Ok(ControlFlow::Continue(()))
-    }
-
-    async fn next_event(&self) -> Result<(), AgentError> {
-        tokio::select! {
-            asked = self.instance.asked() => asked,
-            asked = self.teller.asked() => asked,
-        }
-    }
-
-    fn handle_event(&mut self) -> Result<(), AgentError> {
-        self.instance.take();
-        if self.teller.is_asked() {
-            let status = self.read_status()?;
-            self.teller.tell(&status);
-        }
-        Ok(())
     }
 
     fn status(&self) -> String {
@@ -333,8 +308,12 @@ impl Daemon for Offload {
         )
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        status::to_json(&self.current_status()?)
+    }
+
     async fn read_metrics(&self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.read_status()?, faults))
+        Ok(metrics::page(&self.current_status()?, faults))
     }
 
     async fn stop(mut self, end: End) -> Result<(), AgentError> {
@@ -377,7 +356,7 @@ impl Offload {
         Ok(())
     }
 
-    fn read_status(&self) -> Result<status::EdgeStatus, AgentError> {
+    fn current_status(&self) -> Result<status::EdgeStatus, AgentError> {
         let failed = |error: String| LinuxError::io("reading the status", std::io::Error::other(error));
         let mut status = status::EdgeStatus::of_config(&self.options.config).map_err(failed)?;
         status.offload = true;

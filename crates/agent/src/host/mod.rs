@@ -35,7 +35,7 @@ use std::{
 
 use ipnet::IpNet;
 use sidestep_api::{Connection, HostIdentity, Latest, PathUpdate, Watcher, watch_paths};
-use sidestep_hostd::{Page, Scrapes};
+use sidestep_hostd::{Listeners, Page, Scrapes};
 use sidestep_linux::{
     bpf::host::{ControllerState, Events, HostConfig as ProgramConfig, HostProgram, Pins, RunStats, SourcesByPath},
     claim::Claim,
@@ -133,7 +133,8 @@ pub async fn run_host(
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
     let host = Host::start(options).await?;
-    daemon::run(host, Inputs { configs, scrapes }, ready, shutdown).await
+    let listeners = Listeners { scrapes, control: None };
+    daemon::run(host, Inputs { configs, listeners }, ready, shutdown).await
 }
 
 /// The daemon's hold on the kernel.

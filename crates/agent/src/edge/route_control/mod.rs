@@ -32,7 +32,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use sidestep_hostd::{Handled, Page, Scrapes};
+use sidestep_hostd::{
+    ControlSocket, Handled, Listeners, Page, Scrapes,
+    control::{self, Protocol, Request},
+};
 use sidestep_linux::{
     Pauses,
     bpf::passive::Passive,
@@ -62,14 +65,13 @@ pub use self::{
     ways::WayStatus,
 };
 use self::{families::Side, following::Followed, kernel::Numbers, probes::Probing, report::unix_now, ways::Ways};
-use super::{keeps, overridden, status::Teller};
+use super::{keeps, overridden, status::to_json};
 use crate::{
     AgentError,
     audit::Audit,
     daemon::{End, Shutdown},
     effect::{Effects, note},
     firewall::Firewall,
-    instance::{self, Instance},
     paths::{check_reserved, check_tables},
 };
 
@@ -90,6 +92,8 @@ pub struct RouteControlOptions {
 
 /// The name by which the route controller of a network namespace is known.
 const NAME: &str = "sidestep-route-control";
+/// Each connection there asks for the end.
+const PROTOCOL: Protocol = Protocol::Always(Request::Stop);
 /// Probes are sent up to this part of their interval later, at random, so that sites do not probe in step.
 const JITTER: u64 = 4;
 /// How long to wait before an egress whose routes the kernel has refused is tried again.
@@ -107,14 +111,15 @@ pub async fn run_route_control(
     shutdown: impl Future<Output = Shutdown>,
 ) -> Result<(), AgentError> {
     let scrapes = Scrapes::listen_if(options.config.metrics.listen).await?;
+    let control = ControlSocket::claim(NAME, "edge route-control", PROTOCOL).await?.with_status_at(status::SOCKET)?;
     let daemon = RouteControl::start(options, configs).await?;
-    sidestep_hostd::run(daemon, scrapes, ready, shutdown).await
+    sidestep_hostd::run(daemon, Listeners { scrapes, control: Some(control) }, ready, shutdown).await
 }
 
 /// Ends the route controller of the calling thread's network namespace, and removes what it or one before it left: the rules
 /// and routes of these tables. Returns whether there was anything.
 pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, AgentError> {
-    let stopped = instance::stop(NAME).await?;
+    let stopped = control::stop(NAME, PROTOCOL).await?;
     let netlink = Netlink::open()?;
     let measured = passing::remove_all(&netlink).await?;
     let removed = kernel::remove_all(&netlink, table_base, priority).await?;
@@ -124,10 +129,6 @@ pub async fn stop_route_control(table_base: u32, priority: u32) -> Result<bool, 
 /// The daemon's hold on the kernel, and the controllers.
 struct RouteControl {
     options: RouteControlOptions,
-    /// Says that this is the namespace's only route controller, and takes requests to stop.
-    instance: Instance,
-    /// Answers who asks for the status.
-    teller: Teller,
     netlink: Netlink,
     watch: LinkWatch,
     audit: Audit,
@@ -188,8 +189,6 @@ enum Event {
     /// A trial of an egress is over.
     Trial(Result<trial::Outcome, JoinError>),
     Config(Box<RouteControlConfig>),
-    /// Somebody asks for the status or the end.
-    Asked(Result<(), AgentError>),
 }
 
 impl RouteControl {
@@ -199,7 +198,6 @@ impl RouteControl {
     ) -> Result<Self, AgentError> {
         check_reserved(options.table_base, options.priority)?;
         check_reserved(options.table_base, options.priority.saturating_add(2))?;
-        let instance = Instance::claim(NAME, "edge route-control").await?;
         let netlink = Netlink::open()?;
         let numbers = Numbers::of(&options);
         let inherited = kernel::is_inherited(&netlink, numbers).await?;
@@ -210,8 +208,6 @@ impl RouteControl {
         let before = kernel::inherited_egresses(&netlink, &options.config, numbers).await?;
         Ok(RouteControl {
             sides: Side::all(&options.config, |family| before.get(&family).copied())?,
-            teller: Teller::open(status::SOCKET)?,
-            instance,
             netlink,
             watch: LinkWatch::open()?,
             audit: Audit::open()?,
@@ -352,8 +348,6 @@ impl sidestep_hostd::Daemon for RouteControl {
             () = audit.is_due(|change| effects.concerns(change) || RouteControl::concerns(ours, destinations, change)) => Event::Audit,
             outcome = trial::ended(trials) => Event::Trial(outcome),
             Some(config) = configs.recv() => Event::Config(Box::new(config)),
-            asked = self.instance.asked() => Event::Asked(asked),
-            asked = self.teller.asked() => Event::Asked(asked),
         })
     }
 
@@ -384,14 +378,6 @@ impl sidestep_hostd::Daemon for RouteControl {
                 self.routes.clear();
                 (result, true)
             }
-            Event::Asked(asked) => {
-                self.instance.take();
-                if self.teller.is_asked() {
-                    let status = self.read_status();
-                    self.teller.tell(&status);
-                }
-                (asked, false)
-            }
         };
         // The move itself comes first; what else has to follow, follows.
         let steered = if self.all_active() == active { Ok(()) } else { self.steer().await };
@@ -416,10 +402,6 @@ impl sidestep_hostd::Daemon for RouteControl {
     }
 
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
-        if self.instance.is_to_stop() {
-            tracing::info!("asked to stop");
-            return Ok(ControlFlow::Break(()));
-        }
         self.netlink.renew()?;
         self.look_for_pause()?;
         self.note_dead();
@@ -452,8 +434,12 @@ impl sidestep_hostd::Daemon for RouteControl {
         format!("packets take {}: {reason}{unusable}{overridden}", self.active_name())
     }
 
+    fn read_status(&mut self) -> Result<String, AgentError> {
+        to_json(&self.current_status())
+    }
+
     async fn read_metrics(&mut self, faults: u64) -> Result<Page, AgentError> {
-        Ok(metrics::page(&self.read_status(), faults))
+        Ok(metrics::page(&self.current_status(), faults))
     }
 
     async fn stop(self, end: End) -> Result<(), AgentError> {
