@@ -59,6 +59,7 @@ mod mptcp;
 mod paths;
 mod reflector;
 mod router;
+mod routing;
 
 pub use edge::{
     DampingKnobs, DecisionRecord, EgressConfig, EgressInput, EgressSource, EgressStatus, FamilyEgress, FamilyStatus,

@@ -31,7 +31,7 @@ use sidestep_hostd::{
 use sidestep_linux::{
     bpf::balance::{self, Balancer, BalancerConfig, Side, Site},
     monotonic_now,
-    netlink::{Family, Netlink, NextHop, Route, RoutingChange},
+    netlink::{Netlink, NextHop, RoutingChange},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -54,6 +54,7 @@ use crate::{
     effect::{Effects, note},
     firewall::Firewall,
     paths::{Exceptions, MarkBits, Slots, check_reserved, check_tables},
+    routing::KernelRouting,
 };
 
 /// What the edge daemon needs to know.
@@ -128,10 +129,8 @@ struct Edge {
     complaints: BTreeSet<String>,
     /// The slot of each path.
     slots: Slots,
-    /// The rules that the kernel should have, by family, slot and interface.
-    rules: BTreeSet<(Family, u32, String)>,
-    /// The routes that the kernel should have.
-    routes: BTreeMap<(u32, IpNet), Route>,
+    /// The rules and routes of paths.
+    routing: KernelRouting,
     /// The destinations as this edge knows them; `None` for those without paths.
     known: BTreeMap<IpNet, Option<Site>>,
     /// The same as the program has them: paths that are dead at the other edge are dead here.
@@ -178,7 +177,8 @@ impl Edge {
             dry_run: options.dry_run,
             flows: knobs.stateful.then_some(knobs.flows),
         };
-        let inherited = kernel::is_inherited(&netlink, &options).await?;
+        let domain = kernel::domain(options.table_base, options.priority);
+        let inherited = !domain.keys(&netlink).await?.is_empty();
         settings::check_marks(&netlink, &options, inherited).await?;
         if !options.dry_run {
             check_tables(&netlink, options.table_base, inherited).await?;
@@ -190,8 +190,7 @@ impl Edge {
             attached: BTreeMap::new(),
             complaints: BTreeSet::new(),
             slots: Slots::new(),
-            rules: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            routing: KernelRouting::new(domain),
             known: BTreeMap::new(),
             sites: BTreeMap::new(),
             peer: peer::Peer::open(&options.config.edge)?,
@@ -265,7 +264,7 @@ impl Daemon for Edge {
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        self.routes.clear();
+        self.routing.forget_routes();
         Ok(())
     }
 
@@ -274,7 +273,7 @@ impl Daemon for Edge {
     }
 
     async fn compare(&mut self) -> Result<bool, AgentError> {
-        let differs = self.forget_lost().await?;
+        let differs = self.differs().await?;
         if !differs {
             note(self.check_effect().await);
         }

@@ -12,13 +12,12 @@ use std::{
     time::Duration,
 };
 
-use ipnet::IpNet;
 use sidestep_hostd::Page;
 use sidestep_linux::{
     LinuxError,
     bpf::balance::{self, Balancer, BalancerConfig, Side},
     effect::Checker,
-    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Rule, Target},
+    netlink::{Family, MarkRule, Netlink, NextHop, Route, RoutingChange, Target},
 };
 
 use super::{
@@ -31,6 +30,7 @@ use crate::{
     daemon::{Daemon, End},
     effect::{Effects, note},
     paths::{self, Exceptions, Interfaces, PathRoute},
+    routing::{Drift, KernelRouting, Routes},
 };
 
 /// What the kernel lacks where there is no such setting.
@@ -46,8 +46,7 @@ pub(super) struct Offload {
     attached: BTreeMap<String, u32>,
     /// Settings as they were before, to be put back.
     before: Vec<(PathBuf, String)>,
-    rules: BTreeSet<(Family, String)>,
-    routes: BTreeMap<(u32, IpNet), Route>,
+    routing: KernelRouting,
     /// Paths that have no next hop now.
     absent: usize,
     exceptions: Exceptions,
@@ -64,7 +63,8 @@ impl Offload {
         paths::check_reserved(options.table_base, options.priority)?;
         options.config.check_offload().map_err(AgentError::Reserved)?;
         let netlink = Netlink::open()?;
-        let inherited = kernel::is_inherited(&netlink, &options).await?;
+        let domain = kernel::domain(options.table_base, options.priority);
+        let inherited = !domain.keys(&netlink).await?.is_empty();
         if !options.dry_run {
             paths::check_tables(&netlink, options.table_base, inherited).await?;
         }
@@ -73,8 +73,7 @@ impl Offload {
             balancer: Balancer::load(&BalancerConfig { mark_mask: 1, dry_run: true, flows: None })?,
             attached: BTreeMap::new(),
             before: Vec::new(),
-            rules: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            routing: KernelRouting::new(domain),
             absent: 0,
             exceptions: Exceptions::default(),
             effects: Effects::default(),
@@ -144,7 +143,7 @@ impl Offload {
 
     /// The routes that the kernel should have: one for each destination, with the next hops in the order of the file. Those
     /// whose interface is down are left out: the kernel would refuse the whole route.
-    async fn wanted(&mut self) -> Result<BTreeMap<(u32, IpNet), Route>, AgentError> {
+    async fn wanted(&mut self) -> Result<Routes, AgentError> {
         let links = self.netlink.interfaces().await?;
         let running: Vec<_> = links.into_iter().filter(|link| link.running).collect();
         let config = &self.options.config;
@@ -161,7 +160,7 @@ impl Offload {
         self.absent = absent;
         self.exceptions = Exceptions::find(&self.netlink, &sets).await?;
         let table = self.table();
-        let mut routes = BTreeMap::new();
+        let mut routes = Routes::new();
         for set in &sets {
             let hop = |route: &PathRoute| match route {
                 PathRoute::Via(via, interface) => Some(NextHop { via: Some(*via), interface: *interface }),
@@ -215,39 +214,23 @@ impl Daemon for Offload {
     /// The kernel removes next hops together with their interfaces. Routes that it has as they should be are left alone.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        for key in self.netlink.missing_routes(&self.routes).await? {
-            self.routes.remove(&key);
-        }
+        self.routing.compare(&self.netlink).await?;
         Ok(())
     }
 
     fn is_concerned(&self, change: &RoutingChange) -> bool {
-        match change {
-            RoutingChange::Unknown => true,
-            RoutingChange::Rule(change) => !(change.ours && change.added),
-            change if self.effects.concerns(change) => true,
-            RoutingChange::Route { table, destination, change } => {
-                if *table == self.table() {
-                    return self.routes.contains_key(&(*table, *destination)) && !(change.ours && change.added);
-                }
-                self.exceptions.differ_by(*table, *destination, change.added)
-            }
+        if self.routing.concerns(change) || self.effects.concerns(change) {
+            return true;
         }
+        let RoutingChange::Route { route, added } = change else { return false };
+        route.table() != self.table() && self.exceptions.differ_by(route.table(), route.destination(), *added)
     }
 
     async fn compare(&mut self) -> Result<bool, AgentError> {
-        let there = self.netlink.rules().await?;
-        let is_there =
-            |(family, input): &(Family, String)| there.iter().any(|rule| rule.is_for(&self.rule(*family), input));
-        let kept: BTreeSet<_> = self.rules.iter().filter(|rule| is_there(rule)).cloned().collect();
-        let missing = self.netlink.missing_routes(&self.routes).await?;
-        let lost = self.rules.len() - kept.len() + missing.len();
-        self.rules = kept;
-        for key in &missing {
-            self.routes.remove(key);
-        }
-        kernel::note_lost(&mut self.mended, lost);
-        let differs = lost > 0 || self.exceptions.changed(&self.netlink).await?;
+        let drift = if self.options.dry_run { Drift::default() } else { self.routing.compare(&self.netlink).await? };
+        drift.log();
+        self.mended += drift.lost() as u64;
+        let differs = drift.is_any() || self.exceptions.changed(&self.netlink).await?;
         if !differs {
             note(self.check_effect().await);
         }
@@ -261,29 +244,13 @@ impl Daemon for Offload {
             self.at_work = true;
             return Ok(());
         }
-        for (key, route) in &wanted {
-            if self.routes.get(key) == Some(route) {
-                continue;
-            }
-            // In one step: the kernel has the former next hops or these. What is there after an error is not known.
-            self.routes.remove(key);
-            self.netlink.add_route(route).await?;
-            self.routes.insert(*key, route.clone());
-        }
+        self.routing.install_routes(&self.netlink, &wanted).await.map_err(|refusal| refusal.error)?;
         let families: BTreeSet<_> = wanted.keys().map(|(_, destination)| Family::of(*destination)).collect();
         let inside = &self.options.config.edge.inside;
-        let rules: BTreeSet<_> =
-            families.iter().flat_map(|family| inside.iter().map(|input| (*family, input.clone()))).collect();
-        for (family, input) in rules.difference(&self.rules) {
-            self.netlink.add_rule_for(self.rule(*family), input).await?;
-        }
-        self.rules = rules;
-        let is_wanted = |rule: &Rule| {
-            let input = rule.input.clone().unwrap_or_default();
-            self.rules.contains(&(rule.family, input.clone())) && rule.is_for(&self.rule(rule.family), &input)
-        };
-        kernel::remove_but(&self.netlink, &self.options, is_wanted, &wanted).await?;
-        self.routes = wanted;
+        let of = |family: &Family| inside.iter().map(|input| self.rule(*family).for_input(input)).collect::<Vec<_>>();
+        let rules: BTreeSet<_> = families.iter().flat_map(of).collect();
+        self.routing.install_rules(&self.netlink, rules.iter().cloned()).await?;
+        self.routing.prune(&self.netlink, |rule| rules.contains(rule), |key| wanted.contains_key(key)).await?;
         self.rehash().await?;
         self.at_work = true;
         note(self.check_effect().await);

@@ -18,7 +18,10 @@ use sidestep_hostd::{
     ControlSocket, Listeners, Page, Scrapes,
     control::{self, Protocol, Request},
 };
-use sidestep_linux::{bpf::ecn::EcnDecap, netlink::Netlink};
+use sidestep_linux::{
+    bpf::ecn::EcnDecap,
+    netlink::{Netlink, RoutingChange},
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use self::metrics::ROUTER_METRICS;
@@ -125,10 +128,11 @@ impl Daemon for Router {
     type Update = BindingUpdate;
     type Config = ();
 
-    /// How often the kernel is compared with what it should have, and link counters are reported.
+    /// How often link counters are reported, and SIDs that the kernel has refused are tried again.
     const INTERVAL: Duration = Duration::from_secs(1);
     /// A link that goes down or up is reported at once.
     const SETTLE: Duration = Duration::ZERO;
+    const AUDITS: bool = true;
 
     async fn follow(&self) -> Result<Option<Watcher<BindingUpdate>>, AgentError> {
         Ok(Some(watch_bindings(&self.options.controller, &self.options.node, false).await?))
@@ -158,6 +162,14 @@ impl Daemon for Router {
         self.report().await
     }
 
+    fn is_concerned(&self, change: &RoutingChange) -> bool {
+        self.sids.concerns(change)
+    }
+
+    async fn compare(&mut self) -> Result<bool, AgentError> {
+        self.sids.compare(&self.netlink).await
+    }
+
     async fn reconcile(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
         self.sids.reconcile(&self.netlink).await
@@ -166,8 +178,9 @@ impl Daemon for Router {
     async fn handle_timeout(&mut self) -> Result<ControlFlow<()>, AgentError> {
         self.netlink.renew()?;
         self.report().await?;
-        // Also what nobody asked for may have changed: others flush routes.
-        self.sids.reconcile(&self.netlink).await?;
+        if self.sids.has_refused() {
+            self.sids.reconcile(&self.netlink).await?;
+        }
         Ok(ControlFlow::Continue(()))
     }
 

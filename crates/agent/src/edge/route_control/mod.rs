@@ -31,7 +31,6 @@ use std::{
     time::Duration,
 };
 
-use ipnet::IpNet;
 use sidestep_hostd::{
     ControlSocket, Handled, Listeners, Page, Scrapes,
     control::{self, Protocol, Request},
@@ -40,7 +39,7 @@ use sidestep_linux::{
     Pauses,
     bpf::passive::Passive,
     monotonic_now,
-    netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, Route, RouteRule},
+    netlink::{Family, InnerRoute, Interface, LinkWatch, Netlink, RoutingChange},
 };
 use sidestep_net::Time;
 use sidestep_proto::irc::IrcMode;
@@ -73,6 +72,7 @@ use crate::{
     effect::{Effects, note},
     firewall::Firewall,
     paths::{check_reserved, check_tables},
+    routing::KernelRouting,
 };
 
 /// What the route controller needs to know.
@@ -155,10 +155,8 @@ struct RouteControl {
     said: BTreeSet<String>,
     random: RandomState,
     drawn: u64,
-    /// The routes that the kernel should have.
-    routes: BTreeMap<(u32, IpNet), Route>,
-    /// The rules that the kernel should have.
-    rules: BTreeSet<RouteRule>,
+    /// The rules and routes by which packets take the egress in use.
+    routing: KernelRouting,
     /// What the main table has within the destinations.
     inner: Vec<InnerRoute>,
     refused_probes: u64,
@@ -200,7 +198,7 @@ impl RouteControl {
         check_reserved(options.table_base, options.priority.saturating_add(2))?;
         let netlink = Netlink::open()?;
         let numbers = Numbers::of(&options);
-        let inherited = kernel::is_inherited(&netlink, numbers).await?;
+        let inherited = !numbers.domain().keys(&netlink).await?.is_empty();
         settings::check_marks(&netlink, &options, inherited).await?;
         if !options.dry_run {
             check_tables(&netlink, options.table_base, inherited).await?;
@@ -224,8 +222,7 @@ impl RouteControl {
             pauses: Pauses::new(following::PAUSE),
             random: RandomState::new(),
             drawn: 0,
-            routes: BTreeMap::new(),
-            rules: BTreeSet::new(),
+            routing: KernelRouting::new(numbers.domain()),
             inner: Vec::new(),
             refused_probes: 0,
             effects: Effects::default(),
@@ -336,16 +333,18 @@ impl sidestep_hostd::Daemon for RouteControl {
 
     async fn next_event(&mut self) -> Option<Event> {
         let due = self.due().map(|due| Instant::now() + due.since(monotonic_now()).to_std());
-        let ours = (self.options.table_base, self.netlink.port());
         let destinations = &self.options.config.route_control.destinations;
         let (configs, watch, audit) = (&mut self.configs, &mut self.watch, &mut self.audit);
-        let (effects, trials) = (&self.effects, &mut self.trials);
+        let (routing, effects, trials) = (&self.routing, &self.effects, &mut self.trials);
+        let concerns = |change: &RoutingChange| {
+            routing.concerns(change) || effects.concerns(change) || kernel::is_inner(destinations, change)
+        };
         Some(tokio::select! {
             () = reached(due) => Event::Due,
             () = reached(self.recheck) => Event::Links,
             socket = probes::answered(&self.probers) => Event::Answer(socket),
             () = watch.changed() => Event::Links,
-            () = audit.is_due(|change| effects.concerns(change) || RouteControl::concerns(ours, destinations, change)) => Event::Audit,
+            () = audit.is_due(concerns) => Event::Audit,
             outcome = trial::ended(trials) => Event::Trial(outcome),
             Some(config) = configs.recv() => Event::Config(Box::new(config)),
         })
@@ -360,7 +359,7 @@ impl sidestep_hostd::Daemon for RouteControl {
             Event::Links => (self.handle_links().await, true),
             Event::Audit => {
                 let began = Instant::now();
-                let compared = self.forget_lost().await;
+                let compared = self.differs().await;
                 let unmeasured = self.is_passive_lost().await;
                 let differs = matches!(compared, Ok(true)) || matches!(unmeasured, Ok(true));
                 if !differs {
@@ -375,7 +374,7 @@ impl sidestep_hostd::Daemon for RouteControl {
             }
             Event::Config(config) => {
                 let result = self.handle_config(*config);
-                self.routes.clear();
+                self.routing.forget_routes();
                 (result, true)
             }
         };
@@ -454,10 +453,7 @@ impl RouteControl {
     /// The kernel removes routes together with their interface, and gives a new interface another number.
     async fn handle_links(&mut self) -> Result<(), AgentError> {
         self.netlink.renew()?;
-        let missing = self.netlink.missing_routes(&self.routes).await?;
-        for key in missing {
-            self.routes.remove(&key);
-        }
+        self.routing.compare(&self.netlink).await?;
         self.read_links().await
     }
 }
